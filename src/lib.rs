@@ -1,0 +1,3 @@
+//! deltafan, a caching xDS relay. `docs/architecture.md` has the map of the code and its invariants.
+
+pub mod proto;

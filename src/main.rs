@@ -1,0 +1,5 @@
+//! The `deltafan` command line.
+
+fn main() {
+    println!("deltafan");
+}
