@@ -1,0 +1,108 @@
+//! What the cache knows of one name.
+
+use std::sync::Arc;
+
+use super::Generation;
+use crate::resource::{Name, Resource};
+
+/// What the origin said of a name that was asked for by name (R-Relay-04).
+#[derive(Clone, Debug, Default)]
+pub enum Named {
+    /// Nothing yet, or nobody asks. Never shown to a client as missing.
+    #[default]
+    Unknown,
+    /// It does not exist.
+    Absent,
+    /// It exists.
+    Present(Arc<Resource>),
+}
+
+/// What one subscriber sees of a name.
+#[derive(Clone, Copy, Debug)]
+pub enum Seen<'a> {
+    /// The origin has not said.
+    Unknown,
+    /// It does not exist, or is not a member of the wildcard set.
+    Absent,
+    /// It exists.
+    Present(&'a Arc<Resource>),
+}
+
+impl<'a> Seen<'a> {
+    /// The resource, where there is one.
+    pub const fn present(self) -> Option<&'a Arc<Resource>> {
+        match self {
+            Self::Present(resource) => Some(resource),
+            Self::Absent | Self::Unknown => None,
+        }
+    }
+}
+
+/// One name with both ways in which it can be held (R-Relay-03): as a member of the origin's wildcard set, and by
+/// its name. Subscribers of the wildcard see only the first; those who asked by name see the member if it is one,
+/// else what was said of the name.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    name: Name,
+    pub(super) wild: Option<Arc<Resource>>,
+    pub(super) named: Named,
+    /// The last body of what is gone, for the union of old and new that make-before-break sends (R-ADS-03).
+    pub(super) ghost: Option<Arc<Resource>>,
+    /// When the wildcard's subscribers last had something to learn of it.
+    pub(super) wild_changed: Generation,
+    /// Since when it has been a member without a break.
+    pub(super) wild_since: Generation,
+    /// When those who asked by name last had something to learn of it.
+    pub(super) named_changed: Generation,
+    /// When aggregated subscribers were last to be sent it again, unchanged (R-ADS-05).
+    pub(super) repushed: Generation,
+}
+
+impl Entry {
+    pub(super) fn new(name: Name) -> Self {
+        Self {
+            name,
+            wild: None,
+            named: Named::Unknown,
+            ghost: None,
+            wild_changed: Generation::ZERO,
+            wild_since: Generation::ZERO,
+            named_changed: Generation::ZERO,
+            repushed: Generation::ZERO,
+        }
+    }
+
+    /// Its name.
+    pub const fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// What the wildcard's subscribers see.
+    pub fn as_member(&self) -> Seen<'_> {
+        self.wild.as_ref().map_or(Seen::Absent, Seen::Present)
+    }
+
+    /// What those who asked by name see.
+    pub fn by_name(&self) -> Seen<'_> {
+        match (&self.wild, &self.named) {
+            (Some(resource), _) | (None, Named::Present(resource)) => Seen::Present(resource),
+            (None, Named::Absent) => Seen::Absent,
+            (None, Named::Unknown) => Seen::Unknown,
+        }
+    }
+
+    /// Its place in the order of changes: no audience's stamp is later.
+    pub(super) fn position(&self) -> Generation {
+        self.wild_changed.max(self.named_changed).max(self.repushed)
+    }
+
+    /// Whether nothing is left of it but the memory that it went.
+    pub(super) const fn is_tombstone(&self) -> bool {
+        self.wild.is_none() && matches!(self.named, Named::Unknown)
+    }
+
+    /// The last body of what is gone.
+    pub(super) const fn ghost(&self) -> Option<&Arc<Resource>> {
+        self.ghost.as_ref()
+    }
+}

@@ -1,0 +1,286 @@
+//! gRPC frames spliced from shared bytes.
+//!
+//! A frame is the whole length-prefixed message, cut into chunks that the transport takes one by one. Its first
+//! chunk is owned and holds the prefix, the small fields and the first few KiB of resources; what follows is shared.
+//! No chunk is smaller than [`MIN_CHUNK`] unless it is the whole message: HTTP/2 peers count tiny DATA frames and
+//! hang up on who sends many (h2, RUSTSEC-2026-0258).
+
+use std::fmt;
+use std::fmt::Write as _;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use smallvec::SmallVec;
+
+use super::Generation;
+use crate::resource::{Name, wire};
+
+/// No smaller chunk is made, but for messages that are smaller as a whole.
+pub(super) const MIN_CHUNK: usize = 256;
+/// How much of the resources is copied behind the small fields.
+const HEAD: usize = 4 << 10;
+/// Messages up to this size are one chunk.
+const INLINE: usize = 16 << 10;
+/// The payload of a full HTTP/2 DATA frame at the default settings.
+const DATA_FRAME: usize = 16 << 10;
+
+/// What a response is called, so that its ACK can be told (R-SotW-03).
+///
+/// The shared form is derived from the generation, so that a cohort shares whole frames. It names the type too,
+/// because nonces are unique in a stream, not only in a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nonce {
+    /// The number of the type in the cache.
+    pub type_index: u32,
+    /// What the receiver has been told once it took this.
+    pub generation: Generation,
+    /// What tells it from others of the same generation.
+    pub suffix: Suffix,
+}
+
+/// See [`Nonce`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suffix {
+    /// The only response of its generation, or the first.
+    None,
+    /// Additions, to be followed by removals of the same generation.
+    Additions,
+    /// The removals.
+    Removals,
+    /// One of this stream's own.
+    Own(u32),
+}
+
+impl fmt::Display for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}.{:x}", self.type_index, self.generation.get())?;
+        match self.suffix {
+            Suffix::None => Ok(()),
+            Suffix::Additions => f.write_char('a'),
+            Suffix::Removals => f.write_char('r'),
+            Suffix::Own(number) => write!(f, "~{number:x}"),
+        }
+    }
+}
+
+/// A complete gRPC message, prefix included.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    chunks: SmallVec<[Bytes; 1]>,
+    /// The nonce in it.
+    pub nonce: Nonce,
+}
+
+impl Frame {
+    /// The pieces to be written, in order.
+    pub fn chunks(&self) -> &[Bytes] {
+        &self.chunks
+    }
+
+    /// The size on the wire.
+    pub fn len(&self) -> usize {
+        self.chunks.iter().map(Bytes::len).sum()
+    }
+
+    /// Never: a frame has at least its prefix.
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// The protobuf message without the gRPC prefix, in one piece.
+    pub fn message(&self) -> Bytes {
+        let mut whole = BytesMut::with_capacity(self.len());
+        self.chunks.iter().for_each(|chunk| whole.extend_from_slice(chunk));
+        whole.freeze().slice(5..)
+    }
+}
+
+/// The small fields of a response. Numbers are the same in both protocols.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fields<'a> {
+    /// `version_info` or `system_version_info`.
+    pub(super) version: &'a str,
+    pub(super) type_url: &'a str,
+    /// `removed_resources`; delta only. Two lists, so that they need not be joined.
+    pub(super) removed: [&'a [Name]; 2],
+}
+
+/// A piece of the body.
+#[derive(Clone, Copy)]
+pub(super) enum Piece<'a> {
+    /// Encoded elements that live elsewhere: large ones are referred to, not copied.
+    Shared(&'a Bytes),
+    /// Encoded elements to be copied.
+    Copied(&'a [u8]),
+}
+
+impl Piece<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Shared(bytes) => bytes.len(),
+            Self::Copied(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// Splices a frame.
+pub(super) fn splice<'a>(
+    fields: Fields<'_>,
+    nonce: Nonce,
+    pieces: impl Iterator<Item = Piece<'a>> + Clone,
+) -> Frame {
+    const VERSION: u8 = 1;
+    const TYPE_URL: u8 = 4;
+    const NONCE: u8 = 5;
+    const REMOVED: u8 = 6;
+
+    let nonce_text = nonce.to_string();
+    let optional = |text: &str| if text.is_empty() { 0 } else { wire::field_len(text.len()) };
+    let removed: usize =
+        fields.removed.iter().copied().flatten().map(|name| wire::field_len(name.as_str().len())).sum();
+    let small =
+        optional(fields.version) + optional(fields.type_url) + wire::field_len(nonce_text.len()) + removed;
+    let body: usize = pieces.clone().map(|piece| piece.len()).sum();
+    let message = small + body;
+
+    let mut out = Chunks::new(5 + small + body);
+    out.open.put_u8(0);
+    // A message of more than 4 GiB is beyond every peer's limit; the prefix then says so by being wrong.
+    out.open.put_u32(u32::try_from(message).unwrap_or(u32::MAX));
+    wire::put_field(&mut out.open, VERSION, fields.version.as_bytes());
+    wire::put_field(&mut out.open, TYPE_URL, fields.type_url.as_bytes());
+    wire::put_field(&mut out.open, NONCE, nonce_text.as_bytes());
+    for name in fields.removed.into_iter().flatten() {
+        wire::put_field(&mut out.open, REMOVED, name.as_str().as_bytes());
+    }
+    for piece in pieces {
+        match piece {
+            Piece::Shared(bytes) => out.share(bytes),
+            Piece::Copied(bytes) => out.open.put_slice(bytes),
+        }
+    }
+    Frame { chunks: out.close(), nonce }
+}
+
+/// Chunks in the making: `closed`, then `open`.
+struct Chunks {
+    closed: SmallVec<[Bytes; 1]>,
+    open: BytesMut,
+    inline: bool,
+}
+
+impl Chunks {
+    fn new(total: usize) -> Self {
+        let inline = total <= INLINE;
+        let capacity = if inline { total } else { 0 };
+        Self { closed: SmallVec::new(), open: BytesMut::with_capacity(capacity), inline }
+    }
+
+    fn share(&mut self, bytes: &Bytes) {
+        let head = if self.closed.is_empty() { HEAD.saturating_sub(self.open.len()) } else { 0 };
+        let head = head.max(MIN_CHUNK.saturating_sub(self.open.len()));
+        if self.inline || bytes.len() < head + 4 * MIN_CHUNK {
+            self.open.put_slice(bytes);
+            return;
+        }
+        let rest = if self.open.is_empty() {
+            bytes.clone()
+        } else {
+            self.open.put_slice(&bytes[..head]);
+            self.closed.push(self.open.split().freeze());
+            bytes.slice(head..)
+        };
+        // The transport cuts a chunk into full DATA frames; the last of them must not be a tiny one either.
+        let tail = rest.len() % DATA_FRAME;
+        if rest.len() > DATA_FRAME && (1..MIN_CHUNK).contains(&tail) {
+            let cut = rest.len() - DATA_FRAME / 2;
+            self.closed.push(rest.slice(..cut));
+            self.closed.push(rest.slice(cut..));
+        } else {
+            self.closed.push(rest);
+        }
+    }
+
+    fn close(mut self) -> SmallVec<[Bytes; 1]> {
+        if self.open.is_empty() {
+            return self.closed;
+        }
+        if self.open.len() < MIN_CHUNK
+            && let Some(last) = self.closed.pop()
+        {
+            // Borrow the end of the shared chunk before it, which is large or would not have been shared.
+            let cut = last.len().saturating_sub(MIN_CHUNK);
+            let mut tail = BytesMut::with_capacity(last.len() - cut + self.open.len());
+            tail.put_slice(&last[cut..]);
+            tail.put_slice(&self.open);
+            if cut > 0 {
+                self.closed.push(last.slice(..cut));
+            }
+            self.closed.push(tail.freeze());
+        } else {
+            self.closed.push(self.open.freeze());
+        }
+        self.closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use prost::Message as _;
+
+    use super::*;
+    use crate::proto::DeltaDiscoveryResponse;
+
+    fn element(size: usize) -> Bytes {
+        let mut out = BytesMut::new();
+        wire::put_header(&mut out, 2, size);
+        out.put_bytes(b'x', size);
+        out.freeze()
+    }
+
+    proptest! {
+        #[test]
+        fn a_spliced_frame_is_the_message_and_has_no_tiny_chunk(
+            sizes in proptest::collection::vec((any::<bool>(), 0_usize..40_000), 0..12),
+            removed in proptest::collection::vec("[a-z]{1,40}", 0..20),
+        ) {
+            let elements: Vec<_> = sizes.iter().map(|(shared, size)| (*shared, element(*size))).collect();
+            let removed: Vec<Name> = removed.into_iter().map(Name::from).collect();
+            let fields = Fields { version: "7", type_url: "t/x", removed: [&removed, &[]] };
+            let nonce = Nonce { type_index: 3, generation: 255.into(), suffix: Suffix::None };
+            let frame = splice(fields, nonce, elements.iter().map(|(shared, bytes)| {
+                if *shared { Piece::Shared(bytes) } else { Piece::Copied(bytes) }
+            }));
+
+            let whole: Vec<u8> = frame.chunks().concat();
+            prop_assert_eq!(whole[0], 0);
+            prop_assert_eq!(u32::from_be_bytes([whole[1], whole[2], whole[3], whole[4]]) as usize, whole.len() - 5);
+            let decoded = DeltaDiscoveryResponse::decode(&whole[5..]).expect("our own message");
+            prop_assert_eq!(&decoded.nonce, "3.ff");
+            prop_assert_eq!(&decoded.system_version_info, "7");
+            prop_assert_eq!(decoded.resources.len(), sizes.len());
+            for (resource, (_, size)) in decoded.resources.iter().zip(&sizes) {
+                prop_assert_eq!(resource.len(), *size);
+            }
+            prop_assert_eq!(decoded.removed_resources.len(), removed.len());
+
+            if frame.chunks().len() > 1 {
+                for chunk in frame.chunks() {
+                    prop_assert!(chunk.len() >= MIN_CHUNK, "{} of {}", chunk.len(), whole.len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_large_shared_element_is_not_copied() {
+        let big = element(1 << 20);
+        let nonce = Nonce { type_index: 1, generation: 1.into(), suffix: Suffix::Own(2) };
+        let fields = Fields { version: "", type_url: "t/x", removed: [&[], &[]] };
+        let frame = splice(fields, nonce, std::iter::once(Piece::Shared(&big)));
+        let range = big.as_ptr_range();
+        let shared: usize =
+            frame.chunks().iter().filter(|c| range.contains(&c.as_ptr())).map(Bytes::len).sum();
+        assert!(shared >= big.len() - HEAD, "{shared} of {}", big.len());
+    }
+}

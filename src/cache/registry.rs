@@ -1,0 +1,378 @@
+//! Who subscribes to what, seen from a type: cohorts, the index from names to them, and what is wanted upstream.
+//!
+//! Clients that must be told the same things are one [`Cohort`]. The index counts cohorts, never clients: what a
+//! change costs here grows with the number of distinct subscriptions it touches. The union of the index is the
+//! subscription upstream; names whose answer to "does anybody want this?" changed are kept until the upstream asks.
+
+use std::collections::hash_map;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use foldhash::{HashMap, HashSet};
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use slab::Slab;
+use smallvec::SmallVec;
+
+use super::entry::{Entry, Seen};
+use super::snapshot::Touch;
+use super::update::UpdateKey;
+use super::{Generation, TypeCache};
+use crate::resource::Name;
+
+/// How a session is woken. Wakes coalesce: a session that is woken looks at everything it serves.
+#[derive(Debug, Default)]
+pub struct Mailbox(AtomicWaker);
+
+impl Mailbox {
+    /// Whom to wake; the last one registered counts. Register first, look for work after.
+    pub fn register(&self, waker: &std::task::Waker) {
+        self.0.register(waker);
+    }
+
+    /// Wakes whoever registered last.
+    pub fn wake(&self) {
+        self.0.wake();
+    }
+}
+
+/// Which protocol a stream speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// State of the world.
+    Sotw,
+    /// Incremental.
+    Delta,
+}
+
+/// What, beside its subscription, decides which bytes a client is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Dialect {
+    /// The protocol of its stream.
+    pub protocol: Protocol,
+    /// Whether its types share one stream (ADS).
+    pub aggregated: bool,
+}
+
+/// What a client subscribes to, of one type.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Subscription {
+    /// Everything that the origin lists.
+    pub wildcard: bool,
+    names: Arc<[Name]>,
+}
+
+impl Subscription {
+    /// A subscription to these names, and to the wildcard if so said.
+    pub fn new(wildcard: bool, names: impl IntoIterator<Item = Name>) -> Self {
+        let mut names: Vec<Name> = names.into_iter().collect();
+        names.sort_unstable();
+        names.dedup();
+        Self { wildcard, names: names.into() }
+    }
+
+    /// A subscription to nothing.
+    pub fn none() -> Self {
+        Self::new(false, [])
+    }
+
+    /// The names, sorted.
+    pub fn names(&self) -> &[Name] {
+        &self.names
+    }
+
+    /// Whether this very name was asked for.
+    pub fn contains(&self, name: &str) -> bool {
+        self.names.binary_search_by(|other| other.as_str().cmp(name)).is_ok()
+    }
+
+    /// Whether it asks for nothing at all.
+    pub fn is_empty(&self) -> bool {
+        !self.wildcard && self.names.is_empty()
+    }
+
+    /// What a client with this subscription sees of an entry, or `None` where it does not subscribe to it.
+    pub(super) fn look<'a>(&self, entry: &'a Entry, aggregated: bool) -> Option<Look<'a>> {
+        let repushed = if aggregated { entry.repushed } else { Generation::ZERO };
+        if self.contains(entry.name().as_str()) {
+            let seen = entry.by_name();
+            Some(Look { seen, changed: entry.named_changed.max(repushed), since: Generation::ZERO })
+        } else if self.wildcard {
+            let changed = entry.wild_changed.max(repushed);
+            Some(Look { seen: entry.as_member(), changed, since: entry.wild_since })
+        } else {
+            None
+        }
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let star = self.wildcard.then_some(Name::WILDCARD);
+        f.debug_set().entries(star).entries(self.names.iter()).finish()
+    }
+}
+
+/// See [`Subscription::look`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look<'a> {
+    pub(super) seen: Seen<'a>,
+    pub(super) changed: Generation,
+    /// A client told before this cannot hold it; zero where it is to be told of absence in any case.
+    pub(super) since: Generation,
+}
+
+/// Clients of one type with the same subscription and dialect.
+pub struct Cohort {
+    pub(super) id: u64,
+    pub(super) subscription: Subscription,
+    pub(super) dialect: Dialect,
+    touched: AtomicU64,
+    members: Mutex<Slab<Arc<Mailbox>>>,
+    /// Keys of the updates in the byte cache, all of one `touched`; superseded ones leave it at once.
+    pub(super) live: Mutex<(Generation, SmallVec<[UpdateKey; 2]>)>,
+}
+
+impl Cohort {
+    /// The newest generation that its members have something to learn from.
+    pub(super) fn touched(&self) -> Generation {
+        self.touched.load(Ordering::Acquire).into()
+    }
+
+    /// Whether what is encoded for one member can serve another.
+    pub(super) fn is_shared(&self) -> bool {
+        self.members.lock().len() > 1
+    }
+
+    fn wake(&self) {
+        // Collected first: no lock is held while tasks are scheduled.
+        let mailboxes: SmallVec<[Arc<Mailbox>; 8]> =
+            self.members.lock().iter().map(|(_, mailbox)| Arc::clone(mailbox)).collect();
+        mailboxes.iter().for_each(|mailbox| mailbox.wake());
+    }
+}
+
+impl fmt::Debug for Cohort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cohort")
+            .field("subscription", &self.subscription)
+            .field("dialect", &self.dialect)
+            .field("touched", &self.touched())
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Registry {
+    cohorts: Slab<Arc<Cohort>>,
+    by_key: HashMap<(Subscription, Dialect), usize>,
+    index: HashMap<Name, SmallVec<[u32; 2]>>,
+    wildcards: Vec<u32>,
+    dirty: HashSet<Name>,
+    wildcard_dirty: bool,
+    next_id: u64,
+}
+
+impl Registry {
+    fn enter(&mut self, subscription: Subscription, dialect: Dialect, now: Generation) -> usize {
+        let key = (subscription, dialect);
+        if let Some(&at) = self.by_key.get(&key) {
+            return at;
+        }
+        self.next_id += 1;
+        let at = self.cohorts.insert(Arc::new(Cohort {
+            id: self.next_id,
+            subscription: key.0.clone(),
+            dialect,
+            touched: AtomicU64::new(now.get()),
+            members: Mutex::default(),
+            live: Mutex::default(),
+        }));
+        let slot = at as u32;
+        for name in key.0.names() {
+            match self.index.entry(name.clone()) {
+                hash_map::Entry::Occupied(mut cohorts) => cohorts.get_mut().push(slot),
+                hash_map::Entry::Vacant(place) => {
+                    place.insert(SmallVec::from_slice(&[slot]));
+                    self.dirty.insert(name.clone());
+                }
+            }
+        }
+        if key.0.wildcard {
+            self.wildcard_dirty |= self.wildcards.is_empty();
+            self.wildcards.push(slot);
+        }
+        self.by_key.insert(key, at);
+        at
+    }
+
+    /// The same subscription with the names' allocations that the index already has.
+    fn share_names(&self, subscription: Subscription) -> Subscription {
+        let shared = |name: &Name| self.index.get_key_value(name).map_or(name, |(shared, _)| shared).clone();
+        let names = subscription.names().iter().map(shared).collect();
+        Subscription { wildcard: subscription.wildcard, names }
+    }
+
+    fn leave(&mut self, at: usize) {
+        let cohort = self.cohorts.remove(at);
+        self.by_key.remove(&(cohort.subscription.clone(), cohort.dialect));
+        let slot = at as u32;
+        for name in cohort.subscription.names() {
+            if let hash_map::Entry::Occupied(mut cohorts) = self.index.entry(name.clone()) {
+                cohorts.get_mut().retain(|other| *other != slot);
+                if cohorts.get().is_empty() {
+                    cohorts.remove();
+                    self.dirty.insert(name.clone());
+                }
+            }
+        }
+        if cohort.subscription.wildcard {
+            self.wildcards.retain(|other| *other != slot);
+            self.wildcard_dirty |= self.wildcards.is_empty();
+        }
+    }
+
+    fn is_dirty(&self) -> bool {
+        self.wildcard_dirty || !self.dirty.is_empty()
+    }
+
+    pub(super) fn wants(&self, name: &str) -> bool {
+        self.index.contains_key(name)
+    }
+
+    pub(super) fn wants_wildcard(&self) -> bool {
+        !self.wildcards.is_empty()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.cohorts.is_empty() && !self.is_dirty()
+    }
+
+    pub(super) fn cohorts(&self) -> usize {
+        self.cohorts.len()
+    }
+
+    pub(super) fn take_interest(&mut self) -> Option<Interest> {
+        if !self.is_dirty() {
+            return None;
+        }
+        self.wildcard_dirty = false;
+        let names = std::mem::take(&mut self.dirty);
+        Some(Interest {
+            wildcard: self.wants_wildcard(),
+            names: names
+                .into_iter()
+                .map(|name| (self.wants(name.as_str()), name))
+                .map(|(w, n)| (n, w))
+                .collect(),
+        })
+    }
+
+    /// Marks every cohort that a change concerns and returns them.
+    pub(super) fn touch(&self, touched: &[Touch], known: bool, generation: Generation) -> Vec<Arc<Cohort>> {
+        let mut wake = Vec::new();
+        let mut mark = |slot: u32| {
+            let cohort = &self.cohorts[slot as usize];
+            if cohort.touched.swap(generation.get(), Ordering::AcqRel) != generation.get() {
+                wake.push(Arc::clone(cohort));
+            }
+        };
+        if known || touched.iter().any(|touch| touch.members) {
+            self.wildcards.iter().copied().for_each(&mut mark);
+        }
+        for touch in touched.iter().filter(|touch| touch.named) {
+            self.index.get(&touch.name).into_iter().flatten().copied().for_each(&mut mark);
+        }
+        wake
+    }
+}
+
+/// What the clients of a type want from upstream, where it changed since last asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interest {
+    /// Whether anybody subscribes to the wildcard now.
+    pub wildcard: bool,
+    /// Names of which it changed, or may have, whether anybody asks for them.
+    pub names: Vec<(Name, bool)>,
+}
+
+/// Wakes everyone that a change concerns. Apart from marking, so that no lock is held.
+pub(super) fn wake(cohorts: &[Arc<Cohort>]) {
+    cohorts.iter().for_each(|cohort| cohort.wake());
+}
+
+/// A client's place in a cohort; it leaves when this is dropped.
+#[derive(Debug)]
+pub struct Membership {
+    cohort: Arc<Cohort>,
+    cohort_at: usize,
+    member_at: usize,
+    of: Arc<TypeCache>,
+    mailbox: Arc<Mailbox>,
+}
+
+impl Membership {
+    pub(super) fn join(
+        of: Arc<TypeCache>,
+        subscription: Subscription,
+        dialect: Dialect,
+        mailbox: Arc<Mailbox>,
+    ) -> Self {
+        let (cohort, cohort_at, member_at, dirty) = {
+            let mut registry = of.registry.lock();
+            let now = of.snapshot().generation();
+            let subscription = registry.share_names(subscription);
+            let cohort_at = registry.enter(subscription, dialect, now);
+            let cohort = Arc::clone(&registry.cohorts[cohort_at]);
+            let member_at = cohort.members.lock().insert(Arc::clone(&mailbox));
+            (cohort, cohort_at, member_at, registry.is_dirty())
+        };
+        if dirty {
+            of.interest.wake();
+        }
+        Self { cohort, cohort_at, member_at, of, mailbox }
+    }
+
+    /// Moves to the cohort of another subscription.
+    pub fn change(&mut self, subscription: Subscription) {
+        // The new place is taken before the old one is left, so that no name is unwanted in between.
+        *self =
+            Self::join(Arc::clone(&self.of), subscription, self.cohort.dialect, Arc::clone(&self.mailbox));
+    }
+
+    /// The cohort.
+    pub const fn cohort(&self) -> &Arc<Cohort> {
+        &self.cohort
+    }
+
+    /// The subscription.
+    pub fn subscription(&self) -> &Subscription {
+        &self.cohort.subscription
+    }
+
+    /// The type's cache.
+    pub const fn of(&self) -> &Arc<TypeCache> {
+        &self.of
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        let dirty = {
+            let mut registry = self.of.registry.lock();
+            let empty = {
+                let mut members = self.cohort.members.lock();
+                members.remove(self.member_at);
+                members.is_empty()
+            };
+            if empty {
+                registry.leave(self.cohort_at);
+            }
+            registry.is_dirty()
+        };
+        if dirty {
+            self.of.interest.wake();
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! One immutable state of one type, and how the next one is made from it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use imbl::OrdMap;
+
+use super::entry::{Entry, Named, Seen};
+use super::segments::Segments;
+use super::{Change, Generation, Op, Resend, View};
+use crate::resource::{Name, Resource, TypeUrl};
+
+/// Everything that the cache knows of one type at one moment. Readers hold one for as long as they like; the
+/// writer publishes a new one with a pointer swap.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub(super) generation: Generation,
+    /// When that generation was made; the clock is the caller's.
+    pub(super) at: Option<Instant>,
+    pub(super) table: Segments,
+    /// Every entry once, at the place where it last changed for anybody. "What has changed since" is a range.
+    pub(super) log: OrdMap<Generation, Arc<Entry>>,
+    /// Tombstones up to here have been dropped: who stands before it cannot be told what was removed.
+    pub(super) horizon: Generation,
+    pub(super) wildcard_known: bool,
+    /// Sum of the digests of the wildcard's members.
+    pub(super) wildcard_digest: u128,
+    pub(super) members: usize,
+    pub(super) system_version: Arc<str>,
+    tombstones: usize,
+}
+
+impl Default for Snapshot {
+    fn default() -> Self {
+        Self {
+            generation: Generation::ZERO,
+            at: None,
+            table: Segments::default(),
+            log: OrdMap::new(),
+            horizon: Generation::ZERO,
+            wildcard_known: false,
+            wildcard_digest: 0,
+            members: 0,
+            system_version: Arc::from(""),
+            tombstones: 0,
+        }
+    }
+}
+
+impl Snapshot {
+    /// The newest change in it.
+    pub const fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// When its newest generation was made.
+    pub const fn changed_at(&self) -> Option<Instant> {
+        self.at
+    }
+
+    /// What is known of a name; `None` is the same as unknown and not a member.
+    pub fn get(&self, name: &str) -> Option<&Entry> {
+        self.table.get(name).map(|entry| &**entry)
+    }
+
+    /// What a client that asks by this name sees.
+    pub fn by_name(&self, name: &str) -> Seen<'_> {
+        self.get(name).map_or(Seen::Unknown, Entry::by_name)
+    }
+
+    /// The origin's wildcard set, by name.
+    pub fn members(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.table.iter().filter_map(|entry| entry.as_member().present())
+    }
+
+    /// How many members the wildcard set has.
+    pub const fn member_count(&self) -> usize {
+        self.members
+    }
+
+    /// Whether the wildcard set is known to be complete (R-Relay-05).
+    pub const fn wildcard_known(&self) -> bool {
+        self.wildcard_known
+    }
+
+    /// Everything held, with both of its views.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.table.iter().map(|entry| &**entry)
+    }
+}
+
+/// Who has something to learn of a changed name.
+#[derive(Clone, Debug)]
+pub(super) struct Touch {
+    pub(super) name: Name,
+    pub(super) members: bool,
+    pub(super) named: bool,
+}
+
+/// The next snapshot in the making. Nobody sees it before it is published.
+pub(super) struct Draft<'a> {
+    snapshot: Snapshot,
+    from: Generation,
+    type_url: &'a TypeUrl,
+    clock: &'a mut Generation,
+    pub(super) touched: Vec<Touch>,
+    pub(super) wildcard_became_known: bool,
+    /// Endpoints of EDS clusters that changed (R-ADS-05).
+    pub(super) endpoints: Vec<Name>,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(from: &Snapshot, type_url: &'a TypeUrl, clock: &'a mut Generation) -> Self {
+        Self {
+            snapshot: from.clone(),
+            from: from.generation,
+            type_url,
+            clock,
+            touched: Vec::new(),
+            wildcard_became_known: false,
+            endpoints: Vec::new(),
+        }
+    }
+
+    pub(super) fn apply(&mut self, change: Change) {
+        for op in change.ops {
+            self.step(op);
+        }
+        if let Some(version) = change.system_version {
+            self.snapshot.system_version = version;
+        }
+        if let Some(known) = change.wildcard_known {
+            self.wildcard_became_known = known && !self.snapshot.wildcard_known;
+            self.snapshot.wildcard_known = known;
+            if self.wildcard_became_known {
+                self.tick();
+            }
+        }
+    }
+
+    /// The finished snapshot, or `None` where nobody has anything to learn and nothing is to be remembered.
+    pub(super) fn finish(mut self, tombstones: usize, at: Instant) -> Snapshot {
+        if self.snapshot.tombstones > tombstones {
+            self.bury(tombstones / 4 * 3);
+        }
+        if self.snapshot.generation != self.from {
+            self.snapshot.at = Some(at);
+        }
+        self.snapshot
+    }
+
+    fn tick(&mut self) -> Generation {
+        *self.clock = self.clock.next();
+        self.snapshot.generation = *self.clock;
+        self.snapshot.generation
+    }
+
+    fn step(&mut self, op: Op) {
+        let name = op.name().clone();
+        let old = self.snapshot.table.get(name.as_str()).cloned();
+        let mut new = old.as_deref().cloned().unwrap_or_else(|| Entry::new(name.clone()));
+        let mut resent = false;
+        let mut repush = false;
+        match op {
+            Op::Set { view, resource, resend } => {
+                let held = match view {
+                    View::Wildcard => new.wild.as_ref(),
+                    View::Named => match &new.named {
+                        Named::Present(resource) => Some(resource),
+                        Named::Absent | Named::Unknown => None,
+                    },
+                };
+                let resource = match held {
+                    Some(held) if held.same_content(&resource) => {
+                        // A resend that answers no question of ours is meant for the clients (R-Relay-21). What a
+                        // member's own name brings is the second copy and no resend.
+                        resent =
+                            resend == Resend::Unsolicited && (view == View::Wildcard || new.wild.is_none());
+                        Arc::clone(held)
+                    }
+                    Some(held) if held.version() == resource.version() => {
+                        Arc::new(Resource::clone(&resource).with_body_in_digest())
+                    }
+                    _ => self.other_copy(&new, view, resource),
+                };
+                match view {
+                    View::Wildcard => new.wild = Some(resource),
+                    View::Named => new.named = Named::Present(resource),
+                }
+            }
+            Op::Remove { view: View::Named, .. } => new.named = Named::Absent,
+            Op::Forget { view: View::Named, .. } => new.named = Named::Unknown,
+            Op::Remove { view: View::Wildcard, .. } | Op::Forget { view: View::Wildcard, .. } => {
+                new.wild = None
+            }
+            Op::Repush { .. } => repush = new.by_name().present().is_some(),
+        }
+        self.replace(old, new, resent, repush);
+    }
+
+    /// The same version seen through the other view keeps the same allocation.
+    fn other_copy(&self, entry: &Entry, view: View, resource: Arc<Resource>) -> Arc<Resource> {
+        let other = match (view, &entry.named) {
+            (View::Wildcard, Named::Present(other)) => Some(other),
+            (View::Wildcard, _) => None,
+            (View::Named, _) => entry.wild.as_ref(),
+        };
+        match other {
+            Some(other) if other.same_content(&resource) => Arc::clone(other),
+            _ => resource,
+        }
+    }
+
+    fn replace(&mut self, old: Option<Arc<Entry>>, mut new: Entry, resent: bool, repush: bool) {
+        let (members, named, body) = {
+            let blank = Entry::new(new.name().clone());
+            let old = old.as_deref().unwrap_or(&blank);
+            let members = resent && new.wild.is_some() || differ(old.as_member(), new.as_member());
+            let named = resent || differ(old.by_name(), new.by_name());
+            let body = differ(old.by_name(), new.by_name());
+            if !self.type_url.kind().full_state() || new.wild.is_some() {
+                new.ghost = None;
+            } else if let Some(gone) = &old.wild {
+                new.ghost = Some(Arc::clone(gone));
+            } else if let (Seen::Present(gone), Seen::Absent) = (old.by_name(), new.by_name()) {
+                new.ghost = Some(Arc::clone(gone));
+            }
+            if let Some(resource) = &old.wild {
+                self.snapshot.members -= 1;
+                self.snapshot.wildcard_digest = self.snapshot.wildcard_digest.wrapping_sub(resource.digest());
+            }
+            (members, named, body)
+        };
+        if let Some(resource) = &new.wild {
+            self.snapshot.members += 1;
+            self.snapshot.wildcard_digest = self.snapshot.wildcard_digest.wrapping_add(resource.digest());
+        }
+        if members || named || repush {
+            let stamp = self.tick();
+            if members {
+                new.wild_changed = stamp;
+                if old.as_ref().is_none_or(|old| old.wild.is_none()) {
+                    new.wild_since = stamp;
+                }
+            }
+            if named {
+                new.named_changed = stamp;
+            }
+            if repush {
+                new.repushed = stamp;
+            }
+            if body && let Some(service) = new.by_name().present().and_then(|resource| resource.eds_service())
+            {
+                self.endpoints.push(service.clone());
+            }
+            self.touched.push(Touch {
+                name: new.name().clone(),
+                members: members || repush,
+                named: named || repush,
+            });
+        }
+        self.store(old, new);
+    }
+
+    fn store(&mut self, old: Option<Arc<Entry>>, new: Entry) {
+        if let Some(old) = old {
+            self.snapshot.log.remove(&old.position());
+            self.snapshot.tombstones -= usize::from(old.is_tombstone());
+        }
+        if new.position() == Generation::ZERO || (new.is_tombstone() && new.wild_changed == Generation::ZERO)
+        {
+            // Nobody was ever told of it, or nobody who could still ask about it was.
+            self.snapshot.table.remove(new.name().as_str());
+            return;
+        }
+        self.snapshot.tombstones += usize::from(new.is_tombstone());
+        let new = Arc::new(new);
+        self.snapshot.log.insert(new.position(), Arc::clone(&new));
+        self.snapshot.table.insert(new);
+    }
+
+    /// Drops the oldest tombstones until `keep` are left.
+    fn bury(&mut self, keep: usize) {
+        let surplus = self.snapshot.tombstones - keep;
+        let oldest: Vec<_> =
+            self.snapshot.log.values().filter(|entry| entry.is_tombstone()).take(surplus).cloned().collect();
+        for entry in oldest {
+            self.snapshot.horizon = entry.position();
+            self.snapshot.log.remove(&entry.position());
+            self.snapshot.table.remove(entry.name().as_str());
+            self.snapshot.tombstones -= 1;
+        }
+    }
+}
+
+fn differ(old: Seen<'_>, new: Seen<'_>) -> bool {
+    match (old, new) {
+        (Seen::Present(old), Seen::Present(new)) => !Arc::ptr_eq(old, new) && !old.same_content(new),
+        (Seen::Absent, Seen::Absent) | (Seen::Unknown, Seen::Unknown) => false,
+        _ => true,
+    }
+}

@@ -1,0 +1,384 @@
+//! One version of one resource, encoded once.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use xxhash_rust::xxh3;
+
+use super::wire::{self, Malformed, Value};
+use super::{Kind, Name, TypeUrl};
+
+// Field numbers of envoy.service.discovery.v3.Resource.
+const RESOURCE_VERSION: u32 = 1;
+const RESOURCE_BODY: u32 = 2;
+const RESOURCE_NAME: u32 = 3;
+const RESOURCE_ALIASES: u32 = 4;
+const RESOURCE_TTL: u32 = 6;
+const RESOURCE_RESOURCE_NAME: u32 = 8;
+/// `resources` of DiscoveryResponse and DeltaDiscoveryResponse, and `resource` of Resource: the coincidence that
+/// lets one encoding serve both protocols.
+const RESOURCES: u8 = 2;
+
+/// Why the envelope of a resource was refused. All of these are the origin's fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EnvelopeError {
+    /// The bytes are no `Resource`.
+    #[error("a resource could not be decoded")]
+    Malformed,
+    /// Neither `name` nor `resource_name`.
+    #[error("a resource has no name")]
+    NoName,
+    /// Both `name` and `resource_name` (R-DP-08).
+    #[error("resource `{0}` has both `name` and `resource_name`; only one may be set")]
+    TwoNames(String),
+    /// The `Any` inside is of another type than the response (R-Up-13).
+    #[error("resource `{name}` is a `{found}` in a response of `{expected}`")]
+    WrongType {
+        /// The resource's name.
+        name: String,
+        /// The type of the `Any` inside.
+        found: String,
+        /// The response's type.
+        expected: String,
+    },
+}
+
+impl From<Malformed> for EnvelopeError {
+    fn from(_: Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
+/// An `envoy.service.discovery.v3.Resource` as the origin sent it, taken apart but not copied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Envelope<'a> {
+    /// Its canonical name.
+    pub name: &'a str,
+    /// Its version; may be empty (R-Up-17).
+    pub version: &'a str,
+    /// The encoded `google.protobuf.Any`, or `None` for a heartbeat, an unresolved alias or the old form of "does
+    /// not exist" (R-TTL-02, R-Delta-22, R-Up-16).
+    pub body: Option<&'a [u8]>,
+    /// Whether it has any alias.
+    pub has_aliases: bool,
+    /// Whether it carries dynamic parameter constraints, which this relay does not match yet.
+    pub constrained: bool,
+    whole: &'a [u8],
+}
+
+impl<'a> Envelope<'a> {
+    /// Takes the bytes of a `Resource` apart and checks them against the type of the response that holds it.
+    pub fn parse(bytes: &'a [u8], expected: &TypeUrl) -> Result<Self, EnvelopeError> {
+        let mut name = "";
+        let mut resource_name: Option<&[u8]> = None;
+        let mut version = "";
+        let mut body = None;
+        let mut has_aliases = false;
+        for field in wire::fields(bytes) {
+            let field = field?;
+            match field.number {
+                RESOURCE_VERSION => version = field.text()?,
+                // A message field sent twice would have to be merged; nobody does that to an Any.
+                RESOURCE_BODY if body.is_some() => return Err(EnvelopeError::Malformed),
+                RESOURCE_BODY => body = Some(field.bytes()?),
+                RESOURCE_NAME => name = field.text()?,
+                RESOURCE_ALIASES => has_aliases = true,
+                RESOURCE_RESOURCE_NAME => resource_name = Some(field.bytes()?),
+                _ => {}
+            }
+        }
+        let mut constrained = false;
+        if let Some(inner) = resource_name {
+            if !name.is_empty() {
+                return Err(EnvelopeError::TwoNames(name.to_owned()));
+            }
+            for field in wire::fields(inner) {
+                let field = field?;
+                match field.number {
+                    1 => name = field.text()?,
+                    2 => constrained = true,
+                    _ => {}
+                }
+            }
+        }
+        if name.is_empty() {
+            return Err(EnvelopeError::NoName);
+        }
+        if let Some(any) = body {
+            let found = any_type_url(any)?;
+            if found != expected.as_str() {
+                return Err(EnvelopeError::WrongType {
+                    name: name.to_owned(),
+                    found: found.to_owned(),
+                    expected: expected.as_str().to_owned(),
+                });
+            }
+        }
+        Ok(Self { name, version, body, has_aliases, constrained, whole: bytes })
+    }
+
+    /// Copies the resource, once, into an allocation of its own size: a slice would pin the whole response that
+    /// brought it. `None` where there is no body.
+    pub fn encode(&self, type_url: &TypeUrl, name: Name) -> Option<Resource> {
+        let any = self.body?;
+        let invented;
+        let (version, own_version) = if self.version.is_empty() {
+            invented = format!("h:{:016x}", xxh3::xxh3_64(any));
+            (invented.as_str(), true)
+        } else {
+            (self.version, false)
+        };
+
+        // Everything but the name, the version and the body goes along as it came: metadata, cache control, aliases
+        // and what later versions of the protocol add. A TTL does not: without heartbeats it would expire at the
+        // client while the origin still stands by the resource.
+        let kept = |number| {
+            !matches!(
+                number,
+                RESOURCE_VERSION | RESOURCE_BODY | RESOURCE_NAME | RESOURCE_TTL | RESOURCE_RESOURCE_NAME
+            )
+        };
+        let others = || wire::fields(self.whole).flatten().filter(|field| kept(field.number));
+        let others_len: usize = others().map(|field| field.raw.len()).sum();
+        let inner = wire::field_len(name.as_str().len())
+            + wire::field_len(version.len())
+            + others_len
+            + wire::field_len(any.len());
+        let mut out = BytesMut::with_capacity(wire::field_len(inner));
+        wire::put_header(&mut out, RESOURCES, inner);
+        wire::put_field(&mut out, RESOURCE_NAME as u8, name.as_str().as_bytes());
+        wire::put_field(&mut out, RESOURCE_VERSION as u8, version.as_bytes());
+        for field in others() {
+            out.extend_from_slice(field.raw);
+        }
+        let sotw_at = out.len();
+        wire::put_header(&mut out, RESOURCE_BODY as u8, any.len());
+        let body_at = out.len();
+        out.extend_from_slice(any);
+
+        Some(Resource {
+            digest: digest(name.as_str(), version, None),
+            eds_service: (type_url.kind() == Kind::Cluster).then(|| eds_service(any)).flatten(),
+            name,
+            version: Arc::from(version),
+            own_version,
+            entry: out.freeze(),
+            sotw_at,
+            body_at,
+        })
+    }
+}
+
+/// One version of one resource, ready to be spliced into responses.
+///
+/// `entry` is laid out as `12 len Resource{name, version, …, 12 len Any}`: the whole is an element of
+/// `DeltaDiscoveryResponse.resources`, and its tail, the same bytes, is one of `DiscoveryResponse.resources`.
+#[derive(Clone)]
+pub struct Resource {
+    name: Name,
+    version: Arc<str>,
+    own_version: bool,
+    entry: Bytes,
+    sotw_at: usize,
+    body_at: usize,
+    digest: u128,
+    eds_service: Option<Name>,
+}
+
+impl Resource {
+    /// Its canonical name.
+    pub const fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Its version: the origin's, or `h:` and a hash of the body where the origin gave none.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The version that the origin would recognise: `None` where we made it up (R-Up-17).
+    pub fn origin_version(&self) -> Option<&str> {
+        (!self.own_version).then_some(&*self.version)
+    }
+
+    /// As an element of `DeltaDiscoveryResponse.resources`, tag and length included.
+    pub const fn delta_entry(&self) -> &Bytes {
+        &self.entry
+    }
+
+    /// As an element of `DiscoveryResponse.resources`, tag and length included.
+    pub fn sotw_entry(&self) -> &[u8] {
+        &self.entry[self.sotw_at..]
+    }
+
+    /// The encoded `google.protobuf.Any`.
+    pub fn body(&self) -> &[u8] {
+        &self.entry[self.body_at..]
+    }
+
+    /// This version's share of the digest of a set: sums of these are independent of order (R-Relay-11).
+    pub const fn digest(&self) -> u128 {
+        self.digest
+    }
+
+    /// The name under which an EDS cluster asks for its endpoints (R-ADS-05); `None` for everything else.
+    pub const fn eds_service(&self) -> Option<&Name> {
+        self.eds_service.as_ref()
+    }
+
+    /// Whether a client that holds `other` has nothing to learn from this one.
+    pub fn same_content(&self, other: &Self) -> bool {
+        self.version == other.version && self.entry == other.entry
+    }
+
+    /// The origin changed the body and kept the version (R-XT-06): the body's hash joins the digest, so that the
+    /// set does not look unchanged.
+    #[must_use]
+    pub fn with_body_in_digest(mut self) -> Self {
+        self.digest = digest(self.name.as_str(), &self.version, Some(xxh3::xxh3_64(self.body())));
+        self
+    }
+}
+
+impl fmt::Debug for Resource {
+    /// Without the body: it may be a Secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resource")
+            .field("name", &self.name)
+            .field("version", &self.version)
+            .field("bytes", &self.entry.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn digest(name: &str, version: &str, body: Option<u64>) -> u128 {
+    let mut hasher = xxh3::Xxh3::new();
+    hasher.update(&(name.len() as u64).to_le_bytes());
+    hasher.update(name.as_bytes());
+    hasher.update(version.as_bytes());
+    if let Some(hash) = body {
+        hasher.update(&hash.to_le_bytes());
+    }
+    hasher.digest128()
+}
+
+/// `google.protobuf.Any.type_url`.
+fn any_type_url(any: &[u8]) -> Result<&str, Malformed> {
+    let mut url = "";
+    for field in wire::fields(any) {
+        let field = field?;
+        if field.number == 1 {
+            url = field.text()?;
+        }
+    }
+    Ok(url)
+}
+
+/// The endpoints' name of an EDS cluster: `eds_cluster_config.service_name`, else the cluster's own name. These
+/// three fields are all that the relay ever reads of a resource's body; a body that does not parse is the client's
+/// to refuse, not ours (R-Up-14).
+fn eds_service(any: &[u8]) -> Option<Name> {
+    const CLUSTER_NAME: u32 = 1;
+    const CLUSTER_TYPE: u32 = 2;
+    const CLUSTER_EDS_CONFIG: u32 = 3;
+    const EDS: u64 = 3;
+    const EDS_SERVICE_NAME: u32 = 2;
+
+    let last = |message, number| {
+        wire::fields(message).flatten().filter(move |field: &wire::Field<'_>| field.number == number).last()
+    };
+    let cluster = last(any, 2)?.bytes().ok()?;
+    if last(cluster, CLUSTER_TYPE)?.value != Value::Varint(EDS) {
+        return None;
+    }
+    let service = last(cluster, CLUSTER_EDS_CONFIG)
+        .and_then(|config| config.bytes().ok())
+        .and_then(|config| last(config, EDS_SERVICE_NAME))
+        .and_then(|field| field.text().ok())
+        .filter(|service| !service.is_empty());
+    let name = || last(cluster, CLUSTER_NAME)?.text().ok();
+    service.or_else(name).filter(|name| !name.is_empty()).map(Name::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn field(number: u8, payload: &[u8]) -> Vec<u8> {
+        let mut out = BytesMut::new();
+        wire::put_header(&mut out, number, payload.len());
+        out.extend_from_slice(payload);
+        out.to_vec()
+    }
+
+    fn any(url: &str, value: &[u8]) -> Vec<u8> {
+        [field(1, url.as_bytes()), field(2, value)].concat()
+    }
+
+    fn cds() -> TypeUrl {
+        Kind::Cluster.into()
+    }
+
+    #[test]
+    fn one_allocation_serves_both_protocols_and_keeps_unknown_fields() {
+        let body = any(cds().as_str(), b"\xfa\x01\x03abc");
+        let metadata = field(9, b"\x0a\x01m");
+        let unknown = [0xfa, 0x06, 0x02, b'h', b'i'];
+        let ttl = field(6, &[8, 5]);
+        let sent = [field(1, b"7"), field(2, &body), metadata.clone(), ttl, field(3, b"a"), unknown.to_vec()]
+            .concat();
+        let envelope = Envelope::parse(&sent, &cds()).expect("a good envelope");
+        let resource = envelope.encode(&cds(), "a".into()).expect("it has a body");
+
+        assert_eq!(resource.body(), body);
+        assert_eq!(resource.sotw_entry(), field(2, &body));
+        let inner = [field(3, b"a"), field(1, b"7"), metadata, unknown.to_vec(), field(2, &body)].concat();
+        assert_eq!(resource.delta_entry().as_ref(), field(2, &inner), "all but the ttl goes along");
+    }
+
+    #[test]
+    fn r_up_13_envelope_faults_are_told_apart() {
+        let body = any("type.googleapis.com/x.Y", b"");
+        let parse = |bytes: &[u8]| Envelope::parse(bytes, &cds()).map(|_| ()).expect_err("a fault");
+        assert_eq!(parse(&field(2, &[])), EnvelopeError::NoName);
+        assert_eq!(parse(b"\x0b"), EnvelopeError::Malformed);
+        let both = [field(3, b"a"), field(8, &field(1, b"a"))].concat();
+        assert_eq!(parse(&both), EnvelopeError::TwoNames("a".into()));
+        let wrong = parse(&[field(3, b"a"), field(2, &body)].concat());
+        assert!(matches!(wrong, EnvelopeError::WrongType { .. }), "{wrong:?}");
+    }
+
+    #[test]
+    fn r_up_17_a_missing_version_is_made_from_the_body_and_kept_from_the_origin() {
+        let body = any(cds().as_str(), b"");
+        let sent = [field(2, &body), field(3, b"a")].concat();
+        let resource =
+            Envelope::parse(&sent, &cds()).expect("good").encode(&cds(), "a".into()).expect("a body");
+        assert!(resource.version().starts_with("h:"));
+        assert_eq!(resource.origin_version(), None);
+    }
+
+    #[test]
+    fn an_eds_cluster_names_its_endpoints() {
+        let eds = [0x10, 3];
+        let cluster = [field(1, b"web"), eds.to_vec()].concat();
+        assert_eq!(eds_service(&any("t/c", &cluster)), Some("web".into()));
+        let with_service = [cluster.clone(), field(3, &field(2, b"web-eds"))].concat();
+        assert_eq!(eds_service(&any("t/c", &with_service)), Some("web-eds".into()));
+        let strict_dns = [field(1, b"web"), vec![0x10, 1]].concat();
+        assert_eq!(eds_service(&any("t/c", &strict_dns)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_parsed_or_refused_without_a_panic(bytes: Vec<u8>) {
+            if let Ok(envelope) = Envelope::parse(&bytes, &cds()) {
+                let name = Name::from(envelope.name);
+                let _resource = envelope.encode(&cds(), name);
+            }
+        }
+    }
+}

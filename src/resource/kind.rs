@@ -1,0 +1,204 @@
+//! Type URLs and what the protocol says of the types it defines.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A type that the protocol defines rules for. Everything else is [`Kind::Other`]: it passes through on ADS, is
+/// not full-state, and is flushed last (R-EP-06).
+///
+/// The order of the variants is the order in which an aggregated stream is flushed (R-ADS-01, R-ADS-02).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// CDS
+    Cluster,
+    /// EDS
+    Endpoint,
+    /// LEDS
+    LocalityEndpoint,
+    /// LDS
+    Listener,
+    /// SRDS
+    ScopedRoute,
+    /// RDS
+    Route,
+    /// VHDS
+    VirtualHost,
+    /// SDS
+    Secret,
+    /// ECDS
+    ExtensionConfig,
+    /// RTDS
+    Runtime,
+    /// A type this relay has no rule for.
+    Other,
+}
+
+impl Kind {
+    /// Every type with rules of its own, in flush order.
+    pub const KNOWN: [Self; 10] = [
+        Self::Cluster,
+        Self::Endpoint,
+        Self::LocalityEndpoint,
+        Self::Listener,
+        Self::ScopedRoute,
+        Self::Route,
+        Self::VirtualHost,
+        Self::Secret,
+        Self::ExtensionConfig,
+        Self::Runtime,
+    ];
+
+    /// The kind of a type URL.
+    pub fn of_url(url: &str) -> Self {
+        Self::KNOWN.into_iter().find(|kind| kind.url() == Some(url)).unwrap_or(Self::Other)
+    }
+
+    /// The type URL; [`Kind::Other`] has none.
+    pub const fn url(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            Self::Endpoint => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+            Self::LocalityEndpoint => "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint",
+            Self::Listener => "type.googleapis.com/envoy.config.listener.v3.Listener",
+            Self::ScopedRoute => "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration",
+            Self::Route => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+            Self::VirtualHost => "type.googleapis.com/envoy.config.route.v3.VirtualHost",
+            Self::Secret => "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
+            Self::ExtensionConfig => "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
+            Self::Runtime => "type.googleapis.com/envoy.service.runtime.v3.Runtime",
+            Self::Other => return None,
+        })
+    }
+
+    /// The short name that people and metric labels use.
+    pub const fn short(self) -> &'static str {
+        match self {
+            Self::Cluster => "cds",
+            Self::Endpoint => "eds",
+            Self::LocalityEndpoint => "leds",
+            Self::Listener => "lds",
+            Self::ScopedRoute => "srds",
+            Self::Route => "rds",
+            Self::VirtualHost => "vhds",
+            Self::Secret => "sds",
+            Self::ExtensionConfig => "ecds",
+            Self::Runtime => "rtds",
+            Self::Other => "other",
+        }
+    }
+
+    /// Whether a state-of-the-world response of this type holds everything the client may see, so that what is
+    /// missing is deleted (R-SotW-18, R-SotW-20).
+    pub const fn full_state(self) -> bool {
+        matches!(self, Self::Cluster | Self::Listener | Self::ScopedRoute)
+    }
+
+    /// Whether this type refers to clusters or endpoints and therefore must not overtake them on an aggregated
+    /// stream (R-ADS-01). Types that warming itself waits for (EDS, SDS, ECDS) must never be on this list: a
+    /// client that warms a cluster withholds the ACK of CDS until they came (V1).
+    pub const fn follows_clusters(self) -> bool {
+        matches!(self, Self::Listener | Self::ScopedRoute | Self::Route | Self::VirtualHost)
+    }
+
+    /// Whether [`follows_clusters`](Self::follows_clusters) types wait for this one.
+    pub const fn leads_routes(self) -> bool {
+        matches!(self, Self::Cluster | Self::Endpoint | Self::LocalityEndpoint)
+    }
+}
+
+/// A short name that stands for no type.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is no resource type: use cds, eds, leds, lds, srds, rds, vhds, sds, ecds, rtds, or a type URL with a `/`"
+)]
+pub struct UnknownKind(pub String);
+
+/// The type URL of a resource, with its [`Kind`] looked up once.
+#[derive(Clone)]
+pub struct TypeUrl {
+    text: Arc<str>,
+    kind: Kind,
+}
+
+impl TypeUrl {
+    /// A type by its short name (`cds`) or its URL. `type.googleapis.com/` may be left out of the URL.
+    pub fn from_user(text: &str) -> Result<Self, UnknownKind> {
+        if let Some(kind) = Kind::KNOWN.into_iter().find(|kind| kind.short() == text) {
+            return Ok(kind.into());
+        }
+        if text.contains('/') {
+            Ok(Self::from(text))
+        } else if text.contains('.') {
+            Ok(Self::from(format!("type.googleapis.com/{text}").as_str()))
+        } else {
+            Err(UnknownKind(text.to_owned()))
+        }
+    }
+
+    /// The URL as text.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// What the protocol says of this type.
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+}
+
+impl From<&str> for TypeUrl {
+    fn from(text: &str) -> Self {
+        Self { text: Arc::from(text), kind: Kind::of_url(text) }
+    }
+}
+
+impl From<Kind> for TypeUrl {
+    /// The URL of a known kind; [`Kind::Other`] stands for no URL and gives the empty one.
+    fn from(kind: Kind) -> Self {
+        Self { text: Arc::from(kind.url().unwrap_or_default()), kind }
+    }
+}
+
+impl PartialEq for TypeUrl {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for TypeUrl {}
+
+impl std::hash::Hash for TypeUrl {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
+
+impl fmt::Debug for TypeUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.text, f)
+    }
+}
+
+impl fmt::Display for TypeUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_is_found_by_short_name_and_by_url() {
+        for kind in Kind::KNOWN {
+            let by_short = TypeUrl::from_user(kind.short()).expect("a known short name");
+            assert_eq!(by_short.kind(), kind);
+            assert_eq!(TypeUrl::from(by_short.as_str()).kind(), kind);
+        }
+        let opaque = TypeUrl::from_user("example.v1.Thing").expect("a message name");
+        assert_eq!(opaque.as_str(), "type.googleapis.com/example.v1.Thing");
+        assert_eq!(opaque.kind(), Kind::Other);
+        assert!(TypeUrl::from_user("clusters").is_err());
+    }
+}

@@ -1,0 +1,16 @@
+//! What a resource is: its type, its name, its version, and its bytes as they go to clients.
+//!
+//! Owns the parsing of the envelope that carries a resource (`envoy.service.discovery.v3.Resource`) and the two
+//! ready-made encodings of each version. Knows nothing of subscriptions, of caches or of time.
+//!
+//! Invariant: the bytes of a resource's `Any` are the bytes that came; they are never decoded into a message and
+//! written again, so fields that this relay has never heard of survive.
+
+mod encoded;
+mod kind;
+mod name;
+pub mod wire;
+
+pub use encoded::{Envelope, EnvelopeError, Resource};
+pub use kind::{Kind, TypeUrl, UnknownKind};
+pub use name::Name;

@@ -1,0 +1,183 @@
+//! The protobuf wire format, as far as the relay reads and splices it without decoding messages.
+//!
+//! Reading is over borrowed bytes and allocates nothing; a malformed input is an error, never a panic.
+
+use bytes::{BufMut, BytesMut};
+
+/// Bytes that are no protobuf message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a protobuf message")]
+pub struct Malformed;
+
+/// The value of one field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// Wire type 0.
+    Varint(u64),
+    /// Wire type 2: strings, bytes, messages.
+    Bytes(&'a [u8]),
+    /// Wire types 1 and 5, which nothing that the relay reads uses.
+    Fixed,
+}
+
+/// One field of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// Its number.
+    pub number: u32,
+    /// Its value.
+    pub value: Value<'a>,
+    /// Tag and value as they came.
+    pub raw: &'a [u8],
+}
+
+impl<'a> Field<'a> {
+    /// The payload of a length-delimited field, or an error where another wire type was sent.
+    pub const fn bytes(&self) -> Result<&'a [u8], Malformed> {
+        match self.value {
+            Value::Bytes(bytes) => Ok(bytes),
+            Value::Varint(_) | Value::Fixed => Err(Malformed),
+        }
+    }
+
+    /// The payload of a string field.
+    pub fn text(&self) -> Result<&'a str, Malformed> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| Malformed)
+    }
+}
+
+/// The fields of one message, in the order in which they were sent.
+pub const fn fields(message: &[u8]) -> Fields<'_> {
+    Fields { rest: message }
+}
+
+/// See [`fields`].
+#[derive(Clone, Debug)]
+pub struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    fn read(&mut self) -> Result<Field<'a>, Malformed> {
+        let whole = self.rest;
+        let tag = self.varint()?;
+        let number = u32::try_from(tag >> 3).map_err(|_| Malformed)?;
+        if number == 0 {
+            return Err(Malformed);
+        }
+        let value = match tag & 7 {
+            0 => Value::Varint(self.varint()?),
+            1 => self.take(8).map(|_| Value::Fixed)?,
+            2 => {
+                let len = usize::try_from(self.varint()?).map_err(|_| Malformed)?;
+                Value::Bytes(self.take(len)?)
+            }
+            5 => self.take(4).map(|_| Value::Fixed)?,
+            // Groups (3, 4) are not part of proto3; 6 and 7 are nothing.
+            _ => return Err(Malformed),
+        };
+        Ok(Field { number, value, raw: &whole[..whole.len() - self.rest.len()] })
+    }
+
+    fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.rest.split_at_checked(len).ok_or(Malformed)?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn varint(&mut self) -> Result<u64, Malformed> {
+        let mut value = 0_u64;
+        for shift in (0..70).step_by(7) {
+            let (&byte, rest) = self.rest.split_first().ok_or(Malformed)?;
+            self.rest = rest;
+            if shift == 63 && byte > 1 {
+                return Err(Malformed);
+            }
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(Malformed)
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<Field<'a>, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let field = self.read();
+        if field.is_err() {
+            self.rest = &[];
+        }
+        Some(field)
+    }
+}
+
+/// How many bytes a varint takes.
+pub const fn varint_len(value: u64) -> usize {
+    let bits = 64 - (value | 1).leading_zeros() as usize;
+    bits.div_ceil(7)
+}
+
+/// How many bytes a length-delimited field takes, tag and length included. `number` is below 16.
+pub const fn field_len(payload: usize) -> usize {
+    1 + varint_len(payload as u64) + payload
+}
+
+/// Writes a varint.
+pub fn put_varint(out: &mut BytesMut, mut value: u64) {
+    while value >= 0x80 {
+        out.put_u8((value as u8 & 0x7f) | 0x80);
+        value >>= 7;
+    }
+    out.put_u8(value as u8);
+}
+
+/// Writes the tag and the length of a length-delimited field; the payload is the caller's to write.
+pub fn put_header(out: &mut BytesMut, number: u8, payload: usize) {
+    debug_assert!((1..16).contains(&number), "one-byte tags only");
+    out.put_u8((number << 3) | 2);
+    put_varint(out, payload as u64);
+}
+
+/// Writes a length-delimited field; an empty one is left out, as proto3 has it.
+pub fn put_field(out: &mut BytesMut, number: u8, payload: &[u8]) {
+    if !payload.is_empty() {
+        put_header(out, number, payload.len());
+        out.put_slice(payload);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_varint_reads_back_and_has_the_length_foretold(value: u64) {
+            let mut out = BytesMut::new();
+            put_varint(&mut out, value);
+            prop_assert_eq!(out.len(), varint_len(value));
+            let mut fields = Fields { rest: &out };
+            prop_assert_eq!(fields.varint(), Ok(value));
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused_without_a_panic(bytes: Vec<u8>) {
+            let mut covered = 0;
+            for field in fields(&bytes) {
+                match field {
+                    Ok(field) => covered += field.raw.len(),
+                    Err(Malformed) => return Ok(()),
+                }
+            }
+            prop_assert_eq!(covered, bytes.len());
+        }
+    }
+}
