@@ -44,8 +44,6 @@ pub enum Suffix {
     None,
     /// Additions, to be followed by removals of the same generation.
     Additions,
-    /// The removals.
-    Removals,
     /// One of this stream's own.
     Own(u32),
 }
@@ -56,7 +54,6 @@ impl fmt::Display for Nonce {
         match self.suffix {
             Suffix::None => Ok(()),
             Suffix::Additions => f.write_char('a'),
-            Suffix::Removals => f.write_char('r'),
             Suffix::Own(number) => write!(f, "~{number:x}"),
         }
     }

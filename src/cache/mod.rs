@@ -31,7 +31,7 @@ pub use frame::{Frame, Nonce, Suffix};
 pub use generation::Generation;
 pub use registry::{Cohort, Dialect, Interest, Mailbox, Membership, Protocol, Subscription};
 pub use snapshot::Snapshot;
-pub use update::{Class, Encoder, Owed, Span, Update};
+pub use update::{Class, Encoder, FellBehind, Owed, Span, Update};
 
 use registry::Registry;
 use snapshot::Draft;

@@ -136,7 +136,7 @@ pub struct Cohort {
 
 impl Cohort {
     /// The newest generation that its members have something to learn from.
-    pub(super) fn touched(&self) -> Generation {
+    pub fn touched(&self) -> Generation {
         self.touched.load(Ordering::Acquire).into()
     }
 

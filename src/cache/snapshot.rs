@@ -6,6 +6,7 @@ use std::time::Instant;
 use imbl::OrdMap;
 
 use super::entry::{Entry, Named, Seen};
+use super::registry::Subscription;
 use super::segments::Segments;
 use super::{Change, Generation, Op, Resend, View};
 use crate::resource::{Name, Resource, TypeUrl};
@@ -66,6 +67,16 @@ impl Snapshot {
     /// What a client that asks by this name sees.
     pub fn by_name(&self, name: &str) -> Seen<'_> {
         self.get(name).map_or(Seen::Unknown, Entry::by_name)
+    }
+
+    /// When a client with this subscription last had something to learn of this name.
+    pub fn changed_for(
+        &self,
+        name: &str,
+        subscription: &Subscription,
+        aggregated: bool,
+    ) -> Option<Generation> {
+        Some(subscription.look(self.get(name)?, aggregated)?.changed)
     }
 
     /// The origin's wildcard set, by name.

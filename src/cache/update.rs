@@ -62,6 +62,15 @@ impl Span {
         generation <= self.added
     }
 
+    /// Told everything that there was when `update` was made, which must have been nothing.
+    pub fn settle(&mut self, update: &Update) {
+        debug_assert!(
+            !update.additions && !update.removals,
+            "only what has nothing to say may be passed over"
+        );
+        *self = Self::up_to(update.seen);
+    }
+
     fn floor(&self) -> Generation {
         match self.part {
             Part::Changes { floor } => floor,
@@ -108,10 +117,8 @@ enum Next {
 pub enum Class {
     /// Everything.
     Both,
-    /// Additions and changes; state of the world: old and new united.
+    /// Additions and changes; state of the world: old and new united. The removals follow.
     Additions,
-    /// What the additions left over.
-    Removals,
 }
 
 /// What one client is to be told beside its cohort.
@@ -153,12 +160,13 @@ pub struct Update {
     /// Whether anything is new, and whether anything is gone.
     additions: bool,
     removals: bool,
-    unknown: bool,
+    unknown_name: bool,
+    unknown_wildcard: bool,
     /// Endpoints of changed EDS clusters in it.
     endpoints: Vec<Name>,
     owed: Owed,
     digest: u128,
-    frames: [OnceLock<Frame>; 3],
+    frames: [OnceLock<Frame>; 2],
 }
 
 impl Update {
@@ -172,9 +180,14 @@ impl Update {
         self.removals
     }
 
-    /// Whether a name in the subscription, or the wildcard set, is not known yet (R-Relay-04).
-    pub const fn has_unknown(&self) -> bool {
-        self.unknown
+    /// Whether a name in the subscription is not known yet (R-Relay-04).
+    pub const fn has_unknown_name(&self) -> bool {
+        self.unknown_name
+    }
+
+    /// Whether the wildcard is subscribed to and its set not known yet (R-Relay-05).
+    pub const fn has_unknown_wildcard(&self) -> bool {
+        self.unknown_wildcard
     }
 
     /// Whether more of the same follows (R-Up-23).
@@ -212,7 +225,6 @@ impl Update {
         let (slot, suffix) = match class {
             Class::Both => (0, Suffix::None),
             Class::Additions => (1, Suffix::Additions),
-            Class::Removals => (2, Suffix::Removals),
         };
         self.frames[slot].get_or_init(|| self.encode(class, suffix, encoder)).clone()
     }
@@ -227,15 +239,12 @@ impl Update {
         let nonce = Nonce { type_index: self.type_index, generation: self.to, suffix };
         match self.dialect.protocol {
             Protocol::Delta => {
-                let with = |classes: [Class; 2]| classes.contains(&class);
-                let old = with([Class::Both, Class::Removals]);
-                let new = with([Class::Both, Class::Additions]);
-                let removed =
-                    [if old { &self.removed[..] } else { &[] }, if new { &self.absent } else { &[] }];
+                let removed = if class == Class::Both { &self.removed[..] } else { &[] };
+                let removed = [removed, &self.absent];
                 let fields = Fields { version: &self.version, type_url: self.type_url.as_str(), removed };
                 let segments = self.segments.iter().map(|segment| Piece::Shared(segment.delta()));
                 let resources = self.resources.iter().map(|resource| Piece::Shared(resource.delta_entry()));
-                frame::splice(fields, nonce, segments.chain(resources).filter(|_| new))
+                frame::splice(fields, nonce, segments.chain(resources))
             }
             Protocol::Sotw => {
                 let ghosts = if class == Class::Additions { &self.ghosts[..] } else { &[] };
@@ -398,7 +407,8 @@ impl<'a> Scan<'a> {
             removed: Vec::new(),
             additions: false,
             removals: false,
-            unknown: self.has_unknown(),
+            unknown_name: self.has_unknown_name(),
+            unknown_wildcard: self.subscription.wildcard && !self.snapshot.wildcard_known,
             endpoints: Vec::new(),
             owed: Owed::default(),
             digest: 0,
@@ -410,13 +420,8 @@ impl<'a> Scan<'a> {
         self.subscription.wildcard && self.subscription.names().is_empty()
     }
 
-    fn has_unknown(&self) -> bool {
-        (self.subscription.wildcard && !self.snapshot.wildcard_known)
-            || self
-                .subscription
-                .names()
-                .iter()
-                .any(|n| matches!(self.snapshot.by_name(n.as_str()), Seen::Unknown))
+    fn has_unknown_name(&self) -> bool {
+        self.subscription.names().iter().any(|n| matches!(self.snapshot.by_name(n.as_str()), Seen::Unknown))
     }
 
     /// The whole wildcard set to who has nothing, segment by segment.

@@ -1,0 +1,99 @@
+//! Incremental requests.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use super::session::{Heard, Refusal, Session};
+use super::stream_type::{Brought, StreamType};
+use crate::cache::Subscription;
+use crate::proto;
+use crate::resource::Name;
+
+fn is_wildcard(name: &String) -> bool {
+    name == Name::WILDCARD
+}
+
+impl Session {
+    /// Takes in a request of a delta stream.
+    pub fn hear_delta(
+        &mut self,
+        request: proto::DeltaDiscoveryRequest,
+        now: Instant,
+    ) -> Result<Heard, Refusal> {
+        self.meet(request.node)?;
+        let type_url = self.type_of(&request.type_url)?;
+        let (subscribe, unsubscribe) = (request.resource_names_subscribe, request.resource_names_unsubscribe);
+        let held = self.find(&type_url).map_or(0, |at| self.state(at).subscription().names().len());
+        let versions = request.initial_resource_versions;
+        self.check_names(
+            subscribe.iter().chain(versions.keys()),
+            held + subscribe.len().max(versions.len()),
+        )?;
+
+        let Some(at) = self.find(&type_url) else {
+            let legacy =
+                subscribe.is_empty() && unsubscribe.is_empty() && self.allows_legacy_wildcard(&type_url);
+            let star = subscribe.iter().any(is_wildcard) && !unsubscribe.iter().any(is_wildcard);
+            let wildcard = legacy || star;
+            // Subscribing comes first (R-Delta-03).
+            let named = subscribe.iter().filter(|name| !unsubscribe.contains(name));
+            let names = named
+                .filter(|name| !name.is_empty() && !is_wildcard(name))
+                .map(|name| Name::from(name.as_str()));
+            let subscription = Subscription::new(wildcard, names);
+            let mut state = StreamType::new(self.join(&type_url, subscription)?, now);
+            state.must_answer = wildcard;
+            if !versions.is_empty() {
+                state.brought = Some(Brought::Versions(versions));
+            }
+            self.insert(state);
+            return Ok(Heard::Subscribed);
+        };
+
+        // `initial_resource_versions` of a later request are not looked at (R-Delta-05).
+        let state = self.state(at);
+        let newest = state.is_newest(&request.response_nonce);
+        if newest {
+            state.open_gate();
+        }
+        if !subscribe.is_empty() || !unsubscribe.is_empty() {
+            let old = state.subscription().clone();
+            let mut names: BTreeSet<Name> = old.names().iter().cloned().collect();
+            // A wildcard that is asked for again is answered, but what the client holds is not repeated: clients say
+            // `*` to make a legacy wildcard explicit when they add a name.
+            let star = subscribe.iter().any(is_wildcard);
+            let wildcard = (old.wildcard || star) && !unsubscribe.iter().any(is_wildcard);
+            state.must_answer |= wildcard && star;
+            let mut owed = Vec::new();
+            for name in subscribe.iter().filter(|name| !name.is_empty() && !is_wildcard(name)) {
+                // Answered even if held: to subscribe again is to ask again (R-Delta-04).
+                let name = Name::from(name.as_str());
+                owed.push(name.clone());
+                names.insert(name);
+            }
+            let mut ended = Vec::new();
+            for name in &unsubscribe {
+                if let Some(name) = names.take(name.as_str()) {
+                    ended.push(name);
+                }
+            }
+            let subscription = Subscription::new(wildcard, names);
+            state.resubscribe(subscription, now)?;
+            state.owed.names.extend(owed);
+            for name in ended {
+                // Beside a wildcard the client cannot tell whether it still has it (R-Delta-09).
+                if wildcard {
+                    state.owed.names.insert(name);
+                } else {
+                    state.owed.names.remove(&name);
+                }
+            }
+        }
+        Ok(match request.error_detail {
+            _ if request.response_nonce.is_empty() => Heard::Subscribed,
+            _ if !newest => Heard::Stale,
+            Some(error) => Heard::Nack { type_url, error },
+            None => Heard::Ack { type_url },
+        })
+    }
+}

@@ -1,0 +1,172 @@
+//! What a stream says next, across its types (R-ADS-01 to R-ADS-03).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use smallvec::SmallVec;
+
+use super::session::{Outgoing, Refusal, Session, Upstream};
+use super::stream_type::{Moment, Pending};
+use crate::cache::{Class, Update};
+use crate::resource::Kind;
+
+/// What a stream does next.
+#[derive(Debug)]
+pub enum Next {
+    /// Say this.
+    Say(Outgoing),
+    /// Wait to be woken by the cache or the client, and at the latest look again then.
+    Wait(Option<Instant>),
+    /// Close with this status.
+    Close(Refusal),
+}
+
+/// The earliest of the moments at which something may change by itself.
+#[derive(Debug, Default)]
+struct Deadline(Option<Instant>);
+
+impl Deadline {
+    fn not_after(&mut self, moment: Instant) {
+        self.0 = Some(self.0.map_or(moment, |earliest| earliest.min(moment)));
+    }
+}
+
+impl Session {
+    /// What to say at this moment, worked out now and not before.
+    pub fn next(&mut self, now: Instant, upstream: Upstream) -> Next {
+        let mut pending: SmallVec<[Pending; 4]> = SmallVec::new();
+        let moment = Moment { now, upstream_connected: upstream.connected, one_shot: self.is_one_shot() };
+        for state in &mut self.types {
+            match state.evaluate(self.dialect.protocol, &self.rules, moment) {
+                Ok(found) => pending.push(found),
+                Err(behind) => return Next::Close(behind.into()),
+            }
+        }
+
+        let mut deadline = Deadline::default();
+        let chosen = self
+            .choose_addition(&pending, now, &mut deadline)
+            .or_else(|| self.choose_removal(&pending, now, &mut deadline));
+        if let Some((at, class)) = chosen
+            && let Some(update) = pending[at].update()
+        {
+            return Next::Say(self.say(at, &Arc::clone(update), class, now));
+        }
+
+        if pending.iter().any(|pending| matches!(pending, Pending::Unknown)) {
+            if !self.responded {
+                let cold = self.started + self.rules.cold_deadline;
+                if now >= cold && !upstream.connected {
+                    return Next::Close(Refusal::cold());
+                }
+                deadline.not_after(if now < cold { cold } else { now + self.rules.cold_deadline });
+            }
+            for state in &self.types {
+                let learnt = state.asked + self.rules.cold_deadline;
+                if learnt > now {
+                    deadline.not_after(learnt);
+                }
+            }
+        }
+        Next::Wait(deadline.0)
+    }
+
+    /// Additions and changes, in order. A type that follows the clusters waits while one that leads has something
+    /// to say and may not, be it gated or unknown; both end in bounded time.
+    fn choose_addition(
+        &mut self,
+        pending: &[Pending],
+        now: Instant,
+        deadline: &mut Deadline,
+    ) -> Option<(usize, Class)> {
+        let mut leader_waits = false;
+        for at in 0..pending.len() {
+            let kind = self.types[at].kind;
+            let Some(update) = pending[at].update().filter(|update| self.has_addition(at, update)) else {
+                if let Some(until) = self.held_until(at, &pending[at], now) {
+                    deadline.not_after(until);
+                    leader_waits |= kind.leads_routes();
+                }
+                continue;
+            };
+            if leader_waits && kind.follows_clusters() {
+                continue;
+            }
+            if let Err(opens) = self.types[at].gate(now, &self.rules) {
+                leader_waits |= kind.leads_routes();
+                opens.into_iter().for_each(|opens| deadline.not_after(opens));
+                continue;
+            }
+            let others =
+                (0..pending.len()).any(|other| other != at && self.is_ahead(other, &pending[other], now));
+            let split = update.is_partial() || (update.has_removals() && others);
+            return Some((at, if split { Class::Additions } else { Class::Both }));
+        }
+        None
+    }
+
+    /// Removals, in reverse order, once no addition waits.
+    fn choose_removal(
+        &mut self,
+        pending: &[Pending],
+        now: Instant,
+        deadline: &mut Deadline,
+    ) -> Option<(usize, Class)> {
+        if (0..pending.len()).any(|at| self.is_ahead(at, &pending[at], now)) {
+            return None;
+        }
+        for at in (0..pending.len()).rev() {
+            if pending[at].update().is_none() {
+                continue;
+            }
+            match self.types[at].gate(now, &self.rules) {
+                Ok(()) => return Some((at, Class::Both)),
+                Err(opens) => {
+                    // What was to go first goes first.
+                    opens.into_iter().for_each(|opens| deadline.not_after(opens));
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether removals of other types must wait for this one.
+    fn is_ahead(&self, at: usize, pending: &Pending, now: Instant) -> bool {
+        match pending {
+            Pending::Update(update) => self.has_addition(at, update),
+            Pending::Unknown => self.held_until(at, pending, now).is_some(),
+            Pending::Nothing => false,
+        }
+    }
+
+    /// A forced answer counts as an addition: somebody waits for it.
+    fn has_addition(&self, at: usize, update: &Update) -> bool {
+        let state = &self.types[at];
+        update.has_additions() || update.is_partial() || state.must_answer || !update.has_removals()
+    }
+
+    /// Until when a type that was asked for and is not known holds back those after it.
+    fn held_until(&self, at: usize, pending: &Pending, now: Instant) -> Option<Instant> {
+        let until = self.types[at].asked + self.rules.ack_timeout;
+        (self.dialect.aggregated && matches!(pending, Pending::Unknown) && now < until).then_some(until)
+    }
+
+    fn say(&mut self, at: usize, update: &Update, class: Class, now: Instant) -> Outgoing {
+        let state = &mut self.types[at];
+        let type_url = state.membership.of().type_url().clone();
+        let frame = state.say(update, class, &mut self.own_nonces);
+        let waited = update.changed_at().filter(|_| update.has_additions() || update.has_removals());
+        self.unsaid = Some(at);
+        self.responded = true;
+        if self.dialect.aggregated && self.rules.eds_repush && type_url.kind() == Kind::Cluster {
+            let endpoints = update.endpoints();
+            if !endpoints.is_empty()
+                && let Some(eds) = self.types.iter_mut().find(|state| state.kind == Kind::Endpoint)
+            {
+                eds.owe_endpoints(endpoints);
+            }
+        }
+        Outgoing { frame, type_url, changed_at: waited.filter(|at| *at <= now) }
+    }
+}

@@ -1,0 +1,315 @@
+//! One stream of one client.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::stream_type::StreamType;
+use crate::cache::{Cache, Dialect, FellBehind, Frame, Mailbox, Membership, Subscription, TooManyTypes};
+use crate::proto;
+use crate::resource::{Kind, TypeUrl};
+
+/// What a stream may do and how long it waits.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// An un-ACKed response holds its type back this long after the transport took it (R-SotW-06, R-Delta-17).
+    pub ack_timeout: Duration,
+    /// A stream to which nothing can be said closes after this while the origin is away (R-Relay-07); a full state
+    /// waits this long for names that the origin leaves unanswered.
+    pub cold_deadline: Duration,
+    /// Types for which a first empty list is no wildcard (R-SotW-14).
+    pub no_legacy_wildcard: BTreeSet<String>,
+    /// Whether names in `initial_resource_versions` are not sent again though they are asked for (R-Delta-06).
+    pub trust_initial_versions: bool,
+    /// Whether endpoints are sent again behind a changed cluster (R-ADS-05).
+    pub eds_repush: bool,
+    /// The longest name, in bytes.
+    pub max_name_bytes: usize,
+    /// The most names of one type.
+    pub max_names: usize,
+    /// The most types of one stream.
+    pub max_types: usize,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        let denied = [
+            Kind::Endpoint,
+            Kind::Route,
+            Kind::Secret,
+            Kind::ExtensionConfig,
+            Kind::Runtime,
+            Kind::LocalityEndpoint,
+        ];
+        Self {
+            ack_timeout: Duration::from_secs(5),
+            cold_deadline: Duration::from_secs(10),
+            no_legacy_wildcard: denied.into_iter().filter_map(Kind::url).map(str::to_owned).collect(),
+            trust_initial_versions: false,
+            eds_repush: true,
+            max_name_bytes: 16 << 10,
+            max_names: 100_000,
+            max_types: 64,
+        }
+    }
+}
+
+/// What a session has to know of the way upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    /// Whether the origin can be asked.
+    pub connected: bool,
+}
+
+/// Who is at the other end, as it said in its first request (R-EP-05).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Client {
+    /// `node.id`
+    pub node_id: String,
+    /// `node.cluster`
+    pub cluster: String,
+    /// `node.user_agent_name`
+    pub user_agent: String,
+}
+
+/// Why a stream is closed, and whose fault it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// A gRPC status code.
+    pub code: Code,
+    /// For the peer's log: what was expected.
+    pub message: String,
+}
+
+/// The gRPC status codes that a session closes with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// The request breaks the protocol.
+    InvalidArgument,
+    /// The request is beyond a limit of the relay.
+    ResourceExhausted,
+    /// The relay has nothing to say, or not to this stream; another try, or another server, may do better.
+    Unavailable,
+}
+
+impl Refusal {
+    fn invalid(message: impl Into<String>) -> Self {
+        Self { code: Code::InvalidArgument, message: message.into() }
+    }
+
+    fn exhausted(message: impl Into<String>) -> Self {
+        Self { code: Code::ResourceExhausted, message: message.into() }
+    }
+
+    /// Nothing is known and the origin cannot be asked (R-Relay-07).
+    pub(super) fn cold() -> Self {
+        let message =
+            "nothing is cached yet and the control plane cannot be reached; try another server or again";
+        Self { code: Code::Unavailable, message: message.to_owned() }
+    }
+}
+
+impl From<FellBehind> for Refusal {
+    fn from(behind: FellBehind) -> Self {
+        Self { code: Code::Unavailable, message: behind.to_string() }
+    }
+}
+
+impl From<TooManyTypes> for Refusal {
+    fn from(too_many: TooManyTypes) -> Self {
+        Self::exhausted(too_many.to_string())
+    }
+}
+
+/// What a request turned out to be.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Heard {
+    /// A subscription, and no answer to a response.
+    Subscribed,
+    /// The newest response was accepted.
+    Ack {
+        /// Of this type.
+        type_url: TypeUrl,
+    },
+    /// The newest response was rejected.
+    Nack {
+        /// Of this type.
+        type_url: TypeUrl,
+        /// For this reason.
+        error: proto::Status,
+    },
+    /// It answers a response that is not the newest (R-SotW-04).
+    Stale,
+}
+
+/// A response on its way.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    /// Its bytes.
+    pub frame: Frame,
+    /// Its type.
+    pub type_url: TypeUrl,
+    /// When the newest change in it reached the cache; `None` where it tells no change.
+    pub changed_at: Option<Instant>,
+}
+
+/// One stream of one client.
+#[derive(Debug)]
+pub struct Session {
+    cache: Arc<Cache>,
+    pub(super) rules: Arc<Rules>,
+    pub(super) dialect: Dialect,
+    /// The type of a per-type stream.
+    only: Option<TypeUrl>,
+    one_shot: bool,
+    mailbox: Arc<Mailbox>,
+    client: Option<Client>,
+    /// In flush order (R-ADS-02).
+    pub(super) types: Vec<StreamType>,
+    pub(super) started: Instant,
+    pub(super) responded: bool,
+    pub(super) own_nonces: u32,
+    /// The type of the response that the transport has not taken yet.
+    pub(super) unsaid: Option<usize>,
+}
+
+impl Session {
+    /// A stream that has just been opened: aggregated where `only` is `None`.
+    pub fn new(
+        cache: Arc<Cache>,
+        rules: Arc<Rules>,
+        protocol: crate::cache::Protocol,
+        only: Option<TypeUrl>,
+        now: Instant,
+    ) -> Self {
+        Self {
+            cache,
+            rules,
+            dialect: Dialect { protocol, aggregated: only.is_none() },
+            only,
+            one_shot: false,
+            mailbox: Arc::default(),
+            client: None,
+            types: Vec::new(),
+            started: now,
+            responded: false,
+            own_nonces: 0,
+            unsaid: None,
+        }
+    }
+
+    /// The stream ends with its first response (unary Fetch), which is sent when it is complete, even if empty.
+    #[must_use]
+    pub const fn one_shot(mut self) -> Self {
+        self.one_shot = true;
+        self
+    }
+
+    /// Where the cache wakes it.
+    pub const fn mailbox(&self) -> &Arc<Mailbox> {
+        &self.mailbox
+    }
+
+    /// Who is at the other end, once it has said so.
+    pub const fn client(&self) -> Option<&Client> {
+        self.client.as_ref()
+    }
+
+    /// The transport has taken the newest response.
+    pub fn taken(&mut self, now: Instant) {
+        if let Some(at) = self.unsaid.take() {
+            self.types[at].taken(now);
+        }
+    }
+
+    pub(super) const fn is_one_shot(&self) -> bool {
+        self.one_shot
+    }
+
+    pub(super) fn find(&self, type_url: &TypeUrl) -> Option<usize> {
+        self.types.iter().position(|state| state.membership.of().type_url() == type_url)
+    }
+
+    pub(super) fn state(&mut self, at: usize) -> &mut StreamType {
+        &mut self.types[at]
+    }
+
+    pub(super) fn insert(&mut self, state: StreamType) {
+        let at = self.types.partition_point(|other| other.kind <= state.kind);
+        self.types.insert(at, state);
+        self.unsaid = self.unsaid.map(|unsaid| if unsaid >= at { unsaid + 1 } else { unsaid });
+    }
+
+    pub(super) fn join(&self, type_url: &TypeUrl, subscription: Subscription) -> Result<Membership, Refusal> {
+        if self.types.len() >= self.rules.max_types {
+            return Err(Refusal::exhausted(format!(
+                "more than {} types on one stream",
+                self.rules.max_types
+            )));
+        }
+        Ok(self.cache.of(type_url)?.join(subscription, self.dialect, &self.mailbox))
+    }
+
+    /// Remembers the node of the first request; what later ones say of it is ignored (R-EP-05).
+    pub(super) fn meet(&mut self, node: Option<proto::Node>) -> Result<(), Refusal> {
+        if self.client.is_none() {
+            let Some(node) = node else {
+                return Err(Refusal::invalid("the first request of a stream must carry `node`"));
+            };
+            self.client =
+                Some(Client { node_id: node.id, cluster: node.cluster, user_agent: node.user_agent_name });
+        }
+        Ok(())
+    }
+
+    /// The type of a request: on a per-type stream implied, elsewhere required (R-EP-03).
+    pub(super) fn type_of(&self, sent: &str) -> Result<TypeUrl, Refusal> {
+        match &self.only {
+            Some(only) if sent.is_empty() || sent == only.as_str() => Ok(only.clone()),
+            Some(only) => Err(Refusal::invalid(format!(
+                "`type_url` is `{}`, but this service serves `{only}`; leave it empty or use ADS",
+                clip(sent)
+            ))),
+            None if sent.is_empty() => {
+                Err(Refusal::invalid("`type_url` is required on an aggregated stream"))
+            }
+            None if sent.len() > self.rules.max_name_bytes => Err(Refusal::invalid(format!(
+                "`type_url` is longer than {} bytes",
+                self.rules.max_name_bytes
+            ))),
+            None => Ok(TypeUrl::from(sent)),
+        }
+    }
+
+    /// gRPC clients ask for what they want by name and mean nothing by an empty list (R-SotW-14).
+    pub(super) fn allows_legacy_wildcard(&self, type_url: &TypeUrl) -> bool {
+        let grpc = self.client.as_ref().is_some_and(|client| client.user_agent.starts_with("gRPC"));
+        !grpc && !self.rules.no_legacy_wildcard.contains(type_url.as_str())
+    }
+
+    pub(super) fn check_names<'a>(
+        &self,
+        mut names: impl Iterator<Item = &'a String>,
+        count: usize,
+    ) -> Result<(), Refusal> {
+        let limit = self.rules.max_name_bytes;
+        if let Some(long) = names.find(|name| name.len() > limit) {
+            let start = clip(long);
+            return Err(Refusal::invalid(format!("resource name `{start}` is longer than {limit} bytes")));
+        }
+        if count > self.rules.max_names {
+            return Err(Refusal::exhausted(format!("more than {} names of one type", self.rules.max_names)));
+        }
+        Ok(())
+    }
+}
+
+/// The start of a text that a peer sent, for a message to that peer or the log.
+fn clip(text: &str) -> String {
+    const SHOWN: usize = 80;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", text.split_at(end).0),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,103 @@
+//! State-of-the-world requests.
+
+use std::time::Instant;
+
+use super::session::{Heard, Refusal, Session};
+use super::stream_type::{Brought, StreamType};
+use crate::cache::Subscription;
+use crate::proto;
+use crate::resource::Name;
+
+/// How a list of names is read, which depends on the lists before it (R-SotW-13).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wants {
+    /// A name, or `*`, was sent on this stream: from then on an empty list means nothing.
+    explicit: bool,
+}
+
+impl Wants {
+    /// What a complete list of names subscribes to.
+    fn read(&mut self, names: &[String], legacy_wildcard: bool) -> Subscription {
+        self.explicit |= !names.is_empty();
+        let wildcard = names.iter().any(|name| name == Name::WILDCARD) || (!self.explicit && legacy_wildcard);
+        let listed = names.iter().filter(|name| !name.is_empty() && *name != Name::WILDCARD);
+        Subscription::new(wildcard, listed.map(|name| Name::from(name.as_str())))
+    }
+}
+
+impl Session {
+    /// Takes in a request of a state-of-the-world stream.
+    pub fn hear_sotw(&mut self, request: proto::DiscoveryRequest, now: Instant) -> Result<Heard, Refusal> {
+        self.meet(request.node)?;
+        let type_url = self.type_of(&request.type_url)?;
+        self.check_names(request.resource_names.iter(), request.resource_names.len())?;
+        let legacy = self.allows_legacy_wildcard(&type_url);
+        let one_shot = self.is_one_shot();
+
+        let Some(at) = self.find(&type_url) else {
+            // The first request of the type. A nonce or a version in it is of another stream (R-SotW-09).
+            let mut wants = Wants::default();
+            let subscription = wants.read(&request.resource_names, legacy);
+            let only_wildcard = subscription.wildcard && subscription.names().is_empty();
+            let mut state = StreamType::new(self.join(&type_url, subscription)?, now);
+            state.wants = wants;
+            state.must_answer = (state.kind.full_state() && !state.subscription().is_empty()) || one_shot;
+            if state.kind.full_state() && only_wildcard && !request.version_info.is_empty() {
+                state.brought = Some(Brought::Digest(request.version_info));
+            }
+            self.insert(state);
+            return Ok(Heard::Subscribed);
+        };
+
+        let state = self.state(at);
+        let newest = state.is_newest(&request.response_nonce);
+        if newest {
+            state.open_gate();
+        }
+        // The list counts whatever the nonce: requests arrive in order, so it is the latest (R-SotW-05).
+        let subscription = state.wants.read(&request.resource_names, legacy);
+        if subscription != *state.subscription() {
+            let added: Vec<Name> = subscription
+                .names()
+                .iter()
+                .filter(|name| !state.subscription().contains(name.as_str()))
+                .cloned()
+                .collect();
+            state.resubscribe(subscription.clone(), now)?;
+            state.owed.names.retain(|name| subscription.contains(name.as_str()));
+            state.owed.names.extend(added);
+        }
+        // Told by `error_detail` alone, never by versions (R-SotW-01).
+        Ok(match request.error_detail {
+            _ if !newest => Heard::Stale,
+            Some(error) => Heard::Nack { type_url, error },
+            None => Heard::Ack { type_url },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(wants: &mut Wants, names: &[&str]) -> String {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        format!("{:?}", wants.read(&names, true))
+    }
+
+    #[test]
+    fn r_sotw_13_wildcard_vector_of_the_protocol() {
+        let mut wants = Wants::default();
+        assert_eq!(read(&mut wants, &[]), r#"{"*"}"#);
+        assert_eq!(read(&mut wants, &["*", "A"]), r#"{"*", "A"}"#);
+        assert_eq!(read(&mut wants, &["A"]), r#"{"A"}"#);
+        assert_eq!(read(&mut wants, &[]), "{}");
+    }
+
+    #[test]
+    fn r_sotw_14_without_legacy_only_the_star_is_a_wildcard() {
+        let mut wants = Wants::default();
+        assert!(wants.read(&[], false).is_empty());
+        assert!(wants.read(&["*".to_owned()], false).wildcard);
+    }
+}

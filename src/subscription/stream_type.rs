@@ -1,0 +1,291 @@
+//! One type on one stream.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::session::Rules;
+use super::sotw::Wants;
+use crate::cache::{
+    Class, FellBehind, Frame, Generation, Membership, Nonce, Owed, Protocol, Snapshot, Span, Subscription,
+    Update,
+};
+use crate::resource::{Kind, Name};
+
+/// A response that was sent and not answered.
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    /// When the transport had taken all of it; the clock of the gate starts there (R-SotW-06, R-Delta-17).
+    taken: Option<Instant>,
+}
+
+/// What a type has to say at this moment.
+#[derive(Debug)]
+pub(super) enum Pending {
+    /// Nothing.
+    Nothing,
+    /// Nothing yet: the answer is not known.
+    Unknown,
+    /// This.
+    Update(Arc<Update>),
+}
+
+impl Pending {
+    pub(super) const fn update(&self) -> Option<&Arc<Update>> {
+        match self {
+            Self::Update(update) => Some(update),
+            Self::Nothing | Self::Unknown => None,
+        }
+    }
+}
+
+/// What the first request of a type brought along from an earlier stream.
+#[derive(Debug)]
+pub(super) enum Brought {
+    /// Versions by name: `initial_resource_versions`.
+    Versions(HashMap<String, String>),
+    /// `version_info`: the digest of a whole set (R-SotW-10).
+    Digest(String),
+}
+
+/// The state of one type on one stream (R-EP-04).
+#[derive(Debug)]
+pub(super) struct StreamType {
+    pub(super) kind: Kind,
+    pub(super) membership: Membership,
+    pub(super) span: Span,
+    pub(super) owed: Owed,
+    pub(super) brought: Option<Brought>,
+    /// A response is due even if it is empty (R-SotW-11, R-Delta-11).
+    pub(super) must_answer: bool,
+    /// When something was last asked for that was not known.
+    pub(super) asked: Instant,
+    /// The names rules of state-of-the-world streams.
+    pub(super) wants: Wants,
+    in_flight: Option<InFlight>,
+    newest_nonce: Option<Nonce>,
+    newest_shared: Option<(Generation, Class)>,
+}
+
+impl StreamType {
+    pub(super) fn new(membership: Membership, now: Instant) -> Self {
+        Self {
+            kind: membership.of().type_url().kind(),
+            membership,
+            span: Span::default(),
+            owed: Owed::default(),
+            brought: None,
+            must_answer: false,
+            asked: now,
+            wants: Wants::default(),
+            in_flight: None,
+            newest_nonce: None,
+            newest_shared: None,
+        }
+    }
+
+    pub(super) fn subscription(&self) -> &Subscription {
+        self.membership.subscription()
+    }
+
+    /// Whether a request with this nonce speaks of the newest response (R-SotW-04).
+    pub(super) fn is_newest(&self, nonce: &str) -> bool {
+        self.newest_nonce.is_some_and(|newest| newest.to_string() == nonce)
+    }
+
+    /// The newest response was answered.
+    pub(super) fn open_gate(&mut self) {
+        self.in_flight = None;
+    }
+
+    /// The transport took the newest response.
+    pub(super) fn taken(&mut self, now: Instant) {
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.taken.get_or_insert(now);
+        }
+    }
+
+    /// Whether the ACK of the newest response is still awaited; if so, until when (unless the transport has not
+    /// taken it).
+    pub(super) fn gate(&mut self, now: Instant, rules: &Rules) -> Result<(), Option<Instant>> {
+        let Some(in_flight) = self.in_flight else { return Ok(()) };
+        let Some(taken) = in_flight.taken else { return Err(None) };
+        let opens = taken + rules.ack_timeout;
+        if now < opens {
+            return Err(Some(opens));
+        }
+        self.in_flight = None;
+        Ok(())
+    }
+
+    /// Changes what is subscribed to. `owed` are the names to be answered for it.
+    pub(super) fn resubscribe(&mut self, subscription: Subscription, now: Instant) -> Result<(), FellBehind> {
+        self.asked = now;
+        if subscription == *self.subscription() {
+            return Ok(());
+        }
+        if subscription.wildcard && !self.subscription().wildcard {
+            self.span = Span::default();
+            self.must_answer = true;
+        } else if !self.span.is_start() && !self.span.is_in_parts() {
+            // What the old subscription has been told in full is told up to now: else names that are new to this
+            // client, and owed, would be told twice.
+            let (of, cohort) = (self.membership.of(), self.membership.cohort());
+            let update = of.encoder().update(of, cohort, &self.span)?;
+            if !update.has_additions() && !update.has_removals() {
+                self.span.settle(&update);
+            }
+        }
+        self.membership.change(subscription);
+        Ok(())
+    }
+
+    /// What there is to say now.
+    pub(super) fn evaluate(
+        &mut self,
+        protocol: Protocol,
+        rules: &Rules,
+        moment: Moment,
+    ) -> Result<Pending, FellBehind> {
+        let full_state = protocol == Protocol::Sotw && self.kind.full_state();
+        if matches!(self.brought, Some(Brought::Versions(_))) {
+            let snapshot = self.membership.of().snapshot();
+            if self.subscription().wildcard && !snapshot.wildcard_known() {
+                return Ok(Pending::Unknown);
+            }
+            self.compare_versions(&snapshot, rules);
+        }
+        if self.is_quiet() {
+            return Ok(Pending::Nothing);
+        }
+        let (of, cohort) = (self.membership.of(), self.membership.cohort());
+        let update = if self.owed.is_empty() || full_state {
+            of.encoder().update(of, cohort, &self.span)?
+        } else {
+            Arc::new(of.encoder().own_update(of, cohort, &self.span, &self.owed)?)
+        };
+
+        let unknown_name = update.has_unknown_name() && moment.may_still_learn(self.asked, rules);
+        let unknown = update.has_unknown_wildcard() || unknown_name;
+        let whole = full_state || moment.one_shot;
+        if whole && unknown {
+            return Ok(Pending::Unknown);
+        }
+        if let Some(Brought::Digest(digest)) = self.brought.take()
+            && digest == update.version_info()
+        {
+            // It holds exactly this (R-SotW-10).
+            self.span.advance(&update, Class::Both);
+            self.must_answer = false;
+            self.owed = Owed::default();
+            return Ok(Pending::Nothing);
+        }
+        let forced = (full_state && !self.owed.is_empty()) || (self.must_answer && !unknown);
+        if update.has_additions() || update.has_removals() || update.is_partial() || forced {
+            return Ok(Pending::Update(update));
+        }
+        self.consume(&update, Class::Both);
+        if !(self.span.is_start() && unknown) {
+            self.span.advance(&update, Class::Both);
+        }
+        Ok(if unknown { Pending::Unknown } else { Pending::Nothing })
+    }
+
+    fn is_quiet(&self) -> bool {
+        !self.must_answer
+            && self.owed.is_empty()
+            && !self.span.is_start()
+            && !self.span.is_in_parts()
+            && self.span.covers(self.membership.cohort().touched())
+    }
+
+    /// Says an update: moves on over it and gives it a nonce that this stream has not seen.
+    pub(super) fn say(&mut self, update: &Update, class: Class, number: &mut u32) -> Frame {
+        let encoder = self.membership.of().encoder();
+        let fresh = match self.newest_shared {
+            None => true,
+            Some((to, newest)) => {
+                update.to() > to || (update.to() == to && newest == Class::Additions && class == Class::Both)
+            }
+        };
+        let frame = if fresh && !update.is_partial() && update.owed().is_empty() {
+            self.newest_shared = Some((update.to(), class));
+            update.shared_frame(class, encoder)
+        } else {
+            *number = number.wrapping_add(1);
+            update.own_frame(class, *number, encoder)
+        };
+        self.consume(update, class);
+        self.span.advance(update, class);
+        self.must_answer = false;
+        self.newest_nonce = Some(frame.nonce);
+        self.in_flight = Some(InFlight { taken: None });
+        frame
+    }
+
+    fn consume(&mut self, update: &Update, class: Class) {
+        self.owed.names.retain(|name| !update.owed().names.contains(name));
+        if class == Class::Both {
+            self.owed.gone.retain(|name| !update.owed().gone.contains(name));
+        }
+    }
+
+    /// Endpoints whose cluster was just told are owed again, unless they are still to be told anyway (R-ADS-05).
+    pub(super) fn owe_endpoints(&mut self, endpoints: &[Name]) {
+        let snapshot = self.membership.of().snapshot();
+        for name in endpoints {
+            let changed = snapshot.changed_for(name.as_str(), self.subscription(), true);
+            if changed.is_some_and(|changed| self.span.covers(changed)) {
+                self.owed.names.insert(name.clone());
+            }
+        }
+    }
+
+    /// Takes up the versions that the client says it holds (R-Delta-05 to R-Delta-07).
+    fn compare_versions(&mut self, snapshot: &Snapshot, rules: &Rules) {
+        let Some(Brought::Versions(versions)) = self.brought.take() else { return };
+        let subscription = self.membership.subscription().clone();
+        self.owed.gone.extend(
+            versions.keys().filter(|name| !subscription.contains(name)).map(|name| Name::from(name.as_str())),
+        );
+        let holds =
+            |name: &Name, version: &str| versions.get(name.as_str()).is_some_and(|held| held == version);
+        let trusted = rules.trust_initial_versions
+            && subscription.names().iter().any(|name| versions.contains_key(name.as_str()));
+        if !subscription.wildcard && !trusted {
+            // Names that were asked for are sent whatever the client holds; its versions change nothing.
+            return;
+        }
+        for member in snapshot.members().filter(|_| subscription.wildcard) {
+            self.owed.gone.remove(member.name());
+            if !subscription.contains(member.name().as_str()) && !holds(member.name(), member.version()) {
+                self.owed.names.insert(member.name().clone());
+            }
+        }
+        for name in subscription.names() {
+            let current = snapshot.by_name(name.as_str()).present();
+            if !(trusted && current.is_some_and(|resource| holds(name, resource.version()))) {
+                self.owed.names.insert(name.clone());
+            }
+        }
+        self.span = Span::up_to(snapshot.generation());
+        self.must_answer = true;
+    }
+}
+
+/// What `evaluate` has to know beside the cache.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    pub(super) now: Instant,
+    pub(super) upstream_connected: bool,
+    /// The stream ends with its first answer (unary Fetch), which must therefore be complete.
+    pub(super) one_shot: bool,
+}
+
+impl Moment {
+    /// Whether a name that is unknown may yet become known. Origins exist that never say that a name does not exist
+    /// (R-Delta-13); a full state is not withheld for their sake for ever, but while the origin is away it is.
+    fn may_still_learn(self, asked: Instant, rules: &Rules) -> bool {
+        !self.upstream_connected || self.now < asked + rules.cold_deadline
+    }
+}
