@@ -1,3 +1,5 @@
 //! deltafan, a caching xDS relay. `docs/architecture.md` has the map of the code and its invariants.
 
+pub mod descriptors;
+pub mod directory;
 pub mod proto;
