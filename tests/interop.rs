@@ -1,0 +1,16 @@
+//! Real clients against a real control plane, through the relay: Envoy over each of its gRPC transports, gRPC's
+//! own xDS client, and a fleet of light clients that shows what the control plane sees of them.
+//!
+//! `tests/interop/setup` installs what they need; without it they skip themselves, except in CI.
+//! `INTEROP=direct cargo test --test interop` connects the clients to the control plane instead of the relay.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "interop/bed/mod.rs"]
+mod bed;
+#[path = "interop/envoy.rs"]
+mod envoy;
+#[path = "interop/fleet/mod.rs"]
+mod fleet;
+#[path = "interop/grpc.rs"]
+mod grpc;

@@ -1,0 +1,117 @@
+//! The control plane: go-control-plane, run by `tests/interop/origin`.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Process, free_port, http, in_repository};
+
+pub(crate) struct Origin {
+    dir: PathBuf,
+    port: u16,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// None while the origin is dead.
+    running: Option<Running>,
+    starts: usize,
+    /// What it serves, by type and name, to fill it with when it comes back.
+    resources: BTreeMap<(String, String), Value>,
+}
+
+struct Running {
+    _process: Process,
+    control: String,
+}
+
+/// What the origin saw of its xDS clients.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Stats {
+    pub(crate) connections: Connections,
+    pub(crate) open_streams: usize,
+    /// How often each name of each type was subscribed.
+    pub(crate) subscribed: BTreeMap<String, BTreeMap<String, usize>>,
+    /// On how many streams each name of each type is subscribed now.
+    pub(crate) wanted: BTreeMap<String, BTreeMap<String, usize>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Connections {
+    pub(crate) ever: usize,
+}
+
+impl Origin {
+    pub(crate) fn program() -> PathBuf {
+        in_repository("tests/interop/bin/origin")
+    }
+
+    pub(crate) fn start(dir: &Path) -> Self {
+        let state = State { running: None, starts: 0, resources: BTreeMap::new() };
+        let origin = Self { dir: dir.to_owned(), port: free_port(), state: Mutex::new(state) };
+        origin.start_again();
+        origin
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Sets a resource; while the origin is dead, it will come back with it.
+    pub(crate) fn put(&self, resource: &Value) {
+        let mut state = self.state.lock();
+        let name = resource.get("name").or_else(|| resource.get("cluster_name")).unwrap();
+        let key = (resource["@type"].as_str().unwrap().to_owned(), name.as_str().unwrap().to_owned());
+        state.resources.insert(key, resource.clone());
+        if let Some(running) = &state.running {
+            running.put(resource);
+        }
+    }
+
+    pub(crate) fn delete(&self, type_url: &str, name: &str) {
+        let mut state = self.state.lock();
+        state.resources.remove(&(type_url.to_owned(), name.to_owned()));
+        if let Some(running) = &state.running {
+            http::delete(&format!("{}/resource?type={type_url}&name={name}", running.control)).unwrap();
+        }
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let state = self.state.lock();
+        let running = state.running.as_ref().expect("the origin runs");
+        serde_json::from_value(http::get_json(&format!("{}/stats", running.control)).unwrap()).unwrap()
+    }
+
+    /// Kills it without a goodbye.
+    pub(crate) fn kill(&self) {
+        self.state.lock().running = None;
+    }
+
+    /// Starts it on the port it had, with the resources it had, whole before the first client gets in.
+    pub(crate) fn start_again(&self) {
+        let mut state = self.state.lock();
+        let address = format!("127.0.0.1:{}", self.port);
+        let args = ["--listen", &address, "--paused"];
+        let process = Process::start("origin", &self.dir, &Self::program(), &args, &[]);
+        let announced = process.announcement(state.starts);
+        let control = format!("http://{}", announced["control"].as_str().unwrap());
+        let running = Running { _process: process, control };
+        for resource in state.resources.values() {
+            running.put(resource);
+        }
+        http::post(&format!("{}/resume", running.control)).unwrap();
+        state.starts += 1;
+        state.running = Some(running);
+    }
+}
+
+impl Running {
+    fn put(&self, resource: &Value) {
+        http::put(&format!("{}/resource", self.control), resource).unwrap();
+    }
+}

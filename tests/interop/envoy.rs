@@ -1,0 +1,222 @@
+//! Envoy over each gRPC transport.
+
+use std::time::{Duration, Instant};
+
+use crate::bed::{
+    Bed, Envoy, PATIENCE, Transport, always, eventually, http_backend, is_direct,
+    resources::{CLUSTER, ENDPOINTS, cluster, endpoints, listener, routes},
+    skipped,
+};
+
+macro_rules! over_each_transport {
+    ($($module:ident: $transport:ident { $($scenario:ident),* $(,)? })*) => {
+        $(mod $module {
+            $(#[test]
+            fn $scenario() {
+                super::$scenario(crate::bed::Transport::$transport);
+            })*
+        })*
+    };
+}
+
+over_each_transport! {
+    delta_ads: DeltaAds {
+        serves_a_request,
+        follows_an_endpoint_change,
+        activates_a_changed_cluster_within_two_seconds,
+        drops_a_removed_cluster,
+        survives_a_relay_restart,
+        survives_a_dead_origin,
+    }
+    sotw_ads: SotwAds {
+        serves_a_request,
+        follows_an_endpoint_change,
+        activates_a_changed_cluster_within_two_seconds,
+        drops_a_removed_cluster,
+        survives_a_relay_restart,
+        survives_a_dead_origin,
+    }
+    delta_per_type: DeltaPerType {
+        serves_a_request,
+        follows_an_endpoint_change,
+        drops_a_removed_cluster,
+        survives_a_relay_restart,
+        survives_a_dead_origin,
+    }
+    sotw_per_type: SotwPerType {
+        serves_a_request,
+        follows_an_endpoint_change,
+        drops_a_removed_cluster,
+        survives_a_relay_restart,
+        survives_a_dead_origin,
+    }
+}
+
+const BACKEND: &str = "backend";
+const INGRESS: &str = "ingress";
+
+/// A bed with one listener, whose route leads to a cluster with one of two backends, "a" at first.
+struct World {
+    bed: Bed,
+    transport: Transport,
+    a: u16,
+    b: u16,
+}
+
+impl World {
+    fn start(transport: Transport, envoys: usize) -> Option<Self> {
+        let bed = Bed::start(envoys)?;
+        let world = Self { bed, transport, a: http_backend("a"), b: http_backend("b") };
+        let source = transport.config_source();
+        world.put_cluster(BACKEND, "1s");
+        world.lead_to(world.a);
+        world.bed.origin.put(&routes("ingress-routes", BACKEND));
+        world.bed.origin.put(&listener(INGRESS, &source, "ingress-routes"));
+        Some(world)
+    }
+
+    fn envoy(&self, id: &str) -> Envoy {
+        self.bed.start_envoy(id, self.transport)
+    }
+
+    fn put_cluster(&self, name: &str, connect_timeout: &str) {
+        self.bed.origin.put(&cluster(name, &self.transport.config_source(), connect_timeout));
+    }
+
+    fn lead_to(&self, port: u16) {
+        self.bed.origin.put(&endpoints(BACKEND, port));
+    }
+}
+
+fn answers(envoy: &Envoy, expected: &str) -> Result<(), String> {
+    let answer = envoy.request(INGRESS)?;
+    if answer == expected { Ok(()) } else { Err(format!("{answer:?} answers, not {expected:?}")) }
+}
+
+fn wait_until_answers(envoy: &Envoy, expected: &str) {
+    eventually(PATIENCE, "the request reaches the backend", || answers(envoy, expected));
+}
+
+fn serves_a_request(transport: Transport) {
+    let Some(world) = World::start(transport, 1) else { return };
+    let envoy = world.envoy("envoy");
+    wait_until_answers(&envoy, "a");
+
+    assert_eq!(envoy.clusters().unwrap()[BACKEND], [world.a]);
+    let clusters = envoy.dynamic_clusters().unwrap();
+    assert_eq!(clusters.active.keys().collect::<Vec<_>>(), [BACKEND]);
+    assert!(clusters.warming.is_empty(), "{clusters:?}");
+}
+
+fn follows_an_endpoint_change(transport: Transport) {
+    let Some(world) = World::start(transport, 1) else { return };
+    let envoy = world.envoy("envoy");
+    wait_until_answers(&envoy, "a");
+
+    world.lead_to(world.b);
+    wait_until_answers(&envoy, "b");
+    assert_eq!(envoy.clusters().unwrap()[BACKEND], [world.b]);
+    world.lead_to(world.a);
+    wait_until_answers(&envoy, "a");
+}
+
+/// A changed cluster warms until its endpoints are sent again, or for 15 s, and the origin does not send again
+/// what has not changed. The relay has to (rule R-ADS-05).
+fn activates_a_changed_cluster_within_two_seconds(transport: Transport) {
+    let Some(world) = World::start(transport, 1) else { return };
+    let envoy = world.envoy("envoy");
+    wait_until_answers(&envoy, "a");
+
+    let changed_at = Instant::now();
+    world.put_cluster(BACKEND, "2s");
+    let is_active = || {
+        let clusters = envoy.dynamic_clusters()?;
+        let connect_timeout = &clusters.active[BACKEND]["connect_timeout"];
+        let active = connect_timeout == "2s" && clusters.warming.is_empty();
+        if active { Ok(()) } else { Err(format!("{clusters:?}")) }
+    };
+    if is_direct() {
+        // What makes this a test of the relay: without it the cluster is still warming.
+        eventually(PATIENCE, "the change arrives", || match envoy.dynamic_clusters()?.warming.len() {
+            1 => Ok(()),
+            _ => Err("no cluster is warming".to_owned()),
+        });
+        always(Duration::from_secs(3), "the cluster is warming", || match is_active() {
+            Ok(()) => Err("it is active".to_owned()),
+            Err(_) => Ok(()),
+        });
+        return;
+    }
+    eventually(Duration::from_secs(2), "the changed cluster is active", is_active);
+    let took = changed_at.elapsed();
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert_eq!(answers(&envoy, "a"), Ok(()));
+}
+
+fn drops_a_removed_cluster(transport: Transport) {
+    const SPARE: &str = "spare";
+    let Some(world) = World::start(transport, 1) else { return };
+    world.put_cluster(SPARE, "1s");
+    world.bed.origin.put(&endpoints(SPARE, world.b));
+    let envoy = world.envoy("envoy");
+    eventually(PATIENCE, "both clusters have their endpoints", || {
+        let clusters = envoy.clusters()?;
+        let known =
+            clusters.get(SPARE) == Some(&vec![world.b]) && clusters.get(BACKEND) == Some(&vec![world.a]);
+        if known { Ok(()) } else { Err(format!("{clusters:?}")) }
+    });
+
+    world.bed.origin.delete(CLUSTER, SPARE);
+    world.bed.origin.delete(ENDPOINTS, SPARE);
+    eventually(PATIENCE, "the removed cluster is gone", || {
+        let clusters = envoy.clusters()?;
+        if clusters.contains_key(SPARE) { Err(format!("{clusters:?}")) } else { Ok(()) }
+    });
+    wait_until_answers(&envoy, "a");
+    assert_eq!(envoy.clusters().unwrap()[BACKEND], [world.a]);
+}
+
+fn survives_a_relay_restart(transport: Transport) {
+    if is_direct() {
+        return skipped("there is no relay to restart");
+    }
+    let Some(world) = World::start(transport, 1) else { return };
+    let envoy = world.envoy("envoy");
+    wait_until_answers(&envoy, "a");
+
+    world.bed.stop_relay();
+    always(Duration::from_secs(1), "Envoy keeps its configuration", || answers(&envoy, "a"));
+    world.bed.start_relay_again();
+    always(Duration::from_secs(2), "Envoy keeps its configuration", || answers(&envoy, "a"));
+    world.lead_to(world.b);
+    wait_until_answers(&envoy, "b");
+
+    // Not only the newly subscribed endpoints, but the clusters that it held before are still followed.
+    world.put_cluster("late", "1s");
+    world.bed.origin.put(&endpoints("late", world.a));
+    eventually(PATIENCE, "a new cluster arrives", || match envoy.clusters()?.get("late") {
+        Some(ports) if *ports == [world.a] => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+}
+
+fn survives_a_dead_origin(transport: Transport) {
+    let Some(world) = World::start(transport, 2) else { return };
+    let mut envoys = vec![world.envoy("envoy")];
+    wait_until_answers(&envoys[0], "a");
+
+    world.bed.origin.kill();
+    always(Duration::from_secs(1), "Envoy keeps its configuration", || answers(&envoys[0], "a"));
+    if !is_direct() {
+        // Only a cache can configure it.
+        envoys.push(world.envoy("newcomer"));
+        wait_until_answers(&envoys[1], "a");
+    }
+
+    world.lead_to(world.b);
+    world.bed.origin.start_again();
+    for envoy in &envoys {
+        wait_until_answers(envoy, "b");
+        assert_eq!(envoy.clusters().unwrap()[BACKEND], [world.b]);
+    }
+}

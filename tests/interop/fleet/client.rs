@@ -1,0 +1,262 @@
+//! A light xDS client: subscribes once, accepts everything, and remembers what it was sent.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use deltafan::proto::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Node,
+};
+use http::uri::PathAndQuery;
+use parking_lot::Mutex;
+use prost::Message;
+use tokio::{runtime::Handle, sync::mpsc, task::AbortHandle};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::{Request, Status, client::Grpc, transport::Channel};
+
+use super::codec::ProstCodec;
+use crate::bed::{
+    Transport,
+    resources::{CLUSTER, ENDPOINTS, LISTENER, ROUTES},
+};
+
+#[derive(Clone)]
+pub(super) struct Subscription {
+    pub(super) type_url: &'static str,
+    /// Empty for all.
+    pub(super) names: BTreeSet<String>,
+}
+
+pub(super) struct Client {
+    transport: Transport,
+    held: Arc<Mutex<Held>>,
+    task: AbortHandle,
+}
+
+#[derive(Default)]
+struct Held {
+    /// The encoded Any of each resource, by type and name.
+    resources: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
+    failure: Option<String>,
+}
+
+/// envoy.service.discovery.v3.Resource, as far as this client reads it.
+#[derive(Clone, PartialEq, Message)]
+struct DeltaResource {
+    #[prost(string, tag = "3")]
+    name: String,
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    resource: Option<Bytes>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Any {
+    #[prost(bytes = "bytes", tag = "2")]
+    value: Bytes,
+}
+
+/// What clusters, endpoints, listeners and routes have in common: field 1 is their name.
+#[derive(Clone, PartialEq, Message)]
+struct Named {
+    #[prost(string, tag = "1")]
+    name: String,
+}
+
+impl Client {
+    pub(super) fn start(
+        runtime: &Handle,
+        port: u16,
+        transport: Transport,
+        subscriptions: &[Subscription],
+    ) -> Self {
+        let held = Arc::new(Mutex::new(Held::default()));
+        // One stream for everything, or one for each type.
+        let streams: Vec<_> = if transport.is_aggregated() {
+            vec![Stream { path: AGGREGATED.path(transport), subscriptions: subscriptions.to_vec() }]
+        } else {
+            let own = |subscription: &Subscription| Stream {
+                path: service(subscription.type_url).path(transport),
+                subscriptions: vec![subscription.clone()],
+            };
+            subscriptions.iter().map(own).collect()
+        };
+        let shared = Arc::clone(&held);
+        let task = runtime.spawn(async move {
+            if let Err(status) = run(port, transport, streams, &shared).await {
+                shared.lock().failure = Some(status.to_string());
+            }
+        });
+        Self { transport, held, task: task.abort_handle() }
+    }
+
+    pub(super) fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    pub(super) fn names(&self, type_url: &str) -> BTreeSet<String> {
+        let held = self.held.lock();
+        held.resources.get(type_url).into_iter().flat_map(BTreeMap::keys).cloned().collect()
+    }
+
+    pub(super) fn resource(&self, type_url: &str, name: &str) -> Option<Vec<u8>> {
+        self.held.lock().resources.get(type_url)?.get(name).cloned()
+    }
+
+    pub(super) fn failure(&self) -> Option<String> {
+        self.held.lock().failure.clone()
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Service {
+    name: &'static str,
+    sotw: &'static str,
+    delta: &'static str,
+}
+
+const AGGREGATED: Service = Service {
+    name: "discovery.v3.AggregatedDiscoveryService",
+    sotw: "StreamAggregatedResources",
+    delta: "DeltaAggregatedResources",
+};
+
+fn service(type_url: &str) -> Service {
+    let (name, sotw, delta) = match type_url {
+        CLUSTER => ("cluster.v3.ClusterDiscoveryService", "StreamClusters", "DeltaClusters"),
+        ENDPOINTS => ("endpoint.v3.EndpointDiscoveryService", "StreamEndpoints", "DeltaEndpoints"),
+        LISTENER => ("listener.v3.ListenerDiscoveryService", "StreamListeners", "DeltaListeners"),
+        ROUTES => ("route.v3.RouteDiscoveryService", "StreamRoutes", "DeltaRoutes"),
+        other => panic!("no service for {other}"),
+    };
+    Service { name, sotw, delta }
+}
+
+impl Service {
+    fn path(&self, transport: Transport) -> PathAndQuery {
+        let method = if transport.is_delta() { self.delta } else { self.sotw };
+        format!("/envoy.service.{}/{method}", self.name).parse().unwrap()
+    }
+}
+
+struct Stream {
+    path: PathAndQuery,
+    subscriptions: Vec<Subscription>,
+}
+
+async fn run(
+    port: u16,
+    transport: Transport,
+    streams: Vec<Stream>,
+    held: &Mutex<Held>,
+) -> Result<(), Status> {
+    let endpoint = Channel::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
+    let channel = endpoint.connect().await.map_err(|error| Status::unavailable(error.to_string()))?;
+    let each = streams.into_iter().map(|stream| {
+        let channel = channel.clone();
+        async move {
+            if transport.is_delta() {
+                delta(channel, stream, held).await
+            } else {
+                sotw(channel, stream, held).await
+            }
+        }
+    });
+    futures_util::future::try_join_all(each).await.map(drop)
+}
+
+async fn sotw(channel: Channel, stream: Stream, held: &Mutex<Held>) -> Result<(), Status> {
+    let mut client = Grpc::new(channel);
+    client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+    let (requests, outgoing) = mpsc::unbounded_channel();
+    let names = |type_url: &str| {
+        let found = stream.subscriptions.iter().find(|subscription| subscription.type_url == type_url);
+        found.map(|subscription| subscription.names.iter().cloned().collect()).unwrap_or_default()
+    };
+    for subscription in &stream.subscriptions {
+        let request = DiscoveryRequest {
+            node: Some(node()),
+            type_url: subscription.type_url.to_owned(),
+            resource_names: names(subscription.type_url),
+            ..DiscoveryRequest::default()
+        };
+        requests.send(request).expect("the call is about to begin");
+    }
+    let outgoing = Request::new(UnboundedReceiverStream::new(outgoing));
+    let codec = ProstCodec::<DiscoveryRequest, DiscoveryResponse>::default();
+    let mut responses = client.streaming(outgoing, stream.path.clone(), codec).await?.into_inner();
+    while let Some(response) = responses.message().await? {
+        {
+            let mut held = held.lock();
+            let resources = held.resources.entry(response.type_url.clone()).or_default();
+            if [CLUSTER, LISTENER].contains(&response.type_url.as_str()) {
+                // These two come whole: what is missing is gone.
+                resources.clear();
+            }
+            resources.extend(response.resources.iter().map(|any| (name_in(any), any.to_vec())));
+        }
+        let accept = DiscoveryRequest {
+            version_info: response.version_info,
+            response_nonce: response.nonce,
+            resource_names: names(&response.type_url),
+            type_url: response.type_url,
+            ..DiscoveryRequest::default()
+        };
+        // A closed call shows in the next response.
+        requests.send(accept).ok();
+    }
+    Err(Status::aborted("the server ended the stream"))
+}
+
+async fn delta(channel: Channel, stream: Stream, held: &Mutex<Held>) -> Result<(), Status> {
+    let mut client = Grpc::new(channel);
+    client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+    let (requests, outgoing) = mpsc::unbounded_channel();
+    for subscription in &stream.subscriptions {
+        let request = DeltaDiscoveryRequest {
+            node: Some(node()),
+            type_url: subscription.type_url.to_owned(),
+            resource_names_subscribe: subscription.names.iter().cloned().collect(),
+            ..DeltaDiscoveryRequest::default()
+        };
+        requests.send(request).expect("the call is about to begin");
+    }
+    let outgoing = Request::new(UnboundedReceiverStream::new(outgoing));
+    let codec = ProstCodec::<DeltaDiscoveryRequest, DeltaDiscoveryResponse>::default();
+    let mut responses = client.streaming(outgoing, stream.path, codec).await?.into_inner();
+    while let Some(response) = responses.message().await? {
+        {
+            let mut held = held.lock();
+            let resources = held.resources.entry(response.type_url.clone()).or_default();
+            for name in &response.removed_resources {
+                resources.remove(name);
+            }
+            for encoded in &response.resources {
+                let DeltaResource { name, resource } = DeltaResource::decode(encoded.clone()).unwrap();
+                resources.insert(name, resource.unwrap_or_default().to_vec());
+            }
+        }
+        let accept = DeltaDiscoveryRequest {
+            type_url: response.type_url,
+            response_nonce: response.nonce,
+            ..DeltaDiscoveryRequest::default()
+        };
+        // A closed call shows in the next response.
+        requests.send(accept).ok();
+    }
+    Err(Status::aborted("the server ended the stream"))
+}
+
+fn node() -> Node {
+    Node { id: "fleet".to_owned(), cluster: "edge".to_owned(), ..Node::default() }
+}
+
+fn name_in(any: &Bytes) -> String {
+    Named::decode(Any::decode(any.clone()).unwrap().value).unwrap().name
+}

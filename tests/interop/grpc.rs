@@ -1,0 +1,86 @@
+//! gRPC's own xDS client (C-core): it speaks state of the world on one aggregated stream, and asks for each
+//! listener, route, cluster and endpoint by name.
+
+use std::{thread, time::Duration};
+
+use crate::bed::{
+    Bed, CallResult, GrpcBackends, GrpcClient, PATIENCE, Transport, eventually, is_direct,
+    resources::{api_listener, cluster, endpoints, routes},
+};
+
+const TARGET: &str = "greeter.example";
+const BACKEND: &str = "greeter-cluster";
+
+struct World {
+    bed: Bed,
+    backends: GrpcBackends,
+}
+
+impl World {
+    fn start() -> Option<Self> {
+        let bed = Bed::start(0)?;
+        let backends = bed.start_grpc_backends(&["a", "b"]);
+        let world = Self { bed, backends };
+        let source = Transport::SotwAds.config_source();
+        let origin = &world.bed.origin;
+        origin.put(&api_listener(TARGET, &source, "greeter-routes"));
+        origin.put(&routes("greeter-routes", BACKEND));
+        origin.put(&cluster(BACKEND, &source, "1s"));
+        world.lead_to("a");
+        Some(world)
+    }
+
+    fn lead_to(&self, backend: &str) {
+        self.bed.origin.put(&endpoints(BACKEND, self.backends.port(backend)));
+    }
+}
+
+fn wait_until_answers(client: &GrpcClient, expected: &str) {
+    let expected = CallResult::Answer { answer: expected.to_owned() };
+    eventually(PATIENCE, "the call reaches the backend", || {
+        let last = client.results().last().cloned();
+        if last.as_ref() == Some(&expected) { Ok(()) } else { Err(format!("{last:?}")) }
+    });
+}
+
+/// No call fails once the first has succeeded.
+fn assert_no_call_failed(client: &GrpcClient) {
+    let results = client.results();
+    let is_answer = |result: &&CallResult| matches!(result, CallResult::Answer { .. });
+    let failures: Vec<_> = results.iter().skip_while(|result| !is_answer(result)).collect();
+    assert!(failures.iter().all(is_answer), "{failures:?}");
+}
+
+#[test]
+fn follows_an_endpoint_change() {
+    let Some(world) = World::start() else { return };
+    let client = world.bed.start_grpc_client("grpc-client", TARGET);
+    wait_until_answers(&client, "a");
+
+    world.lead_to("b");
+    wait_until_answers(&client, "b");
+    assert_no_call_failed(&client);
+}
+
+#[test]
+fn survives_a_dead_origin() {
+    let Some(world) = World::start() else { return };
+    let mut clients = vec![world.bed.start_grpc_client("grpc-client", TARGET)];
+    wait_until_answers(&clients[0], "a");
+
+    world.bed.origin.kill();
+    let before = clients[0].results().len();
+    thread::sleep(Duration::from_secs(1));
+    assert!(clients[0].results().len() > before, "it calls on");
+    if !is_direct() {
+        clients.push(world.bed.start_grpc_client("newcomer", TARGET));
+        wait_until_answers(&clients[1], "a");
+    }
+
+    world.lead_to("b");
+    world.bed.origin.start_again();
+    for client in &clients {
+        wait_until_answers(client, "b");
+        assert_no_call_failed(client);
+    }
+}

@@ -1,0 +1,78 @@
+// The origin is the control plane of the interop tests: go-control-plane's own servers on one LinearCache
+// per type, filled over a small HTTP control API, which also tells what its xDS clients have asked for.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+
+	clusterservice "github.com/envoyproxy/go-control-plane/envoy/service/cluster/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
+	extensionservice "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
+	listenerservice "github.com/envoyproxy/go-control-plane/envoy/service/listener/v3"
+	routeservice "github.com/envoyproxy/go-control-plane/envoy/service/route/v3"
+	runtimeservice "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
+	secretservice "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	"google.golang.org/grpc"
+)
+
+func main() {
+	listen := flag.String("listen", "127.0.0.1:0", "address of the xDS server")
+	control := flag.String("control", "127.0.0.1:0", "address of the HTTP control API")
+	paused := flag.Bool("paused", false, "do not accept xDS connections before POST /resume, so that a restarted "+
+		"origin can be filled before anyone takes its emptiness for the truth")
+	flag.Parse()
+	if err := run(*listen, *control, *paused); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(listen, control string, paused bool) error {
+	recorder := newRecorder()
+	caches := newCaches()
+	xds := newXdsServer(server.NewServer(context.Background(), caches.mux, recorder.callbacks()))
+	gate, err := newGate(listen, xds, paused)
+	if err != nil {
+		return err
+	}
+	controlListener, err := net.Listen("tcp", control)
+	if err != nil {
+		return err
+	}
+	go exitWithParent()
+
+	announcement := map[string]string{"xds": gate.address, "control": controlListener.Addr().String()}
+	if err := json.NewEncoder(os.Stdout).Encode(announcement); err != nil {
+		return err
+	}
+	return http.Serve(controlListener, newControl(caches, recorder, gate))
+}
+
+func newXdsServer(handlers server.Server) *grpc.Server {
+	s := grpc.NewServer(grpc.MaxConcurrentStreams(1_000_000), grpc.MaxRecvMsgSize(64<<20))
+	discovery.RegisterAggregatedDiscoveryServiceServer(s, handlers)
+	clusterservice.RegisterClusterDiscoveryServiceServer(s, handlers)
+	endpointservice.RegisterEndpointDiscoveryServiceServer(s, handlers)
+	listenerservice.RegisterListenerDiscoveryServiceServer(s, handlers)
+	routeservice.RegisterRouteDiscoveryServiceServer(s, handlers)
+	routeservice.RegisterScopedRoutesDiscoveryServiceServer(s, handlers)
+	routeservice.RegisterVirtualHostDiscoveryServiceServer(s, handlers)
+	secretservice.RegisterSecretDiscoveryServiceServer(s, handlers)
+	runtimeservice.RegisterRuntimeDiscoveryServiceServer(s, handlers)
+	extensionservice.RegisterExtensionConfigDiscoveryServiceServer(s, handlers)
+	return s
+}
+
+// exitWithParent leaves no orphan behind: whoever started the origin holds the other end of its stdin.
+func exitWithParent() {
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	os.Exit(0)
+}
