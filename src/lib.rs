@@ -1,8 +1,11 @@
 //! deltafan, a caching xDS relay. `docs/architecture.md` has the map of the code and its invariants.
 
+pub mod admin;
 pub mod cache;
 pub mod descriptors;
 pub mod directory;
+pub mod downstream;
 pub mod proto;
 pub mod resource;
 pub mod subscription;
+pub mod telemetry;

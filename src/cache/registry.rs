@@ -46,6 +46,16 @@ pub enum Protocol {
     Delta,
 }
 
+impl Protocol {
+    /// The word for it in metrics.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Sotw => "sotw",
+            Self::Delta => "delta",
+        }
+    }
+}
+
 /// What, beside its subscription, decides which bytes a client is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dialect {

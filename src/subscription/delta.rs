@@ -47,7 +47,7 @@ impl Session {
                 state.brought = Some(Brought::Versions(versions));
             }
             self.insert(state);
-            return Ok(Heard::Subscribed);
+            return Ok(Heard::Subscribed { type_url });
         };
 
         // `initial_resource_versions` of a later request are not looked at (R-Delta-05).
@@ -90,8 +90,8 @@ impl Session {
             }
         }
         Ok(match request.error_detail {
-            _ if request.response_nonce.is_empty() => Heard::Subscribed,
-            _ if !newest => Heard::Stale,
+            _ if request.response_nonce.is_empty() => Heard::Subscribed { type_url },
+            _ if !newest => Heard::Stale { type_url },
             Some(error) => Heard::Nack { type_url, error },
             None => Heard::Ack { type_url },
         })

@@ -50,7 +50,7 @@ impl Session {
         if let Some((at, class)) = chosen
             && let Some(update) = pending[at].update()
         {
-            return Next::Say(self.say(at, &Arc::clone(update), class, now));
+            return Next::Say(self.say(at, &Arc::clone(update), class));
         }
 
         if pending.iter().any(|pending| matches!(pending, Pending::Unknown)) {
@@ -152,11 +152,12 @@ impl Session {
         (self.dialect.aggregated && matches!(pending, Pending::Unknown) && now < until).then_some(until)
     }
 
-    fn say(&mut self, at: usize, update: &Update, class: Class, now: Instant) -> Outgoing {
+    fn say(&mut self, at: usize, update: &Update, class: Class) -> Outgoing {
         let state = &mut self.types[at];
         let type_url = state.membership.of().type_url().clone();
+        // Only who was there when it happened has waited for it.
+        let live = !state.span.is_start() && !state.span.is_in_parts() && update.owed().is_empty();
         let frame = state.say(update, class, &mut self.own_nonces);
-        let waited = update.changed_at().filter(|_| update.has_additions() || update.has_removals());
         self.unsaid = Some(at);
         self.responded = true;
         if self.dialect.aggregated && self.rules.eds_repush && type_url.kind() == Kind::Cluster {
@@ -167,6 +168,6 @@ impl Session {
                 eds.owe_endpoints(endpoints);
             }
         }
-        Outgoing { frame, type_url, changed_at: waited.filter(|at| *at <= now) }
+        Outgoing { frame, type_url, changed_at: update.changed_at().filter(|_| live) }
     }
 }

@@ -23,6 +23,8 @@ pub struct Rules {
     pub trust_initial_versions: bool,
     /// Whether endpoints are sent again behind a changed cluster (R-ADS-05).
     pub eds_repush: bool,
+    /// Whether this peer may have Secrets: it has authenticated itself, is on this machine, or the operator said so.
+    pub serve_secrets: bool,
     /// The longest name, in bytes.
     pub max_name_bytes: usize,
     /// The most names of one type.
@@ -47,6 +49,7 @@ impl Default for Rules {
             no_legacy_wildcard: denied.into_iter().filter_map(Kind::url).map(str::to_owned).collect(),
             trust_initial_versions: false,
             eds_repush: true,
+            serve_secrets: false,
             max_name_bytes: 16 << 10,
             max_names: 100_000,
             max_types: 64,
@@ -87,6 +90,8 @@ pub struct Refusal {
 pub enum Code {
     /// The request breaks the protocol.
     InvalidArgument,
+    /// The request asks for what this peer may not see.
+    PermissionDenied,
     /// The request is beyond a limit of the relay.
     ResourceExhausted,
     /// The relay has nothing to say, or not to this stream; another try, or another server, may do better.
@@ -96,6 +101,10 @@ pub enum Code {
 impl Refusal {
     fn invalid(message: impl Into<String>) -> Self {
         Self { code: Code::InvalidArgument, message: message.into() }
+    }
+
+    fn denied(message: impl Into<String>) -> Self {
+        Self { code: Code::PermissionDenied, message: message.into() }
     }
 
     fn exhausted(message: impl Into<String>) -> Self {
@@ -126,7 +135,10 @@ impl From<TooManyTypes> for Refusal {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Heard {
     /// A subscription, and no answer to a response.
-    Subscribed,
+    Subscribed {
+        /// Of this type.
+        type_url: TypeUrl,
+    },
     /// The newest response was accepted.
     Ack {
         /// Of this type.
@@ -140,7 +152,10 @@ pub enum Heard {
         error: proto::Status,
     },
     /// It answers a response that is not the newest (R-SotW-04).
-    Stale,
+    Stale {
+        /// Of this type.
+        type_url: TypeUrl,
+    },
 }
 
 /// A response on its way.
@@ -242,6 +257,11 @@ impl Session {
     }
 
     pub(super) fn join(&self, type_url: &TypeUrl, subscription: Subscription) -> Result<Membership, Refusal> {
+        if type_url.kind() == Kind::Secret && !self.rules.serve_secrets {
+            return Err(Refusal::denied(
+                "secrets are served only over loopback; set downstream.secrets_without_authentication to serve them here",
+            ));
+        }
         if self.types.len() >= self.rules.max_types {
             return Err(Refusal::exhausted(format!(
                 "more than {} types on one stream",

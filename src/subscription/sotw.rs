@@ -46,7 +46,7 @@ impl Session {
                 state.brought = Some(Brought::Digest(request.version_info));
             }
             self.insert(state);
-            return Ok(Heard::Subscribed);
+            return Ok(Heard::Subscribed { type_url });
         };
 
         let state = self.state(at);
@@ -69,7 +69,7 @@ impl Session {
         }
         // Told by `error_detail` alone, never by versions (R-SotW-01).
         Ok(match request.error_detail {
-            _ if !newest => Heard::Stale,
+            _ if !newest => Heard::Stale { type_url },
             Some(error) => Heard::Nack { type_url, error },
             None => Heard::Ack { type_url },
         })

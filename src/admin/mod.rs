@@ -1,0 +1,107 @@
+//! The address for operators: readiness, liveness and metrics.
+//!
+//! Owns the HTTP of it. What it reports comes from a [`Report`]; it changes nothing. Loopback by default, because it
+//! has no authentication.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// What there is to report.
+pub trait Report: Send + Sync + 'static {
+    /// Whether clients should be sent here, or why not.
+    fn ready(&self) -> Result<(), &'static str>;
+
+    /// The metrics in the text format of Prometheus.
+    fn metrics(&self) -> String;
+}
+
+/// A bound admin address.
+#[derive(Debug)]
+pub struct Admin {
+    socket: TcpListener,
+    address: SocketAddr,
+}
+
+impl Admin {
+    /// Binds an address.
+    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
+        let socket = TcpListener::bind(address).await?;
+        Ok(Self { address: socket.local_addr()?, socket })
+    }
+
+    /// The address, with the port that was chosen where none was given.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `stop`.
+    pub async fn serve(self, report: Arc<impl Report>, stop: CancellationToken) {
+        loop {
+            let accepted = tokio::select! {
+                () = stop.cancelled() => return,
+                accepted = self.socket.accept() => accepted,
+            };
+            let Ok((socket, _)) = accepted else {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            };
+            let report = Arc::clone(&report);
+            tokio::spawn(async move {
+                let service = service_fn(move |request| {
+                    let answer = answer(&request, &*report);
+                    async move { Ok::<_, Infallible>(answer) }
+                });
+                let served = http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(Duration::from_secs(10))
+                    .serve_connection(TokioIo::new(socket), service)
+                    .await;
+                if let Err(error) = served {
+                    tracing::debug!(%error, "admin connection ends");
+                }
+            });
+        }
+    }
+}
+
+fn answer(request: &Request<Incoming>, report: &impl Report) -> Response<Full<Bytes>> {
+    if request.method() != Method::GET && request.method() != Method::HEAD {
+        return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n");
+    }
+    match request.uri().path() {
+        "/healthz" => text(StatusCode::OK, "ok\n"),
+        "/ready" => match report.ready() {
+            Ok(()) => text(StatusCode::OK, "ready\n"),
+            Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
+        },
+        "/metrics" => {
+            let mut response = text(StatusCode::OK, report.metrics());
+            let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+            response.headers_mut().insert(header::CONTENT_TYPE, format);
+            response
+        }
+        _ => text(StatusCode::NOT_FOUND, "no such page; there are /ready, /healthz and /metrics\n"),
+    }
+}
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}

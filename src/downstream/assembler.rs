@@ -1,0 +1,154 @@
+//! gRPC messages out of the pieces of a request body.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use http_body::Body;
+
+use super::status::Status;
+
+const PREFIX: usize = 5;
+
+/// Cuts a request body into messages. It holds the bytes of the message that is arriving, and nothing in between.
+#[derive(Debug)]
+pub(super) struct Assembler<B> {
+    body: B,
+    /// What has arrived of the next message, its prefix included.
+    partial: BytesMut,
+    /// What has arrived and was not looked at.
+    rest: Bytes,
+    limit: usize,
+}
+
+impl<B> Assembler<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    pub(super) fn new(body: B, limit: usize) -> Self {
+        Self { body, partial: BytesMut::new(), rest: Bytes::new(), limit }
+    }
+
+    /// The next message; `None` at the end of the requests.
+    pub(super) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        loop {
+            match self.take() {
+                Ok(Some(message)) => return Poll::Ready(Some(Ok(message))),
+                Ok(None) => {}
+                Err(status) => return Poll::Ready(Some(Err(status))),
+            }
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => {
+                    // Trailers of a request mean nothing to gRPC.
+                    self.rest = frame.into_data().unwrap_or_default();
+                }
+                Some(Err(_)) => return Poll::Ready(Some(Err(Status::cancelled("the client broke off")))),
+                None if self.partial.is_empty() => return Poll::Ready(None),
+                None => {
+                    let status = Status::invalid_argument("the request ended in the middle of a message");
+                    return Poll::Ready(Some(Err(status)));
+                }
+            }
+        }
+    }
+
+    /// A whole message from what has arrived.
+    fn take(&mut self) -> Result<Option<Bytes>, Status> {
+        self.fill(PREFIX);
+        let Some(&[compressed, a, b, c, d]) = self.partial.first_chunk::<PREFIX>() else { return Ok(None) };
+        if compressed != 0 {
+            return Err(Status::unimplemented(
+                "compressed requests are not supported; send grpc-encoding identity",
+            ));
+        }
+        let len = u32::from_be_bytes([a, b, c, d]) as usize;
+        if len > self.limit {
+            let limit = self.limit;
+            return Err(Status::resource_exhausted(format!(
+                "a request of {len} bytes is over the limit of {limit}"
+            )));
+        }
+        self.fill(PREFIX + len);
+        if self.partial.len() < PREFIX + len {
+            return Ok(None);
+        }
+        let mut message = std::mem::take(&mut self.partial).freeze();
+        message.advance(PREFIX);
+        Ok(Some(message))
+    }
+
+    fn fill(&mut self, len: usize) {
+        let missing = len.saturating_sub(self.partial.len()).min(self.rest.len());
+        if missing > 0 {
+            self.partial.extend_from_slice(&self.rest.split_to(missing));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::StreamBody;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn assemble(pieces: Vec<Vec<u8>>, limit: usize) -> Vec<Result<Bytes, Status>> {
+        let frames = pieces
+            .into_iter()
+            .map(|piece| Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::from(piece))));
+        let body = StreamBody::new(tokio_stream::iter(frames));
+        let mut assembler = Assembler::new(body, limit);
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut out = Vec::new();
+        while let Poll::Ready(Some(message)) = assembler.poll_message(&mut cx) {
+            let stop = message.is_err();
+            out.push(message);
+            if stop {
+                break;
+            }
+        }
+        out
+    }
+
+    fn framed(message: &[u8]) -> Vec<u8> {
+        [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat()
+    }
+
+    proptest! {
+        #[test]
+        fn messages_come_out_whole_however_they_are_cut(
+            messages in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 0..8),
+            cuts in proptest::collection::vec(1_usize..200, 1..40),
+        ) {
+            let whole: Vec<u8> = messages.iter().flat_map(|message| framed(message)).collect();
+            let mut rest = &whole[..];
+            let mut pieces = Vec::new();
+            for cut in cuts.iter().cycle() {
+                if rest.is_empty() { break; }
+                let (piece, after) = rest.split_at((*cut).min(rest.len()));
+                pieces.push(piece.to_vec());
+                rest = after;
+            }
+            let out: Vec<Bytes> = assemble(pieces, 1000).into_iter().map(|m| m.expect("no fault")).collect();
+            prop_assert_eq!(out, messages);
+        }
+    }
+
+    #[test]
+    fn a_message_over_the_limit_is_refused_before_it_is_read() {
+        let out = assemble(vec![vec![0, 0xff, 0xff, 0xff, 0xff]], 1000);
+        assert!(
+            matches!(&out[..], [Err(status)] if status.code() == tonic::Code::ResourceExhausted),
+            "{out:?}"
+        );
+    }
+
+    #[test]
+    fn a_message_cut_off_is_a_fault_of_the_client() {
+        let out = assemble(vec![framed(b"hello")[..7].to_vec()], 1000);
+        assert!(
+            matches!(&out[..], [Err(status)] if status.code() == tonic::Code::InvalidArgument),
+            "{out:?}"
+        );
+    }
+}

@@ -1,0 +1,58 @@
+//! The unary Fetch methods: a state-of-the-world stream of one request and one answer.
+
+use std::sync::Arc;
+use std::task::{Poll, ready};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http_body::Body;
+use prost::Message as _;
+
+use super::alarm::Alarm;
+use super::assembler::Assembler;
+use super::service::Context as Shared;
+use super::status::Status;
+use crate::cache::{Frame, Protocol};
+use crate::proto;
+use crate::resource::Kind;
+use crate::subscription::{Next, Rules, Session};
+
+/// Reads the request and waits until everything it asks for is known.
+pub(super) async fn fetch<B>(
+    kind: Kind,
+    body: B,
+    rules: Arc<Rules>,
+    shared: Arc<Shared>,
+) -> Result<Frame, Status>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let mut requests = Assembler::new(body, shared.limits.max_request_bytes);
+    let read = std::future::poll_fn(|cx| requests.poll_message(cx));
+    let message = tokio::time::timeout(shared.limits.first_request_timeout, read)
+        .await
+        .map_err(|_| Status::deadline_exceeded("no request came"))?
+        .ok_or_else(|| Status::invalid_argument("a request is required"))??;
+    let request = proto::DiscoveryRequest::decode(message)
+        .map_err(|error| Status::invalid_argument(format!("the request is no DiscoveryRequest: {error}")))?;
+
+    let patience = rules.cold_deadline;
+    let cache = Arc::clone(&shared.cache);
+    let mut session =
+        Session::new(cache, rules, Protocol::Sotw, Some(kind.into()), Instant::now()).one_shot();
+    session.hear_sotw(request, Instant::now())?;
+    let mut alarm = Alarm::default();
+    let answer = std::future::poll_fn(|cx| {
+        session.mailbox().register(cx.waker());
+        loop {
+            match session.next(Instant::now(), shared.upstream.get()) {
+                Next::Say(outgoing) => return Poll::Ready(Ok(outgoing.frame)),
+                Next::Close(refusal) => return Poll::Ready(Err(refusal.into())),
+                Next::Wait(deadline) => ready!(alarm.poll(deadline, cx)),
+            }
+        }
+    });
+    tokio::time::timeout(patience, answer).await.map_err(|_| {
+        Status::unavailable("the control plane has not answered for what was asked for; try again")
+    })?
+}

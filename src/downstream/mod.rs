@@ -1,0 +1,20 @@
+//! The side that clients connect to.
+//!
+//! Owns listeners, connections, the gRPC framing of requests and responses, and the end of streams. It moves bytes
+//! between a transport and a [`Session`](crate::subscription::Session) and decides nothing about xDS. A stream has
+//! no task, no channel and no queue of its own: the transport polls the response body when it can take more, and
+//! the body reads the stream's requests and asks the session what to say at that moment.
+
+mod alarm;
+mod assembler;
+mod connection;
+mod fetch;
+mod listener;
+mod routes;
+mod service;
+mod status;
+mod stream;
+
+pub use connection::Connections;
+pub use listener::{Limits, Listener};
+pub use service::{Context, UpstreamView};

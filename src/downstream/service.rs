@@ -1,0 +1,199 @@
+//! From an HTTP request to the service that answers it.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{self, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use hyper::body::Incoming;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tower::Service as _;
+
+use super::connection::Connection;
+use super::fetch;
+use super::listener::Limits;
+use super::routes::Route;
+use super::status::Status;
+use super::stream::StreamBody;
+use crate::cache::{Cache, Frame};
+use crate::subscription::{Rules, Session, Upstream};
+
+/// Whether the origin can be asked, as sessions see it.
+#[derive(Clone, Debug, Default)]
+pub struct UpstreamView(Arc<AtomicBool>);
+
+impl UpstreamView {
+    /// Says whether the origin can be asked.
+    pub fn set(&self, connected: bool) {
+        self.0.store(connected, Ordering::Release);
+    }
+
+    pub(super) fn get(&self) -> Upstream {
+        Upstream { connected: self.0.load(Ordering::Acquire) }
+    }
+}
+
+/// What all streams share.
+#[derive(Debug)]
+pub struct Context {
+    /// The cache they read.
+    pub cache: Arc<Cache>,
+    /// The rules they follow.
+    pub rules: Rules,
+    /// The limits they keep.
+    pub limits: Limits,
+    /// Whether the origin can be asked.
+    pub upstream: UpstreamView,
+}
+
+/// The body of a response.
+#[derive(Debug)]
+pub(super) enum ResponseBody {
+    /// A stream of an xDS service.
+    Stream(Box<StreamBody<Incoming>>),
+    /// One gRPC message and its status.
+    Unary(Box<(Frame, usize)>),
+    /// A text for people and non-gRPC clients.
+    Text(Option<Bytes>),
+    /// A service of tonic's.
+    Tonic(Box<tonic::body::Body>),
+}
+
+impl http_body::Body for ResponseBody {
+    type Data = Bytes;
+    type Error = tonic::Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+        match self.get_mut() {
+            Self::Stream(stream) => Pin::new(stream.as_mut())
+                .poll_frame(cx)
+                .map(|next| next.map(|frame| frame.map_err(|e| match e {}))),
+            Self::Unary(unary) => {
+                let (frame, at) = unary.as_mut();
+                *at += 1;
+                Poll::Ready(match frame.chunks().get(*at - 1) {
+                    Some(chunk) => Some(Ok(http_body::Frame::data(chunk.clone()))),
+                    None if *at == frame.chunks().len() + 1 => {
+                        Some(Ok(http_body::Frame::trailers(Status::ok().into_trailers())))
+                    }
+                    None => None,
+                })
+            }
+            Self::Text(text) => Poll::Ready(text.take().map(|text| Ok(http_body::Frame::data(text)))),
+            Self::Tonic(body) => Pin::new(body.as_mut()).poll_frame(cx),
+        }
+    }
+}
+
+/// One connection's view of the services.
+#[derive(Debug)]
+pub(super) struct Services<H> {
+    pub(super) shared: Arc<Context>,
+    pub(super) rules: Arc<Rules>,
+    pub(super) health: HealthServer<H>,
+    pub(super) connection: Arc<Connection>,
+}
+
+impl<H> Clone for Services<H> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            rules: Arc::clone(&self.rules),
+            health: self.health.clone(),
+            connection: Arc::clone(&self.connection),
+        }
+    }
+}
+
+impl<H: Health> Services<H> {
+    /// Answers a request.
+    pub(super) async fn answer(
+        self,
+        request: Request<Incoming>,
+    ) -> Result<Response<ResponseBody>, Infallible> {
+        let route = Route::of(request.uri().path());
+        let is_health = request.uri().path().starts_with("/grpc.health.v1.Health/");
+        if route.is_none() && !is_health {
+            return Ok(if is_grpc(&request) {
+                refuse(Status::unimplemented(format!("the relay has no method {}", request.uri().path())))
+            } else {
+                text(StatusCode::NOT_FOUND, "no such path\n")
+            });
+        }
+        if request.version() < Version::HTTP_2 {
+            return Ok(text(StatusCode::UPGRADE_REQUIRED, "this path is gRPC, which needs HTTP/2\n"));
+        }
+        if request.method() != Method::POST {
+            return Ok(text(StatusCode::METHOD_NOT_ALLOWED, "gRPC methods are called with POST\n"));
+        }
+        if !is_grpc(&request) {
+            return Ok(text(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "gRPC needs content-type application/grpc\n",
+            ));
+        }
+        Ok(match route {
+            Some(Route::Stream(protocol, kind)) => {
+                let session = Session::new(
+                    Arc::clone(&self.shared.cache),
+                    self.rules,
+                    protocol,
+                    kind.map(Into::into),
+                    Instant::now(),
+                );
+                let guard = self.connection.stream(session.mailbox());
+                let body = StreamBody::new(request.into_body(), session, protocol, guard, self.shared);
+                grpc(ResponseBody::Stream(Box::new(body)))
+            }
+            Some(Route::Fetch(kind)) => {
+                match fetch::fetch(kind, request.into_body(), self.rules, self.shared).await {
+                    Ok(frame) => grpc(ResponseBody::Unary(Box::new((frame, 0)))),
+                    Err(status) => refuse(status),
+                }
+            }
+            None => {
+                let mut health = self.health;
+                match health.call(request).await {
+                    Ok(response) => response.map(|body| ResponseBody::Tonic(Box::new(body))),
+                    Err(never) => match never {},
+                }
+            }
+        })
+    }
+}
+
+fn is_grpc(request: &Request<Incoming>) -> bool {
+    request
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+}
+
+fn grpc(body: ResponseBody) -> Response<ResponseBody> {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response
+}
+
+/// A response that is only a status.
+fn refuse(status: Status) -> Response<ResponseBody> {
+    let mut response = grpc(ResponseBody::Text(None));
+    response.headers_mut().extend(status.into_trailers());
+    response
+}
+
+fn text(status: StatusCode, body: &'static str) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::Text(Some(Bytes::from_static(body.as_bytes()))));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}

@@ -1,0 +1,92 @@
+//! How streams end.
+
+use http::{HeaderMap, HeaderValue};
+use tonic::Code;
+
+use crate::subscription;
+
+/// A gRPC status that says whose fault it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Status {
+    code: Code,
+    message: String,
+}
+
+impl Status {
+    fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    pub(super) fn ok() -> Self {
+        Self::new(Code::Ok, "")
+    }
+
+    pub(super) fn cancelled(message: impl Into<String>) -> Self {
+        Self::new(Code::Cancelled, message)
+    }
+
+    pub(super) fn invalid_argument(message: impl Into<String>) -> Self {
+        Self::new(Code::InvalidArgument, message)
+    }
+
+    pub(super) fn deadline_exceeded(message: impl Into<String>) -> Self {
+        Self::new(Code::DeadlineExceeded, message)
+    }
+
+    pub(super) fn resource_exhausted(message: impl Into<String>) -> Self {
+        Self::new(Code::ResourceExhausted, message)
+    }
+
+    pub(super) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(Code::Unavailable, message)
+    }
+
+    pub(super) fn unimplemented(message: impl Into<String>) -> Self {
+        Self::new(Code::Unimplemented, message)
+    }
+
+    pub(super) const fn code(&self) -> Code {
+        self.code
+    }
+
+    /// The name of the code, as a metric label.
+    pub(super) const fn label(&self) -> &'static str {
+        match self.code {
+            Code::Ok => "ok",
+            Code::Cancelled => "cancelled",
+            Code::InvalidArgument => "invalid_argument",
+            Code::DeadlineExceeded => "deadline_exceeded",
+            Code::PermissionDenied => "permission_denied",
+            Code::ResourceExhausted => "resource_exhausted",
+            Code::Unimplemented => "unimplemented",
+            Code::Unavailable => "unavailable",
+            _ => "other",
+        }
+    }
+
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// As trailers, or as headers of a response that has nothing else.
+    pub(super) fn into_trailers(self) -> HeaderMap {
+        let mut trailers = HeaderMap::with_capacity(2);
+        // tonic percent-encodes the message as gRPC wants it.
+        if tonic::Status::new(self.code, self.message).add_header(&mut trailers).is_err() {
+            trailers.insert("grpc-status", HeaderValue::from(self.code as i32));
+        }
+        trailers
+    }
+}
+
+impl From<subscription::Refusal> for Status {
+    fn from(refusal: subscription::Refusal) -> Self {
+        let code = match refusal.code {
+            subscription::Code::InvalidArgument => Code::InvalidArgument,
+            subscription::Code::PermissionDenied => Code::PermissionDenied,
+            subscription::Code::ResourceExhausted => Code::ResourceExhausted,
+            subscription::Code::Unavailable => Code::Unavailable,
+        };
+        Self::new(code, refusal.message)
+    }
+}

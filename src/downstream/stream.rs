@@ -1,0 +1,204 @@
+//! The response body of a stream: the whole of its life on this side.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http_body::Body;
+use prost::Message as _;
+
+use super::alarm::Alarm;
+use super::assembler::Assembler;
+use super::connection::StreamGuard;
+use super::service::Context as Shared;
+use super::status::Status;
+use crate::cache::Protocol;
+use crate::proto;
+use crate::subscription::{Heard, Next, Outgoing, Session};
+use crate::telemetry;
+
+/// Requests read in one go before others get their turn.
+const REQUESTS_PER_POLL: usize = 32;
+
+/// A stream of one client. Dropped when the transport is done with it, whatever the reason.
+#[derive(Debug)]
+pub(super) struct StreamBody<B> {
+    requests: Assembler<B>,
+    session: Session,
+    protocol: Protocol,
+    guard: StreamGuard,
+    shared: Arc<Shared>,
+    /// What is being written, and where in it.
+    writing: Option<(Outgoing, usize)>,
+    alarm: Alarm,
+    opened: Instant,
+    ended: bool,
+    gauge: telemetry::StreamGauge,
+}
+
+impl<B> StreamBody<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    pub(super) fn new(
+        requests: B,
+        session: Session,
+        protocol: Protocol,
+        guard: StreamGuard,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let requests = Assembler::new(requests, shared.limits.max_request_bytes);
+        Self {
+            requests,
+            session,
+            protocol,
+            guard,
+            gauge: telemetry::StreamGauge::open(protocol.label()),
+            shared,
+            writing: None,
+            alarm: Alarm::default(),
+            opened: Instant::now(),
+            ended: false,
+        }
+    }
+
+    /// The next chunk of what is being written.
+    fn chunk(&mut self, now: Instant) -> Option<Bytes> {
+        let (outgoing, at) = self.writing.as_mut()?;
+        if let Some(chunk) = outgoing.frame.chunks().get(*at) {
+            *at += 1;
+            return Some(chunk.clone());
+        }
+        let (outgoing, _) = self.writing.take()?;
+        self.session.taken(now);
+        let waited = outgoing.changed_at.map(|changed| now.saturating_duration_since(changed));
+        self.gauge.said(outgoing.type_url.kind().short(), outgoing.frame.len(), waited);
+        None
+    }
+
+    /// Takes in what the client sent. `Ready` ends the stream.
+    fn read(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<Status> {
+        for _ in 0..REQUESTS_PER_POLL {
+            let message = match self.requests.poll_message(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => return Poll::Ready(Status::ok()),
+                Poll::Ready(Some(Err(status))) => return Poll::Ready(status),
+                Poll::Ready(Some(Ok(message))) => message,
+            };
+            match self.hear(message, now) {
+                Ok(heard) => self.note(&heard),
+                Err(status) => return Poll::Ready(status),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Counts a request. A rejection is logged: it is what an operator looks for first.
+    fn note(&self, heard: &Heard) {
+        let (type_url, result) = match heard {
+            Heard::Subscribed { type_url } => (type_url, "subscribe"),
+            Heard::Ack { type_url } => (type_url, "ack"),
+            Heard::Nack { type_url, .. } => (type_url, "nack"),
+            Heard::Stale { type_url } => (type_url, "stale"),
+        };
+        self.gauge.heard(type_url.kind().short(), result);
+        if let Heard::Nack { type_url, error } = heard {
+            let node = self.session.client().map_or("", |client| client.node_id.as_str());
+            let message: String = error.message.chars().take(500).collect();
+            tracing::warn!(node, %type_url, code = error.code, message, "a client rejects an update");
+        }
+    }
+
+    fn hear(&mut self, message: Bytes, now: Instant) -> Result<Heard, Status> {
+        let undecodable = |error| {
+            Status::invalid_argument(format!("the request is not a protobuf of this method: {error}"))
+        };
+        Ok(match self.protocol {
+            Protocol::Sotw => {
+                let request = proto::DiscoveryRequest::decode(message).map_err(undecodable)?;
+                self.session.hear_sotw(request, now)?
+            }
+            Protocol::Delta => {
+                let request = proto::DeltaDiscoveryRequest::decode(message).map_err(undecodable)?;
+                self.session.hear_delta(request, now)?
+            }
+        })
+    }
+
+    /// What to write next; `Err` ends the stream.
+    fn compose(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
+        loop {
+            let now = Instant::now();
+            if self.guard.is_closing() {
+                return Poll::Ready(Err(Status::unavailable("the relay closes this connection; reconnect")));
+            }
+            let mut deadline = match self.session.next(now, self.shared.upstream.get()) {
+                Next::Say(outgoing) => {
+                    self.writing = Some((outgoing, 0));
+                    match self.chunk(now) {
+                        Some(chunk) => return Poll::Ready(Ok(chunk)),
+                        None => continue,
+                    }
+                }
+                Next::Close(refusal) => return Poll::Ready(Err(refusal.into())),
+                Next::Wait(deadline) => deadline,
+            };
+            if self.session.client().is_none() {
+                let first = self.opened + self.shared.limits.first_request_timeout;
+                if now >= first {
+                    return Poll::Ready(Err(Status::deadline_exceeded("no request came on this stream")));
+                }
+                deadline = Some(deadline.map_or(first, |deadline| deadline.min(first)));
+            }
+            ready!(self.alarm.poll(deadline, cx));
+        }
+    }
+
+    fn end(&mut self, status: Status) -> http_body::Frame<Bytes> {
+        self.ended = true;
+        let node = self.session.client().map_or("", |client| client.node_id.as_str());
+        tracing::debug!(node, code = ?status.code(), message = status.message(), "stream ends");
+        self.gauge.ended(status.label());
+        http_body::Frame::trailers(status.into_trailers())
+    }
+}
+
+impl<B> Body for StreamBody<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+        let this = &mut *self;
+        if this.ended {
+            return Poll::Ready(None);
+        }
+        let now = Instant::now();
+        this.guard.polled(now);
+        if let Some(chunk) = this.chunk(now) {
+            this.guard.park(true);
+            return Poll::Ready(Some(Ok(http_body::Frame::data(chunk))));
+        }
+        // Registered before looking, so that what changes from here on wakes the stream.
+        this.session.mailbox().register(cx.waker());
+        if let Poll::Ready(status) = this.read(cx, now) {
+            return Poll::Ready(Some(Ok(this.end(status))));
+        }
+        match this.compose(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(chunk)) => {
+                this.guard.park(true);
+                Poll::Ready(Some(Ok(http_body::Frame::data(chunk))))
+            }
+            Poll::Ready(Err(status)) => Poll::Ready(Some(Ok(this.end(status)))),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Every metric and its labels, and what keeps the log bounded.
+//!
+//! A leaf: it knows the words of the field and nothing of who counts. Labels have bounded cardinality: type, transport,
+//! result, reason; never a string that a peer chose. The names are a contract with dashboards; docs/operations.md
+//! lists them.
+
+#![expect(clippy::disallowed_macros, reason = "this is the one place where metrics are declared")]
+
+use std::time::{Duration, Instant};
+
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+const CONNECTIONS: &str = "deltafan_connections";
+const STREAMS: &str = "deltafan_streams";
+const STREAMS_ENDED: &str = "deltafan_streams_ended_total";
+const ACCEPT_FAILURES: &str = "deltafan_accept_failures_total";
+const RESPONSES: &str = "deltafan_responses_total";
+const RESPONSE_BYTES: &str = "deltafan_response_bytes_total";
+const ENCODES: &str = "deltafan_encodes_total";
+const REQUESTS: &str = "deltafan_requests_total";
+const PROPAGATION: &str = "deltafan_propagation_seconds";
+const RESOURCES: &str = "deltafan_resources";
+const COHORTS: &str = "deltafan_cohorts";
+const GENERATION: &str = "deltafan_generation";
+const UPSTREAM_CONNECTED: &str = "deltafan_upstream_connected";
+const UPSTREAM_STALE: &str = "deltafan_upstream_stale_seconds";
+const UPSTREAM: &str = "deltafan_upstream_events_total";
+const DIRECTORY_FAILURES: &str = "deltafan_directory_failing_files";
+const BUILD: &str = "deltafan_build_info";
+
+/// Installs the recorder; once per process.
+pub fn install() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildError> {
+    // From 100 µs up, as propagation within one machine begins there.
+    const BUCKETS: [f64; 16] = [
+        0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0,
+    ];
+    let handle = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Full(PROPAGATION.to_owned()), &BUCKETS)?
+        .install_recorder()?;
+    describe();
+    gauge!(BUILD, "version" => env!("CARGO_PKG_VERSION"), "commit" => env!("DELTAFAN_COMMIT")).set(1.0);
+    Ok(handle)
+}
+
+fn describe() {
+    describe_gauge!(CONNECTIONS, "open downstream connections");
+    describe_gauge!(STREAMS, "open downstream streams");
+    describe_counter!(STREAMS_ENDED, "downstream streams that ended, by gRPC status code");
+    describe_counter!(ACCEPT_FAILURES, "connections that could not be accepted");
+    describe_counter!(RESPONSES, "responses written to clients");
+    describe_counter!(RESPONSE_BYTES, Unit::Bytes, "bytes of those responses");
+    describe_counter!(ENCODES, "responses encoded: beside the responses written, encode-once at work");
+    describe_counter!(REQUESTS, "requests of clients, by what they were: subscribe, ack, nack, stale");
+    describe_histogram!(
+        PROPAGATION,
+        Unit::Seconds,
+        "from a change's arrival until a client's transport took it"
+    );
+    describe_gauge!(RESOURCES, "resources in the origin's wildcard set");
+    describe_gauge!(COHORTS, "groups of clients that are told the same");
+    describe_gauge!(GENERATION, "the newest generation of a type");
+    describe_gauge!(UPSTREAM_CONNECTED, "1 while the control plane can be asked or the directory is read");
+    describe_gauge!(UPSTREAM_STALE, Unit::Seconds, "how long the control plane has been away");
+    describe_counter!(UPSTREAM, "what happened on the way upstream");
+    describe_gauge!(DIRECTORY_FAILURES, "files of the directory source that are not in force as they are");
+    describe_gauge!(BUILD, "always 1; the labels name the build");
+}
+
+/// Counts one open connection for as long as it lives.
+#[derive(Debug)]
+pub struct ConnectionGauge(());
+
+impl ConnectionGauge {
+    /// A connection was accepted.
+    pub fn open() -> Self {
+        gauge!(CONNECTIONS).increment(1.0);
+        Self(())
+    }
+}
+
+impl Drop for ConnectionGauge {
+    fn drop(&mut self) {
+        gauge!(CONNECTIONS).decrement(1.0);
+    }
+}
+
+/// A connection could not be accepted.
+pub fn accept_failed() {
+    counter!(ACCEPT_FAILURES).increment(1);
+}
+
+/// Counts what happens on one open stream.
+#[derive(Debug)]
+pub struct StreamGauge {
+    transport: &'static str,
+}
+
+impl StreamGauge {
+    /// A stream of this transport was opened.
+    pub fn open(transport: &'static str) -> Self {
+        gauge!(STREAMS, "transport" => transport).increment(1.0);
+        Self { transport }
+    }
+
+    /// A response was taken by the transport; `waited` since its newest change arrived, where it tells one.
+    pub fn said(&self, kind: &'static str, bytes: usize, waited: Option<Duration>) {
+        counter!(RESPONSES, "type" => kind, "transport" => self.transport).increment(1);
+        counter!(RESPONSE_BYTES, "type" => kind, "transport" => self.transport).increment(bytes as u64);
+        if let Some(waited) = waited {
+            histogram!(PROPAGATION, "type" => kind, "transport" => self.transport).record(waited);
+        }
+    }
+
+    /// A request was read.
+    pub fn heard(&self, kind: &'static str, result: &'static str) {
+        counter!(REQUESTS, "type" => kind, "transport" => self.transport, "result" => result).increment(1);
+    }
+
+    /// The stream ended with the gRPC status of this name.
+    pub fn ended(&self, code: &'static str) {
+        counter!(STREAMS_ENDED, "transport" => self.transport, "code" => code).increment(1);
+    }
+}
+
+impl Drop for StreamGauge {
+    fn drop(&mut self) {
+        gauge!(STREAMS, "transport" => self.transport).decrement(1.0);
+    }
+}
+
+/// The state of one type, as it is when the metrics are asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TypeFigures {
+    /// Members of the wildcard set.
+    pub members: usize,
+    /// Cohorts of clients.
+    pub cohorts: usize,
+    /// The newest generation.
+    pub generation: u64,
+}
+
+/// Reports the state of a type, or of several that share a label.
+pub fn report_type(kind: &'static str, figures: TypeFigures) {
+    gauge!(RESOURCES, "type" => kind).set(figures.members as f64);
+    gauge!(COHORTS, "type" => kind).set(figures.cohorts as f64);
+    gauge!(GENERATION, "type" => kind).set(figures.generation as f64);
+}
+
+/// Reports how many frames were encoded since the start.
+pub fn report_encodes(encodes: u64) {
+    counter!(ENCODES).absolute(encodes);
+}
+
+/// Reports the way upstream. `away` is how long the control plane has been out of reach.
+pub fn report_upstream(connected: bool, away: Duration, events: &[(&'static str, u64)]) {
+    gauge!(UPSTREAM_CONNECTED).set(if connected { 1.0 } else { 0.0 });
+    gauge!(UPSTREAM_STALE).set(away.as_secs_f64());
+    for (event, count) in events {
+        counter!(UPSTREAM, "event" => *event).absolute(*count);
+    }
+}
+
+/// Reports how many files of the directory source are not in force as they are.
+pub fn report_directory(failing: usize) {
+    gauge!(DIRECTORY_FAILURES).set(failing as f64);
+}
+
+/// Keeps a repeated complaint down to one line per interval.
+#[derive(Debug, Default)]
+pub struct Sparingly {
+    last: Option<Instant>,
+    unsaid: u64,
+}
+
+impl Sparingly {
+    const INTERVAL: Duration = Duration::from_secs(30);
+
+    /// Whether to say it now; if so, how many times it was not said.
+    pub fn say(&mut self, now: Instant) -> Option<u64> {
+        if self.last.is_some_and(|last| now < last + Self::INTERVAL) {
+            self.unsaid += 1;
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.unsaid))
+    }
+}
