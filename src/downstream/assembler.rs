@@ -96,7 +96,7 @@ mod tests {
         let frames = pieces
             .into_iter()
             .map(|piece| Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::from(piece))));
-        let body = StreamBody::new(tokio_stream::iter(frames));
+        let body = StreamBody::new(futures_util::stream::iter(frames));
         let mut assembler = Assembler::new(body, limit);
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let mut out = Vec::new();
