@@ -2,9 +2,11 @@
 
 pub mod admin;
 pub mod cache;
+pub mod client;
 pub mod descriptors;
 pub mod directory;
 pub mod downstream;
+pub mod grpc;
 pub mod proto;
 pub mod resource;
 pub mod subscription;

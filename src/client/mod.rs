@@ -1,0 +1,145 @@
+//! An xDS client for people: `deltafan get`.
+//!
+//! Owns one request to any xDS server and the showing of its answer. It shares the envelope's parser with the relay
+//! and nothing else.
+
+mod show;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use prost::Message as _;
+use tokio::sync::mpsc;
+use tonic::transport::{Channel, Endpoint};
+
+pub use show::{Format, show};
+
+use crate::grpc::RawCodec;
+use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
+use crate::resource::{Envelope, Name, TypeUrl};
+
+const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+/// Nothing more has come for this long: the answer to a wildcard is taken for complete, as the protocol has no mark
+/// for its end (R-Up-22).
+const QUIET: Duration = Duration::from_millis(300);
+
+/// What to ask, and whom.
+#[derive(Clone, Debug)]
+pub struct Query {
+    /// An `http://` address.
+    pub server: String,
+    /// The type.
+    pub type_url: TypeUrl,
+    /// The names, or none for all.
+    pub names: BTreeSet<String>,
+    /// Who to say one is.
+    pub node: Node,
+    /// How long to wait for the whole answer.
+    pub timeout: Duration,
+}
+
+/// A resource that the server has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its version.
+    pub version: String,
+    /// The encoded `google.protobuf.Any`.
+    pub body: Bytes,
+}
+
+/// What the server said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// What exists.
+    pub found: BTreeMap<String, Found>,
+    /// What was asked for and does not exist.
+    pub absent: BTreeSet<String>,
+    /// What was asked for and was not answered in time.
+    pub unanswered: BTreeSet<String>,
+}
+
+/// Asks over a delta stream and waits for the whole answer.
+pub async fn get(query: Query) -> anyhow::Result<Answer> {
+    let endpoint = Endpoint::from_shared(query.server.clone())
+        .with_context(|| format!("`{}` is no server address; use http://HOST:PORT", query.server))?;
+    let channel = endpoint
+        .connect_timeout(query.timeout)
+        .connect()
+        .await
+        .with_context(|| format!("could not connect to {}", query.server))?;
+    let mut answer = Answer { unanswered: query.names.clone(), ..Answer::default() };
+    let ask = ask(channel, &query, &mut answer);
+    match tokio::time::timeout(query.timeout, ask).await {
+        Ok(result) => result?,
+        Err(_) if query.names.is_empty() => bail!("{} has not answered within {:?}", query.server, query.timeout),
+        Err(_) => {}
+    }
+    Ok(answer)
+}
+
+async fn ask(channel: Channel, query: &Query, answer: &mut Answer) -> anyhow::Result<()> {
+    let names = if query.names.is_empty() { vec![Name::WILDCARD.to_owned()] } else { query.names.iter().cloned().collect() };
+    let (requests, mut outgoing) = mpsc::channel::<DeltaDiscoveryRequest>(1);
+    let first = DeltaDiscoveryRequest {
+        node: Some(query.node.clone()),
+        type_url: query.type_url.as_str().to_owned(),
+        resource_names_subscribe: names,
+        ..DeltaDiscoveryRequest::default()
+    };
+    requests.send(first).await.context("the stream ended before it began")?;
+    let stream = futures_util::stream::poll_fn(move |cx| outgoing.poll_recv(cx));
+
+    let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(256 << 20);
+    grpc.ready().await.context("the connection was lost")?;
+    let path = PathAndQuery::from_static(METHOD);
+    let codec = RawCodec::<DeltaDiscoveryRequest>::default();
+    let response = grpc.streaming(tonic::Request::new(stream), path, codec).await;
+    let mut responses = response.map_err(refused)?.into_inner();
+
+    let mut first = true;
+    while first || query.names.is_empty() || !answer.unanswered.is_empty() {
+        let next = if first || !query.names.is_empty() {
+            responses.message().await
+        } else {
+            let Ok(next) = tokio::time::timeout(QUIET, responses.message()).await else { break };
+            next
+        };
+        let Some(message) = next.map_err(refused)? else { bail!("the server ended the stream") };
+        first = false;
+        let response = DeltaDiscoveryResponse::decode(message).context("the server sent no DeltaDiscoveryResponse")?;
+        let ack = DeltaDiscoveryRequest {
+            type_url: response.type_url.clone(),
+            response_nonce: response.nonce.clone(),
+            ..DeltaDiscoveryRequest::default()
+        };
+        take(response, query, answer)?;
+        requests.send(ack).await.context("the server ended the stream")?;
+    }
+    Ok(())
+}
+
+fn refused(status: tonic::Status) -> anyhow::Error {
+    anyhow::anyhow!("the server answered {:?}: {}", status.code(), status.message())
+}
+
+fn take(response: DeltaDiscoveryResponse, query: &Query, answer: &mut Answer) -> anyhow::Result<()> {
+    for resource in &response.resources {
+        let envelope = Envelope::parse(resource, &query.type_url).context("the server sent a faulty resource")?;
+        let Some(body) = envelope.body else { continue };
+        answer.unanswered.remove(envelope.name);
+        answer.absent.remove(envelope.name);
+        let found = Found { version: envelope.version.to_owned(), body: Bytes::copy_from_slice(body) };
+        answer.found.insert(envelope.name.to_owned(), found);
+    }
+    for name in response.removed_resources {
+        answer.unanswered.remove(&name);
+        answer.found.remove(&name);
+        if query.names.contains(&name) {
+            answer.absent.insert(name);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! The codec of gRPC calls that the relay makes: messages go out encoded by prost and come in as bytes, so that who
+//! reads them decides what of them is looked at.
+
+use bytes::{Buf, Bytes};
+use prost::Message;
+use tonic::Status;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+
+/// See the module.
+#[derive(Debug)]
+pub struct RawCodec<T>(std::marker::PhantomData<T>);
+
+impl<T> Default for RawCodec<T> {
+    fn default() -> Self {
+        Self(std::marker::PhantomData)
+    }
+}
+
+impl<T: Message + 'static> Codec for RawCodec<T> {
+    type Encode = T;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self::default()
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self::default()
+    }
+}
+
+impl<T: Message> Encoder for RawCodec<T> {
+    type Item = T;
+    type Error = Status;
+
+    fn encode(&mut self, item: T, dst: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        dst.reserve(item.encoded_len());
+        item.encode(dst).map_err(|error| Status::internal(error.to_string()))
+    }
+}
+
+impl<T: Message> Decoder for RawCodec<T> {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, src: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(src.copy_to_bytes(src.remaining())))
+    }
+}
