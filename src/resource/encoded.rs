@@ -366,7 +366,7 @@ mod tests {
         let eds = [0x10, 3];
         let cluster = [field(1, b"web"), eds.to_vec()].concat();
         assert_eq!(eds_service(&any("t/c", &cluster)), Some("web".into()));
-        let with_service = [cluster.clone(), field(3, &field(2, b"web-eds"))].concat();
+        let with_service = [cluster, field(3, &field(2, b"web-eds"))].concat();
         assert_eq!(eds_service(&any("t/c", &with_service)), Some("web-eds".into()));
         let strict_dns = [field(1, b"web"), vec![0x10, 1]].concat();
         assert_eq!(eds_service(&any("t/c", &strict_dns)), None);
