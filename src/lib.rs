@@ -3,3 +3,4 @@
 pub mod cache;
 pub mod proto;
 pub mod resource;
+pub mod upstream;
