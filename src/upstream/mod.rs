@@ -14,7 +14,8 @@
 //! - What is kept is bounded by what is subscribed to, whatever the origin sends.
 
 mod backoff;
-
+mod client;
+mod connection;
 mod mux;
 mod response;
 mod sending;
@@ -24,6 +25,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use backoff::Backoff;
+pub use client::{Client, Options, UpstreamState};
+pub use connection::{BadUri, Transport};
 
 pub use mux::Mux;
 pub use response::ProtocolError;

@@ -275,7 +275,6 @@ impl Link {
             if !wanted {
                 if let Some(asked) = self.names.remove(&name) {
                     self.awaiting -= usize::from(asked.awaited != Awaited::No);
-                    self.unseen.remove(&name);
                     room = room.saturating_sub(name.as_str().len() + 4);
                     request.resource_names_unsubscribe.push(name.to_string());
                 }
@@ -301,6 +300,7 @@ impl Link {
         if had_names && self.names.is_empty() {
             self.turn = Some((View::Named, target.now + target.settings.settle));
             self.phase = Phase::Idle;
+            self.unseen.clear();
         }
         cut
     }

@@ -192,3 +192,41 @@ fn r_relay_03_a_lost_secondary_is_resumed_with_its_versions() {
     assert_eq!(request.initial_resource_versions.get("odcds").map(String::as_str), Some("v1"));
     assert_eq!(rig.requests(Primary), []);
 }
+
+#[test]
+fn r_relay_03_while_names_move_a_resend_counts_once() {
+    let mut rig = mixed();
+    rig.client("named", CDS, &["odcds", "slow"]);
+    rig.pass(10);
+    rig.requests(Secondary);
+    rig.leave("wild");
+    rig.pass(60_000);
+    rig.requests(Primary);
+    rig.pass(210);
+    assert_eq!(rig.request(Primary).resource_names_subscribe.len(), 2);
+    rig.hear(Primary, &Answer::of(CDS, "2").set("odcds", "v1"));
+    assert!(rig.mux.wants_secondary(), "`slow` has not been answered");
+    let before = rig.snapshot(CDS).generation();
+    rig.hear(Secondary, &Answer::of(CDS, "3").set("odcds", "v1"));
+    let once = rig.snapshot(CDS).generation();
+    rig.hear(Primary, &Answer::of(CDS, "3").set("odcds", "v1"));
+    assert!(once > before && rig.snapshot(CDS).generation() == once);
+}
+
+#[test]
+fn r_relay_03_a_type_that_moved_is_unsubscribed_from_where_others_stay() {
+    let mut rig = mixed();
+    rig.client("other", Kind::Listener, &["*"]);
+    rig.client("others", Kind::Listener, &["l"]);
+    rig.pass(10);
+    rig.requests(Secondary);
+    rig.leave("wild");
+    rig.pass(60_000);
+    rig.requests(Primary);
+    rig.pass(210);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "2").set("odcds", "v1"));
+    rig.pass(10);
+    assert!(rig.mux.wants_secondary());
+    assert_eq!(rig.request(Secondary).resource_names_unsubscribe, ["odcds"]);
+}
