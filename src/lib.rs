@@ -12,3 +12,4 @@ pub mod proto;
 pub mod resource;
 pub mod subscription;
 pub mod telemetry;
+pub mod upstream;
