@@ -117,6 +117,26 @@ pub struct Counters {
     pub stream_failures: Counter,
 }
 
+impl Counters {
+    /// All of them with their names.
+    pub fn all(&self) -> [(&'static str, u64); 12] {
+        [
+            ("response", self.responses.get()),
+            ("nack_sent", self.nacks_sent.get()),
+            ("request", self.requests.get()),
+            ("unrequested_response", self.unrequested_responses.get()),
+            ("unrequested_resource", self.unrequested_resources.get()),
+            ("refused_resource", self.refused_resources.get()),
+            ("unsolicited_resend", self.unsolicited.get()),
+            ("operation", self.operations.get()),
+            ("connect", self.connects.get()),
+            ("reconnect", self.reconnects.get()),
+            ("connect_failure", self.connect_failures.get()),
+            ("stream_failure", self.stream_failures.get()),
+        ]
+    }
+}
+
 /// A number that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
