@@ -1,0 +1,211 @@
+//! Owns the descriptors of Envoy's v3 API and shows a resource as JSON with them. Knows nothing of the relay's
+//! own types, and does no I/O: the set is embedded (`proto/README.md` says where it comes from) and unpacked at
+//! the first use, so a relay that speaks gRPC only never pays for it.
+//!
+//! Invariants: the embedded set decodes (a test holds it to that) · no input overflows the stack: what nests
+//! deeper than [`MAX_DEPTH`] messages, counted through every `Any`, is refused before it is shown.
+
+use std::{io::Read as _, sync::LazyLock};
+
+use flate2::read::GzDecoder;
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, ReflectMessage as _, Value};
+
+/// How deep messages may nest; protobuf's own default, but here an `Any` does not start a new count.
+pub const MAX_DEPTH: usize = 100;
+
+pub(crate) const ANY: &str = "google.protobuf.Any";
+
+static PACKED: &[u8] = include_bytes!("../proto/descriptors.binpb.gz");
+static POOL: LazyLock<DescriptorPool> = LazyLock::new(unpack);
+
+/// Why a resource cannot be shown.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DescriptorError {
+    #[error("type {0:?} is not among the built-in descriptors of Envoy's v3 API")]
+    UnknownType(String),
+    #[error("type URL {0:?} has no '/': expected type.googleapis.com/ and a message name")]
+    BadTypeUrl(String),
+    #[error("the bytes are not a valid {type_name}: {reason}")]
+    Malformed { type_name: String, reason: String },
+    #[error("messages nest deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    #[error("{type_name} has a value that JSON cannot show: {reason}")]
+    NotShowable { type_name: String, reason: String },
+}
+
+/// All descriptors. The first call unpacks them, which takes some tens of milliseconds.
+pub fn pool() -> &'static DescriptorPool {
+    &POOL
+}
+
+/// The canonical proto3 JSON of an encoded `google.protobuf.Any`, with `@type`, nested ones included.
+pub fn any_to_json(any: &[u8]) -> Result<serde_json::Value, DescriptorError> {
+    let any = parse(&message(ANY)?, any)?;
+    check(&any, 0)?;
+    serde_json::to_value(&any).map_err(|error| DescriptorError::NotShowable {
+        type_name: any_type_url(&any).to_owned(),
+        reason: error.to_string(),
+    })
+}
+
+/// The descriptor of a message, by its full name.
+pub(crate) fn message(name: &str) -> Result<MessageDescriptor, DescriptorError> {
+    POOL.get_message_by_name(name).ok_or_else(|| DescriptorError::UnknownType(name.to_owned()))
+}
+
+/// The full name of the message that a type URL means.
+pub(crate) fn message_name(type_url: &str) -> Result<&str, DescriptorError> {
+    let name = type_url.rsplit_once('/').map(|(_, name)| name);
+    name.ok_or_else(|| DescriptorError::BadTypeUrl(type_url.to_owned()))
+}
+
+/// Decodes what an `Any` holds, whose type must be known.
+pub(crate) fn unpack_any(any: &DynamicMessage) -> Result<DynamicMessage, DescriptorError> {
+    let name = message_name(any_type_url(any))?;
+    let value = any.get_field_by_number(2);
+    let value = value.as_deref().and_then(Value::as_bytes).map_or(&[][..], |value| &value[..]);
+    parse(&message(name)?, value)
+}
+
+pub(crate) fn any_type_url(any: &DynamicMessage) -> &str {
+    any.fields()
+        .find(|(field, _)| field.number() == 1)
+        .and_then(|(_, value)| value.as_str())
+        .unwrap_or_default()
+}
+
+fn parse(descriptor: &MessageDescriptor, bytes: &[u8]) -> Result<DynamicMessage, DescriptorError> {
+    DynamicMessage::decode(descriptor.clone(), bytes).map_err(|error| DescriptorError::Malformed {
+        type_name: descriptor.full_name().to_owned(),
+        reason: error.to_string(),
+    })
+}
+
+/// Walks the whole message before it is shown: the serializer follows nested `Any`s as deep as they go, and its
+/// error does not say which part it is about.
+fn check(message: &DynamicMessage, depth: usize) -> Result<(), DescriptorError> {
+    if depth > MAX_DEPTH {
+        return Err(DescriptorError::TooDeep);
+    }
+    if message.descriptor().full_name() == ANY {
+        return check(&unpack_any(message)?, depth + 1);
+    }
+    message.fields().try_for_each(|(_, value)| check_value(value, depth + 1))
+}
+
+fn check_value(value: &Value, depth: usize) -> Result<(), DescriptorError> {
+    match value {
+        Value::Message(message) => check(message, depth),
+        Value::List(items) => items.iter().try_for_each(|item| check_value(item, depth)),
+        Value::Map(entries) => entries.values().try_for_each(|value| check_value(value, depth)),
+        _ => Ok(()),
+    }
+}
+
+#[expect(clippy::expect_used, reason = "the bytes are part of the program, and a test decodes them")]
+fn unpack() -> DescriptorPool {
+    let mut bytes = Vec::new();
+    GzDecoder::new(PACKED).read_to_end(&mut bytes).expect("the embedded descriptors unpack");
+    DescriptorPool::decode(bytes.as_slice()).expect("the embedded descriptors decode")
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+    use prost_types::Any;
+    use serde_json::json;
+
+    use super::*;
+
+    fn any(type_name: &str, value: Vec<u8>) -> Any {
+        Any { type_url: format!("type.googleapis.com/{type_name}"), value }
+    }
+
+    fn from_json(value: &serde_json::Value) -> Vec<u8> {
+        DynamicMessage::deserialize(message(ANY).unwrap(), value).unwrap().encode_to_vec()
+    }
+
+    #[test]
+    fn the_embedded_set_has_the_types_of_every_discovery_service() {
+        let start = std::time::Instant::now();
+        assert!(pool().all_messages().len() > 1500);
+        println!("decoded in {:?}", start.elapsed());
+        for name in [
+            "envoy.config.cluster.v3.Cluster",
+            "envoy.config.endpoint.v3.ClusterLoadAssignment",
+            "envoy.config.listener.v3.Listener",
+            "envoy.config.route.v3.RouteConfiguration",
+            "envoy.config.route.v3.ScopedRouteConfiguration",
+            "envoy.config.route.v3.VirtualHost",
+            "envoy.extensions.transport_sockets.tls.v3.Secret",
+            "envoy.service.runtime.v3.Runtime",
+            "envoy.config.core.v3.TypedExtensionConfig",
+            "envoy.service.discovery.v3.DiscoveryResponse",
+            "envoy.service.discovery.v3.Resource",
+            "envoy.extensions.clusters.dynamic_forward_proxy.v3.ClusterConfig",
+            "xds.type.matcher.v3.Matcher",
+            "google.rpc.Status",
+        ] {
+            assert!(message(name).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_cluster_with_tls_comes_back_as_the_json_it_was_made_from() {
+        let shown = json!({
+            "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            "name": "checkout",
+            "connectTimeout": "0.250s",
+            "transportSocket": {
+                "name": "envoy.transport_sockets.tls",
+                "typedConfig": {
+                    "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+                    "sni": "checkout.example.com",
+                },
+            },
+        });
+        assert_eq!(any_to_json(&from_json(&shown)).unwrap(), shown);
+    }
+
+    #[test]
+    fn the_error_names_the_unknown_type_however_deep_it_is() {
+        let socket = prost_reflect::DynamicMessage::parse_text_format(
+            message("envoy.config.cluster.v3.Cluster").unwrap(),
+            r#"transport_socket { typed_config { type_url: "type.googleapis.com/acme.Tls" } }"#,
+        );
+        let cluster = any("envoy.config.cluster.v3.Cluster", socket.unwrap().encode_to_vec());
+        assert_eq!(
+            any_to_json(&cluster.encode_to_vec()),
+            Err(DescriptorError::UnknownType("acme.Tls".to_owned()))
+        );
+    }
+
+    #[test]
+    fn malformed_bytes_and_a_missing_type_are_told() {
+        assert!(matches!(any_to_json(&[0xff]), Err(DescriptorError::Malformed { .. })));
+        assert!(matches!(any_to_json(&[]), Err(DescriptorError::BadTypeUrl(_))));
+        let truncated = any("envoy.config.cluster.v3.Cluster", vec![0x0a, 9, b'x']).encode_to_vec();
+        let error = any_to_json(&truncated).unwrap_err();
+        assert!(error.to_string().contains("envoy.config.cluster.v3.Cluster"), "{error}");
+    }
+
+    #[test]
+    fn nesting_is_bounded_through_anys_and_structs() {
+        let nested = |levels: usize| {
+            let mut inner = any("google.protobuf.Empty", Vec::new());
+            for _ in 0..levels {
+                inner = any(ANY, inner.encode_to_vec());
+            }
+            inner.encode_to_vec()
+        };
+        assert!(any_to_json(&nested(MAX_DEPTH / 2 - 1)).is_ok());
+        assert_eq!(any_to_json(&nested(MAX_DEPTH * 20)), Err(DescriptorError::TooDeep));
+
+        let mut value = json!("x");
+        for _ in 0..MAX_DEPTH / 2 - 4 {
+            value = json!([value]);
+        }
+        let list = json!({"@type": "type.googleapis.com/google.protobuf.Value", "value": value});
+        assert_eq!(any_to_json(&from_json(&list)).unwrap(), list);
+    }
+}

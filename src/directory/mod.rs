@@ -1,0 +1,66 @@
+//! The filesystem subscription: a directory whose files hold the resources that a control plane would send.
+//!
+//! Owns reading, watching and merging the files into one state. Knows descriptors and nothing else of the relay:
+//! what happens with the resources is the caller's affair.
+//!
+//! Invariants: every [`Scan`] is the whole effective state · a file that turns bad keeps what it last held, until
+//! it is good again or deleted · which of two files wins does not depend on the order of events · the bytes of a
+//! binary resource are kept as they came, and those made from a readable form are the same on every reading · the
+//! version of a resource is a hash of its content.
+
+mod canonical;
+mod decode;
+mod files;
+mod readable;
+mod watch;
+mod wire;
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use bytes::Bytes;
+
+pub use watch::Directory;
+
+/// One resource of one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileResource {
+    pub type_url: String,
+    pub name: String,
+    /// A hash of the resource's content; also the version inside `wrapper`.
+    pub version: String,
+    /// The encoding of an `envoy.service.discovery.v3.Resource`.
+    pub wrapper: Bytes,
+}
+
+/// What is wrong with one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileFailure {
+    /// The file's name within the directory, or the directory's path when it cannot be read itself.
+    pub file: String,
+    pub message: String,
+}
+
+/// The whole effective state of a directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// By type URL and name.
+    pub resources: BTreeMap<(String, String), FileResource>,
+    /// In the order of file names.
+    pub failures: Vec<FileFailure>,
+}
+
+/// Why a directory cannot be used at all.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    #[error("{} does not exist: create the directory, or correct upstream.directory", .0.display())]
+    Missing(PathBuf),
+    #[error("{} is not a directory: upstream.directory takes a directory of resource files", .0.display())]
+    NotADirectory(PathBuf),
+    #[error("cannot read directory {}: {source}", path.display())]
+    Unreadable { path: PathBuf, source: std::io::Error },
+    #[error("cannot start the thread that watches {}: {source}", path.display())]
+    NoThread { path: PathBuf, source: std::io::Error },
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,306 @@
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+    time::Duration,
+};
+
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use super::{
+    super::{Directory, DirectoryError, Scan, watch::Timing},
+    CLUSTER, binary_response, cluster, response,
+};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+/// Never comes within a test: what such a test sees, it sees by events.
+const NO_POLL: Duration = Duration::from_secs(3600);
+
+struct Fixture {
+    root: TempDir,
+    watched: PathBuf,
+    directory: Option<Directory>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let root = TempDir::new().unwrap();
+        let watched = root.path().join("watched");
+        fs::create_dir(&watched).unwrap();
+        Self { root, watched, directory: None }
+    }
+
+    fn write(&self, file: &str, names: &[&str]) {
+        write(&self.watched.join(file), names);
+    }
+
+    fn open(&mut self, poll: Duration) {
+        let timing = Timing { poll, ..Timing::default() };
+        self.directory = Some(Directory::open_with(&self.watched, timing).unwrap());
+    }
+
+    /// Waits until a state comes that has exactly these clusters, and failures of exactly these files.
+    async fn until(&mut self, names: &[&str], failed: &[&str]) -> Arc<Scan> {
+        if self.directory.is_none() {
+            self.open(NO_POLL);
+        }
+        let directory = self.directory.as_mut().unwrap();
+        let mut last = None;
+        let found = timeout(DEADLINE, async {
+            loop {
+                let scan = directory.next().await;
+                let names_now: Vec<_> = scan.resources.keys().map(|(_, name)| name.as_str()).collect();
+                let failed_now: Vec<_> = scan.failures.iter().map(|failure| failure.file.as_str()).collect();
+                if names_now == names && failed_now == failed {
+                    return scan;
+                }
+                last = Some(scan);
+            }
+        });
+        found.await.unwrap_or_else(|_| panic!("never {names:?} and failures {failed:?}; last {last:#?}"))
+    }
+}
+
+fn write(path: &Path, names: &[&str]) {
+    let clusters: Vec<_> = names.iter().map(|name| cluster(name)).collect();
+    fs::write(path, response(&clusters).to_string()).unwrap();
+}
+
+fn version(scan: &Scan, name: &str) -> String {
+    scan.resources[&(CLUSTER.to_owned(), name.to_owned())].version.clone()
+}
+
+#[tokio::test]
+async fn a_missing_directory_and_a_file_are_refused() {
+    let root = TempDir::new().unwrap();
+    let missing = Directory::open(root.path().join("nowhere")).unwrap_err();
+    assert!(matches!(missing, DirectoryError::Missing(_)));
+    assert!(missing.to_string().contains("does not exist"), "{missing}");
+    fs::write(root.path().join("file"), "").unwrap();
+    assert!(matches!(Directory::open(root.path().join("file")), Err(DirectoryError::NotADirectory(_))));
+}
+
+#[tokio::test]
+async fn an_empty_directory_is_a_state_too() {
+    Fixture::new().until(&[], &[]).await;
+}
+
+#[tokio::test]
+async fn files_are_created_changed_renamed_over_and_deleted() {
+    let mut fixture = Fixture::new();
+    fixture.write("a.json", &["a"]);
+    let scan = fixture.until(&["a"], &[]).await;
+
+    fixture.write("b.json", &["b", "c"]);
+    let more = fixture.until(&["a", "b", "c"], &[]).await;
+    assert_eq!(version(&more, "a"), version(&scan, "a"));
+
+    write(&fixture.root.path().join("new"), &["d"]);
+    fs::rename(fixture.root.path().join("new"), fixture.watched.join("b.json")).unwrap();
+    fixture.until(&["a", "d"], &[]).await;
+
+    fs::rename(fixture.watched.join("b.json"), fixture.watched.join("z.json")).unwrap();
+    fs::write(fixture.watched.join("b.pb"), binary_response(response(&[cluster("e")]))).unwrap();
+    fixture.until(&["a", "d", "e"], &[]).await;
+
+    fs::remove_file(fixture.watched.join("a.json")).unwrap();
+    fixture.until(&["d", "e"], &[]).await;
+}
+
+#[tokio::test]
+async fn a_bad_file_keeps_what_it_held_until_it_is_good_again_or_gone() {
+    let mut fixture = Fixture::new();
+    fixture.write("a.json", &["a"]);
+    fixture.write("b.json", &["b"]);
+    fixture.until(&["a", "b"], &[]).await;
+
+    // A writer that truncates, then gets as far as half.
+    let whole = response(&[cluster("a"), cluster("a2")]).to_string();
+    fs::write(fixture.watched.join("a.json"), &whole[..whole.len() / 2]).unwrap();
+    let scan = fixture.until(&["a", "b"], &["a.json"]).await;
+    assert!(scan.failures[0].message.contains("not JSON"), "{:?}", scan.failures);
+    assert!(scan.failures[0].message.contains("is kept"), "{:?}", scan.failures);
+    fs::write(fixture.watched.join("a.json"), whole).unwrap();
+    fixture.until(&["a", "a2", "b"], &[]).await;
+
+    fs::write(fixture.watched.join("b.json"), "").unwrap();
+    fixture.until(&["a", "a2", "b"], &["b.json"]).await;
+    fs::remove_file(fixture.watched.join("b.json")).unwrap();
+    fixture.until(&["a", "a2"], &[]).await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_bad_from_the_start_is_only_named() {
+    let mut fixture = Fixture::new();
+    fs::write(fixture.watched.join("a.yaml"), "resources: {").unwrap();
+    fixture.write("b.json", &["b"]);
+    let scan = fixture.until(&["b"], &["a.yaml"]).await;
+    assert!(!scan.failures[0].message.contains("kept"), "{:?}", scan.failures);
+}
+
+#[tokio::test]
+async fn hidden_files_other_files_and_subdirectories_are_passed_over() {
+    let mut fixture = Fixture::new();
+    fixture.write(".hidden.json", &["hidden"]);
+    fs::write(fixture.watched.join("notes.txt"), "not ours").unwrap();
+    fs::create_dir(fixture.watched.join("sub.json")).unwrap();
+    fixture.write("sub.json/below.json", &["below"]);
+    fixture.write("a.json", &["a"]);
+    fixture.until(&["a"], &[]).await;
+}
+
+#[tokio::test]
+async fn a_kubernetes_volume_is_followed_through_its_swap() {
+    let mut fixture = Fixture::new();
+    let watched = fixture.watched.clone();
+    let publish = |version: &str, files: &[(&str, &str)]| {
+        fs::create_dir(watched.join(version)).unwrap();
+        files.iter().for_each(|(file, name)| write(&watched.join(version).join(file), &[name]));
+        symlink(version, watched.join("..data_tmp")).unwrap();
+        fs::rename(watched.join("..data_tmp"), watched.join("..data")).unwrap();
+    };
+    publish("..2024_1", &[("a.json", "a1"), ("b.json", "b1")]);
+    symlink("..data/a.json", watched.join("a.json")).unwrap();
+    symlink("..data/b.json", watched.join("b.json")).unwrap();
+    fixture.until(&["a1", "b1"], &[]).await;
+
+    publish("..2024_2", &[("a.json", "a2")]);
+    fs::remove_dir_all(watched.join("..2024_1")).unwrap();
+    // The key that went is a link to nothing until it is taken away.
+    fixture.until(&["a2", "b1"], &["b.json"]).await;
+    fs::remove_file(watched.join("b.json")).unwrap();
+    fixture.until(&["a2"], &[]).await;
+}
+
+#[tokio::test]
+async fn of_two_files_with_one_name_the_first_counts_and_the_other_is_named() {
+    let mut fixture = Fixture::new();
+    fs::write(fixture.watched.join("b.json"), response(&[cluster("x"), cluster("b")]).to_string()).unwrap();
+    let other = json!({"@type": CLUSTER, "name": "x", "connectTimeout": "9s"});
+    let alone = fixture.until(&["b", "x"], &[]).await;
+
+    fs::write(fixture.watched.join("a.json"), other.to_string()).unwrap();
+    let both = fixture.until(&["b", "x"], &["b.json"]).await;
+    assert_ne!(version(&alone, "x"), version(&both, "x"), "a.json sorts first");
+    assert!(both.failures[0].message.contains("is also in a.json"), "{:?}", both.failures);
+
+    fs::remove_file(fixture.watched.join("a.json")).unwrap();
+    let again = fixture.until(&["b", "x"], &[]).await;
+    assert_eq!(version(&alone, "x"), version(&again, "x"));
+}
+
+#[tokio::test]
+async fn a_fifo_and_a_file_too_large_hang_and_fill_nothing() {
+    let mut fixture = Fixture::new();
+    let fifo = fixture.watched.join("fifo.yaml");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    symlink(&fifo, fixture.watched.join("link.yaml")).unwrap();
+    let large = fs::File::create(fixture.watched.join("large.yaml")).unwrap();
+    large.set_len(super::super::files::MAX_FILE_BYTES + 1).unwrap();
+    fixture.write("a.json", &["a"]);
+    let scan = fixture.until(&["a"], &["fifo.yaml", "large.yaml", "link.yaml"]).await;
+    assert!(scan.failures[0].message.contains("not a regular file"), "{:?}", scan.failures);
+    assert!(scan.failures[1].message.contains("64 MiB"), "{:?}", scan.failures);
+}
+
+#[tokio::test]
+async fn the_directory_may_go_and_come_back_as_another() {
+    let mut fixture = Fixture::new();
+    fixture.write("a.json", &["a"]);
+    fixture.until(&["a"], &[]).await;
+
+    let watched = fixture.watched.display().to_string();
+    fs::rename(&fixture.watched, fixture.root.path().join("old")).unwrap();
+    fixture.until(&["a"], &[&watched]).await;
+
+    fs::create_dir(fixture.root.path().join("next")).unwrap();
+    write(&fixture.root.path().join("next/b.json"), &["b"]);
+    fs::rename(fixture.root.path().join("next"), &fixture.watched).unwrap();
+    fixture.until(&["b"], &[]).await;
+
+    fixture.write("c.json", &["c"]);
+    fixture.until(&["b", "c"], &[]).await;
+}
+
+#[tokio::test]
+async fn a_link_to_the_directory_may_be_moved() {
+    let mut fixture = Fixture::new();
+    let target = fixture.root.path().join("target");
+    fs::create_dir(&target).unwrap();
+    write(&target.join("b.json"), &["b"]);
+    fixture.write("a.json", &["a"]);
+    let link = fixture.root.path().join("link");
+    symlink(&fixture.watched, &link).unwrap();
+    fixture.watched = link.clone();
+    fixture.until(&["a"], &[]).await;
+    symlink(&target, fixture.root.path().join("link_tmp")).unwrap();
+    fs::rename(fixture.root.path().join("link_tmp"), &link).unwrap();
+    fixture.until(&["b"], &[]).await;
+}
+
+#[tokio::test]
+async fn polling_sees_what_no_event_tells() {
+    let mut fixture = Fixture::new();
+    let outside = fixture.root.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    write(&outside.join("a.json"), &["a"]);
+    symlink(outside.join("a.json"), fixture.watched.join("a.json")).unwrap();
+    fixture.open(Duration::from_millis(20));
+    fixture.until(&["a"], &[]).await;
+    // The file behind the link is in a directory that nobody watches.
+    write(&outside.join("a.json"), &["b"]);
+    fixture.until(&["b"], &[]).await;
+}
+
+#[tokio::test]
+async fn giving_up_on_next_loses_nothing() {
+    let mut fixture = Fixture::new();
+    fixture.until(&[], &[]).await;
+    fixture.write("a.json", &["a"]);
+    let directory = fixture.directory.as_mut().unwrap();
+    let impatient = async {
+        loop {
+            // Ready or not, each call is dropped after one look.
+            if let Ok(scan) = timeout(Duration::ZERO, directory.next()).await
+                && scan.resources.len() == 1
+            {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(DEADLINE, impatient).await.unwrap();
+}
+
+#[tokio::test]
+async fn touching_a_file_is_no_news() {
+    let mut fixture = Fixture::new();
+    fixture.write("a.json", &["a"]);
+    fixture.open(Duration::from_millis(5));
+    fixture.until(&["a"], &[]).await;
+    // The same bytes, then the same meaning, then something new: the first state to come is already the last.
+    let replace = |file: &str, content: String| {
+        fs::write(fixture.root.path().join("tmp"), content).unwrap();
+        fs::rename(fixture.root.path().join("tmp"), fixture.watched.join(file)).unwrap();
+    };
+    replace("a.json", response(&[cluster("a")]).to_string());
+    replace("a.json", format!("  {}\n", response(&[cluster("a")])));
+    replace("b.json", response(&[cluster("b")]).to_string());
+    let directory = fixture.directory.as_mut().unwrap();
+    let next = timeout(DEADLINE, directory.next()).await.unwrap();
+    assert_eq!(next.resources.len(), 2, "{next:#?}");
+}
+
+#[tokio::test]
+async fn the_examples_of_the_quick_start_are_good() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/resources");
+    let mut directory = Directory::open(examples).unwrap();
+    let scan = timeout(DEADLINE, directory.next()).await.unwrap();
+    assert_eq!(scan.failures, []);
+    let names: Vec<_> = scan.resources.keys().map(|(_, name)| name.as_str()).collect();
+    assert_eq!(names, ["backend", "website", "backend", "ingress", "ingress"]);
+}
