@@ -62,6 +62,11 @@ impl Span {
         generation <= self.added
     }
 
+    /// Whether everything up to `generation` has been told, removals too.
+    pub fn is_done(&self, generation: Generation) -> bool {
+        generation <= self.added && generation <= self.removed
+    }
+
     /// Told everything that there was when `update` was made, which must have been nothing.
     pub fn settle(&mut self, update: &Update) {
         debug_assert!(

@@ -196,7 +196,7 @@ impl StreamType {
             && self.owed.is_empty()
             && !self.span.is_start()
             && !self.span.is_in_parts()
-            && self.span.covers(self.membership.cohort().touched())
+            && self.span.is_done(self.membership.cohort().touched())
     }
 
     /// Says an update: moves on over it and gives it a nonce that this stream has not seen.
