@@ -376,7 +376,7 @@ impl<'a> Scan<'a> {
         let mut update = self.blank();
         let full_state = self.dialect.protocol == Protocol::Sotw && self.of.type_url.kind().full_state();
         if full_state {
-            self.full_state(&mut update, owed);
+            self.full_state(&mut update);
         } else if self.is_whole_set()
             && (self.span.is_start() || matches!(self.span.part, Part::Members { .. }))
         {
@@ -558,7 +558,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Everything that the client may see, and whether any of it is news.
-    fn full_state(&self, update: &mut Update, owed: &Owed) {
+    fn full_state(&self, update: &mut Update) {
         for entry in self.candidates() {
             let Some(look) = self.subscription.look(entry, self.dialect.aggregated) else { continue };
             match look.seen {
@@ -581,7 +581,6 @@ impl<'a> Scan<'a> {
             update.removals = false;
             update.additions = true;
         }
-        update.owed = owed.clone();
         if self.is_whole_set() {
             update.segments = self.snapshot.table.after(None).to_vec();
         } else {
