@@ -250,7 +250,7 @@ impl<'a> Draft<'a> {
             let stamp = self.tick();
             if members {
                 new.wild_changed = stamp;
-                if old.as_ref().is_none_or(|old| old.wild.is_none()) {
+                if new.wild_since == Generation::ZERO {
                     new.wild_since = stamp;
                 }
             }
