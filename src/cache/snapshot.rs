@@ -266,7 +266,7 @@ impl<'a> Draft<'a> {
             }
             self.touched.push(Touch {
                 name: new.name().clone(),
-                members: members || repush,
+                members: members || (repush && new.wild.is_some()),
                 named: named || repush,
             });
         }
