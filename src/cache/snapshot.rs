@@ -21,7 +21,8 @@ pub struct Snapshot {
     pub(super) table: Segments,
     /// Every entry once, at the place where it last changed for anybody. "What has changed since" is a range.
     pub(super) log: OrdMap<Generation, Arc<Entry>>,
-    /// Tombstones up to here have been dropped: who stands before it cannot be told what was removed.
+    /// Tombstones up to here have been dropped: a wildcard's client that stands before it cannot be told what was
+    /// removed. Names that are asked for are remembered for as long as they are.
     pub(super) horizon: Generation,
     pub(super) wildcard_known: bool,
     /// Sum of the digests of the wildcard's members.
@@ -296,7 +297,8 @@ impl<'a> Draft<'a> {
         let oldest: Vec<_> =
             self.snapshot.log.values().filter(|entry| entry.is_tombstone()).take(surplus).cloned().collect();
         for entry in oldest {
-            self.snapshot.horizon = entry.position();
+            // Forgetting a name moves its place, but is nothing that the wildcard's clients had to be told.
+            self.snapshot.horizon = self.snapshot.horizon.max(entry.wild_changed);
             self.snapshot.log.remove(&entry.position());
             self.snapshot.table.remove(entry.name().as_str());
             self.snapshot.tombstones -= 1;

@@ -365,10 +365,10 @@ impl<'a> Scan<'a> {
     ) -> Result<Self, FellBehind> {
         // Loaded after `touched` was read: it holds everything that was marked.
         let snapshot = of.snapshot();
-        if span.removed != Generation::ZERO && span.removed < snapshot.horizon {
+        let (subscription, dialect) = (&cohort.subscription, cohort.dialect);
+        if subscription.wildcard && span.removed != Generation::ZERO && span.removed < snapshot.horizon {
             return Err(FellBehind);
         }
-        let (subscription, dialect) = (&cohort.subscription, cohort.dialect);
         Ok(Self { snapshot, of, subscription, dialect, span, touched, limit })
     }
 
