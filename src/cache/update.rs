@@ -86,6 +86,10 @@ impl Span {
     /// Moves on over an update of which `class` was sent.
     pub fn advance(&mut self, update: &Update, class: Class) {
         self.seen = self.seen.max(update.seen);
+        if self.removed == Generation::ZERO && update.next != Next::Stay {
+            // The first that it was told: what was gone by then it cannot hold, what goes from then on it may.
+            self.removed = update.seen;
+        }
         match &update.next {
             Next::Stay => {}
             Next::Members { at, after } => self.part = Part::Members { at: *at, after: after.clone() },
