@@ -485,7 +485,8 @@ impl<'a> Scan<'a> {
                 Seen::Present(_) | Seen::Absent | Seen::Unknown => {}
             }
         }
-        if !owed.is_empty() && self.owed(update, owed, &added) + bytes > self.limit {
+        let own = self.owed(update, owed, &added);
+        if own > 0 && own + bytes > self.limit {
             // Too much for one response: what is owed goes first, and nothing else yet.
             update.next = Next::Stay;
             update.to = self.span.added;
