@@ -394,8 +394,11 @@ impl<'a> Scan<'a> {
             update.removed.clear();
             update.digest = self.effective_digest();
         }
-        update.additions |= !update.resources.is_empty() || !update.absent.is_empty();
-        update.removals |= !update.removed.is_empty();
+        if !full_state {
+            // A full state lists what is not new too.
+            update.additions |= !update.resources.is_empty() || !update.absent.is_empty();
+            update.removals |= !update.removed.is_empty();
+        }
         update
     }
 
