@@ -70,14 +70,15 @@ impl Snapshot {
         self.get(name).map_or(Seen::Unknown, Entry::by_name)
     }
 
-    /// When a client with this subscription last had something to learn of this name.
+    /// When a client with this subscription, which sees this name exist, last had something to learn of it.
     pub fn changed_for(
         &self,
         name: &str,
         subscription: &Subscription,
         aggregated: bool,
     ) -> Option<Generation> {
-        Some(subscription.look(self.get(name)?, aggregated)?.changed)
+        let look = subscription.look(self.get(name)?, aggregated)?;
+        look.seen.present().map(|_| look.changed)
     }
 
     /// The origin's wildcard set, by name.
