@@ -587,7 +587,8 @@ impl<'a> Scan<'a> {
         if self.span.is_start() {
             update.ghosts.clear();
             update.removals = false;
-            update.additions = true;
+            // Who asks for nothing is told nothing, not even that nothing is there.
+            update.additions = !self.subscription.is_empty();
         }
         if self.is_whole_set() {
             update.segments = self.snapshot.table.after(None).to_vec();

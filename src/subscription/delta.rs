@@ -63,7 +63,7 @@ impl Session {
             // `*` to make a legacy wildcard explicit when they add a name.
             let star = subscribe.iter().any(is_wildcard);
             let wildcard = (old.wildcard || star) && !unsubscribe.iter().any(is_wildcard);
-            state.must_answer |= wildcard && star;
+            state.must_answer = wildcard && (state.must_answer || star);
             let mut owed = Vec::new();
             for name in subscribe.iter().filter(|name| !name.is_empty() && !is_wildcard(name)) {
                 // Answered even if held: to subscribe again is to ask again (R-Delta-04).
