@@ -23,12 +23,13 @@ impl Session {
         self.meet(request.node)?;
         let type_url = self.type_of(&request.type_url)?;
         let (subscribe, unsubscribe) = (request.resource_names_subscribe, request.resource_names_unsubscribe);
-        let held = self.find(&type_url).map_or(0, |at| self.state(at).subscription().names().len());
         let versions = request.initial_resource_versions;
-        self.check_names(
-            subscribe.iter().chain(versions.keys()),
-            held + subscribe.len().max(versions.len()),
-        )?;
+        let names = self.find(&type_url).map_or(subscribe.len(), |at| {
+            // A name that is asked for again is not one more.
+            let held = self.types[at].subscription();
+            held.names().len() + subscribe.iter().filter(|name| !held.contains(name)).count()
+        });
+        self.check_names(subscribe.iter().chain(versions.keys()), names.max(versions.len()))?;
 
         let Some(at) = self.find(&type_url) else {
             let legacy =
