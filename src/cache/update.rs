@@ -171,7 +171,9 @@ pub struct Update {
     removals: bool,
     unknown_name: bool,
     unknown_wildcard: bool,
-    /// Endpoints of changed EDS clusters in it.
+    /// Whether it is the first that is told.
+    from_start: bool,
+    /// Endpoints of changed EDS clusters in it, where it is not.
     endpoints: Vec<Name>,
     owed: Owed,
     digest: u128,
@@ -209,9 +211,12 @@ impl Update {
         self.at
     }
 
-    /// Names of the endpoints whose clusters changed in it (R-ADS-05).
-    pub fn endpoints(&self) -> &[Name] {
-        &self.endpoints
+    /// Names of the endpoints whose clusters changed in it (R-ADS-05), or may have: what a client held before its
+    /// stream began is not known.
+    pub fn endpoints(&self) -> impl Iterator<Item = &Name> {
+        let listed = self.resources.iter().filter(|_| self.from_start);
+        let members = self.segments.iter().filter(|_| self.from_start).flat_map(|segment| segment.members());
+        self.endpoints.iter().chain(listed.chain(members).filter_map(|resource| resource.eds_service()))
     }
 
     /// Where it leads.
@@ -421,6 +426,7 @@ impl<'a> Scan<'a> {
             removals: false,
             unknown_name: self.has_unknown_name(),
             unknown_wildcard: self.subscription.wildcard && !self.snapshot.wildcard_known,
+            from_start: self.span.is_start() || matches!(self.span.part, Part::Members { .. }),
             endpoints: Vec::new(),
             owed: Owed::default(),
             digest: 0,
@@ -538,6 +544,7 @@ impl<'a> Scan<'a> {
             match seen {
                 Seen::Present(resource) => {
                     bytes += resource.delta_entry().len();
+                    update.endpoints.extend(resource.eds_service().cloned());
                     update.resources.push(Arc::clone(resource));
                 }
                 Seen::Absent

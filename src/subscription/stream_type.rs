@@ -235,7 +235,7 @@ impl StreamType {
     }
 
     /// Endpoints whose cluster was just told are owed again, unless they are still to be told anyway (R-ADS-05).
-    pub(super) fn owe_endpoints(&mut self, endpoints: &[Name]) {
+    pub(super) fn owe_endpoints<'a>(&mut self, endpoints: impl Iterator<Item = &'a Name>) {
         let snapshot = self.membership.of().snapshot();
         for name in endpoints {
             let changed = snapshot.changed_for(name.as_str(), self.subscription(), true);
