@@ -69,6 +69,7 @@ impl Session {
             for name in subscribe.iter().filter(|name| !name.is_empty() && !is_wildcard(name)) {
                 // Answered even if held: to subscribe again is to ask again (R-Delta-04).
                 let name = Name::from(name.as_str());
+                state.owed.gone.remove(&name);
                 owed.push(name.clone());
                 names.insert(name);
             }
