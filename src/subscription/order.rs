@@ -159,10 +159,12 @@ impl Session {
         let waited = update.changed_at().filter(|_| update.has_additions() || update.has_removals());
         self.unsaid = Some(at);
         self.responded = true;
-        if self.dialect.aggregated && self.rules.eds_repush && type_url.kind() == Kind::Cluster {
-            if let Some(eds) = self.types.iter_mut().find(|state| state.kind == Kind::Endpoint) {
-                eds.owe_endpoints(update.endpoints());
-            }
+        if self.dialect.aggregated
+            && self.rules.eds_repush
+            && type_url.kind() == Kind::Cluster
+            && let Some(eds) = self.types.iter_mut().find(|state| state.kind == Kind::Endpoint)
+        {
+            eds.owe_endpoints(update.endpoints());
         }
         Outgoing { frame, type_url, changed_at: waited.filter(|at| *at <= now) }
     }
