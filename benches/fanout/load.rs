@@ -62,13 +62,10 @@ impl Clients {
             let mut socket = TcpStream::from_std(socket);
             poll.registry().register(&mut socket, Token(at), Interest::READABLE)?;
             let silent = (at * 100 / count.max(1)) < load.silent_percent;
-            connections.push(Connection {
-                socket,
-                reader: Reader::default(),
-                outgoing: Vec::new(),
-                silent,
-                greeted: 0,
-            });
+            // Nothing may be said before the preface, not even the answer to the server's settings.
+            let mut outgoing = Vec::new();
+            h2::preface(&mut outgoing);
+            connections.push(Connection { socket, reader: Reader::default(), outgoing, silent, greeted: 0 });
         }
         Ok(Self {
             poll,
@@ -83,8 +80,7 @@ impl Clients {
     /// Opens all streams and waits until each has its first state.
     fn greet(&mut self, load: &Load) -> io::Result<()> {
         for at in 0..self.connections.len() {
-            let mut out = Vec::new();
-            h2::preface(&mut out);
+            let mut out = std::mem::take(&mut self.connections[at].outgoing);
             for inner in 0..self.streams_each {
                 let stream = 2 * inner as u32 + 1;
                 h2::open(&mut out, stream, load.method());
