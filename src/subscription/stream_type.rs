@@ -153,6 +153,10 @@ impl StreamType {
             self.owed = Owed::default();
             self.must_answer = true;
         }
+        let empty_says_nothing = protocol == Protocol::Sotw && !full_state;
+        if (empty_says_nothing || self.subscription().is_empty()) && !moment.one_shot {
+            self.must_answer = false;
+        }
         if matches!(self.brought, Some(Brought::Versions(_))) {
             let snapshot = self.membership.of().snapshot();
             if self.subscription().wildcard && !snapshot.wildcard_known() {
