@@ -62,6 +62,8 @@ pub(super) struct StreamType {
     pub(super) asked: Instant,
     /// The names rules of state-of-the-world streams.
     pub(super) wants: Wants,
+    /// Whether anything was unknown when there was last nothing to say; `None` where that has to be looked at.
+    unknown: Option<bool>,
     in_flight: Option<InFlight>,
     newest_nonce: Option<Nonce>,
     newest_shared: Option<(Generation, Class)>,
@@ -78,6 +80,7 @@ impl StreamType {
             must_answer: false,
             asked: now,
             wants: Wants::default(),
+            unknown: None,
             in_flight: None,
             newest_nonce: None,
             newest_shared: None,
@@ -137,6 +140,7 @@ impl StreamType {
             }
         }
         self.membership.change(subscription);
+        self.unknown = None;
         Ok(())
     }
 
@@ -153,6 +157,10 @@ impl StreamType {
             self.owed = Owed::default();
             self.must_answer = true;
         }
+        let empty_says_nothing = protocol == Protocol::Sotw && !full_state;
+        if (empty_says_nothing || self.subscription().is_empty()) && !moment.one_shot {
+            self.must_answer = false;
+        }
         if matches!(self.brought, Some(Brought::Versions(_))) {
             let snapshot = self.membership.of().snapshot();
             if self.subscription().wildcard && !snapshot.wildcard_known() {
@@ -160,8 +168,8 @@ impl StreamType {
             }
             self.compare_versions(&snapshot, rules);
         }
-        if self.is_quiet() {
-            return Ok(Pending::Nothing);
+        if let Some(unknown) = self.unknown.filter(|_| self.is_quiet()) {
+            return Ok(if unknown { Pending::Unknown } else { Pending::Nothing });
         }
         let (of, cohort) = (self.membership.of(), self.membership.cohort());
         let update = if self.owed.is_empty() {
@@ -188,6 +196,7 @@ impl StreamType {
         if update.has_additions() || update.has_removals() || update.is_partial() || forced {
             return Ok(Pending::Update(update));
         }
+        self.unknown = Some(unknown);
         self.consume(&update, Class::Both);
         if !(self.span.is_start() && unknown) {
             self.span.advance(&update, Class::Both);
@@ -219,6 +228,7 @@ impl StreamType {
             *number = number.wrapping_add(1);
             update.own_frame(class, *number, encoder)
         };
+        self.unknown = Some(update.has_unknown_name() || update.has_unknown_wildcard());
         self.consume(update, class);
         self.span.advance(update, class);
         self.must_answer = false;
