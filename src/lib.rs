@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod cache;
 pub mod client;
+pub mod config;
 pub mod descriptors;
 pub mod directory;
 pub mod downstream;

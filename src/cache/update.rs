@@ -210,6 +210,11 @@ impl Update {
         self.to
     }
 
+    /// Whether it holds all that the client may see, so that nothing else can be owed (R-SotW-18).
+    pub fn is_full_state(&self) -> bool {
+        self.dialect.protocol == Protocol::Sotw && self.type_url.kind().full_state()
+    }
+
     /// What of the client's own set it took in.
     pub const fn owed(&self) -> &Owed {
         &self.owed
@@ -371,7 +376,7 @@ impl<'a> Scan<'a> {
         let mut update = self.blank();
         let full_state = self.dialect.protocol == Protocol::Sotw && self.of.type_url.kind().full_state();
         if full_state {
-            self.full_state(&mut update, owed);
+            self.full_state(&mut update);
         } else if self.is_whole_set()
             && (self.span.is_start() || matches!(self.span.part, Part::Members { .. }))
         {
@@ -553,7 +558,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Everything that the client may see, and whether any of it is news.
-    fn full_state(&self, update: &mut Update, owed: &Owed) {
+    fn full_state(&self, update: &mut Update) {
         for entry in self.candidates() {
             let Some(look) = self.subscription.look(entry, self.dialect.aggregated) else { continue };
             match look.seen {
@@ -576,7 +581,6 @@ impl<'a> Scan<'a> {
             update.removals = false;
             update.additions = true;
         }
-        update.owed = owed.clone();
         if self.is_whole_set() {
             update.segments = self.snapshot.table.after(None).to_vec();
         } else {

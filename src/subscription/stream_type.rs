@@ -224,6 +224,10 @@ impl StreamType {
     }
 
     fn consume(&mut self, update: &Update, class: Class) {
+        if update.is_full_state() {
+            self.owed = Owed::default();
+            return;
+        }
         self.owed.names.retain(|name| !update.owed().names.contains(name));
         if class == Class::Both {
             self.owed.gone.retain(|name| !update.owed().gone.contains(name));

@@ -1,0 +1,105 @@
+//! What is wrong with a file, and where.
+//!
+//! Owns the collecting, ordering and wording frame (`FILE:LINE: ...`) of problems; the words are their finders'.
+
+use std::cell::RefCell;
+use std::fmt;
+
+/// A broken file can be wrong in every line; past this many, only their number is told.
+const MAX_PROBLEMS: usize = 100;
+
+/// The longest piece of the file that a message repeats, in characters.
+const MAX_QUOTED: usize = 60;
+
+/// Why a file was refused: at least one problem, in the order of the file. Prints one `FILE:LINE: ...` per line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigErrors {
+    origin: String,
+    problems: Vec<Problem>,
+    untold: usize,
+}
+
+/// One thing that is wrong, and what would be allowed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Counted from 1; `None` where the file could not be read at all.
+    pub line: Option<usize>,
+    /// One line of text, without control characters.
+    pub message: String,
+}
+
+impl ConfigErrors {
+    pub(super) fn single(origin: &str, problem: Problem) -> Self {
+        Self { origin: origin.to_owned(), problems: vec![problem], untold: 0 }
+    }
+
+    /// The problems, by line; at most 100 of them.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, Problem { line, message }) in self.problems.iter().enumerate() {
+            let newline = if at == 0 { "" } else { "\n" };
+            match line {
+                Some(line) => write!(f, "{newline}{}:{line}: {message}", self.origin)?,
+                None => write!(f, "{newline}{}: {message}", self.origin)?,
+            }
+        }
+        if self.untold > 0 {
+            write!(f, "\n{}: {} more problems are not listed", self.origin, self.untold)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+impl Problem {
+    pub(super) fn new(line: Option<usize>, message: &str) -> Self {
+        Self { line, message: printable(message) }
+    }
+}
+
+/// Collects problems while a file is read. Shared by reference: readers of different sections hold it at once.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    problems: RefCell<Vec<Problem>>,
+}
+
+impl Report {
+    pub(super) fn at(&self, line: usize, message: &str) {
+        self.problems.borrow_mut().push(Problem::new(Some(line), message));
+    }
+
+    /// `None` if nothing was reported.
+    pub(super) fn into_errors(self, origin: &str) -> Option<ConfigErrors> {
+        let mut problems = self.problems.into_inner();
+        if problems.is_empty() {
+            return None;
+        }
+        problems.sort_by_key(|problem| problem.line);
+        let untold = problems.len().saturating_sub(MAX_PROBLEMS);
+        problems.truncate(MAX_PROBLEMS);
+        Some(ConfigErrors { origin: origin.to_owned(), problems, untold })
+    }
+}
+
+/// A piece of the file for a message: in backticks, not too long.
+pub(super) fn quoted(text: &str) -> String {
+    match text.char_indices().nth(MAX_QUOTED) {
+        Some((end, _)) => format!("`{}...`", &text[..end]),
+        None => format!("`{text}`"),
+    }
+}
+
+/// Messages go to terminals and logs: what the file says must not be able to steer these.
+fn printable(message: &str) -> String {
+    let mut safe = String::with_capacity(message.len());
+    for c in message.chars() {
+        if c.is_control() { safe.extend(c.escape_default()) } else { safe.push(c) }
+    }
+    safe
+}

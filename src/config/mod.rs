@@ -1,0 +1,223 @@
+//! The configuration: one YAML file, read into values that are right by construction.
+//!
+//! Owns the schema (names, shapes, ranges, defaults), the reading of a file into [`Config`], the messages for a file
+//! that is wrong, and the printing of what is in effect. It is a leaf: it knows nothing of the cache, of streams or of
+//! sockets, and does not act on what it reads. A value past this module needs no second check.
+//!
+//! The way of a file: `tree` makes nodes with line numbers of the text, `check` holds them against the tables in
+//! `keys`, `parse` reads them over the defaults. Problems are collected on the way, so that one run names them all.
+
+mod check;
+mod defaults;
+mod errors;
+mod keys;
+mod parse;
+mod section;
+mod tree;
+mod units;
+mod values;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+
+pub use errors::{ConfigErrors, Problem};
+pub use values::{ListenAddress, NonEmpty, Reconcile, Server, ServerUri, Source};
+
+/// Everything the relay can be told. Only [`Upstream::source`] has no default.
+///
+/// Its [`Display`](fmt::Display) is the effective configuration as YAML: every key with its value. Reading that again
+/// gives an equal value.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Config {
+    /// Who the relay says it is, upstream.
+    pub node: Node,
+    /// Where resources come from.
+    pub upstream: Upstream,
+    /// Who may connect, and how they are served.
+    pub downstream: Downstream,
+    /// The endpoint for operators.
+    pub admin: Admin,
+    /// Bounds of what is remembered.
+    pub cache: Cache,
+}
+
+/// The xDS node of the relay.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Node {
+    /// Default: the host name, or `deltafan` where it cannot be read.
+    pub id: String,
+    /// Default: `deltafan`.
+    pub cluster: String,
+    /// Default: all empty.
+    pub locality: Locality,
+    /// Anything JSON can say. Default: empty.
+    pub metadata: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Where the relay runs, as xDS puts it. An empty string is a part that is not told.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Locality {
+    /// Default: empty.
+    pub region: String,
+    /// Default: empty.
+    pub zone: String,
+    /// Default: empty.
+    pub sub_zone: String,
+}
+
+/// The origin of the resources, and how the relay talks to it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Upstream {
+    /// Control planes or a directory; the one thing without a default.
+    #[serde(flatten)]
+    pub source: Source,
+    /// How long a connection attempt may take. Default: 5 s.
+    #[serde(serialize_with = "units::serialize_duration")]
+    pub connect_timeout: Duration,
+    /// The largest response accepted, in bytes. Default: 256 MiB.
+    #[serde(serialize_with = "units::serialize_size")]
+    pub max_response_bytes: usize,
+    /// Subscription changes are batched per tick of this length; zero sends each at once. Default: 10 ms.
+    #[serde(serialize_with = "units::serialize_duration")]
+    pub request_interval: Duration,
+    /// How long a name that nobody wants stays subscribed. Default: 60 s.
+    #[serde(serialize_with = "units::serialize_duration")]
+    pub unsubscribe_linger: Duration,
+    /// How deletions missed while disconnected are found (R-Up-21). Default: trust.
+    pub reconcile: Reconcile,
+    /// Waits between attempts to connect.
+    pub backoff: Backoff,
+    /// HTTP/2 pings to the control plane (R-Up-09).
+    pub keepalive: Keepalive,
+}
+
+/// An exponential wait between attempts; `initial` is never above `max`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Backoff {
+    /// Default: 500 ms.
+    #[serde(serialize_with = "units::serialize_duration")]
+    pub initial: Duration,
+    /// Default: 30 s.
+    #[serde(serialize_with = "units::serialize_duration")]
+    pub max: Duration,
+}
+
+/// HTTP/2 pings that tell a dead connection from a quiet one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Keepalive {
+    /// Default: 30 s.
+    #[serde(serialize_with = "units::serialize_duration")]
+    pub interval: Duration,
+    /// How long the answer to a ping may take. Default: 10 s.
+    #[serde(serialize_with = "units::serialize_duration")]
+    pub timeout: Duration,
+}
+
+/// The side that clients see.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Downstream {
+    /// Default: one on `0.0.0.0:15010`. No address is listed twice.
+    pub listeners: NonEmpty<Listener>,
+    /// Quiet time after which a wildcard set counts as known (R-Relay-05); never above `settle_max`. Default: 200 ms.
+    #[serde(serialize_with = "units::serialize_duration")]
+    pub settle: Duration,
+    /// The longest that settling may last under churn. Default: 1 s.
+    #[serde(serialize_with = "units::serialize_duration")]
+    pub settle_max: Duration,
+    /// Past this, with nothing known and no origin, streams end with UNAVAILABLE (R-Relay-07). Default: 10 s.
+    #[serde(serialize_with = "units::serialize_duration")]
+    pub cold_deadline: Duration,
+    /// How long an un-ACKed response holds back the next of its type. Default: 5 s.
+    #[serde(serialize_with = "units::serialize_duration")]
+    pub ack_timeout: Duration,
+    /// Age at which a connection is asked to go, jittered. Default: 30 min.
+    #[serde(serialize_with = "units::serialize_duration")]
+    pub max_connection_age: Duration,
+    /// How long clients are given to leave before the process ends. Default: 20 s.
+    #[serde(serialize_with = "units::serialize_duration")]
+    pub drain: Duration,
+    /// How long a new stream may stay silent. Default: 10 s.
+    #[serde(serialize_with = "units::serialize_duration")]
+    pub first_request_timeout: Duration,
+    /// A connection whose transport takes nothing this long is closed. Default: 60 s.
+    #[serde(serialize_with = "units::serialize_duration")]
+    pub stall_timeout: Duration,
+    /// HTTP/2 pings to clients.
+    pub keepalive: Keepalive,
+    /// The largest request accepted, in bytes. Default: 4 MiB.
+    #[serde(serialize_with = "units::serialize_size")]
+    pub max_request_bytes: usize,
+    /// Delta answers are split below this, in bytes (R-Up-23). Default: 1 MiB.
+    #[serde(serialize_with = "units::serialize_size")]
+    pub max_response_bytes: usize,
+    /// The longest resource name accepted, in bytes. Default: 16 KiB.
+    #[serde(serialize_with = "units::serialize_size")]
+    pub max_name_bytes: usize,
+    /// Names a stream may subscribe to, per type. Default: 100000.
+    pub max_names: usize,
+    /// Concurrent HTTP/2 streams of one connection. Default: 1000.
+    pub max_streams_per_connection: u32,
+    /// Whether a name a client both asks for and holds at the current version is left out (R-Delta-06).
+    /// Default: false.
+    pub trust_initial_versions_for_explicit: bool,
+    /// Whether endpoints are sent again after a change of their cluster (R-ADS-05). Default: true.
+    pub eds_repush_on_cds_change: bool,
+    /// Whether Secrets are served to peers that have not authenticated themselves and are not on this machine.
+    pub secrets_without_authentication: bool,
+    /// Full type URLs for which an empty first request is no wildcard (R-SotW-14). Default: EDS, RDS, SDS, ECDS, RTDS
+    /// and LEDS.
+    #[serde(serialize_with = "values::serialize_type_urls")]
+    pub no_legacy_wildcard: BTreeSet<String>,
+}
+
+/// One place where clients connect; gRPC and REST-JSON share it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Listener {
+    /// Default: `0.0.0.0:15010`.
+    pub address: ListenAddress,
+}
+
+/// The endpoint for operators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Admin {
+    /// Default: `127.0.0.1:15000`.
+    pub address: SocketAddr,
+}
+
+/// Bounds of what is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Cache {
+    /// Budget of the encoded frames that clients share, in bytes. Default: 256 MiB.
+    #[serde(serialize_with = "units::serialize_size")]
+    pub encoded_bytes: u64,
+    /// Removed names remembered per type. Default: 10000.
+    pub tombstones: usize,
+}
+
+impl Config {
+    /// Reads a file of at most 1 MiB.
+    pub fn load(path: &Path) -> Result<Self, ConfigErrors> {
+        let origin = path.display().to_string();
+        let text = tree::read_file(path).map_err(|problem| ConfigErrors::single(&origin, problem))?;
+        parse::config(&text, &origin, path.parent())
+    }
+
+    /// Reads a text. `origin` names it in messages; if it is a path, relative paths in the text start from its folder.
+    pub fn parse(text: &str, origin: &str) -> Result<Self, ConfigErrors> {
+        parse::config(text, origin, Path::new(origin).parent())
+    }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        serde_saphyr::to_fmt_writer(f, self).map_err(|_| fmt::Error)
+    }
+}

@@ -1,0 +1,223 @@
+//! From a text to a [`Config`]: reads each section over its defaults, then holds values against each other.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::errors::{ConfigErrors, Report, quoted};
+use super::section::Section;
+use super::tree::Value;
+use super::values::{self, ListenAddress, NonEmpty, Server, ServerUri, Source};
+use super::{
+    Admin, Backoff, Cache, Config, Downstream, Keepalive, Listener, Locality, Node, Upstream, check, tree,
+};
+
+/// `base` is where relative paths in the text start; absent or empty is the working directory.
+pub(super) fn config(text: &str, origin: &str, base: Option<&Path>) -> Result<Config, ConfigErrors> {
+    let report = Report::default();
+    let config = tree::read(text, &report).and_then(|mut root| {
+        check::document(&mut root, &report);
+        if matches!(root.value, Value::Refused) {
+            return None;
+        }
+        read(&Section::root(&root, &report), base.unwrap_or_else(|| Path::new("")))
+    });
+    match (report.into_errors(origin), config) {
+        (None, Some(config)) => Ok(config),
+        (Some(errors), _) => Err(errors),
+        (None, None) => {
+            debug_assert!(false, "a reader gave up without a word");
+            Err(ConfigErrors::single(origin, super::Problem::new(None, "cannot be read")))
+        }
+    }
+}
+
+/// `None` where a problem was reported that leaves nothing to go on with.
+fn read(root: &Section<'_>, base: &Path) -> Option<Config> {
+    let node = node(&root.section("node"));
+    let downstream = downstream(&root.section("downstream"), base);
+    let admin = admin(&root.section("admin"));
+    let cache = cache(&root.section("cache"));
+    let upstream = upstream(root, base)?;
+    Some(Config { node, upstream, downstream, admin, cache })
+}
+
+fn node(section: &Section<'_>) -> Node {
+    let mut node = Node::default();
+    let filled = |text: &str| match text {
+        "" => Err("must not be empty".to_owned()),
+        _ => Ok(text.to_owned()),
+    };
+    if let Some(id) = section.parsed("id", filled) {
+        node.id = id;
+    }
+    if let Some(cluster) = section.parsed("cluster", filled) {
+        node.cluster = cluster;
+    }
+    node.locality = locality(&section.section("locality"));
+    section.free("metadata", &mut node.metadata);
+    node
+}
+
+fn locality(section: &Section<'_>) -> Locality {
+    let mut locality = Locality::default();
+    section.text("region", &mut locality.region);
+    section.text("zone", &mut locality.zone);
+    section.text("sub_zone", &mut locality.sub_zone);
+    locality
+}
+
+fn upstream(root: &Section<'_>, base: &Path) -> Option<Upstream> {
+    let section = root.section("upstream");
+    // Everything else is read before a missing source ends the reading, so that its problems are told as well.
+    let source = source(root, &section, base);
+    let mut upstream = Upstream::new(source.clone().unwrap_or_else(|| Source::Directory(PathBuf::new())));
+    section.duration("connect_timeout", &mut upstream.connect_timeout);
+    section.size("max_response_bytes", &mut upstream.max_response_bytes);
+    section.duration("request_interval", &mut upstream.request_interval);
+    section.duration("unsubscribe_linger", &mut upstream.unsubscribe_linger);
+    if let Some(reconcile) = section.parsed("reconcile", str::parse) {
+        upstream.reconcile = reconcile;
+    }
+    upstream.backoff = backoff(&section.section("backoff"));
+    upstream.keepalive = keepalive(&section.section("keepalive"));
+    source.map(|_| upstream)
+}
+
+fn source(root: &Section<'_>, upstream: &Section<'_>, base: &Path) -> Option<Source> {
+    match (upstream.has("servers"), upstream.has("directory")) {
+        (true, true) => {
+            let line = upstream.line_of("servers").max(upstream.line_of("directory"));
+            root.wrong("upstream", line, "has both `servers` and `directory`; one of them is allowed");
+            None
+        }
+        (false, false) if root.is_refused("upstream") => None,
+        (false, false) if root.has("upstream") => {
+            root.wrong("upstream", upstream.line(), "has no source; write `servers` or `directory`");
+            None
+        }
+        (false, false) => {
+            root.wrong("upstream", root.line(), "is missing; write it with `servers` or `directory`");
+            None
+        }
+        (true, false) => servers(upstream).map(Source::Servers),
+        (false, true) => {
+            upstream.parsed("directory", |text| values::parse_path(text, base)).map(Source::Directory)
+        }
+    }
+}
+
+fn servers(upstream: &Section<'_>) -> Option<NonEmpty<Server>> {
+    let sections = upstream.sections("servers")?;
+    if sections.is_empty() {
+        upstream.wrong("servers", upstream.line_of("servers"), "is empty; list one server");
+    }
+    let mut servers = Vec::new();
+    for section in sections {
+        match section.parsed("uri", str::parse::<ServerUri>) {
+            Some(uri) => servers.push(Server { uri }),
+            None if section.has("uri") => {}
+            None => section.wrong("uri", section.line(), "is missing; write http://HOST:PORT"),
+        }
+    }
+    NonEmpty::new(servers)
+}
+
+fn backoff(section: &Section<'_>) -> Backoff {
+    let mut backoff = Backoff::default();
+    let initial = section.duration("initial", &mut backoff.initial);
+    let max = section.duration("max", &mut backoff.max);
+    if initial && max {
+        not_above(section, ("initial", backoff.initial), ("max", backoff.max));
+    }
+    backoff
+}
+
+fn keepalive(section: &Section<'_>) -> Keepalive {
+    let mut keepalive = Keepalive::default();
+    section.duration("interval", &mut keepalive.interval);
+    section.duration("timeout", &mut keepalive.timeout);
+    keepalive
+}
+
+fn downstream(section: &Section<'_>, base: &Path) -> Downstream {
+    let mut downstream = Downstream::default();
+    if let Some(listeners) = listeners(section, base) {
+        downstream.listeners = listeners;
+    }
+    let settle = section.duration("settle", &mut downstream.settle);
+    let settle_max = section.duration("settle_max", &mut downstream.settle_max);
+    if settle && settle_max {
+        not_above(section, ("settle", downstream.settle), ("settle_max", downstream.settle_max));
+    }
+    section.duration("cold_deadline", &mut downstream.cold_deadline);
+    section.duration("ack_timeout", &mut downstream.ack_timeout);
+    section.duration("max_connection_age", &mut downstream.max_connection_age);
+    section.duration("drain", &mut downstream.drain);
+    section.duration("first_request_timeout", &mut downstream.first_request_timeout);
+    section.duration("stall_timeout", &mut downstream.stall_timeout);
+    downstream.keepalive = keepalive(&section.section("keepalive"));
+    section.size("max_request_bytes", &mut downstream.max_request_bytes);
+    section.size("max_response_bytes", &mut downstream.max_response_bytes);
+    section.size("max_name_bytes", &mut downstream.max_name_bytes);
+    section.count("max_names", &mut downstream.max_names);
+    section.count("max_streams_per_connection", &mut downstream.max_streams_per_connection);
+    section.flag("trust_initial_versions_for_explicit", &mut downstream.trust_initial_versions_for_explicit);
+    section.flag("eds_repush_on_cds_change", &mut downstream.eds_repush_on_cds_change);
+    section.flag("secrets_without_authentication", &mut downstream.secrets_without_authentication);
+    if let Some(types) = section.texts("no_legacy_wildcard", values::parse_type) {
+        downstream.no_legacy_wildcard = types.into_iter().collect();
+    }
+    downstream
+}
+
+fn listeners(downstream: &Section<'_>, base: &Path) -> Option<NonEmpty<Listener>> {
+    let sections = downstream.sections("listeners")?;
+    if sections.is_empty() {
+        downstream.wrong("listeners", downstream.line_of("listeners"), "is empty; list at least one");
+    }
+    let mut lines = HashMap::new();
+    let mut listeners = Vec::new();
+    for section in sections {
+        let read = section.parsed("address", |text| ListenAddress::parse(text, base));
+        let address = match read {
+            Some(address) => address,
+            None if section.has("address") => continue,
+            None => Listener::default().address,
+        };
+        // Port 0 is another port each time.
+        let fixed = !matches!(address, ListenAddress::Tcp(socket) if socket.port() == 0);
+        let line = section.line_of("address");
+        if let Some(first) = lines.insert(address.clone(), line).filter(|_| fixed) {
+            let problem = format!("{} is listed on line {first} already", quoted(&address.to_string()));
+            section.wrong("address", line, &problem);
+        }
+        listeners.push(Listener { address });
+    }
+    NonEmpty::new(listeners)
+}
+
+fn admin(section: &Section<'_>) -> Admin {
+    let mut admin = Admin::default();
+    if let Some(address) = section.parsed("address", values::parse_socket_address) {
+        admin.address = address;
+    }
+    admin
+}
+
+fn cache(section: &Section<'_>) -> Cache {
+    let mut cache = Cache::default();
+    section.size("encoded_bytes", &mut cache.encoded_bytes);
+    section.count("tombstones", &mut cache.tombstones);
+    cache
+}
+
+/// Reported where the file sets the lower one, else where it sets the upper one: the other may be a default.
+fn not_above(section: &Section<'_>, lower: (&str, Duration), upper: (&str, Duration)) {
+    if lower.1 <= upper.1 {
+        return;
+    }
+    let line = section.line_of(if section.has(lower.0) { lower.0 } else { upper.0 });
+    let [low, high] = [lower.1, upper.1].map(super::units::format_duration);
+    section.wrong(lower.0, line, &format!("`{low}` is above `{}`, which is `{high}`", upper.0));
+}

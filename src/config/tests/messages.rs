@@ -1,0 +1,307 @@
+//! The exact text of every kind of problem.
+
+use super::{refused, refused_part};
+
+#[test]
+fn unknown_keys_name_the_nearest_known_one() {
+    for (text, message) in [
+        ("downstream:\n  setle: 1s\n", "f:3: unknown key `setle` in `downstream`; did you mean `settle`?"),
+        ("downstraem: {}\n", "f:2: unknown key `downstraem` at the top level; did you mean `downstream`?"),
+        (
+            "settle_max: 1s\n",
+            "f:2: unknown key `settle_max` at the top level; did you mean `downstream.settle_max`?",
+        ),
+        (
+            "node:\n  locality: {regoin: eu}\n",
+            "f:3: unknown key `regoin` in `node.locality`; did you mean `region`?",
+        ),
+        (
+            "downstream:\n  listeners:\n  - adress: 0.0.0.0:1\n",
+            "f:4: unknown key `adress` in `downstream.listeners[]`; did you mean `address`?",
+        ),
+        (
+            "cache:\n  colour: red\n",
+            "f:3: unknown key `colour` in `cache`; known are encoded_bytes, tombstones",
+        ),
+        (
+            "node.id: a\n",
+            "f:2: unknown key `node.id` at the top level; known are node, upstream, downstream, admin, cache, rest, dynamic_parameters, authorization, snapshot, groups",
+        ),
+        (
+            "downstream: {timeout: 1s}\n",
+            "f:2: unknown key `timeout` in `downstream`; did you mean `downstream.keepalive.timeout`?",
+        ),
+        (
+            "cache: {<<: {tombstones: 1}}\n",
+            "f:2: unknown key `<<` in `cache`; known are encoded_bytes, tombstones",
+        ),
+        (
+            "\"\": 1\n",
+            "f:2: unknown key `` at the top level; known are node, upstream, downstream, admin, cache, rest, dynamic_parameters, authorization, snapshot, groups",
+        ),
+    ] {
+        assert_eq!(refused_part(text), message);
+    }
+}
+
+#[test]
+fn keys_are_set_once() {
+    assert_eq!(
+        refused_part("cache: {tombstones: 1}\n\ncache: {tombstones: 2}\n"),
+        "f:4: `cache` is set twice, first on line 2; set it once"
+    );
+    assert_eq!(
+        refused_part("node:\n  metadata:\n    a: 1\n    \"a\": 1\n"),
+        "f:5: `a` is set twice, first on line 4; set it once"
+    );
+}
+
+#[test]
+fn what_later_versions_will_do_is_refused_by_name() {
+    for (text, message) in [
+        ("rest: {hold: 800ms}\n", "f:2: `rest` is not supported yet by this version; leave it out"),
+        (
+            "dynamic_parameters: []\n",
+            "f:2: `dynamic_parameters` is not supported yet by this version; leave it out",
+        ),
+        ("authorization: {}\n", "f:2: `authorization` is not supported yet by this version; leave it out"),
+        ("snapshot:\n  path: /p\n", "f:3: `snapshot` is not supported yet by this version; leave it out"),
+        ("groups: [{}]\n", "f:2: `groups` is not supported yet by this version; leave it out or write []"),
+        (
+            "downstream:\n  listeners:\n  - address: unix:/run/x.sock\n",
+            "f:4: `unix:` in `downstream.listeners[].address` is not supported yet by this version; write IP:PORT",
+        ),
+        (
+            "downstream:\n  listeners:\n  - tls: {cert_file: c}\n",
+            "f:4: `downstream.listeners[].tls` is not supported yet by this version; leave it out",
+        ),
+    ] {
+        assert_eq!(refused_part(text), message);
+    }
+    for (text, message) in [
+        (
+            "upstream:\n  servers:\n  - uri: http://a:1\n  - uri: http://b:1\n",
+            "f:4: a second entry in `upstream.servers` is not supported yet by this version; list one server",
+        ),
+        (
+            "upstream:\n  servers:\n  - uri: http://a:1\n    tls: {ca_file: ca.pem}\n",
+            "f:4: `upstream.servers[].tls` is not supported yet by this version; leave it out",
+        ),
+        (
+            "upstream:\n  servers:\n  - uri: HTTPS://a:1\n",
+            "f:3: `https:` in `upstream.servers[].uri`: upstream TLS is not supported yet by this version; \
+             write http://HOST:PORT",
+        ),
+    ] {
+        assert_eq!(refused(text), message);
+    }
+}
+
+#[test]
+fn shapes() {
+    for (text, message) in [
+        ("downstream: [1]\n", "f:2: `downstream` must be a mapping, not a list"),
+        ("admin: 127.0.0.1:1\n", "f:2: `admin` must be a mapping, not `127.0.0.1:1`"),
+        ("node: {metadata: [a]}\n", "f:2: `node.metadata` must be a mapping, not a list"),
+        ("downstream:\n  listeners: {}\n", "f:3: `downstream.listeners` must be a list, not a mapping"),
+        ("downstream:\n  listeners: [a]\n", "f:3: `downstream.listeners[]` must be a mapping, not `a`"),
+        (
+            "downstream:\n  no_legacy_wildcard: eds\n",
+            "f:3: `downstream.no_legacy_wildcard` must be a list, not `eds`",
+        ),
+        (
+            "downstream:\n  no_legacy_wildcard:\n",
+            "f:3: `downstream.no_legacy_wildcard` must be a list, not nothing",
+        ),
+        (
+            "downstream:\n  no_legacy_wildcard: [[eds]]\n",
+            "f:3: `downstream.no_legacy_wildcard[]` must be a single value, not a list",
+        ),
+        (
+            "downstream:\n  settle:\n  drain: 1s\n",
+            "f:3: `downstream.settle` must be a single value, not nothing",
+        ),
+        ("downstream:\n  settle: [1s]\n", "f:3: `downstream.settle` must be a single value, not a list"),
+        ("node: {id: {}}\n", "f:2: `node.id` must be a single value, not a mapping"),
+    ] {
+        assert_eq!(refused_part(text), message);
+    }
+}
+
+#[test]
+fn values() {
+    for (text, message) in [
+        (
+            "downstream:\n  settle: 20\n",
+            "f:3: `downstream.settle`: `20` has no unit; durations are written `300ms`, `20s`, `30m`, `1h`",
+        ),
+        (
+            "downstream:\n  settle: soon\n",
+            "f:3: `downstream.settle`: `soon` is not a duration; durations are written `300ms`, `20s`, `30m`, `1h`",
+        ),
+        (
+            "downstream:\n  stall_timeout: 0s\n",
+            "f:3: `downstream.stall_timeout`: `0s` is out of range; allowed is 1ms to 1h",
+        ),
+        (
+            "downstream:\n  max_names: 0\n",
+            "f:3: `downstream.max_names`: `0` is out of range; allowed is 1 to 100000000",
+        ),
+        ("downstream:\n  max_names: -1\n", "f:3: `downstream.max_names`: `-1` is not a whole number"),
+        (
+            "downstream:\n  max_name_bytes: 0\n",
+            "f:3: `downstream.max_name_bytes`: `0` is out of range; allowed is 1 to 2GiB",
+        ),
+        (
+            "cache:\n  encoded_bytes: 1GB\n",
+            "f:3: `cache.encoded_bytes`: `1GB` is not a size; \
+             sizes are written `64KiB`, `4MiB`, `1GiB`, or in plain bytes",
+        ),
+        (
+            "downstream:\n  eds_repush_on_cds_change: yes\n",
+            "f:3: `downstream.eds_repush_on_cds_change`: `yes` is neither true nor false",
+        ),
+        (
+            "downstream:\n  eds_repush_on_cds_change: \"true\"\n",
+            "f:3: `downstream.eds_repush_on_cds_change`: `true` is in quotes; write it without",
+        ),
+        (
+            "downstream:\n  no_legacy_wildcard:\n  - eds\n  - foo\n",
+            "f:5: `downstream.no_legacy_wildcard`: `foo` is not a type; \
+             write a type URL or one of lds, rds, srds, vhds, cds, eds, leds, sds, rtds, ecds",
+        ),
+        (
+            "admin:\n  address: localhost:15000\n",
+            "f:3: `admin.address`: `localhost:15000` is not an address; \
+             write IP:PORT, for example 127.0.0.1:15010 or [::1]:15010",
+        ),
+        (
+            "downstream:\n  listeners:\n  - address: :15010\n",
+            "f:4: `downstream.listeners[].address`: `:15010` is not an address; \
+             write IP:PORT, for example 127.0.0.1:15010 or [::1]:15010",
+        ),
+        ("downstream:\n  listeners: []\n", "f:3: `downstream.listeners`: is empty; list at least one"),
+        (
+            "downstream:\n  listeners:\n  - address: 0.0.0.0:1\n  - address: 0.0.0.0:1\n",
+            "f:5: `downstream.listeners[].address`: `0.0.0.0:1` is listed on line 4 already",
+        ),
+        ("node: {id: \"\"}\n", "f:2: `node.id`: must not be empty"),
+        ("node: {metadata: {a: [.inf]}}\n", "f:2: `node.metadata`: `.inf` cannot be told as JSON; quote it"),
+        (
+            "downstream:\n  settle_max: 100ms\n",
+            "f:3: `downstream.settle`: `200ms` is above `settle_max`, which is `100ms`",
+        ),
+        (
+            "downstream:\n  settle_max: 1s\n  settle: 2s\n",
+            "f:4: `downstream.settle`: `2s` is above `settle_max`, which is `1s`",
+        ),
+    ] {
+        assert_eq!(refused_part(text), message);
+    }
+}
+
+#[test]
+fn upstream_sources() {
+    for (upstream, message) in [
+        ("{}", "f:1: `upstream`: has no source; write `servers` or `directory`"),
+        ("{reconcile: trust}", "f:1: `upstream`: has no source; write `servers` or `directory`"),
+        (
+            "\n  directory: d\n  servers: []",
+            "f:3: `upstream`: has both `servers` and `directory`; one of them is allowed",
+        ),
+        ("\n  servers: []", "f:2: `upstream.servers`: is empty; list one server"),
+        ("\n  servers: [{}]", "f:2: `upstream.servers[].uri`: is missing; write http://HOST:PORT"),
+        ("{directory: \"\"}", "f:1: `upstream.directory`: a path must not be empty"),
+        (
+            "{directory: d, reconcile: maybe}",
+            "f:1: `upstream.reconcile`: `maybe` is neither `trust` nor `sweep`",
+        ),
+        (
+            "{directory: d, request_interval: 11ms}",
+            "f:1: `upstream.request_interval`: `11ms` is out of range; allowed is 0s to 10ms",
+        ),
+        (
+            "{directory: d, backoff: {max: 100ms}}",
+            "f:1: `upstream.backoff.initial`: `500ms` is above `max`, which is `100ms`",
+        ),
+    ] {
+        assert_eq!(refused(&format!("upstream: {upstream}\n")), message);
+    }
+    assert_eq!(refused("node: {}\n"), "f:1: `upstream`: is missing; write it with `servers` or `directory`");
+}
+
+#[test]
+fn server_uris() {
+    for (uri, what) in [
+        ("control-plane", "has no scheme"),
+        ("control-plane:18000", "has no scheme"),
+        ("grpc://a:1", "has the scheme `grpc`"),
+        ("http://a", "has no port of 1 to 65535"),
+        ("http://a:", "has no port of 1 to 65535"),
+        ("http://a:0", "has no port of 1 to 65535"),
+        ("http://a:65536", "has no port of 1 to 65535"),
+        ("http://:1", "has no host"),
+        ("http://", "is not a URI"),
+        ("http://a b:1", "is not a URI"),
+        ("http://me:secret@a:1", "has a user name"),
+        ("http://a:1/xds", "has a path"),
+        ("http://a:1?x", "has a path"),
+        ("/a", "has no host"),
+        ("", "is not a URI"),
+    ] {
+        assert_eq!(
+            refused(&format!("upstream: {{servers: [{{uri: \"{uri}\"}}]}}")),
+            format!("f:1: `upstream.servers[].uri`: `{uri}` {what}; write http://HOST:PORT")
+        );
+    }
+}
+
+#[test]
+fn what_yaml_has_beyond_plain_data_is_refused() {
+    for (text, message) in [
+        ("node: {id: !!str 5}\n", "f:2: tags (`!name`) are not allowed; quote what is meant as text"),
+        ("---\n{}\n", "f:2: a second document starts here; only one is allowed"),
+        ("? [a]\n: b\n", "f:2: a key must be text, not a list or a mapping"),
+        (
+            "? *a\n: b\n",
+            "f:2: aliases (`*name`) are not allowed; write the value out\nf:2: a key must be plain text",
+        ),
+    ] {
+        assert_eq!(refused_part(text), message);
+    }
+    for text in ["node: [\n", "node: \"a\n", "node:\n\tid: a\n", "node: {id: a\n", "a: b: c\n"] {
+        let message = refused_part(text);
+        assert!(message.starts_with("f:") && message.contains(": is not YAML: "), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+}
+
+#[test]
+fn all_problems_are_told_in_the_order_of_the_file() {
+    let text = "
+downstream:
+  setle: 1s
+  drain: 5
+  listeners: [{address: nowhere}]
+snapshot: {}
+cache: {tombstones: x, tombstones: 1}
+upstream:
+  connect_timeout: 0s
+  backoff: {initial: 1, max: 1ms}
+";
+    let forms = "durations are written `300ms`, `20s`, `30m`, `1h`";
+    let expected = [
+        "f:3: unknown key `setle` in `downstream`; did you mean `settle`?".to_owned(),
+        format!("f:4: `downstream.drain`: `5` has no unit; {forms}"),
+        "f:5: `downstream.listeners[].address`: `nowhere` is not an address; \
+         write IP:PORT, for example 127.0.0.1:15010 or [::1]:15010"
+            .to_owned(),
+        "f:6: `snapshot` is not supported yet by this version; leave it out".to_owned(),
+        "f:7: `tombstones` is set twice, first on line 7; set it once".to_owned(),
+        "f:7: `cache.tombstones`: `x` is not a whole number".to_owned(),
+        "f:8: `upstream`: has no source; write `servers` or `directory`".to_owned(),
+        "f:9: `upstream.connect_timeout`: `0s` is out of range; allowed is 1ms to 1h".to_owned(),
+        format!("f:10: `upstream.backoff.initial`: `1` has no unit; {forms}"),
+    ];
+    assert_eq!(refused(text), expected.join("\n"));
+}

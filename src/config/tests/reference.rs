@@ -1,0 +1,156 @@
+//! `config/reference.yaml` and the printed configuration against the tables of the schema.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value as Json, json};
+
+use crate::config::errors::Report;
+use crate::config::keys::{KEYS, NOT_YET, Shape, When, join};
+use crate::config::tree::{self, Tree, Value};
+use crate::config::{Config, ListenAddress, NonEmpty, Server, Source};
+
+const REFERENCE: &str = include_str!("../../../config/reference.yaml");
+
+/// Shown in a comment, since the reference cannot set them: the first depends on the host, the second excludes
+/// `servers`.
+const COMMENTED: [&str; 2] = ["node.id", "upstream.directory"];
+
+fn server(uri: &str) -> Source {
+    Source::Servers(NonEmpty::one(Server { uri: uri.parse().unwrap() }))
+}
+
+fn in_config(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name)
+}
+
+/// The line of every key that a text sets.
+fn lines(text: &str) -> BTreeMap<String, usize> {
+    fn collect(tree: &Tree, path: &str, lines: &mut BTreeMap<String, usize>) {
+        lines.entry(path.to_owned()).or_insert(tree.line);
+        match &tree.value {
+            Value::Map(entries) => {
+                for entry in entries {
+                    let path = join(path, &entry.key);
+                    lines.insert(path.clone(), entry.line);
+                    collect(&entry.value, &path, lines);
+                }
+            }
+            Value::List(items) => items.iter().for_each(|item| collect(item, &format!("{path}[]"), lines)),
+            Value::Scalar { .. } | Value::Refused => {}
+        }
+    }
+    let mut lines = BTreeMap::new();
+    collect(&tree::read(text, &Report::default()).unwrap(), "", &mut lines);
+    lines
+}
+
+#[test]
+fn the_reference_says_the_defaults() {
+    let config = Config::load(&in_config("reference.yaml")).unwrap();
+    assert_eq!(config, Config::new(server("http://control-plane:18000")));
+}
+
+#[test]
+fn the_reference_has_every_key() {
+    let lines = lines(REFERENCE);
+    for key in KEYS {
+        if COMMENTED.contains(&key.path) {
+            assert!(is_commented(key.path), "{} is not in a comment of the reference", key.path);
+        } else {
+            assert!(lines.contains_key(key.path), "{} is not in the reference", key.path);
+        }
+    }
+    for row in NOT_YET.iter().filter(|row| matches!(row.when, When::Present | When::NotEmpty)) {
+        assert!(is_commented(row.path), "{} is not in a comment of the reference", row.path);
+    }
+}
+
+fn is_commented(path: &str) -> bool {
+    let start = format!("# {}:", path.rsplit('.').next().unwrap());
+    REFERENCE.lines().any(|line| line.trim_start().starts_with(&start))
+}
+
+#[test]
+fn the_reference_says_what_every_key_means_and_its_range() {
+    let lines = lines(REFERENCE);
+    for key in KEYS.iter().filter(|key| key.shape.range().is_some()) {
+        let above = REFERENCE.lines().take(lines[key.path] - 1).collect::<Vec<_>>();
+        let comment: Vec<&str> =
+            above.into_iter().rev().map_while(|line| line.trim_start().strip_prefix('#')).collect();
+        let range = format!("{}.", key.shape.range().unwrap());
+        let says_it = comment.first().is_some_and(|line| line.ends_with(&range));
+        assert!(says_it, "the comment above {} does not end with its range, {range}", key.path);
+    }
+}
+
+#[test]
+fn the_printed_configuration_has_every_key() {
+    let printed = lines(&Config::new(server("http://cp:1")).to_string());
+    for key in KEYS.iter().filter(|key| key.path != "upstream.directory") {
+        assert!(printed.contains_key(key.path), "{} is not printed", key.path);
+    }
+    assert!(
+        lines(&Config::new(Source::Directory("/d".into())).to_string()).contains_key("upstream.directory")
+    );
+}
+
+/// A key that is in the table but not read would be accepted and do nothing.
+#[test]
+fn every_key_has_an_effect() {
+    for key in KEYS.iter().filter(|key| !matches!(key.shape, Shape::Section | Shape::List)) {
+        let bounds: Vec<Json> = match key.shape.range() {
+            Some(range) => range.split(" to ").map(Json::from).collect(),
+            None => Vec::new(),
+        };
+        let others = [
+            json!(true),
+            json!(false),
+            json!({"a": 1}),
+            json!("http://b:2"),
+            json!("127.0.0.1:9"),
+            json!("sweep"),
+            json!("cds"),
+        ];
+        let plain = Config::parse(&with(key.path, None), "f").unwrap();
+        let changes = |value: &Json| match Config::parse(&with(key.path, Some(value)), "f") {
+            Ok(changed) => changed != plain,
+            Err(_) => false,
+        };
+        assert!(bounds.iter().chain(&others).any(changes), "{} is not read", key.path);
+    }
+}
+
+/// A valid file, in JSON, which is YAML; with a value at a path if one is given.
+fn with(path: &str, value: Option<&Json>) -> String {
+    let mut document = json!({"upstream": {"servers": [{"uri": "http://a:1"}]}});
+    let Some(value) = value else { return document.to_string() };
+    if path == "upstream.directory" {
+        document["upstream"] = json!({});
+    }
+    let mut place = &mut document;
+    for segment in path.split('.') {
+        place = match segment.strip_suffix("[]") {
+            Some(list) => {
+                place = &mut place[list];
+                if !place.is_array() {
+                    *place = json!([null]);
+                }
+                &mut place[0]
+            }
+            None => &mut place[segment],
+        };
+    }
+    *place = value.clone();
+    document.to_string()
+}
+
+#[test]
+fn the_quick_start_serves_its_directory_on_loopback() {
+    let mut expected = Config::new(Source::Directory(in_config("resources")));
+    expected.downstream.listeners = NonEmpty::one(crate::config::Listener {
+        address: ListenAddress::Tcp("127.0.0.1:15010".parse().unwrap()),
+    });
+    expected.admin.address = "127.0.0.1:15000".parse().unwrap();
+    assert_eq!(Config::load(&in_config("quickstart.yaml")).unwrap(), expected);
+}

@@ -1,0 +1,164 @@
+//! Reading gives what is written, and what is printed reads back equal.
+
+use std::path::Path;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::{Value as Json, json};
+
+use super::UPSTREAM;
+use crate::config::{Backoff, Config, Keepalive, ListenAddress, Reconcile, Source};
+
+const EVERYTHING: &str = r#"
+node:
+  id: "007"
+  cluster: 0123
+  locality: {region: eu, zone: a, sub_zone: "true"}
+  metadata: {hops: 1, half: .5, hex: 0x1F, negative: -3, none: ~, yes: true, text: "1", list: [a, {b: c}], date: 2026-11-21}
+upstream:
+  servers: [{uri: "http://[::1]:18000/"}]
+  connect_timeout: 1.5s
+  max_response_bytes: 1000
+  request_interval: 0s
+  unsubscribe_linger: 0ms
+  reconcile: sweep
+  backoff: {initial: 1s, max: 1s}
+  keepalive: {interval: 61s, timeout: "7s"}
+downstream:
+  listeners: [{address: "[::]:1"}, {address: 0.0.0.0:0}, {}]
+  settle: 1s
+  max_connection_age: 720h
+  max_name_bytes: 1KiB
+  max_names: 7
+  max_streams_per_connection: 8
+  trust_initial_versions_for_explicit: true
+  eds_repush_on_cds_change: false
+  no_legacy_wildcard: [cds, type.example.com/acme.Thing, cds]
+admin: {address: "[::1]:15000"}
+cache: {encoded_bytes: 1GiB, tombstones: 1}
+groups: []
+"#;
+
+fn everything() -> Config {
+    Config::parse(EVERYTHING, "f").unwrap()
+}
+
+#[test]
+fn values_are_what_the_file_says() {
+    let config = everything();
+    assert_eq!((config.node.id.as_str(), config.node.cluster.as_str()), ("007", "0123"));
+    assert_eq!(config.node.locality.sub_zone, "true");
+    assert_eq!(
+        Json::from(config.node.metadata.clone()),
+        json!({"hops": 1, "half": 0.5, "hex": 31, "negative": -3, "none": null, "yes": true, "text": "1",
+               "list": ["a", {"b": "c"}], "date": "2026-11-21"})
+    );
+    let Source::Servers(servers) = &config.upstream.source else { panic!("{config:?}") };
+    assert_eq!(servers.first().uri.as_uri().authority().unwrap(), "[::1]:18000");
+    assert_eq!(servers.first().uri.to_string(), "http://[::1]:18000");
+    assert_eq!(config.upstream.connect_timeout, Duration::from_millis(1500));
+    assert_eq!(config.upstream.max_response_bytes, 1000);
+    assert_eq!(config.upstream.request_interval, Duration::ZERO);
+    assert_eq!(config.upstream.reconcile, Reconcile::Sweep);
+    let second = Duration::from_secs(1);
+    assert_eq!(config.upstream.backoff, Backoff { initial: second, max: second });
+    let keepalive = Keepalive { interval: Duration::from_secs(61), timeout: Duration::from_secs(7) };
+    assert_eq!(config.upstream.keepalive, keepalive);
+    let addresses: Vec<String> =
+        config.downstream.listeners.iter().map(|listener| listener.address.to_string()).collect();
+    assert_eq!(addresses, ["[::]:1", "0.0.0.0:0", "0.0.0.0:15010"]);
+    assert_eq!(
+        config.downstream.no_legacy_wildcard.iter().collect::<Vec<_>>(),
+        ["type.example.com/acme.Thing", "type.googleapis.com/envoy.config.cluster.v3.Cluster"]
+    );
+    assert_eq!(config.cache.encoded_bytes, 1 << 30);
+}
+
+#[test]
+fn what_is_printed_reads_back_equal() {
+    for config in [everything(), Config::parse(UPSTREAM, "f").unwrap()] {
+        let printed = config.to_string();
+        assert_eq!(Config::parse(&printed, "elsewhere/g").unwrap(), config, "{printed}");
+        assert_eq!(Config::parse(&printed, "f").unwrap().to_string(), printed);
+    }
+    let printed = everything().to_string();
+    for line in ["  connect_timeout: 1500ms\n", "  max_connection_age: 720h\n", "  max_name_bytes: 1KiB\n"] {
+        assert!(printed.contains(line), "{line:?} is not in\n{printed}");
+    }
+}
+
+#[test]
+fn relative_paths_start_from_the_folder_of_the_file() {
+    let directory = |text: &str, origin: &str| match Config::parse(text, origin).unwrap().upstream.source {
+        Source::Directory(path) => path,
+        Source::Servers(servers) => panic!("{servers:?}"),
+    };
+    let text = "upstream: {directory: ./resources}";
+    assert_eq!(directory(text, "/etc/deltafan/relay.yaml"), Path::new("/etc/deltafan/resources"));
+    assert_eq!(directory("upstream: {directory: /srv}", "/etc/deltafan/relay.yaml"), Path::new("/srv"));
+    let here = std::env::current_dir().unwrap();
+    assert_eq!(directory(text, "conf/relay.yaml"), here.join("conf/resources"));
+    assert_eq!(directory(text, "relay.yaml"), here.join("resources"));
+
+    let config = Config::parse(text, "conf/relay.yaml").unwrap();
+    assert_eq!(Config::parse(&config.to_string(), "conf/relay.yaml").unwrap(), config);
+
+    let socket = ListenAddress::parse("unix:relay.sock", Path::new("/run")).unwrap();
+    assert_eq!(socket, ListenAddress::Unix("/run/relay.sock".into()));
+    assert_eq!(socket.to_string(), "unix:/run/relay.sock");
+}
+
+#[test]
+fn sections_without_a_key_are_their_defaults() {
+    let text = format!("{UPSTREAM}node:\n  metadata:\ndownstream:\n  keepalive:\nadmin: ~\ncache: {{}}\n");
+    assert_eq!(Config::parse(&text, "f").unwrap(), Config::parse(UPSTREAM, "f").unwrap());
+}
+
+#[test]
+fn windows_line_ends_and_a_byte_order_mark_are_fine() {
+    let text = format!("\u{feff}{}", UPSTREAM.replace('\n', "\r\n"));
+    assert_eq!(Config::parse(&text, "f").unwrap(), Config::parse(UPSTREAM, "f").unwrap());
+}
+
+fn any_json() -> impl Strategy<Value = Json> {
+    let leaf = prop_oneof![
+        Just(Json::Null),
+        any::<bool>().prop_map(Json::from),
+        any::<i64>().prop_map(Json::from),
+        any::<u64>().prop_map(Json::from),
+        any::<f64>().prop_map(Json::from),
+        any_text().prop_map(Json::from),
+    ];
+    leaf.prop_recursive(4, 32, 6, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Json::from),
+            prop::collection::btree_map(any_text(), inner, 0..6)
+                .prop_map(|map| Json::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+/// With those that YAML readers are known to take for something else.
+fn any_text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[a-z]{1,8}",
+        "[-+0-9.eExo_:]{0,8}",
+        "\\PC{0,12}",
+        "[ \\n\\t\\r:#'\"\\\\|>&*!%@`{}\\[\\],?-]{0,6}",
+        prop::sample::select(vec![
+            "yes", "no", "null", "~", "true", ".inf", "-.inf", ".nan", "<<", "=", "---"
+        ])
+        .prop_map(str::to_owned),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn metadata_survives_printing(value in any_json(), id in "\\PC{1,20}") {
+        let mut config = Config::parse(UPSTREAM, "f").unwrap();
+        config.node.metadata.insert("value".to_owned(), value);
+        config.node.id = id;
+        let printed = config.to_string();
+        prop_assert_eq!(Config::parse(&printed, "f").map_err(|error| format!("{error}\n{printed}")), Ok(config));
+    }
+}

@@ -1,0 +1,224 @@
+//! YAML as nodes that remember their line.
+//!
+//! Owns the limits on size, depth and number of nodes, and what of YAML a configuration may use: one document, text
+//! keys set once, no tags, no aliases. Knows no key of the schema. Built from parser events instead of serde, since a
+//! serde reader stops at the first problem and has lost the line by the time a value is judged.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io::Read as _;
+use std::path::Path;
+
+use serde_saphyr::granit_parser::{self, Event, Parser, ScalarStyle, ScanError, Span};
+
+use super::errors::{Problem, Report, quoted};
+
+/// The largest file read, in bytes.
+const MAX_BYTES: usize = 1024 * 1024;
+
+/// The deepest nesting; the schema itself needs five.
+const MAX_DEPTH: usize = 32;
+
+/// The most nodes: what 1 MiB of `[],[],[]` would cost in memory is not what a configuration needs.
+const MAX_NODES: usize = 50_000;
+
+/// A value and where it stands.
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub(super) line: usize,
+    pub(super) value: Value,
+}
+
+#[derive(Debug)]
+pub(super) enum Value {
+    /// `plain` is false in quotes and block text, which are never null, a number or a boolean.
+    Scalar {
+        text: String,
+        plain: bool,
+    },
+    List(Vec<Tree>),
+    Map(Vec<Entry>),
+    /// Was wrong and is reported: readers pass over it, so that nothing is reported twice.
+    Refused,
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) line: usize,
+    pub(super) value: Tree,
+}
+
+impl Tree {
+    pub(super) fn is_null(&self) -> bool {
+        matches!(&self.value, Value::Scalar { text, plain: true }
+            if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
+    }
+
+    /// What stands here, for a message.
+    pub(super) fn describe(&self) -> String {
+        match &self.value {
+            _ if self.is_null() => "nothing".to_owned(),
+            Value::Scalar { text, .. } => quoted(text),
+            Value::List(_) => "a list".to_owned(),
+            Value::Map(_) | Value::Refused => "a mapping".to_owned(),
+        }
+    }
+}
+
+/// Reads no more than is allowed, whatever is behind the path.
+pub(super) fn read_file(path: &Path) -> Result<String, Problem> {
+    let unreadable = |error: std::io::Error| Problem::new(None, &format!("cannot be read: {error}"));
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() > MAX_BYTES {
+        return Err(Problem::new(None, &too_large()));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
+        Problem::new(Some(line), "is not UTF-8 text")
+    })
+}
+
+fn too_large() -> String {
+    format!("is larger than {MAX_BYTES} bytes")
+}
+
+/// The root of the one document; `None` where there is none, or where a reported problem ends the reading.
+pub(super) fn read(text: &str, report: &Report) -> Option<Tree> {
+    if text.len() > MAX_BYTES {
+        report.at(1, &too_large());
+        return None;
+    }
+    let options = granit_parser::options! {
+        emit_comments: false,
+        emit_unresolved_aliases: true,
+        flow_nesting_limit: MAX_DEPTH,
+        block_nesting_limit: MAX_DEPTH,
+    };
+    let mut builder = Builder { report, open: Vec::new(), root: None, nodes: 0 };
+    for event in Parser::new_from_str_with_options(text, options) {
+        let step = match event {
+            Ok((event, span)) => builder.take(event, span),
+            Err(error) => Err(scan_problem(&error)),
+        };
+        if let Err((line, message)) = step {
+            report.at(line, &message);
+            return None;
+        }
+    }
+    builder.root.or_else(|| {
+        report.at(1, "is empty; at least `upstream` is needed");
+        None
+    })
+}
+
+type Fatal = (usize, String);
+
+fn scan_problem(error: &ScanError) -> Fatal {
+    let message = match error.kind() {
+        granit_parser::ErrorKind::RecursionLimitExceeded => too_deep(),
+        kind => format!("is not YAML: {kind}"),
+    };
+    (error.marker().line(), message)
+}
+
+fn too_deep() -> String {
+    format!("is nested deeper than {MAX_DEPTH} levels")
+}
+
+/// A collection whose end has not come yet.
+enum Open {
+    List { line: usize, items: Vec<Tree> },
+    Map { line: usize, entries: Vec<Entry>, lines: HashMap<String, usize>, key: Option<(String, usize)> },
+}
+
+struct Builder<'a> {
+    report: &'a Report,
+    open: Vec<Open>,
+    root: Option<Tree>,
+    nodes: usize,
+}
+
+impl Builder<'_> {
+    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Fatal> {
+        let line = span.start.line();
+        if event.tag().is_some() {
+            self.report.at(line, "tags (`!name`) are not allowed; quote what is meant as text");
+        }
+        let tagged = event.tag().is_some();
+        match event {
+            Event::DocumentStart(..) if self.root.is_some() => {
+                Err((line, "a second document starts here; only one is allowed".to_owned()))
+            }
+            Event::Scalar(..) if tagged => self.add(Tree { line, value: Value::Refused }),
+            Event::Scalar(text, style, ..) => self.scalar(text, style == ScalarStyle::Plain, line),
+            Event::SequenceStart(..) => self.start(Open::List { line, items: Vec::new() }, line),
+            Event::MappingStart(..) => {
+                let map = Open::Map { line, entries: Vec::new(), lines: HashMap::new(), key: None };
+                self.start(map, line)
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.end(),
+            Event::Alias(_) | Event::UnresolvedAlias(_) => {
+                self.report.at(line, "aliases (`*name`) are not allowed; write the value out");
+                self.add(Tree { line, value: Value::Refused })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn scalar(&mut self, text: Cow<'_, str>, plain: bool, line: usize) -> Result<(), Fatal> {
+        if let Some(Open::Map { key: key @ None, lines, .. }) = self.open.last_mut() {
+            if let Some(first) = lines.insert(text.to_string(), line) {
+                let name = quoted(&text);
+                self.report.at(line, &format!("{name} is set twice, first on line {first}; set it once"));
+            }
+            *key = Some((text.into_owned(), line));
+            return Ok(());
+        }
+        self.add(Tree { line, value: Value::Scalar { text: text.into_owned(), plain } })
+    }
+
+    fn start(&mut self, collection: Open, line: usize) -> Result<(), Fatal> {
+        if matches!(self.open.last(), Some(Open::Map { key: None, .. })) {
+            return Err((line, "a key must be text, not a list or a mapping".to_owned()));
+        }
+        if self.open.len() == MAX_DEPTH {
+            return Err((line, too_deep()));
+        }
+        self.open.push(collection);
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), Fatal> {
+        match self.open.pop() {
+            Some(Open::List { line, items }) => self.add(Tree { line, value: Value::List(items) }),
+            Some(Open::Map { line, entries, .. }) => self.add(Tree { line, value: Value::Map(entries) }),
+            None => Ok(()),
+        }
+    }
+
+    fn add(&mut self, mut value: Tree) -> Result<(), Fatal> {
+        self.nodes += 1;
+        if self.nodes > MAX_NODES {
+            return Err((value.line, format!("has more than {MAX_NODES} values")));
+        }
+        match self.open.last_mut() {
+            None => self.root = Some(value),
+            Some(Open::List { items, .. }) => items.push(value),
+            Some(Open::Map { entries, key, .. }) => match key.take() {
+                Some((key, line)) => {
+                    // The parser places a missing value where the next token is.
+                    if value.is_null() {
+                        value.line = line;
+                    }
+                    entries.push(Entry { key, line, value });
+                }
+                None => return Err((value.line, "a key must be plain text".to_owned())),
+            },
+        }
+        Ok(())
+    }
+}
