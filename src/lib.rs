@@ -9,6 +9,8 @@ pub mod directory;
 pub mod downstream;
 pub mod grpc;
 pub mod proto;
+pub mod relay;
 pub mod resource;
 pub mod subscription;
 pub mod telemetry;
+pub mod upstream;

@@ -1,5 +1,186 @@
 //! The `deltafan` command line.
 
-fn main() {
-    println!("deltafan");
+use std::collections::BTreeSet;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use deltafan::client::{self, Format, Query};
+use deltafan::config::Config;
+use deltafan::proto::Node;
+use deltafan::relay::Relay;
+use deltafan::resource::TypeUrl;
+use deltafan::telemetry;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("DELTAFAN_COMMIT"), ")");
+/// `EX_CONFIG` of sysexits.h: the configuration is at fault, and trying again will not help.
+const BAD_CONFIG: u8 = 78;
+
+/// A caching xDS relay: one delta-ADS connection to a control plane, fanned out to thousands of xDS clients that keep
+/// their configuration when the control plane is away.
+#[derive(Debug, Parser)]
+#[command(version = VERSION, about, long_about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the relay until SIGTERM or SIGINT, then drain and exit.
+    ///
+    /// A second signal ends it at once.
+    Serve {
+        /// The configuration; config/reference.yaml has every key.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// How to write the log to stderr; by default for people on a terminal and JSON elsewhere.
+        #[arg(long, value_enum)]
+        log_format: Option<LogFormat>,
+        /// What to log, as in `info` or `deltafan=debug`.
+        #[arg(long, env = "DELTAFAN_LOG", default_value = "info")]
+        log_level: String,
+    },
+    /// Check a configuration and print it with every default filled in.
+    ///
+    /// Exits with 78 and a line `FILE:LINE: what is wrong` for each fault.
+    Check {
+        /// The configuration.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Ask an xDS server for resources over delta ADS and show its answer.
+    ///
+    /// Exits with 1 when a name that was asked for does not exist or was not answered.
+    ///
+    /// Examples:
+    ///   deltafan get cds --server http://127.0.0.1:15010
+    ///   deltafan get eds web --server http://127.0.0.1:15010 -o yaml
+    #[command(verbatim_doc_comment)]
+    Get {
+        /// cds, eds, leds, lds, srds, rds, vhds, sds, ecds, rtds, or a type URL.
+        #[arg(value_name = "TYPE", value_parser = TypeUrl::from_user)]
+        type_url: TypeUrl,
+        /// Names to ask for; without any, everything that the server lists.
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
+        /// The server's address.
+        #[arg(long, value_name = "URI", default_value = "http://127.0.0.1:15010")]
+        server: String,
+        /// How to show the answer.
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+        /// `node.id` to ask with.
+        #[arg(long, value_name = "ID", default_value = "deltafan-get")]
+        node_id: String,
+        /// `node.cluster` to ask with.
+        #[arg(long, value_name = "NAME", default_value = "")]
+        node_cluster: String,
+        /// Seconds to wait for the whole answer.
+        #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+        timeout: f64,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Serve { config, log_format, log_level } => match load(&config) {
+            Ok(config) => {
+                start_log(log_format, &log_level);
+                serve(config)
+            }
+            Err(code) => return code,
+        },
+        Command::Check { config } => match load(&config) {
+            Ok(config) => print(&config.to_string()),
+            Err(code) => return code,
+        },
+        Command::Get { type_url, names, server, output, node_id, node_cluster, timeout } => {
+            let node = Node { id: node_id, cluster: node_cluster, ..Node::default() };
+            let Ok(timeout) = Duration::try_from_secs_f64(timeout) else {
+                eprintln!("deltafan: --timeout must be a number of seconds, 0 or more");
+                return ExitCode::FAILURE;
+            };
+            let names: BTreeSet<String> = names.into_iter().collect();
+            match get(Query { server, type_url, names, node, timeout }, output) {
+                Ok(true) => return ExitCode::SUCCESS,
+                Ok(false) => return ExitCode::FAILURE,
+                Err(error) => Err(error),
+            }
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("deltafan: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn load(path: &Path) -> Result<Config, ExitCode> {
+    Config::load(path).map_err(|errors| {
+        eprintln!("{errors}");
+        ExitCode::from(BAD_CONFIG)
+    })
+}
+
+fn start_log(format: Option<LogFormat>, level: &str) {
+    let filter = EnvFilter::builder().parse_lossy(level);
+    let format =
+        format.unwrap_or(if std::io::stderr().is_terminal() { LogFormat::Text } else { LogFormat::Json });
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+}
+
+/// A reader that has seen enough (`| head`) is no fault.
+fn print(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => Ok(result?),
+    }
+}
+
+fn serve(config: Config) -> anyhow::Result<()> {
+    let metrics = telemetry::install()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut stop = async || {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        let relay = Relay::start(config, metrics).await?;
+        tracing::info!(version = VERSION, listeners = ?relay.addresses(), admin = %relay.admin_address(), "serving");
+        stop().await;
+        tracing::info!(window = ?relay.drain_window(), "draining; signal again to end at once");
+        tokio::select! {
+            () = relay.drain() => tracing::info!("drained"),
+            () = stop() => tracing::warn!("ended by a second signal while draining"),
+        }
+        Ok(())
+    })
+}
+
+fn get(query: Query, output: Format) -> anyhow::Result<bool> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let answer = runtime.block_on(client::get(query))?;
+    print(&client::show(&answer, output)?)?;
+    Ok(answer.absent.is_empty() && answer.unanswered.is_empty())
 }

@@ -82,6 +82,12 @@ impl Entry {
         self.wild.as_ref().map_or(Seen::Absent, Seen::Present)
     }
 
+    /// What the origin said of the name itself, whether or not it is a member too: what the relay may claim to
+    /// hold where it subscribes by name (R-Up-03).
+    pub const fn named(&self) -> &Named {
+        &self.named
+    }
+
     /// What those who asked by name see.
     pub fn by_name(&self) -> Seen<'_> {
         match (&self.wild, &self.named) {

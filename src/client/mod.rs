@@ -74,14 +74,20 @@ pub async fn get(query: Query) -> anyhow::Result<Answer> {
     let ask = ask(channel, &query, &mut answer);
     match tokio::time::timeout(query.timeout, ask).await {
         Ok(result) => result?,
-        Err(_) if query.names.is_empty() => bail!("{} has not answered within {:?}", query.server, query.timeout),
+        Err(_) if query.names.is_empty() => {
+            bail!("{} has not answered within {:?}", query.server, query.timeout)
+        }
         Err(_) => {}
     }
     Ok(answer)
 }
 
 async fn ask(channel: Channel, query: &Query, answer: &mut Answer) -> anyhow::Result<()> {
-    let names = if query.names.is_empty() { vec![Name::WILDCARD.to_owned()] } else { query.names.iter().cloned().collect() };
+    let names = if query.names.is_empty() {
+        vec![Name::WILDCARD.to_owned()]
+    } else {
+        query.names.iter().cloned().collect()
+    };
     let (requests, mut outgoing) = mpsc::channel::<DeltaDiscoveryRequest>(1);
     let first = DeltaDiscoveryRequest {
         node: Some(query.node.clone()),
@@ -109,7 +115,8 @@ async fn ask(channel: Channel, query: &Query, answer: &mut Answer) -> anyhow::Re
         };
         let Some(message) = next.map_err(refused)? else { bail!("the server ended the stream") };
         first = false;
-        let response = DeltaDiscoveryResponse::decode(message).context("the server sent no DeltaDiscoveryResponse")?;
+        let response =
+            DeltaDiscoveryResponse::decode(message).context("the server sent no DeltaDiscoveryResponse")?;
         let ack = DeltaDiscoveryRequest {
             type_url: response.type_url.clone(),
             response_nonce: response.nonce.clone(),
@@ -127,7 +134,8 @@ fn refused(status: tonic::Status) -> anyhow::Error {
 
 fn take(response: DeltaDiscoveryResponse, query: &Query, answer: &mut Answer) -> anyhow::Result<()> {
     for resource in &response.resources {
-        let envelope = Envelope::parse(resource, &query.type_url).context("the server sent a faulty resource")?;
+        let envelope =
+            Envelope::parse(resource, &query.type_url).context("the server sent a faulty resource")?;
         let Some(body) = envelope.body else { continue };
         answer.unanswered.remove(envelope.name);
         answer.absent.remove(envelope.name);

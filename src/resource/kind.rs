@@ -167,6 +167,19 @@ impl PartialEq for TypeUrl {
 
 impl Eq for TypeUrl {}
 
+impl PartialOrd for TypeUrl {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for TypeUrl {
+    /// The flush order of [`Kind`]; types without rules follow, by their text.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.kind.cmp(&other.kind).then_with(|| self.text.cmp(&other.text))
+    }
+}
+
 impl std::hash::Hash for TypeUrl {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         self.text.hash(state);

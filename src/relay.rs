@@ -1,0 +1,333 @@
+//! The whole program, put together from a configuration.
+//!
+//! Owns which task runs what and in which order they end. Everything it starts stops when it is dropped.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+
+use crate::admin::{Admin, Report};
+use crate::cache::{self, Cache, Writer};
+use crate::config::{self, Config, ListenAddress, Source};
+use crate::downstream::{Connections, Context, Limits, Listener, UpstreamView};
+use crate::proto;
+use crate::subscription::Rules;
+use crate::telemetry::{self, TypeFigures};
+use crate::upstream::{
+    Backoff, Client, Counters, Mux, Options, Reconcile, Settings, Transport, UpstreamState,
+};
+
+/// A running relay.
+#[derive(Debug)]
+pub struct Relay {
+    addresses: Vec<SocketAddr>,
+    admin_address: SocketAddr,
+    drain_window: Duration,
+    connections: Arc<Connections>,
+    status: Arc<Status>,
+    health: HealthReporter,
+    accepting: CancellationToken,
+    _everything: DropGuard,
+}
+
+impl Relay {
+    /// Binds all addresses, then starts. What fails here is a fault of the configuration or of the machine.
+    pub async fn start(config: Config, metrics: PrometheusHandle) -> anyhow::Result<Self> {
+        let everything = CancellationToken::new();
+        let accepting = everything.child_token();
+
+        let mut listeners = Vec::new();
+        for listener in config.downstream.listeners.iter() {
+            let address = match &listener.address {
+                ListenAddress::Tcp(address) => *address,
+                // The configuration refuses it by name.
+                ListenAddress::Unix(path) => {
+                    bail!("cannot listen on {}: no Unix sockets yet", path.display())
+                }
+            };
+            let bound = Listener::bind(address)
+                .with_context(|| format!("cannot listen on {address} (downstream.listeners)"))?;
+            listeners.push(bound);
+        }
+        let admin = Admin::bind(config.admin.address)
+            .await
+            .with_context(|| format!("cannot listen on {} (admin.address)", config.admin.address))?;
+
+        let (cache, mut writer) = Cache::new(cache_limits(&config));
+        writer.set_eds_repush(config.downstream.eds_repush_on_cds_change);
+        let origin = start_upstream(&config, writer, everything.clone())?;
+
+        let view = UpstreamView::default();
+        let (health, health_service) = tonic_health::server::health_reporter();
+        health.set_service_status("", ServingStatus::NotServing).await;
+        tokio::spawn(follow(origin.state.clone(), view.clone(), health.clone(), everything.clone()));
+
+        let shared = Arc::new(Context {
+            cache: Arc::clone(&cache),
+            rules: rules(&config.downstream),
+            limits: limits(&config.downstream),
+            upstream: view,
+        });
+        let connections: Arc<Connections> = Arc::default();
+        let addresses = listeners.iter().map(Listener::address).collect();
+        for listener in listeners {
+            let health = health_service.clone();
+            tokio::spawn(listener.serve(
+                Arc::clone(&shared),
+                health,
+                Arc::clone(&connections),
+                accepting.clone(),
+            ));
+        }
+
+        let status = Arc::new(Status { cache, origin, metrics, draining: AtomicBool::new(false) });
+        let admin_address = admin.address();
+        tokio::spawn(admin.serve(Arc::clone(&status), everything.clone()));
+        let housekeeping =
+            housekeeping(Arc::clone(&connections), config.downstream.stall_timeout, Arc::clone(&status));
+        tokio::spawn(everything.clone().run_until_cancelled_owned(housekeeping));
+
+        Ok(Self {
+            addresses,
+            admin_address,
+            drain_window: config.downstream.drain,
+            connections,
+            status,
+            health,
+            accepting,
+            _everything: everything.drop_guard(),
+        })
+    }
+
+    /// The addresses that clients connect to.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The address for operators.
+    pub const fn admin_address(&self) -> SocketAddr {
+        self.admin_address
+    }
+
+    /// How long a drain may take.
+    pub const fn drain_window(&self) -> Duration {
+        self.drain_window
+    }
+
+    /// Sends clients elsewhere and returns when the last is gone or the window is over.
+    pub async fn drain(&self) {
+        self.status.draining.store(true, Ordering::Release);
+        self.health.set_service_status("", ServingStatus::NotServing).await;
+        self.accepting.cancel();
+        self.connections.drain(self.drain_window).await;
+    }
+}
+
+/// What the admin address reports.
+#[derive(Debug)]
+struct Status {
+    cache: Arc<Cache>,
+    origin: Origin,
+    metrics: PrometheusHandle,
+    draining: AtomicBool,
+}
+
+impl Report for Status {
+    fn ready(&self) -> Result<(), &'static str> {
+        if self.draining.load(Ordering::Acquire) {
+            return Err("draining");
+        }
+        if !self.origin.state.borrow().ever_connected {
+            return Err("the control plane has not been reached, or the directory not been read, yet");
+        }
+        Ok(())
+    }
+
+    fn metrics(&self) -> String {
+        let mut kinds: BTreeMap<_, TypeFigures> = BTreeMap::new();
+        for of in self.cache.types() {
+            let snapshot = of.snapshot();
+            // Types without rules of their own share a label.
+            let figures = kinds.entry(of.type_url().kind()).or_default();
+            figures.members += snapshot.member_count();
+            figures.cohorts += of.cohorts();
+            figures.generation = figures.generation.max(snapshot.generation().get());
+        }
+        kinds.into_iter().for_each(|(kind, figures)| telemetry::report_type(kind.short(), figures));
+        telemetry::report_encodes(self.cache.encoder().encodes());
+        self.origin.report();
+        self.metrics.render()
+    }
+}
+
+/// Passes on whether the origin can be asked.
+async fn follow(
+    mut state: watch::Receiver<UpstreamState>,
+    view: UpstreamView,
+    health: HealthReporter,
+    stop: CancellationToken,
+) {
+    let mut serving = false;
+    loop {
+        let (connected, ever) = {
+            let state = state.borrow_and_update();
+            (state.connected, state.ever_connected)
+        };
+        view.set(connected);
+        if ever && !serving {
+            serving = true;
+            health.set_service_status("", ServingStatus::Serving).await;
+        }
+        let changed = stop.run_until_cancelled(state.changed()).await;
+        if !matches!(changed, Some(Ok(()))) {
+            return;
+        }
+    }
+}
+
+async fn housekeeping(connections: Arc<Connections>, stall: Duration, status: Arc<Status>) {
+    let upkeep = async {
+        let mut tick = tokio::time::interval(Duration::from_secs(5));
+        loop {
+            tick.tick().await;
+            status.metrics.run_upkeep();
+        }
+    };
+    tokio::join!(connections.keep_order(stall), upkeep);
+}
+
+fn cache_limits(config: &Config) -> cache::Limits {
+    cache::Limits {
+        encoded_bytes: config.cache.encoded_bytes,
+        tombstones: config.cache.tombstones,
+        response_bytes: config.downstream.max_response_bytes,
+        ..cache::Limits::default()
+    }
+}
+
+fn rules(downstream: &config::Downstream) -> Rules {
+    Rules {
+        ack_timeout: downstream.ack_timeout,
+        cold_deadline: downstream.cold_deadline,
+        no_legacy_wildcard: downstream.no_legacy_wildcard.clone(),
+        trust_initial_versions: downstream.trust_initial_versions_for_explicit,
+        eds_repush: downstream.eds_repush_on_cds_change,
+        serve_secrets: downstream.secrets_without_authentication,
+        max_name_bytes: downstream.max_name_bytes,
+        max_names: downstream.max_names,
+        ..Rules::default()
+    }
+}
+
+fn limits(downstream: &config::Downstream) -> Limits {
+    Limits {
+        max_request_bytes: downstream.max_request_bytes,
+        first_request_timeout: downstream.first_request_timeout,
+        max_streams_per_connection: downstream.max_streams_per_connection,
+        stall_timeout: downstream.stall_timeout,
+        max_connection_age: downstream.max_connection_age,
+        keepalive_interval: downstream.keepalive.interval,
+        keepalive_timeout: downstream.keepalive.timeout,
+    }
+}
+
+/// Where resources come from, and how it fares.
+#[derive(Debug)]
+struct Origin {
+    state: watch::Receiver<UpstreamState>,
+    counters: Arc<Counters>,
+}
+
+impl Origin {
+    fn report(&self) {
+        let (connected, since) = {
+            let state = self.state.borrow();
+            (state.connected, state.since)
+        };
+        let away = if connected { Duration::ZERO } else { since.elapsed() };
+        telemetry::report_upstream(connected, away, &self.counters.all());
+    }
+}
+
+fn start_upstream(config: &Config, writer: Writer, stop: CancellationToken) -> anyhow::Result<Origin> {
+    let from = &config.upstream;
+    match &from.source {
+        Source::Servers(servers) => {
+            let settings = Settings {
+                node: node(&config.node),
+                linger: from.unsubscribe_linger,
+                settle: config.downstream.settle,
+                settle_max: config.downstream.settle_max,
+                request_interval: from.request_interval,
+                reconcile: match from.reconcile {
+                    config::Reconcile::Trust => Reconcile::Trust,
+                    config::Reconcile::Sweep => Reconcile::Sweep,
+                },
+            };
+            let transport = Transport {
+                connect_timeout: from.connect_timeout,
+                keepalive_interval: from.keepalive.interval,
+                keepalive_timeout: from.keepalive.timeout,
+            };
+            let endpoint = transport.endpoint(&servers.first().uri.to_string())?;
+            let options = Options {
+                backoff: Backoff::new(from.backoff.initial, from.backoff.max),
+                max_message: from.max_response_bytes,
+                ..Options::new(endpoint)
+            };
+            let client = Client::new(Mux::new(writer, settings), options);
+            let origin = Origin { state: client.state(), counters: Arc::clone(client.counters()) };
+            tokio::spawn(client.run(stop));
+            Ok(origin)
+        }
+        Source::Directory(path) => bail!("directory {}", path.display()),
+    }
+}
+
+/// The relay's own node, with its metadata as protobuf has it.
+fn node(config: &config::Node) -> proto::Node {
+    let text = |text: &String| text.clone();
+    proto::Node {
+        id: config.id.clone(),
+        cluster: config.cluster.clone(),
+        metadata: Some(to_struct(&config.metadata)),
+        locality: Some(proto::Locality {
+            region: text(&config.locality.region),
+            zone: text(&config.locality.zone),
+            sub_zone: text(&config.locality.sub_zone),
+        }),
+        user_agent_name: "deltafan".to_owned(),
+        user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        client_features: Vec::new(),
+    }
+}
+
+fn to_struct(map: &serde_json::Map<String, serde_json::Value>) -> prost_types::Struct {
+    let fields = map.iter().map(|(key, value)| (key.clone(), to_value(value))).collect();
+    prost_types::Struct { fields }
+}
+
+fn to_value(value: &serde_json::Value) -> prost_types::Value {
+    use prost_types::value::Kind;
+    let kind = match value {
+        serde_json::Value::Null => Kind::NullValue(0),
+        serde_json::Value::Bool(flag) => Kind::BoolValue(*flag),
+        // Struct knows doubles only; an integer that does not fit is rounded, as everywhere in JSON.
+        serde_json::Value::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or(f64::NAN)),
+        serde_json::Value::String(text) => Kind::StringValue(text.clone()),
+        serde_json::Value::Array(values) => {
+            Kind::ListValue(prost_types::ListValue { values: values.iter().map(to_value).collect() })
+        }
+        serde_json::Value::Object(map) => Kind::StructValue(to_struct(map)),
+    };
+    prost_types::Value { kind: Some(kind) }
+}

@@ -1,0 +1,67 @@
+//! How long to wait before the next attempt.
+
+use std::time::Duration;
+
+use rand::Rng;
+
+/// Exponential back-off with full jitter (R-Up-07).
+#[derive(Clone, Copy, Debug)]
+pub struct Backoff {
+    initial: Duration,
+    max: Duration,
+    failures: u32,
+}
+
+impl Backoff {
+    /// Waits at most `initial` the first time, twice as long each further time, never longer than `max`.
+    pub const fn new(initial: Duration, max: Duration) -> Self {
+        Self { initial, max, failures: 0 }
+    }
+
+    /// Starts over. Only a response is a reason for it: a server that accepts connections may still be unwell.
+    pub const fn reset(&mut self) {
+        self.failures = 0;
+    }
+
+    /// The next wait: anything up to the limit, so that relays which lost one control plane together do not
+    /// return to it together.
+    pub fn next(&mut self, rng: &mut impl Rng) -> Duration {
+        let limit = self.limit();
+        self.failures = self.failures.saturating_add(1);
+        rng.random_range(Duration::ZERO..=limit)
+    }
+
+    fn limit(&self) -> Duration {
+        let factor = 1_u32.checked_shl(self.failures).unwrap_or(u32::MAX);
+        self.initial.saturating_mul(factor).min(self.max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r_up_07_the_wait_is_anything_up_to_a_limit_that_doubles() {
+        let (initial, max) = (Duration::from_millis(500), Duration::from_secs(30));
+        let mut backoff = Backoff::new(initial, max);
+        let mut rng = rand::rng();
+        for failures in 0..80_u32 {
+            let limit = backoff.limit();
+            assert_eq!(limit, (initial * 2_u32.pow(failures.min(10))).min(max));
+            let mut probe = backoff;
+            let waits: Vec<Duration> = (0..200)
+                .map(|_| {
+                    probe.failures = failures;
+                    probe.next(&mut rng)
+                })
+                .collect();
+            assert!(waits.iter().all(|wait| *wait <= limit));
+            assert!(waits.iter().any(|wait| *wait < limit / 4), "full jitter reaches down to zero");
+            assert!(waits.iter().any(|wait| *wait > limit / 4 * 3));
+            backoff.next(&mut rng);
+        }
+        backoff.reset();
+        assert_eq!(backoff.limit(), initial);
+    }
+}

@@ -1,0 +1,390 @@
+//! The task that keeps a [`Mux`] connected.
+//!
+//! Owns the connection, the back-off and the clock. Decides nothing of the protocol: it tells the core what
+//! happened, and asks it for the next request when a stream has room for one, so that nothing queues up here.
+
+use std::future::{Future, pending, poll_fn};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+
+use super::connection::{Open, reasons};
+use super::{Backoff, Counters, Mux, StreamId};
+use crate::cache::{Cache, Interest};
+use crate::proto::DeltaDiscoveryRequest;
+use crate::resource::TypeUrl;
+
+/// Between two lines of the log about the same trouble.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
+
+/// Where and how to connect.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The server: see [`Transport::endpoint`](super::Transport::endpoint).
+    pub endpoint: Endpoint,
+    /// How long to wait between attempts.
+    pub backoff: Backoff,
+    /// The largest response that is accepted (R-Up-23).
+    pub max_message: usize,
+}
+
+impl Options {
+    /// The defaults for a server.
+    pub const fn new(endpoint: Endpoint) -> Self {
+        let backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+        Self { endpoint, backoff, max_message: 256 << 20 }
+    }
+}
+
+/// How things stand with the origin.
+#[derive(Clone, Debug)]
+pub struct UpstreamState {
+    /// Whether the connection stands.
+    pub connected: bool,
+    /// Whether it ever did.
+    pub ever_connected: bool,
+    /// Whether the origin has said anything on the connection that stands.
+    pub answered: bool,
+    /// Since when it has been connected, or not.
+    pub since: Instant,
+    /// Why the last attempt or stream ended; kept while connected, for people to see.
+    pub last_error: Option<String>,
+}
+
+/// How a connection ended.
+enum Ended {
+    /// No connection, no response, or nonsense: the next attempt waits longer.
+    Failed(String),
+    /// After responses: an ordinary end (A57).
+    Closed(String),
+}
+
+/// A relay's connection to one origin.
+#[derive(Debug)]
+pub struct Client {
+    mux: Mux,
+    options: Options,
+    state: watch::Sender<UpstreamState>,
+    complaints: Complaints,
+}
+
+impl Client {
+    /// A client that does nothing until it is [run](Self::run).
+    pub fn new(mux: Mux, options: Options) -> Self {
+        let state = watch::Sender::new(UpstreamState {
+            connected: false,
+            ever_connected: false,
+            answered: false,
+            since: now(),
+            last_error: None,
+        });
+        Self { mux, options, state, complaints: Complaints::default() }
+    }
+
+    /// How things stand, now and later.
+    pub fn state(&self) -> watch::Receiver<UpstreamState> {
+        self.state.subscribe()
+    }
+
+    /// What happened so far.
+    pub const fn counters(&self) -> &Arc<Counters> {
+        self.mux.counters()
+    }
+
+    /// Connects, and again whenever the connection is lost, until told to stop.
+    pub async fn run(mut self, shutdown: CancellationToken) {
+        shutdown.run_until_cancelled(self.run_on()).await;
+    }
+
+    async fn run_on(&mut self) {
+        loop {
+            let ended = match self.connect().await {
+                Ok(channel) => self.converse(channel).await,
+                Err(error) => {
+                    self.counters().connect_failures.add(1);
+                    Ended::Failed(error)
+                }
+            };
+            let wait = self.ended(ended);
+            self.meanwhile(tokio::time::sleep(wait)).await;
+        }
+    }
+
+    async fn connect(&mut self) -> Result<Channel, String> {
+        let endpoint = self.options.endpoint.clone();
+        let limit = endpoint.get_connect_timeout().unwrap_or(Duration::MAX);
+        // The endpoint's own limit does not cover the handshakes.
+        let connected = self.meanwhile(tokio::time::timeout(limit, endpoint.connect())).await;
+        match connected {
+            Ok(Ok(channel)) => Ok(channel),
+            Ok(Err(error)) => Err(reasons(&error)),
+            Err(_) => Err(format!("no connection within {limit:?}")),
+        }
+    }
+
+    /// Waits for something, while interest and deadlines go on being looked after.
+    async fn meanwhile<F: Future>(&mut self, future: F) -> F::Output {
+        let cache = Arc::clone(self.mux.cache());
+        tokio::pin!(future);
+        loop {
+            self.mux.on_deadline(now());
+            let deadline = self.mux.next_deadline();
+            tokio::select! {
+                output = &mut future => return output,
+                interest = wanted(&cache) => self.mux.interest(interest, now()),
+                () = at(deadline) => {}
+            }
+        }
+    }
+
+    /// Talks to the origin until the primary stream ends.
+    async fn converse(&mut self, channel: Channel) -> Ended {
+        let cache = Arc::clone(self.mux.cache());
+        let mut primary = Open::on(channel.clone(), self.options.max_message);
+        let mut secondary = Secondary::new(channel, &self.options);
+        self.connected();
+        let mut answered = false;
+        let ended = loop {
+            self.mux.on_deadline(now());
+            secondary.adjust(&mut self.mux, now());
+            let retry = secondary.retry_at.filter(|_| secondary.open.is_none() && self.mux.wants_secondary());
+            let deadline = self.mux.next_deadline().into_iter().chain(retry).min();
+            let says = StreamId::ALL.map(|stream| self.mux.has_request(stream));
+            let (second_in, second_out) = match &mut secondary.open {
+                Some(open) => (Some(&mut open.incoming), Some(&open.outgoing)),
+                None => (None, None),
+            };
+            let (stream, message) = tokio::select! {
+                message = primary.incoming.next() => (StreamId::Primary, message),
+                message = next(second_in) => (StreamId::Secondary, message),
+                room = room(Some(&primary.outgoing)), if says[0] => {
+                    if let Some(request) = self.mux.next_request(StreamId::Primary, now()) {
+                        room.send(request);
+                    }
+                    continue;
+                }
+                room = room(second_out), if says[1] => {
+                    if let Some(request) = self.mux.next_request(StreamId::Secondary, now()) {
+                        room.send(request);
+                    }
+                    continue;
+                }
+                interest = wanted(&cache) => {
+                    self.mux.interest(interest, now());
+                    continue;
+                }
+                () = at(deadline) => continue,
+            };
+            let end = match message {
+                Some(Ok(message)) => match self.mux.on_message(stream, message, now()) {
+                    Ok(()) => {
+                        if !std::mem::replace(&mut answered, true) {
+                            self.answered();
+                        }
+                        secondary.answered |= stream == StreamId::Secondary;
+                        continue;
+                    }
+                    Err(fault) => Ended::Failed(fault.to_string()),
+                },
+                Some(Err(status)) => end(status_text(&status), answered),
+                None => end("the control plane ended the stream".to_owned(), answered),
+            };
+            match (stream, end) {
+                (StreamId::Secondary, Ended::Failed(text) | Ended::Closed(text)) => {
+                    self.counters().stream_failures.add(1);
+                    secondary.lost(&mut self.mux, &mut self.complaints, &text);
+                }
+                (StreamId::Primary, end) => break end,
+            }
+        };
+        self.mux.closed(StreamId::Primary);
+        if matches!(ended, Ended::Failed(_)) {
+            self.counters().stream_failures.add(1);
+        }
+        ended
+    }
+
+    fn connected(&mut self) {
+        self.mux.opened(StreamId::Primary, now());
+        let mut again = false;
+        self.state.send_modify(|state| {
+            again = std::mem::replace(&mut state.ever_connected, true);
+            state.connected = true;
+            state.answered = false;
+            state.since = now();
+        });
+        self.counters().connects.add(1);
+        self.counters().reconnects.add(u64::from(again));
+        let uri = self.options.endpoint.uri();
+        tracing::debug!(%uri, again, "connected to the control plane");
+    }
+
+    /// The first response came: only now is the origin known to be well.
+    fn answered(&mut self) {
+        self.state.send_modify(|state| state.answered = true);
+        if let Some(unsaid) = self.complaints.over() {
+            tracing::info!(uri = %self.options.endpoint.uri(), unsaid, "the control plane answers again");
+        }
+    }
+
+    /// Notes an end, and says how long to wait.
+    fn ended(&mut self, ended: Ended) -> Duration {
+        let uri = self.options.endpoint.uri().clone();
+        let (error, failed) = match ended {
+            Ended::Failed(error) => (error, true),
+            Ended::Closed(error) => (error, false),
+        };
+        if !failed {
+            self.options.backoff.reset();
+        }
+        let wait = self.options.backoff.next(&mut rand::rng());
+        match self.complaints.one(now()) {
+            Some(unsaid) if failed => tracing::warn!(%uri, %error, retry_in = ?wait, unsaid,
+                "no connection to the control plane; what is held is served on"),
+            Some(_) => {
+                tracing::info!(%uri, %error, retry_in = ?wait, "the stream to the control plane ended")
+            }
+            None => {}
+        }
+        self.state.send_modify(|state| {
+            if std::mem::take(&mut state.connected) {
+                state.since = now();
+            }
+            state.answered = false;
+            state.last_error = Some(error);
+        });
+        wait
+    }
+}
+
+/// The second stream, open only while something has to be subscribed to on it.
+struct Secondary {
+    channel: Channel,
+    max_message: usize,
+    open: Option<Open>,
+    answered: bool,
+    backoff: Backoff,
+    retry_at: Option<Instant>,
+}
+
+impl Secondary {
+    fn new(channel: Channel, options: &Options) -> Self {
+        let (max_message, mut backoff) = (options.max_message, options.backoff);
+        backoff.reset();
+        Self { channel, max_message, open: None, answered: false, backoff, retry_at: None }
+    }
+
+    fn adjust(&mut self, mux: &mut Mux, now: Instant) {
+        match (mux.wants_secondary(), self.open.is_some()) {
+            (true, false) if self.retry_at.is_none_or(|at| at <= now) => {
+                self.answered = false;
+                self.open = Some(Open::on(self.channel.clone(), self.max_message));
+                mux.opened(StreamId::Secondary, now);
+            }
+            (false, true) => {
+                self.open = None;
+                mux.closed(StreamId::Secondary);
+            }
+            _ => {}
+        }
+    }
+
+    /// It ended by itself. The primary lives on: a server may not like two streams.
+    fn lost(&mut self, mux: &mut Mux, complaints: &mut Complaints, error: &str) {
+        self.open = None;
+        mux.closed(StreamId::Secondary);
+        if self.answered {
+            self.backoff.reset();
+        }
+        let wait = self.backoff.next(&mut rand::rng());
+        self.retry_at = Some(now() + wait);
+        if let Some(unsaid) = complaints.one(now()) {
+            tracing::warn!(%error, retry_in = ?wait, unsaid,
+                "the second stream to the control plane ended: types asked for both by name and as wildcard wait");
+        }
+    }
+}
+
+/// Keeps the log short: the first complaint at once, the next ones with a count of those left out.
+#[derive(Debug, Default)]
+struct Complaints {
+    last: Option<Instant>,
+    unsaid: u64,
+}
+
+impl Complaints {
+    /// Whether to complain now, and how many complaints were left out since the last.
+    fn one(&mut self, now: Instant) -> Option<u64> {
+        if self.last.is_some_and(|last| now < last + COMPLAIN_EVERY) {
+            self.unsaid += 1;
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.unsaid))
+    }
+
+    /// The trouble is over. `None` where there was none.
+    fn over(&mut self) -> Option<u64> {
+        self.last.take().map(|_| std::mem::take(&mut self.unsaid))
+    }
+}
+
+fn end(error: String, answered: bool) -> Ended {
+    if answered { Ended::Closed(error) } else { Ended::Failed(error) }
+}
+
+fn status_text(status: &Status) -> String {
+    format!("{:?}: {}", status.code(), reasons(status))
+}
+
+/// The clock; tests may hold tokio's.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+async fn at(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => pending().await,
+    }
+}
+
+/// What the clients want changed, once there is something.
+fn wanted(cache: &Cache) -> impl Future<Output = Vec<(TypeUrl, Interest)>> {
+    poll_fn(|context| {
+        // Registered first: what comes in between is seen or wakes us, or both.
+        cache.interest().register(context.waker());
+        let interest = cache.take_interest();
+        if interest.is_empty() { Poll::Pending } else { Poll::Ready(interest) }
+    })
+}
+
+async fn next(
+    stream: Option<&mut (impl futures_util::Stream<Item = Result<Bytes, Status>> + Unpin)>,
+) -> Option<Result<Bytes, Status>> {
+    match stream {
+        Some(stream) => stream.next().await,
+        None => pending().await,
+    }
+}
+
+/// Room for one request, once the transport has taken the last. A stream that takes none any more says so as its
+/// end.
+async fn room(
+    outgoing: Option<&mpsc::Sender<DeltaDiscoveryRequest>>,
+) -> mpsc::Permit<'_, DeltaDiscoveryRequest> {
+    match outgoing {
+        Some(outgoing) => match outgoing.reserve().await {
+            Ok(room) => room,
+            Err(_) => pending().await,
+        },
+        None => pending().await,
+    }
+}

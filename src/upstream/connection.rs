@@ -1,0 +1,146 @@
+//! The connection to the origin and the streams on it, as bytes.
+//!
+//! Owns how the transport is set up and the codec that leaves messages as they are. Knows nothing of what is said.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes};
+use futures_util::{Stream, TryFutureExt as _, stream};
+use http::uri::PathAndQuery;
+use prost::Message as _;
+use tokio::sync::mpsc;
+use tonic::client::Grpc;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+
+use crate::proto::DeltaDiscoveryRequest;
+
+const DELTA_ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+/// Large enough that the first state of a big fleet is not held up by round trips.
+const CONNECTION_WINDOW: u32 = 16 << 20;
+const STREAM_WINDOW: u32 = 4 << 20;
+
+/// The URI of a server is of no use.
+#[derive(Debug, thiserror::Error)]
+#[error("`{uri}` is no URI of a control plane: {reason}; expected http://HOST:PORT or https://HOST:PORT")]
+pub struct BadUri {
+    uri: String,
+    reason: String,
+}
+
+/// How the connection is kept.
+#[derive(Clone, Debug)]
+pub struct Transport {
+    /// How long connecting may take.
+    pub connect_timeout: Duration,
+    /// How often the connection is probed with a PING (R-Up-09).
+    pub keepalive_interval: Duration,
+    /// How long the answer may take.
+    pub keepalive_timeout: Duration,
+}
+
+impl Default for Transport {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            keepalive_interval: Duration::from_secs(30),
+            keepalive_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Transport {
+    /// The endpoint of a server. TLS, where wanted, is the caller's to add.
+    pub fn endpoint(&self, uri: &str) -> Result<Endpoint, BadUri> {
+        let bad = |reason: &dyn ToString| BadUri { uri: uri.to_owned(), reason: reason.to_string() };
+        let endpoint = Endpoint::from_shared(uri.to_owned()).map_err(|error| bad(&reasons(&error)))?;
+        if endpoint.uri().scheme().is_none() || endpoint.uri().host().is_none() {
+            return Err(bad(&"scheme or host is missing"));
+        }
+        Ok(endpoint
+            .connect_timeout(self.connect_timeout)
+            .tcp_nodelay(true)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .http2_keep_alive_interval(self.keepalive_interval)
+            .keep_alive_timeout(self.keepalive_timeout)
+            .keep_alive_while_idle(true))
+    }
+}
+
+/// One stream. Requests are taken from the sender when the transport has room for them; there is room for one.
+pub(super) struct Open {
+    pub(super) outgoing: mpsc::Sender<DeltaDiscoveryRequest>,
+    pub(super) incoming: Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>,
+}
+
+impl Open {
+    /// Opens a stream on a connection. It does not wait for the server: many send their headers with the first
+    /// response only, which they have no reason to send before the first request.
+    pub(super) fn on(channel: Channel, max_message: usize) -> Self {
+        let (outgoing, mut requests) = mpsc::channel(1);
+        let requests = stream::poll_fn(move |context| requests.poll_recv(context));
+        let mut grpc = Grpc::new(channel).max_decoding_message_size(max_message);
+        let call = async move {
+            grpc.ready().await.map_err(|error| Status::unavailable(reasons(&error)))?;
+            let path = PathAndQuery::from_static(DELTA_ADS);
+            Ok(grpc.streaming(Request::new(requests), path, RawCodec).await?.into_inner())
+        };
+        Self { outgoing, incoming: Box::pin(call.try_flatten_stream()) }
+    }
+}
+
+/// An error with its causes: tonic's own text is often just "transport error".
+pub(super) fn reasons(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let reason = error.to_string();
+        if !text.contains(&reason) {
+            write!(text, ": {reason}").ok();
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// Writes requests, and leaves responses as they came.
+#[derive(Clone, Copy, Debug)]
+struct RawCodec;
+
+impl Codec for RawCodec {
+    type Encode = DeltaDiscoveryRequest;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for RawCodec {
+    type Item = DeltaDiscoveryRequest;
+    type Error = Status;
+
+    fn encode(&mut self, request: DeltaDiscoveryRequest, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        request.encode(out).map_err(|error| Status::internal(error.to_string()))
+    }
+}
+
+impl Decoder for RawCodec {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(message.copy_to_bytes(message.remaining())))
+    }
+}

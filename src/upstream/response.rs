@@ -1,0 +1,76 @@
+//! Reading a response of the origin: what of it can be used, or why none of it can.
+//!
+//! Owns the checks of the envelope (R-Up-13). Knows nothing of subscriptions, and looks into no resource (R-Up-14):
+//! a fault is told by names and types, never by content.
+
+use bytes::Bytes;
+use foldhash::{HashSet, HashSetExt};
+use prost::Message;
+
+use crate::proto::DeltaDiscoveryResponse;
+use crate::resource::{Envelope, TypeUrl};
+
+/// How much of a fault is told to the origin: names are its own and may be as long as it likes.
+const FAULT_CHARS: usize = 500;
+
+/// The origin broke the protocol in a way that leaves nothing to answer; the stream has to end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProtocolError {
+    /// There is no nonce to refuse.
+    #[error(
+        "the control plane sent a message that is no DeltaDiscoveryResponse: check that the URI is that of a delta-ADS server"
+    )]
+    Undecodable,
+    /// Requests pile up.
+    #[error("the control plane sends responses but does not read their ACKs: {0} bytes of ACKs wait")]
+    AcksUnread(usize),
+}
+
+/// Why a response was refused: the text of the NACK.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault(String);
+
+impl Fault {
+    fn new(text: impl ToString) -> Self {
+        Self(text.to_string().chars().take(FAULT_CHARS).collect())
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Decodes a message; the resources in it stay bytes.
+pub(super) fn decode(message: Bytes) -> Result<DeltaDiscoveryResponse, ProtocolError> {
+    DeltaDiscoveryResponse::decode(message).map_err(|_| ProtocolError::Undecodable)
+}
+
+/// Takes the resources of a response apart, all or none.
+pub(super) fn envelopes<'a>(
+    response: &'a DeltaDiscoveryResponse,
+    type_url: &TypeUrl,
+) -> Result<Vec<Envelope<'a>>, Fault> {
+    let mut seen = HashSet::with_capacity(response.resources.len());
+    let removed: HashSet<&str> = response.removed_resources.iter().map(String::as_str).collect();
+    let mut envelopes = Vec::with_capacity(response.resources.len());
+    for bytes in &response.resources {
+        let envelope = Envelope::parse(bytes, type_url).map_err(Fault::new)?;
+        // Variants of one name differ in their constraints, which is what makes them different resources.
+        if !envelope.constrained {
+            if !seen.insert(envelope.name) {
+                return Err(Fault::new(format_args!(
+                    "resource `{}` is in one response twice",
+                    envelope.name
+                )));
+            }
+            if removed.contains(envelope.name) {
+                return Err(Fault::new(format_args!(
+                    "resource `{}` is both sent and removed in one response",
+                    envelope.name
+                )));
+            }
+        }
+        envelopes.push(envelope);
+    }
+    Ok(envelopes)
+}

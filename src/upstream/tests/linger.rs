@@ -1,0 +1,120 @@
+//! How long what nobody wants is kept (R-Relay-16, R-Relay-17).
+
+use super::*;
+
+const CDS: Kind = Kind::Cluster;
+const EDS: Kind = Kind::Endpoint;
+
+fn rig() -> Rig {
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, &["*"]);
+    rig.client("b", EDS, &["e1", "e2"]);
+    rig.pass(10);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
+    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").remove("e2"));
+    rig.pass(500);
+    rig
+}
+
+#[test]
+fn r_relay_16_what_nobody_wants_is_let_go_after_the_linger_time() {
+    let mut rig = rig();
+    rig.leave("a");
+    rig.leave("b");
+    rig.pass(59_999);
+    assert_eq!(rig.requests(Primary), []);
+    assert_eq!(rig.members(CDS).len(), 2);
+    assert_eq!(rig.seen(EDS, "e1"), "v1");
+    rig.pass(1);
+    let requests = rig.requests(Primary);
+    let [cds, eds] = &requests[..] else { panic!("{requests:?}") };
+    assert_eq!(cds.resource_names_unsubscribe, ["*"]);
+    assert_eq!(sorted(&eds.resource_names_unsubscribe), ["e1", "e2"]);
+    assert_eq!(rig.members(CDS), set(&[]));
+    assert!(!rig.snapshot(CDS).wildcard_known());
+    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("unknown".to_owned(), "unknown".to_owned()));
+}
+
+#[test]
+fn r_relay_16_the_same_without_a_connection_and_without_a_request() {
+    let mut rig = rig();
+    rig.close();
+    rig.leave("a");
+    rig.client("b", EDS, &["e2", "e3"]);
+    rig.pass(60_000);
+    assert_eq!(rig.members(CDS), set(&[]));
+    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("unknown".to_owned(), "absent".to_owned()));
+    rig.open(Primary);
+    let request = rig.request(Primary);
+    assert_eq!(sorted(&request.resource_names_subscribe), ["e2", "e3"]);
+    assert!(request.initial_resource_versions.is_empty());
+}
+
+#[test]
+fn r_relay_17_what_is_wanted_again_in_time_costs_nothing_upstream() {
+    let mut rig = rig();
+    let generation = rig.snapshot(EDS).generation();
+    for _ in 0..5 {
+        rig.leave("a");
+        rig.leave("b");
+        rig.pass(40_000);
+        rig.client("a", CDS, &["*"]);
+        rig.client("b", EDS, &["e1", "e2"]);
+        rig.client("c", EDS, &["e1"]);
+        rig.pass(40_000);
+        rig.leave("c");
+    }
+    assert_eq!(rig.requests(Primary), []);
+    assert_eq!(rig.snapshot(EDS).generation(), generation);
+    assert!(rig.snapshot(CDS).wildcard_known());
+}
+
+#[test]
+fn r_relay_16_who_came_at_the_last_moment_keeps_the_name() {
+    let mut rig = rig();
+    rig.leave("a");
+    rig.leave("b");
+    rig.pass(59_000);
+    // They join, and the deadline passes before the mailbox is looked into.
+    let dialect = Dialect { protocol: Protocol::Delta, aggregated: true };
+    let join = |kind: Kind, subscription| {
+        let of = rig.cache.of(&kind.into()).expect("few types");
+        of.join(subscription, dialect, &Arc::new(Mailbox::default()))
+    };
+    let _late = (join(EDS, Subscription::new(false, ["e1".into()])), join(CDS, Subscription::new(true, [])));
+    rig.pass(1000);
+    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("v1".to_owned(), "unknown".to_owned()));
+    assert_eq!(rig.members(CDS).len(), 2);
+    rig.look();
+    rig.pass(100_000);
+    assert_eq!(rig.request(Primary).resource_names_unsubscribe, ["e2"]);
+    assert_eq!(rig.seen(EDS, "e1"), "v1");
+}
+
+#[test]
+fn a_wildcard_wanted_again_after_it_was_forgotten_is_asked_for_again() {
+    let mut rig = rig();
+    rig.leave("a");
+    rig.pass(60_000);
+    rig.client("a", CDS, &["*"]);
+    rig.pass(10);
+    let requests = rig.requests(Primary);
+    let [leave, join] = &requests[..] else { panic!("{requests:?}") };
+    assert_eq!((leave.resource_names_unsubscribe.len(), join.resource_names_subscribe.len()), (1, 1));
+    assert!(join.initial_resource_versions.is_empty(), "nothing is held any more");
+    rig.hear(Primary, &Answer::of(CDS, "2").set("c1", "v1"));
+    rig.pass(200);
+    assert!(rig.snapshot(CDS).wildcard_known());
+}
+
+#[test]
+fn a_spent_type_leaves_nothing_behind() {
+    let mut rig = rig();
+    rig.clients.clear();
+    rig.look();
+    rig.pass(60_000);
+    rig.close();
+    assert!(rig.mux.topics.is_empty());
+    assert_eq!(rig.mux.next_deadline(), None);
+}

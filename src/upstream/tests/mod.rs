@@ -1,0 +1,211 @@
+//! Unit tests of the pure core, by rule.
+
+mod linger;
+mod random;
+mod requests;
+mod responses;
+mod settle;
+mod streams;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use prost::Message;
+
+use super::{Mux, Reconcile, Settings, StreamId};
+use crate::cache::{
+    Cache, Dialect, Limits, Mailbox, Membership, Named, Protocol, Seen, Snapshot, Subscription,
+};
+use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
+use crate::resource::{Kind, TypeUrl, wire};
+
+pub(super) use StreamId::{Primary, Secondary};
+
+fn field(number: u8, payload: &[u8]) -> Vec<u8> {
+    let mut out = BytesMut::new();
+    wire::put_field(&mut out, number, payload);
+    out.to_vec()
+}
+
+fn any(type_url: &TypeUrl, body: &str) -> Vec<u8> {
+    [field(1, type_url.as_str().as_bytes()), field(2, body.as_bytes())].concat()
+}
+
+/// A response of the origin.
+#[derive(Clone, Debug)]
+struct Answer(DeltaDiscoveryResponse, TypeUrl);
+
+impl Answer {
+    fn of(kind: Kind, nonce: &str) -> Self {
+        let type_url = TypeUrl::from(kind);
+        let response = DeltaDiscoveryResponse {
+            type_url: type_url.as_str().to_owned(),
+            nonce: nonce.to_owned(),
+            ..Default::default()
+        };
+        Self(response, type_url)
+    }
+
+    fn set(self, name: &str, version: &str) -> Self {
+        let body = format!("{name}@{version}");
+        self.set_body(name, version, &body)
+    }
+
+    fn set_body(self, name: &str, version: &str, body: &str) -> Self {
+        let any = any(&self.1, body);
+        self.raw([field(3, name.as_bytes()), field(1, version.as_bytes()), field(2, &any)].concat())
+    }
+
+    fn raw(mut self, resource: Vec<u8>) -> Self {
+        self.0.resources.push(resource.into());
+        self
+    }
+
+    fn remove(mut self, name: &str) -> Self {
+        self.0.removed_resources.push(name.to_owned());
+        self
+    }
+
+    fn bytes(&self) -> Bytes {
+        self.0.encode_to_vec().into()
+    }
+}
+
+/// A relay, its clients and a clock.
+struct Rig {
+    cache: Arc<Cache>,
+    mux: Mux,
+    now: Instant,
+    clients: BTreeMap<&'static str, Membership>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self::with(Settings::default())
+    }
+
+    fn sweeping() -> Self {
+        Self::with(Settings { reconcile: Reconcile::Sweep, ..Settings::default() })
+    }
+
+    fn with(mut settings: Settings) -> Self {
+        settings.node = Node { id: "relay".to_owned(), ..Node::default() };
+        let (cache, writer) = Cache::new(Limits::default());
+        let mux = Mux::new(writer, settings);
+        Self { cache, mux, now: Instant::now(), clients: BTreeMap::new() }
+    }
+
+    fn connected() -> Self {
+        let mut rig = Self::new();
+        rig.open(Primary);
+        rig
+    }
+
+    /// A client takes, or changes, its subscription; a leading `*` stands for the wildcard.
+    fn client(&mut self, who: &'static str, kind: Kind, names: &[&str]) {
+        let subscription =
+            Subscription::new(names.contains(&"*"), names.iter().filter(|n| **n != "*").map(|n| (*n).into()));
+        let dialect = Dialect { protocol: Protocol::Delta, aggregated: true };
+        let of = self.cache.of(&kind.into()).expect("few types");
+        let joined = of.join(subscription, dialect, &Arc::new(Mailbox::default()));
+        self.clients.insert(who, joined);
+        self.look();
+    }
+
+    fn leave(&mut self, who: &str) {
+        self.clients.remove(who);
+        self.look();
+    }
+
+    fn look(&mut self) {
+        let interest = self.cache.take_interest();
+        self.mux.interest(interest, self.now);
+    }
+
+    fn open(&mut self, stream: StreamId) {
+        self.mux.opened(stream, self.now);
+    }
+
+    fn close(&mut self) {
+        self.mux.closed(Primary);
+    }
+
+    /// Lets time pass as a shell would: by every deadline on the way.
+    fn pass(&mut self, millis: u64) {
+        let end = self.now + Duration::from_millis(millis);
+        let mut last = None;
+        while let Some(at) = self.mux.next_deadline().filter(|at| *at <= end) {
+            assert!(last.is_none_or(|last| last < at) || at > self.now, "a deadline that never passes");
+            self.now = self.now.max(at);
+            last = Some(at);
+            self.mux.on_deadline(self.now);
+        }
+        self.now = end;
+        self.mux.on_deadline(end);
+    }
+
+    /// Everything that a stream has to say now.
+    fn requests(&mut self, stream: StreamId) -> Vec<DeltaDiscoveryRequest> {
+        let mut requests = Vec::new();
+        while self.mux.has_request(stream) {
+            requests.extend(self.mux.next_request(stream, self.now));
+            assert!(requests.len() < 1000, "the stream has always something more to say");
+        }
+        requests
+    }
+
+    /// The one thing it has to say.
+    fn request(&mut self, stream: StreamId) -> DeltaDiscoveryRequest {
+        let mut requests = self.requests(stream);
+        assert_eq!(requests.len(), 1, "one request: {requests:?}");
+        requests.remove(0)
+    }
+
+    /// The origin says something, and its ACK is taken away.
+    fn hear(&mut self, stream: StreamId, answer: &Answer) {
+        self.mux.on_message(stream, answer.bytes(), self.now).expect("a response");
+        let requests = self.requests(stream);
+        let acked = requests.iter().any(|request| request.response_nonce == answer.0.nonce);
+        assert!(acked, "no ACK of `{}` in {requests:?}", answer.0.nonce);
+    }
+
+    fn snapshot(&self, kind: Kind) -> Arc<Snapshot> {
+        self.cache.of(&kind.into()).expect("few types").snapshot()
+    }
+
+    fn members(&self, kind: Kind) -> BTreeSet<String> {
+        let text = |r: &Arc<crate::resource::Resource>| format!("{}@{}", r.name(), r.version());
+        self.snapshot(kind).members().map(text).collect()
+    }
+
+    /// What a client that asks by name sees: a version, `absent` or `unknown`.
+    fn seen(&self, kind: Kind, name: &str) -> String {
+        match self.snapshot(kind).by_name(name) {
+            Seen::Unknown => "unknown".to_owned(),
+            Seen::Absent => "absent".to_owned(),
+            Seen::Present(resource) => resource.version().to_owned(),
+        }
+    }
+
+    /// The same, of the named view alone.
+    fn named(&self, kind: Kind, name: &str) -> String {
+        let snapshot = self.snapshot(kind);
+        match snapshot.get(name).map_or(&Named::Unknown, |entry| entry.named()) {
+            Named::Unknown => "unknown".to_owned(),
+            Named::Absent => "absent".to_owned(),
+            Named::Present(resource) => resource.version().to_owned(),
+        }
+    }
+}
+
+fn sorted(names: &[String]) -> Vec<&str> {
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    names.sort_unstable();
+    names
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}

@@ -1,0 +1,167 @@
+//! When a set is complete (R-Relay-05), what is a resend, and what a reconnect sweeps.
+
+use super::*;
+
+const CDS: Kind = Kind::Cluster;
+const EDS: Kind = Kind::Endpoint;
+
+fn rig() -> Rig {
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, &["*"]);
+    rig.requests(Primary);
+    rig
+}
+
+/// A relay that held `c1`, `c2` of a known set and `e1`, `e2` by name, and was connected again.
+fn reconnected(mut rig: Rig) -> Rig {
+    rig.open(Primary);
+    rig.client("a", CDS, &["*"]);
+    rig.client("b", EDS, &["e1", "e2", "e3"]);
+    rig.pass(10);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
+    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1").remove("e3"));
+    rig.pass(500);
+    rig.close();
+    rig.pass(100_000);
+    assert_eq!(rig.members(CDS), set(&["c1@v1", "c2@v1"]), "R-Relay-06");
+    assert_eq!(rig.seen(EDS, "e1"), "v1");
+    rig.open(Primary);
+    rig
+}
+
+#[test]
+fn r_relay_05_a_set_is_known_when_it_was_quiet_for_the_settle_time() {
+    let mut rig = rig();
+    rig.pass(10_000);
+    assert!(!rig.snapshot(CDS).wildcard_known(), "unknown is not empty (R-Relay-04)");
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
+    rig.pass(150);
+    rig.hear(Primary, &Answer::of(CDS, "2").set("c2", "v1"));
+    rig.pass(199);
+    assert!(!rig.snapshot(CDS).wildcard_known());
+    rig.pass(1);
+    assert!(rig.snapshot(CDS).wildcard_known());
+}
+
+#[test]
+fn r_relay_05_steady_churn_does_not_put_it_off_for_ever() {
+    let mut rig = rig();
+    for step in 0..10_u32 {
+        assert!(!rig.snapshot(CDS).wildcard_known(), "after {step} steps");
+        rig.hear(Primary, &Answer::of(CDS, "n").set("c1", &step.to_string()));
+        rig.pass(100);
+    }
+    assert!(rig.snapshot(CDS).wildcard_known());
+}
+
+#[test]
+fn r_relay_05_an_empty_response_counts() {
+    let mut rig = rig();
+    rig.hear(Primary, &Answer::of(CDS, "1"));
+    rig.pass(200);
+    assert!(rig.snapshot(CDS).wildcard_known());
+}
+
+#[test]
+fn r_relay_05_a_set_stays_known_over_a_reconnect() {
+    let mut rig = reconnected(Rig::new());
+    assert!(rig.snapshot(CDS).wildcard_known());
+    rig.requests(Primary);
+    rig.pass(10_000);
+    assert!(rig.snapshot(CDS).wildcard_known());
+}
+
+#[test]
+fn r_relay_05_a_set_that_was_cut_off_before_it_was_known_is_asked_for_anew() {
+    let mut rig = rig();
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
+    rig.close();
+    rig.pass(5000);
+    assert!(!rig.snapshot(CDS).wildcard_known());
+    rig.open(Primary);
+    assert!(rig.request(Primary).initial_resource_versions.is_empty());
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c2", "v1"));
+    assert_eq!(rig.members(CDS), set(&["c1@v1", "c2@v1"]));
+    rig.pass(200);
+    assert!(rig.snapshot(CDS).wildcard_known());
+    assert_eq!(rig.members(CDS), set(&["c2@v1"]), "the origin sent everything, so c1 went");
+}
+
+/// Whether an unchanged copy is passed on as news.
+fn is_news(rig: &mut Rig, kind: Kind, name: &str) -> bool {
+    let before = rig.snapshot(kind).generation();
+    rig.hear(Primary, &Answer::of(kind, "again").set(name, "v1"));
+    rig.snapshot(kind).generation() != before
+}
+
+#[test]
+fn r_relay_21_an_unsolicited_copy_is_passed_on() {
+    let mut rig = rig();
+    rig.client("b", EDS, &["e1"]);
+    rig.pass(10);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
+    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1"));
+    assert!(!is_news(&mut rig, CDS, "c1"), "the set has not settled");
+    assert!(is_news(&mut rig, EDS, "e1"), "the name was answered before");
+    rig.pass(200);
+    assert!(is_news(&mut rig, CDS, "c1"));
+    assert_eq!(rig.mux.counters().unsolicited.get(), 2);
+}
+
+#[test]
+fn r_relay_21_answers_to_a_reconnect_are_not() {
+    let mut rig = reconnected(Rig::new());
+    rig.requests(Primary);
+    assert!(!is_news(&mut rig, CDS, "c1"));
+    assert!(!is_news(&mut rig, EDS, "e1"));
+    assert!(is_news(&mut rig, EDS, "e1"), "once");
+    // An origin that trusts our versions says nothing: what it says later is of its own accord.
+    rig.pass(1000);
+    assert!(is_news(&mut rig, CDS, "c2"));
+    assert!(is_news(&mut rig, EDS, "e2"));
+}
+
+#[test]
+fn r_up_21_trust_removes_what_the_origin_says_is_gone() {
+    let mut rig = reconnected(Rig::new());
+    let requests = rig.requests(Primary);
+    assert!(requests.iter().all(|request| request.initial_resource_versions.len() == 2));
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v2"));
+    rig.pass(10_000);
+    assert_eq!(rig.members(CDS), set(&["c1@v2", "c2@v1"]));
+    rig.hear(Primary, &Answer::of(CDS, "2").remove("c2"));
+    assert_eq!(rig.members(CDS), set(&["c1@v2"]));
+}
+
+#[test]
+fn r_up_21_sweep_removes_what_is_not_sent_again() {
+    let mut rig = reconnected(Rig::sweeping());
+    let requests = rig.requests(Primary);
+    assert_eq!(requests.len(), 2);
+    assert!(requests.iter().all(|request| request.initial_resource_versions.is_empty()));
+    rig.pass(10_000);
+    assert_eq!(rig.members(CDS), set(&["c1@v1", "c2@v1"]), "silence removes nothing");
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
+    rig.hear(Primary, &Answer::of(EDS, "1").set("e2", "v1"));
+    rig.pass(199);
+    assert_eq!((rig.members(CDS).len(), rig.seen(EDS, "e1")), (2, "v1".to_owned()));
+    rig.pass(1);
+    assert_eq!(rig.members(CDS), set(&["c1@v1"]));
+    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("absent".to_owned(), "v1".to_owned()));
+    assert_eq!(rig.seen(EDS, "e3"), "absent");
+    rig.hear(Primary, &Answer::of(CDS, "2").set("c3", "v1"));
+    rig.pass(10_000);
+    assert_eq!(rig.members(CDS), set(&["c1@v1", "c3@v1"]), "a sweep happens once");
+}
+
+#[test]
+fn r_up_21_a_sweep_cut_off_by_another_loss_removes_nothing() {
+    let mut rig = reconnected(Rig::sweeping());
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
+    rig.close();
+    rig.pass(10_000);
+    assert_eq!(rig.members(CDS), set(&["c1@v1", "c2@v1"]));
+}

@@ -1,0 +1,319 @@
+//! One type: what is wanted of it, which stream carries what, and what a response changes.
+//!
+//! Owns the layout over the two streams (R-Relay-03) and the moves between them. Knows nothing of other types.
+//!
+//! The layout: what is wanted first lives on the primary; once both views are wanted, the second one lives on the
+//! secondary. When only that one is left, it is subscribed to on the primary as well, and leaves the secondary when
+//! the primary can stand alone for it. Nothing is removed or asked for less in between, so there is no gap.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use foldhash::HashMap;
+
+use super::sending::{Link, Target};
+use super::{Counters, Settings, StreamId};
+use crate::cache::{Change, Named, Op, Resend, Snapshot, View};
+use crate::proto::DeltaDiscoveryRequest;
+use crate::resource::{Envelope, Name, Resource, TypeUrl};
+
+const VIEWS: [View; 2] = [View::Wildcard, View::Named];
+
+/// Whether anybody wants something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Want {
+    /// Nobody, and it is not subscribed to.
+    #[default]
+    No,
+    /// Somebody does.
+    Yes,
+    /// Nobody; it is let go at this time.
+    Until(Instant),
+}
+
+/// Where a view is subscribed to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    home: Option<StreamId>,
+    /// It lives on the secondary and is on its way to the primary, subscribed to on both.
+    moving: bool,
+}
+
+impl Place {
+    fn is_on(self, stream: StreamId) -> bool {
+        self.home == Some(stream) || (self.moving && stream == StreamId::Primary)
+    }
+}
+
+/// What a response says, taken apart.
+pub(super) struct Reading<'a> {
+    pub(super) envelopes: Vec<Envelope<'a>>,
+    pub(super) removed: &'a [String],
+    pub(super) system_version: &'a str,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Topic {
+    pub(super) wildcard: Want,
+    pub(super) names: HashMap<Name, Want>,
+    places: [Place; 2],
+    /// `None` where the stream is not open.
+    links: [Option<Link>; 2],
+}
+
+impl Topic {
+    /// A type of which nothing is wanted yet, and which of the streams are open.
+    pub(super) fn new(open: [bool; 2]) -> Self {
+        let (wildcard, names, places) = Default::default();
+        Self { wildcard, names, places, links: open.map(|open| open.then(Link::default)) }
+    }
+
+    pub(super) const fn link(&self, stream: StreamId) -> Option<&Link> {
+        self.links[stream as usize].as_ref()
+    }
+
+    /// Whether there is nothing to remember of it.
+    pub(super) fn is_idle(&self) -> bool {
+        VIEWS.iter().all(|view| !self.wants(*view)) && !self.links.iter().flatten().any(Link::is_started)
+    }
+
+    /// What a stream is to carry. The layout never puts both views on one.
+    pub(super) fn placed(&self, stream: StreamId) -> Option<View> {
+        VIEWS.into_iter().find(|view| self.places[*view as usize].is_on(stream))
+    }
+
+    fn wants(&self, view: View) -> bool {
+        match view {
+            View::Wildcard => self.wildcard != Want::No,
+            View::Named => !self.names.is_empty(),
+        }
+    }
+
+    /// A stream was opened; on the primary the layout starts anew.
+    pub(super) fn opened(&mut self, stream: StreamId) {
+        self.links[stream as usize] = Some(Link::default());
+        if stream == StreamId::Primary {
+            self.places = Default::default();
+            self.arrange();
+        } else if let Some(view) = self.placed(stream) {
+            self.enter(view, stream);
+        }
+    }
+
+    pub(super) fn closed(&mut self, stream: StreamId) {
+        self.links[stream as usize] = None;
+    }
+
+    /// A name is wanted that was not.
+    pub(super) fn add_name(&mut self, name: &Name) {
+        self.names.insert(name.clone(), Want::Yes);
+        let place = self.places[View::Named as usize];
+        for stream in StreamId::ALL.into_iter().filter(|stream| place.is_on(*stream)) {
+            if let Some(link) = &mut self.links[stream as usize] {
+                link.touch([name.clone()]);
+            }
+        }
+    }
+
+    /// A name is let go.
+    pub(super) fn remove_name(&mut self, name: &Name) {
+        self.names.remove(name);
+        self.links.iter_mut().flatten().for_each(|link| link.drop_name(name));
+    }
+
+    /// The wildcard is let go.
+    pub(super) fn remove_wildcard(&mut self) {
+        self.wildcard = Want::No;
+        self.links.iter_mut().flatten().for_each(Link::drop_wildcard);
+    }
+
+    /// Brings the layout in line with what is wanted.
+    pub(super) fn arrange(&mut self) {
+        for view in VIEWS {
+            if !self.wants(view) {
+                let place = std::mem::take(&mut self.places[view as usize]);
+                StreamId::ALL.into_iter().filter(|on| place.is_on(*on)).for_each(|on| self.leave(view, on));
+            }
+        }
+        for view in VIEWS {
+            if self.wants(view) && self.places[view as usize].home.is_none() {
+                let other = &mut self.places[opposite(view) as usize];
+                let home = match other.home {
+                    Some(StreamId::Primary) => StreamId::Secondary,
+                    Some(StreamId::Secondary) | None => StreamId::Primary,
+                };
+                // The other was about to come here: it stays where it is.
+                if std::mem::take(&mut other.moving) {
+                    self.leave(opposite(view), StreamId::Primary);
+                }
+                self.places[view as usize].home = Some(home);
+                self.enter(view, home);
+            }
+        }
+        for view in VIEWS {
+            let place = &mut self.places[view as usize];
+            if place.home == Some(StreamId::Secondary) && !place.moving {
+                let alone = !self.wants(opposite(view));
+                if alone {
+                    self.places[view as usize].moving = true;
+                    self.enter(view, StreamId::Primary);
+                }
+            }
+        }
+    }
+
+    fn enter(&mut self, view: View, stream: StreamId) {
+        let Some(link) = &mut self.links[stream as usize] else { return };
+        match view {
+            View::Wildcard => link.touch([]),
+            View::Named => link.touch(self.names.keys().cloned()),
+        }
+    }
+
+    fn leave(&mut self, view: View, stream: StreamId) {
+        let Some(link) = &mut self.links[stream as usize] else { return };
+        match view {
+            View::Wildcard => link.touch([]),
+            View::Named => link.touch_sent(),
+        }
+    }
+
+    fn moving(&self) -> Option<View> {
+        VIEWS.into_iter().find(|view| self.places[*view as usize].moving)
+    }
+
+    /// What has become due on the streams.
+    pub(super) fn advance(&mut self, settings: &Settings, now: Instant, snapshot: &Snapshot) -> Change {
+        let mut change = Change::default();
+        for stream in StreamId::ALL {
+            let view = self.placed(stream);
+            let Some(link) = &mut self.links[stream as usize] else { continue };
+            link.end_turn(now);
+            let Some(unseen) = link.settle(settings, now) else { continue };
+            let Some(view) = view else { continue };
+            change.ops.extend(unseen.into_iter().map(|name| Op::Remove { view, name }));
+            if view == View::Wildcard && !snapshot.wildcard_known() {
+                change.wildcard_known = Some(true);
+            }
+        }
+        change
+    }
+
+    /// Ends a move once the primary can stand alone.
+    pub(super) fn finish_move(&mut self, now: Instant) {
+        let Some(view) = self.moving() else { return };
+        if self.link(StreamId::Primary).is_some_and(|link| link.is_complete(view, now)) {
+            self.places[view as usize] = Place { home: Some(StreamId::Primary), moving: false };
+            self.leave(view, StreamId::Secondary);
+        }
+    }
+
+    pub(super) fn deadline(&self, settings: &Settings) -> Option<Instant> {
+        let moving = self.moving();
+        let of = |stream: StreamId| {
+            self.link(stream)?.deadline(moving.filter(|_| stream == StreamId::Primary), settings)
+        };
+        StreamId::ALL.into_iter().filter_map(of).min()
+    }
+
+    /// The next request for this type on a stream, and whether another has to follow.
+    pub(super) fn changes(
+        &mut self,
+        stream: StreamId,
+        snapshot: &Snapshot,
+        settings: &Settings,
+        now: Instant,
+    ) -> (Option<DeltaDiscoveryRequest>, bool) {
+        let view = self.placed(stream);
+        let copy = view.is_some_and(|view| self.places[view as usize].home != Some(stream));
+        let target = Target { view, names: &self.names, copy, snapshot, settings, now };
+        self.links[stream as usize].as_mut().map_or((None, false), |link| link.changes(&target))
+    }
+
+    /// Works out what an accepted response changes.
+    pub(super) fn learn(
+        &mut self,
+        stream: StreamId,
+        type_url: &TypeUrl,
+        reading: &Reading<'_>,
+        snapshot: &Snapshot,
+        counters: &Counters,
+        now: Instant,
+    ) -> Change {
+        let view = self.placed(stream);
+        let copy = view.is_some_and(|view| self.places[view as usize].home != Some(stream));
+        let Some(link) = &mut self.links[stream as usize] else { return Change::default() };
+        let mut ops = Vec::with_capacity(reading.envelopes.len() + reading.removed.len());
+        for envelope in &reading.envelopes {
+            let Some((view, name)) = covering(link, view, snapshot, envelope.name) else {
+                counters.unrequested_resources.add(1);
+                continue;
+            };
+            let answers = link.heard(envelope.name, now);
+            if envelope.constrained {
+                counters.refused_resources.add(1);
+                continue;
+            }
+            let held = held(snapshot, view, envelope.name);
+            let same = held.is_some_and(|held| held.origin_version() == Some(envelope.version));
+            if let Some(resource) = envelope.encode(type_url, name.clone()) {
+                let resend = if answers || copy { Resend::Answer } else { Resend::Unsolicited };
+                counters.unsolicited.add(u64::from(same && resend == Resend::Unsolicited));
+                ops.push(Op::Set { view, resource: Arc::new(resource), resend });
+            } else if !same && !envelope.has_aliases {
+                // Neither a heartbeat nor an unresolved alias: the old form of "does not exist" (R-Up-16).
+                ops.push(Op::Remove { view, name });
+            }
+        }
+        for removed in reading.removed {
+            match covering(link, view, snapshot, removed) {
+                Some((view, name)) => {
+                    link.heard(removed, now);
+                    ops.push(Op::Remove { view, name });
+                }
+                None => counters.unrequested_resources.add(1),
+            }
+        }
+        link.arrived(now);
+        // What is not a member cannot stop being one; a list of such names is not worth a change.
+        ops.retain(|op| match op {
+            Op::Remove { view: View::Wildcard, name } => {
+                held(snapshot, View::Wildcard, name.as_str()).is_some()
+            }
+            _ => true,
+        });
+        counters.operations.add(ops.len() as u64);
+        let version = reading.system_version;
+        Change { ops, wildcard_known: None, system_version: (!version.is_empty()).then(|| version.into()) }
+    }
+}
+
+const fn opposite(view: View) -> View {
+    match view {
+        View::Wildcard => View::Named,
+        View::Named => View::Wildcard,
+    }
+}
+
+/// The view through which a stream brings a name, if anything subscribed to there covers it (R-Up-15), and the name
+/// in the allocation that is already held.
+fn covering(link: &Link, placed: Option<View>, snapshot: &Snapshot, name: &str) -> Option<(View, Name)> {
+    match placed? {
+        View::Wildcard if link.covers_wildcard() => {
+            let held = snapshot.get(name).map(|entry| entry.name().clone());
+            Some((View::Wildcard, held.unwrap_or_else(|| name.into())))
+        }
+        View::Wildcard => None,
+        View::Named => link.covered(name).map(|name| (View::Named, name.clone())),
+    }
+}
+
+fn held<'a>(snapshot: &'a Snapshot, view: View, name: &str) -> Option<&'a Arc<Resource>> {
+    let entry = snapshot.get(name)?;
+    match (view, entry.named()) {
+        (View::Wildcard, _) => entry.as_member().present(),
+        (View::Named, Named::Present(resource)) => Some(resource),
+        (View::Named, Named::Absent | Named::Unknown) => None,
+    }
+}

@@ -1,0 +1,273 @@
+//! The relay as a client, over real sockets, against a scripted control plane.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use deltafan::cache::{Cache, Dialect, Limits, Mailbox, Membership, Protocol, Subscription};
+use deltafan::proto::Node;
+use deltafan::resource::{Kind, TypeUrl};
+use deltafan::upstream::{Backoff, Client, Counters, Mux, Options, Settings, Transport, UpstreamState};
+use support::origin::{Origin, OriginStream, PATIENCE, resource, response};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+const CDS: Kind = Kind::Cluster;
+const EDS: Kind = Kind::Endpoint;
+
+struct Relay {
+    cache: Arc<Cache>,
+    counters: Arc<Counters>,
+    state: watch::Receiver<UpstreamState>,
+    stop: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Relay {
+    fn start(uri: &str) -> Self {
+        Self::with_backoff(uri, Duration::from_millis(20), Duration::from_millis(200))
+    }
+
+    fn with_backoff(uri: &str, initial: Duration, max: Duration) -> Self {
+        let (cache, writer) = Cache::new(Limits::default());
+        let node = Node { id: "relay".to_owned(), ..Node::default() };
+        let settings = Settings { node, linger: Duration::from_millis(200), ..Settings::default() };
+        let endpoint = Transport::default().endpoint(uri).expect("a URI");
+        let options = Options { backoff: Backoff::new(initial, max), ..Options::new(endpoint) };
+        let client = Client::new(Mux::new(writer, settings), options);
+        let (counters, state, stop) =
+            (Arc::clone(client.counters()), client.state(), CancellationToken::new());
+        let task = tokio::spawn(client.run(stop.clone()));
+        Self { cache, counters, state, stop, task }
+    }
+
+    fn client(&self, kind: Kind, wildcard: bool, names: &[&str]) -> Membership {
+        let subscription = Subscription::new(wildcard, names.iter().map(|name| (*name).into()));
+        let dialect = Dialect { protocol: Protocol::Delta, aggregated: true };
+        let of = self.cache.of(&kind.into()).expect("few types");
+        of.join(subscription, dialect, &Arc::new(Mailbox::default()))
+    }
+
+    fn version(&self, kind: Kind, name: &str) -> Option<String> {
+        let snapshot = self.cache.of(&kind.into()).expect("few types").snapshot();
+        snapshot.by_name(name).present().map(|resource| resource.version().to_owned())
+    }
+
+    /// Waits until the cache holds this.
+    async fn holds(&self, kind: Kind, name: &str, version: &str) {
+        eventually(|| self.version(kind, name).as_deref() == Some(version)).await;
+    }
+}
+
+async fn eventually(mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "this comes true in time");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+fn send(stream: &OriginStream, kind: Kind, nonce: &str, resources: &[(&str, &str)]) {
+    let type_url = TypeUrl::from(kind);
+    let mut response = response(&type_url, nonce);
+    response.resources = resources.iter().map(|(n, v)| resource(&type_url, n, v, b"body")).collect();
+    stream.send(&response);
+}
+
+#[tokio::test]
+async fn r_up_02_what_was_held_is_claimed_after_a_reconnect() {
+    let mut origin = Origin::start().await;
+    let relay = Relay::start(&origin.uri());
+    let _clients = (relay.client(CDS, true, &[]), relay.client(EDS, false, &["e1", "e2"]));
+    let mut stream = origin.accept().await;
+    let first = stream.expect_request().await;
+    assert_eq!(first.node.map(|node| node.id).as_deref(), Some("relay"));
+    assert!(first.initial_resource_versions.is_empty());
+    stream.expect_request().await;
+    send(&stream, CDS, "1", &[("c1", "v1")]);
+    send(&stream, EDS, "2", &[("e1", "v7")]);
+    stream.expect_ack("1").await;
+    stream.expect_ack("2").await;
+    relay.holds(CDS, "c1", "v1").await;
+    eventually(|| relay.cache.of(&CDS.into()).expect("few types").snapshot().wildcard_known()).await;
+    stream.close();
+
+    let mut stream = origin.accept().await;
+    let cds = stream.expect_request().await;
+    assert!(cds.node.is_some());
+    assert_eq!(cds.initial_resource_versions, [("c1".to_owned(), "v1".to_owned())].into());
+    let eds = stream.expect_request().await;
+    assert_eq!(eds.resource_names_subscribe.len(), 2);
+    assert_eq!(eds.initial_resource_versions, [("e1".to_owned(), "v7".to_owned())].into());
+    assert_eq!(relay.version(CDS, "c1").as_deref(), Some("v1"), "nothing went with the connection");
+    assert_eq!(relay.counters.reconnects.get(), 1);
+}
+
+#[tokio::test]
+async fn r_relay_03_the_second_stream_is_on_the_same_connection_and_only_while_needed() {
+    let mut origin = Origin::start().await;
+    let relay = Relay::start(&origin.uri());
+    let _wild = relay.client(CDS, true, &[]);
+    let mut primary = origin.accept().await;
+    primary.expect_request().await;
+    let named = relay.client(CDS, false, &["odcds"]);
+    let mut secondary = origin.accept().await;
+    assert_eq!(primary.peer(), secondary.peer());
+    let request = secondary.expect_request().await;
+    assert!(request.node.is_some());
+    assert_eq!(request.resource_names_subscribe, ["odcds"]);
+    send(&secondary, CDS, "s1", &[("odcds", "v1")]);
+    secondary.expect_ack("s1").await;
+    relay.holds(CDS, "odcds", "v1").await;
+    assert_eq!(relay.cache.of(&CDS.into()).expect("few types").snapshot().member_count(), 0);
+
+    secondary.fail(Status::unavailable("go away"));
+    let mut secondary = origin.accept().await;
+    assert_eq!(primary.peer(), secondary.peer(), "the primary is not disturbed");
+    assert_eq!(secondary.expect_request().await.initial_resource_versions.len(), 1);
+    drop(named);
+    secondary.expect_end().await;
+    assert!(primary.is_quiet_for(Duration::from_millis(50)).await);
+}
+
+#[tokio::test]
+async fn r_up_07_an_unreachable_origin_is_tried_with_growing_waits_and_quietly() {
+    let origin = Origin::start().await;
+    let (address, uri) = (origin.address(), origin.uri());
+    drop(origin);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let relay = Relay::with_backoff(&uri, Duration::from_millis(40), Duration::from_millis(400));
+    let _client = relay.client(CDS, true, &[]);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let failures = relay.counters.connect_failures.get();
+    assert!((4..=60).contains(&failures), "{failures} attempts in two seconds");
+    let state = relay.state.borrow().clone();
+    assert!(!state.connected && !state.ever_connected);
+    assert!(state.last_error.is_some_and(|error| error.to_lowercase().contains("refused")));
+
+    let mut origin = Origin::listen(address).await;
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    assert!(relay.state.borrow().connected);
+}
+
+#[tokio::test]
+async fn r_up_07_only_a_response_resets_the_back_off() {
+    let mut origin = Origin::start().await;
+    let relay = Relay::with_backoff(&origin.uri(), Duration::from_millis(30), Duration::from_secs(600));
+    let _client = relay.client(CDS, true, &[]);
+    // Streams that end without a response: eight of them take up to 30 · 2⁸ ms in sum, and half of it on average.
+    let start = Instant::now();
+    for _ in 0..8 {
+        let mut stream = origin.accept().await;
+        stream.expect_request().await;
+        stream.fail(Status::unavailable("not yet"));
+    }
+    let mut stream = origin.accept().await;
+    assert!(start.elapsed() > Duration::from_millis(300), "{:?}", start.elapsed());
+    for _ in 0..8 {
+        stream.expect_request().await;
+        send(&stream, CDS, "1", &[]);
+        stream.expect_ack("1").await;
+        assert!(relay.state.borrow().answered);
+        stream.close();
+        let before = Instant::now();
+        stream = origin.accept().await;
+        assert!(before.elapsed() < Duration::from_millis(500), "A57: reconnect at once");
+    }
+}
+
+#[tokio::test]
+async fn nonsense_ends_the_stream_and_the_next_attempt_waits() {
+    let mut origin = Origin::start().await;
+    let relay = Relay::start(&origin.uri());
+    let _client = relay.client(CDS, true, &[]);
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    stream.send_bytes(Bytes::from_static(&[0xff; 20]));
+    stream.expect_end().await;
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    assert_eq!(relay.counters.stream_failures.get(), 1);
+    let error = relay.state.borrow().last_error.clone().unwrap_or_default();
+    assert!(error.contains("DeltaDiscoveryResponse"), "{error}");
+}
+
+#[tokio::test]
+async fn r_up_23_a_large_response_is_taken() {
+    let mut origin = Origin::start().await;
+    let relay = Relay::start(&origin.uri());
+    let _client = relay.client(CDS, true, &[]);
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    let type_url = TypeUrl::from(CDS);
+    let mut large = response(&type_url, "large");
+    let body = vec![b'x'; 10 << 10];
+    large.resources = (0..1024).map(|n| resource(&type_url, &format!("c{n}"), "v", &body)).collect();
+    stream.send(&large);
+    stream.expect_ack("large").await;
+    assert_eq!(relay.cache.of(&CDS.into()).expect("few types").snapshot().member_count(), 1024);
+}
+
+#[tokio::test]
+async fn interest_and_linger_are_looked_after_without_a_connection() {
+    let mut origin = Origin::start().await;
+    let minute = Duration::from_secs(60);
+    let relay = Relay::with_backoff(&origin.uri(), minute, minute);
+    let named = relay.client(EDS, false, &["e1"]);
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    send(&stream, EDS, "1", &[("e1", "v1")]);
+    stream.expect_ack("1").await;
+    drop((origin, stream));
+    eventually(|| !relay.state.borrow().connected).await;
+    drop(named);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(relay.version(EDS, "e1").as_deref(), Some("v1"), "it lingers");
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert_eq!(relay.version(EDS, "e1"), None, "and is let go in time");
+}
+
+#[tokio::test]
+async fn an_origin_that_does_not_read_is_not_queued_for() {
+    let mut origin = Origin::start().await;
+    let relay = Relay::start(&origin.uri());
+    let _first = relay.client(EDS, false, &["e0"]);
+    let mut stream = origin.accept().await;
+    let mut clients = Vec::new();
+    for n in 0..40 {
+        let names: Vec<String> = (0..50).map(|m| format!("{n}-{m}-{}", "x".repeat(200))).collect();
+        clients.push(relay.client(EDS, false, &names.iter().map(String::as_str).collect::<Vec<_>>()));
+        tokio::time::sleep(Duration::from_millis(15)).await;
+    }
+    let sent = relay.counters.requests.get();
+    assert!(sent < 20, "{sent} requests for a stream that takes none");
+    let mut asked = 0;
+    while asked < 1 + 40 * 50 {
+        asked += stream.expect_request().await.resource_names_subscribe.len();
+    }
+    assert!(relay.counters.requests.get() < 25, "what could not be sent goes out together");
+}
+
+#[tokio::test]
+async fn it_stops_when_told() {
+    let mut origin = Origin::start().await;
+    let relay = Relay::start(&origin.uri());
+    let _client = relay.client(CDS, true, &[]);
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    relay.stop.cancel();
+    tokio::time::timeout(PATIENCE, relay.task).await.expect("in time").expect("no panic");
+    stream.expect_end().await;
+}
+
+#[test]
+fn a_bad_uri_is_named() {
+    for uri in ["", "control-plane:18000", "http://", "not a uri"] {
+        let error = Transport::default().endpoint(uri).expect_err(uri).to_string();
+        assert!(error.contains(&format!("`{uri}`")) && error.contains("http://HOST:PORT"), "{error}");
+    }
+}
