@@ -37,7 +37,11 @@ fn operations_lists_every_metric_and_no_other() {
     let declared = metrics(&telemetry, '"');
     assert!(declared.len() > 10, "{declared:?}");
     let rows: String = operations.lines().filter(|line| line.starts_with("| `deltafan_")).collect();
-    assert_eq!(metrics(&rows, '`'), declared, "the table of metrics in docs/operations.md, and src/telemetry");
+    assert_eq!(
+        metrics(&rows, '`'),
+        declared,
+        "the table of metrics in docs/operations.md, and src/telemetry"
+    );
 }
 
 #[test]

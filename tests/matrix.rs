@@ -139,7 +139,8 @@ fn function(line: &str) -> Option<&str> {
 /// Everything that is wrong with the matrix.
 fn faults(document: &str, functions: &BTreeSet<String>) -> Vec<String> {
     let (rows, mut faults) = rows(document);
-    faults.extend(Rule::all().filter(|rule| !rows.contains_key(rule)).map(|rule| format!("{rule} has no row")));
+    faults
+        .extend(Rule::all().filter(|rule| !rows.contains_key(rule)).map(|rule| format!("{rule} has no row")));
     for (rule, row) in &rows {
         if row.says.is_empty() {
             faults.push(format!("the row of {rule} does not say what the rule is"));
@@ -155,7 +156,9 @@ fn faults(document: &str, functions: &BTreeSet<String>) -> Vec<String> {
                 faults.push(format!("the row of {rule} has a — and no reason"));
             }
             None if row.tests.is_empty() && row.issues.is_empty() => {
-                faults.push(format!("the row of {rule} has neither a test, nor an issue, nor a — with a reason"));
+                faults.push(format!(
+                    "the row of {rule} has neither a test, nor an issue, nor a — with a reason"
+                ));
             }
             _ => {}
         }
@@ -200,7 +203,9 @@ mod the_check {
 
     #[test]
     fn each_kind_of_proof_is_enough() {
-        for proof in ["`r_up_07_x`", "`other`", "issue 3", "— asks nothing of us", "`other`; the rest: issue 4"] {
+        for proof in
+            ["`r_up_07_x`", "`other`", "issue 3", "— asks nothing of us", "`other`; the rest: issue 4"]
+        {
             let row = format!("| R-Up-07 | backs off | {proof} |");
             let tests: &[&str] =
                 if proof.contains("r_up_07_x") { &["r_up_07_x", "other"] } else { &["other"] };
