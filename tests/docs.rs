@@ -1,5 +1,7 @@
 //! Holds the documents against the code: metrics, modules and links that they name, and those that they should.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

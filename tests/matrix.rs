@@ -1,6 +1,8 @@
 //! Holds the matrix in docs/protocol.md against the source tree: every rule has one row, every row has a proof or
 //! says why not, every test that it names exists, and every test that is named after a rule stands in that rule's row.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
