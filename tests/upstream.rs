@@ -1,5 +1,7 @@
 //! The relay as a client, over real sockets, against a scripted control plane.
 
+#![allow(clippy::expect_used)]
+
 mod support;
 
 use std::sync::Arc;
@@ -32,11 +34,14 @@ impl Relay {
     }
 
     fn with_backoff(uri: &str, initial: Duration, max: Duration) -> Self {
+        let endpoint = Transport::default().endpoint(uri).expect("a URI");
+        Self::at(Options { backoff: Backoff::new(initial, max), ..Options::new(endpoint) })
+    }
+
+    fn at(options: Options) -> Self {
         let (cache, writer) = Cache::new(Limits::default());
         let node = Node { id: "relay".to_owned(), ..Node::default() };
         let settings = Settings { node, linger: Duration::from_millis(200), ..Settings::default() };
-        let endpoint = Transport::default().endpoint(uri).expect("a URI");
-        let options = Options { backoff: Backoff::new(initial, max), ..Options::new(endpoint) };
         let client = Client::new(Mux::new(writer, settings), options);
         let (counters, state, stop) =
             (Arc::clone(client.counters()), client.state(), CancellationToken::new());
@@ -178,6 +183,20 @@ async fn r_up_07_only_a_response_resets_the_back_off() {
         stream = origin.accept().await;
         assert!(before.elapsed() < Duration::from_millis(500), "A57: reconnect at once");
     }
+}
+
+#[tokio::test]
+async fn r_up_09_a_connection_that_went_dead_is_noticed() {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+    let uri = format!("http://{}", listener.local_addr().expect("an address"));
+    let probe = Duration::from_millis(100);
+    let transport = Transport { keepalive_interval: probe, keepalive_timeout: probe, ..Transport::default() };
+    let relay = Relay::at(Options::new(transport.endpoint(&uri).expect("a URI")));
+    let _client = relay.client(CDS, true, &[]);
+    // Accepted, and then nothing.
+    let first = listener.accept().await.expect("a connection");
+    let again = tokio::time::timeout(PATIENCE, listener.accept()).await;
+    assert!(again.is_ok(), "the relay still waits for {:?}", first.1);
 }
 
 #[tokio::test]

@@ -3,9 +3,8 @@
 //! Owns the connection, the back-off and the clock. Decides nothing of the protocol: it tells the core what
 //! happened, and asks it for the next request when a stream has room for one, so that nothing queues up here.
 
-use std::future::{Future, pending, poll_fn};
+use std::future::{Future, pending};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -16,10 +15,9 @@ use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 use super::connection::{Open, reasons};
+use super::waiting::{at, now, wanted};
 use super::{Backoff, Counters, Mux, StreamId};
-use crate::cache::{Cache, Interest};
 use crate::proto::DeltaDiscoveryRequest;
-use crate::resource::TypeUrl;
 
 /// Between two lines of the log about the same trouble.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
@@ -344,28 +342,6 @@ fn status_text(status: &Status) -> String {
     format!("{:?}: {}", status.code(), reasons(status))
 }
 
-/// The clock; tests may hold tokio's.
-fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
-}
-
-async fn at(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
-        None => pending().await,
-    }
-}
-
-/// What the clients want changed, once there is something.
-fn wanted(cache: &Cache) -> impl Future<Output = Vec<(TypeUrl, Interest)>> {
-    poll_fn(|context| {
-        // Registered first: what comes in between is seen or wakes us, or both.
-        cache.interest().register(context.waker());
-        let interest = cache.take_interest();
-        if interest.is_empty() { Poll::Pending } else { Poll::Ready(interest) }
-    })
-}
-
 async fn next(
     stream: Option<&mut (impl futures_util::Stream<Item = Result<Bytes, Status>> + Unpin)>,
 ) -> Option<Result<Bytes, Status>> {
@@ -386,5 +362,23 @@ async fn room(
             Err(_) => pending().await,
         },
         None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trouble_is_told_at_once_then_seldom_and_its_end_is_told() {
+        let (mut complaints, start) = (Complaints::default(), now());
+        let after = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(complaints.over(), None, "no trouble, no recovery");
+        assert_eq!(complaints.one(start), Some(0));
+        let told: Vec<u64> = (1..=90).filter_map(|second| complaints.one(after(second))).collect();
+        assert_eq!(told, [29, 29, 29]);
+        assert_eq!(complaints.one(after(91)), None);
+        assert_eq!(complaints.over(), Some(1));
+        assert_eq!(complaints.one(after(92)), Some(0), "new trouble");
     }
 }

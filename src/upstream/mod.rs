@@ -1,10 +1,11 @@
-//! The relay as an xDS client: from one origin into the cache.
+//! The relay as an xDS client: from one origin, or from a directory in its place, into the cache.
 //!
 //! Owns the aggregated delta streams to the origin, what is subscribed to on them, and the times that decide when
 //! a wildcard set counts as complete and when a name nobody wants is let go. Knows nothing of clients: what they
 //! want comes from the cache as names, and nothing of theirs reaches the origin but those names (R-Relay-14).
 //!
-//! [`Mux`] is a plain value that is told what happened and when; [`Client`] moves bytes and tells it.
+//! [`Mux`] is a plain value that is told what happened and when; [`Client`] moves bytes and tells it. [`DirectorySource`] takes
+//! the place of both.
 //!
 //! Invariants:
 //! - On one stream a type is subscribed to either as wildcard or by names, never both, so that what a stream
@@ -16,10 +17,12 @@
 mod backoff;
 mod client;
 mod connection;
+mod directory;
 mod mux;
 mod response;
 mod sending;
 mod topic;
+mod waiting;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,6 +30,7 @@ use std::time::Duration;
 pub use backoff::Backoff;
 pub use client::{Client, Options, UpstreamState};
 pub use connection::{BadUri, Transport};
+pub use directory::{DirectorySource, DirectoryState};
 
 pub use mux::Mux;
 pub use response::ProtocolError;

@@ -1,0 +1,327 @@
+//! A directory of resource files in the place of an origin.
+//!
+//! Owns what the files last held, to tell what changed. Knows nothing of files: [`Directory`] reads them.
+//!
+//! Everything in the directory is a member of the wildcard set of its type, and the directory is everything: a
+//! type that no file mentions is known to be empty, and a name that no file holds is known not to exist. Before the
+//! first reading nothing is known (R-Relay-04).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::waiting::{now, wanted};
+use crate::cache::{Cache, Change, Interest, Op, Resend, View, Writer};
+use crate::directory::{Directory, FileFailure, FileResource, Scan};
+use crate::resource::{Envelope, Name, TypeUrl};
+
+/// How things stand with the directory.
+#[derive(Clone, Debug, Default)]
+pub struct DirectoryState {
+    /// Whether it has been read.
+    pub read: bool,
+    /// How many resources it holds.
+    pub resources: usize,
+    /// What is wrong with it, file by file.
+    pub failures: Vec<FileFailure>,
+}
+
+/// Fills a cache from a directory.
+#[derive(Debug)]
+pub struct DirectorySource {
+    shelf: Shelf,
+    state: watch::Sender<DirectoryState>,
+}
+
+impl DirectorySource {
+    /// A source that does nothing until it is [run](Self::run).
+    pub fn new(writer: Writer) -> Self {
+        let (held, asked) = Default::default();
+        let shelf = Shelf { writer, held, asked, read: false };
+        Self { shelf, state: watch::Sender::default() }
+    }
+
+    /// How things stand, now and later.
+    pub fn state(&self) -> watch::Receiver<DirectoryState> {
+        self.state.subscribe()
+    }
+
+    /// Follows the directory until told to stop.
+    pub async fn run(mut self, directory: Directory, shutdown: CancellationToken) {
+        shutdown.run_until_cancelled(self.follow(directory)).await;
+    }
+
+    async fn follow(&mut self, mut directory: Directory) {
+        let cache = Arc::clone(self.shelf.cache());
+        loop {
+            tokio::select! {
+                scan = directory.next() => self.take(&scan),
+                interest = wanted(&cache) => self.shelf.interest(interest, now()),
+            }
+        }
+    }
+
+    fn take(&mut self, scan: &Scan) {
+        let known = self.state.borrow().failures.clone();
+        for failure in scan.failures.iter().filter(|failure| !known.contains(failure)) {
+            tracing::warn!(file = failure.file, "{}", failure.message);
+        }
+        self.shelf.scan(scan, now());
+        self.state.send_replace(DirectoryState {
+            read: true,
+            resources: scan.resources.len(),
+            failures: scan.failures.clone(),
+        });
+    }
+}
+
+/// What the directory held at the last reading, and what clients ask for. Pure, as [`Mux`](super::Mux) is.
+#[derive(Debug)]
+struct Shelf {
+    writer: Writer,
+    held: BTreeMap<TypeUrl, BTreeMap<Name, Bytes>>,
+    asked: BTreeMap<TypeUrl, BTreeSet<Name>>,
+    read: bool,
+}
+
+impl Shelf {
+    const fn cache(&self) -> &Arc<Cache> {
+        self.writer.cache()
+    }
+
+    /// What the clients want changed. No file holds anything that is not a member of the wildcard set, so a name
+    /// that is asked for is absent beside what the wildcard has; that stays so when the file is deleted.
+    fn interest(&mut self, interest: Vec<(TypeUrl, Interest)>, now: Instant) {
+        for (type_url, interest) in interest {
+            let asked = self.asked.entry(type_url.clone()).or_default();
+            let mut change = Change { wildcard_known: Some(true), ..Change::default() };
+            for (name, is_wanted) in interest.names {
+                let view = View::Named;
+                if !is_wanted {
+                    asked.remove(&name);
+                    change.ops.push(Op::Forget { view, name });
+                } else if asked.insert(name.clone()) {
+                    change.ops.push(Op::Remove { view, name });
+                }
+            }
+            if self.read {
+                self.apply(&type_url, change, now);
+            }
+        }
+    }
+
+    /// A reading of the whole directory: one change for each type that differs, in the order in which types refer
+    /// to each other.
+    fn scan(&mut self, scan: &Scan, now: Instant) {
+        let mut changes = self.first_reading();
+        let mut gone = self.held.clone();
+        for ((type_url, name), file) in &scan.resources {
+            let (type_url, name) = (TypeUrl::from(type_url.as_str()), Name::from(name.as_str()));
+            let held = self.held.get(&type_url).and_then(|held| held.get(&name));
+            gone.entry(type_url.clone()).or_default().remove(&name);
+            if held == Some(&file.wrapper) {
+                continue;
+            }
+            if let Some(op) = read(&type_url, &name, file) {
+                changes.entry(type_url.clone()).or_default().ops.push(op);
+                self.held.entry(type_url).or_default().insert(name, file.wrapper.clone());
+            }
+        }
+        for (type_url, name) in
+            gone.into_iter().flat_map(|(t, names)| names.into_keys().map(move |n| (t.clone(), n)))
+        {
+            if let Some(held) = self.held.get_mut(&type_url) {
+                held.remove(&name);
+            }
+            let op = Op::Remove { view: View::Wildcard, name };
+            changes.entry(type_url).or_default().ops.push(op);
+        }
+        self.held.retain(|_, held| !held.is_empty());
+        for (type_url, mut change) in changes {
+            change.wildcard_known = Some(true);
+            self.apply(&type_url, change, now);
+        }
+    }
+
+    /// What was asked for before anything was known.
+    fn first_reading(&mut self) -> BTreeMap<TypeUrl, Change> {
+        if std::mem::replace(&mut self.read, true) {
+            return BTreeMap::new();
+        }
+        let absent = |name: &Name| Op::Remove { view: View::Named, name: name.clone() };
+        let change =
+            |names: &BTreeSet<Name>| Change { ops: names.iter().map(absent).collect(), ..Change::default() };
+        self.asked.iter().map(|(type_url, names)| (type_url.clone(), change(names))).collect()
+    }
+
+    fn apply(&mut self, type_url: &TypeUrl, change: Change, now: Instant) {
+        if let Err(error) = self.writer.apply(type_url, change, now) {
+            tracing::warn!(%type_url, %error, "resources of the directory are not served");
+        }
+    }
+}
+
+fn read(type_url: &TypeUrl, name: &Name, file: &FileResource) -> Option<Op> {
+    let envelope = Envelope::parse(&file.wrapper, type_url).inspect_err(
+        |error| tracing::warn!(%type_url, %name, %error, "a resource of the directory is not served"),
+    );
+    let envelope = envelope.ok()?;
+    if envelope.constrained {
+        tracing::warn!(%type_url, %name, "a resource with dynamic parameters is not served");
+        return None;
+    }
+    let resource = envelope.encode(type_url, name.clone())?;
+    Some(Op::Set { view: View::Wildcard, resource: Arc::new(resource), resend: Resend::Answer })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::{Dialect, Limits, Mailbox, Membership, Protocol, Seen, Subscription};
+    use crate::resource::{Kind, wire};
+
+    const CDS: Kind = Kind::Cluster;
+
+    struct Rig {
+        shelf: Shelf,
+        now: Instant,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let (_, writer) = Cache::new(Limits::default());
+            Self { shelf: DirectorySource::new(writer).shelf, now: Instant::now() }
+        }
+
+        fn client(&mut self, kind: Kind, wildcard: bool, names: &[&str]) -> Membership {
+            let of = self.shelf.cache().of(&kind.into()).expect("few types");
+            let subscription = Subscription::new(wildcard, names.iter().map(|name| (*name).into()));
+            let dialect = Dialect { protocol: Protocol::Delta, aggregated: true };
+            let client = of.join(subscription, dialect, &Arc::new(Mailbox::default()));
+            self.look();
+            client
+        }
+
+        fn look(&mut self) {
+            let interest = self.shelf.cache().take_interest();
+            self.shelf.interest(interest, self.now);
+        }
+
+        fn scan(&mut self, resources: &[(Kind, &str, &str)]) {
+            let file = |(kind, name, version): &(Kind, &str, &str)| {
+                let type_url = TypeUrl::from(*kind).as_str().to_owned();
+                let mut any = bytes::BytesMut::new();
+                wire::put_field(&mut any, 1, type_url.as_bytes());
+                let mut wrapper = bytes::BytesMut::new();
+                wire::put_field(&mut wrapper, 3, name.as_bytes());
+                wire::put_field(&mut wrapper, 1, version.as_bytes());
+                wire::put_field(&mut wrapper, 2, &any);
+                let (name, version) = ((*name).to_owned(), (*version).to_owned());
+                let key = (type_url.clone(), name.clone());
+                (key, FileResource { type_url, name, version, wrapper: wrapper.freeze() })
+            };
+            let scan = Scan { resources: resources.iter().map(file).collect(), ..Scan::default() };
+            self.shelf.scan(&scan, self.now);
+        }
+
+        fn snapshot(&self, kind: Kind) -> Arc<crate::cache::Snapshot> {
+            self.shelf.cache().of(&kind.into()).expect("few types").snapshot()
+        }
+
+        fn seen(&self, kind: Kind, name: &str) -> String {
+            match self.snapshot(kind).by_name(name) {
+                Seen::Unknown => "unknown".to_owned(),
+                Seen::Absent => "absent".to_owned(),
+                Seen::Present(resource) => resource.version().to_owned(),
+            }
+        }
+    }
+
+    #[test]
+    fn r_relay_04_nothing_is_known_before_the_first_reading() {
+        let mut rig = Rig::new();
+        let _client = rig.client(CDS, true, &["c1", "c2"]);
+        assert_eq!((rig.seen(CDS, "c1"), rig.snapshot(CDS).wildcard_known()), ("unknown".to_owned(), false));
+        rig.scan(&[(CDS, "c1", "v1")]);
+        assert_eq!((rig.seen(CDS, "c1"), rig.seen(CDS, "c2")), ("v1".to_owned(), "absent".to_owned()));
+        assert!(rig.snapshot(CDS).wildcard_known());
+    }
+
+    #[test]
+    fn a_name_comes_and_goes_with_its_file() {
+        let mut rig = Rig::new();
+        rig.scan(&[]);
+        let client = rig.client(CDS, false, &["c1"]);
+        assert_eq!(rig.seen(CDS, "c1"), "absent");
+        for version in ["v1", "v2"] {
+            rig.scan(&[(CDS, "c1", version)]);
+            assert_eq!(rig.seen(CDS, "c1"), version);
+            assert_eq!(rig.snapshot(CDS).member_count(), 1);
+        }
+        rig.scan(&[]);
+        assert_eq!(rig.seen(CDS, "c1"), "absent");
+        assert_eq!(rig.snapshot(CDS).member_count(), 0);
+        drop(client);
+        rig.look();
+        assert_eq!(rig.seen(CDS, "c1"), "unknown", "nobody asks any more");
+    }
+
+    #[test]
+    fn a_type_that_no_file_mentions_is_known_to_be_empty() {
+        let mut rig = Rig::new();
+        rig.scan(&[(CDS, "c1", "v1")]);
+        assert!(rig.snapshot(CDS).wildcard_known());
+        let _client = rig.client(Kind::Secret, true, &[]);
+        assert!(rig.snapshot(Kind::Secret).wildcard_known());
+    }
+
+    #[test]
+    fn an_unchanged_file_causes_nothing() {
+        let mut rig = Rig::new();
+        let _client = rig.client(CDS, true, &[]);
+        rig.scan(&[(CDS, "c1", "v1"), (CDS, "c2", "v1")]);
+        let first = rig.snapshot(CDS);
+        rig.scan(&[(CDS, "c1", "v1"), (CDS, "c2", "v1")]);
+        assert!(Arc::ptr_eq(&first, &rig.snapshot(CDS)));
+        rig.scan(&[(CDS, "c1", "v1"), (CDS, "c2", "v2")]);
+        let kept = |snapshot: &crate::cache::Snapshot| snapshot.by_name("c1").present().cloned();
+        assert!(Arc::ptr_eq(&kept(&first).expect("c1"), &kept(&rig.snapshot(CDS)).expect("c1")));
+        assert_eq!(rig.seen(CDS, "c2"), "v2");
+    }
+
+    #[test]
+    fn types_change_in_the_order_in_which_they_refer_to_each_other() {
+        let mut rig = Rig::new();
+        let kinds = [CDS, Kind::Endpoint, Kind::Listener, Kind::Route];
+        rig.scan(&kinds.map(|kind| (kind, "x", "v1")));
+        let order = kinds.map(|kind| rig.snapshot(kind).generation());
+        assert!(order.is_sorted() && order[0] < order[3], "{order:?}");
+    }
+
+    #[tokio::test]
+    async fn a_directory_is_followed() {
+        let files = tempfile::tempdir().expect("a directory");
+        let (cache, writer) = Cache::new(Limits::default());
+        let source = DirectorySource::new(writer);
+        let mut state = source.state();
+        let stop = CancellationToken::new();
+        let directory = Directory::open(files.path()).expect("a directory");
+        let task = tokio::spawn(source.run(directory, stop.clone()));
+        state.wait_for(|state| state.read).await.expect("it runs");
+        let of = cache.of(&CDS.into()).expect("few types");
+        let text =
+            "resources:\n- \"@type\": type.googleapis.com/envoy.config.cluster.v3.Cluster\n  name: c1\n";
+        std::fs::write(files.path().join("clusters.yaml"), text).expect("a file");
+        state.wait_for(|state| state.resources == 1).await.expect("it runs");
+        assert_eq!(of.snapshot().member_count(), 1);
+        std::fs::write(files.path().join("broken.yaml"), "resources: [").expect("a file");
+        state.wait_for(|state| state.failures.len() == 1).await.expect("it runs");
+        assert_eq!(of.snapshot().member_count(), 1);
+        stop.cancel();
+        task.await.expect("no panic");
+    }
+}

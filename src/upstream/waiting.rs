@@ -1,0 +1,31 @@
+//! The clock, and what the tasks of the upstream wait for.
+
+use std::future::{Future, pending, poll_fn};
+use std::task::Poll;
+use std::time::Instant;
+
+use crate::cache::{Cache, Interest};
+use crate::resource::TypeUrl;
+
+/// The clock; tests may hold tokio's.
+pub(super) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// Waits until then, or for ever.
+pub(super) async fn at(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => pending().await,
+    }
+}
+
+/// What the clients want changed, once there is something.
+pub(super) fn wanted(cache: &Cache) -> impl Future<Output = Vec<(TypeUrl, Interest)>> {
+    poll_fn(|context| {
+        // Registered first: what comes in between is seen or wakes us, or both.
+        cache.interest().register(context.waker());
+        let interest = cache.take_interest();
+        if interest.is_empty() { Poll::Pending } else { Poll::Ready(interest) }
+    })
+}
