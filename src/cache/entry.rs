@@ -50,7 +50,8 @@ pub struct Entry {
     pub(super) ghost: Option<Arc<Resource>>,
     /// When the wildcard's subscribers last had something to learn of it.
     pub(super) wild_changed: Generation,
-    /// Since when it has been a member without a break.
+    /// When it first was a member, as far as is remembered: who was told nothing since cannot hold it. Breaks in
+    /// its membership do not count, for who was told of it before one may have missed both ends.
     pub(super) wild_since: Generation,
     /// When those who asked by name last had something to learn of it.
     pub(super) named_changed: Generation,

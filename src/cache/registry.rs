@@ -109,8 +109,10 @@ impl Subscription {
             let seen = entry.by_name();
             Some(Look { seen, changed: entry.named_changed.max(repushed), since: Generation::ZERO })
         } else if self.wildcard {
-            let changed = entry.wild_changed.max(repushed);
-            Some(Look { seen: entry.as_member(), changed, since: entry.wild_since })
+            let seen = entry.as_member();
+            // What is no member cannot be sent again: its name is not even to be known (R-Relay-03).
+            let changed = seen.present().map_or(entry.wild_changed, |_| entry.wild_changed.max(repushed));
+            Some(Look { seen, changed, since: entry.wild_since })
         } else {
             None
         }

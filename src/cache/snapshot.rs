@@ -21,7 +21,8 @@ pub struct Snapshot {
     pub(super) table: Segments,
     /// Every entry once, at the place where it last changed for anybody. "What has changed since" is a range.
     pub(super) log: OrdMap<Generation, Arc<Entry>>,
-    /// Tombstones up to here have been dropped: who stands before it cannot be told what was removed.
+    /// Tombstones up to here have been dropped: a wildcard's client that stands before it cannot be told what was
+    /// removed. Names that are asked for are remembered for as long as they are.
     pub(super) horizon: Generation,
     pub(super) wildcard_known: bool,
     /// Sum of the digests of the wildcard's members.
@@ -69,14 +70,15 @@ impl Snapshot {
         self.get(name).map_or(Seen::Unknown, Entry::by_name)
     }
 
-    /// When a client with this subscription last had something to learn of this name.
+    /// When a client with this subscription, which sees this name exist, last had something to learn of it.
     pub fn changed_for(
         &self,
         name: &str,
         subscription: &Subscription,
         aggregated: bool,
     ) -> Option<Generation> {
-        Some(subscription.look(self.get(name)?, aggregated)?.changed)
+        let look = subscription.look(self.get(name)?, aggregated)?;
+        look.seen.present().map(|_| look.changed)
     }
 
     /// The origin's wildcard set, by name.
@@ -250,7 +252,7 @@ impl<'a> Draft<'a> {
             let stamp = self.tick();
             if members {
                 new.wild_changed = stamp;
-                if old.as_ref().is_none_or(|old| old.wild.is_none()) {
+                if new.wild_since == Generation::ZERO {
                     new.wild_since = stamp;
                 }
             }
@@ -266,7 +268,7 @@ impl<'a> Draft<'a> {
             }
             self.touched.push(Touch {
                 name: new.name().clone(),
-                members: members || repush,
+                members: members || (repush && new.wild.is_some()),
                 named: named || repush,
             });
         }
@@ -296,7 +298,8 @@ impl<'a> Draft<'a> {
         let oldest: Vec<_> =
             self.snapshot.log.values().filter(|entry| entry.is_tombstone()).take(surplus).cloned().collect();
         for entry in oldest {
-            self.snapshot.horizon = entry.position();
+            // Forgetting a name moves its place, but is nothing that the wildcard's clients had to be told.
+            self.snapshot.horizon = self.snapshot.horizon.max(entry.wild_changed);
             self.snapshot.log.remove(&entry.position());
             self.snapshot.table.remove(entry.name().as_str());
             self.snapshot.tombstones -= 1;

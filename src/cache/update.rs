@@ -62,6 +62,11 @@ impl Span {
         generation <= self.added
     }
 
+    /// Whether everything up to `generation` has been told, removals too.
+    pub fn is_done(&self, generation: Generation) -> bool {
+        generation <= self.added && generation <= self.removed
+    }
+
     /// Told everything that there was when `update` was made, which must have been nothing.
     pub fn settle(&mut self, update: &Update) {
         debug_assert!(
@@ -81,6 +86,10 @@ impl Span {
     /// Moves on over an update of which `class` was sent.
     pub fn advance(&mut self, update: &Update, class: Class) {
         self.seen = self.seen.max(update.seen);
+        if self.removed == Generation::ZERO && update.next != Next::Stay {
+            // The first that it was told: what was gone by then it cannot hold, what goes from then on it may.
+            self.removed = update.seen;
+        }
         match &update.next {
             Next::Stay => {}
             Next::Members { at, after } => self.part = Part::Members { at: *at, after: after.clone() },
@@ -162,7 +171,9 @@ pub struct Update {
     removals: bool,
     unknown_name: bool,
     unknown_wildcard: bool,
-    /// Endpoints of changed EDS clusters in it.
+    /// Whether it is the first that is told.
+    from_start: bool,
+    /// Endpoints of changed EDS clusters in it, where it is not.
     endpoints: Vec<Name>,
     owed: Owed,
     digest: u128,
@@ -200,9 +211,12 @@ impl Update {
         self.at
     }
 
-    /// Names of the endpoints whose clusters changed in it (R-ADS-05).
-    pub fn endpoints(&self) -> &[Name] {
-        &self.endpoints
+    /// Names of the endpoints whose clusters changed in it (R-ADS-05), or may have: what a client held before its
+    /// stream began is not known.
+    pub fn endpoints(&self) -> impl Iterator<Item = &Name> {
+        let listed = self.resources.iter().filter(|_| self.from_start);
+        let members = self.segments.iter().filter(|_| self.from_start).flat_map(|segment| segment.members());
+        self.endpoints.iter().chain(listed.chain(members).filter_map(|resource| resource.eds_service()))
     }
 
     /// Where it leads.
@@ -365,10 +379,10 @@ impl<'a> Scan<'a> {
     ) -> Result<Self, FellBehind> {
         // Loaded after `touched` was read: it holds everything that was marked.
         let snapshot = of.snapshot();
-        if span.removed != Generation::ZERO && span.removed < snapshot.horizon {
+        let (subscription, dialect) = (&cohort.subscription, cohort.dialect);
+        if subscription.wildcard && span.removed != Generation::ZERO && span.removed < snapshot.horizon {
             return Err(FellBehind);
         }
-        let (subscription, dialect) = (&cohort.subscription, cohort.dialect);
         Ok(Self { snapshot, of, subscription, dialect, span, touched, limit })
     }
 
@@ -390,8 +404,11 @@ impl<'a> Scan<'a> {
             update.removed.clear();
             update.digest = self.effective_digest();
         }
-        update.additions |= !update.resources.is_empty() || !update.absent.is_empty();
-        update.removals |= !update.removed.is_empty();
+        if !full_state {
+            // A full state lists what is not new too.
+            update.additions |= !update.resources.is_empty() || !update.absent.is_empty();
+            update.removals |= !update.removed.is_empty();
+        }
         update
     }
 
@@ -414,6 +431,7 @@ impl<'a> Scan<'a> {
             removals: false,
             unknown_name: self.has_unknown_name(),
             unknown_wildcard: self.subscription.wildcard && !self.snapshot.wildcard_known,
+            from_start: self.span.is_start() || matches!(self.span.part, Part::Members { .. }),
             endpoints: Vec::new(),
             owed: Owed::default(),
             digest: 0,
@@ -481,7 +499,8 @@ impl<'a> Scan<'a> {
                 Seen::Present(_) | Seen::Absent | Seen::Unknown => {}
             }
         }
-        if !owed.is_empty() && self.owed(update, owed, &added) + bytes > self.limit {
+        let own = self.owed(update, owed, &added);
+        if own > 0 && own + bytes > self.limit {
             // Too much for one response: what is owed goes first, and nothing else yet.
             update.next = Next::Stay;
             update.to = self.span.added;
@@ -530,6 +549,7 @@ impl<'a> Scan<'a> {
             match seen {
                 Seen::Present(resource) => {
                     bytes += resource.delta_entry().len();
+                    update.endpoints.extend(resource.eds_service().cloned());
                     update.resources.push(Arc::clone(resource));
                 }
                 Seen::Absent
@@ -579,7 +599,8 @@ impl<'a> Scan<'a> {
         if self.span.is_start() {
             update.ghosts.clear();
             update.removals = false;
-            update.additions = true;
+            // Who asks for nothing is told nothing, not even that nothing is there.
+            update.additions = !self.subscription.is_empty();
         }
         if self.is_whole_set() {
             update.segments = self.snapshot.table.after(None).to_vec();

@@ -23,12 +23,13 @@ impl Session {
         self.meet(request.node)?;
         let type_url = self.type_of(&request.type_url)?;
         let (subscribe, unsubscribe) = (request.resource_names_subscribe, request.resource_names_unsubscribe);
-        let held = self.find(&type_url).map_or(0, |at| self.state(at).subscription().names().len());
         let versions = request.initial_resource_versions;
-        self.check_names(
-            subscribe.iter().chain(versions.keys()),
-            held + subscribe.len().max(versions.len()),
-        )?;
+        let names = self.find(&type_url).map_or(subscribe.len(), |at| {
+            // A name that is asked for again is not one more.
+            let held = self.types[at].subscription();
+            held.names().len() + subscribe.iter().filter(|name| !held.contains(name)).count()
+        });
+        self.check_names(subscribe.iter().chain(versions.keys()), names.max(versions.len()))?;
 
         let Some(at) = self.find(&type_url) else {
             let legacy =
@@ -63,11 +64,12 @@ impl Session {
             // `*` to make a legacy wildcard explicit when they add a name.
             let star = subscribe.iter().any(is_wildcard);
             let wildcard = (old.wildcard || star) && !unsubscribe.iter().any(is_wildcard);
-            state.must_answer |= wildcard && star;
+            state.must_answer = wildcard && (state.must_answer || star);
             let mut owed = Vec::new();
             for name in subscribe.iter().filter(|name| !name.is_empty() && !is_wildcard(name)) {
                 // Answered even if held: to subscribe again is to ask again (R-Delta-04).
                 let name = Name::from(name.as_str());
+                state.owed.gone.remove(&name);
                 owed.push(name.clone());
                 names.insert(name);
             }

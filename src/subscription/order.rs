@@ -160,13 +160,12 @@ impl Session {
         let frame = state.say(update, class, &mut self.own_nonces);
         self.unsaid = Some(at);
         self.responded = true;
-        if self.dialect.aggregated && self.rules.eds_repush && type_url.kind() == Kind::Cluster {
-            let endpoints = update.endpoints();
-            if !endpoints.is_empty()
-                && let Some(eds) = self.types.iter_mut().find(|state| state.kind == Kind::Endpoint)
-            {
-                eds.owe_endpoints(endpoints);
-            }
+        if self.dialect.aggregated
+            && self.rules.eds_repush
+            && type_url.kind() == Kind::Cluster
+            && let Some(eds) = self.types.iter_mut().find(|state| state.kind == Kind::Endpoint)
+        {
+            eds.owe_endpoints(update.endpoints());
         }
         Outgoing { frame, type_url, changed_at: update.changed_at().filter(|_| live) }
     }

@@ -148,6 +148,11 @@ impl StreamType {
         moment: Moment,
     ) -> Result<Pending, FellBehind> {
         let full_state = protocol == Protocol::Sotw && self.kind.full_state();
+        if full_state && !self.owed.is_empty() {
+            // The next full state answers for every name.
+            self.owed = Owed::default();
+            self.must_answer = true;
+        }
         if matches!(self.brought, Some(Brought::Versions(_))) {
             let snapshot = self.membership.of().snapshot();
             if self.subscription().wildcard && !snapshot.wildcard_known() {
@@ -159,7 +164,7 @@ impl StreamType {
             return Ok(Pending::Nothing);
         }
         let (of, cohort) = (self.membership.of(), self.membership.cohort());
-        let update = if self.owed.is_empty() || full_state {
+        let update = if self.owed.is_empty() {
             of.encoder().update(of, cohort, &self.span)?
         } else {
             Arc::new(of.encoder().own_update(of, cohort, &self.span, &self.owed)?)
@@ -177,10 +182,9 @@ impl StreamType {
             // It holds exactly this (R-SotW-10).
             self.span.advance(&update, Class::Both);
             self.must_answer = false;
-            self.owed = Owed::default();
             return Ok(Pending::Nothing);
         }
-        let forced = (full_state && !self.owed.is_empty()) || (self.must_answer && !unknown);
+        let forced = self.must_answer && !unknown;
         if update.has_additions() || update.has_removals() || update.is_partial() || forced {
             return Ok(Pending::Update(update));
         }
@@ -196,7 +200,7 @@ impl StreamType {
             && self.owed.is_empty()
             && !self.span.is_start()
             && !self.span.is_in_parts()
-            && self.span.covers(self.membership.cohort().touched())
+            && self.span.is_done(self.membership.cohort().touched())
     }
 
     /// Says an update: moves on over it and gives it a nonce that this stream has not seen.
@@ -235,7 +239,7 @@ impl StreamType {
     }
 
     /// Endpoints whose cluster was just told are owed again, unless they are still to be told anyway (R-ADS-05).
-    pub(super) fn owe_endpoints(&mut self, endpoints: &[Name]) {
+    pub(super) fn owe_endpoints<'a>(&mut self, endpoints: impl Iterator<Item = &'a Name>) {
         let snapshot = self.membership.of().snapshot();
         for name in endpoints {
             let changed = snapshot.changed_for(name.as_str(), self.subscription(), true);

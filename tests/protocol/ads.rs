@@ -1,0 +1,297 @@
+//! Order across the types of an aggregated stream: R-ADS.
+
+use std::time::Duration;
+
+use deltafan::cache::{Protocol, View};
+
+use crate::support::{Bed, Client, show};
+
+const NAMES: &[(&str, &[&str])] = &[("rds", &["r"]), ("eds", &["eds-a"]), ("vhds", &["v"]), ("sds", &["s"])];
+
+/// A stream of each protocol that is subscribed to clusters, listeners, and by name to the rest.
+fn both(bed: &Bed, named: &[&str]) -> [Client; 2] {
+    let (mut sotw, mut delta) = (bed.sotw(), bed.delta());
+    for short in ["cds", "lds"] {
+        sotw.ask(bed, short, &[]);
+        delta.change(bed, short, "");
+    }
+    for (short, names) in NAMES.iter().filter(|(short, _)| named.contains(short)) {
+        sotw.ask(bed, short, names);
+        delta.change(bed, short, &names.join(" "));
+    }
+    [sotw, delta]
+}
+
+#[test]
+fn r_ads_01_what_waits_is_said_in_the_order_of_dependence() {
+    let mut bed = Bed::knowing(&["cds", "lds"]);
+    let [mut sotw, mut delta] = both(&bed, &["sds", "vhds", "rds", "eds"]);
+    bed.named("sds s:1");
+    bed.named("vhds v:1");
+    bed.named("rds r:1");
+    bed.origin("lds l:1");
+    bed.named("eds eds-a:1");
+    bed.origin("cds eds-a:1");
+    let order = ["cds eds-a:1", "eds eds-a:1", "lds l:1", "rds r:1", "vhds v:1", "sds s:1"];
+    assert_eq!(sotw.acked_with(&bed, NAMES), order);
+    assert_eq!(delta.acked(&bed), order);
+}
+
+#[test]
+fn r_ads_02_a_type_that_follows_clusters_waits_for_a_gated_cds() {
+    let mut bed = Bed::knowing(&["cds", "lds"]);
+    bed.origin("cds x:1");
+    bed.named("rds r:x");
+    for mut client in both(&bed, &["rds"]) {
+        let clusters = client.poll(&bed).unwrap();
+        assert_eq!(client.told(&bed), ["lds", "rds r:x"]);
+        let (lds, rds) = (client.newest("lds").clone(), client.newest("rds").clone());
+        client.ack(&bed, &lds, &[]);
+        client.ack(&bed, &rds, &["r"]);
+        // The cluster that the route needs cannot be said yet: the response before it is not answered.
+        bed.origin("cds y:1");
+        bed.named("rds r:y");
+        assert!(client.told(&bed).is_empty());
+        client.ack(&bed, &clusters, &[]);
+        let told = client.acked_with(&bed, NAMES);
+        assert!(told[0].starts_with("cds ") && told[0].contains("y:1"), "{told:?}");
+        assert_eq!(told[1..], ["rds r:y"]);
+        bed.origin("cds -y");
+        bed.named("rds r:x");
+    }
+}
+
+#[test]
+fn r_ads_02_a_cds_that_is_never_acked_holds_routes_back_for_a_time_only() {
+    let mut bed = Bed::knowing(&["cds", "lds"]);
+    bed.origin("cds x:1");
+    let [_, mut client] = both(&bed, &["rds"]);
+    assert_eq!(client.told(&bed), ["cds x:1", "lds"]);
+    bed.origin("cds y:1");
+    bed.named("rds r:y");
+    assert!(client.told(&bed).is_empty());
+    bed.after(bed.rules.ack_timeout);
+    assert_eq!(client.told(&bed), ["cds y:1", "rds r:y"]);
+}
+
+/// `[CDS+Y][RDS X→Y][CDS−X]` for clients that fell behind.
+fn move_from_x_to_y(bed: &mut Bed) {
+    bed.origin("cds y:1");
+    bed.named("rds r:y");
+    bed.origin("cds -x");
+}
+
+#[test]
+fn r_ads_03_coalescing_keeps_make_before_break() {
+    let mut bed = Bed::knowing(&["cds", "lds"]);
+    bed.origin("cds keep:1 x:1");
+    bed.named("rds r:x");
+    let [mut sotw, mut delta] = both(&bed, &["rds"]);
+    sotw.acked_with(&bed, NAMES);
+    delta.acked(&bed);
+    move_from_x_to_y(&mut bed);
+    assert_eq!(sotw.acked_with(&bed, NAMES), ["cds keep:1 x:1 y:1", "rds r:y", "cds keep:1 y:1"]);
+    assert_eq!(delta.acked(&bed), ["cds y:1", "rds r:y", "cds -x"]);
+    bed.after(Duration::from_secs(60));
+    assert!(sotw.told(&bed).is_empty() && delta.told(&bed).is_empty());
+}
+
+#[test]
+fn r_ads_03_removals_wait_for_a_route_that_is_gated() {
+    let mut bed = Bed::knowing(&["cds", "lds"]);
+    bed.origin("cds keep:1 x:1");
+    bed.named("rds r:x");
+    for mut client in both(&bed, &["rds"]) {
+        while let Some(told) = client.poll(&bed) {
+            // The route is not answered.
+            if told.type_url.kind().short() != "rds" {
+                client.ack(&bed, &told, &[]);
+            }
+        }
+        let route = client.newest("rds").clone();
+        move_from_x_to_y(&mut bed);
+        let clusters = client.poll(&bed).unwrap();
+        assert!(!clusters.removed.contains(&"x".to_owned()));
+        client.ack(&bed, &clusters, &[]);
+        assert!(client.told(&bed).is_empty(), "the removal waits with the route");
+        client.ack(&bed, &route, &["r"]);
+        let told = client.acked_with(&bed, NAMES);
+        assert_eq!(told[0], "rds r:y");
+        assert!(told[1].starts_with("cds ") && told.len() == 2, "{told:?}");
+        bed.origin("cds x:1");
+        bed.named("rds r:x");
+        bed.origin("cds -y");
+    }
+}
+
+#[test]
+fn r_ads_03_removals_go_in_reverse_order() {
+    let mut bed = Bed::knowing(&["cds", "lds"]);
+    bed.origin("cds eds-a:1");
+    bed.origin("lds l:1");
+    bed.named("eds eds-a:1");
+    bed.named("rds r:1");
+    let [mut sotw, mut delta] = both(&bed, &["rds", "eds"]);
+    sotw.acked_with(&bed, NAMES);
+    delta.acked(&bed);
+    bed.origin("cds -eds-a");
+    bed.named("eds -eds-a");
+    bed.origin("lds -l");
+    bed.named("rds -r");
+    assert_eq!(delta.acked(&bed), ["rds -r", "lds -l", "eds -eds-a", "cds -eds-a"]);
+    assert_eq!(sotw.acked_with(&bed, NAMES), ["lds", "cds"]);
+}
+
+#[test]
+fn r_ads_03_a_removal_that_was_taken_back_while_it_waited_is_not_said() {
+    let mut bed = Bed::knowing(&["cds", "lds"]);
+    bed.origin("cds x:1");
+    bed.named("rds r:x");
+    for mut client in both(&bed, &["rds"]) {
+        client.acked_with(&bed, NAMES);
+        move_from_x_to_y(&mut bed);
+        let clusters = client.poll(&bed).unwrap();
+        client.ack(&bed, &clusters, &[]);
+        bed.origin("cds x:2");
+        let told = client.acked_with(&bed, NAMES);
+        assert!(told[0].contains("x:2"), "{told:?}");
+        assert_eq!(told[1..], ["rds r:y"]);
+        bed.origin("cds x:1 -y");
+        bed.named("rds r:x");
+    }
+}
+
+#[test]
+fn r_ads_04_per_type_streams_do_not_wait_for_each_other() {
+    let mut bed = Bed::new();
+    bed.named("rds r:1");
+    let mut client = bed.client(Protocol::Delta, Some("rds"));
+    client.change(&bed, "rds", "r");
+    assert_eq!(client.told(&bed), ["rds r:1"], "clusters are not known, and no matter");
+}
+
+#[test]
+fn r_ads_05_v1_endpoints_follow_a_changed_cluster_unchanged() {
+    let mut bed = Bed::knowing(&["cds", "lds"]);
+    bed.origin("cds eds-a:1 plain:1");
+    bed.named("eds eds-a:1");
+    let [mut sotw, mut delta] = both(&bed, &["eds"]);
+    sotw.acked_with(&bed, NAMES);
+    delta.acked(&bed);
+    bed.origin("cds eds-a:2");
+    assert_eq!(sotw.acked_with(&bed, NAMES), ["cds eds-a:2 plain:1", "eds eds-a:1"]);
+    assert_eq!(delta.acked(&bed), ["cds eds-a:2", "eds eds-a:1"]);
+    bed.origin("cds plain:2");
+    assert_eq!(delta.acked(&bed), ["cds plain:2"], "no cluster of EDS");
+    assert_eq!(sotw.acked_with(&bed, NAMES), ["cds eds-a:2 plain:2"]);
+}
+
+#[test]
+fn r_ads_05_v1_endpoints_come_though_the_cds_is_not_acked() {
+    let mut bed = Bed::knowing(&["cds", "lds"]);
+    bed.origin("cds eds-a:1");
+    bed.named("eds eds-a:1");
+    for mut client in both(&bed, &["eds"]) {
+        client.acked_with(&bed, NAMES);
+        bed.origin("cds eds-a:2");
+        // A client that warms the cluster answers neither before the endpoints came.
+        assert_eq!(client.told(&bed), ["cds eds-a:2", "eds eds-a:1"]);
+        bed.origin("cds eds-a:1");
+    }
+}
+
+#[test]
+fn r_ads_05_v1_endpoints_follow_the_second_cds_when_the_first_is_gated() {
+    let mut bed = Bed::knowing(&["cds", "lds"]);
+    bed.origin("cds eds-a:1");
+    bed.named("eds eds-a:1");
+    for mut client in both(&bed, &["eds"]) {
+        client.acked_with(&bed, NAMES);
+        bed.origin("cds eds-a:2");
+        let first = client.poll(&bed).unwrap();
+        let endpoints = client.poll(&bed).unwrap();
+        client.ack(&bed, &endpoints, &["eds-a"]);
+        // The cluster changes again, and what is said of it is gated by the response before.
+        bed.origin("cds eds-a:3");
+        while let Some(early) = client.poll(&bed) {
+            client.ack(&bed, &early, &["eds-a"]);
+        }
+        client.ack(&bed, &first, &[]);
+        let told = client.acked_with(&bed, NAMES);
+        let cds = told.iter().position(|told| told == "cds eds-a:3").expect("the second CDS");
+        assert_eq!(told[cds + 1..], ["eds eds-a:1"], "endpoints after the second CDS");
+        bed.origin("cds eds-a:1");
+    }
+}
+
+#[test]
+fn r_ads_05_v1_endpoints_follow_a_cluster_that_changed_between_two_streams() {
+    let mut bed = Bed::knowing(&["cds", "lds"]);
+    bed.origin("cds eds-a:2");
+    bed.named("eds eds-a:1");
+    // The endpoints are asked for and answered first; then the client shows which clusters it holds.
+    let mut client = bed.delta();
+    client.change(&bed, "eds", "eds-a");
+    assert_eq!(client.acked(&bed), ["eds eds-a:1"]);
+    client.resume(&bed, "cds", &[], &[("eds-a", "1")]);
+    assert_eq!(client.acked(&bed), ["cds eds-a:2", "eds eds-a:1"]);
+}
+
+#[test]
+fn r_ads_05_v1_per_type_streams_are_not_sent_endpoints_again() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds eds-a:1");
+    bed.named("eds eds-a:1");
+    let mut sotw = bed.client(Protocol::Sotw, Some("eds"));
+    sotw.ask(&bed, "eds", &["eds-a"]);
+    let mut delta = bed.client(Protocol::Delta, Some("eds"));
+    delta.change(&bed, "eds", "eds-a");
+    sotw.acked_with(&bed, NAMES);
+    delta.acked(&bed);
+    bed.origin("cds eds-a:2");
+    assert!(sotw.told(&bed).is_empty() && delta.told(&bed).is_empty());
+}
+
+#[test]
+fn r_ads_05_v1_a_name_is_not_shown_to_the_wildcard_by_being_sent_again() {
+    let mut bed = Bed::knowing(&["cds", "eds"]);
+    bed.origin("cds eds-a:1");
+    bed.named("eds eds-a:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "*");
+    client.change(&bed, "eds", "*");
+    assert_eq!(client.acked(&bed), ["cds eds-a:1", "eds"]);
+    bed.origin("cds eds-a:2");
+    assert_eq!(client.acked(&bed), ["cds eds-a:2"], "R-Relay-03");
+}
+
+#[test]
+fn r_ads_05_an_unsolicited_resend_is_fanned_out() {
+    let mut bed = Bed::knowing(&["cds", "lds"]);
+    bed.named("eds eds-a:1");
+    let [mut sotw, mut delta] = both(&bed, &["eds"]);
+    sotw.acked_with(&bed, NAMES);
+    delta.acked(&bed);
+    bed.resend(View::Named, "eds eds-a:1");
+    assert_eq!(sotw.acked_with(&bed, NAMES), ["eds eds-a:1"]);
+    assert_eq!(delta.acked(&bed), ["eds eds-a:1"]);
+    bed.named("eds eds-a:1");
+    assert!(sotw.told(&bed).is_empty() && delta.told(&bed).is_empty(), "an answer to our own question");
+}
+
+#[test]
+fn r_ads_07_types_that_do_not_depend_on_each_other_do_not_wait() {
+    let mut bed = Bed::knowing(&["cds", "lds"]);
+    bed.origin("cds eds-a:1");
+    for mut client in both(&bed, &["eds", "sds"]) {
+        // The answer of neither CDS nor EDS comes.
+        assert_eq!(show(&client.poll(&bed).unwrap()), "cds eds-a:1");
+        bed.origin("cds b:1");
+        bed.named("eds eds-a:1");
+        bed.named("sds s:1");
+        assert_eq!(client.told(&bed)[..2], ["eds eds-a:1", "sds s:1"]);
+        bed.origin("cds -b");
+        bed.named("eds -eds-a");
+        bed.named("sds -s");
+    }
+}

@@ -1,0 +1,353 @@
+//! Delta streams: R-Delta.
+
+use std::time::Duration;
+
+use deltafan::cache::Change;
+use deltafan::proto;
+use deltafan::subscription::{Heard, Next};
+
+use crate::support::{Bed, is_acked, strings, url};
+
+#[test]
+fn r_delta_01_a_nonce_makes_an_answer_and_error_detail_a_nack() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1");
+    let mut client = bed.delta();
+    assert_eq!(client.change(&bed, "cds", ""), Heard::Subscribed);
+    let told = client.poll(&bed).unwrap();
+    assert_eq!(client.change(&bed, "cds", "x"), Heard::Subscribed, "spontaneous");
+    assert!(is_acked(&client.ack(&bed, &told, &[])));
+    bed.origin("cds a:2");
+    let told = client.poll(&bed).unwrap();
+    assert!(matches!(client.nack(&bed, &told, &[]), Heard::Nack { .. }));
+}
+
+#[test]
+fn r_delta_02_subscriptions_count_whatever_the_nonce() {
+    let mut bed = Bed::knowing(&["eds"]);
+    bed.named("eds a:1");
+    let mut client = bed.delta();
+    client.change(&bed, "eds", "x");
+    let request = proto::DeltaDiscoveryRequest {
+        type_url: url("eds").as_str().to_owned(),
+        response_nonce: "nobody sent this".to_owned(),
+        resource_names_subscribe: strings(&["a"]),
+        ..proto::DeltaDiscoveryRequest::default()
+    };
+    assert_eq!(client.hear_delta(&bed, request).unwrap(), Heard::Stale);
+    assert_eq!(client.told(&bed), ["eds a:1"]);
+}
+
+#[test]
+fn r_delta_03_lists_are_increments_and_unsubscribing_comes_last() {
+    let mut bed = Bed::knowing(&["eds"]);
+    bed.named("eds a:1 b:1 c:1");
+    let mut client = bed.delta();
+    client.change(&bed, "eds", "a c -c");
+    assert_eq!(client.acked(&bed), ["eds a:1"]);
+    client.change(&bed, "eds", "b");
+    assert_eq!(client.acked(&bed), ["eds b:1"]);
+    client.change(&bed, "eds", "c -c");
+    bed.named("eds a:2 b:2 c:2");
+    assert_eq!(client.acked(&bed), ["eds a:2 b:2"]);
+}
+
+#[test]
+fn r_delta_03_a_subscription_may_ride_on_a_nack() {
+    let mut bed = Bed::knowing(&["eds"]);
+    bed.named("eds a:1 b:1");
+    let mut client = bed.delta();
+    client.change(&bed, "eds", "a");
+    let told = client.poll(&bed).unwrap();
+    let request = proto::DeltaDiscoveryRequest {
+        type_url: url("eds").as_str().to_owned(),
+        response_nonce: told.nonce,
+        resource_names_subscribe: strings(&["b"]),
+        error_detail: Some(proto::Status::default()),
+        ..proto::DeltaDiscoveryRequest::default()
+    };
+    assert!(matches!(client.hear_delta(&bed, request).unwrap(), Heard::Nack { .. }));
+    assert_eq!(client.told(&bed), ["eds b:1"]);
+}
+
+#[test]
+fn r_delta_04_resubscribe_is_answered() {
+    let mut bed = Bed::knowing(&["eds"]);
+    bed.named("eds a:1 b:1 -c");
+    let mut client = bed.delta();
+    client.change(&bed, "eds", "a b c");
+    assert_eq!(client.acked(&bed), ["eds a:1 b:1 -c"]);
+    client.change(&bed, "eds", "a c");
+    assert_eq!(client.acked(&bed), ["eds a:1 -c"]);
+    client.change(&bed, "eds", "-a");
+    client.change(&bed, "eds", "a");
+    assert_eq!(client.acked(&bed), ["eds a:1"]);
+}
+
+#[test]
+fn r_delta_05_versions_in_a_later_request_are_not_looked_at() {
+    let mut bed = Bed::knowing(&["eds"]);
+    bed.named("eds a:1");
+    let mut client = bed.delta();
+    client.change(&bed, "eds", "x");
+    client.resume(&bed, "eds", &["a"], &[("a", "1"), ("gone", "1")]);
+    assert_eq!(client.told(&bed), ["eds a:1"]);
+}
+
+#[test]
+fn r_delta_06_a_reconnect_skips_members_but_resends_names() {
+    let mut bed = Bed::knowing(&["cds", "eds"]);
+    bed.origin("cds a:1 b:2");
+    bed.named("eds a:1");
+    let mut client = bed.delta();
+    client.resume(&bed, "cds", &[], &[("a", "1"), ("b", "1")]);
+    client.resume(&bed, "eds", &["a"], &[("a", "1")]);
+    assert_eq!(client.told(&bed), ["cds b:2", "eds a:1"]);
+}
+
+#[test]
+fn r_delta_06_versions_of_names_are_trusted_where_configured() {
+    let mut bed = Bed::knowing(&["eds"]);
+    bed.rules.trust_initial_versions = true;
+    bed.named("eds a:1 b:2");
+    let mut client = bed.delta();
+    client.resume(&bed, "eds", &["a", "b"], &[("a", "1"), ("b", "1")]);
+    assert_eq!(client.told(&bed), ["eds b:2"]);
+}
+
+#[test]
+fn r_delta_07_what_is_gone_since_is_removed_on_reconnect() {
+    let mut bed = Bed::knowing(&["cds", "eds"]);
+    bed.origin("cds a:1");
+    bed.named("eds a:1 -b");
+    let mut client = bed.delta();
+    client.resume(&bed, "cds", &["*"], &[("a", "1"), ("gone", "1")]);
+    client.resume(&bed, "eds", &["a", "b"], &[("a", "1"), ("b", "1"), ("unwanted", "1")]);
+    assert_eq!(client.acked(&bed), ["cds", "eds a:1 -b -unwanted", "cds -gone"]);
+}
+
+#[test]
+fn r_delta_07_but_not_before_the_set_is_known() {
+    let mut bed = Bed::new();
+    bed.origin("cds a:1");
+    let mut client = bed.delta();
+    client.resume(&bed, "cds", &[], &[("b", "1"), ("gone", "1")]);
+    assert!(!client.told(&bed).iter().any(|told| told.contains('-')));
+    bed.origin("cds b:1");
+    bed.known("cds");
+    let told = client.acked(&bed).join(" ");
+    assert!(told.contains("-gone") && !told.contains("-b"), "{told}");
+}
+
+#[test]
+fn r_delta_07_a_name_subscribed_meanwhile_and_unknown_is_not_said_to_be_gone() {
+    let mut bed = Bed::knowing(&["eds"]);
+    bed.named("eds a:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "*");
+    client.resume(&bed, "eds", &["a"], &[("b", "1")]);
+    assert_eq!(client.acked(&bed), ["eds a:1"], "removals wait for the clusters");
+    client.change(&bed, "eds", "b");
+    bed.known("cds");
+    assert_eq!(client.acked(&bed), ["cds"]);
+}
+
+#[test]
+fn r_delta_08_the_vector_of_the_protocol() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1");
+    bed.named("cds A:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "");
+    assert_eq!(client.acked(&bed), ["cds a:1"]);
+    client.change(&bed, "cds", "A");
+    assert_eq!(client.acked(&bed), ["cds A:1"]);
+    bed.origin("cds a:2");
+    assert_eq!(client.acked(&bed), ["cds a:2"], "the wildcard goes on");
+    client.change(&bed, "cds", "-*");
+    bed.origin("cds a:3");
+    bed.named("cds A:2");
+    assert_eq!(client.acked(&bed), ["cds A:2"]);
+    client.change(&bed, "cds", "-A");
+    bed.named("cds A:3");
+    assert!(client.acked(&bed).is_empty());
+}
+
+#[test]
+fn r_delta_08_a_first_request_that_unsubscribes_is_no_wildcard() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "-x");
+    assert!(client.told(&bed).is_empty());
+    let mut legacy = bed.delta();
+    legacy.change(&bed, "cds", "");
+    legacy.change(&bed, "cds", "-*");
+    assert!(legacy.told(&bed).is_empty(), "`-*` ends a legacy wildcard too");
+    let mut endpoints = bed.delta();
+    endpoints.change(&bed, "eds", "");
+    bed.origin("eds a:1");
+    assert!(endpoints.told(&bed).is_empty(), "no legacy wildcard for endpoints");
+}
+
+#[test]
+fn r_delta_09_unsubscribing_beside_a_wildcard_is_answered() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1 b:1");
+    bed.named("cds a:1 x:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "* a x");
+    assert_eq!(client.acked(&bed), ["cds a:1 b:1 x:1"]);
+    client.change(&bed, "cds", "-a");
+    assert_eq!(client.acked(&bed), ["cds a:1"], "it is a member");
+    client.change(&bed, "cds", "-x");
+    assert_eq!(client.acked(&bed), ["cds -x"], "it is not");
+}
+
+#[test]
+fn r_delta_09_the_answer_waits_until_the_set_is_known() {
+    let mut bed = Bed::new();
+    bed.named("cds x:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "* x");
+    assert_eq!(client.acked(&bed), ["cds x:1"]);
+    client.change(&bed, "cds", "-x");
+    assert!(client.acked(&bed).is_empty());
+    bed.known("cds");
+    assert_eq!(client.acked(&bed), ["cds -x"]);
+}
+
+#[test]
+fn r_delta_10_members_cannot_be_unsubscribed_one_by_one() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "*");
+    assert_eq!(client.acked(&bed), ["cds a:1"]);
+    client.change(&bed, "cds", "-a -never-heard-of");
+    assert!(client.acked(&bed).is_empty());
+    bed.origin("cds a:2");
+    assert_eq!(client.acked(&bed), ["cds a:2"]);
+}
+
+#[test]
+fn r_delta_11_a_first_wildcard_is_answered_though_it_is_empty_or_current() {
+    let mut bed = Bed::knowing(&["cds", "lds"]);
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "*");
+    assert_eq!(client.acked(&bed), ["cds"]);
+    bed.origin("lds a:1");
+    client.resume(&bed, "lds", &[], &[("a", "1")]);
+    assert_eq!(client.acked(&bed), ["lds"]);
+}
+
+#[test]
+fn r_delta_12_only_what_changed_is_sent() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1 b:1 c:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "*");
+    client.acked(&bed);
+    bed.origin("cds b:2");
+    assert_eq!(client.acked(&bed), ["cds b:2"]);
+}
+
+#[test]
+fn r_delta_13_absent_is_said_once_and_the_subscription_stays() {
+    let mut bed = Bed::knowing(&["eds"]);
+    let mut client = bed.delta();
+    client.change(&bed, "eds", "a");
+    assert!(client.acked(&bed).is_empty(), "not yet known");
+    bed.named("eds -a");
+    assert_eq!(client.acked(&bed), ["eds -a"]);
+    bed.named("eds -a");
+    assert!(client.acked(&bed).is_empty());
+    bed.named("eds a:1");
+    assert_eq!(client.acked(&bed), ["eds a:1"]);
+}
+
+#[test]
+fn r_delta_14_what_came_and_went_while_a_client_was_slow_is_netted_out() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1 b:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "*");
+    client.acked(&bed);
+    bed.origin("cds -a b:2 c:1");
+    bed.origin("cds a:2 -b -c");
+    assert_eq!(client.acked(&bed), ["cds a:2 -b"]);
+}
+
+#[test]
+fn r_delta_14_a_member_that_went_came_and_went_is_removed() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "*");
+    client.acked(&bed);
+    bed.origin("cds -a");
+    bed.origin("cds a:2");
+    bed.origin("cds -a");
+    assert_eq!(client.acked(&bed), ["cds -a"]);
+}
+
+#[test]
+fn r_delta_14_an_unsubscribed_name_that_is_both_owed_and_gone_is_said_once() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1");
+    bed.named("cds a:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "* a");
+    client.acked(&bed);
+    bed.origin("cds -a");
+    client.change(&bed, "cds", "-a");
+    assert_eq!(client.acked(&bed), ["cds -a"]);
+}
+
+#[test]
+fn r_delta_16_removals_reach_who_nacked() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "*");
+    let told = client.poll(&bed).unwrap();
+    client.nack(&bed, &told, &[]);
+    assert!(client.told(&bed).is_empty(), "what was refused is not repeated");
+    bed.origin("cds -a");
+    assert_eq!(client.told(&bed), ["cds -a"]);
+}
+
+#[test]
+fn r_delta_17_a_missing_ack_holds_back_for_a_time_only() {
+    let mut bed = Bed::knowing(&["cds"]);
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "*");
+    client.poll(&bed).unwrap();
+    bed.origin("cds a:1");
+    let Next::Wait(Some(opens)) = client.next(&bed) else { panic!("gated") };
+    bed.after(bed.rules.ack_timeout - Duration::from_millis(1));
+    assert!(client.told(&bed).is_empty());
+    bed.now = opens;
+    assert_eq!(client.told(&bed), ["cds a:1"]);
+}
+
+#[test]
+fn r_delta_18_a_wildcard_client_is_not_sent_what_others_asked_for() {
+    let mut bed = Bed::knowing(&["cds"]);
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "*");
+    client.acked(&bed);
+    bed.named("cds x:1");
+    bed.named("cds -x");
+    assert!(client.acked(&bed).is_empty());
+}
+
+#[test]
+fn r_delta_20_the_system_version_is_the_newest_of_the_origin() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.apply("cds", Change { system_version: Some("v7".into()), ..Change::default() });
+    bed.origin("cds a:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "*");
+    assert_eq!(client.poll(&bed).unwrap().version, "v7");
+}

@@ -1,0 +1,99 @@
+//! Answers that are too large for one response (R-Up-23), and requests that are too large.
+
+use deltafan::cache::{Change, Limits, Op, Protocol, View};
+use deltafan::proto;
+use deltafan::subscription::Code;
+
+use crate::support::{Bed, strings, url};
+
+fn split() -> Bed {
+    let mut bed = Bed::with_limits(Limits { response_bytes: 2500, ..Limits::default() });
+    bed.known("thing");
+    bed
+}
+
+#[test]
+fn r_up_23_a_large_answer_is_sent_in_parts_whatever_happens_meanwhile() {
+    let mut bed = split();
+    let names: Vec<String> = (0..400).map(|n| format!("n{n:03}:1")).collect();
+    bed.bulky(&format!("thing {}", names.join(" ")));
+    let mut client = bed.delta();
+    client.change(&bed, "thing", "*");
+    let first = client.poll(&bed).unwrap();
+    assert!(first.resources.len() < 400, "cut");
+    client.ack(&bed, &first, &[]);
+    bed.bulky("thing n000:2 -n001 n399:2 -n398 n1:1");
+    let rest = client.acked(&bed).join(" ");
+    for word in ["n000:2", "n399:2", "n1:1", "n397:1", "-n001"] {
+        assert!(rest.split(' ').any(|other| other == word), "{word}");
+    }
+    assert!(!rest.contains("n398:1") && !rest.contains("n399:1"));
+    assert_eq!(rest.matches("n200:").count(), 1);
+}
+
+#[test]
+fn r_up_23_names_that_do_not_exist_are_said_once_in_a_split_answer() {
+    let mut bed = split();
+    bed.named("thing -x -y");
+    bed.bulky("thing a:1 b:1 c:1 d:1 e:1 f:1 g:1");
+    bed.apply("thing", Change::default());
+    let mut client = bed.delta();
+    client.change(&bed, "thing", "* x y");
+    let told = client.acked(&bed);
+    assert!(told.len() > 1, "{told:?}");
+    let told = told.join(" ");
+    assert_eq!((told.matches("-x").count(), told.matches("-y").count()), (1, 1), "{told}");
+    assert_eq!(told.matches(":1").count(), 7, "{told}");
+}
+
+#[test]
+fn r_up_23_a_split_answer_has_no_empty_part() {
+    let mut bed = split();
+    bed.bulky("thing a:1 b:1 c:1 d:1 e:1 f:1 g:1");
+    let mut client = bed.delta();
+    client.change(&bed, "thing", "*");
+    client.acked(&bed);
+    bed.bulky("thing a:2 b:2 c:2 d:2");
+    client.change(&bed, "thing", "a");
+    bed.bulky("thing a:3");
+    bed.apply(
+        "thing",
+        Change { ops: vec![Op::Remove { view: View::Named, name: "a".into() }], ..Change::default() },
+    );
+    let told = client.acked(&bed);
+    assert!(told.iter().all(|told| told.contains(':')), "{told:?}");
+}
+
+#[test]
+fn limits_of_names_and_types_refuse_the_stream() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.rules.max_names = 3;
+    bed.rules.max_name_bytes = 100;
+    bed.rules.max_types = 2;
+    let request = |short: &str, names: &[&str]| proto::DeltaDiscoveryRequest {
+        type_url: url(short).as_str().to_owned(),
+        resource_names_subscribe: strings(names),
+        ..proto::DeltaDiscoveryRequest::default()
+    };
+    let long = "n".repeat(101);
+    let code = |client: &mut crate::support::Client, short, names: &[&str]| {
+        client.hear_delta(&bed, request(short, names)).map_err(|refusal| refusal.code)
+    };
+    let mut client = bed.delta();
+    code(&mut client, "cds", &["a", "b", "c"]).unwrap();
+    code(&mut client, "cds", &["a", "b", "c"]).expect("the same names again are not more names");
+    assert_eq!(code(&mut client, "cds", &["d"]), Err(Code::ResourceExhausted));
+    assert_eq!(code(&mut client, "eds", &[&long]), Err(Code::InvalidArgument));
+    assert_eq!(code(&mut client, "eds", &["a", "b", "c", "d"]), Err(Code::ResourceExhausted));
+    code(&mut client, "eds", &[]).unwrap();
+    assert_eq!(code(&mut client, "lds", &[]), Err(Code::ResourceExhausted));
+
+    let mut sotw = bed.client(Protocol::Sotw, None);
+    let names = |names: &[&str]| proto::DiscoveryRequest {
+        type_url: url("cds").as_str().to_owned(),
+        resource_names: strings(names),
+        ..proto::DiscoveryRequest::default()
+    };
+    assert_eq!(sotw.hear_sotw(&bed, names(&["a", "b", "c", "d"])).unwrap_err().code, Code::ResourceExhausted);
+    assert_eq!(sotw.hear_sotw(&bed, names(&[&long])).unwrap_err().code, Code::InvalidArgument);
+}

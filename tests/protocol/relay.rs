@@ -1,0 +1,372 @@
+//! What only a relay has to decide: R-Relay.
+
+use std::time::Duration;
+
+use deltafan::cache::{Change, Limits, Op, Protocol, View};
+use deltafan::resource::Name;
+use deltafan::subscription::{Code, Next, Upstream};
+
+use crate::support::{Bed, url};
+
+#[test]
+fn r_relay_03_a_name_that_somebody_asked_for_is_no_member_of_the_wildcard() {
+    for protocol in [Protocol::Sotw, Protocol::Delta] {
+        let mut bed = Bed::knowing(&["cds"]);
+        bed.origin("cds a:1");
+        let mut everything = bed.client(protocol, None);
+        match protocol {
+            Protocol::Sotw => everything.ask(&bed, "cds", &[]),
+            Protocol::Delta => everything.change(&bed, "cds", "*"),
+        };
+        assert_eq!(everything.acked(&bed), ["cds a:1"]);
+        let mut one = bed.delta();
+        one.change(&bed, "cds", "foo");
+        bed.named("cds foo:1");
+        assert_eq!(one.acked(&bed), ["cds foo:1"]);
+        bed.named("cds foo:2");
+        bed.origin("cds a:2");
+        assert_eq!(everything.acked(&bed), ["cds a:2"]);
+        bed.named("cds -foo");
+        assert!(everything.acked(&bed).is_empty());
+        // Nor is it to those who come later.
+        bed.named("cds foo:3");
+        let mut late = bed.delta();
+        late.change(&bed, "cds", "*");
+        assert_eq!(late.acked(&bed), ["cds a:2"]);
+    }
+}
+
+#[test]
+fn r_relay_03_a_member_that_is_held_by_name_too_leaves_the_wildcard_alone() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1");
+    bed.named("cds a:1");
+    let (mut everything, mut one) = (bed.delta(), bed.delta());
+    everything.change(&bed, "cds", "*");
+    one.change(&bed, "cds", "a");
+    everything.acked(&bed);
+    one.acked(&bed);
+    bed.origin("cds -a");
+    assert_eq!(everything.acked(&bed), ["cds -a"]);
+    assert!(one.acked(&bed).is_empty(), "its own name still has it");
+}
+
+#[test]
+fn r_relay_04_unknown_is_never_shown_as_missing() {
+    let mut bed = Bed::new();
+    let (mut sotw, mut delta) = (bed.sotw(), bed.delta());
+    sotw.ask(&bed, "lds", &["a", "b"]);
+    delta.change(&bed, "lds", "a b");
+    bed.named("lds a:1");
+    assert!(sotw.told(&bed).is_empty(), "a full state that lacks what may exist deletes it");
+    assert_eq!(delta.told(&bed), ["lds a:1"], "a delta answer need not wait");
+    bed.named("lds -b");
+    assert_eq!(sotw.told(&bed), ["lds a:1"]);
+}
+
+#[test]
+fn r_relay_04_a_full_state_does_not_wait_for_ever_for_a_name_the_origin_ignores() {
+    let mut bed = Bed::new();
+    let mut client = bed.sotw();
+    client.ask(&bed, "cds", &["a", "b"]);
+    bed.named("cds a:1");
+    let asked = bed.now;
+    let mut told = client.told(&bed);
+    while told.is_empty() {
+        let Next::Wait(Some(until)) = client.next(&bed) else { panic!("it has to look again") };
+        bed.now = until;
+        told = client.told(&bed);
+    }
+    assert_eq!(told, ["cds a:1"]);
+    assert_eq!(bed.now, asked + bed.rules.cold_deadline);
+}
+
+#[test]
+fn r_relay_05_a_full_state_waits_until_the_set_is_known() {
+    let mut bed = Bed::new();
+    let (mut sotw, mut delta) = (bed.sotw(), bed.delta());
+    sotw.ask(&bed, "cds", &[]);
+    delta.change(&bed, "cds", "");
+    bed.origin("cds a:1");
+    assert!(sotw.told(&bed).is_empty());
+    assert_eq!(delta.acked(&bed), ["cds a:1"]);
+    bed.origin("cds b:1");
+    bed.known("cds");
+    assert_eq!(sotw.told(&bed), ["cds a:1 b:1"]);
+    assert_eq!(delta.acked(&bed), ["cds b:1"]);
+}
+
+#[test]
+fn r_relay_06_without_the_origin_newcomers_are_served_and_nothing_is_removed() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1");
+    bed.upstream = Upstream { connected: false };
+    let mut client = bed.sotw();
+    client.ask(&bed, "cds", &[]);
+    assert_eq!(client.acked(&bed), ["cds a:1"]);
+    bed.after(Duration::from_secs(3600));
+    assert!(client.acked(&bed).is_empty());
+}
+
+#[test]
+fn r_relay_07_a_cold_relay_without_origin_closes_before_any_response() {
+    let mut bed = Bed::new();
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "*");
+    let Next::Wait(Some(until)) = client.next(&bed) else { panic!("it waits for the origin") };
+    assert!(until <= bed.now + bed.rules.cold_deadline);
+    bed.after(bed.rules.cold_deadline);
+    assert!(matches!(client.next(&bed), Next::Wait(_)), "the origin is connected");
+    bed.upstream.connected = false;
+    let Next::Close(refusal) = client.next(&bed) else { panic!("cold") };
+    assert_eq!(refusal.code, Code::Unavailable);
+}
+
+#[test]
+fn r_relay_07_a_stream_that_had_a_response_stays_open() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "*");
+    client.change(&bed, "eds", "a");
+    assert_eq!(client.acked(&bed), ["cds a:1"]);
+    bed.upstream.connected = false;
+    bed.after(Duration::from_secs(3600));
+    assert!(matches!(client.next(&bed), Next::Wait(_)));
+}
+
+#[test]
+fn r_relay_09_versions_of_resources_are_the_origins() {
+    // The harness compares the version in each envelope with the one in the body.
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:v-17/x");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "*");
+    assert_eq!(client.told(&bed), ["cds a:v-17/x"]);
+}
+
+#[test]
+fn r_relay_11_the_version_is_a_digest_of_what_the_client_sees() {
+    let mut bed = Bed::knowing(&["cds"]);
+    let mut other = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1 b:1");
+    other.origin("cds b:0");
+    other.origin("cds c:1 b:1");
+    other.origin("cds a:1 -c");
+    let version = |bed: &Bed, names: &[&str]| {
+        let mut client = bed.sotw();
+        client.ask(bed, "cds", names);
+        client.poll(bed).unwrap().version
+    };
+    assert_eq!(version(&bed, &[]), version(&other, &[]), "another replica with another history");
+    assert_eq!(version(&bed, &[]), version(&bed, &["*"]));
+    bed.named("cds a:1 b:1");
+    assert_eq!(version(&bed, &["a", "b"]), version(&bed, &[]), "it says what is seen, not how");
+    assert_ne!(version(&bed, &["a"]), version(&bed, &[]));
+
+    let before = version(&bed, &[]);
+    bed.resend(View::Wildcard, "cds a:1");
+    assert_eq!(version(&bed, &[]), before, "R-Relay-21: a resend is no change");
+    bed.origin("cds a:1/changed");
+    assert_ne!(version(&bed, &[]), before, "R-XT-06: another body at the same version is a change");
+}
+
+#[test]
+fn r_relay_13_to_15_a_nack_concerns_nobody_else() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1");
+    let (mut bad, mut good) = (bed.delta(), bed.delta());
+    for client in [&mut bad, &mut good] {
+        client.change(&bed, "cds", "*");
+        client.acked(&bed);
+    }
+    bed.cache.take_interest();
+    bed.origin("cds a:2");
+    let told = bad.poll(&bed).unwrap();
+    bad.nack(&bed, &told, &[]);
+    assert!(bed.cache.take_interest().is_empty(), "nothing of it goes upstream");
+    assert_eq!(good.acked(&bed), ["cds a:2"]);
+    let mut late = bed.delta();
+    late.change(&bed, "cds", "*");
+    assert_eq!(late.acked(&bed), ["cds a:2"], "no rollback");
+}
+
+#[test]
+fn r_relay_16_what_is_wanted_upstream_is_the_union_and_ends_with_the_last_client() {
+    let bed = Bed::new();
+    let name = |text: &str| Name::from(text);
+    let (mut a, mut b) = (bed.delta(), bed.sotw());
+    a.change(&bed, "eds", "x y");
+    b.ask(&bed, "eds", &["y", "*"]);
+    let taken = |bed: &Bed| {
+        let mut taken = bed.cache.take_interest();
+        taken.iter_mut().for_each(|(_, interest)| interest.names.sort());
+        taken.into_iter().map(|(_, interest)| (interest.wildcard, interest.names)).collect::<Vec<_>>()
+    };
+    assert_eq!(taken(&bed), [(true, vec![(name("x"), true), (name("y"), true)])]);
+    a.change(&bed, "eds", "-y");
+    assert!(taken(&bed).is_empty(), "somebody else still asks for it");
+    b.ask(&bed, "eds", &["z"]);
+    assert_eq!(taken(&bed), [(false, vec![(name("y"), false), (name("z"), true)])]);
+    drop((a, b));
+    assert_eq!(taken(&bed), [(false, vec![(name("x"), false), (name("z"), false)])]);
+    let of = bed.cache.of(&url("eds")).unwrap();
+    assert_eq!((of.cohorts(), of.wants_wildcard(), of.wants("x")), (0, false, false));
+}
+
+#[test]
+fn r_relay_17_a_newcomer_and_a_resubscription_cost_no_upstream_traffic() {
+    let mut bed = Bed::new();
+    let (mut a, mut b) = (bed.delta(), bed.delta());
+    a.change(&bed, "eds", "x");
+    bed.cache.take_interest();
+    bed.named("eds x:1");
+    b.change(&bed, "eds", "x");
+    a.change(&bed, "eds", "x");
+    assert!(bed.cache.take_interest().is_empty());
+    assert_eq!((a.told(&bed), b.told(&bed)), (vec!["eds x:1".to_owned()], vec!["eds x:1".to_owned()]));
+}
+
+#[test]
+fn r_relay_18_a_late_joiner_learns_at_once_that_a_name_is_absent() {
+    let mut bed = Bed::new();
+    let mut first = bed.delta();
+    first.change(&bed, "eds", "x");
+    bed.named("eds x:1");
+    bed.named("eds -x");
+    let mut late = bed.delta();
+    late.change(&bed, "eds", "x");
+    assert_eq!(late.told(&bed), ["eds -x"]);
+}
+
+#[test]
+fn r_relay_18_what_is_forgotten_is_unknown_again() {
+    let mut bed = Bed::new();
+    bed.named("eds x:1");
+    let forget = Op::Forget { view: View::Named, name: "x".into() };
+    bed.apply("eds", Change { ops: vec![forget], ..Change::default() });
+    let mut client = bed.delta();
+    client.change(&bed, "eds", "x");
+    assert!(client.told(&bed).is_empty());
+}
+
+#[test]
+fn r_relay_21_a_resend_of_a_member_reaches_wildcard_and_named_clients() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1 b:1");
+    let (mut delta, mut named, mut sotw) = (bed.delta(), bed.delta(), bed.sotw());
+    delta.change(&bed, "cds", "*");
+    named.change(&bed, "cds", "a");
+    sotw.ask(&bed, "cds", &[]);
+    for client in [&mut delta, &mut named, &mut sotw] {
+        client.acked(&bed);
+    }
+    let version = sotw.newest("cds").version.clone();
+    bed.resend(View::Wildcard, "cds a:1");
+    assert_eq!(delta.acked(&bed), ["cds a:1"]);
+    assert_eq!(named.acked(&bed), ["cds a:1"]);
+    assert_eq!(sotw.acked(&bed), ["cds a:1 b:1"]);
+    assert_eq!(sotw.newest("cds").version, version);
+}
+
+#[test]
+fn r_relay_22_a_client_that_takes_nothing_is_told_the_newest_only() {
+    let mut bed = Bed::knowing(&["cds"]);
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "*");
+    client.acked(&bed);
+    for version in 1..100 {
+        bed.origin(&format!("cds a:{version}"));
+    }
+    assert_eq!(client.acked(&bed), ["cds a:99"]);
+}
+
+fn forgetful() -> Bed {
+    let mut bed = Bed::with_limits(Limits { tombstones: 8, ..Limits::default() });
+    bed.known("cds");
+    bed
+}
+
+fn churn(bed: &mut Bed) {
+    for number in 0..20 {
+        bed.origin(&format!("cds t{number}:1"));
+        bed.origin(&format!("cds -t{number}"));
+    }
+}
+
+#[test]
+fn r_relay_22_who_stands_before_the_memory_of_removals_is_closed_to_resume() {
+    let mut bed = forgetful();
+    bed.origin("cds a:1 b:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "*");
+    assert_eq!(client.acked(&bed), ["cds a:1 b:1"]);
+    bed.origin("cds -a");
+    churn(&mut bed);
+    let Next::Close(refusal) = client.next(&bed) else { panic!("its removals are forgotten") };
+    assert_eq!(refusal.code, Code::Unavailable);
+    let mut again = bed.delta();
+    again.resume(&bed, "cds", &[], &[("a", "1"), ("b", "1")]);
+    assert_eq!(again.acked(&bed), ["cds -a"]);
+}
+
+#[test]
+fn r_relay_22_who_asked_by_name_needs_no_memory_of_other_removals() {
+    let mut bed = forgetful();
+    bed.named("cds mine:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "mine");
+    assert_eq!(client.acked(&bed), ["cds mine:1"]);
+    churn(&mut bed);
+    bed.named("cds -mine");
+    assert_eq!(client.acked(&bed), ["cds -mine"]);
+}
+
+#[test]
+fn r_relay_22_names_that_are_forgotten_do_not_age_a_wildcard_client() {
+    let mut bed = forgetful();
+    // Members that are asked for by name too, and lost.
+    for number in 0..20 {
+        bed.named(&format!("cds t{number}:1"));
+        bed.origin(&format!("cds t{number}:1"));
+        bed.origin(&format!("cds -t{number}"));
+    }
+    bed.origin("cds a:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "*");
+    assert_eq!(client.acked(&bed), ["cds a:1"]);
+    for number in 0..20 {
+        let forget = Op::Forget { view: View::Named, name: format!("t{number}").into() };
+        bed.apply("cds", Change { ops: vec![forget], ..Change::default() });
+    }
+    bed.origin("cds a:2");
+    assert_eq!(client.acked(&bed), ["cds a:2"], "nothing that it was to be told is lost");
+}
+
+#[test]
+fn r_relay_22_removals_lost_during_a_split_answer_close_the_stream() {
+    let mut bed = Bed::with_limits(Limits { tombstones: 8, response_bytes: 2500, ..Limits::default() });
+    bed.known("thing");
+    bed.named("thing -x");
+    bed.bulky("thing a:1 b:1 c:1 d:1 e:1 f:1 g:1");
+    let mut client = bed.delta();
+    client.change(&bed, "thing", "* x");
+    let first = client.poll(&bed).unwrap();
+    assert!(first.resources.iter().any(|(name, _)| name == "a"));
+    client.ack(&bed, &first, &[]);
+    bed.bulky("thing -a");
+    for number in 0..20 {
+        bed.bulky(&format!("thing t{number}:1"));
+        bed.bulky(&format!("thing -t{number}"));
+    }
+    loop {
+        match client.next(&bed) {
+            Next::Close(refusal) => break assert_eq!(refusal.code, Code::Unavailable),
+            Next::Wait(_) => panic!("it holds `a`, which is gone, and will never hear of it"),
+            Next::Say(_) => {
+                client.session.taken(bed.now);
+                bed.after(bed.rules.ack_timeout);
+            }
+        }
+    }
+}
