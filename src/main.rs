@@ -137,8 +137,8 @@ fn load(path: &Path) -> Result<Config, ExitCode> {
 
 fn start_log(format: Option<LogFormat>, level: &str) {
     let filter = EnvFilter::builder().parse_lossy(level);
-    let format =
-        format.unwrap_or(if std::io::stderr().is_terminal() { LogFormat::Text } else { LogFormat::Json });
+    let format = format
+        .unwrap_or_else(|| if std::io::stderr().is_terminal() { LogFormat::Text } else { LogFormat::Json });
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
         LogFormat::Text => log.init(),

@@ -18,12 +18,14 @@ use tonic_health::server::HealthReporter;
 use crate::admin::{Admin, Report};
 use crate::cache::{self, Cache, Writer};
 use crate::config::{self, Config, ListenAddress, Source};
+use crate::directory::Directory;
 use crate::downstream::{Connections, Context, Limits, Listener, UpstreamView};
 use crate::proto;
 use crate::subscription::Rules;
 use crate::telemetry::{self, TypeFigures};
 use crate::upstream::{
-    Backoff, Client, Counters, Mux, Options, Reconcile, Settings, Transport, UpstreamState,
+    Backoff, Client, Counters, DirectorySource, DirectoryState, Mux, Options, Reconcile, Settings, Transport,
+    UpstreamState,
 };
 
 /// A running relay.
@@ -64,12 +66,12 @@ impl Relay {
 
         let (cache, mut writer) = Cache::new(cache_limits(&config));
         writer.set_eds_repush(config.downstream.eds_repush_on_cds_change);
-        let origin = start_upstream(&config, writer, everything.clone())?;
+        let origin = Origin::start(&config, writer, everything.clone())?;
 
         let view = UpstreamView::default();
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", ServingStatus::NotServing).await;
-        tokio::spawn(follow(origin.state.clone(), view.clone(), health.clone(), everything.clone()));
+        tokio::spawn(follow(origin.clone(), view.clone(), health.clone(), everything.clone()));
 
         let shared = Arc::new(Context {
             cache: Arc::clone(&cache),
@@ -146,10 +148,7 @@ impl Report for Status {
         if self.draining.load(Ordering::Acquire) {
             return Err("draining");
         }
-        if !self.origin.state.borrow().ever_connected {
-            return Err("the control plane has not been reached, or the directory not been read, yet");
-        }
-        Ok(())
+        if self.origin.standing().ever { Ok(()) } else { Err(self.origin.waits_for()) }
     }
 
     fn metrics(&self) -> String {
@@ -170,24 +169,16 @@ impl Report for Status {
 }
 
 /// Passes on whether the origin can be asked.
-async fn follow(
-    mut state: watch::Receiver<UpstreamState>,
-    view: UpstreamView,
-    health: HealthReporter,
-    stop: CancellationToken,
-) {
+async fn follow(mut origin: Origin, view: UpstreamView, health: HealthReporter, stop: CancellationToken) {
     let mut serving = false;
     loop {
-        let (connected, ever) = {
-            let state = state.borrow_and_update();
-            (state.connected, state.ever_connected)
-        };
-        view.set(connected);
-        if ever && !serving {
+        let standing = origin.standing();
+        view.set(standing.connected);
+        if standing.ever && !serving {
             serving = true;
             health.set_service_status("", ServingStatus::Serving).await;
         }
-        let changed = stop.run_until_cancelled(state.changed()).await;
+        let changed = stop.run_until_cancelled(origin.changed()).await;
         if !matches!(changed, Some(Ok(()))) {
             return;
         }
@@ -240,56 +231,114 @@ fn limits(downstream: &config::Downstream) -> Limits {
     }
 }
 
-/// Where resources come from, and how it fares.
-#[derive(Debug)]
-struct Origin {
-    state: watch::Receiver<UpstreamState>,
-    counters: Arc<Counters>,
+/// Where resources come from, and how that fares.
+#[derive(Clone, Debug)]
+enum Origin {
+    Server { state: watch::Receiver<UpstreamState>, counters: Arc<Counters> },
+    Directory { state: watch::Receiver<DirectoryState> },
+}
+
+/// Whether the origin can be asked, and whether it ever could.
+struct Standing {
+    connected: bool,
+    ever: bool,
 }
 
 impl Origin {
-    fn report(&self) {
-        let (connected, since) = {
-            let state = self.state.borrow();
-            (state.connected, state.since)
-        };
-        let away = if connected { Duration::ZERO } else { since.elapsed() };
-        telemetry::report_upstream(connected, away, &self.counters.all());
-    }
-}
-
-fn start_upstream(config: &Config, writer: Writer, stop: CancellationToken) -> anyhow::Result<Origin> {
-    let from = &config.upstream;
-    match &from.source {
-        Source::Servers(servers) => {
-            let settings = Settings {
-                node: node(&config.node),
-                linger: from.unsubscribe_linger,
-                settle: config.downstream.settle,
-                settle_max: config.downstream.settle_max,
-                request_interval: from.request_interval,
-                reconcile: match from.reconcile {
-                    config::Reconcile::Trust => Reconcile::Trust,
-                    config::Reconcile::Sweep => Reconcile::Sweep,
-                },
-            };
-            let transport = Transport {
-                connect_timeout: from.connect_timeout,
-                keepalive_interval: from.keepalive.interval,
-                keepalive_timeout: from.keepalive.timeout,
-            };
-            let endpoint = transport.endpoint(&servers.first().uri.to_string())?;
-            let options = Options {
-                backoff: Backoff::new(from.backoff.initial, from.backoff.max),
-                max_message: from.max_response_bytes,
-                ..Options::new(endpoint)
-            };
-            let client = Client::new(Mux::new(writer, settings), options);
-            let origin = Origin { state: client.state(), counters: Arc::clone(client.counters()) };
-            tokio::spawn(client.run(stop));
-            Ok(origin)
+    fn start(config: &Config, writer: Writer, stop: CancellationToken) -> anyhow::Result<Self> {
+        match &config.upstream.source {
+            Source::Servers(servers) => Self::start_client(config, servers.first(), writer, stop),
+            Source::Directory(path) => {
+                let directory = Directory::open(path)
+                    .with_context(|| format!("cannot watch {} (upstream.directory)", path.display()))?;
+                let source = DirectorySource::new(writer);
+                let state = source.state();
+                tokio::spawn(source.run(directory, stop));
+                Ok(Self::Directory { state })
+            }
         }
-        Source::Directory(path) => bail!("directory {}", path.display()),
+    }
+
+    fn start_client(
+        config: &Config,
+        server: &config::Server,
+        writer: Writer,
+        stop: CancellationToken,
+    ) -> anyhow::Result<Self> {
+        let from = &config.upstream;
+        let settings = Settings {
+            node: node(&config.node),
+            linger: from.unsubscribe_linger,
+            settle: config.downstream.settle,
+            settle_max: config.downstream.settle_max,
+            request_interval: from.request_interval,
+            reconcile: match from.reconcile {
+                config::Reconcile::Trust => Reconcile::Trust,
+                config::Reconcile::Sweep => Reconcile::Sweep,
+            },
+        };
+        let transport = Transport {
+            connect_timeout: from.connect_timeout,
+            keepalive_interval: from.keepalive.interval,
+            keepalive_timeout: from.keepalive.timeout,
+        };
+        let options = Options {
+            backoff: Backoff::new(from.backoff.initial, from.backoff.max),
+            max_message: from.max_response_bytes,
+            ..Options::new(transport.endpoint(&server.uri.to_string())?)
+        };
+        let client = Client::new(Mux::new(writer, settings), options);
+        let origin = Self::Server { state: client.state(), counters: Arc::clone(client.counters()) };
+        tokio::spawn(client.run(stop));
+        Ok(origin)
+    }
+
+    fn standing(&self) -> Standing {
+        match self {
+            Self::Server { state, .. } => {
+                let state = state.borrow();
+                Standing { connected: state.connected, ever: state.ever_connected }
+            }
+            Self::Directory { state } => {
+                let read = state.borrow().read;
+                Standing { connected: read, ever: read }
+            }
+        }
+    }
+
+    const fn waits_for(&self) -> &'static str {
+        match self {
+            Self::Server { .. } => "the control plane has not been reached yet",
+            Self::Directory { .. } => "the directory has not been read yet",
+        }
+    }
+
+    async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
+        match self {
+            Self::Server { state, .. } => state.changed().await,
+            Self::Directory { state } => state.changed().await,
+        }
+    }
+
+    fn report(&self) {
+        match self {
+            Self::Server { state, counters } => {
+                let (connected, since) = {
+                    let state = state.borrow();
+                    (state.connected, state.since)
+                };
+                let away = if connected { Duration::ZERO } else { since.elapsed() };
+                telemetry::report_upstream(connected, away, &counters.all());
+            }
+            Self::Directory { state } => {
+                let (read, failing) = {
+                    let state = state.borrow();
+                    (state.read, state.failures.len())
+                };
+                telemetry::report_upstream(read, Duration::ZERO, &[]);
+                telemetry::report_directory(failing);
+            }
+        }
     }
 }
 

@@ -1,0 +1,346 @@
+//! The binary over real sockets: what a peer may do wrong, how streams end, and what the directory source shows.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub, missing_debug_implementations)]
+
+#[path = "support/client.rs"]
+mod client;
+#[path = "support/process.rs"]
+mod process;
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use bytes::Bytes;
+use client::{CDS, DELTA_ADS, Delta, EDS, SOTW_ADS, Sotw, connect, names, node, unary};
+use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, DiscoveryResponse};
+use process::{Process, http1};
+use prost::Message as _;
+use tonic::Code;
+
+const FETCH_CLUSTERS: &str = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
+const DELTA_CLUSTERS: &str = "/envoy.service.cluster.v3.ClusterDiscoveryService/DeltaClusters";
+
+fn clusters(names: &[&str]) -> String {
+    let entry = |name: &&str| format!("- \"@type\": {CDS}\n  name: {name}\n  connect_timeout: 1s\n");
+    format!("type_url: {CDS}\nresources:\n{}", names.iter().map(entry).collect::<String>())
+}
+
+fn relay(downstream: &str) -> Process {
+    Process::start(&[("clusters.yaml", &clusters(&["a", "b"]))], downstream)
+}
+
+/// A client that must not notice what another does: it gets what it asks for.
+async fn is_served(relay: &Process) {
+    let channel = connect(&relay.uri()).await;
+    let mut stream = Delta::open(&channel, DELTA_ADS).await;
+    stream.subscribe("honest", CDS, &["*"]).await;
+    assert_eq!(names(&stream.response().await), ["a", "b"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn faults_of_a_request_close_its_stream_with_a_clear_status() {
+    let relay = relay("");
+    let channel = connect(&relay.uri()).await;
+    let long = "x".repeat(1 << 20);
+    let cds = CDS.to_owned();
+    let node = Some(node("faulty"));
+    let cases = [
+        (
+            "no type",
+            DELTA_ADS,
+            DeltaDiscoveryRequest { node: node.clone(), ..Default::default() },
+            Code::InvalidArgument,
+            "`type_url` is required",
+        ),
+        (
+            "a type that is not the service's (R-EP-03)",
+            DELTA_CLUSTERS,
+            DeltaDiscoveryRequest { node: node.clone(), type_url: EDS.to_owned(), ..Default::default() },
+            Code::InvalidArgument,
+            "serves `type.googleapis.com/envoy.config.cluster.v3.Cluster`",
+        ),
+        (
+            "no node",
+            DELTA_ADS,
+            DeltaDiscoveryRequest { type_url: cds.clone(), ..Default::default() },
+            Code::InvalidArgument,
+            "must carry `node`",
+        ),
+        (
+            "a name of a megabyte",
+            DELTA_ADS,
+            DeltaDiscoveryRequest {
+                node: node.clone(),
+                type_url: cds.clone(),
+                resource_names_subscribe: vec![long.clone()],
+                ..Default::default()
+            },
+            Code::InvalidArgument,
+            "is longer than 16384 bytes",
+        ),
+        (
+            "a request over the limit",
+            DELTA_ADS,
+            DeltaDiscoveryRequest {
+                node: node.clone(),
+                type_url: cds.clone(),
+                resource_names_subscribe: vec![long; 5],
+                ..Default::default()
+            },
+            Code::ResourceExhausted,
+            "over the limit of 4194304",
+        ),
+        (
+            "a type of a megabyte",
+            DELTA_ADS,
+            DeltaDiscoveryRequest { node, type_url: "t".repeat(1 << 20), ..Default::default() },
+            Code::InvalidArgument,
+            "`type_url` is longer",
+        ),
+    ];
+    for (what, method, request, code, message) in cases {
+        let mut stream = Delta::open(&channel, method).await;
+        stream.send(request).await;
+        let status = stream.end().await;
+        assert_eq!(status.code(), code, "{what}: {status:?}");
+        assert!(status.message().contains(message), "{what}: {status:?}");
+        assert!(status.message().len() < 400, "{what}: a message fit for a log");
+    }
+    is_served(&relay).await;
+    assert!(
+        relay.metric("deltafan_streams_ended_total{transport=\"delta\",code=\"invalid_argument\"}") >= 5.0
+    );
+}
+
+/// What is no gRPC, or no message of the method, sent over a real HTTP/2 stream.
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_are_no_request_close_their_stream_only() {
+    let relay = relay("");
+    let socket = tokio::net::TcpStream::connect(relay.listener).await.unwrap();
+    let (mut h2, connection) = hyper::client::conn::http2::handshake(
+        hyper_util::rt::TokioExecutor::new(),
+        hyper_util::rt::TokioIo::new(socket),
+    )
+    .await
+    .unwrap();
+    tokio::spawn(connection);
+    let call = |path: &'static str, content_type: &'static str, body: Bytes| {
+        let request = http::Request::post(format!("http://relay{path}")).header("content-type", content_type);
+        let answer = h2.send_request(request.body(http_body_util::Full::new(body)).unwrap());
+        async move {
+            let response = answer.await.unwrap();
+            let (parts, body) = response.into_parts();
+            let body = http_body_util::BodyExt::collect(body).await.unwrap();
+            let trailer = body.trailers().and_then(|trailers| trailers.get("grpc-status").cloned());
+            let code = parts.headers.get("grpc-status").cloned().or(trailer);
+            (parts.status.as_u16(), code.map(|code| code.to_str().unwrap().to_owned()))
+        }
+    };
+    let mut call = call;
+    let grpc = "application/grpc";
+    let status = |code: Code| (200, Some((code as i32).to_string()));
+    let garbage = Bytes::from_static(b"\0\0\0\0\x03\xff\xff\xff");
+    assert_eq!(call(DELTA_ADS, grpc, garbage).await, status(Code::InvalidArgument), "no protobuf");
+    let compressed = Bytes::from_static(b"\x01\0\0\0\0");
+    assert_eq!(call(DELTA_ADS, grpc, compressed).await, status(Code::Unimplemented), "compressed");
+    let cut = Bytes::from_static(b"\0\0\0\0\x09abc");
+    assert_eq!(call(SOTW_ADS, grpc, cut).await, status(Code::InvalidArgument), "cut off");
+    let huge = Bytes::from_static(b"\0\xff\xff\xff\xff");
+    assert_eq!(call(SOTW_ADS, grpc, huge).await, status(Code::ResourceExhausted), "4 GiB foretold");
+    assert_eq!(call(FETCH_CLUSTERS, grpc, Bytes::new()).await, status(Code::InvalidArgument), "no request");
+    assert_eq!(
+        call("/a.Service/Method", grpc, Bytes::new()).await,
+        status(Code::Unimplemented),
+        "unknown method"
+    );
+    assert_eq!(call(DELTA_ADS, "text/html", Bytes::new()).await, (415, None));
+    assert_eq!(call("/nothing", "text/html", Bytes::new()).await, (404, None));
+    assert_eq!(call(SOTW_ADS, grpc, Bytes::new()).await, status(Code::Ok), "a stream that ends at once");
+    is_served(&relay).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_http2_is_turned_away() {
+    let relay = relay("");
+    let post =
+        format!("POST {DELTA_ADS} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    let (status, body) = http1(relay.listener, &post);
+    assert_eq!(status, 426, "{body}");
+    assert!(body.contains("HTTP/2"), "{body}");
+
+    for garbage in [
+        &[0_u8; 4096][..],
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nnonsense nonsense nonsense",
+        b"\x16\x03\x01\x02\0\x01",
+    ] {
+        let mut socket = TcpStream::connect(relay.listener).unwrap();
+        socket.set_read_timeout(Some(client::PATIENCE)).unwrap();
+        _ = socket.write_all(garbage);
+        _ = socket.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        _ = socket.read_to_end(&mut answer);
+    }
+    is_served(&relay).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_asks_nothing_is_closed() {
+    let relay = relay("  first_request_timeout: 300ms\n");
+    let channel = connect(&relay.uri()).await;
+    let status = Delta::open(&channel, DELTA_ADS).await.end().await;
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_directory_is_followed_on_every_protocol() {
+    let relay = relay("");
+    let channel = connect(&relay.uri()).await;
+    let mut delta = Delta::open(&channel, DELTA_ADS).await;
+    delta.subscribe("delta", CDS, &[]).await;
+    let first = delta.response().await;
+    assert_eq!(names(&first), ["a", "b"]);
+    delta.ack(&first).await;
+    let mut sotw = Sotw::open(&channel, SOTW_ADS).await;
+    sotw.subscribe("sotw", CDS, &[]).await;
+    let first = sotw.response().await;
+    assert_eq!(first.resources.len(), 2);
+    sotw.ack(&first, &[]).await;
+
+    relay.write("clusters.yaml", &clusters(&["b", "c"]));
+    let change = delta.response().await;
+    assert_eq!(names(&change), ["c"]);
+    assert_eq!(change.removed_resources, ["a"]);
+    assert_eq!(sotw.response().await.resources.len(), 2);
+
+    relay.write("clusters.yaml", "type_url: [");
+    relay.wait_for("the failing file in the metrics", || {
+        relay.metric("deltafan_directory_failing_files") == 1.0
+    });
+    delta.ack(&change).await;
+    delta.silence().await;
+
+    let request = DiscoveryRequest { node: Some(node("fetch")), ..DiscoveryRequest::default() };
+    let fetched = unary(&channel, FETCH_CLUSTERS, request.clone()).await.unwrap();
+    assert_eq!(DiscoveryResponse::decode(fetched).unwrap().resources.len(), 2, "the last good state");
+    let none = DiscoveryRequest { resource_names: vec!["none".to_owned()], ..request };
+    let fetched = unary(&channel, FETCH_CLUSTERS, none).await.unwrap();
+    assert_eq!(DiscoveryResponse::decode(fetched).unwrap().resources.len(), 0, "known to be absent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_ep_06_a_type_nobody_has_heard_of_is_answered_on_ads() {
+    let relay = relay("");
+    let channel = connect(&relay.uri()).await;
+    let mut stream = Delta::open(&channel, DELTA_ADS).await;
+    stream.subscribe("curious", "type.googleapis.com/example.v1.Thing", &["x"]).await;
+    assert_eq!(stream.response().await.removed_resources, ["x"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_clients_share_one_encoding() {
+    let relay = relay("");
+    let mut streams = Vec::new();
+    for id in 0..100 {
+        let channel = connect(&relay.uri()).await;
+        let mut stream = Delta::open(&channel, DELTA_ADS).await;
+        stream.subscribe(&format!("client-{id}"), CDS, &["*"]).await;
+        let response = stream.response().await;
+        stream.ack(&response).await;
+        streams.push((stream, response.nonce));
+    }
+    relay.wait_for("the ACKs", || {
+        relay.metric("deltafan_requests_total{type=\"cds\",transport=\"delta\",result=\"ack\"}") >= 100.0
+    });
+    let (encodes, responses) =
+        (relay.metric("deltafan_encodes_total"), relay.metric("deltafan_responses_total"));
+
+    relay.write("clusters.yaml", &clusters(&["a", "b", "c"]));
+    for (stream, first) in &mut streams {
+        let response = stream.response().await;
+        assert_eq!(names(&response), ["c"]);
+        assert_ne!(response.nonce, *first);
+    }
+    relay.wait_for("the count", || relay.metric("deltafan_responses_total") >= responses + 100.0);
+    assert_eq!(relay.metric("deltafan_encodes_total"), encodes + 1.0);
+    assert_eq!(relay.metric("deltafan_cohorts{type=\"cds\"}"), 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_drains_and_exits_with_zero() {
+    let mut relay = relay("  drain: 5s\n");
+    let channel = connect(&relay.uri()).await;
+    let mut stream = Delta::open(&channel, DELTA_ADS).await;
+    stream.subscribe("drained", CDS, &["*"]).await;
+    let response = stream.response().await;
+    stream.ack(&response).await;
+
+    relay.terminate();
+    let status = stream.end().await;
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    drop((stream, channel));
+    assert_eq!(relay.wait().code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_grow_old() {
+    let relay = relay("  max_connection_age: 1s\n  stall_timeout: 1s\n");
+    let channel = connect(&relay.uri()).await;
+    let mut stream = Delta::open(&channel, DELTA_ADS).await;
+    stream.subscribe("old", CDS, &["*"]).await;
+    stream.response().await;
+    let status = stream.end().await;
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    is_served(&relay).await;
+}
+
+/// R-Relay-22: who takes nothing is given up, and nobody else notices.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_22_a_connection_that_takes_nothing_is_closed() {
+    let many: Vec<String> = (0..20_000).map(|number| format!("cluster-{number}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let relay = Process::start(&[("clusters.yaml", &clusters(&many))], "  stall_timeout: 1s\n");
+    let connections = || relay.metric("deltafan_connections");
+
+    // An HTTP/2 client that opens no window beyond the default and never reads.
+    let mut socket = TcpStream::connect(relay.listener).unwrap();
+    let request =
+        DiscoveryRequest { node: Some(node("stuck")), type_url: CDS.to_owned(), ..Default::default() };
+    socket.write_all(&raw_stream(SOTW_ADS, &request.encode_to_vec())).unwrap();
+    relay.wait_for("the connection", || connections() == 1.0);
+    relay.wait_for("its end", || connections() == 0.0);
+
+    let channel = connect(&relay.uri()).await;
+    let mut stream = Sotw::open(&channel, SOTW_ADS).await;
+    stream.subscribe("healthy", CDS, &[]).await;
+    assert_eq!(stream.response().await.resources.len(), many.len());
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    stream.silence().await;
+}
+
+/// Preface, settings, headers and one message, as plain bytes.
+fn raw_stream(path: &str, message: &[u8]) -> Vec<u8> {
+    let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
+        let len = (payload.len() as u32).to_be_bytes();
+        [&len[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+    };
+    let literal = |name: &str, value: &str| {
+        [&[0, name.len() as u8], name.as_bytes(), &[value.len() as u8], value.as_bytes()].concat()
+    };
+    let headers = [
+        literal(":method", "POST"),
+        literal(":scheme", "http"),
+        literal(":path", path),
+        literal(":authority", "relay"),
+        literal("content-type", "application/grpc"),
+        literal("te", "trailers"),
+    ];
+    let body = [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat();
+    [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        frame(4, 0, 0, &[]),
+        frame(1, 4, 1, &headers.concat()),
+        frame(0, 0, 1, &body),
+    ]
+    .concat()
+}

@@ -1,0 +1,135 @@
+//! The relay's binary on a directory, as a process of its own.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// A relay that is ready, and ends with this value.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    pub listener: SocketAddr,
+    pub admin: SocketAddr,
+    home: TempDir,
+}
+
+impl Process {
+    /// Starts it on `files` with further lines of configuration under `downstream`.
+    pub fn start(files: &[(&str, &str)], downstream: &str) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let resources = home.path().join("resources");
+        std::fs::create_dir(&resources).unwrap();
+        for (name, text) in files {
+            std::fs::write(resources.join(name), text).unwrap();
+        }
+        let config = home.path().join("relay.yaml");
+        let text = format!(
+            "node: {{id: test}}\nupstream: {{directory: ./resources}}\nadmin: {{address: \"127.0.0.1:0\"}}\n\
+             downstream:\n  listeners: [{{address: \"127.0.0.1:0\"}}]\n{downstream}"
+        );
+        std::fs::write(&config, text).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_deltafan"))
+            .args(["serve", "--log-format", "json", "--config"])
+            .arg(&config)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+
+        // The log is read to its end, so that the relay never waits for the pipe.
+        let log = BufReader::new(child.stderr.take().unwrap());
+        let (lines, serving) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in log.lines().map_while(Result::ok) {
+                eprintln!("relay: {line}");
+                _ = lines.send(line);
+            }
+        });
+        let (listener, admin) = loop {
+            let line = serving.recv_timeout(Duration::from_secs(20)).expect("the relay says that it serves");
+            let event: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
+            if event["message"] == "serving" {
+                let listener = event["listeners"].as_str().unwrap().trim_matches(['[', ']']).parse().unwrap();
+                break (listener, event["admin"].as_str().unwrap().parse().unwrap());
+            }
+        };
+        let process = Self { child, listener, admin, home };
+        process.wait_for("readiness", || process.admin_get("/ready").0 == 200);
+        process
+    }
+
+    pub fn uri(&self) -> String {
+        format!("http://{}", self.listener)
+    }
+
+    /// Puts a file into the directory, as careful writers do: whole or not at all.
+    pub fn write(&self, name: &str, text: &str) {
+        let hidden = self.resources().join(format!(".{name}.new"));
+        std::fs::write(&hidden, text).unwrap();
+        std::fs::rename(hidden, self.resources().join(name)).unwrap();
+    }
+
+    pub fn resources(&self) -> PathBuf {
+        Path::join(self.home.path(), "resources")
+    }
+
+    /// Status and body of a page of the admin address.
+    pub fn admin_get(&self, path: &str) -> (u16, String) {
+        http1(self.admin, &format!("GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n"))
+    }
+
+    /// The value of a metric; zero where it has not been counted yet.
+    pub fn metric(&self, name: &str) -> f64 {
+        let (_, text) = self.admin_get("/metrics");
+        let values = text.lines().filter(|line| line.starts_with(name));
+        values.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+    }
+
+    pub fn wait_for(&self, what: &str, mut done: impl FnMut() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !done() {
+            assert!(Instant::now() < deadline, "no {what} in time");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub fn terminate(&self) {
+        let status = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the relay does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// Status and body of whatever answers to these bytes; status 0 where nobody answers in HTTP.
+pub fn http1(server: SocketAddr, request: &str) -> (u16, String) {
+    let mut socket = TcpStream::connect(server).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    socket.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    _ = socket.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+    (status, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+}
