@@ -1,20 +1,22 @@
 //! Compiles `proto/discovery.proto` without `protoc`, and names the commit the binary was built from.
 
+use std::path::Path;
 use std::process::Command;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto/discovery.proto");
-    println!("cargo:rerun-if-changed=.git/HEAD");
     let descriptors = protox::compile(["proto/discovery.proto"], ["proto"])?;
     prost_build::Config::new().bytes(["."]).compile_fds(descriptors)?;
 
-    let commit = Command::new("git")
-        .args(["describe", "--always", "--dirty", "--abbrev=12"])
-        .output()
-        .ok()
-        .filter(|out| out.status.success())
-        .and_then(|out| String::from_utf8(out.stdout).ok())
-        .map_or_else(|| "unknown".to_owned(), |text| text.trim().to_owned());
+    let git = |args: &[&str]| {
+        let output = Command::new("git").args(args).output().ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
+    };
+    // The log of HEAD grows with every commit and checkout; HEAD itself mostly stays as it is.
+    if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]).filter(|log| Path::new(log).exists()) {
+        println!("cargo:rerun-if-changed={log}");
+    }
+    let commit = git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".to_owned());
     println!("cargo:rustc-env=DELTAFAN_COMMIT={commit}");
     Ok(())
 }

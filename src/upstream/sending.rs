@@ -103,7 +103,9 @@ impl Link {
     }
 
     pub(super) fn drop_name(&mut self, name: &Name) {
-        self.unseen.remove(name);
+        if self.wildcard.is_none() {
+            self.unseen.remove(name);
+        }
         if let Some(asked) = self.names.get_mut(name) {
             asked.dropped = true;
             self.touch([name.clone()]);

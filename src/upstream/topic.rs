@@ -200,10 +200,12 @@ impl Topic {
         change
     }
 
-    /// Ends a move once the primary can stand alone.
+    /// Ends a move once the primary can stand alone. A full set says nothing of what is gone, so a wildcard does not
+    /// leave the secondary before that one has caught up, had it been lost on the way.
     pub(super) fn finish_move(&mut self, now: Instant) {
         let Some(view) = self.moving() else { return };
-        if self.link(StreamId::Primary).is_some_and(|link| link.is_complete(view, now)) {
+        let is_complete = |on| self.link(on).is_some_and(|link| link.is_complete(view, now));
+        if is_complete(StreamId::Primary) && (view == View::Named || is_complete(StreamId::Secondary)) {
             self.places[view as usize] = Place { home: Some(StreamId::Primary), moving: false };
             self.leave(view, StreamId::Secondary);
         }

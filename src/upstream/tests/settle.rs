@@ -165,3 +165,29 @@ fn r_up_21_a_sweep_cut_off_by_another_loss_removes_nothing() {
     rig.pass(10_000);
     assert_eq!(rig.members(CDS), set(&["c1@v1", "c2@v1"]));
 }
+
+#[test]
+fn r_up_21_a_member_is_swept_also_when_its_name_is_let_go_meanwhile() {
+    let mut rig = Rig::sweeping();
+    rig.client("a", CDS, &["*"]);
+    rig.client("b", CDS, &["c1"]);
+    for round in ["first", "again"] {
+        rig.open(Primary);
+        rig.open(Secondary);
+        rig.requests(Primary);
+        rig.requests(Secondary);
+        rig.hear(Secondary, &Answer::of(CDS, round).set("c1", "v1"));
+        if round == "first" {
+            rig.hear(Primary, &Answer::of(CDS, round).set("c1", "v1").set("c2", "v1"));
+            rig.pass(500);
+            rig.close();
+            rig.leave("b");
+            rig.pass(59_900);
+        }
+    }
+    rig.hear(Primary, &Answer::of(CDS, "rest").set("c2", "v1"));
+    rig.pass(150);
+    assert_eq!(rig.named(CDS, "c1"), "unknown", "let go");
+    rig.pass(100);
+    assert_eq!(rig.members(CDS), set(&["c2@v1"]));
+}

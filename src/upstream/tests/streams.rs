@@ -230,3 +230,24 @@ fn r_relay_03_a_type_that_moved_is_unsubscribed_from_where_others_stay() {
     assert!(rig.mux.wants_secondary());
     assert_eq!(rig.request(Secondary).resource_names_unsubscribe, ["odcds"]);
 }
+
+#[test]
+fn r_relay_03_a_wildcard_does_not_leave_a_secondary_that_was_lost_before_it_caught_up() {
+    let mut rig = reversed();
+    rig.leave("named");
+    rig.pass(60_000);
+    rig.requests(Primary);
+    rig.pass(210);
+    assert_eq!(rig.request(Primary).resource_names_subscribe, ["*"]);
+    rig.mux.closed(Secondary);
+    // `n` was removed when only the lost stream would have said so: the primary was not there yet.
+    rig.hear(Primary, &Answer::of(CDS, "2").set("m", "v1"));
+    rig.pass(5000);
+    assert!(rig.mux.wants_secondary());
+    rig.open(Secondary);
+    assert_eq!(rig.request(Secondary).initial_resource_versions.len(), 2);
+    rig.hear(Secondary, &Answer::of(CDS, "1").remove("n"));
+    rig.pass(300);
+    assert_eq!(rig.members(CDS), set(&["m@v1"]));
+    assert!(!rig.mux.wants_secondary());
+}

@@ -1,0 +1,213 @@
+//! A control plane that does as it is told: it serves delta ADS to the relay, on a thread of its own.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Frame, Incoming};
+use prost::Message as _;
+use tokio::sync::mpsc;
+
+use super::shape::resource_name;
+
+/// A type's resources, and what the relay asked for.
+#[derive(Default)]
+struct Topic {
+    wildcard: bool,
+    names: HashSet<String>,
+}
+
+/// What the bench tells the origin.
+enum Order {
+    Fill { type_url: &'static str, count: usize, bytes: usize, done: std::sync::mpsc::Sender<()> },
+    Change { type_url: &'static str, which: Vec<usize>, version: u64 },
+}
+
+/// A running origin.
+pub(crate) struct Origin {
+    pub(crate) address: SocketAddr,
+    orders: mpsc::UnboundedSender<Order>,
+}
+
+impl Origin {
+    pub(crate) fn start() -> Self {
+        let (orders, taken) = mpsc::unbounded_channel();
+        let (tell, address) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(serve(taken, tell));
+        });
+        Self { address: address.recv().expect("the origin's address"), orders }
+    }
+
+    /// Holds `count` resources of `bytes` each from now on.
+    pub(crate) fn fill(&self, type_url: &'static str, count: usize, bytes: usize) {
+        let (done, filled) = std::sync::mpsc::channel();
+        self.orders.send(Order::Fill { type_url, count, bytes, done }).expect("the origin lives");
+        filled.recv().expect("the origin lives");
+    }
+
+    /// Changes these resources, in one response.
+    pub(crate) fn change(&self, type_url: &'static str, which: Vec<usize>, version: u64) {
+        self.orders.send(Order::Change { type_url, which, version }).expect("the origin lives");
+    }
+}
+
+#[derive(Default)]
+struct State {
+    resources: BTreeMap<&'static str, (BTreeMap<String, u64>, usize)>,
+    topics: HashMap<String, Topic>,
+    stream: Option<mpsc::UnboundedSender<Bytes>>,
+    nonce: u64,
+}
+
+async fn serve(mut orders: mpsc::UnboundedReceiver<Order>, tell: std::sync::mpsc::Sender<SocketAddr>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    tell.send(listener.local_addr().expect("an address")).expect("the bench lives");
+    let (requests, mut asked) = mpsc::unbounded_channel();
+    let mut state = State::default();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let Ok((socket, _)) = accepted else { continue };
+                let requests = requests.clone();
+                tokio::spawn(async move {
+                    let service = hyper::service::service_fn(move |request| answer(request, requests.clone()));
+                    let io = hyper_util::rt::TokioIo::new(socket);
+                    let mut http2 = hyper::server::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new());
+                    _ = http2.initial_connection_window_size(16 << 20).serve_connection(io, service).await;
+                });
+            }
+            heard = asked.recv() => if let Some(heard) = heard { state.hear(heard) },
+            order = orders.recv() => match order {
+                Some(order) => state.obey(order),
+                None => return,
+            },
+        }
+    }
+}
+
+enum Heard {
+    Opened(mpsc::UnboundedSender<Bytes>),
+    Request(Bytes),
+}
+
+async fn answer(
+    request: http::Request<Incoming>,
+    heard: mpsc::UnboundedSender<Heard>,
+) -> Result<http::Response<impl http_body::Body<Data = Bytes, Error = Infallible>>, Infallible> {
+    let (send, mut frames) = mpsc::unbounded_channel();
+    _ = heard.send(Heard::Opened(send));
+    tokio::spawn(async move {
+        let mut body = request.into_body();
+        let mut buffer = BytesMut::new();
+        while let Some(Ok(frame)) = body.frame().await {
+            buffer.extend_from_slice(&frame.into_data().unwrap_or_default());
+            while let Some((prefix, rest)) = buffer.split_first_chunk::<5>() {
+                let len = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
+                if rest.len() < len {
+                    break;
+                }
+                let message = buffer.split_to(5 + len).freeze().slice(5..);
+                _ = heard.send(Heard::Request(message));
+            }
+        }
+    });
+    let stream = futures_util::stream::poll_fn(move |cx| {
+        frames.poll_recv(cx).map(|frame| frame.map(|bytes| Ok(Frame::data(bytes))))
+    });
+    let mut response = http::Response::new(StreamBody::new(stream));
+    response.headers_mut().insert("content-type", http::HeaderValue::from_static("application/grpc"));
+    Ok(response)
+}
+
+impl State {
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Fill { type_url, count, bytes, done } => {
+                let filled = (0..count).map(|at| (resource_name(at), 1)).collect();
+                self.resources.insert(type_url, (filled, bytes));
+                _ = done.send(());
+            }
+            Order::Change { type_url, which, version } => {
+                let names: Vec<String> = which.into_iter().map(resource_name).collect();
+                if let Some((held, _)) = self.resources.get_mut(type_url) {
+                    held.extend(names.iter().map(|name| (name.clone(), version)));
+                }
+                self.send(type_url, names);
+            }
+        }
+    }
+
+    fn hear(&mut self, heard: Heard) {
+        let message = match heard {
+            Heard::Opened(stream) => {
+                self.stream = Some(stream);
+                self.topics.clear();
+                return;
+            }
+            Heard::Request(message) => message,
+        };
+        let Ok(request) = DeltaDiscoveryRequest::decode(message) else { return };
+        let first = !self.topics.contains_key(&request.type_url);
+        let topic = self.topics.entry(request.type_url.clone()).or_default();
+        let subscribe = request.resource_names_subscribe;
+        let wildcard = (first && subscribe.is_empty()) || subscribe.iter().any(|name| name == "*");
+        topic.wildcard |= wildcard;
+        topic.names.extend(subscribe.iter().cloned());
+        for name in &request.resource_names_unsubscribe {
+            topic.wildcard &= name != "*";
+            topic.names.remove(name);
+        }
+        let Some((&type_url, (held, _))) = self.resources.get_key_value(request.type_url.as_str()) else { return };
+        let names: Vec<String> =
+            if wildcard { held.keys().cloned().collect() } else { subscribe };
+        if wildcard || !names.is_empty() {
+            self.send(type_url, names);
+        }
+    }
+
+    fn send(&mut self, type_url: &'static str, names: Vec<String>) {
+        let (Some(stream), Some(topic)) = (&self.stream, self.topics.get(type_url)) else { return };
+        let Some((held, bytes)) = self.resources.get(type_url) else { return };
+        self.nonce += 1;
+        let mut response = DeltaDiscoveryResponse {
+            type_url: type_url.to_owned(),
+            nonce: self.nonce.to_string(),
+            ..DeltaDiscoveryResponse::default()
+        };
+        for name in names.into_iter().filter(|name| topic.wildcard || topic.names.contains(name)) {
+            match held.get(&name) {
+                Some(version) => response.resources.push(resource(type_url, &name, *version, *bytes)),
+                None => response.removed_resources.push(name),
+            }
+        }
+        let mut framed = BytesMut::new();
+        framed.put_u8(0);
+        framed.put_u32(response.encoded_len() as u32);
+        if response.encode(&mut framed).is_ok() {
+            _ = stream.send(framed.freeze());
+        }
+    }
+}
+
+/// An `envoy.service.discovery.v3.Resource` whose body has about so many bytes.
+fn resource(type_url: &str, name: &str, version: u64, bytes: usize) -> Bytes {
+    use deltafan::resource::wire;
+
+    let mut body = BytesMut::new();
+    // `name` of a Cluster, `cluster_name` of endpoints; the rest is a field nobody reads.
+    wire::put_field(&mut body, 1, name.as_bytes());
+    wire::put_field(&mut body, 15, &vec![version as u8; bytes.saturating_sub(name.len() + 4)]);
+    let mut any = BytesMut::new();
+    wire::put_field(&mut any, 1, type_url.as_bytes());
+    wire::put_field(&mut any, 2, &body);
+    let mut out = BytesMut::new();
+    wire::put_field(&mut out, 3, name.as_bytes());
+    wire::put_field(&mut out, 1, version.to_string().as_bytes());
+    wire::put_field(&mut out, 2, &any);
+    out.freeze()
+}
