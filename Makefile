@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-ORIGIN := tests/interop/origin
+GO := $(patsubst %/go.mod,%,$(wildcard tests/*/*/go.mod benches/*/go.mod))
 DESCRIPTORS := --manifest-path proto/descriptors/Cargo.toml
 
 .PHONY: help quickstart test lint ci descriptors
@@ -24,13 +24,13 @@ lint: ## Check formatting and lints of Rust and Go.
 	cargo fmt --check $(DESCRIPTORS)
 	cargo clippy --locked --all-targets -- -D warnings
 	@if command -v go >/dev/null; then \
-	  unformatted=$$(gofmt -l $(ORIGIN)); \
+	  unformatted=$$(gofmt -l $(GO)); \
 	  if [[ -n $$unformatted ]]; then echo "gofmt -w is due for:" $$unformatted >&2; exit 1; fi; \
-	  cd $(ORIGIN) && echo "go vet $(ORIGIN)" && go vet ./...; \
+	  for module in $(GO); do (echo "go vet $$module"; cd $$module; go vet ./...); done; \
 	elif [[ $${CI:-} == true ]]; then \
 	  echo "make lint: there is no go, and in CI nothing may be skipped" >&2; exit 1; \
 	else \
-	  echo "make lint: SKIPPED: there is no go, so $(ORIGIN) was not checked" >&2; \
+	  echo "make lint: SKIPPED: there is no go, so $(GO) was not checked" >&2; \
 	fi
 
 ci: ## What CI runs.
