@@ -1,21 +1,18 @@
 //! The binary over real sockets: what a peer may do wrong, how streams end, and what the directory source shows.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub, missing_debug_implementations)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "support/client.rs"]
-mod client;
-#[path = "support/process.rs"]
-mod process;
+mod support;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::{CDS, DELTA_ADS, Delta, EDS, SOTW_ADS, Sotw, connect, names, node, unary};
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, DiscoveryResponse};
-use process::{Process, http1};
 use prost::Message as _;
+use support::client::{CDS, DELTA_ADS, Delta, EDS, SOTW_ADS, Sotw, connect, names, node, unary};
+use support::process::{Process, http1};
 use tonic::Code;
 
 const FETCH_CLUSTERS: &str = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
@@ -175,7 +172,7 @@ async fn what_is_no_http2_is_turned_away() {
         b"\x16\x03\x01\x02\0\x01",
     ] {
         let mut socket = TcpStream::connect(relay.listener).unwrap();
-        socket.set_read_timeout(Some(client::PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(support::client::PATIENCE)).unwrap();
         _ = socket.write_all(garbage);
         _ = socket.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();

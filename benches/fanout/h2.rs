@@ -69,14 +69,9 @@ pub(crate) fn message(out: &mut Vec<u8>, stream: u32, message: &[u8]) {
 /// What came in on a connection.
 pub(crate) enum Event<'a> {
     /// A whole gRPC message.
-    Message {
-        stream: u32,
-        message: &'a [u8],
-    },
+    Message { stream: u32, message: &'a [u8] },
     /// A stream ended that should not have.
-    Ended {
-        stream: u32,
-    },
+    Ended { stream: u32 },
 }
 
 /// Takes in the bytes of one connection.
@@ -90,7 +85,12 @@ pub(crate) struct Reader {
 
 impl Reader {
     /// Takes in bytes; tells events; what has to be answered at once is appended to `out`.
-    pub(crate) fn read(&mut self, bytes: &[u8], out: &mut Vec<u8>, mut tell: impl FnMut(Event<'_>, &mut Vec<u8>)) {
+    pub(crate) fn read(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+        mut tell: impl FnMut(Event<'_>, &mut Vec<u8>),
+    ) {
         let mut partial = std::mem::take(&mut self.partial);
         let rest = if partial.is_empty() {
             self.frames(bytes, out, &mut tell)

@@ -62,7 +62,13 @@ impl Clients {
             let mut socket = TcpStream::from_std(socket);
             poll.registry().register(&mut socket, Token(at), Interest::READABLE)?;
             let silent = (at * 100 / count.max(1)) < load.silent_percent;
-            connections.push(Connection { socket, reader: Reader::default(), outgoing: Vec::new(), silent, greeted: 0 });
+            connections.push(Connection {
+                socket,
+                reader: Reader::default(),
+                outgoing: Vec::new(),
+                silent,
+                greeted: 0,
+            });
         }
         Ok(Self {
             poll,
@@ -130,13 +136,15 @@ impl Clients {
                 let now = monotonic_nanos();
                 let mut fault = None;
                 let (ack, greeted) = (&self.ack, &mut connection.greeted);
-                connection.reader.read(&self.buffer[..read], &mut connection.outgoing, |event, out| match event {
-                    Event::Message { stream, message } => {
-                        *greeted += 1;
-                        heard(now);
-                        ack.write(out, stream, message);
+                connection.reader.read(&self.buffer[..read], &mut connection.outgoing, |event, out| {
+                    match event {
+                        Event::Message { stream, message } => {
+                            *greeted += 1;
+                            heard(now);
+                            ack.write(out, stream, message);
+                        }
+                        Event::Ended { stream } => fault = Some(stream),
                     }
-                    Event::Ended { stream } => fault = Some(stream),
                 });
                 if let Some(stream) = fault {
                     return Err(io::Error::other(format!("the server ended stream {stream}")));
@@ -176,7 +184,8 @@ fn first_request(load: &Load, client: usize) -> Vec<u8> {
         }
         .encode_to_vec(),
         Transport::Sotw => {
-            DiscoveryRequest { node, type_url, resource_names: names, ..DiscoveryRequest::default() }.encode_to_vec()
+            DiscoveryRequest { node, type_url, resource_names: names, ..DiscoveryRequest::default() }
+                .encode_to_vec()
         }
     }
 }

@@ -41,21 +41,11 @@ struct Cli {
 #[derive(Subcommand)]
 enum Role {
     /// The load client.
-    Load {
-        target: SocketAddr,
-        load: String,
-    },
+    Load { target: SocketAddr, load: String },
     /// The client of the raw loop.
-    FloorLoad {
-        target: SocketAddr,
-        clients: usize,
-        message: usize,
-    },
+    FloorLoad { target: SocketAddr, clients: usize, message: usize },
     /// The server of the raw loop.
-    Floor {
-        clients: usize,
-        message: usize,
-    },
+    Floor { clients: usize, message: usize },
 }
 
 fn main() {

@@ -37,7 +37,8 @@ impl Origin {
         let (orders, taken) = mpsc::unbounded_channel();
         let (tell, address) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(serve(taken, tell));
         });
         Self { address: address.recv().expect("the origin's address"), orders }
@@ -162,9 +163,10 @@ impl State {
             topic.wildcard &= name != "*";
             topic.names.remove(name);
         }
-        let Some((&type_url, (held, _))) = self.resources.get_key_value(request.type_url.as_str()) else { return };
-        let names: Vec<String> =
-            if wildcard { held.keys().cloned().collect() } else { subscribe };
+        let Some((&type_url, (held, _))) = self.resources.get_key_value(request.type_url.as_str()) else {
+            return;
+        };
+        let names: Vec<String> = if wildcard { held.keys().cloned().collect() } else { subscribe };
         if wildcard || !names.is_empty() {
             self.send(type_url, names);
         }

@@ -191,7 +191,12 @@ fn row(name: &str, load: &Load, rounds: usize, peer: Option<&PathBuf>) -> io::Re
     }
     if !least.is_empty() {
         let floor = Cost::medians(&least);
-        print!("  | {:.2} F ({:.2} us), last {:.2} of the raw loop's", cpu_us / floor.cpu_us, floor.cpu_us, last_ms / floor.last_ms);
+        print!(
+            "  | {:.2} F ({:.2} us), last {:.2} of the raw loop's",
+            cpu_us / floor.cpu_us,
+            floor.cpu_us,
+            last_ms / floor.last_ms
+        );
     }
     println!();
     Ok(cost)
@@ -208,7 +213,10 @@ pub(crate) fn all(only: &str, rounds: usize) -> io::Result<()> {
         ("delta wildcard 1000 x 100", delta(1000, 100)),
         ("delta wildcard 1000 x 1000", delta(1000, 1000)),
         ("delta wildcard 1000 x 10000", delta(1000, 10_000)),
-        ("delta wildcard 1000 x 1000, 100 streams each", Load { streams_per_connection: 100, ..delta(1000, 1000) }),
+        (
+            "delta wildcard 1000 x 1000, 100 streams each",
+            Load { streams_per_connection: 100, ..delta(1000, 1000) },
+        ),
         ("delta wildcard 1000 x 1000, 5 % do not read", Load { silent_percent: 5, ..delta(1000, 1000) }),
         ("delta named 1000 x 10 of 1000", Load::named(1000, 10, 1000)),
         ("delta named 5000 x 10 of 1000", Load::named(5000, 10, 1000)),

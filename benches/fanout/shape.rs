@@ -29,7 +29,14 @@ impl Load {
     }
 
     pub(crate) const fn named(clients: usize, names: usize, resources: usize) -> Self {
-        Self { transport: Transport::Delta, clients, resources, names, streams_per_connection: 1, silent_percent: 0 }
+        Self {
+            transport: Transport::Delta,
+            clients,
+            resources,
+            names,
+            streams_per_connection: 1,
+            silent_percent: 0,
+        }
     }
 
     pub(crate) const fn type_url(&self) -> &'static str {
@@ -41,8 +48,12 @@ impl Load {
 
     pub(crate) const fn method(&self) -> &'static str {
         match self.transport {
-            Transport::Delta => "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources",
-            Transport::Sotw => "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
+            Transport::Delta => {
+                "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
+            }
+            Transport::Sotw => {
+                "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+            }
         }
     }
 

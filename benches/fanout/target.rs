@@ -70,7 +70,10 @@ fn myself() -> io::Result<std::path::PathBuf> {
 }
 
 fn parsed<T: std::str::FromStr>(words: &[String], at: usize) -> io::Result<T> {
-    words.get(at).and_then(|word| word.parse().ok()).ok_or_else(|| io::Error::other(format!("no number in {words:?}")))
+    words
+        .get(at)
+        .and_then(|word| word.parse().ok())
+        .ok_or_else(|| io::Error::other(format!("no number in {words:?}")))
 }
 
 /// A relay of an origin.

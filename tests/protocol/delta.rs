@@ -13,9 +13,9 @@ fn r_delta_01_a_nonce_makes_an_answer_and_error_detail_a_nack() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1");
     let mut client = bed.delta();
-    assert_eq!(client.change(&bed, "cds", ""), Heard::Subscribed);
+    assert!(matches!(client.change(&bed, "cds", ""), Heard::Subscribed { .. }));
     let told = client.poll(&bed).unwrap();
-    assert_eq!(client.change(&bed, "cds", "x"), Heard::Subscribed, "spontaneous");
+    assert!(matches!(client.change(&bed, "cds", "x"), Heard::Subscribed { .. }), "spontaneous");
     assert!(is_acked(&client.ack(&bed, &told, &[])));
     bed.origin("cds a:2");
     let told = client.poll(&bed).unwrap();
@@ -34,7 +34,7 @@ fn r_delta_02_subscriptions_count_whatever_the_nonce() {
         resource_names_subscribe: strings(&["a"]),
         ..proto::DeltaDiscoveryRequest::default()
     };
-    assert_eq!(client.hear_delta(&bed, request).unwrap(), Heard::Stale);
+    assert!(matches!(client.hear_delta(&bed, request).unwrap(), Heard::Stale { .. }));
     assert_eq!(client.told(&bed), ["eds a:1"]);
 }
 

@@ -71,7 +71,7 @@ fn r_sotw_04_a_stale_nonce_is_no_answer() {
     client.ack(&bed, &first, &[]);
     bed.origin("cds a:2");
     let second = client.poll(&bed).unwrap();
-    assert_eq!(client.ack(&bed, &first, &[]), Heard::Stale);
+    assert!(matches!(client.ack(&bed, &first, &[]), Heard::Stale { .. }));
     bed.origin("cds a:3");
     assert!(client.told(&bed).is_empty(), "the second response is still not answered");
     assert!(is_acked(&client.ack(&bed, &second, &[])));
@@ -89,7 +89,7 @@ fn r_sotw_05_a_name_added_with_the_last_good_nonce_is_served() {
     bed.named("eds a:2");
     let bad = client.poll(&bed).unwrap();
     client.nack(&bed, &bad, &["a"]);
-    assert_eq!(client.ack(&bed, &good, &["a", "b"]), Heard::Stale);
+    assert!(matches!(client.ack(&bed, &good, &["a", "b"]), Heard::Stale { .. }));
     assert_eq!(client.told(&bed), ["eds b:1"]);
 }
 
@@ -167,7 +167,7 @@ fn r_sotw_09_version_and_nonce_of_an_earlier_stream_do_no_harm() {
         resource_names: strings(&["a"]),
         ..proto::DiscoveryRequest::default()
     };
-    assert_eq!(client.hear_sotw(&bed, request).unwrap(), Heard::Subscribed);
+    assert!(matches!(client.hear_sotw(&bed, request).unwrap(), Heard::Subscribed { .. }));
     assert_eq!(client.told(&bed), ["eds a:1"]);
 }
 

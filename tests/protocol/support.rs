@@ -31,7 +31,8 @@ impl Bed {
 
     pub(crate) fn with_limits(limits: Limits) -> Self {
         let (cache, writer) = Cache::new(limits);
-        Self { cache, writer, now: Instant::now(), rules: Rules::default(), upstream: CONNECTED }
+        let rules = Rules { serve_secrets: true, ..Rules::default() };
+        Self { cache, writer, now: Instant::now(), rules, upstream: CONNECTED }
     }
 
     /// With types whose wildcard sets are known to be empty.

@@ -1,5 +1,7 @@
 //! What tests over real sockets share.
 
-#![allow(dead_code, unreachable_pub, clippy::expect_used)]
+#![allow(dead_code, unreachable_pub, missing_debug_implementations, clippy::expect_used, clippy::unwrap_used)]
 
+pub mod client;
 pub mod origin;
+pub mod process;
