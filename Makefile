@@ -1,0 +1,40 @@
+# What there is to run. Everything needs a Rust toolchain; `test` also uses python3 and Go, and says so where it has to
+# do without.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+GO := $(patsubst %/go.mod,%,$(wildcard tests/*/*/go.mod benches/*/go.mod))
+DESCRIPTORS := --manifest-path proto/descriptors/Cargo.toml
+
+.PHONY: help quickstart test lint ci descriptors
+
+help: ## Say what there is to run.
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
+
+quickstart: ## Build, run the relay on an example, show what it answers, stop.
+	@tools/quickstart
+
+test: ## Run all tests, those with real Envoy, gRPC and go-control-plane included.
+	tests/interop/setup
+	cargo test --locked
+
+lint: ## Check formatting and lints of Rust and Go.
+	cargo fmt --check
+	cargo fmt --check $(DESCRIPTORS)
+	cargo clippy --locked --all-targets -- -D warnings
+	@if command -v go >/dev/null; then \
+	  unformatted=$$(gofmt -l $(GO)); \
+	  if [[ -n $$unformatted ]]; then echo "gofmt -w is due for:" $$unformatted >&2; exit 1; fi; \
+	  for module in $(GO); do (echo "go vet $$module"; cd $$module; go vet ./...); done; \
+	elif [[ $${CI:-} == true ]]; then \
+	  echo "make lint: there is no go, and in CI nothing may be skipped" >&2; exit 1; \
+	else \
+	  echo "make lint: SKIPPED: there is no go, so $(GO) was not checked" >&2; \
+	fi
+
+ci: ## What CI runs.
+	.ci/run
+
+descriptors: ## Make proto/descriptors.binpb.gz again (proto/README.md).
+	cargo run --locked $(DESCRIPTORS)
