@@ -4,7 +4,8 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -16,11 +17,22 @@ pub struct Process {
     pub listener: SocketAddr,
     pub admin: SocketAddr,
     home: TempDir,
+    logged: Arc<AtomicUsize>,
 }
 
 impl Process {
     /// Starts it on `files` with further lines of configuration under `downstream`.
     pub fn start(files: &[(&str, &str)], downstream: &str) -> Self {
+        Self::launch("{directory: ./resources}", files, downstream)
+    }
+
+    /// Starts it on a control plane.
+    pub fn behind(origin: &str, downstream: &str) -> Self {
+        let servers = format!("{{servers: [{{uri: \"{origin}\"}}], backoff: {{initial: 50ms, max: 500ms}}}}");
+        Self::launch(&servers, &[], downstream)
+    }
+
+    fn launch(upstream: &str, files: &[(&str, &str)], downstream: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         let resources = home.path().join("resources");
         std::fs::create_dir(&resources).unwrap();
@@ -29,7 +41,7 @@ impl Process {
         }
         let config = home.path().join("relay.yaml");
         let text = format!(
-            "node: {{id: test}}\nupstream: {{directory: ./resources}}\nadmin: {{address: \"127.0.0.1:0\"}}\n\
+            "node: {{id: test}}\nupstream: {upstream}\nadmin: {{address: \"127.0.0.1:0\"}}\n\
              downstream:\n  listeners: [{{address: \"127.0.0.1:0\"}}]\n{downstream}"
         );
         std::fs::write(&config, text).unwrap();
@@ -43,9 +55,12 @@ impl Process {
         // The log is read to its end, so that the relay never waits for the pipe.
         let log = BufReader::new(child.stderr.take().unwrap());
         let (lines, serving) = mpsc::channel();
+        let logged = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&logged);
         std::thread::spawn(move || {
             for line in log.lines().map_while(Result::ok) {
                 eprintln!("relay: {line}");
+                count.fetch_add(1, Ordering::Relaxed);
                 _ = lines.send(line);
             }
         });
@@ -57,9 +72,24 @@ impl Process {
                 break (listener, event["admin"].as_str().unwrap().parse().unwrap());
             }
         };
-        let process = Self { child, listener, admin, home };
+        let process = Self { child, listener, admin, home, logged };
         process.wait_for("readiness", || process.admin_get("/ready").0 == 200);
         process
+    }
+
+    /// Lines it has written to its log.
+    pub fn log_lines(&self) -> usize {
+        self.logged.load(Ordering::Relaxed)
+    }
+
+    /// CPU time it has used.
+    pub fn cpu(&self) -> Duration {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let nanos = |task: std::fs::DirEntry| {
+            let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+            text.split(' ').next()?.parse::<u64>().ok()
+        };
+        Duration::from_nanos(tasks.flatten().filter_map(nanos).sum())
     }
 
     pub fn uri(&self) -> String {
