@@ -7,7 +7,10 @@ SHELL := /bin/bash
 GO := $(patsubst %/go.mod,%,$(wildcard tests/*/*/go.mod benches/*/go.mod))
 DESCRIPTORS := --manifest-path proto/descriptors/Cargo.toml
 
-.PHONY: help quickstart test lint ci descriptors
+# Of `soak`; the tests take a million.
+STEPS ?= 20000000
+
+.PHONY: help quickstart test lint soak ci descriptors
 
 help: ## Say what there is to run.
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -32,6 +35,9 @@ lint: ## Check formatting and lints of Rust and Go.
 	else \
 	  echo "make lint: SKIPPED: there is no go, so $(GO) was not checked" >&2; \
 	fi
+
+soak: ## Run random histories against the models for longer: make soak STEPS=100000000.
+	DELTAFAN_STEPS=$(STEPS) cargo test --locked --release --test simulation
 
 ci: ## What CI runs.
 	.ci/run
