@@ -17,7 +17,7 @@ use super::status::Status;
 use crate::cache::Protocol;
 use crate::proto;
 use crate::subscription::{Heard, Next, Outgoing, Session};
-use crate::telemetry;
+use crate::telemetry::{RequestResult, StreamGauge};
 
 /// Requests read in one go before others get their turn.
 const REQUESTS_PER_POLL: usize = 32;
@@ -35,7 +35,7 @@ pub(super) struct StreamBody<B> {
     alarm: Alarm,
     opened: Instant,
     ended: bool,
-    gauge: telemetry::StreamGauge,
+    gauge: StreamGauge,
 }
 
 impl<B> StreamBody<B>
@@ -55,7 +55,7 @@ where
             session,
             protocol,
             guard,
-            gauge: telemetry::StreamGauge::open(protocol.label()),
+            gauge: StreamGauge::open(protocol.label()),
             shared,
             writing: None,
             alarm: Alarm::default(),
@@ -97,12 +97,12 @@ where
     }
 
     /// Counts a request. A rejection is logged: it is what an operator looks for first.
-    fn note(&self, heard: &Heard) {
+    fn note(&mut self, heard: &Heard) {
         let (type_url, result) = match heard {
-            Heard::Subscribed { type_url } => (type_url, "subscribe"),
-            Heard::Ack { type_url } => (type_url, "ack"),
-            Heard::Nack { type_url, .. } => (type_url, "nack"),
-            Heard::Stale { type_url } => (type_url, "stale"),
+            Heard::Subscribed { type_url } => (type_url, RequestResult::Subscribe),
+            Heard::Ack { type_url } => (type_url, RequestResult::Ack),
+            Heard::Nack { type_url, .. } => (type_url, RequestResult::Nack),
+            Heard::Stale { type_url } => (type_url, RequestResult::Stale),
         };
         self.gauge.heard(type_url.kind().short(), result);
         if let Heard::Nack { type_url, error } = heard {
