@@ -30,6 +30,9 @@ struct Cli {
     /// Rounds of each measurement; the median counts.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
+    /// The relay alone, without peer and floor: for a profiler.
+    #[arg(long)]
+    alone: bool,
     /// Cargo passes this to every bench.
     #[arg(long, hide = true)]
     bench: bool,
@@ -58,7 +61,7 @@ fn main() {
         Some(Role::FloorLoad { target, clients, message }) => floor::run_load(target, clients, message),
         Some(Role::Floor { clients, message }) => floor::run_server(clients, message),
         None if cli.short => row::short(),
-        None => row::all(&cli.only, cli.rounds),
+        None => row::all(&cli.only, cli.rounds, cli.alone),
     };
     if let Err(error) = result {
         eprintln!("fanout: {error}");

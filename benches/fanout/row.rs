@@ -153,7 +153,7 @@ impl Subject for FloorSubject {
 }
 
 /// Measures the relay and, where they are there, its peer and the floor, in interleaved rounds.
-fn row(name: &str, load: &Load, rounds: usize, peer: Option<&PathBuf>) -> io::Result<Cost> {
+fn row(name: &str, load: &Load, rounds: usize, peer: Option<&PathBuf>, floor: bool) -> io::Result<Cost> {
     let mut relay = RelaySubject::start(load)?;
     let mut peer = match peer {
         Some(program) => {
@@ -163,7 +163,7 @@ fn row(name: &str, load: &Load, rounds: usize, peer: Option<&PathBuf>) -> io::Re
         }
         None => None,
     };
-    let mut floor = (load.transport == Transport::Delta && load.streams_per_connection == 1)
+    let mut floor = (floor && load.transport == Transport::Delta && load.streams_per_connection == 1)
         .then(|| Floor::start(load.readers(), DELTA_MESSAGE))
         .transpose()?
         .map(FloorSubject);
@@ -203,9 +203,9 @@ fn row(name: &str, load: &Load, rounds: usize, peer: Option<&PathBuf>) -> io::Re
 }
 
 /// Every shape of the bench.
-pub(crate) fn all(only: &str, rounds: usize) -> io::Result<()> {
-    let peer = build_peer();
-    if peer.is_none() {
+pub(crate) fn all(only: &str, rounds: usize, alone: bool) -> io::Result<()> {
+    let peer = if alone { None } else { build_peer() };
+    if peer.is_none() && !alone {
         println!("SKIPPED: the rows beside go-control-plane (go is not here, or its modules cannot be had)");
     }
     let delta = |clients, resources| Load::wildcard(Transport::Delta, clients, resources);
@@ -224,7 +224,7 @@ pub(crate) fn all(only: &str, rounds: usize) -> io::Result<()> {
         ("delta wildcard 8000 x 100", delta(8000, 100)),
     ];
     for (name, load) in rows.iter().filter(|(name, _)| name.contains(only)) {
-        row(name, load, rounds, peer.as_ref())?;
+        row(name, load, rounds, peer.as_ref(), !alone)?;
     }
     Ok(())
 }
@@ -243,8 +243,9 @@ pub(crate) fn short() -> io::Result<()> {
             faults.push(format!("{encodes} encodes for {CHANGES} changes with {clients} clients"));
         }
     }
-    let few = row("delta wildcard 300 x 100", &Load::wildcard(Transport::Delta, 300, 100), 5, None)?;
-    let many = row("delta wildcard 300 x 10000", &Load::wildcard(Transport::Delta, 300, 10_000), 5, None)?;
+    let few = row("delta wildcard 300 x 100", &Load::wildcard(Transport::Delta, 300, 100), 5, None, false)?;
+    let many =
+        row("delta wildcard 300 x 10000", &Load::wildcard(Transport::Delta, 300, 10_000), 5, None, false)?;
     let ratio = many.cpu_us / few.cpu_us;
     println!("cost at 10,000 resources against 100: {ratio:.2}x");
     if ratio > 1.5 {
