@@ -154,7 +154,17 @@ fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// Every client takes a descriptor, and shells start programs with few: takes as many as the machine allows.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::warn!(%error, limit = ?limit.current, "could not raise the limit of open descriptors");
+    }
+}
+
 fn serve(config: Config) -> anyhow::Result<()> {
+    raise_descriptor_limit();
     let metrics = telemetry::install()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -71,7 +71,8 @@ impl Relay {
         let view = UpstreamView::default();
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", ServingStatus::NotServing).await;
-        tokio::spawn(follow(origin.clone(), view.clone(), health.clone(), everything.clone()));
+        // Ends when a drain begins: what says NOT_SERVING must not be overruled.
+        tokio::spawn(follow(origin.clone(), view.clone(), health.clone(), accepting.clone()));
 
         let shared = Arc::new(Context {
             cache: Arc::clone(&cache),
@@ -128,8 +129,8 @@ impl Relay {
     /// Sends clients elsewhere and returns when the last is gone or the window is over.
     pub async fn drain(&self) {
         self.status.draining.store(true, Ordering::Release);
-        self.health.set_service_status("", ServingStatus::NotServing).await;
         self.accepting.cancel();
+        self.health.set_service_status("", ServingStatus::NotServing).await;
         self.connections.drain(self.drain_window).await;
     }
 }

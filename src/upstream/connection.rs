@@ -1,22 +1,21 @@
 //! The connection to the origin and the streams on it, as bytes.
 //!
-//! Owns how the transport is set up and the codec that leaves messages as they are. Knows nothing of what is said.
+//! Owns how the transport is set up. Knows nothing of what is said.
 
 use std::error::Error;
 use std::fmt::Write as _;
 use std::pin::Pin;
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 use futures_util::{Stream, TryFutureExt as _, stream};
 use http::uri::PathAndQuery;
-use prost::Message as _;
 use tokio::sync::mpsc;
 use tonic::client::Grpc;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
+use crate::grpc::RawCodec;
 use crate::proto::DeltaDiscoveryRequest;
 
 const DELTA_ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
@@ -88,7 +87,7 @@ impl Open {
         let call = async move {
             grpc.ready().await.map_err(|error| Status::unavailable(reasons(&error)))?;
             let path = PathAndQuery::from_static(DELTA_ADS);
-            Ok(grpc.streaming(Request::new(requests), path, RawCodec).await?.into_inner())
+            Ok(grpc.streaming(Request::new(requests), path, RawCodec::default()).await?.into_inner())
         };
         Self { outgoing, incoming: Box::pin(call.try_flatten_stream()) }
     }
@@ -106,41 +105,4 @@ pub(super) fn reasons(error: &dyn Error) -> String {
         cause = error.source();
     }
     text
-}
-
-/// Writes requests, and leaves responses as they came.
-#[derive(Clone, Copy, Debug)]
-struct RawCodec;
-
-impl Codec for RawCodec {
-    type Encode = DeltaDiscoveryRequest;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for RawCodec {
-    type Item = DeltaDiscoveryRequest;
-    type Error = Status;
-
-    fn encode(&mut self, request: DeltaDiscoveryRequest, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        request.encode(out).map_err(|error| Status::internal(error.to_string()))
-    }
-}
-
-impl Decoder for RawCodec {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(message.copy_to_bytes(message.remaining())))
-    }
 }

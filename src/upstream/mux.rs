@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::response::{self, ProtocolError};
 use super::topic::{Reading, Topic, Want};
 use super::{Counters, Settings, StreamId};
-use crate::cache::{Cache, Change, Interest, Op, Snapshot, View, Writer};
+use crate::cache::{Cache, Change, Interest, Op, Seen, Snapshot, View, Writer};
 use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::{Name, TypeUrl};
 
@@ -292,7 +292,13 @@ impl Mux {
     }
 
     /// Lets go what nobody wanted for the linger time, unless somebody does by now (R-Relay-16).
+    ///
+    /// While the origin is away, what it said cannot be had again: it is kept for clients that come back, and its
+    /// linger begins anew (R-Relay-06). What is not known is let go all the same, or clients that come and go with
+    /// names of their own would fill the relay meanwhile.
     fn let_go(&mut self, now: Instant) {
+        let away = self.streams[StreamId::Primary as usize].is_none();
+        let later = now + self.settings.linger;
         let mut forgotten: BTreeMap<TypeUrl, Change> = BTreeMap::new();
         while self.lingering.first().is_some_and(|(at, ..)| *at <= now) {
             let Some((_, type_url, item)) = self.lingering.pop_first() else { break };
@@ -303,11 +309,19 @@ impl Mux {
                 Some(name) if of.wants(name.as_str()) => {
                     topic.names.insert(name, Want::Yes);
                 }
+                Some(name) if away && !matches!(of.snapshot().by_name(name.as_str()), Seen::Unknown) => {
+                    topic.names.insert(name.clone(), Want::Until(later));
+                    self.lingering.insert((later, of.type_url().clone(), Some(name)));
+                }
                 Some(name) => {
                     topic.remove_name(&name);
                     change.ops.push(Op::Forget { view: View::Named, name });
                 }
                 None if of.wants_wildcard() => topic.wildcard = Want::Yes,
+                None if away && (of.snapshot().wildcard_known() || of.snapshot().member_count() > 0) => {
+                    topic.wildcard = Want::Until(later);
+                    self.lingering.insert((later, of.type_url().clone(), None));
+                }
                 None => {
                     topic.remove_wildcard();
                     let forget = |name: &Name| Op::Forget { view: View::Wildcard, name: name.clone() };

@@ -37,18 +37,24 @@ fn r_relay_16_what_nobody_wants_is_let_go_after_the_linger_time() {
 }
 
 #[test]
-fn r_relay_16_the_same_without_a_connection_and_without_a_request() {
+fn r_relay_16_what_is_held_is_kept_while_the_origin_is_away() {
     let mut rig = rig();
     rig.close();
     rig.leave("a");
     rig.client("b", EDS, &["e2", "e3"]);
-    rig.pass(60_000);
-    assert_eq!(rig.members(CDS), set(&[]));
-    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("unknown".to_owned(), "absent".to_owned()));
+    rig.client("c", EDS, &["never-answered"]);
+    rig.leave("c");
+    rig.pass(600_000);
+    assert_eq!(rig.members(CDS).len(), 2);
+    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("v1".to_owned(), "absent".to_owned()));
+    assert!(rig.snapshot(CDS).wildcard_known());
     rig.open(Primary);
-    let request = rig.request(Primary);
-    assert_eq!(sorted(&request.resource_names_subscribe), ["e2", "e3"]);
-    assert!(request.initial_resource_versions.is_empty());
+    let requests = rig.requests(Primary);
+    let [_, eds] = &requests[..] else { panic!("{requests:?}") };
+    assert_eq!(sorted(&eds.resource_names_subscribe), ["e1", "e2", "e3"], "and not what was never known");
+    rig.pass(60_000);
+    assert_eq!(rig.members(CDS), set(&[]), "back, the linger ends as ever");
+    assert_eq!(rig.seen(EDS, "e1"), "unknown");
 }
 
 #[test]
