@@ -1,0 +1,260 @@
+//! One history.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use deltafan::cache::{Cache, Change, Limits, Writer};
+use deltafan::subscription::{Next, Rules, Upstream};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use crate::client::{Client, Manner};
+use crate::origin::{NAMES, Origin, RDS, ROUTE, TYPES, name_of};
+use crate::wire::{self, type_url};
+
+const CLIENTS: usize = 12;
+const CONNECTED: Upstream = Upstream { connected: true };
+
+/// Says where a history stood when it failed.
+struct Place {
+    seed: u64,
+    step: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Self { seed, step } = self;
+            eprintln!("failed at step {step}: DELTAFAN_SEED={seed} DELTAFAN_STEPS={}", *step + 1);
+        }
+    }
+}
+
+pub(crate) struct World {
+    rng: StdRng,
+    place: Place,
+    trace: bool,
+    cache: Arc<Cache>,
+    writer: Writer,
+    rules: Arc<Rules>,
+    limits: Limits,
+    now: Instant,
+    origin: Origin,
+    clients: Vec<Client>,
+    /// What the relay would be subscribed to upstream.
+    wanted: [BTreeSet<String>; TYPES.len()],
+    wanted_wildcard: [bool; TYPES.len()],
+    /// What a `version_info` stands for.
+    digests: HashMap<(usize, String), BTreeMap<String, String>>,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, trace: bool) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let limits = Limits {
+            encoded_bytes: [0, 2_000, 256 << 20][rng.random_range(0..3)],
+            tombstones: [4, 20, 10_000, 10_000][rng.random_range(0..4)],
+            response_bytes: [1, 300, 1_500, 1 << 20, 1 << 20][rng.random_range(0..5)],
+            ..Limits::default()
+        };
+        let (cache, writer) = Cache::new(limits);
+        // What is unknown stays so until the origin says more; that this ends in time is tested by rule.
+        let rules = Arc::new(Rules { cold_deadline: Duration::from_secs(1 << 30), ..Rules::default() });
+        let now = Instant::now();
+        let clients = (0..CLIENTS).map(|_| Client::new(&mut rng, &cache, &rules, now)).collect();
+        let mut world = Self {
+            place: Place { seed, step: 0 },
+            trace,
+            cache,
+            writer,
+            rules,
+            limits,
+            now,
+            clients,
+            wanted: Default::default(),
+            wanted_wildcard: Default::default(),
+            digests: HashMap::new(),
+            rng,
+            origin: Origin::default(),
+        };
+        for _ in 0..2 {
+            let (at, change) = world.origin.move_route();
+            world.apply(at, change);
+        }
+        world
+    }
+
+    pub(crate) fn run(mut self, steps: u64) {
+        for step in 0..steps {
+            self.place.step = step;
+            self.step();
+        }
+        self.settle();
+        self.clients.clear();
+        for short in TYPES {
+            assert_eq!(self.cache.of(&type_url(short)).unwrap().cohorts(), 0);
+        }
+        self.check_interest();
+    }
+
+    fn step(&mut self) {
+        let client = self.rng.random_range(0..CLIENTS);
+        match self.rng.random_range(0..1000) {
+            0..200 => self.speak(),
+            200..280 => {
+                self.clients[client].ask(&mut self.rng, self.now);
+                if self.trace {
+                    let client_types =
+                        self.clients[client].types.iter().map(|t| &t.subscribed).collect::<Vec<_>>();
+                    eprintln!("{} client {client} asks {client_types:?}", self.place.step);
+                }
+            }
+            280..700 => {
+                let slow = matches!(self.clients[client].manner, Manner::Slow);
+                if !slow || self.rng.random_bool(0.1) {
+                    self.poll(client);
+                }
+            }
+            700..800 => self.clients[client].take(self.now),
+            800..960 => self.answer(client),
+            960..970 => {
+                self.clients[client].reconnect(&self.cache, &self.rules, self.now);
+            }
+            970..985 => self.now += Duration::from_millis(self.rng.random_range(1..6000)),
+            985..998 => self.check_interest(),
+            _ => self.settle(),
+        }
+    }
+
+    fn apply(&mut self, at: usize, change: Change) {
+        if self.trace {
+            let step = self.place.step;
+            eprintln!("{step} origin {} known {:?} {:?}", TYPES[at], change.wildcard_known, change.ops);
+        }
+        self.writer.apply(&type_url(TYPES[at]), change, self.now).unwrap();
+    }
+
+    fn speak(&mut self) {
+        let (at, change) = if self.rng.random_bool(0.2) {
+            self.origin.move_route()
+        } else {
+            let at = self.rng.random_range(0..TYPES.len());
+            (at, self.origin.speak(&mut self.rng, at))
+        };
+        self.apply(at, change);
+    }
+
+    fn answer(&mut self, client: usize) {
+        let client = &mut self.clients[client];
+        let at = self.rng.random_range(0..TYPES.len());
+        // What the transport has not delivered cannot be answered.
+        if client.untaken == Some(at) || client.manner == Manner::NeverAnswers {
+            return;
+        }
+        let refuse = client.manner == Manner::Refuses && self.rng.random_bool(0.8);
+        client.answer(at, refuse, self.now);
+    }
+
+    /// Whether it had something to say.
+    fn poll(&mut self, at: usize) -> bool {
+        let client = &mut self.clients[at];
+        if client.untaken.is_some() {
+            return false;
+        }
+        let rang = client.bell.rang();
+        let asleep = client.asleep.take().filter(|until| !rang && until.is_none_or(|until| self.now < until));
+        client.session.mailbox().register(&client.waker());
+        match client.session.next(self.now, CONNECTED) {
+            Next::Say(outgoing) => {
+                let told = wire::read(client.protocol, &outgoing.frame);
+                if self.trace {
+                    eprintln!("{} client {at} is told {told:?}", self.place.step);
+                }
+                assert!(asleep.is_none(), "nobody woke it for {told:?}");
+                let full = (0..TYPES.len())
+                    .find(|at| type_url(TYPES[*at]) == told.type_url)
+                    .filter(|at| client.is_full_state(*at));
+                if let Some(at) = full {
+                    let held: BTreeMap<_, _> = told.resources.iter().cloned().collect();
+                    let known =
+                        self.digests.entry((at, told.version.clone())).or_insert_with(|| held.clone());
+                    assert_eq!(*known, held, "one version_info for two sets");
+                }
+                client.hear(told, &self.origin, self.now, self.rules.ack_timeout);
+                if self.rng.random_bool(0.7) {
+                    client.take(self.now);
+                }
+                true
+            }
+            Next::Wait(until) => {
+                assert!(until.is_none_or(|until| until > self.now), "it would spin");
+                client.asleep = Some(until);
+                false
+            }
+            Next::Close(refusal) => {
+                assert!(self.limits.tombstones < 1000, "closed: {refusal}");
+                client.reconnect(&self.cache, &self.rules, self.now);
+                false
+            }
+        }
+    }
+
+    /// The origin answers everything and all is delivered: then all views have to be right.
+    fn settle(&mut self) {
+        for at in 0..TYPES.len() {
+            let names = self.clients.iter().flat_map(|client| client.types[at].subscribed.names.iter());
+            let wanted: BTreeSet<String> = names.cloned().collect();
+            let change = self.origin.settle(&mut self.rng, at, &wanted);
+            self.apply(at, change);
+        }
+        let mut silent = 0;
+        for round in 0.. {
+            assert!(round < 5_000, "it goes on and on");
+            let mut said = false;
+            for at in 0..CLIENTS {
+                let client = &mut self.clients[at];
+                client.take(self.now);
+                if client.manner != Manner::NeverAnswers {
+                    (0..TYPES.len()).for_each(|at| client.answer(at, false, self.now));
+                }
+                said |= self.poll(at);
+            }
+            silent = if said { 0 } else { silent + 1 };
+            if silent == 3 {
+                break;
+            }
+            if !said {
+                self.now += self.rules.ack_timeout;
+            }
+        }
+        self.clients.iter().for_each(|client| client.check_settled(&self.origin));
+    }
+
+    /// What is wanted upstream is the union of what the clients want.
+    fn check_interest(&mut self) {
+        for (type_url, interest) in self.cache.take_interest() {
+            let at = TYPES.iter().position(|short| wire::type_url(short) == type_url).unwrap();
+            self.wanted_wildcard[at] = interest.wildcard;
+            for (name, wanted) in interest.names {
+                if wanted {
+                    self.wanted[at].insert(name.to_string());
+                } else {
+                    self.wanted[at].remove(name.as_str());
+                }
+            }
+        }
+        for (at, short) in TYPES.iter().enumerate() {
+            let all = || self.clients.iter().map(|client| &client.types[at].subscribed);
+            let union: BTreeSet<String> =
+                all().flat_map(|subscribed| subscribed.names.iter().cloned()).collect();
+            assert_eq!(self.wanted[at], union);
+            assert_eq!(self.wanted_wildcard[at], all().any(|subscribed| subscribed.wildcard));
+            let of = self.cache.of(&type_url(short)).unwrap();
+            let names = (0..NAMES).map(|number| name_of(at, number));
+            for name in names.chain((at == RDS).then(|| ROUTE.to_owned())) {
+                assert_eq!(of.wants(&name), union.contains(&name));
+            }
+        }
+    }
+}
