@@ -106,15 +106,15 @@ pub(super) struct Fields<'a> {
 pub(super) enum Piece<'a> {
     /// Encoded elements that live elsewhere: large ones are referred to, not copied.
     Shared(&'a Bytes),
-    /// Encoded elements to be copied.
-    Copied(&'a [u8]),
+    /// The same from this byte on.
+    Tail(&'a Bytes, usize),
 }
 
 impl Piece<'_> {
     fn len(&self) -> usize {
         match self {
             Self::Shared(bytes) => bytes.len(),
-            Self::Copied(bytes) => bytes.len(),
+            Self::Tail(bytes, at) => bytes.len() - at,
         }
     }
 }
@@ -152,7 +152,7 @@ pub(super) fn splice<'a>(
     for piece in pieces {
         match piece {
             Piece::Shared(bytes) => out.share(bytes),
-            Piece::Copied(bytes) => out.open.put_slice(bytes),
+            Piece::Tail(bytes, at) => out.share(&bytes.slice(at..)),
         }
     }
     Frame { chunks: out.close(), nonce }
@@ -246,7 +246,7 @@ mod tests {
             let fields = Fields { version: "7", type_url: "t/x", removed: [&removed, &[]] };
             let nonce = Nonce { type_index: 3, generation: 255.into(), suffix: Suffix::None };
             let frame = splice(fields, nonce, elements.iter().map(|(shared, bytes)| {
-                if *shared { Piece::Shared(bytes) } else { Piece::Copied(bytes) }
+                if *shared { Piece::Shared(bytes) } else { Piece::Tail(bytes, 0) }
             }));
 
             let whole: Vec<u8> = frame.chunks().concat();

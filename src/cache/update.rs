@@ -268,7 +268,10 @@ impl Update {
                     Fields { version: &version, type_url: self.type_url.as_str(), removed: [&[], &[]] };
                 let pieces = self.segments.iter().map(|segment| Piece::Shared(segment.sotw()));
                 let listed = self.resources.iter().chain(ghosts);
-                let pieces = pieces.chain(listed.map(|resource| Piece::Copied(resource.sotw_entry())));
+                let pieces = pieces.chain(listed.map(|resource| {
+                    let (entry, at) = resource.sotw_tail();
+                    Piece::Tail(entry, at)
+                }));
                 frame::splice(fields, nonce, pieces)
             }
         }

@@ -212,6 +212,11 @@ impl Resource {
         &self.entry[self.sotw_at..]
     }
 
+    /// The same as where it starts in [`delta_entry`](Self::delta_entry), for who shares the bytes.
+    pub const fn sotw_tail(&self) -> (&Bytes, usize) {
+        (&self.entry, self.sotw_at)
+    }
+
     /// The encoded `google.protobuf.Any`.
     pub fn body(&self) -> &[u8] {
         &self.entry[self.body_at..]
