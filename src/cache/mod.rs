@@ -309,12 +309,12 @@ impl Writer {
         draft.apply(change);
         let touched = std::mem::take(&mut draft.touched);
         let endpoints = std::mem::take(&mut draft.endpoints);
-        let known = draft.wildcard_became_known;
+        let turned = draft.wildcard_turned;
         let snapshot = draft.finish(self.cache.limits.tombstones, now);
         let generation = snapshot.generation();
         of.snapshot.store(Arc::new(snapshot));
-        if known || !touched.is_empty() {
-            let cohorts = of.registry.lock().touch(&touched, known, generation);
+        if turned || !touched.is_empty() {
+            let cohorts = of.registry.lock().touch(&touched, turned, generation);
             registry::wake(&cohorts);
         }
         endpoints

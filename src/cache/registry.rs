@@ -272,7 +272,7 @@ impl Registry {
     }
 
     /// Marks every cohort that a change concerns and returns them.
-    pub(super) fn touch(&self, touched: &[Touch], known: bool, generation: Generation) -> Vec<Arc<Cohort>> {
+    pub(super) fn touch(&self, touched: &[Touch], turned: bool, generation: Generation) -> Vec<Arc<Cohort>> {
         let mut wake = Vec::new();
         let mut mark = |slot: u32| {
             let cohort = &self.cohorts[slot as usize];
@@ -280,7 +280,7 @@ impl Registry {
                 wake.push(Arc::clone(cohort));
             }
         };
-        if known || touched.iter().any(|touch| touch.members) {
+        if turned || touched.iter().any(|touch| touch.members) {
             self.wildcards.iter().copied().for_each(&mut mark);
         }
         for touch in touched.iter().filter(|touch| touch.named) {

@@ -117,7 +117,8 @@ pub(super) struct Draft<'a> {
     type_url: &'a TypeUrl,
     clock: &'a mut Generation,
     pub(super) touched: Vec<Touch>,
-    pub(super) wildcard_became_known: bool,
+    /// Whether the wildcard set became known, or unknown again.
+    pub(super) wildcard_turned: bool,
     /// Endpoints of EDS clusters that changed (R-ADS-05).
     pub(super) endpoints: Vec<Name>,
 }
@@ -130,7 +131,7 @@ impl<'a> Draft<'a> {
             type_url,
             clock,
             touched: Vec::new(),
-            wildcard_became_known: false,
+            wildcard_turned: false,
             endpoints: Vec::new(),
         }
     }
@@ -143,9 +144,9 @@ impl<'a> Draft<'a> {
             self.snapshot.system_version = version;
         }
         if let Some(known) = change.wildcard_known {
-            self.wildcard_became_known = known && !self.snapshot.wildcard_known;
+            self.wildcard_turned = known != self.snapshot.wildcard_known;
             self.snapshot.wildcard_known = known;
-            if self.wildcard_became_known {
+            if self.wildcard_turned {
                 self.tick();
             }
         }
