@@ -80,6 +80,15 @@ impl Session {
                 }
             }
             let subscription = Subscription::new(wildcard, names);
+            if let Some(Brought::Versions(versions)) = state.brought.as_mut().filter(|_| !wildcard) {
+                // What it lets go of it does not hold when it asks for it again.
+                if old.wildcard {
+                    versions.retain(|name, _| subscription.contains(name));
+                }
+                for name in &unsubscribe {
+                    versions.remove(name);
+                }
+            }
             state.resubscribe(subscription, now)?;
             state.owed.names.extend(owed);
             for name in ended {

@@ -153,6 +153,19 @@ fn r_delta_07_a_name_subscribed_meanwhile_and_unknown_is_not_said_to_be_gone() {
 }
 
 #[test]
+fn r_delta_07_versions_of_what_a_client_let_go_of_while_it_waited_do_not_count() {
+    let mut bed = Bed::new();
+    bed.origin("cds a:1 b:1");
+    let mut client = bed.delta();
+    client.resume(&bed, "cds", &["*"], &[("a", "1")]);
+    assert!(client.acked(&bed).is_empty(), "which removals it needs is not known yet");
+    client.change(&bed, "cds", "-*");
+    client.change(&bed, "cds", "*");
+    bed.known("cds");
+    assert_eq!(client.acked(&bed), ["cds a:1 b:1"]);
+}
+
+#[test]
 fn r_delta_08_the_vector_of_the_protocol() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1");
