@@ -1,6 +1,6 @@
 //! Incremental requests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Instant;
 
 use super::session::{Heard, Refusal, Session};
@@ -37,7 +37,8 @@ impl Session {
             let star = subscribe.iter().any(is_wildcard) && !unsubscribe.iter().any(is_wildcard);
             let wildcard = legacy || star;
             // Subscribing comes first (R-Delta-03).
-            let named = subscribe.iter().filter(|name| !unsubscribe.contains(name));
+            let ended: HashSet<&String> = unsubscribe.iter().collect();
+            let named = subscribe.iter().filter(|name| !ended.contains(name));
             let names = named
                 .filter(|name| !name.is_empty() && !is_wildcard(name))
                 .map(|name| Name::from(name.as_str()));
