@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use deltafan::cache::{Cache, Protocol};
 use deltafan::proto;
-use deltafan::subscription::{Rules, Session};
+use deltafan::subscription::{Refusal, Rules, Session};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -87,6 +87,8 @@ pub(crate) struct Client {
     pub(crate) bell: Arc<Bell>,
     /// It was told to wait until then, and nothing happened to it since.
     pub(crate) asleep: Option<Option<Instant>>,
+    /// Why its stream was closed.
+    pub(crate) refused: Option<Refusal>,
 }
 
 fn session(
@@ -123,6 +125,7 @@ impl Client {
             untaken: None,
             bell: Arc::default(),
             asleep: None,
+            refused: None,
         }
     }
 
@@ -140,6 +143,7 @@ impl Client {
         self.all_nonces.clear();
         self.untaken = None;
         self.asleep = None;
+        self.refused = None;
     }
 
     pub(crate) fn is_full_state(&self, at: usize) -> bool {
@@ -235,7 +239,9 @@ impl Client {
             version_info,
             error_detail: error,
         };
-        let _heard = self.session.hear_sotw(request, now).unwrap();
+        if let Err(refusal) = self.session.hear_sotw(request, now) {
+            self.refused = Some(refusal);
+        }
     }
 
     fn increment(
@@ -288,7 +294,9 @@ impl Client {
             response_nonce: nonce,
             error_detail: error,
         };
-        self.session.hear_delta(request, now).unwrap();
+        if let Err(refusal) = self.session.hear_delta(request, now) {
+            self.refused = Some(refusal);
+        }
     }
 
     /// Changes what it subscribes to, at random.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deltafan::cache::{Cache, Change, Limits, Writer};
-use deltafan::subscription::{Next, Rules, Upstream};
+use deltafan::subscription::{Code, Next, Rules, Upstream};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -159,6 +159,9 @@ impl World {
     /// Whether it had something to say.
     fn poll(&mut self, at: usize) -> bool {
         let client = &mut self.clients[at];
+        if client.refused.is_some() {
+            return self.reopen(at);
+        }
         if client.untaken.is_some() {
             return false;
         }
@@ -193,11 +196,19 @@ impl World {
                 false
             }
             Next::Close(refusal) => {
-                assert!(self.limits.tombstones < 1000, "closed: {refusal}");
-                client.reconnect(&self.cache, &self.rules, self.now);
-                false
+                client.refused = Some(refusal);
+                self.reopen(at)
             }
         }
+    }
+
+    /// A stream is closed only where removals were forgotten; then it comes again.
+    fn reopen(&mut self, at: usize) -> bool {
+        let client = &mut self.clients[at];
+        assert!(self.limits.tombstones < 1000, "closed: {:?}", client.refused);
+        assert_eq!(client.refused.take().map(|refusal| refusal.code), Some(Code::Unavailable));
+        client.reconnect(&self.cache, &self.rules, self.now);
+        true
     }
 
     /// The origin answers everything and all is delivered: then all views have to be right.
@@ -233,6 +244,11 @@ impl World {
 
     /// What is wanted upstream is the union of what the clients want.
     fn check_interest(&mut self) {
+        for at in 0..self.clients.len() {
+            if self.clients[at].refused.is_some() {
+                self.reopen(at);
+            }
+        }
         for (type_url, interest) in self.cache.take_interest() {
             let at = TYPES.iter().position(|short| wire::type_url(short) == type_url).unwrap();
             self.wanted_wildcard[at] = interest.wildcard;
