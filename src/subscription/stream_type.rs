@@ -283,7 +283,7 @@ impl StreamType {
             }
         }
         self.span = Span::up_to(snapshot.generation());
-        self.must_answer = true;
+        self.must_answer |= subscription.wildcard;
     }
 }
 

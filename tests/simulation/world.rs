@@ -60,7 +60,11 @@ impl World {
         };
         let (cache, writer) = Cache::new(limits);
         // What is unknown stays so until the origin says more; that this ends in time is tested by rule.
-        let rules = Arc::new(Rules { cold_deadline: Duration::from_secs(1 << 30), ..Rules::default() });
+        let rules = Arc::new(Rules {
+            cold_deadline: Duration::from_secs(1 << 30),
+            trust_initial_versions: rng.random_bool(0.25),
+            ..Rules::default()
+        });
         let now = Instant::now();
         let clients = (0..CLIENTS).map(|_| Client::new(&mut rng, &cache, &rules, now)).collect();
         let mut world = Self {
