@@ -60,6 +60,10 @@ pub(crate) struct Type {
     pub(crate) lingering: BTreeSet<String>,
     /// What it holds by version alone: another body of that version would not be sent to who resumes.
     pub(crate) resumed: BTreeSet<String>,
+    /// When it was told of what it holds, by the clock of the origin.
+    pub(crate) told_at: BTreeMap<String, u64>,
+    pub(crate) asked_at: u64,
+    pub(crate) heard_at: u64,
     /// Endpoints without which a changed cluster keeps warming (V1).
     pub(crate) warming: BTreeSet<String>,
 }
@@ -78,6 +82,8 @@ pub(crate) struct Client {
     pub(crate) only: Option<usize>,
     pub(crate) manner: Manner,
     pub(crate) grpc: bool,
+    /// Its answers are never split.
+    pub(crate) in_one_piece: bool,
     /// It subscribes to all clusters and the moving route, and leaves it at that.
     pub(crate) steady: bool,
     pub(crate) session: Session,
@@ -102,7 +108,13 @@ fn session(
 }
 
 impl Client {
-    pub(crate) fn new(rng: &mut StdRng, cache: &Arc<Cache>, rules: &Arc<Rules>, now: Instant) -> Self {
+    pub(crate) fn new(
+        rng: &mut StdRng,
+        cache: &Arc<Cache>,
+        rules: &Arc<Rules>,
+        in_one_piece: bool,
+        now: Instant,
+    ) -> Self {
         let protocol = if rng.random_bool(0.5) { Protocol::Sotw } else { Protocol::Delta };
         let only = rng.random_bool(0.3).then(|| rng.random_range(0..TYPES.len()));
         let manner = match rng.random_range(0..6) {
@@ -119,6 +131,7 @@ impl Client {
             only,
             manner,
             grpc,
+            in_one_piece,
             steady,
             types: Default::default(),
             all_nonces: BTreeSet::new(),
@@ -300,8 +313,9 @@ impl Client {
     }
 
     /// Changes what it subscribes to, at random.
-    pub(crate) fn ask(&mut self, rng: &mut StdRng, now: Instant) {
+    pub(crate) fn ask(&mut self, rng: &mut StdRng, now: Instant, clock: u64) {
         let at = self.only.unwrap_or_else(|| rng.random_range(0..TYPES.len()));
+        self.types[at].asked_at = clock;
         let nonce = self.any_nonce(rng, at);
         if self.steady && (at == CDS || at == RDS) {
             // The route is asked for only when the clusters are there, as a client does that learns of it from them.

@@ -66,7 +66,9 @@ impl World {
             ..Rules::default()
         });
         let now = Instant::now();
-        let clients = (0..CLIENTS).map(|_| Client::new(&mut rng, &cache, &rules, now)).collect();
+        let in_one_piece = limits.response_bytes == 1 << 20;
+        let clients =
+            (0..CLIENTS).map(|_| Client::new(&mut rng, &cache, &rules, in_one_piece, now)).collect();
         let mut world = Self {
             place: Place { seed, step: 0 },
             trace,
@@ -107,7 +109,7 @@ impl World {
         match self.rng.random_range(0..1000) {
             0..200 => self.speak(),
             200..280 => {
-                self.clients[client].ask(&mut self.rng, self.now);
+                self.clients[client].ask(&mut self.rng, self.now, self.origin.clock);
                 if self.trace {
                     let client_types =
                         self.clients[client].types.iter().map(|t| &t.subscribed).collect::<Vec<_>>();
@@ -132,6 +134,10 @@ impl World {
     }
 
     fn apply(&mut self, at: usize, change: Change) {
+        self.origin.clock += 1;
+        for op in &change.ops {
+            self.origin.said[at].mentioned.insert(op.name().to_string(), self.origin.clock);
+        }
         if self.trace {
             let step = self.place.step;
             eprintln!("{step} origin {} known {:?} {:?}", TYPES[at], change.wildcard_known, change.ops);
