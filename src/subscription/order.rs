@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::session::{Outgoing, Refusal, Session, Upstream};
 use super::stream_type::{Moment, Pending};
 use crate::cache::{Class, FellBehind, Generation, Update};
-use crate::resource::Kind;
+use crate::resource::{Kind, Name};
 
 /// What a stream does next.
 #[derive(Debug)]
@@ -175,6 +175,8 @@ impl Session {
     fn say(&mut self, at: usize, update: &Update, class: Class, now: Instant) -> Outgoing {
         let state = &mut self.types[at];
         let type_url = state.membership.of().type_url().clone();
+        let answered = std::mem::take(&mut state.answering);
+        let clusters = Arc::clone(state.membership.of());
         let frame = state.say(update, class, &mut self.own_nonces);
         let waited = update.changed_at().filter(|_| update.has_additions() || update.has_removals());
         self.unsaid = Some(at);
@@ -185,6 +187,12 @@ impl Session {
             && let Some(eds) = self.types.iter_mut().find(|state| state.kind == Kind::Endpoint)
         {
             eds.owe_endpoints(update.endpoints());
+            // What is newly asked for may be held in another version, through the wildcard.
+            let clusters = clusters.snapshot();
+            let present = |name: &Name| clusters.by_name(name.as_str()).present();
+            eds.owe_endpoints(
+                answered.iter().filter_map(present).filter_map(|cluster| cluster.eds_service()),
+            );
         }
         Outgoing { frame, type_url, changed_at: waited.filter(|at| *at <= now) }
     }

@@ -170,7 +170,11 @@ impl Client {
                 for name in &state.warming {
                     let there =
                         visible.contains_key(name.as_str()) && self.types[CDS].held.contains_key(name);
-                    assert!(!there, "{name} warms for want of endpoints");
+                    assert!(
+                        !there,
+                        "{name} warms for want of endpoints: {:?} {:?}",
+                        self.protocol, state.subscribed
+                    );
                 }
             }
         }
