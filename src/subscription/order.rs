@@ -7,15 +7,15 @@ use smallvec::SmallVec;
 
 use super::session::{Outgoing, Refusal, Session, Upstream};
 use super::stream_type::{Moment, Pending};
-use crate::cache::{Class, Update};
-use crate::resource::Kind;
+use crate::cache::{Class, FellBehind, Generation, Update};
+use crate::resource::{Kind, Name};
 
 /// What a stream does next.
 #[derive(Debug)]
 pub enum Next {
     /// Say this.
     Say(Outgoing),
-    /// Wait to be woken by the cache or the client, and at the latest look again then.
+    /// Wait to be woken by the cache or the client, and at the latest look again then, which may be at once.
     Wait(Option<Instant>),
     /// Close with this status.
     Close(Refusal),
@@ -34,14 +34,12 @@ impl Deadline {
 impl Session {
     /// What to say at this moment, worked out now and not before.
     pub fn next(&mut self, now: Instant, upstream: Upstream) -> Next {
-        let mut pending: SmallVec<[Pending; 4]> = SmallVec::new();
         let moment = Moment { now, upstream_connected: upstream.connected, one_shot: self.is_one_shot() };
-        for state in &mut self.types {
-            match state.evaluate(self.dialect.protocol, &self.rules, moment) {
-                Ok(found) => pending.push(found),
-                Err(behind) => return Next::Close(behind.into()),
-            }
-        }
+        let pending = match self.evaluate(moment) {
+            Ok(Some(pending)) => pending,
+            Ok(None) => return Next::Wait(Some(now)),
+            Err(behind) => return Next::Close(behind.into()),
+        };
 
         let mut deadline = Deadline::default();
         let chosen = self
@@ -69,6 +67,28 @@ impl Session {
             }
         }
         Next::Wait(deadline.0)
+    }
+
+    /// What each type has to say, all of it as of one moment: a route that was read after a change which the
+    /// clusters were read before would lead to a cluster that is not there (R-ADS-03). Changes are marked in the order
+    /// in which they happen, so that none came between if no mark moved. `None` where they come too fast.
+    fn evaluate(&mut self, moment: Moment) -> Result<Option<SmallVec<[Pending; 4]>>, FellBehind> {
+        const ATTEMPTS: usize = 8;
+        for _ in 0..ATTEMPTS {
+            let before = self.marks();
+            let mut pending = SmallVec::new();
+            for state in &mut self.types {
+                pending.push(state.evaluate(self.dialect.protocol, &self.rules, moment)?);
+            }
+            if self.marks() == before {
+                return Ok(Some(pending));
+            }
+        }
+        Ok(None)
+    }
+
+    fn marks(&self) -> SmallVec<[Generation; 8]> {
+        self.types.iter().map(|state| state.membership.cohort().touched()).collect()
     }
 
     /// Additions and changes, in order. A type that follows the clusters waits while one that leads has something
@@ -157,6 +177,8 @@ impl Session {
         let type_url = state.membership.of().type_url().clone();
         // Only who was there when it happened has waited for it.
         let live = !state.span.is_start() && !state.span.is_in_parts() && update.owed().is_empty();
+        let answered = std::mem::take(&mut state.answering);
+        let clusters = Arc::clone(state.membership.of());
         let frame = state.say(update, class, &mut self.own_nonces);
         self.unsaid = Some(at);
         self.responded = true;
@@ -166,6 +188,12 @@ impl Session {
             && let Some(eds) = self.types.iter_mut().find(|state| state.kind == Kind::Endpoint)
         {
             eds.owe_endpoints(update.endpoints());
+            // What is newly asked for may be held in another version, through the wildcard.
+            let clusters = clusters.snapshot();
+            let present = |name: &Name| clusters.by_name(name.as_str()).present();
+            eds.owe_endpoints(
+                answered.iter().filter_map(present).filter_map(|cluster| cluster.eds_service()),
+            );
         }
         Outgoing { frame, type_url, changed_at: update.changed_at().filter(|_| live) }
     }

@@ -1,6 +1,6 @@
 //! One type on one stream.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -58,6 +58,8 @@ pub(super) struct StreamType {
     pub(super) brought: Option<Brought>,
     /// A response is due even if it is empty (R-SotW-11, R-Delta-11).
     pub(super) must_answer: bool,
+    /// Names that the next full state answers for.
+    pub(super) answering: BTreeSet<Name>,
     /// When something was last asked for that was not known.
     pub(super) asked: Instant,
     /// The names rules of state-of-the-world streams.
@@ -78,6 +80,7 @@ impl StreamType {
             owed: Owed::default(),
             brought: None,
             must_answer: false,
+            answering: BTreeSet::new(),
             asked: now,
             wants: Wants::default(),
             unknown: None,
@@ -154,7 +157,7 @@ impl StreamType {
         let full_state = protocol == Protocol::Sotw && self.kind.full_state();
         if full_state && !self.owed.is_empty() {
             // The next full state answers for every name.
-            self.owed = Owed::default();
+            self.answering.append(&mut self.owed.names);
             self.must_answer = true;
         }
         let empty_says_nothing = protocol == Protocol::Sotw && !full_state;
@@ -287,7 +290,7 @@ impl StreamType {
             }
         }
         self.span = Span::up_to(snapshot.generation());
-        self.must_answer = true;
+        self.must_answer |= subscription.wildcard;
     }
 }
 

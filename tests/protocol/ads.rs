@@ -237,6 +237,40 @@ fn r_ads_05_v1_endpoints_follow_a_cluster_that_changed_between_two_streams() {
     assert_eq!(client.acked(&bed), ["cds eds-a:2", "eds eds-a:1"]);
 }
 
+/// What it is told, with clusters and endpoints answered and the route not.
+fn told_and_acked(client: &mut Client, bed: &Bed, clusters: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    while let Some(told) = client.poll(bed) {
+        all.push(show(&told));
+        match told.type_url.kind().short() {
+            "cds" => drop(client.ack(bed, &told, &[clusters])),
+            "eds" => drop(client.ack(bed, &told, &["eds-a"])),
+            _ => {}
+        }
+    }
+    all
+}
+
+#[test]
+fn r_ads_05_v1_endpoints_follow_a_cluster_that_is_newly_asked_for_by_name() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds eds-a:1");
+    bed.named("eds eds-a:1");
+    bed.named("rds r:1");
+    let mut client = bed.sotw();
+    client.ask(&bed, "cds", &["*"]);
+    client.ask(&bed, "eds", &["eds-a"]);
+    client.ask(&bed, "rds", &["r"]);
+    assert_eq!(told_and_acked(&mut client, &bed, "*"), ["cds eds-a:1", "eds eds-a:1", "rds r:1"]);
+    // By its name there is another version than the member, whose end waits for the route: it is held until then.
+    bed.named("cds eds-a:2");
+    bed.named("rds r:2");
+    bed.origin("cds -eds-a other:1");
+    assert_eq!(told_and_acked(&mut client, &bed, "*"), ["cds eds-a:1 other:1", "eds eds-a:1"]);
+    client.ask(&bed, "cds", &["eds-a"]);
+    assert_eq!(told_and_acked(&mut client, &bed, "eds-a"), ["cds eds-a:2", "eds eds-a:1"]);
+}
+
 #[test]
 fn r_ads_05_v1_per_type_streams_are_not_sent_endpoints_again() {
     let mut bed = Bed::knowing(&["cds"]);

@@ -113,6 +113,9 @@ fn r_delta_06_versions_of_names_are_trusted_where_configured() {
     let mut client = bed.delta();
     client.resume(&bed, "eds", &["a", "b"], &[("a", "1"), ("b", "1")]);
     assert_eq!(client.told(&bed), ["eds b:2"]);
+    let mut current = bed.delta();
+    current.resume(&bed, "eds", &["a", "b"], &[("a", "1"), ("b", "2")]);
+    assert!(current.told(&bed).is_empty(), "nor is it told that there is nothing to say");
 }
 
 #[test]

@@ -33,10 +33,36 @@ impl Client {
                 assert_eq!(seen, Some(Seen::Present(text)), "{name} of {}", TYPES[at]);
             }
         }
+        if self.in_one_piece {
+            self.check_news(at, &told, origin);
+        }
         self.note_warming(at, &told, said);
         self.hold(at, &told);
         self.remember(at, told);
         self.check_route();
+    }
+
+    /// What it holds is not sent again for no reason (R-SotW-08, R-SotW-25, R-Delta-12). Whole states are,
+    /// endpoints behind their clusters, and now and then what was told in an earlier part of a split answer.
+    fn check_news(&mut self, at: usize, told: &Told, origin: &Origin) {
+        let excused = self.is_full_state(at) || (at == EDS && self.only.is_none());
+        let state = &mut self.types[at];
+        // What was asked for may be told with the whole set, and once more for itself.
+        let first = std::mem::replace(&mut state.heard_at, origin.clock) <= state.asked_at;
+        if excused || first {
+            return state.told_at.clear();
+        }
+        for (name, text) in &told.resources {
+            let told_at = state.told_at.insert(name.clone(), origin.clock);
+            let mentioned = origin.said[at].mentioned.get(name).copied().unwrap_or_default();
+            if let Some(told_at) = told_at.filter(|_| state.held.get(name) == Some(text)) {
+                assert!(
+                    mentioned > told_at,
+                    "{name} of {} again, and nobody asked or spoke of it",
+                    TYPES[at]
+                );
+            }
+        }
     }
 
     /// All that is visible, and else only what it is about to lose.
@@ -144,7 +170,11 @@ impl Client {
                 for name in &state.warming {
                     let there =
                         visible.contains_key(name.as_str()) && self.types[CDS].held.contains_key(name);
-                    assert!(!there, "{name} warms for want of endpoints");
+                    assert!(
+                        !there,
+                        "{name} warms for want of endpoints: {:?} {:?}",
+                        self.protocol, state.subscribed
+                    );
                 }
             }
         }

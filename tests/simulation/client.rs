@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use deltafan::cache::{Cache, Protocol};
 use deltafan::proto;
-use deltafan::subscription::{Rules, Session};
+use deltafan::subscription::{Refusal, Rules, Session};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -60,6 +60,10 @@ pub(crate) struct Type {
     pub(crate) lingering: BTreeSet<String>,
     /// What it holds by version alone: another body of that version would not be sent to who resumes.
     pub(crate) resumed: BTreeSet<String>,
+    /// When it was told of what it holds, by the clock of the origin.
+    pub(crate) told_at: BTreeMap<String, u64>,
+    pub(crate) asked_at: u64,
+    pub(crate) heard_at: u64,
     /// Endpoints without which a changed cluster keeps warming (V1).
     pub(crate) warming: BTreeSet<String>,
 }
@@ -78,6 +82,8 @@ pub(crate) struct Client {
     pub(crate) only: Option<usize>,
     pub(crate) manner: Manner,
     pub(crate) grpc: bool,
+    /// Its answers are never split.
+    pub(crate) in_one_piece: bool,
     /// It subscribes to all clusters and the moving route, and leaves it at that.
     pub(crate) steady: bool,
     pub(crate) session: Session,
@@ -87,6 +93,8 @@ pub(crate) struct Client {
     pub(crate) bell: Arc<Bell>,
     /// It was told to wait until then, and nothing happened to it since.
     pub(crate) asleep: Option<Option<Instant>>,
+    /// Why its stream was closed.
+    pub(crate) refused: Option<Refusal>,
 }
 
 fn session(
@@ -100,7 +108,13 @@ fn session(
 }
 
 impl Client {
-    pub(crate) fn new(rng: &mut StdRng, cache: &Arc<Cache>, rules: &Arc<Rules>, now: Instant) -> Self {
+    pub(crate) fn new(
+        rng: &mut StdRng,
+        cache: &Arc<Cache>,
+        rules: &Arc<Rules>,
+        in_one_piece: bool,
+        now: Instant,
+    ) -> Self {
         let protocol = if rng.random_bool(0.5) { Protocol::Sotw } else { Protocol::Delta };
         let only = rng.random_bool(0.3).then(|| rng.random_range(0..TYPES.len()));
         let manner = match rng.random_range(0..6) {
@@ -117,12 +131,14 @@ impl Client {
             only,
             manner,
             grpc,
+            in_one_piece,
             steady,
             types: Default::default(),
             all_nonces: BTreeSet::new(),
             untaken: None,
             bell: Arc::default(),
             asleep: None,
+            refused: None,
         }
     }
 
@@ -140,6 +156,7 @@ impl Client {
         self.all_nonces.clear();
         self.untaken = None;
         self.asleep = None;
+        self.refused = None;
     }
 
     pub(crate) fn is_full_state(&self, at: usize) -> bool {
@@ -235,7 +252,9 @@ impl Client {
             version_info,
             error_detail: error,
         };
-        let _heard = self.session.hear_sotw(request, now).unwrap();
+        if let Err(refusal) = self.session.hear_sotw(request, now) {
+            self.refused = Some(refusal);
+        }
     }
 
     fn increment(
@@ -288,12 +307,15 @@ impl Client {
             response_nonce: nonce,
             error_detail: error,
         };
-        self.session.hear_delta(request, now).unwrap();
+        if let Err(refusal) = self.session.hear_delta(request, now) {
+            self.refused = Some(refusal);
+        }
     }
 
     /// Changes what it subscribes to, at random.
-    pub(crate) fn ask(&mut self, rng: &mut StdRng, now: Instant) {
+    pub(crate) fn ask(&mut self, rng: &mut StdRng, now: Instant, clock: u64) {
         let at = self.only.unwrap_or_else(|| rng.random_range(0..TYPES.len()));
+        self.types[at].asked_at = clock;
         let nonce = self.any_nonce(rng, at);
         if self.steady && (at == CDS || at == RDS) {
             // The route is asked for only when the clusters are there, as a client does that learns of it from them.

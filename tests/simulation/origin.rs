@@ -39,6 +39,8 @@ pub(crate) struct Said {
     pub(crate) known: bool,
     /// The last text of each name that was ever a member.
     pub(crate) once_members: BTreeSet<String>,
+    /// When anything was last said of a name, even if it was nothing new.
+    pub(crate) mentioned: BTreeMap<String, u64>,
     /// Every text there ever was, by name.
     texts: BTreeSet<(String, String)>,
 }
@@ -85,6 +87,8 @@ impl Said {
 #[derive(Debug, Default)]
 pub(crate) struct Origin {
     pub(crate) said: [Said; TYPES.len()],
+    /// Counts what was said.
+    pub(crate) clock: u64,
     versions: u64,
     /// Where the route of [`ROUTE`] is on its way from one cluster to the next.
     stage: u32,

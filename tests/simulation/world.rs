@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deltafan::cache::{Cache, Change, Limits, Writer};
-use deltafan::subscription::{Next, Rules, Upstream};
+use deltafan::subscription::{Code, Next, Rules, Upstream};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -60,11 +60,16 @@ impl World {
         };
         let (cache, writer) = Cache::new(limits);
         // What is unknown stays so until the origin says more; that this ends in time is tested by rule.
-        let rules =
-            Rules { cold_deadline: Duration::from_secs(1 << 30), serve_secrets: true, ..Rules::default() };
-        let rules = Arc::new(rules);
+        let rules = Arc::new(Rules {
+            cold_deadline: Duration::from_secs(1 << 30),
+            serve_secrets: true,
+            trust_initial_versions: rng.random_bool(0.25),
+            ..Rules::default()
+        });
         let now = Instant::now();
-        let clients = (0..CLIENTS).map(|_| Client::new(&mut rng, &cache, &rules, now)).collect();
+        let in_one_piece = limits.response_bytes == 1 << 20;
+        let clients =
+            (0..CLIENTS).map(|_| Client::new(&mut rng, &cache, &rules, in_one_piece, now)).collect();
         let mut world = Self {
             place: Place { seed, step: 0 },
             trace,
@@ -105,7 +110,7 @@ impl World {
         match self.rng.random_range(0..1000) {
             0..200 => self.speak(),
             200..280 => {
-                self.clients[client].ask(&mut self.rng, self.now);
+                self.clients[client].ask(&mut self.rng, self.now, self.origin.clock);
                 if self.trace {
                     let client_types =
                         self.clients[client].types.iter().map(|t| &t.subscribed).collect::<Vec<_>>();
@@ -130,6 +135,10 @@ impl World {
     }
 
     fn apply(&mut self, at: usize, change: Change) {
+        self.origin.clock += 1;
+        for op in &change.ops {
+            self.origin.said[at].mentioned.insert(op.name().to_string(), self.origin.clock);
+        }
         if self.trace {
             let step = self.place.step;
             eprintln!("{step} origin {} known {:?} {:?}", TYPES[at], change.wildcard_known, change.ops);
@@ -161,6 +170,9 @@ impl World {
     /// Whether it had something to say.
     fn poll(&mut self, at: usize) -> bool {
         let client = &mut self.clients[at];
+        if client.refused.is_some() {
+            return self.reopen(at);
+        }
         if client.untaken.is_some() {
             return false;
         }
@@ -195,11 +207,19 @@ impl World {
                 false
             }
             Next::Close(refusal) => {
-                assert!(self.limits.tombstones < 1000, "closed: {refusal}");
-                client.reconnect(&self.cache, &self.rules, self.now);
-                false
+                client.refused = Some(refusal);
+                self.reopen(at)
             }
         }
+    }
+
+    /// A stream is closed only where removals were forgotten; then it comes again.
+    fn reopen(&mut self, at: usize) -> bool {
+        let client = &mut self.clients[at];
+        assert!(self.limits.tombstones < 1000, "closed: {:?}", client.refused);
+        assert_eq!(client.refused.take().map(|refusal| refusal.code), Some(Code::Unavailable));
+        client.reconnect(&self.cache, &self.rules, self.now);
+        true
     }
 
     /// The origin answers everything and all is delivered: then all views have to be right.
@@ -235,6 +255,11 @@ impl World {
 
     /// What is wanted upstream is the union of what the clients want.
     fn check_interest(&mut self) {
+        for at in 0..self.clients.len() {
+            if self.clients[at].refused.is_some() {
+                self.reopen(at);
+            }
+        }
         for (type_url, interest) in self.cache.take_interest() {
             let at = TYPES.iter().position(|short| wire::type_url(short) == type_url).unwrap();
             self.wanted_wildcard[at] = interest.wildcard;
