@@ -9,9 +9,11 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use bytes::Bytes;
+use deltafan::grpc::RawCodec;
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, DiscoveryResponse};
+use http::uri::PathAndQuery;
 use prost::Message as _;
-use support::client::{CDS, DELTA_ADS, Delta, EDS, SOTW_ADS, Sotw, connect, names, node, unary};
+use support::client::{CDS, DELTA_ADS, Delta, EDS, PATIENCE, SOTW_ADS, Sotw, connect, names, node, unary};
 use support::process::{Process, http1};
 use tonic::Code;
 
@@ -261,6 +263,37 @@ async fn a_hundred_clients_share_one_encoding() {
     relay.wait_for("the count", || relay.metric("deltafan_responses_total") >= responses + 100.0);
     assert_eq!(relay.metric("deltafan_encodes_total"), encodes + 1.0);
     assert_eq!(relay.metric("deltafan_cohorts{type=\"cds\"}"), 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_and_readiness_say_whether_to_send_clients_here() {
+    use tonic_health::pb::health_check_response::ServingStatus;
+    use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+    let relay = relay("  drain: 20s\n");
+    let channel = connect(&relay.uri()).await;
+    let status = |message: Bytes| HealthCheckResponse::decode(message).unwrap().status();
+    let answer =
+        unary(&channel, "/grpc.health.v1.Health/Check", HealthCheckRequest::default()).await.unwrap();
+    assert_eq!(status(answer), ServingStatus::Serving);
+    let mut grpc = tonic::client::Grpc::new(channel.clone());
+    grpc.ready().await.unwrap();
+    let (path, codec) = (PathAndQuery::from_static("/grpc.health.v1.Health/Watch"), RawCodec::default());
+    let request = tonic::Request::new(HealthCheckRequest::default());
+    let mut watch = grpc.server_streaming(request, path, codec).await.unwrap().into_inner();
+    let mut watched = async || {
+        let message = tokio::time::timeout(PATIENCE, watch.message()).await.expect("in time");
+        status(message.unwrap().unwrap())
+    };
+    assert_eq!(watched().await, ServingStatus::Serving);
+    assert_eq!(relay.admin_get("/healthz").0, 200);
+    assert_eq!(relay.admin_get("/nothing").0, 404);
+    assert_eq!(http1(relay.admin, "POST /ready HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").0, 405);
+
+    relay.terminate();
+    assert_eq!(watched().await, ServingStatus::NotServing);
+    let (code, reason) = relay.admin_get("/ready");
+    assert_eq!((code, reason.as_str()), (503, "not ready: draining\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
