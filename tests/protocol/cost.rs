@@ -1,0 +1,51 @@
+//! What a request may cost: time that grows with its size, and memory that does not grow without end.
+
+use std::time::{Duration, Instant};
+
+use deltafan::cache::{Change, Op, View};
+use deltafan::proto;
+
+use crate::support::{Bed, strings, url};
+
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("name-{number}")).collect()
+}
+
+/// Far more than it takes on a busy machine, far less than it takes when it grows with the square.
+const LONG: Duration = Duration::from_secs(4);
+
+#[test]
+fn many_names_that_are_gone_are_told_in_linear_time() {
+    let bed = Bed::knowing(&["thing"]);
+    let names = names(100_000);
+    let mut client = bed.delta();
+    let held: Vec<_> = names.iter().map(|name| (name.as_str(), "1")).collect();
+    let start = Instant::now();
+    client.resume(&bed, "thing", &["*"], &held);
+    let told = client.poll(&bed).unwrap();
+    assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
+    assert_eq!(told.removed.len(), names.len());
+}
+
+#[test]
+fn many_absent_names_are_answered_again_in_linear_time() {
+    let mut bed = Bed::knowing(&["thing"]);
+    let names = names(50_000);
+    let gone = |name: &String| Op::Remove { view: View::Named, name: name.as_str().into() };
+    bed.apply("thing", Change { ops: names.iter().map(gone).collect(), ..Change::default() });
+    let mut client = bed.delta();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let start = Instant::now();
+    for _ in 0..2 {
+        let request = proto::DeltaDiscoveryRequest {
+            type_url: url("thing").as_str().to_owned(),
+            resource_names_subscribe: strings(&names),
+            ..proto::DeltaDiscoveryRequest::default()
+        };
+        client.hear_delta(&bed, request).unwrap();
+        let told = client.poll(&bed).unwrap();
+        assert_eq!(told.removed.len(), names.len());
+        client.ack(&bed, &told, &[]);
+    }
+    assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
+}
