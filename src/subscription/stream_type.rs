@@ -58,8 +58,11 @@ pub(super) struct StreamType {
     pub(super) brought: Option<Brought>,
     /// A response is due even if it is empty (R-SotW-11, R-Delta-11).
     pub(super) must_answer: bool,
-    /// When something was last asked for that was not known.
+    /// When something was last asked for.
     pub(super) asked: Instant,
+    /// Since when what is unknown holds back other types. What is asked for meanwhile does not prolong it, and after it
+    /// they are free for as long: else a client that asks for ever new names would never be told what waits.
+    pub(super) holds: Option<Instant>,
     /// The names rules of state-of-the-world streams.
     pub(super) wants: Wants,
     /// Whether anything was unknown when there was last nothing to say; `None` where that has to be looked at.
@@ -79,6 +82,7 @@ impl StreamType {
             brought: None,
             must_answer: false,
             asked: now,
+            holds: None,
             wants: Wants::default(),
             unknown: None,
             in_flight: None,
@@ -151,6 +155,17 @@ impl StreamType {
         rules: &Rules,
         moment: Moment,
     ) -> Result<Pending, FellBehind> {
+        let pending = self.look(protocol, rules, moment)?;
+        self.holds = match (&pending, self.holds) {
+            (Pending::Unknown, Some(since)) if self.asked < since + 2 * rules.ack_timeout => Some(since),
+            (Pending::Unknown, _) => Some(self.asked),
+            (Pending::Update(update), since) if update.has_unknown_name() => since,
+            (Pending::Update(_) | Pending::Nothing, _) => None,
+        };
+        Ok(pending)
+    }
+
+    fn look(&mut self, protocol: Protocol, rules: &Rules, moment: Moment) -> Result<Pending, FellBehind> {
         let full_state = protocol == Protocol::Sotw && self.kind.full_state();
         if full_state && !self.owed.is_empty() {
             // The next full state answers for every name.
