@@ -107,7 +107,7 @@ impl Refusal {
         Self { code: Code::PermissionDenied, message: message.into() }
     }
 
-    fn exhausted(message: impl Into<String>) -> Self {
+    pub(super) fn exhausted(message: impl Into<String>) -> Self {
         Self { code: Code::ResourceExhausted, message: message.into() }
     }
 

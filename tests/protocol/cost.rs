@@ -49,3 +49,24 @@ fn many_absent_names_are_answered_again_in_linear_time() {
     }
     assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
 }
+
+#[test]
+fn names_that_are_let_go_beside_a_wildcard_do_not_pile_up() {
+    let mut bed = Bed::knowing(&["thing"]);
+    bed.rules.max_names = 10;
+    let mut client = bed.delta();
+    client.change(&bed, "thing", "*");
+    client.poll(&bed).unwrap();
+    // The answer is not ACKed, so nothing can be told.
+    let request = |add: Vec<String>, end: Vec<String>| proto::DeltaDiscoveryRequest {
+        type_url: url("thing").as_str().to_owned(),
+        resource_names_subscribe: add,
+        resource_names_unsubscribe: end,
+        ..proto::DeltaDiscoveryRequest::default()
+    };
+    let refused = (0..100).any(|round| {
+        let names: Vec<String> = (0..5).map(|n| format!("{round}-{n}")).collect();
+        client.hear_delta(&bed, request(names.clone(), names)).is_err()
+    });
+    assert!(refused, "it owes answers for more names than a client may have");
+}
