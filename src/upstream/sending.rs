@@ -76,6 +76,8 @@ pub(super) struct Link {
     phase: Phase,
     /// What is held and has not been sent again on this stream, where it is to be swept (R-Up-21).
     unseen: HashSet<Name>,
+    /// When the last of these came. A sweep waits for those that are still coming, however many there are.
+    last_seen: Option<Instant>,
     awaiting: usize,
     answer_by: Option<Instant>,
     /// The view that was left last, and until when responses to it may still be on their way. The other view is
@@ -133,7 +135,9 @@ impl Link {
 
     /// The origin said something of a name. Returns whether it answers us.
     pub(super) fn heard(&mut self, name: &str, now: Instant) -> bool {
-        self.unseen.remove(name);
+        if self.unseen.remove(name) {
+            self.last_seen = Some(now);
+        }
         if self.wildcard.is_some() {
             return matches!(self.phase, Phase::Asked { .. } | Phase::Arriving { .. });
         }
@@ -161,7 +165,9 @@ impl Link {
         match self.phase {
             Phase::Asked { quiet_at } => quiet_at,
             Phase::Arriving { first, last } => {
-                Some((last + settings.settle).min(first + settings.settle_max))
+                let complete = (last + settings.settle).min(first + settings.settle_max);
+                let sweep = self.last_seen.filter(|_| !self.unseen.is_empty());
+                Some(sweep.map_or(complete, |last| complete.max(last + settings.settle)))
             }
             Phase::Idle | Phase::Settled => None,
         }
