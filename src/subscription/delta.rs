@@ -111,6 +111,7 @@ impl Session {
         Ok(match request.error_detail {
             _ if request.response_nonce.is_empty() => Heard::Subscribed { type_url },
             _ if !newest => Heard::Stale { type_url },
+            Some(_) if !self.state(at).reject() => Heard::Stale { type_url },
             Some(error) => Heard::Nack { type_url, error },
             None => Heard::Ack { type_url },
         })

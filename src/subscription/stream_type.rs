@@ -69,6 +69,8 @@ pub(super) struct StreamType {
     unknown: Option<bool>,
     in_flight: Option<InFlight>,
     newest_nonce: Option<Nonce>,
+    /// Whether it was rejected: a client that says so again has nothing new to say.
+    rejected: bool,
     newest_shared: Option<(Generation, Class)>,
 }
 
@@ -87,6 +89,7 @@ impl StreamType {
             unknown: None,
             in_flight: None,
             newest_nonce: None,
+            rejected: false,
             newest_shared: None,
         }
     }
@@ -103,6 +106,11 @@ impl StreamType {
     /// The newest response was answered.
     pub(super) fn open_gate(&mut self) {
         self.in_flight = None;
+    }
+
+    /// The newest response was rejected. Returns whether that is news.
+    pub(super) const fn reject(&mut self) -> bool {
+        !std::mem::replace(&mut self.rejected, true)
     }
 
     /// The transport took the newest response.
@@ -248,6 +256,7 @@ impl StreamType {
         self.span.advance(update, class);
         self.must_answer = false;
         self.newest_nonce = Some(frame.nonce);
+        self.rejected = false;
         self.in_flight = Some(InFlight { taken: None });
         frame
     }

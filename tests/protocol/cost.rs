@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use deltafan::cache::{Change, Op, View};
+use deltafan::cache::{Change, Op, Protocol, View};
 use deltafan::proto;
+use deltafan::subscription::{Code, Heard};
 
 use crate::support::{Bed, strings, url};
 
@@ -69,4 +70,42 @@ fn names_that_are_let_go_beside_a_wildcard_do_not_pile_up() {
         client.hear_delta(&bed, request(names.clone(), names)).is_err()
     });
     assert!(refused, "it owes answers for more names than a client may have");
+}
+
+#[test]
+fn a_rejection_that_is_repeated_is_none_of_another_response() {
+    let mut bed = Bed::knowing(&["cds"]);
+    for protocol in [Protocol::Sotw, Protocol::Delta] {
+        bed.origin("cds a:1");
+        let mut client = bed.client(protocol, None);
+        match protocol {
+            Protocol::Sotw => client.ask(&bed, "cds", &[]),
+            Protocol::Delta => client.change(&bed, "cds", "*"),
+        };
+        for version in ["cds a:2", "cds a:3"] {
+            let told = client.poll(&bed).unwrap();
+            let is_nack = |heard| matches!(heard, Heard::Nack { .. });
+            assert!(is_nack(client.nack(&bed, &told, &[])));
+            assert!(!is_nack(client.nack(&bed, &told, &[])), "each one is logged");
+            bed.origin(version);
+        }
+    }
+}
+
+#[test]
+fn a_node_of_a_megabyte_is_refused() {
+    let bed = Bed::knowing(&["cds"]);
+    for field in 0..3 {
+        let mut node = proto::Node::default();
+        *[&mut node.id, &mut node.cluster, &mut node.user_agent_name][field] = "n".repeat(1 << 20);
+        let mut client = bed.delta();
+        client.node = Some(node);
+        let request = proto::DeltaDiscoveryRequest {
+            type_url: url("cds").as_str().to_owned(),
+            ..proto::DeltaDiscoveryRequest::default()
+        };
+        let refusal = client.hear_delta(&bed, request).unwrap_err();
+        assert_eq!(refusal.code, Code::InvalidArgument);
+        assert!(refusal.message.len() < 200);
+    }
 }
