@@ -96,6 +96,11 @@ impl Snapshot {
         self.wildcard_known
     }
 
+    /// Whether nothing is known, not even that the wildcard set is empty.
+    pub(super) fn is_blank(&self) -> bool {
+        self.log.is_empty() && !self.wildcard_known
+    }
+
     /// Everything held, with both of its views.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.table.iter().map(|entry| &**entry)
