@@ -18,7 +18,7 @@ pub(super) enum Fate {
     Stays,
     /// It takes no new streams, and those it has end.
     Closes,
-    /// It is dropped as it is: its transport takes nothing.
+    /// It is dropped as it is: its transport takes nothing, or does not close.
     Dies,
 }
 
@@ -70,7 +70,7 @@ impl Connection {
         self.news.notify_one();
     }
 
-    /// Looks whether it is time to close, or whether its transport has taken nothing for too long. A stream that
+    /// Looks whether it is time to close, or whether its transport has taken nothing, or not closed, for too long. A stream that
     /// alone takes nothing on a connection that moves costs a position and is left alone.
     fn inspect(&self, now: Instant, stall: Duration) {
         let (fate, closes, polled) = {
@@ -81,6 +81,9 @@ impl Connection {
             self.die();
         } else if fate == Fate::Stays && now >= closes {
             self.close();
+        } else if fate == Fate::Closes && now >= closes.max(polled) + stall {
+            // What is not ours, as a watch of the health service, does not end by itself.
+            self.die();
         }
     }
 }
