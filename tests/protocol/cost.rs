@@ -1,8 +1,8 @@
-//! What a request may cost: time that grows with its size, and memory that does not grow without end.
+//! What others may cost: time that grows with what they send, and memory that does not grow without end.
 
 use std::time::{Duration, Instant};
 
-use deltafan::cache::{Change, Op, Protocol, View};
+use deltafan::cache::{Change, Limits, Op, Protocol, View};
 use deltafan::proto;
 use deltafan::subscription::{Code, Heard};
 
@@ -108,4 +108,24 @@ fn a_node_of_a_megabyte_is_refused() {
         assert_eq!(refusal.code, Code::InvalidArgument);
         assert!(refusal.message.len() < 200);
     }
+}
+
+#[test]
+fn a_large_removal_closes_nobody_who_is_up_to_date() {
+    let mut bed = Bed::with_limits(Limits { tombstones: 4, ..Limits::default() });
+    bed.known("thing");
+    let names: Vec<String> = (0..20).map(|number| format!("n{number}")).collect();
+    let all = |text: &dyn Fn(&String) -> String| names.iter().map(text).collect::<Vec<_>>().join(" ");
+    bed.origin(&format!("thing {}", all(&|name| format!("{name}:1"))));
+    let mut client = bed.delta();
+    client.change(&bed, "thing", "*");
+    client.acked(&bed);
+    bed.origin(&format!("thing {}", all(&|name| format!("-{name}"))));
+    let told = client.poll(&bed).unwrap();
+    assert_eq!(told.removed.len(), names.len());
+    client.ack(&bed, &told, &[]);
+    // The next change forgets them.
+    bed.origin("thing a:1");
+    assert_eq!(bed.cache.of(&url("thing")).unwrap().snapshot().entries().count(), 1 + 3);
+    assert_eq!(client.acked(&bed), ["other a:1"]);
 }
