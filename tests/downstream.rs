@@ -324,6 +324,25 @@ async fn connections_grow_old() {
     is_served(&relay).await;
 }
 
+/// A watch of the health service ends with nothing but its connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_grow_old_though_somebody_watches_their_health() {
+    let relay = relay("  max_connection_age: 1s\n  stall_timeout: 1s\n");
+    let mut socket = TcpStream::connect(relay.listener).unwrap();
+    socket.write_all(&raw_stream("/grpc.health.v1.Health/Watch", &[])).unwrap();
+    relay.wait_for("the connection", || relay.metric("deltafan_connections") == 1.0);
+    relay.wait_for("its end", || relay.metric("deltafan_connections") == 0.0);
+}
+
+/// Who never says anything does not keep a place for half an hour.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_says_nothing_is_closed() {
+    let relay = relay("  first_request_timeout: 1s\n");
+    let _socket = TcpStream::connect(relay.listener).unwrap();
+    relay.wait_for("the connection", || relay.metric("deltafan_connections") == 1.0);
+    relay.wait_for("its end", || relay.metric("deltafan_connections") == 0.0);
+}
+
 /// R-Relay-22: who takes nothing is given up, and nobody else notices.
 #[tokio::test(flavor = "multi_thread")]
 async fn r_relay_22_a_connection_that_takes_nothing_is_closed() {

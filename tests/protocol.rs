@@ -6,6 +6,8 @@ mod wire;
 
 #[path = "protocol/ads.rs"]
 mod ads;
+#[path = "protocol/cost.rs"]
+mod cost;
 #[path = "protocol/delta.rs"]
 mod delta;
 #[path = "protocol/ep.rs"]

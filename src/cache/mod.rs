@@ -119,7 +119,7 @@ pub struct Limits {
     pub tombstones: usize,
     /// Answers that may be sent in parts are cut when they reach this many bytes (R-Up-23).
     pub response_bytes: usize,
-    /// Types; requests for more are refused.
+    /// Types; requests for more are refused, but for the types of the protocol.
     pub types: usize,
 }
 
@@ -229,13 +229,16 @@ impl Cache {
         if let Some(found) = types.by_url.get(type_url.as_str()) {
             return Ok(Arc::clone(found));
         }
-        if types.by_url.len() >= self.limits.types {
-            // Types that nobody asks for and that hold nothing make room.
+        // The few types of the protocol have room whatever else is asked for.
+        let is_full =
+            |types: &Types| type_url.kind() == Kind::Other && types.by_url.len() >= self.limits.types;
+        if is_full(&types) {
+            // Types that nobody asks for and of which nothing is known make room.
             types.by_url.retain(|_, of| {
-                Arc::strong_count(of) > 1 || !of.registry.lock().is_idle() || !of.snapshot().log.is_empty()
+                Arc::strong_count(of) > 1 || !of.registry.lock().is_idle() || !of.snapshot().is_blank()
             });
         }
-        if types.by_url.len() >= self.limits.types {
+        if is_full(&types) {
             return Err(TooManyTypes(self.limits.types));
         }
         types.next_index += 1;

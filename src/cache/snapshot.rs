@@ -96,6 +96,11 @@ impl Snapshot {
         self.wildcard_known
     }
 
+    /// Whether nothing is known, not even that the wildcard set is empty.
+    pub(super) fn is_blank(&self) -> bool {
+        self.log.is_empty() && !self.wildcard_known
+    }
+
     /// Everything held, with both of its views.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.table.iter().map(|entry| &**entry)
@@ -152,7 +157,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The finished snapshot, or `None` where nobody has anything to learn and nothing is to be remembered.
+    /// The finished snapshot.
     pub(super) fn finish(mut self, tombstones: usize, at: Instant) -> Snapshot {
         if self.snapshot.tombstones > tombstones {
             self.bury(tombstones / 4 * 3);
@@ -293,11 +298,12 @@ impl<'a> Draft<'a> {
         self.snapshot.table.insert(new);
     }
 
-    /// Drops the oldest tombstones until `keep` are left.
+    /// Drops the oldest tombstones until `keep` are left, but none that this change made: who was told all before it can
+    /// be told of it, however large it is.
     fn bury(&mut self, keep: usize) {
         let surplus = self.snapshot.tombstones - keep;
-        let oldest: Vec<_> =
-            self.snapshot.log.values().filter(|entry| entry.is_tombstone()).take(surplus).cloned().collect();
+        let before = self.snapshot.log.range(..=self.from).map(|(_, entry)| entry);
+        let oldest: Vec<_> = before.filter(|entry| entry.is_tombstone()).take(surplus).cloned().collect();
         for entry in oldest {
             // Forgetting a name moves its place, but is nothing that the wildcard's clients had to be told.
             self.snapshot.horizon = self.snapshot.horizon.max(entry.wild_changed);

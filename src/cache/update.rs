@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use foldhash::HashSet;
+
 use super::entry::{Entry, Seen};
 use super::frame::{self, Fields, Frame, Nonce, Piece, Suffix};
 use super::registry::{Cohort, Dialect, Protocol, Subscription};
@@ -536,6 +538,8 @@ impl<'a> Scan<'a> {
     /// Adds what the client is owed beside `added`; returns how many bytes that is.
     fn owed(&self, update: &mut Update, owed: &Owed, added: &BTreeMap<Generation, &Arc<Entry>>) -> usize {
         let mut bytes = 0;
+        // Both lists may have as many names as a request: each is looked up, not searched for.
+        let mut told: HashSet<Name> = update.removed.iter().chain(&update.absent).cloned().collect();
         for name in &owed.names {
             if bytes >= self.limit {
                 break;
@@ -560,9 +564,7 @@ impl<'a> Scan<'a> {
                 {
                     continue;
                 }
-                Seen::Absent if !update.removed.contains(name) && !update.absent.contains(name) => {
-                    update.absent.push(name.clone());
-                }
+                Seen::Absent if told.insert(name.clone()) => update.absent.push(name.clone()),
                 // What is unknown is told when it is known, as a change like any other.
                 Seen::Absent | Seen::Unknown => {}
             }
@@ -571,8 +573,7 @@ impl<'a> Scan<'a> {
         for name in &owed.gone {
             let held =
                 self.snapshot.get(name.as_str()).and_then(|entry| self.subscription.look(entry, false));
-            let told = update.removed.contains(name) || update.absent.contains(name);
-            if !told && held.is_none_or(|look| look.seen.present().is_none()) {
+            if held.is_none_or(|look| look.seen.present().is_none()) && told.insert(name.clone()) {
                 update.removed.push(name.clone());
             }
             update.owed.gone.insert(name.clone());

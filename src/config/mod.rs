@@ -144,7 +144,7 @@ pub struct Downstream {
     /// How long clients are given to leave before the process ends. Default: 20 s.
     #[serde(serialize_with = "units::serialize_duration")]
     pub drain: Duration,
-    /// How long a new stream may stay silent. Default: 10 s.
+    /// How long a new connection or stream may stay silent. Default: 10 s.
     #[serde(serialize_with = "units::serialize_duration")]
     pub first_request_timeout: Duration,
     /// A connection whose transport takes nothing this long is closed. Default: 60 s.

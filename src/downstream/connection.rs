@@ -18,7 +18,7 @@ pub(super) enum Fate {
     Stays,
     /// It takes no new streams, and those it has end.
     Closes,
-    /// It is dropped as it is: its transport takes nothing.
+    /// It is dropped as it is: its transport takes nothing, or does not close.
     Dies,
 }
 
@@ -70,7 +70,7 @@ impl Connection {
         self.news.notify_one();
     }
 
-    /// Looks whether it is time to close, or whether its transport has taken nothing for too long. A stream that
+    /// Looks whether it is time to close, or whether its transport has taken nothing, or not closed, for too long. A stream that
     /// alone takes nothing on a connection that moves costs a position and is left alone.
     fn inspect(&self, now: Instant, stall: Duration) {
         let (fate, closes, polled) = {
@@ -81,6 +81,9 @@ impl Connection {
             self.die();
         } else if fate == Fate::Stays && now >= closes {
             self.close();
+        } else if fate == Fate::Closes && now >= closes.max(polled) + stall {
+            // What is not ours, as a watch of the health service, does not end by itself.
+            self.die();
         }
     }
 }
@@ -176,13 +179,17 @@ impl Connections {
     /// when no connection is left or the window is over.
     pub async fn drain(&self, window: Duration) {
         self.draining.store(true, Ordering::Release);
-        let end = tokio::time::Instant::now() + window;
+        let start = tokio::time::Instant::now();
+        let end = start + window;
         let all = self.all();
         let step = window.mul_f64(0.8) / u32::try_from(all.len()).unwrap_or(u32::MAX).max(1);
         let step = step.min(Duration::from_millis(20));
+        let mut turn = start;
         for connection in all {
             connection.close();
-            tokio::time::sleep(step).await;
+            // Moments, not pauses: a pause is never shorter than the timer's tick.
+            turn += step;
+            tokio::time::sleep_until(turn).await;
         }
         loop {
             let emptied = self.empty.notified();
@@ -210,5 +217,22 @@ impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.of.open.lock().remove(self.at);
         self.of.empty.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_drain_ends_with_its_window_however_many_connections_there_are() {
+        const WINDOW: Duration = Duration::from_millis(200);
+        let connections: Arc<Connections> = Arc::default();
+        let _open: Vec<_> =
+            (0..2000).map(|_| connections.open(Duration::from_secs(3600), Instant::now())).collect();
+        let start = Instant::now();
+        connections.drain(WINDOW).await;
+        assert!(connections.all().iter().all(|connection| connection.is_closing()));
+        assert!(start.elapsed() < WINDOW * 3, "{:?}", start.elapsed());
     }
 }

@@ -26,7 +26,7 @@ const BACKLOG: i32 = 4096;
 pub struct Limits {
     /// The largest request, in bytes.
     pub max_request_bytes: usize,
-    /// A stream that has sent nothing by then is closed.
+    /// A connection or stream that has sent nothing by then is closed.
     pub first_request_timeout: Duration,
     /// Streams of one connection.
     pub max_streams_per_connection: u32,
@@ -136,6 +136,14 @@ async fn serve_connection<H: Health>(socket: TcpStream, services: Services<H>) -
     socket.set_nodelay(true)?;
     let limits = services.shared.limits.clone();
     let state = Arc::clone(&services.connection);
+    // Until something comes there is no protocol, and none that would time out.
+    let mut first = [0];
+    tokio::select! {
+        first = tokio::time::timeout(limits.first_request_timeout, socket.peek(&mut first)) => {
+            first.map_err(|_| anyhow::anyhow!("nothing came within {:?}", limits.first_request_timeout))??;
+        }
+        () = state.news.notified() => return Ok(()),
+    }
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.first_request_timeout);
     builder
@@ -163,7 +171,7 @@ async fn serve_connection<H: Health>(socket: TcpStream, services: Services<H>) -
                     closing = true;
                     connection.as_mut().graceful_shutdown();
                 }
-                Fate::Dies => anyhow::bail!("the transport took nothing for {:?}", limits.stall_timeout),
+                Fate::Dies => anyhow::bail!("nothing moved for {:?}", limits.stall_timeout),
             },
         }
     }

@@ -53,6 +53,7 @@ impl Session {
         };
 
         // `initial_resource_versions` of a later request are not looked at (R-Delta-05).
+        let max_owed = self.rules.max_names.saturating_mul(2);
         let state = self.state(at);
         let newest = state.is_newest(&request.response_nonce);
         if newest {
@@ -100,10 +101,17 @@ impl Session {
                     state.owed.names.remove(&name);
                 }
             }
+            // Beside what it asks for, answers for what it let go: while none can be sent they would pile up.
+            if state.owed.names.len() > max_owed {
+                return Err(Refusal::exhausted(format!(
+                    "more than {max_owed} names of one type to be answered"
+                )));
+            }
         }
         Ok(match request.error_detail {
             _ if request.response_nonce.is_empty() => Heard::Subscribed { type_url },
             _ if !newest => Heard::Stale { type_url },
+            Some(_) if !self.state(at).reject() => Heard::Stale { type_url },
             Some(error) => Heard::Nack { type_url, error },
             None => Heard::Ack { type_url },
         })

@@ -168,7 +168,7 @@ impl Session {
 
     /// Until when a type that was asked for and is not known holds back those after it.
     fn held_until(&self, at: usize, pending: &Pending, now: Instant) -> Option<Instant> {
-        let until = self.types[at].asked + self.rules.ack_timeout;
+        let until = self.types[at].holds? + self.rules.ack_timeout;
         (self.dialect.aggregated && matches!(pending, Pending::Unknown) && now < until).then_some(until)
     }
 

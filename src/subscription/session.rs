@@ -107,7 +107,7 @@ impl Refusal {
         Self { code: Code::PermissionDenied, message: message.into() }
     }
 
-    fn exhausted(message: impl Into<String>) -> Self {
+    pub(super) fn exhausted(message: impl Into<String>) -> Self {
         Self { code: Code::ResourceExhausted, message: message.into() }
     }
 
@@ -151,7 +151,7 @@ pub enum Heard {
         /// For this reason.
         error: proto::Status,
     },
-    /// It answers a response that is not the newest (R-SotW-04).
+    /// It answers a response that is not the newest (R-SotW-04), or rejects it once more.
     Stale {
         /// Of this type.
         type_url: TypeUrl,
@@ -277,6 +277,12 @@ impl Session {
             let Some(node) = node else {
                 return Err(Refusal::invalid("the first request of a stream must carry `node`"));
             };
+            let limit = self.rules.max_name_bytes;
+            let texts =
+                [("id", &node.id), ("cluster", &node.cluster), ("user_agent_name", &node.user_agent_name)];
+            if let Some((field, _)) = texts.into_iter().find(|(_, text)| text.len() > limit) {
+                return Err(Refusal::invalid(format!("`node.{field}` is longer than {limit} bytes")));
+            }
             self.client =
                 Some(Client { node_id: node.id, cluster: node.cluster, user_agent: node.user_agent_name });
         }

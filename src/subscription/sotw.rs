@@ -70,6 +70,7 @@ impl Session {
         // Told by `error_detail` alone, never by versions (R-SotW-01).
         Ok(match request.error_detail {
             _ if !newest => Heard::Stale { type_url },
+            Some(_) if !self.state(at).reject() => Heard::Stale { type_url },
             Some(error) => Heard::Nack { type_url, error },
             None => Heard::Ack { type_url },
         })

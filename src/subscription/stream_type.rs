@@ -60,14 +60,19 @@ pub(super) struct StreamType {
     pub(super) must_answer: bool,
     /// Names that the next full state answers for.
     pub(super) answering: BTreeSet<Name>,
-    /// When something was last asked for that was not known.
+    /// When something was last asked for.
     pub(super) asked: Instant,
+    /// Since when what is unknown holds back other types. What is asked for meanwhile does not prolong it, and after it
+    /// they are free for as long: else a client that asks for ever new names would never be told what waits.
+    pub(super) holds: Option<Instant>,
     /// The names rules of state-of-the-world streams.
     pub(super) wants: Wants,
     /// Whether anything was unknown when there was last nothing to say; `None` where that has to be looked at.
     unknown: Option<bool>,
     in_flight: Option<InFlight>,
     newest_nonce: Option<Nonce>,
+    /// Whether it was rejected: a client that says so again has nothing new to say.
+    rejected: bool,
     newest_shared: Option<(Generation, Class)>,
 }
 
@@ -82,10 +87,12 @@ impl StreamType {
             must_answer: false,
             answering: BTreeSet::new(),
             asked: now,
+            holds: None,
             wants: Wants::default(),
             unknown: None,
             in_flight: None,
             newest_nonce: None,
+            rejected: false,
             newest_shared: None,
         }
     }
@@ -102,6 +109,11 @@ impl StreamType {
     /// The newest response was answered.
     pub(super) fn open_gate(&mut self) {
         self.in_flight = None;
+    }
+
+    /// The newest response was rejected. Returns whether that is news.
+    pub(super) const fn reject(&mut self) -> bool {
+        !std::mem::replace(&mut self.rejected, true)
     }
 
     /// The transport took the newest response.
@@ -154,6 +166,17 @@ impl StreamType {
         rules: &Rules,
         moment: Moment,
     ) -> Result<Pending, FellBehind> {
+        let pending = self.look(protocol, rules, moment)?;
+        self.holds = match (&pending, self.holds) {
+            (Pending::Unknown, Some(since)) if self.asked < since + 2 * rules.ack_timeout => Some(since),
+            (Pending::Unknown, _) => Some(self.asked),
+            (Pending::Update(update), since) if update.has_unknown_name() => since,
+            (Pending::Update(_) | Pending::Nothing, _) => None,
+        };
+        Ok(pending)
+    }
+
+    fn look(&mut self, protocol: Protocol, rules: &Rules, moment: Moment) -> Result<Pending, FellBehind> {
         let full_state = protocol == Protocol::Sotw && self.kind.full_state();
         if full_state && !self.owed.is_empty() {
             // The next full state answers for every name.
@@ -236,6 +259,7 @@ impl StreamType {
         self.span.advance(update, class);
         self.must_answer = false;
         self.newest_nonce = Some(frame.nonce);
+        self.rejected = false;
         self.in_flight = Some(InFlight { taken: None });
         frame
     }

@@ -98,7 +98,7 @@ impl Shelf {
     fn interest(&mut self, interest: Vec<(TypeUrl, Interest)>, now: Instant) {
         for (type_url, interest) in interest {
             let asked = self.asked.entry(type_url.clone()).or_default();
-            let mut change = Change { wildcard_known: Some(true), ..Change::default() };
+            let mut change = Change::default();
             for (name, is_wanted) in interest.names {
                 let view = View::Named;
                 if !is_wanted {
@@ -107,6 +107,12 @@ impl Shelf {
                 } else if asked.insert(name.clone()) {
                     change.ops.push(Op::Remove { view, name });
                 }
+            }
+            // A type that no file holds is forgotten with its last client: anybody may ask for any type.
+            let is_wanted = interest.wildcard || !asked.is_empty();
+            change.wildcard_known = Some(is_wanted || self.held.contains_key(&type_url));
+            if !is_wanted {
+                self.asked.remove(&type_url);
             }
             if self.read {
                 self.apply(&type_url, change, now);
@@ -275,6 +281,19 @@ mod tests {
         let mut rig = Rig::new();
         rig.scan(&[(CDS, "c1", "v1")]);
         assert!(rig.snapshot(CDS).wildcard_known());
+        let _client = rig.client(Kind::Secret, true, &[]);
+        assert!(rig.snapshot(Kind::Secret).wildcard_known());
+    }
+
+    #[test]
+    fn a_type_that_nobody_asks_for_any_more_leaves_nothing_behind() {
+        let mut rig = Rig::new();
+        rig.scan(&[(CDS, "c1", "v1")]);
+        let clients = [rig.client(CDS, true, &[]), rig.client(Kind::Secret, true, &["a"])];
+        drop(clients);
+        rig.look();
+        assert!(rig.shelf.asked.is_empty());
+        assert!(rig.snapshot(CDS).wildcard_known(), "it is in a file");
         let _client = rig.client(Kind::Secret, true, &[]);
         assert!(rig.snapshot(Kind::Secret).wildcard_known());
     }

@@ -17,6 +17,10 @@ use crate::resource::Name;
 /// A request is cut when its names reach this many bytes: servers that kept gRPC's default take 4 MiB.
 const REQUEST_BYTES: usize = 1 << 20;
 
+/// The versions of a wildcard's members cannot be cut. Where they would take more than this they are not sent, and
+/// what is gone is found by sweeping.
+const VERSIONS_BYTES: usize = 3 << 20;
+
 /// Whether what the origin sends unchanged is an answer to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
@@ -76,6 +80,8 @@ pub(super) struct Link {
     phase: Phase,
     /// What is held and has not been sent again on this stream, where it is to be swept (R-Up-21).
     unseen: HashSet<Name>,
+    /// When the last of these came. A sweep waits for those that are still coming, however many there are.
+    last_seen: Option<Instant>,
     awaiting: usize,
     answer_by: Option<Instant>,
     /// The view that was left last, and until when responses to it may still be on their way. The other view is
@@ -133,7 +139,9 @@ impl Link {
 
     /// The origin said something of a name. Returns whether it answers us.
     pub(super) fn heard(&mut self, name: &str, now: Instant) -> bool {
-        self.unseen.remove(name);
+        if self.unseen.remove(name) {
+            self.last_seen = Some(now);
+        }
         if self.wildcard.is_some() {
             return matches!(self.phase, Phase::Asked { .. } | Phase::Arriving { .. });
         }
@@ -161,7 +169,9 @@ impl Link {
         match self.phase {
             Phase::Asked { quiet_at } => quiet_at,
             Phase::Arriving { first, last } => {
-                Some((last + settings.settle).min(first + settings.settle_max))
+                let complete = (last + settings.settle).min(first + settings.settle_max);
+                let sweep = self.last_seen.filter(|_| !self.unseen.is_empty());
+                Some(sweep.map_or(complete, |last| complete.max(last + settings.settle)))
             }
             Phase::Idle | Phase::Settled => None,
         }
@@ -243,13 +253,17 @@ impl Link {
     fn join_wildcard(&mut self, target: &Target<'_>, request: &mut DeltaDiscoveryRequest) {
         self.wildcard = Some(false);
         let members = || target.snapshot.members();
+        let versions = || members().filter_map(|held| Some((held.name().as_str(), held.origin_version()?)));
+        let bytes = || versions().map(|(name, version)| name.len() + version.len() + 10).sum::<usize>();
         let mut quiet_at = None;
         if self.started {
             request.resource_names_subscribe.push(Name::WILDCARD.to_owned());
-        } else if target.settings.reconcile == Reconcile::Trust && target.snapshot.wildcard_known() {
-            let versions = members()
-                .filter_map(|held| Some((held.name().to_string(), held.origin_version()?.to_owned())));
-            request.initial_resource_versions = versions.collect();
+        } else if target.settings.reconcile == Reconcile::Trust
+            && target.snapshot.wildcard_known()
+            && bytes() <= VERSIONS_BYTES
+        {
+            request.initial_resource_versions =
+                versions().map(|(name, version)| (name.to_owned(), version.to_owned())).collect();
             quiet_at = Some(target.now + target.settings.settle_max);
         } else if !target.copy {
             // A set that never was complete is asked for anew: to an origin that had already sent everything

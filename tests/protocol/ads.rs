@@ -329,3 +329,40 @@ fn r_ads_07_types_that_do_not_depend_on_each_other_do_not_wait() {
         bed.named("sds -s");
     }
 }
+
+#[test]
+fn r_ads_03_names_that_are_never_answered_hold_routes_back_for_a_time_only() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1");
+    bed.named("rds r:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "*");
+    client.change(&bed, "rds", "r");
+    assert_eq!(client.acked(&bed), ["cds a:1", "rds r:1"]);
+    // On demand: a cluster after the other is asked for, and the origin says of none that it does not exist.
+    client.change(&bed, "cds", "n0");
+    bed.named("rds r:2");
+    let asked = bed.now;
+    let mut told = Vec::new();
+    for number in 1..20 {
+        bed.after(Duration::from_secs(1));
+        told.extend(client.acked(&bed));
+        if !told.is_empty() {
+            break;
+        }
+        client.change(&bed, "cds", &format!("n{number}"));
+    }
+    assert_eq!(told, ["rds r:2"], "nothing within {:?}", bed.now - asked);
+    assert!(bed.now - asked <= bed.rules.ack_timeout);
+    // Even if there is a new name whenever the stream is looked at.
+    for number in 100..130 {
+        bed.named(&format!("rds r:{number}"));
+        let asked = bed.now;
+        while client.acked(&bed).is_empty() {
+            bed.after(Duration::from_millis(100));
+            client.change(&bed, "cds", &format!("n{number}-{:?}", bed.now - asked));
+            assert!(bed.now - asked <= bed.rules.ack_timeout + Duration::from_secs(1));
+        }
+        bed.after(Duration::from_millis(700));
+    }
+}

@@ -124,3 +124,29 @@ fn a_spent_type_leaves_nothing_behind() {
     assert!(rig.mux.topics.is_empty());
     assert_eq!(rig.mux.next_deadline(), None);
 }
+
+#[test]
+fn r_relay_17_a_type_that_is_subscribed_to_keeps_its_place_though_it_is_empty() {
+    let mut rig = Rig::with_limits(Settings::default(), Limits { types: 2, ..Limits::default() });
+    rig.open(Primary);
+    rig.client("a", Kind::Runtime, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(Kind::Runtime, "1"));
+    rig.pass(500);
+    rig.leave("a");
+    for number in 0..20 {
+        rig.cache.of(&format!("t/other-{number}").as_str().into()).ok();
+    }
+    rig.client("a", Kind::Runtime, &["*"]);
+    rig.pass(500);
+    assert!(rig.snapshot(Kind::Runtime).wildcard_known(), "nobody will say so again");
+}
+
+#[test]
+fn the_types_of_the_protocol_have_room_whatever_else_is_asked_for() {
+    let (cache, _writer) = Cache::new(Limits { types: 2, ..Limits::default() });
+    let other = |number: u32| cache.of(&format!("t/other-{number}").as_str().into());
+    let held = [other(0), other(1)];
+    assert!(held.iter().all(Result::is_ok) && other(2).is_err());
+    assert!(Kind::KNOWN.into_iter().all(|kind| cache.of(&kind.into()).is_ok()));
+}

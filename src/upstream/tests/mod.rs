@@ -90,9 +90,13 @@ impl Rig {
         Self::with(Settings { reconcile: Reconcile::Sweep, ..Settings::default() })
     }
 
-    fn with(mut settings: Settings) -> Self {
+    fn with(settings: Settings) -> Self {
+        Self::with_limits(settings, Limits::default())
+    }
+
+    fn with_limits(mut settings: Settings, limits: Limits) -> Self {
         settings.node = Node { id: "relay".to_owned(), ..Node::default() };
-        let (cache, writer) = Cache::new(Limits::default());
+        let (cache, writer) = Cache::new(limits);
         let mux = Mux::new(writer, settings);
         Self { cache, mux, now: Instant::now(), clients: BTreeMap::new() }
     }

@@ -226,3 +226,24 @@ fn r_relay_14_a_client_cannot_make_the_relay_ask_for_the_wildcard_by_a_name() {
 fn owned((name, version): (&str, &str)) -> (String, String) {
     (name.to_owned(), version.to_owned())
 }
+
+#[test]
+fn r_up_02_versions_that_no_server_would_take_are_not_sent_but_swept() {
+    const COUNT: usize = 100_000;
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, &["*"]);
+    rig.requests(Primary);
+    let name = |number| format!("a-cluster-with-a-name-of-the-usual-length-{number}");
+    let all = |nonce, from: usize| {
+        (from..COUNT).fold(Answer::of(CDS, nonce), |answer, number| answer.set(&name(number), "v1"))
+    };
+    rig.hear(Primary, &all("1", 0));
+    rig.pass(1000);
+    rig.close();
+    rig.open(Primary);
+    let request = rig.request(Primary);
+    assert!(request.encoded_len() < 4 << 20, "{} bytes", request.encoded_len());
+    rig.hear(Primary, &all("2", 1));
+    rig.pass(1000);
+    assert_eq!(rig.snapshot(CDS).member_count(), COUNT - 1, "what is gone is found all the same");
+}

@@ -191,3 +191,37 @@ fn r_up_21_a_member_is_swept_also_when_its_name_is_let_go_meanwhile() {
     rig.pass(100);
     assert_eq!(rig.members(CDS), set(&["c2@v1"]));
 }
+
+#[test]
+fn r_up_21_a_sweep_does_not_overtake_an_answer_in_parts() {
+    let mut rig = Rig::sweeping();
+    rig.client("a", CDS, &["*"]);
+    let names: Vec<String> = (0..20).map(|number| format!("c{number:02}")).collect();
+    rig.open(Primary);
+    rig.requests(Primary);
+    let all = names.iter().fold(Answer::of(CDS, "all"), |answer, name| answer.set(name, "v1"));
+    rig.hear(Primary, &all);
+    rig.pass(1000);
+    rig.close();
+    rig.open(Primary);
+    rig.requests(Primary);
+    for name in &names[1..] {
+        assert_eq!(rig.members(CDS).len(), names.len(), "{name} was swept before it could come");
+        rig.hear(Primary, &Answer::of(CDS, name).set(name, "v1"));
+        rig.pass(100);
+    }
+    rig.pass(100);
+    assert_eq!(rig.members(CDS).len(), names.len() - 1, "what is gone is swept in the end");
+}
+
+#[test]
+fn r_up_21_churn_does_not_put_a_sweep_off() {
+    let mut rig = reconnected(Rig::sweeping());
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
+    for round in 2..20 {
+        rig.pass(100);
+        rig.hear(Primary, &Answer::of(CDS, &round.to_string()).set("c1", &format!("v{round}")));
+    }
+    assert_eq!(rig.members(CDS).len(), 1);
+}
