@@ -60,7 +60,8 @@ impl World {
         };
         let (cache, writer) = Cache::new(limits);
         // What is unknown stays so until the origin says more; that this ends in time is tested by rule.
-        let rules = Rules { cold_deadline: Duration::from_secs(1 << 30), serve_secrets: true, ..Rules::default() };
+        let rules =
+            Rules { cold_deadline: Duration::from_secs(1 << 30), serve_secrets: true, ..Rules::default() };
         let rules = Arc::new(rules);
         let now = Instant::now();
         let clients = (0..CLIENTS).map(|_| Client::new(&mut rng, &cache, &rules, now)).collect();
