@@ -133,7 +133,7 @@ where
         loop {
             let now = Instant::now();
             if self.guard.is_closing() {
-                return Poll::Ready(Err(Status::unavailable("the relay closes this connection; reconnect")));
+                return Poll::Ready(Err(Status::closing()));
             }
             let mut deadline = match self.session.next(now, self.shared.upstream.get()) {
                 Next::Say(outgoing) => {
