@@ -312,6 +312,27 @@ async fn sigterm_drains_and_exits_with_zero() {
     assert_eq!(relay.wait().code(), Some(0));
 }
 
+/// A client that rejects whatever it is sent is told of once, and so is its text, whatever it holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn rejections_do_not_flood_the_log() {
+    let relay = relay("");
+    let channel = connect(&relay.uri()).await;
+    let mut stream = Delta::open(&channel, DELTA_ADS).await;
+    stream.subscribe("nacker", CDS, &["a"]).await;
+    for _ in 0..20 {
+        let response = stream.response().await;
+        stream.nack(&response).await;
+        stream.subscribe("nacker", CDS, &["a"]).await;
+    }
+    relay.wait_for("the rejections", || {
+        relay.metric("deltafan_requests_total{type=\"cds\",transport=\"delta\",result=\"nack\"}") == 20.0
+    });
+    let told = relay.said("a client rejects an update");
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0]["node"], "nacker");
+    assert_eq!(told[0]["text"], "rejected by the test");
+}
+
 /// Who watches the relay's health does not hold up its drain, and learns of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_health_watch_ends_with_a_drain() {

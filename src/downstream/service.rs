@@ -10,6 +10,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::Service as _;
 
@@ -21,6 +22,7 @@ use super::status::Status;
 use super::stream::StreamBody;
 use crate::cache::{Cache, Frame, Mailbox};
 use crate::subscription::{Rules, Session, Upstream};
+use crate::telemetry;
 
 /// Whether the origin can be asked, as sessions see it.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +50,8 @@ pub struct Context {
     pub limits: Limits,
     /// Whether the origin can be asked.
     pub upstream: UpstreamView,
+    /// How many rejections are logged: a fleet may reject the same update all at once.
+    pub rejections: Mutex<telemetry::Budget>,
 }
 
 /// The body of a response.

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 #[derive(Debug)]
 pub struct Process {
     child: Child,
+    log: mpsc::Receiver<String>,
     pub listener: SocketAddr,
     pub admin: SocketAddr,
     home: TempDir,
@@ -57,9 +58,15 @@ impl Process {
                 break (listener, event["admin"].as_str().unwrap().parse().unwrap());
             }
         };
-        let process = Self { child, listener, admin, home };
+        let process = Self { child, log: serving, listener, admin, home };
         process.wait_for("readiness", || process.admin_get("/ready").0 == 200);
         process
+    }
+
+    /// The events of the log so far that say this, each once.
+    pub fn said(&self, message: &str) -> Vec<serde_json::Value> {
+        let events = self.log.try_iter().filter_map(|line| serde_json::from_str(&line).ok());
+        events.filter(|event: &serde_json::Value| event["message"] == message).collect()
     }
 
     pub fn uri(&self) -> String {
