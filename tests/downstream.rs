@@ -312,6 +312,28 @@ async fn sigterm_drains_and_exits_with_zero() {
     assert_eq!(relay.wait().code(), Some(0));
 }
 
+/// A reload is not supported yet, and asking for one does no harm.
+#[tokio::test(flavor = "multi_thread")]
+async fn sighup_ends_nothing() {
+    let relay = relay("");
+    relay.signal("HUP");
+    let about_it = "SIGHUP: the configuration is not read again while running yet; restart for it";
+    relay.wait_for("a word about it", || relay.said(about_it).len() == 1);
+    is_served(&relay).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn get_takes_a_star_for_everything() {
+    let relay = relay("");
+    let get = std::process::Command::new(env!("CARGO_BIN_EXE_deltafan"))
+        .args(["get", "cds", "*", "--server", &relay.uri()])
+        .output()
+        .unwrap();
+    let table = String::from_utf8(get.stdout).unwrap();
+    assert!(get.status.success(), "{table}");
+    assert_eq!(table.lines().count(), 3, "{table}");
+}
+
 /// A client that rejects whatever it is sent is told of once, and so is its text, whatever it holds.
 #[tokio::test(flavor = "multi_thread")]
 async fn rejections_do_not_flood_the_log() {

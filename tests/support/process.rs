@@ -105,7 +105,11 @@ impl Process {
     }
 
     pub fn terminate(&self) {
-        let status = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
+        self.signal("TERM");
+    }
+
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
         assert!(status.success());
     }
 
