@@ -11,9 +11,9 @@ use deltafan::client::{self, Format, Query};
 use deltafan::config::Config;
 use deltafan::proto::Node;
 use deltafan::relay::Relay;
-use deltafan::resource::TypeUrl;
+use deltafan::resource::{Name, TypeUrl};
 use deltafan::telemetry;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("DELTAFAN_COMMIT"), ")");
@@ -53,7 +53,7 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
-    /// Ask an xDS server for resources over delta ADS and show its answer.
+    /// Ask an xDS server for resources over delta ADS and show its answer
     ///
     /// Exits with 1 when a name that was asked for does not exist or was not answered.
     ///
@@ -65,7 +65,7 @@ enum Command {
         /// cds, eds, leds, lds, srds, rds, vhds, sds, ecds, rtds, or a type URL.
         #[arg(value_name = "TYPE", value_parser = TypeUrl::from_user)]
         type_url: TypeUrl,
-        /// Names to ask for; without any, everything that the server lists.
+        /// Names to ask for; without any, or with `*`, everything that the server lists.
         #[arg(value_name = "NAME")]
         names: Vec<String>,
         /// The server's address.
@@ -81,7 +81,7 @@ enum Command {
         #[arg(long, value_name = "NAME", default_value = "")]
         node_cluster: String,
         /// Seconds to wait for the whole answer.
-        #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+        #[arg(long, value_name = "SECONDS", default_value_t = 10.0, allow_negative_numbers = true)]
         timeout: f64,
     },
 }
@@ -111,7 +111,11 @@ fn main() -> ExitCode {
                 eprintln!("deltafan: --timeout must be a number of seconds, 0 or more");
                 return ExitCode::FAILURE;
             };
-            let names: BTreeSet<String> = names.into_iter().collect();
+            let mut names: BTreeSet<String> = names.into_iter().collect();
+            // With everything asked for, no name adds anything.
+            if names.contains(Name::WILDCARD) {
+                names.clear();
+            }
             match get(Query { server, type_url, names, node, timeout }, output) {
                 Ok(true) => return ExitCode::SUCCESS,
                 Ok(false) => return ExitCode::FAILURE,
@@ -140,8 +144,11 @@ fn start_log(format: Option<LogFormat>, level: &str) {
     let format = format
         .unwrap_or_else(|| if std::io::stderr().is_terminal() { LogFormat::Text } else { LogFormat::Json });
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Colours are for terminals; in a file they are noise. NO_COLOR is heeded there too.
+    let colours =
+        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
     match format {
-        LogFormat::Text => log.init(),
+        LogFormat::Text => log.with_ansi(colours).init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
     }
 }
@@ -170,6 +177,7 @@ fn serve(config: Config) -> anyhow::Result<()> {
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
+        tokio::spawn(mind_hangups(signal(SignalKind::hangup())?));
         let mut stop = async || {
             tokio::select! {
                 _ = terminate.recv() => {}
@@ -186,6 +194,14 @@ fn serve(config: Config) -> anyhow::Result<()> {
         }
         Ok(())
     })
+}
+
+/// SIGHUP asks daemons to read their configuration again. The relay cannot yet, and must not end by it either, as a
+/// process does that pays no attention: every client would be cut off without a drain.
+async fn mind_hangups(mut hangups: Signal) {
+    while hangups.recv().await.is_some() {
+        tracing::warn!("SIGHUP: the configuration is not read again while running yet; restart for it");
+    }
 }
 
 fn get(query: Query, output: Format) -> anyhow::Result<bool> {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use metrics_exporter_prometheus::PrometheusHandle;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic_health::ServingStatus;
@@ -79,6 +80,7 @@ impl Relay {
             rules: rules(&config.downstream),
             limits: limits(&config.downstream),
             upstream: view,
+            rejections: Mutex::default(),
         });
         let connections: Arc<Connections> = Arc::default();
         let addresses = listeners.iter().map(Listener::address).collect();

@@ -16,6 +16,9 @@ use prost::Message as _;
 use support::client::{CDS, DELTA_ADS, Delta, EDS, PATIENCE, SOTW_ADS, Sotw, connect, names, node, unary};
 use support::process::{Process, http1};
 use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 const FETCH_CLUSTERS: &str = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
 const DELTA_CLUSTERS: &str = "/envoy.service.cluster.v3.ClusterDiscoveryService/DeltaClusters";
@@ -183,6 +186,36 @@ async fn what_is_no_http2_is_turned_away() {
     is_served(&relay).await;
 }
 
+/// gRPC's C core takes a DATA frame behind a status for a fault of the transport, and tells its user UNKNOWN.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_alone_ends_the_stream_with_its_headers() {
+    const HEADERS: u8 = 1;
+    const END_STREAM: u8 = 1;
+    let relay = relay("");
+    let wrong_type = DiscoveryRequest { type_url: EDS.to_owned(), ..Default::default() };
+    for (path, message) in [
+        ("/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats", Vec::new()),
+        (FETCH_CLUSTERS, wrong_type.encode_to_vec()),
+        // A health check of a service that nobody has registered.
+        ("/grpc.health.v1.Health/Check", b"\x0a\x01x".to_vec()),
+    ] {
+        let mut socket = TcpStream::connect(relay.listener).unwrap();
+        socket.set_read_timeout(Some(support::client::PATIENCE)).unwrap();
+        socket.write_all(&raw_stream(path, &message, END_STREAM)).unwrap();
+        let flags = loop {
+            let mut head = [0; 9];
+            socket.read_exact(&mut head).unwrap();
+            let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+            socket.read_exact(&mut payload).unwrap();
+            if head[3] == HEADERS {
+                break head[4];
+            }
+        };
+        assert_eq!(flags & END_STREAM, END_STREAM, "{path}");
+    }
+    is_served(&relay).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_asks_nothing_is_closed() {
     let relay = relay("  first_request_timeout: 300ms\n");
@@ -312,6 +345,65 @@ async fn sigterm_drains_and_exits_with_zero() {
     assert_eq!(relay.wait().code(), Some(0));
 }
 
+/// A reload is not supported yet, and asking for one does no harm.
+#[tokio::test(flavor = "multi_thread")]
+async fn sighup_ends_nothing() {
+    let relay = relay("");
+    relay.signal("HUP");
+    let about_it = "SIGHUP: the configuration is not read again while running yet; restart for it";
+    relay.wait_for("a word about it", || relay.said(about_it).len() == 1);
+    is_served(&relay).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn get_takes_a_star_for_everything() {
+    let relay = relay("");
+    let get = std::process::Command::new(env!("CARGO_BIN_EXE_deltafan"))
+        .args(["get", "cds", "*", "--server", &relay.uri()])
+        .output()
+        .unwrap();
+    let table = String::from_utf8(get.stdout).unwrap();
+    assert!(get.status.success(), "{table}");
+    assert_eq!(table.lines().count(), 3, "{table}");
+}
+
+/// A client that rejects whatever it is sent is told of once, and so is its text, whatever it holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn rejections_do_not_flood_the_log() {
+    let relay = relay("");
+    let channel = connect(&relay.uri()).await;
+    let mut stream = Delta::open(&channel, DELTA_ADS).await;
+    stream.subscribe("nacker", CDS, &["a"]).await;
+    for _ in 0..20 {
+        let response = stream.response().await;
+        stream.nack(&response).await;
+        stream.subscribe("nacker", CDS, &["a"]).await;
+    }
+    relay.wait_for("the rejections", || {
+        relay.metric("deltafan_requests_total{type=\"cds\",transport=\"delta\",result=\"nack\"}") == 20.0
+    });
+    let told = relay.said("a client rejects an update");
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0]["node"], "nacker");
+    assert_eq!(told[0]["text"], "rejected by the test");
+}
+
+/// Who watches the relay's health does not hold up its drain, and learns of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_health_watch_ends_with_a_drain() {
+    let mut relay = relay("  drain: 30s\n");
+    let channel = connect(&relay.uri()).await;
+    let mut client = HealthClient::new(channel.clone());
+    let mut watch = client.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
+    assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::Serving);
+
+    relay.terminate();
+    assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::NotServing);
+    assert_eq!(watch.message().await.unwrap_err().code(), Code::Unavailable);
+    drop((watch, client, channel));
+    assert_eq!(relay.wait().code(), Some(0), "long before the window is over");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_grow_old() {
     let relay = relay("  max_connection_age: 1s\n  stall_timeout: 1s\n");
@@ -329,7 +421,7 @@ async fn connections_grow_old() {
 async fn connections_grow_old_though_somebody_watches_their_health() {
     let relay = relay("  max_connection_age: 1s\n  stall_timeout: 1s\n");
     let mut socket = TcpStream::connect(relay.listener).unwrap();
-    socket.write_all(&raw_stream("/grpc.health.v1.Health/Watch", &[])).unwrap();
+    socket.write_all(&raw_stream("/grpc.health.v1.Health/Watch", &[], 0)).unwrap();
     relay.wait_for("the connection", || relay.metric("deltafan_connections") == 1.0);
     relay.wait_for("its end", || relay.metric("deltafan_connections") == 0.0);
 }
@@ -355,7 +447,7 @@ async fn r_relay_22_a_connection_that_takes_nothing_is_closed() {
     let mut socket = TcpStream::connect(relay.listener).unwrap();
     let request =
         DiscoveryRequest { node: Some(node("stuck")), type_url: CDS.to_owned(), ..Default::default() };
-    socket.write_all(&raw_stream(SOTW_ADS, &request.encode_to_vec())).unwrap();
+    socket.write_all(&raw_stream(SOTW_ADS, &request.encode_to_vec(), 0)).unwrap();
     relay.wait_for("the connection", || connections() == 1.0);
     relay.wait_for("its end", || connections() == 0.0);
 
@@ -367,8 +459,8 @@ async fn r_relay_22_a_connection_that_takes_nothing_is_closed() {
     stream.silence().await;
 }
 
-/// Preface, settings, headers and one message, as plain bytes.
-fn raw_stream(path: &str, message: &[u8]) -> Vec<u8> {
+/// Preface, settings, headers and one message, as plain bytes. `flags` are those of the message.
+fn raw_stream(path: &str, message: &[u8], flags: u8) -> Vec<u8> {
     let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
         let len = (payload.len() as u32).to_be_bytes();
         [&len[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
@@ -389,7 +481,7 @@ fn raw_stream(path: &str, message: &[u8]) -> Vec<u8> {
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
         frame(4, 0, 0, &[]),
         frame(1, 4, 1, &headers.concat()),
-        frame(0, 0, 1, &body),
+        frame(0, flags, 1, &body),
     ]
     .concat()
 }

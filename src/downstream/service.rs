@@ -10,17 +10,19 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::Service as _;
 
-use super::connection::Connection;
+use super::connection::{Connection, StreamGuard};
 use super::fetch;
 use super::listener::Limits;
 use super::routes::Route;
 use super::status::Status;
 use super::stream::StreamBody;
-use crate::cache::{Cache, Frame};
+use crate::cache::{Cache, Frame, Mailbox};
 use crate::subscription::{Rules, Session, Upstream};
+use crate::telemetry;
 
 /// Whether the origin can be asked, as sessions see it.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +50,8 @@ pub struct Context {
     pub limits: Limits,
     /// Whether the origin can be asked.
     pub upstream: UpstreamView,
+    /// How many rejections are logged: a fleet may reject the same update all at once.
+    pub rejections: Mutex<telemetry::Budget>,
 }
 
 /// The body of a response.
@@ -60,7 +64,42 @@ pub(super) enum ResponseBody {
     /// A text for people and non-gRPC clients.
     Text(Option<Bytes>),
     /// A service of tonic's.
-    Tonic(Box<tonic::body::Body>),
+    Tonic(Box<TonicBody>),
+}
+
+/// The body of a service of tonic's. What has nothing more to say now ends when its connection closes: a health watch
+/// would hold up a drain else.
+#[derive(Debug)]
+pub(super) struct TonicBody {
+    body: tonic::body::Body,
+    mailbox: Arc<Mailbox>,
+    guard: StreamGuard,
+    ended: bool,
+}
+
+impl TonicBody {
+    fn new(body: tonic::body::Body, connection: &Arc<Connection>) -> Self {
+        let mailbox = Arc::default();
+        Self { body, guard: connection.stream(&mailbox), mailbox, ended: false }
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, tonic::Status>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        // Registered before looking, so that a closing from here on wakes it.
+        self.mailbox.register(cx.waker());
+        match http_body::Body::poll_frame(Pin::new(&mut self.body), cx) {
+            Poll::Pending if self.guard.is_closing() => {
+                self.ended = true;
+                Poll::Ready(Some(Ok(http_body::Frame::trailers(Status::closing().into_trailers()))))
+            }
+            polled => polled,
+        }
+    }
 }
 
 impl http_body::Body for ResponseBody {
@@ -87,7 +126,24 @@ impl http_body::Body for ResponseBody {
                 })
             }
             Self::Text(text) => Poll::Ready(text.take().map(|text| Ok(http_body::Frame::data(text)))),
-            Self::Tonic(body) => Pin::new(body.as_mut()).poll_frame(cx),
+            Self::Tonic(body) => body.poll(cx),
+        }
+    }
+
+    /// A status alone has to end the stream with its headers: gRPC's C core takes an empty DATA frame behind them for
+    /// a fault of the transport and loses the status.
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Stream(_) | Self::Unary(_) => false,
+            Self::Text(text) => text.is_none(),
+            Self::Tonic(body) => http_body::Body::is_end_stream(&body.body),
+        }
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        match self {
+            Self::Text(Some(text)) => http_body::SizeHint::with_exact(text.len() as u64),
+            _ => http_body::SizeHint::default(),
         }
     }
 }
@@ -161,7 +217,8 @@ impl<H: Health> Services<H> {
             None => {
                 let mut health = self.health;
                 match health.call(request).await {
-                    Ok(response) => response.map(|body| ResponseBody::Tonic(Box::new(body))),
+                    Ok(response) => response
+                        .map(|body| ResponseBody::Tonic(Box::new(TonicBody::new(body, &self.connection)))),
                     Err(never) => match never {},
                 }
             }

@@ -41,6 +41,11 @@ impl Status {
         Self::new(Code::Unavailable, message)
     }
 
+    /// The connection is going away, and its streams with it.
+    pub(super) fn closing() -> Self {
+        Self::unavailable("the relay closes this connection; reconnect")
+    }
+
     pub(super) fn unimplemented(message: impl Into<String>) -> Self {
         Self::new(Code::Unimplemented, message)
     }

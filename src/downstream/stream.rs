@@ -1,5 +1,6 @@
 //! The response body of a stream: the whole of its life on this side.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -16,8 +17,9 @@ use super::service::Context as Shared;
 use super::status::Status;
 use crate::cache::Protocol;
 use crate::proto;
+use crate::resource::TypeUrl;
 use crate::subscription::{Heard, Next, Outgoing, Session};
-use crate::telemetry::{RequestResult, StreamGauge};
+use crate::telemetry::{self, RequestResult, StreamGauge};
 
 /// Requests read in one go before others get their turn.
 const REQUESTS_PER_POLL: usize = 32;
@@ -35,6 +37,8 @@ pub(super) struct StreamBody<B> {
     alarm: Alarm,
     opened: Instant,
     ended: bool,
+    /// Of its rejections, by type.
+    complaints: BTreeMap<TypeUrl, telemetry::Sparingly>,
     gauge: StreamGauge,
 }
 
@@ -61,6 +65,7 @@ where
             alarm: Alarm::default(),
             opened: Instant::now(),
             ended: false,
+            complaints: BTreeMap::new(),
         }
     }
 
@@ -88,7 +93,7 @@ where
                 Poll::Ready(Some(Ok(message))) => message,
             };
             match self.hear(message, now) {
-                Ok(heard) => self.note(&heard),
+                Ok(heard) => self.note(&heard, now),
                 Err(status) => return Poll::Ready(status),
             }
         }
@@ -97,7 +102,7 @@ where
     }
 
     /// Counts a request. A rejection is logged: it is what an operator looks for first.
-    fn note(&mut self, heard: &Heard) {
+    fn note(&mut self, heard: &Heard, now: Instant) {
         let (type_url, result) = match heard {
             Heard::Subscribed { type_url } => (type_url, RequestResult::Subscribe),
             Heard::Ack { type_url } => (type_url, RequestResult::Ack),
@@ -106,9 +111,23 @@ where
         };
         self.gauge.heard(type_url.kind().short(), result);
         if let Heard::Nack { type_url, error } = heard {
+            // First whether this stream has said it lately, so that one client cannot spend what is there for all.
+            let lately = self.complaints.entry(type_url.clone()).or_default().say(now);
+            let Some(unsaid) = lately.and_then(|own| Some(own + self.shared.rejections.lock().say(now)?))
+            else {
+                return;
+            };
             let node = self.session.client().map_or("", |client| client.node_id.as_str());
-            let message: String = error.message.chars().take(500).collect();
-            tracing::warn!(node, %type_url, code = error.code, message, "a client rejects an update");
+            let text: String = error.message.chars().take(500).collect();
+            // Not `message`: that is the name of what is said, which would not be escaped.
+            tracing::warn!(
+                node,
+                type_url = type_url.as_str(),
+                code = error.code,
+                text,
+                unsaid,
+                "a client rejects an update"
+            );
         }
     }
 
@@ -133,7 +152,7 @@ where
         loop {
             let now = Instant::now();
             if self.guard.is_closing() {
-                return Poll::Ready(Err(Status::unavailable("the relay closes this connection; reconnect")));
+                return Poll::Ready(Err(Status::closing()));
             }
             let mut deadline = match self.session.next(now, self.shared.upstream.get()) {
                 Next::Say(outgoing) => {

@@ -243,3 +243,43 @@ impl Sparingly {
         Some(std::mem::take(&mut self.unsaid))
     }
 }
+
+/// Keeps complaints about many peers down to so many lines per interval, whoever they are about.
+#[derive(Debug, Default)]
+pub struct Budget {
+    since: Option<Instant>,
+    said: u32,
+    unsaid: u64,
+}
+
+impl Budget {
+    const LINES: u32 = 50;
+
+    /// Whether to say it now; if so, how many were not said since the last that was.
+    pub fn say(&mut self, now: Instant) -> Option<u64> {
+        if self.since.is_none_or(|since| now >= since + Sparingly::INTERVAL) {
+            self.since = Some(now);
+            self.said = 0;
+        }
+        if self.said == Self::LINES {
+            self.unsaid += 1;
+            return None;
+        }
+        self.said += 1;
+        Some(std::mem::take(&mut self.unsaid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_spent_and_comes_back() {
+        let (mut budget, start) = (Budget::default(), Instant::now());
+        let said = (0..1000).filter(|_| budget.say(start).is_some()).count();
+        assert_eq!(said, Budget::LINES as usize);
+        assert_eq!(budget.say(start + Sparingly::INTERVAL), Some(950));
+        assert_eq!(budget.say(start + Sparingly::INTERVAL), Some(0));
+    }
+}

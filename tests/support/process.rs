@@ -14,6 +14,7 @@ use tempfile::TempDir;
 #[derive(Debug)]
 pub struct Process {
     child: Child,
+    log: mpsc::Receiver<String>,
     pub listener: SocketAddr,
     pub admin: SocketAddr,
     home: TempDir,
@@ -72,7 +73,7 @@ impl Process {
                 break (listener, event["admin"].as_str().unwrap().parse().unwrap());
             }
         };
-        let process = Self { child, listener, admin, home, logged };
+        let process = Self { child, log: serving, listener, admin, home, logged };
         process.wait_for("readiness", || process.admin_get("/ready").0 == 200);
         process
     }
@@ -90,6 +91,12 @@ impl Process {
             text.split(' ').next()?.parse::<u64>().ok()
         };
         Duration::from_nanos(tasks.flatten().filter_map(nanos).sum())
+    }
+
+    /// The events of the log so far that say this, each once.
+    pub fn said(&self, message: &str) -> Vec<serde_json::Value> {
+        let events = self.log.try_iter().filter_map(|line| serde_json::from_str(&line).ok());
+        events.filter(|event: &serde_json::Value| event["message"] == message).collect()
     }
 
     pub fn uri(&self) -> String {
@@ -128,7 +135,11 @@ impl Process {
     }
 
     pub fn terminate(&self) {
-        let status = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
+        self.signal("TERM");
+    }
+
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
         assert!(status.success());
     }
 
