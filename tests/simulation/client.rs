@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use deltafan::cache::{Cache, Protocol};
 use deltafan::proto;
-use deltafan::subscription::{Rules, Session};
+use deltafan::subscription::{Code, Heard, Refusal, Rules, Session};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -85,8 +85,18 @@ pub(crate) struct Client {
     pub(crate) all_nonces: BTreeSet<String>,
     pub(crate) untaken: Option<usize>,
     pub(crate) bell: Arc<Bell>,
+    /// The relay closed the stream on its last request.
+    pub(crate) closed: bool,
     /// It was told to wait until then, and nothing happened to it since.
     pub(crate) asleep: Option<Option<Instant>>,
+}
+
+/// Only who fell behind is refused.
+fn is_refused(heard: Result<Heard, Refusal>) -> bool {
+    heard.is_err_and(|refusal| {
+        assert_eq!(refusal.code, Code::Unavailable, "{refusal}");
+        true
+    })
 }
 
 fn session(
@@ -122,6 +132,7 @@ impl Client {
             all_nonces: BTreeSet::new(),
             untaken: None,
             bell: Arc::default(),
+            closed: false,
             asleep: None,
         }
     }
@@ -139,6 +150,7 @@ impl Client {
         }
         self.all_nonces.clear();
         self.untaken = None;
+        self.closed = false;
         self.asleep = None;
     }
 
@@ -235,7 +247,7 @@ impl Client {
             version_info,
             error_detail: error,
         };
-        let _heard = self.session.hear_sotw(request, now).unwrap();
+        self.closed |= is_refused(self.session.hear_sotw(request, now));
     }
 
     fn increment(
@@ -288,7 +300,7 @@ impl Client {
             response_nonce: nonce,
             error_detail: error,
         };
-        self.session.hear_delta(request, now).unwrap();
+        self.closed |= is_refused(self.session.hear_delta(request, now));
     }
 
     /// Changes what it subscribes to, at random.

@@ -106,6 +106,7 @@ impl World {
             0..200 => self.speak(),
             200..280 => {
                 self.clients[client].ask(&mut self.rng, self.now);
+                self.reopen(client);
                 if self.trace {
                     let client_types =
                         self.clients[client].types.iter().map(|t| &t.subscribed).collect::<Vec<_>>();
@@ -119,7 +120,10 @@ impl World {
                 }
             }
             700..800 => self.clients[client].take(self.now),
-            800..960 => self.answer(client),
+            800..960 => {
+                self.answer(client);
+                self.reopen(client);
+            }
             960..970 => {
                 self.clients[client].reconnect(&self.cache, &self.rules, self.now);
             }
@@ -156,6 +160,14 @@ impl World {
         }
         let refuse = client.manner == Manner::Refuses && self.rng.random_bool(0.8);
         client.answer(at, refuse, self.now);
+    }
+
+    /// Who fell behind comes again.
+    fn reopen(&mut self, at: usize) {
+        if self.clients[at].closed {
+            assert!(self.limits.tombstones < 1000, "closed");
+            self.clients[at].reconnect(&self.cache, &self.rules, self.now);
+        }
     }
 
     /// Whether it had something to say.
@@ -220,6 +232,7 @@ impl World {
                 if client.manner != Manner::NeverAnswers {
                     (0..TYPES.len()).for_each(|at| client.answer(at, false, self.now));
                 }
+                self.reopen(at);
                 said |= self.poll(at);
             }
             silent = if said { 0 } else { silent + 1 };
