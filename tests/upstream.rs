@@ -82,6 +82,32 @@ fn send(stream: &OriginStream, kind: Kind, nonce: &str, resources: &[(&str, &str
     stream.send(&response);
 }
 
+/// The kernel of a frozen server goes on completing TCP connections: they are no reason to call it reachable.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_07_who_only_accepts_is_not_connected() {
+    for says in [&b""[..], b"HTTP/1.1 400 Bad Request\r\n\r\n"] {
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let uri = format!("http://{}", server.local_addr().expect("an address"));
+        let accepting = tokio::spawn(async move {
+            let mut held = Vec::new();
+            loop {
+                let (mut socket, _) = server.accept().await.expect("a connection");
+                tokio::io::AsyncWriteExt::write_all(&mut socket, says).await.expect("room");
+                held.push(socket);
+            }
+        });
+        let transport = Transport { connect_timeout: Duration::from_millis(200), ..Transport::default() };
+        let relay = Relay::at(Options::new(transport.endpoint(&uri).expect("a URI")));
+        eventually(|| relay.counters.connect_failures.get() >= 2).await;
+        assert_eq!(relay.counters.connects.get(), 0);
+        assert!(!relay.state.borrow().ever_connected);
+        let why = relay.state.borrow().last_error.clone().expect("a reason");
+        let expected = if says.is_empty() { "has not answered within" } else { "does not speak HTTP/2" };
+        assert!(why.contains(expected), "{why}");
+        accepting.abort();
+    }
+}
+
 #[tokio::test]
 async fn r_up_02_what_was_held_is_claimed_after_a_reconnect() {
     let mut origin = Origin::start().await;

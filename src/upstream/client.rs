@@ -15,6 +15,7 @@ use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 use super::connection::{Open, reasons};
+use super::dial::dial;
 use super::waiting::{at, now, wanted};
 use super::{Backoff, Counters, Mux, StreamId};
 use crate::proto::DeltaDiscoveryRequest;
@@ -117,14 +118,7 @@ impl Client {
 
     async fn connect(&mut self) -> Result<Channel, String> {
         let endpoint = self.options.endpoint.clone();
-        let limit = endpoint.get_connect_timeout().unwrap_or(Duration::MAX);
-        // The endpoint's own limit does not cover the handshakes.
-        let connected = self.meanwhile(tokio::time::timeout(limit, endpoint.connect())).await;
-        match connected {
-            Ok(Ok(channel)) => Ok(channel),
-            Ok(Err(error)) => Err(reasons(&error)),
-            Err(_) => Err(format!("no connection within {limit:?}")),
-        }
+        self.meanwhile(dial(endpoint)).await
     }
 
     /// Waits for something, while interest and deadlines go on being looked after.

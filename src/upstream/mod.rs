@@ -17,6 +17,7 @@
 mod backoff;
 mod client;
 mod connection;
+mod dial;
 mod directory;
 mod mux;
 mod response;
