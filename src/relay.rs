@@ -212,6 +212,7 @@ fn rules(downstream: &config::Downstream) -> Rules {
     Rules {
         ack_timeout: downstream.ack_timeout,
         cold_deadline: downstream.cold_deadline,
+        settle: downstream.settle,
         no_legacy_wildcard: downstream.no_legacy_wildcard.clone(),
         trust_initial_versions: downstream.trust_initial_versions_for_explicit,
         eds_repush: downstream.eds_repush_on_cds_change,

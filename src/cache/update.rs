@@ -172,6 +172,7 @@ pub struct Update {
     additions: bool,
     removals: bool,
     unknown_name: bool,
+    known_name: bool,
     unknown_wildcard: bool,
     /// Whether it is the first that is told.
     from_start: bool,
@@ -196,6 +197,11 @@ impl Update {
     /// Whether a name in the subscription is not known yet (R-Relay-04).
     pub const fn has_unknown_name(&self) -> bool {
         self.unknown_name
+    }
+
+    /// Whether a name in the subscription is known, be it absent.
+    pub const fn has_known_name(&self) -> bool {
+        self.known_name
     }
 
     /// Whether the wildcard is subscribed to and its set not known yet (R-Relay-05).
@@ -434,7 +440,8 @@ impl<'a> Scan<'a> {
             removed: Vec::new(),
             additions: false,
             removals: false,
-            unknown_name: self.has_unknown_name(),
+            unknown_name: self.names_known().any(|known| !known),
+            known_name: self.names_known().any(|known| known),
             unknown_wildcard: self.subscription.wildcard && !self.snapshot.wildcard_known,
             from_start: self.span.is_start() || matches!(self.span.part, Part::Members { .. }),
             endpoints: Vec::new(),
@@ -448,8 +455,10 @@ impl<'a> Scan<'a> {
         self.subscription.wildcard && self.subscription.names().is_empty()
     }
 
-    fn has_unknown_name(&self) -> bool {
-        self.subscription.names().iter().any(|n| matches!(self.snapshot.by_name(n.as_str()), Seen::Unknown))
+    /// For each name in the subscription, whether it is known.
+    fn names_known(&self) -> impl Iterator<Item = bool> {
+        let names = self.subscription.names().iter();
+        names.map(|name| !matches!(self.snapshot.by_name(name.as_str()), Seen::Unknown))
     }
 
     /// The whole wildcard set to who has nothing, segment by segment.

@@ -60,10 +60,8 @@ impl Session {
                 deadline.not_after(if now < cold { cold } else { now + self.rules.cold_deadline });
             }
             for state in &self.types {
-                let learnt = state.asked + self.rules.cold_deadline;
-                if learnt > now {
-                    deadline.not_after(learnt);
-                }
+                let moments = [self.rules.settle, self.rules.cold_deadline].map(|wait| state.asked + wait);
+                moments.into_iter().filter(|at| *at > now).for_each(|at| deadline.not_after(at));
             }
         }
         Next::Wait(deadline.0)

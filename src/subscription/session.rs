@@ -15,8 +15,10 @@ pub struct Rules {
     /// An un-ACKed response holds its type back this long after the transport took it (R-SotW-06, R-Delta-17).
     pub ack_timeout: Duration,
     /// A stream to which nothing can be said closes after this while the origin is away (R-Relay-07); a full state
-    /// waits this long for names that the origin leaves unanswered.
+    /// for a client that may hold them waits this long for names that the origin leaves unanswered.
     pub cold_deadline: Duration,
+    /// A full state for a client that holds nothing waits this long for names that are not known yet (R-Relay-05).
+    pub settle: Duration,
     /// Types for which a first empty list is no wildcard (R-SotW-14).
     pub no_legacy_wildcard: BTreeSet<String>,
     /// Whether names in `initial_resource_versions` are not sent again though they are asked for (R-Delta-06).
@@ -46,6 +48,7 @@ impl Default for Rules {
         Self {
             ack_timeout: Duration::from_secs(5),
             cold_deadline: Duration::from_secs(10),
+            settle: Duration::from_millis(200),
             no_legacy_wildcard: denied.into_iter().filter_map(Kind::url).map(str::to_owned).collect(),
             trust_initial_versions: false,
             eds_repush: true,

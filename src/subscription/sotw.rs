@@ -42,6 +42,7 @@ impl Session {
             let mut state = StreamType::new(self.join(&type_url, subscription)?, now);
             state.wants = wants;
             state.must_answer = (state.kind.full_state() && !state.subscription().is_empty()) || one_shot;
+            state.may_hold = !request.version_info.is_empty();
             if state.kind.full_state() && only_wildcard && !request.version_info.is_empty() {
                 state.brought = Some(Brought::Digest(request.version_info));
             }

@@ -58,6 +58,9 @@ pub(super) struct StreamType {
     pub(super) brought: Option<Brought>,
     /// A response is due even if it is empty (R-SotW-11, R-Delta-11).
     pub(super) must_answer: bool,
+    /// Whether it may hold, from an earlier stream, what it has not been told on this one: a full state that lacks it
+    /// would delete it.
+    pub(super) may_hold: bool,
     /// Names that the next full state answers for.
     pub(super) answering: BTreeSet<Name>,
     /// When something was last asked for.
@@ -85,6 +88,7 @@ impl StreamType {
             owed: Owed::default(),
             brought: None,
             must_answer: false,
+            may_hold: false,
             answering: BTreeSet::new(),
             asked: now,
             holds: None,
@@ -204,7 +208,7 @@ impl StreamType {
             Arc::new(of.encoder().own_update(of, cohort, &self.span, &self.owed)?)
         };
 
-        let unknown_name = update.has_unknown_name() && moment.may_still_learn(self.asked, rules);
+        let unknown_name = update.has_unknown_name() && self.waits_for_names(&update, rules, moment);
         let unknown = update.has_unknown_wildcard() || unknown_name;
         let whole = full_state || moment.one_shot;
         if whole && unknown {
@@ -228,6 +232,19 @@ impl StreamType {
             self.span.advance(&update, Class::Both);
         }
         Ok(if unknown { Pending::Unknown } else { Pending::Nothing })
+    }
+
+    /// Whether a full state waits for names that are not known yet.
+    ///
+    /// Origins exist that never say that a name does not exist (R-Delta-13), and a client that asks for one such name
+    /// wants the others. Who holds nothing cannot lose anything: it waits a moment for names that are about to be
+    /// answered. Who may hold them waits much longer, and as long as the origin cannot be asked.
+    fn waits_for_names(&self, update: &Update, rules: &Rules, moment: Moment) -> bool {
+        let may_hold = self.may_hold || self.subscription().wildcard || moment.one_shot;
+        if !may_hold && self.kind.full_state() && update.has_known_name() {
+            return moment.now < self.asked + rules.settle;
+        }
+        !moment.upstream_connected || moment.now < self.asked + rules.cold_deadline
     }
 
     fn is_quiet(&self) -> bool {
@@ -258,6 +275,7 @@ impl StreamType {
         self.consume(update, class);
         self.span.advance(update, class);
         self.must_answer = false;
+        self.may_hold = false;
         self.newest_nonce = Some(frame.nonce);
         self.rejected = false;
         self.in_flight = Some(InFlight { taken: None });
@@ -325,12 +343,4 @@ pub(super) struct Moment {
     pub(super) upstream_connected: bool,
     /// The stream ends with its first answer (unary Fetch), which must therefore be complete.
     pub(super) one_shot: bool,
-}
-
-impl Moment {
-    /// Whether a name that is unknown may yet become known. Origins exist that never say that a name does not exist
-    /// (R-Delta-13); a full state is not withheld for their sake for ever, but while the origin is away it is.
-    fn may_still_learn(self, asked: Instant, rules: &Rules) -> bool {
-        !self.upstream_connected || self.now < asked + rules.cold_deadline
-    }
 }

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use deltafan::cache::{Change, Limits, Op, Protocol, View};
+use deltafan::proto;
 use deltafan::resource::Name;
 use deltafan::subscription::{Code, Next, Upstream};
 
-use crate::support::{Bed, url};
+use crate::support::{Bed, Client, strings, url};
+use crate::wire::type_url;
 
 #[test]
 fn r_relay_03_a_name_that_somebody_asked_for_is_no_member_of_the_wildcard() {
@@ -64,20 +66,55 @@ fn r_relay_04_unknown_is_never_shown_as_missing() {
     assert_eq!(sotw.told(&bed), ["lds a:1"]);
 }
 
+/// Lets time pass until the client is told something.
+fn told_in_time(bed: &mut Bed, client: &mut Client) -> Vec<String> {
+    let mut told = client.told(bed);
+    while told.is_empty() {
+        let Next::Wait(Some(until)) = client.next(bed) else { panic!("it has to look again") };
+        bed.now = until;
+        told = client.told(bed);
+    }
+    told
+}
+
 #[test]
-fn r_relay_04_a_full_state_does_not_wait_for_ever_for_a_name_the_origin_ignores() {
+fn r_relay_04_who_holds_nothing_waits_a_moment_for_a_name_the_origin_ignores() {
+    let mut bed = Bed::new();
+    bed.upstream = Upstream { connected: false };
+    let mut client = bed.sotw();
+    client.ask(&bed, "lds", &["a", "b"]);
+    let asked = bed.now;
+    bed.named("lds a:1");
+    let told = told_in_time(&mut bed, &mut client);
+    assert_eq!(told, ["lds a:1"], "also while the origin is away (R-Relay-06)");
+    assert_eq!(bed.now, asked + bed.rules.settle);
+    client.ask(&bed, "lds", &["a", "b", "c"]);
+    bed.named("lds a:2");
+    assert_eq!(
+        told_in_time(&mut bed, &mut client),
+        ["lds a:2"],
+        "and a name that is added does not hold it up"
+    );
+    bed.named("lds b:1");
+    client.ask(&bed, "lds", &["a", "b", "c"]);
+    assert_eq!(client.told(&bed), ["lds a:2 b:1"]);
+}
+
+#[test]
+fn r_relay_04_who_may_hold_a_name_the_origin_ignores_waits_long_but_not_for_ever() {
     let mut bed = Bed::new();
     let mut client = bed.sotw();
-    client.ask(&bed, "cds", &["a", "b"]);
+    let request = proto::DiscoveryRequest {
+        node: client.node.clone(),
+        version_info: "of an earlier stream".to_owned(),
+        type_url: type_url("cds").as_str().to_owned(),
+        resource_names: strings(&["a", "b"]),
+        ..proto::DiscoveryRequest::default()
+    };
+    client.hear_sotw(&bed, request).unwrap();
     bed.named("cds a:1");
     let asked = bed.now;
-    let mut told = client.told(&bed);
-    while told.is_empty() {
-        let Next::Wait(Some(until)) = client.next(&bed) else { panic!("it has to look again") };
-        bed.now = until;
-        told = client.told(&bed);
-    }
-    assert_eq!(told, ["cds a:1"]);
+    assert_eq!(told_in_time(&mut bed, &mut client), ["cds a:1"]);
     assert_eq!(bed.now, asked + bed.rules.cold_deadline);
 }
 

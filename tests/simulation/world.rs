@@ -62,6 +62,7 @@ impl World {
         // What is unknown stays so until the origin says more; that this ends in time is tested by rule.
         let rules = Arc::new(Rules {
             cold_deadline: Duration::from_secs(1 << 30),
+            settle: Duration::from_secs(1 << 30),
             serve_secrets: true,
             trust_initial_versions: rng.random_bool(0.25),
             ..Rules::default()
