@@ -186,7 +186,10 @@ fn serve(config: Config) -> anyhow::Result<()> {
         };
         let relay = Relay::start(config, metrics).await?;
         tracing::info!(version = VERSION, listeners = ?relay.addresses(), admin = %relay.admin_address(), "serving");
-        stop().await;
+        tokio::select! {
+            () = stop() => {}
+            () = relay.failed() => anyhow::bail!("the way upstream has ended by itself, which is a fault of deltafan"),
+        }
         tracing::info!(window = ?relay.drain_window(), "draining; signal again to end at once");
         tokio::select! {
             () = relay.drain() => tracing::info!("drained"),

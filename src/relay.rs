@@ -39,6 +39,7 @@ pub struct Relay {
     status: Arc<Status>,
     health: HealthReporter,
     accepting: CancellationToken,
+    failed: CancellationToken,
     _everything: DropGuard,
 }
 
@@ -67,7 +68,8 @@ impl Relay {
 
         let (cache, mut writer) = Cache::new(cache_limits(&config));
         writer.set_eds_repush(config.downstream.eds_repush_on_cds_change);
-        let origin = Origin::start(&config, writer, everything.clone())?;
+        let failed = CancellationToken::new();
+        let origin = Origin::start(&config, writer, everything.clone(), failed.clone())?;
 
         let view = UpstreamView::default();
         let (health, health_service) = tonic_health::server::health_reporter();
@@ -109,6 +111,7 @@ impl Relay {
             status,
             health,
             accepting,
+            failed,
             _everything: everything.drop_guard(),
         })
     }
@@ -128,6 +131,12 @@ impl Relay {
         self.drain_window
     }
 
+    /// Returns when a part that the relay cannot do without has ended. That is a fault of ours, and half a relay is
+    /// worse than one that is started again.
+    pub async fn failed(&self) {
+        self.failed.cancelled().await;
+    }
+
     /// Sends clients elsewhere and returns when the last is gone or the window is over.
     pub async fn drain(&self) {
         self.status.draining.store(true, Ordering::Release);
@@ -135,6 +144,21 @@ impl Relay {
         self.health.set_service_status("", ServingStatus::NotServing).await;
         self.connections.drain(self.drain_window).await;
     }
+}
+
+/// Runs a task that must not end before `stop`; tells `failed` if it does.
+fn spawn_essential(
+    task: impl Future<Output = ()> + Send + 'static,
+    stop: CancellationToken,
+    failed: CancellationToken,
+) {
+    tokio::spawn(async move {
+        let ended = tokio::spawn(task).await;
+        if !stop.is_cancelled() {
+            tracing::error!(?ended, "the way upstream has ended by itself");
+            failed.cancel();
+        }
+    });
 }
 
 /// What the admin address reports.
@@ -249,15 +273,20 @@ struct Standing {
 }
 
 impl Origin {
-    fn start(config: &Config, writer: Writer, stop: CancellationToken) -> anyhow::Result<Self> {
+    fn start(
+        config: &Config,
+        writer: Writer,
+        stop: CancellationToken,
+        failed: CancellationToken,
+    ) -> anyhow::Result<Self> {
         match &config.upstream.source {
-            Source::Servers(servers) => Self::start_client(config, servers.first(), writer, stop),
+            Source::Servers(servers) => Self::start_client(config, servers.first(), writer, stop, failed),
             Source::Directory(path) => {
                 let directory = Directory::open(path)
                     .with_context(|| format!("cannot watch {} (upstream.directory)", path.display()))?;
                 let source = DirectorySource::new(writer);
                 let state = source.state();
-                tokio::spawn(source.run(directory, stop));
+                spawn_essential(source.run(directory, stop.clone()), stop, failed);
                 Ok(Self::Directory { state })
             }
         }
@@ -268,6 +297,7 @@ impl Origin {
         server: &config::Server,
         writer: Writer,
         stop: CancellationToken,
+        failed: CancellationToken,
     ) -> anyhow::Result<Self> {
         let from = &config.upstream;
         let settings = Settings {
@@ -293,7 +323,7 @@ impl Origin {
         };
         let client = Client::new(Mux::new(writer, settings), options);
         let origin = Self::Server { state: client.state(), counters: Arc::clone(client.counters()) };
-        tokio::spawn(client.run(stop));
+        spawn_essential(client.run(stop.clone()), stop, failed);
         Ok(origin)
     }
 

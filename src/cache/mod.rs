@@ -11,12 +11,15 @@
 //! - A cohort is marked after the snapshot that concerns it is published, and woken after it is marked: a session
 //!   that registers, then looks, misses nothing.
 
+mod encoder;
 mod entry;
 mod frame;
 mod generation;
 mod registry;
+mod scan;
 mod segments;
 mod snapshot;
+mod span;
 mod update;
 
 use std::sync::Arc;
@@ -26,12 +29,14 @@ use arc_swap::ArcSwap;
 use foldhash::HashMap;
 use parking_lot::{Mutex, RwLock};
 
+pub use encoder::{Encoder, FellBehind};
 pub use entry::{Entry, Named, Seen};
 pub use frame::{Frame, Nonce, Suffix};
 pub use generation::Generation;
 pub use registry::{Cohort, Dialect, Interest, Mailbox, Membership, Protocol, Subscription};
 pub use snapshot::Snapshot;
-pub use update::{Class, Encoder, FellBehind, Owed, Span, Update};
+pub use span::{Class, Span};
+pub use update::{Owed, Update};
 
 use registry::Registry;
 use snapshot::Draft;

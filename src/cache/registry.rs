@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use slab::Slab;
 use smallvec::SmallVec;
 
+use super::encoder::UpdateKey;
 use super::entry::{Entry, Seen};
 use super::snapshot::Touch;
-use super::update::UpdateKey;
 use super::{Generation, TypeCache};
 use crate::resource::Name;
 

@@ -117,11 +117,15 @@ where
             else {
                 return;
             };
-            let node = self.session.client().map_or("", |client| client.node_id.as_str());
+            let (node, cluster) = self
+                .session
+                .client()
+                .map_or(("", ""), |client| (client.node_id.as_str(), client.cluster.as_str()));
             let text: String = error.message.chars().take(500).collect();
             // Not `message`: that is the name of what is said, which would not be escaped.
             tracing::warn!(
                 node,
+                cluster,
                 type_url = type_url.as_str(),
                 code = error.code,
                 text,

@@ -242,6 +242,11 @@ impl Sparingly {
         self.last = Some(now);
         Some(std::mem::take(&mut self.unsaid))
     }
+
+    /// The trouble is over; how many times it was not said since. `None` where there was none.
+    pub fn over(&mut self) -> Option<u64> {
+        self.last.take().map(|_| std::mem::take(&mut self.unsaid))
+    }
 }
 
 /// Keeps complaints about many peers down to so many lines per interval, whoever they are about.
@@ -281,5 +286,18 @@ mod tests {
         assert_eq!(said, Budget::LINES as usize);
         assert_eq!(budget.say(start + Sparingly::INTERVAL), Some(950));
         assert_eq!(budget.say(start + Sparingly::INTERVAL), Some(0));
+    }
+
+    #[test]
+    fn trouble_is_told_at_once_then_seldom_and_its_end_is_told() {
+        let (mut complaints, start) = (Sparingly::default(), Instant::now());
+        let after = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(complaints.over(), None, "no trouble, no recovery");
+        assert_eq!(complaints.say(start), Some(0));
+        let told: Vec<u64> = (1..=90).filter_map(|second| complaints.say(after(second))).collect();
+        assert_eq!(told, [29, 29, 29]);
+        assert_eq!(complaints.say(after(91)), None);
+        assert_eq!(complaints.over(), Some(1));
+        assert_eq!(complaints.say(after(92)), Some(0), "new trouble");
     }
 }

@@ -19,9 +19,7 @@ use super::dial::dial;
 use super::waiting::{at, now, wanted};
 use super::{Backoff, Counters, Mux, StreamId};
 use crate::proto::DeltaDiscoveryRequest;
-
-/// Between two lines of the log about the same trouble.
-const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
+use crate::telemetry::Sparingly;
 
 /// Where and how to connect.
 #[derive(Clone, Debug)]
@@ -71,7 +69,7 @@ pub struct Client {
     mux: Mux,
     options: Options,
     state: watch::Sender<UpstreamState>,
-    complaints: Complaints,
+    complaints: Sparingly,
 }
 
 impl Client {
@@ -84,7 +82,7 @@ impl Client {
             since: now(),
             last_error: None,
         });
-        Self { mux, options, state, complaints: Complaints::default() }
+        Self { mux, options, state, complaints: Sparingly::default() }
     }
 
     /// How things stand, now and later.
@@ -237,7 +235,7 @@ impl Client {
             self.options.backoff.reset();
         }
         let wait = self.options.backoff.next(&mut rand::rng());
-        match self.complaints.one(now()) {
+        match self.complaints.say(now()) {
             Some(unsaid) if failed => tracing::warn!(%uri, %error, retry_in = ?wait, unsaid,
                 "no connection to the control plane; what is held is served on"),
             Some(_) => {
@@ -289,7 +287,7 @@ impl Secondary {
     }
 
     /// It ended by itself. The primary lives on: a server may not like two streams.
-    fn lost(&mut self, mux: &mut Mux, complaints: &mut Complaints, error: &str) {
+    fn lost(&mut self, mux: &mut Mux, complaints: &mut Sparingly, error: &str) {
         self.open = None;
         mux.closed(StreamId::Secondary);
         if self.answered {
@@ -297,34 +295,10 @@ impl Secondary {
         }
         let wait = self.backoff.next(&mut rand::rng());
         self.retry_at = Some(now() + wait);
-        if let Some(unsaid) = complaints.one(now()) {
+        if let Some(unsaid) = complaints.say(now()) {
             tracing::warn!(%error, retry_in = ?wait, unsaid,
                 "the second stream to the control plane ended: types asked for both by name and as wildcard wait");
         }
-    }
-}
-
-/// Keeps the log short: the first complaint at once, the next ones with a count of those left out.
-#[derive(Debug, Default)]
-struct Complaints {
-    last: Option<Instant>,
-    unsaid: u64,
-}
-
-impl Complaints {
-    /// Whether to complain now, and how many complaints were left out since the last.
-    fn one(&mut self, now: Instant) -> Option<u64> {
-        if self.last.is_some_and(|last| now < last + COMPLAIN_EVERY) {
-            self.unsaid += 1;
-            return None;
-        }
-        self.last = Some(now);
-        Some(std::mem::take(&mut self.unsaid))
-    }
-
-    /// The trouble is over. `None` where there was none.
-    fn over(&mut self) -> Option<u64> {
-        self.last.take().map(|_| std::mem::take(&mut self.unsaid))
     }
 }
 
@@ -356,23 +330,5 @@ async fn room(
             Err(_) => pending().await,
         },
         None => pending().await,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn trouble_is_told_at_once_then_seldom_and_its_end_is_told() {
-        let (mut complaints, start) = (Complaints::default(), now());
-        let after = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(complaints.over(), None, "no trouble, no recovery");
-        assert_eq!(complaints.one(start), Some(0));
-        let told: Vec<u64> = (1..=90).filter_map(|second| complaints.one(after(second))).collect();
-        assert_eq!(told, [29, 29, 29]);
-        assert_eq!(complaints.one(after(91)), None);
-        assert_eq!(complaints.over(), Some(1));
-        assert_eq!(complaints.one(after(92)), Some(0), "new trouble");
     }
 }

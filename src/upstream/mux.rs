@@ -15,6 +15,7 @@ use super::{Counters, Settings, StreamId};
 use crate::cache::{Cache, Change, Interest, Op, Seen, Snapshot, View, Writer};
 use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::{Name, TypeUrl};
+use crate::telemetry::Sparingly;
 
 /// ACKs that wait for a stream take no more than about this; an origin that lets them pile up does not read.
 const ACK_BYTES: usize = 1 << 20;
@@ -70,13 +71,22 @@ pub struct Mux {
     streams: [Option<Stream>; 2],
     /// What nobody wants, by the time when it is let go; without a name: the wildcard.
     lingering: BTreeSet<(Instant, TypeUrl, Option<Name>)>,
+    complaints: Sparingly,
 }
 
 impl Mux {
     /// A relay that is not connected and wants nothing yet.
     pub fn new(writer: Writer, settings: Settings) -> Self {
         let (topics, lingering) = Default::default();
-        Self { writer, settings, counters: Arc::default(), topics, streams: [None, None], lingering }
+        Self {
+            writer,
+            settings,
+            counters: Arc::default(),
+            topics,
+            streams: [None, None],
+            lingering,
+            complaints: Sparingly::default(),
+        }
     }
 
     /// The cache that it fills.
@@ -188,7 +198,10 @@ impl Mux {
             }
             Err(fault) => {
                 self.counters.nacks_sent.add(1);
-                tracing::warn!(%type_url, fault = fault.text(), "refused a response of the control plane");
+                // An origin that sends again what was refused must not fill the log.
+                if let Some(unsaid) = self.complaints.say(now) {
+                    tracing::warn!(%type_url, fault = fault.text(), unsaid, "refused a response of the control plane");
+                }
                 Some(fault.text().to_owned())
             }
         };
