@@ -10,7 +10,7 @@ DESCRIPTORS := --manifest-path proto/descriptors/Cargo.toml
 # Of `soak`; the tests take a million.
 STEPS ?= 20000000
 
-.PHONY: help quickstart test lint soak ci descriptors
+.PHONY: help quickstart test lint bench soak ci descriptors
 
 help: ## Say what there is to run.
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -38,6 +38,9 @@ lint: ## Check formatting and lints of Rust and Go.
 
 soak: ## Run random histories against the models for longer: make soak STEPS=100000000.
 	DELTAFAN_STEPS=$(STEPS) cargo test --locked --release --test simulation
+
+bench: ## Measure what a change costs per client (docs/benchmarks.md).
+	cargo bench --locked --bench fanout
 
 ci: ## What CI runs.
 	.ci/run
