@@ -1,6 +1,7 @@
 //! The whole program, put together from a configuration.
 //!
-//! Owns which task runs what and in which order they end. Everything it starts stops when it is dropped.
+//! Owns which task runs what and in which order they end. What it starts stops when it is dropped, but for
+//! connections that are open: they end with a drain, or with the runtime.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -45,14 +45,13 @@ impl Encoder {
     pub fn update(&self, of: &TypeCache, cohort: &Cohort, span: &Span) -> Result<Arc<Update>, FellBehind> {
         let touched = cohort.touched();
         if !cohort.is_shared() {
-            let made = Scan::new(of, cohort, span, touched, self.response_bytes)?.run(&Owed::default());
-            return Ok(Arc::new(made));
+            return Ok(Arc::new(self.make(of, cohort, span, touched, &Owed::default())?));
         }
         let key = UpdateKey { type_index: of.index, cohort: cohort.id, touched, span: span.clone() };
         if let Some(found) = self.updates.get(&key) {
             return Ok(found);
         }
-        let made = Scan::new(of, cohort, span, touched, self.response_bytes)?.run(&Owed::default());
+        let made = self.make(of, cohort, span, touched, &Owed::default())?;
         let made = self.updates.entry(key.clone()).or_insert_with(|| Arc::new(made)).into_value();
         let mut live = cohort.live.lock();
         if live.0 < touched {
@@ -73,7 +72,18 @@ impl Encoder {
         span: &Span,
         owed: &Owed,
     ) -> Result<Update, FellBehind> {
-        Ok(Scan::new(of, cohort, span, cohort.touched(), self.response_bytes)?.run(owed))
+        self.make(of, cohort, span, cohort.touched(), owed)
+    }
+
+    fn make(
+        &self,
+        of: &TypeCache,
+        cohort: &Cohort,
+        span: &Span,
+        touched: Generation,
+        owed: &Owed,
+    ) -> Result<Update, FellBehind> {
+        Ok(Scan::new(of, cohort, span, touched, self.response_bytes)?.run(owed))
     }
 }
 

@@ -81,6 +81,16 @@ impl Snapshot {
         look.seen.present().map(|_| look.changed)
     }
 
+    /// The resource that is held of this name through one of the relay's two subscriptions (R-Relay-03).
+    pub fn held(&self, view: View, name: &str) -> Option<&Arc<Resource>> {
+        let entry = self.get(name)?;
+        match (view, entry.named()) {
+            (View::Wildcard, _) => entry.as_member().present(),
+            (View::Named, Named::Present(resource)) => Some(resource),
+            (View::Named, Named::Absent | Named::Unknown) => None,
+        }
+    }
+
     /// The origin's wildcard set, by name.
     pub fn members(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.table.iter().filter_map(|entry| entry.as_member().present())

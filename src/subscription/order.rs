@@ -1,5 +1,6 @@
 //! What a stream says next, across its types (R-ADS-01 to R-ADS-03).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -176,23 +177,22 @@ impl Session {
         // Only who was there when it happened has waited for it.
         let live = !state.span.is_start() && !state.span.is_in_parts() && update.owed().is_empty();
         let answered = std::mem::take(&mut state.answering);
-        let clusters = Arc::clone(state.membership.of());
         let frame = state.say(update, class, &mut self.own_nonces);
         self.unsaid = Some(at);
         self.responded = true;
-        if self.dialect.aggregated
-            && self.rules.eds_repush
-            && type_url.kind() == Kind::Cluster
-            && let Some(eds) = self.types.iter_mut().find(|state| state.kind == Kind::Endpoint)
-        {
-            eds.owe_endpoints(update.endpoints());
-            // What is newly asked for may be held in another version, through the wildcard.
-            let clusters = clusters.snapshot();
-            let present = |name: &Name| clusters.by_name(name.as_str()).present();
-            eds.owe_endpoints(
-                answered.iter().filter_map(present).filter_map(|cluster| cluster.eds_service()),
-            );
+        if self.dialect.aggregated && self.rules.eds_repush && type_url.kind() == Kind::Cluster {
+            self.repush_endpoints(at, update, &answered);
         }
         Outgoing { frame, type_url, changed_at: update.changed_at().filter(|_| live) }
+    }
+
+    /// Owes the client the endpoints of the clusters that it was just told of (R-ADS-05, V1).
+    fn repush_endpoints(&mut self, clusters: usize, update: &Update, answered: &BTreeSet<Name>) {
+        let snapshot = self.types[clusters].membership.of().snapshot();
+        let Some(eds) = self.types.iter_mut().find(|state| state.kind == Kind::Endpoint) else { return };
+        eds.owe_endpoints(update.endpoints());
+        // What is newly asked for may be held in another version, through the wildcard.
+        let present = |name: &Name| snapshot.by_name(name.as_str()).present();
+        eds.owe_endpoints(answered.iter().filter_map(present).filter_map(|cluster| cluster.eds_service()));
     }
 }

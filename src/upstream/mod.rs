@@ -12,7 +12,7 @@
 //!   brings is a member of the wildcard set or is not (R-Relay-03).
 //! - Nothing is removed because a connection was lost.
 //! - A response is applied as a whole or, with a NACK, not at all (R-Up-12, R-Up-13).
-//! - What is kept is bounded by what is subscribed to, whatever the origin sends.
+//! - What is kept is bounded by what was subscribed to on the connection that stands, whatever the origin sends.
 
 mod backoff;
 mod client;

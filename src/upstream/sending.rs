@@ -10,7 +10,7 @@ use foldhash::{HashMap, HashSet};
 
 use super::topic::Want;
 use super::{Reconcile, Settings};
-use crate::cache::{Named, Snapshot, View};
+use crate::cache::{Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::Name;
 
@@ -330,7 +330,7 @@ impl Link {
         request: &mut DeltaDiscoveryRequest,
     ) -> usize {
         let version = (first && target.settings.reconcile == Reconcile::Trust)
-            .then(|| held(target.snapshot, name.as_str()))
+            .then(|| version_held(target.snapshot, name.as_str()))
             .flatten();
         let awaited = match &version {
             Some(_) => Awaited::Until(target.now + target.settings.settle_max),
@@ -350,20 +350,13 @@ impl Link {
         self.phase = Phase::Settled;
         if target.settings.reconcile == Reconcile::Sweep && !target.copy {
             self.phase = Phase::Asked { quiet_at: None };
-            let is_held = |name: &&Name| matches!(named(target.snapshot, name.as_str()), Named::Present(_));
+            let is_held = |name: &&Name| target.snapshot.held(View::Named, name.as_str()).is_some();
             self.unseen = target.names.keys().filter(is_held).cloned().collect();
         }
     }
 }
 
-fn named<'a>(snapshot: &'a Snapshot, name: &str) -> &'a Named {
-    snapshot.get(name).map_or(&Named::Unknown, |entry| entry.named())
-}
-
 /// The version under which the origin knows what it sent by this name.
-fn held(snapshot: &Snapshot, name: &str) -> Option<String> {
-    match named(snapshot, name) {
-        Named::Present(resource) => resource.origin_version().map(str::to_owned),
-        Named::Absent | Named::Unknown => None,
-    }
+fn version_held(snapshot: &Snapshot, name: &str) -> Option<String> {
+    snapshot.held(View::Named, name)?.origin_version().map(str::to_owned)
 }

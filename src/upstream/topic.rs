@@ -13,9 +13,9 @@ use foldhash::HashMap;
 
 use super::sending::{Link, Target};
 use super::{Counters, Settings, StreamId};
-use crate::cache::{Change, Named, Op, Resend, Snapshot, View};
+use crate::cache::{Change, Op, Resend, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
-use crate::resource::{Envelope, Name, Resource, TypeUrl};
+use crate::resource::{Envelope, Name, TypeUrl};
 
 const VIEWS: [View; 2] = [View::Wildcard, View::Named];
 
@@ -257,7 +257,7 @@ impl Topic {
                 counters.refused_resources.add(1);
                 continue;
             }
-            let held = held(snapshot, view, envelope.name);
+            let held = snapshot.held(view, envelope.name);
             let same = held.is_some_and(|held| held.origin_version() == Some(envelope.version));
             if let Some(resource) = envelope.encode(type_url, name.clone()) {
                 let resend = if answers || copy { Resend::Answer } else { Resend::Unsolicited };
@@ -281,7 +281,7 @@ impl Topic {
         // What is not a member cannot stop being one; a list of such names is not worth a change.
         ops.retain(|op| match op {
             Op::Remove { view: View::Wildcard, name } => {
-                held(snapshot, View::Wildcard, name.as_str()).is_some()
+                snapshot.held(View::Wildcard, name.as_str()).is_some()
             }
             _ => true,
         });
@@ -308,14 +308,5 @@ fn covering(link: &Link, placed: Option<View>, snapshot: &Snapshot, name: &str) 
         }
         View::Wildcard => None,
         View::Named => link.covered(name).map(|name| (View::Named, name.clone())),
-    }
-}
-
-fn held<'a>(snapshot: &'a Snapshot, view: View, name: &str) -> Option<&'a Arc<Resource>> {
-    let entry = snapshot.get(name)?;
-    match (view, entry.named()) {
-        (View::Wildcard, _) => entry.as_member().present(),
-        (View::Named, Named::Present(resource)) => Some(resource),
-        (View::Named, Named::Absent | Named::Unknown) => None,
     }
 }
