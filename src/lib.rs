@@ -8,6 +8,7 @@ pub mod descriptors;
 pub mod directory;
 pub mod downstream;
 pub mod grpc;
+pub mod http2;
 pub mod proto;
 pub mod relay;
 pub mod resource;

@@ -1,15 +1,15 @@
 //! What is known of the connections that are open, so that they can be aged, drained and given up.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use rand::Rng as _;
 use slab::Slab;
 use tokio::sync::Notify;
-
-use crate::cache::Mailbox;
 
 /// What becomes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,110 +18,55 @@ pub(super) enum Fate {
     Stays,
     /// It takes no new streams, and those it has end.
     Closes,
-    /// It is dropped as it is: its transport takes nothing, or does not close.
+    /// It is dropped as it is: it does not close.
     Dies,
 }
 
-#[derive(Debug)]
-struct Progress {
-    fate: Fate,
-    /// When it is to close by itself (`max_connection_age`, or its turn in a drain).
-    closes: Instant,
-    /// When a stream of it last took or awaited something.
-    polled: Instant,
-}
+const FATES: [Fate; 3] = [Fate::Stays, Fate::Closes, Fate::Dies];
 
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    progress: Mutex<Progress>,
-    closing: AtomicBool,
-    /// Streams that have handed a chunk to the transport and were not asked for more yet.
-    parked: AtomicUsize,
-    streams: Mutex<Slab<Arc<Mailbox>>>,
-    pub(super) news: Notify,
+    fate: AtomicU8,
+    /// When it is to close by itself (`max_connection_age`, or its turn in a drain); later: when it began to.
+    closes: Mutex<Instant>,
+    task: AtomicWaker,
 }
 
 impl Connection {
     pub(super) fn fate(&self) -> Fate {
-        self.progress.lock().fate
+        FATES[usize::from(self.fate.load(Ordering::Acquire))]
     }
 
     /// Whether its streams are to end.
     pub(super) fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::Acquire)
+        self.fate() != Fate::Stays
     }
 
-    pub(super) fn stream(self: &Arc<Self>, mailbox: &Arc<Mailbox>) -> StreamGuard {
-        let at = self.streams.lock().insert(Arc::clone(mailbox));
-        StreamGuard { connection: Arc::clone(self), at, parked: false }
+    /// Whom to wake when its fate turns; register first, look after.
+    pub(super) fn register(&self, task: &Waker) {
+        self.task.register(task);
     }
 
-    fn close(&self) {
-        self.progress.lock().fate = Fate::Closes;
-        self.closing.store(true, Ordering::Release);
-        let mailboxes: Vec<_> = self.streams.lock().iter().map(|(_, mailbox)| Arc::clone(mailbox)).collect();
-        mailboxes.iter().for_each(|mailbox| mailbox.wake());
-        self.news.notify_one();
+    fn turn(&self, fate: Fate) {
+        self.fate.store(fate as u8, Ordering::Release);
+        self.task.wake();
     }
 
-    fn die(&self) {
-        self.progress.lock().fate = Fate::Dies;
-        self.news.notify_one();
+    fn close(&self, now: Instant) {
+        *self.closes.lock() = now;
+        self.turn(Fate::Closes);
     }
 
-    /// Looks whether it is time to close, or whether its transport has taken nothing, or not closed, for too long. A stream that
-    /// alone takes nothing on a connection that moves costs a position and is left alone.
+    /// Looks whether it is time to close, or whether it has not closed for too long.
     fn inspect(&self, now: Instant, stall: Duration) {
-        let (fate, closes, polled) = {
-            let progress = self.progress.lock();
-            (progress.fate, progress.closes, progress.polled)
-        };
-        if fate != Fate::Dies && self.parked.load(Ordering::Acquire) > 0 && now >= polled + stall {
-            self.die();
-        } else if fate == Fate::Stays && now >= closes {
-            self.close();
-        } else if fate == Fate::Closes && now >= closes.max(polled) + stall {
+        let closes = *self.closes.lock();
+        match self.fate() {
+            Fate::Stays if now >= closes => self.close(now),
             // What is not ours, as a watch of the health service, does not end by itself.
-            self.die();
-        }
-    }
-}
-
-/// A stream's place on its connection.
-#[derive(Debug)]
-pub(super) struct StreamGuard {
-    connection: Arc<Connection>,
-    at: usize,
-    parked: bool,
-}
-
-impl StreamGuard {
-    pub(super) fn is_closing(&self) -> bool {
-        self.connection.is_closing()
-    }
-
-    /// The transport asks for more.
-    pub(super) fn polled(&mut self, now: Instant) {
-        self.connection.progress.lock().polled = now;
-        self.park(false);
-    }
-
-    /// The transport was given a chunk.
-    pub(super) fn park(&mut self, parked: bool) {
-        match (self.parked, parked) {
-            (false, true) => _ = self.connection.parked.fetch_add(1, Ordering::AcqRel),
-            (true, false) => _ = self.connection.parked.fetch_sub(1, Ordering::AcqRel),
+            Fate::Closes if now >= closes + stall => self.turn(Fate::Dies),
             _ => {}
         }
-        self.parked = parked;
-    }
-}
-
-impl Drop for StreamGuard {
-    fn drop(&mut self) {
-        self.park(false);
-        self.connection.streams.lock().remove(self.at);
     }
 }
 
@@ -149,11 +94,9 @@ impl Connections {
         let age = max_age.mul_f64(rand::rng().random_range(0.8..=1.0));
         let closes = if self.draining.load(Ordering::Acquire) { now } else { now + age };
         let connection = Arc::new(Connection {
-            progress: Mutex::new(Progress { fate: Fate::Stays, closes, polled: now }),
-            closing: AtomicBool::new(false),
-            parked: AtomicUsize::new(0),
-            streams: Mutex::default(),
-            news: Notify::new(),
+            fate: AtomicU8::new(Fate::Stays as u8),
+            closes: Mutex::new(closes),
+            task: AtomicWaker::new(),
         });
         let at = self.open.lock().insert(Arc::clone(&connection));
         ConnectionGuard { connection, at, of: Arc::clone(self) }
@@ -186,7 +129,7 @@ impl Connections {
         let step = step.min(Duration::from_millis(20));
         let mut turn = start;
         for connection in all {
-            connection.close();
+            connection.close(Instant::now());
             // Moments, not pauses: a pause is never shorter than the timer's tick.
             turn += step;
             tokio::time::sleep_until(turn).await;
@@ -197,7 +140,7 @@ impl Connections {
             self.all()
                 .iter()
                 .filter(|connection| !connection.is_closing())
-                .for_each(|connection| connection.close());
+                .for_each(|connection| connection.close(Instant::now()));
             if self.is_empty() || tokio::time::timeout_at(end, emptied).await.is_err() {
                 return;
             }

@@ -1,19 +1,24 @@
 //! Accepting connections and serving them.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tonic_health::pb::health_server::{Health, HealthServer};
 
-use super::connection::{Connections, Fate};
+use super::connection::{Connection, Connections, Fate};
 use super::service::{Context, Services};
+use crate::http2::{self, Serve};
 use crate::subscription::Rules;
 use crate::telemetry;
 
@@ -50,6 +55,21 @@ impl Default for Limits {
             max_connection_age: Duration::from_secs(30 * 60),
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Limits {
+    fn http2(&self) -> http2::Limits {
+        http2::Limits {
+            max_streams: self.max_streams_per_connection,
+            stream_window: 64 << 10,
+            connection_window: 1 << 20,
+            max_head_bytes: 16 << 10,
+            head_timeout: self.first_request_timeout,
+            keepalive_interval: self.keepalive_interval,
+            keepalive_timeout: self.keepalive_timeout,
+            stall_timeout: self.stall_timeout,
         }
     }
 }
@@ -92,6 +112,7 @@ impl Listener {
     ) {
         let open_rules = Arc::new(Rules { serve_secrets: true, ..shared.rules.clone() });
         let rules = Arc::new(shared.rules.clone());
+        let http2 = Arc::new(shared.limits.http2());
         let mut complaints = telemetry::Sparingly::default();
         loop {
             let accepted = tokio::select! {
@@ -120,10 +141,11 @@ impl Listener {
                 health: health.clone(),
                 connection: Arc::clone(&guard.connection),
             };
+            let http2 = Arc::clone(&http2);
             tokio::spawn(async move {
                 let _open = telemetry::ConnectionGauge::open();
                 let connection = Arc::clone(&guard.connection);
-                if let Err(error) = serve_connection(socket, services).await {
+                if let Err(error) = serve_connection(socket, services, http2).await {
                     tracing::debug!(%peer, %error, fate = ?connection.fate(), "connection ends");
                 }
                 drop(guard);
@@ -132,47 +154,67 @@ impl Listener {
     }
 }
 
-async fn serve_connection<H: Health>(socket: TcpStream, services: Services<H>) -> anyhow::Result<()> {
+/// Serves a connection until it ends by itself or its fate is fulfilled.
+async fn serve_connection<H: Health>(
+    socket: TcpStream,
+    services: Services<H>,
+    http2: Arc<http2::Limits>,
+) -> anyhow::Result<()> {
     socket.set_nodelay(true)?;
-    let limits = services.shared.limits.clone();
-    let state = Arc::clone(&services.connection);
+    let connection = Arc::clone(&services.connection);
+    let limit = services.shared.limits.first_request_timeout;
     // Until something comes there is no protocol, and none that would time out.
-    let mut first = [0];
-    tokio::select! {
-        first = tokio::time::timeout(limits.first_request_timeout, socket.peek(&mut first)) => {
-            first.map_err(|_| anyhow::anyhow!("nothing came within {:?}", limits.first_request_timeout))??;
-        }
-        () = state.news.notified() => return Ok(()),
+    let first = tokio::select! {
+        first = tokio::time::timeout(limit, speaks_http2(&socket)) => first,
+        () = std::future::poll_fn(|cx| {
+            connection.register(cx.waker());
+            if connection.is_closing() { Poll::Ready(()) } else { Poll::Pending }
+        }) => return Ok(()),
+    };
+    if first.map_err(|_| anyhow::anyhow!("nothing came within {limit:?}"))?? {
+        let mut serve = Serve::new(socket, http2, move |request| services.clone().answer(request));
+        return fulfil(&connection, &mut serve, Serve::shut_down).await;
     }
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.first_request_timeout);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(64 << 10)
-        // Half of it is the budget of small frames, which ACKs are (h2 0.4.16 and later).
-        .initial_connection_window_size(1 << 20)
-        .max_concurrent_streams(limits.max_streams_per_connection)
-        .max_send_buf_size(64 << 10)
-        .max_header_list_size(16 << 10)
-        .keep_alive_interval(limits.keepalive_interval)
-        .keep_alive_timeout(limits.keepalive_timeout);
-    let service = service_fn(move |request| services.clone().answer(request));
-    let connection = builder.serve_connection(TokioIo::new(socket), service);
-    let mut connection = std::pin::pin!(connection);
-    let mut closing = false;
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(limit);
+    let service = service_fn(move |request| services.clone().answer(request).map(Ok::<_, Infallible>));
+    let mut serve = builder.serve_connection(TokioIo::new(socket), service);
+    fulfil(&connection, &mut serve, |serve| Pin::new(serve).graceful_shutdown()).await
+}
+
+/// Whether what comes first is what HTTP/2 begins with. It stays where it is.
+async fn speaks_http2(socket: &TcpStream) -> io::Result<bool> {
+    // Enough to tell it from every method of HTTP/1.
+    const TOLD_BY: usize = 3;
+    let mut start = [0; TOLD_BY];
     loop {
-        tokio::select! {
-            served = connection.as_mut() => return served.map_err(|error| anyhow::anyhow!(error)),
-            () = state.news.notified() => match state.fate() {
-                Fate::Stays => {}
-                Fate::Closes if closing => {}
-                Fate::Closes => {
-                    closing = true;
-                    connection.as_mut().graceful_shutdown();
-                }
-                Fate::Dies => anyhow::bail!("nothing moved for {:?}", limits.stall_timeout),
-            },
+        let came = socket.peek(&mut start).await?;
+        if came == TOLD_BY || came == 0 || !http2::PREFACE.starts_with(&start[..came]) {
+            return Ok(start == http2::PREFACE[..TOLD_BY]);
         }
+        // What was peeked at stays readable, so that there is nothing to wait for but time.
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+/// Polls what serves a connection, and tells it when it is to close.
+async fn fulfil<S, E>(connection: &Connection, serve: &mut S, close: impl Fn(&mut S)) -> anyhow::Result<()>
+where
+    S: Future<Output = Result<(), E>> + Unpin,
+    E: Into<anyhow::Error>,
+{
+    let mut closing = false;
+    std::future::poll_fn(|cx| {
+        connection.register(cx.waker());
+        match connection.fate() {
+            Fate::Closes if !closing => {
+                closing = true;
+                close(serve);
+            }
+            Fate::Dies => return Poll::Ready(Err(anyhow::anyhow!("it does not close"))),
+            Fate::Stays | Fate::Closes => {}
+        }
+        Pin::new(&mut *serve).poll(cx).map_err(Into::into)
+    })
+    .await
 }

@@ -1,6 +1,5 @@
 //! From an HTTP request to the service that answers it.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,18 +8,17 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
-use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::Service as _;
 
-use super::connection::{Connection, StreamGuard};
+use super::connection::Connection;
 use super::fetch;
 use super::listener::Limits;
 use super::routes::Route;
 use super::status::Status;
 use super::stream::StreamBody;
-use crate::cache::{Cache, Frame, Mailbox};
+use crate::cache::{Cache, Frame};
 use crate::subscription::{Rules, Session, Upstream};
 use crate::telemetry;
 
@@ -56,9 +54,9 @@ pub struct Context {
 
 /// The body of a response.
 #[derive(Debug)]
-pub(super) enum ResponseBody {
+pub(super) enum ResponseBody<B> {
     /// A stream of an xDS service.
-    Stream(Box<StreamBody<Incoming>>),
+    Stream(Box<StreamBody<B>>),
     /// One gRPC message and its status.
     Unary(Box<(Frame, usize)>),
     /// A text for people and non-gRPC clients.
@@ -72,17 +70,11 @@ pub(super) enum ResponseBody {
 #[derive(Debug)]
 pub(super) struct TonicBody {
     body: tonic::body::Body,
-    mailbox: Arc<Mailbox>,
-    guard: StreamGuard,
+    connection: Arc<Connection>,
     ended: bool,
 }
 
 impl TonicBody {
-    fn new(body: tonic::body::Body, connection: &Arc<Connection>) -> Self {
-        let mailbox = Arc::default();
-        Self { body, guard: connection.stream(&mailbox), mailbox, ended: false }
-    }
-
     fn poll(
         &mut self,
         cx: &mut task::Context<'_>,
@@ -90,10 +82,8 @@ impl TonicBody {
         if self.ended {
             return Poll::Ready(None);
         }
-        // Registered before looking, so that a closing from here on wakes it.
-        self.mailbox.register(cx.waker());
         match http_body::Body::poll_frame(Pin::new(&mut self.body), cx) {
-            Poll::Pending if self.guard.is_closing() => {
+            Poll::Pending if self.connection.is_closing() => {
                 self.ended = true;
                 Poll::Ready(Some(Ok(http_body::Frame::trailers(Status::closing().into_trailers()))))
             }
@@ -102,7 +92,10 @@ impl TonicBody {
     }
 }
 
-impl http_body::Body for ResponseBody {
+impl<B> http_body::Body for ResponseBody<B>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+{
     type Data = Bytes;
     type Error = tonic::Status;
 
@@ -170,32 +163,30 @@ impl<H> Clone for Services<H> {
 
 impl<H: Health> Services<H> {
     /// Answers a request.
-    pub(super) async fn answer(
-        self,
-        request: Request<Incoming>,
-    ) -> Result<Response<ResponseBody>, Infallible> {
+    pub(super) async fn answer<B>(self, request: Request<B>) -> Response<ResponseBody<B>>
+    where
+        B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::error::Error + Send + Sync,
+    {
         let route = Route::of(request.uri().path());
         let is_health = request.uri().path().starts_with("/grpc.health.v1.Health/");
         if route.is_none() && !is_health {
-            return Ok(if is_grpc(&request) {
+            return if is_grpc(&request) {
                 refuse(Status::unimplemented(format!("the relay has no method {}", request.uri().path())))
             } else {
                 text(StatusCode::NOT_FOUND, "no such path\n")
-            });
+            };
         }
         if request.version() < Version::HTTP_2 {
-            return Ok(text(StatusCode::UPGRADE_REQUIRED, "this path is gRPC, which needs HTTP/2\n"));
+            return text(StatusCode::UPGRADE_REQUIRED, "this path is gRPC, which needs HTTP/2\n");
         }
         if request.method() != Method::POST {
-            return Ok(text(StatusCode::METHOD_NOT_ALLOWED, "gRPC methods are called with POST\n"));
+            return text(StatusCode::METHOD_NOT_ALLOWED, "gRPC methods are called with POST\n");
         }
         if !is_grpc(&request) {
-            return Ok(text(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "gRPC needs content-type application/grpc\n",
-            ));
+            return text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "gRPC needs content-type application/grpc\n");
         }
-        Ok(match route {
+        match route {
             Some(Route::Stream(protocol, kind)) => {
                 let session = Session::new(
                     Arc::clone(&self.shared.cache),
@@ -204,8 +195,8 @@ impl<H: Health> Services<H> {
                     kind.map(Into::into),
                     Instant::now(),
                 );
-                let guard = self.connection.stream(session.mailbox());
-                let body = StreamBody::new(request.into_body(), session, protocol, guard, self.shared);
+                let body =
+                    StreamBody::new(request.into_body(), session, protocol, self.connection, self.shared);
                 grpc(ResponseBody::Stream(Box::new(body)))
             }
             Some(Route::Fetch(kind)) => {
@@ -217,36 +208,38 @@ impl<H: Health> Services<H> {
             None => {
                 let mut health = self.health;
                 match health.call(request).await {
-                    Ok(response) => response
-                        .map(|body| ResponseBody::Tonic(Box::new(TonicBody::new(body, &self.connection)))),
+                    Ok(response) => response.map(|body| {
+                        let connection = self.connection;
+                        ResponseBody::Tonic(Box::new(TonicBody { body, connection, ended: false }))
+                    }),
                     Err(never) => match never {},
                 }
             }
-        })
+        }
     }
 }
 
-fn is_grpc(request: &Request<Incoming>) -> bool {
+fn is_grpc<B>(request: &Request<B>) -> bool {
     request
         .headers()
         .get(header::CONTENT_TYPE)
         .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
-fn grpc(body: ResponseBody) -> Response<ResponseBody> {
+fn grpc<B>(body: ResponseBody<B>) -> Response<ResponseBody<B>> {
     let mut response = Response::new(body);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
 }
 
 /// A response that is only a status.
-fn refuse(status: Status) -> Response<ResponseBody> {
+fn refuse<B>(status: Status) -> Response<ResponseBody<B>> {
     let mut response = grpc(ResponseBody::Text(None));
     response.headers_mut().extend(status.into_trailers());
     response
 }
 
-fn text(status: StatusCode, body: &'static str) -> Response<ResponseBody> {
+fn text<B>(status: StatusCode, body: &'static str) -> Response<ResponseBody<B>> {
     let mut response = Response::new(ResponseBody::Text(Some(Bytes::from_static(body.as_bytes()))));
     *response.status_mut() = status;
     response

@@ -12,7 +12,7 @@ use prost::Message as _;
 
 use super::alarm::Alarm;
 use super::assembler::Assembler;
-use super::connection::StreamGuard;
+use super::connection::Connection;
 use super::service::Context as Shared;
 use super::status::Status;
 use crate::cache::Protocol;
@@ -30,7 +30,7 @@ pub(super) struct StreamBody<B> {
     requests: Assembler<B>,
     session: Session,
     protocol: Protocol,
-    guard: StreamGuard,
+    connection: Arc<Connection>,
     shared: Arc<Shared>,
     /// What is being written, and where in it.
     writing: Option<(Outgoing, usize)>,
@@ -50,7 +50,7 @@ where
         requests: B,
         session: Session,
         protocol: Protocol,
-        guard: StreamGuard,
+        connection: Arc<Connection>,
         shared: Arc<Shared>,
     ) -> Self {
         let requests = Assembler::new(requests, shared.limits.max_request_bytes);
@@ -58,7 +58,7 @@ where
             requests,
             session,
             protocol,
-            guard,
+            connection,
             gauge: StreamGauge::open(protocol.label()),
             shared,
             writing: None,
@@ -155,7 +155,7 @@ where
     fn compose(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
         loop {
             let now = Instant::now();
-            if self.guard.is_closing() {
+            if self.connection.is_closing() {
                 return Poll::Ready(Err(Status::closing()));
             }
             let mut deadline = match self.session.next(now, self.shared.upstream.get()) {
@@ -205,9 +205,7 @@ where
             return Poll::Ready(None);
         }
         let now = Instant::now();
-        this.guard.polled(now);
         if let Some(chunk) = this.chunk(now) {
-            this.guard.park(true);
             return Poll::Ready(Some(Ok(http_body::Frame::data(chunk))));
         }
         // Registered before looking, so that what changes from here on wakes the stream.
@@ -217,10 +215,7 @@ where
         }
         match this.compose(cx) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(Ok(chunk)) => {
-                this.guard.park(true);
-                Poll::Ready(Some(Ok(http_body::Frame::data(chunk))))
-            }
+            Poll::Ready(Ok(chunk)) => Poll::Ready(Some(Ok(http_body::Frame::data(chunk)))),
             Poll::Ready(Err(status)) => Poll::Ready(Some(Ok(this.end(status)))),
         }
     }

@@ -1,0 +1,109 @@
+//! The body of a request, and what of it has arrived.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Body, Frame};
+use parking_lot::Mutex;
+
+use super::Reason;
+
+/// What has arrived on a stream and was not read: never more than its window.
+#[derive(Debug, Default)]
+struct Arrived {
+    data: BytesMut,
+    /// Bytes that were read since that was last asked: the peer may send as many again.
+    read: usize,
+    end: Option<Result<(), Reason>>,
+    /// Who waits for more.
+    reader: Option<Waker>,
+    /// Nobody will read any more.
+    dropped: bool,
+}
+
+/// The connection's end of a request body.
+#[derive(Debug, Default)]
+pub(super) struct Inbox(Arc<Mutex<Arrived>>);
+
+impl Inbox {
+    pub(super) fn body(&self) -> RequestBody {
+        RequestBody(Arc::clone(&self.0))
+    }
+
+    /// Data arrived. Who waits is woken, but for `own`, the waker of the stream, which is polled anyhow.
+    pub(super) fn push(&self, data: &[u8], own: &Waker) {
+        let mut arrived = self.0.lock();
+        if arrived.dropped {
+            arrived.read += data.len();
+            return;
+        }
+        arrived.data.extend_from_slice(data);
+        wake(arrived.reader.take(), own);
+    }
+
+    /// Nothing more will come.
+    pub(super) fn end(&self, how: Result<(), Reason>, own: &Waker) {
+        let mut arrived = self.0.lock();
+        arrived.end.get_or_insert(how);
+        wake(arrived.reader.take(), own);
+    }
+
+    /// Bytes that were read since this was last called.
+    pub(super) fn take_read(&self) -> usize {
+        std::mem::take(&mut self.0.lock().read)
+    }
+}
+
+fn wake(reader: Option<Waker>, own: &Waker) {
+    if let Some(reader) = reader
+        && !reader.will_wake(own)
+    {
+        reader.wake();
+    }
+}
+
+/// The body of a request that came over HTTP/2. Trailers are not told.
+#[derive(Debug)]
+pub struct RequestBody(Arc<Mutex<Arrived>>);
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = Reason;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let mut arrived = self.0.lock();
+        if !arrived.data.is_empty() {
+            let data = std::mem::take(&mut arrived.data).freeze();
+            arrived.read += data.len();
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        match arrived.end {
+            Some(Ok(())) => Poll::Ready(None),
+            Some(Err(reason)) => Poll::Ready(Some(Err(reason))),
+            None => {
+                if !arrived.reader.as_ref().is_some_and(|reader| reader.will_wake(cx.waker())) {
+                    arrived.reader = Some(cx.waker().clone());
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let arrived = self.0.lock();
+        arrived.data.is_empty() && arrived.end == Some(Ok(()))
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        let mut arrived = self.0.lock();
+        arrived.dropped = true;
+        arrived.read += std::mem::take(&mut arrived.data).len();
+    }
+}

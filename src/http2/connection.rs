@@ -1,0 +1,309 @@
+//! The protocol of one connection, without I/O, clock or tasks: bytes come in, streams change, and what has to be said
+//! is put in order. Time is an argument.
+//!
+//! This half owns the state and what goes out; [`super::receive`] takes in what comes.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::{HeaderMap, StatusCode};
+
+use super::budget::Budget;
+use super::frame::{self, Head, Kind, MAX_WINDOW, flag};
+use super::hpack;
+use super::receive::Arriving;
+use super::settings::{self, DEFAULT_WINDOW, Peer};
+use super::stream::{Exchange, Inward, Outward, Stream};
+use super::{ConnectionError, Limits, Reason};
+
+/// Streams that we broke off, of which more may arrive that was sent before the peer knew.
+const REMEMBERED_RESETS: usize = 64;
+/// What our pings say. An answer to the second tells that all has come that was sent before the peer was told to go.
+const KEEP_ALIVE: [u8; 8] = *b"alive?\0\0";
+const SHUT_DOWN: [u8; 8] = *b"goodbye\0";
+
+/// How far a connection has come in its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaving {
+    No,
+    /// The peer was told, but may have opened streams before it knew; it is done with that when it answers a ping.
+    Announced,
+    /// New streams are not looked at.
+    Final,
+}
+
+/// The state of a connection; `X` is what is kept with a stream by who serves it.
+#[derive(Debug)]
+pub(super) struct Connection<X> {
+    pub(super) limits: Arc<Limits>,
+    /// By id, which only grow.
+    pub(super) streams: Vec<Stream<X>>,
+    /// Streams to be looked at.
+    pub(super) stirred: Vec<u32>,
+    /// Frames that go out before anything else. Who moves bytes takes them.
+    pub(super) control: Vec<u8>,
+    pub(super) arriving: Arriving,
+    pub(super) decoder: hpack::Decoder,
+    pub(super) peer: Peer,
+    pub(super) outward: Outward,
+    pub(super) inward: Inward,
+    /// Whether data was sent, or a window opened, since who moves bytes last looked.
+    pub(super) progress: bool,
+    /// Streams that have something to send and no window for it.
+    pub(super) blocked: Vec<u32>,
+    /// The newest stream of the peer's.
+    pub(super) highest: u32,
+    pub(super) leaving: Leaving,
+    pub(super) peer_leaves: bool,
+    pub(super) budget: Budget,
+    resets: VecDeque<u32>,
+    no_table_said: bool,
+    pub(super) opened: Instant,
+    pub(super) heard: Instant,
+    pub(super) pinged: Option<Instant>,
+}
+
+impl<X: Exchange> Connection<X> {
+    /// A connection on which nothing was said yet.
+    pub(super) fn new(limits: Arc<Limits>, now: Instant) -> Self {
+        let mut control = Vec::new();
+        settings::put_ours(&limits, &mut control);
+        let inward = Inward::new(limits.connection_window.max(DEFAULT_WINDOW));
+        Self {
+            limits,
+            streams: Vec::new(),
+            stirred: Vec::new(),
+            control,
+            arriving: Arriving::default(),
+            decoder: hpack::Decoder::default(),
+            peer: Peer::default(),
+            outward: Outward::new(DEFAULT_WINDOW),
+            inward,
+            progress: false,
+            blocked: Vec::new(),
+            highest: 0,
+            leaving: Leaving::No,
+            peer_leaves: false,
+            budget: Budget::new(now),
+            resets: VecDeque::new(),
+            no_table_said: false,
+            opened: now,
+            heard: now,
+            pinged: None,
+        }
+    }
+
+    pub(super) fn find(&self, id: u32) -> Option<usize> {
+        self.streams.binary_search_by_key(&id, |stream| stream.id).ok()
+    }
+
+    /// Whether all that there was to do is done.
+    pub(super) const fn is_over(&self) -> bool {
+        self.streams.is_empty() && (self.peer_leaves || matches!(self.leaving, Leaving::Final))
+    }
+
+    // === What goes out ===
+
+    /// How much a stream may send now, in one frame.
+    pub(super) fn room(&self, at: usize) -> usize {
+        self.streams[at].outward.room().min(self.outward.room()).min(self.peer.max_payload)
+    }
+
+    /// Spends the windows on a frame of data, and returns its head.
+    pub(super) fn data(&mut self, at: usize, len: usize) -> Head {
+        self.budget.earn();
+        self.progress = true;
+        self.outward.spend(len);
+        let stream = &mut self.streams[at];
+        stream.outward.spend(len);
+        Head::new(Kind::Data, 0, stream.id, len)
+    }
+
+    /// The stream is looked at again when a window opens.
+    pub(super) fn block(&mut self, id: u32) {
+        if !self.blocked.contains(&id) {
+            self.blocked.push(id);
+        }
+    }
+
+    /// So many bytes of a stream's request were read.
+    pub(super) fn give_back(&mut self, at: usize, len: usize) {
+        let stream = &mut self.streams[at];
+        stream.unread = stream.unread.saturating_sub(len);
+        if !stream.ended
+            && let Some(more) = stream.inward.give_back(len)
+        {
+            frame::put(&mut self.control, Kind::WindowUpdate, 0, stream.id, &more.to_be_bytes());
+        }
+        self.give_back_to_all(len);
+    }
+
+    pub(super) fn give_back_to_all(&mut self, len: usize) {
+        if let Some(more) = self.inward.give_back(len) {
+            frame::put(&mut self.control, Kind::WindowUpdate, 0, 0, &more.to_be_bytes());
+        }
+    }
+
+    /// The head of a response, which is all of it if `end`.
+    pub(super) fn respond(&mut self, at: usize, status: StatusCode, headers: &HeaderMap, end: bool) {
+        let mut block = self.block_start();
+        hpack::encode(":status", status.as_str().as_bytes(), &mut block);
+        encode_all(headers, &mut block);
+        self.put_block(self.streams[at].id, &block, end);
+        if end {
+            self.finish(at);
+        }
+    }
+
+    /// What follows a response's body, and ends it.
+    pub(super) fn trailers(&mut self, at: usize, trailers: &HeaderMap) {
+        let mut block = self.block_start();
+        encode_all(trailers, &mut block);
+        self.put_block(self.streams[at].id, &block, true);
+        self.finish(at);
+    }
+
+    /// Ends a response that has no trailers.
+    pub(super) fn end(&mut self, at: usize) {
+        frame::put(&mut self.control, Kind::Data, flag::END_STREAM, self.streams[at].id, &[]);
+        self.finish(at);
+    }
+
+    /// Answers a request whose head is too large, and which is not kept, in the words of HTTP.
+    pub(super) fn refuse_head(&mut self, id: u32, ended: bool) {
+        let mut block = self.block_start();
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        hpack::encode(":status", status.as_str().as_bytes(), &mut block);
+        self.put_block(id, &block, true);
+        if !ended {
+            self.refuse(id, Reason::No);
+        }
+    }
+
+    fn block_start(&mut self) -> Vec<u8> {
+        let mut block = Vec::with_capacity(128);
+        if self.peer.small_table && !std::mem::replace(&mut self.no_table_said, true) {
+            hpack::encode_no_table(&mut block);
+        }
+        block
+    }
+
+    fn put_block(&mut self, id: u32, block: &[u8], end: bool) {
+        let mut pieces = block.chunks(self.peer.max_payload).peekable();
+        let mut kind = Kind::Headers;
+        let mut flags = if end { flag::END_STREAM } else { 0 };
+        while let Some(piece) = pieces.next() {
+            if pieces.peek().is_none() {
+                flags |= flag::END_HEADERS;
+            }
+            frame::put(&mut self.control, kind, flags, id, piece);
+            (kind, flags) = (Kind::Continuation, 0);
+        }
+    }
+
+    /// The response is whole. What of the request is still to come is not needed.
+    fn finish(&mut self, at: usize) {
+        self.budget.earn();
+        if self.streams[at].ended {
+            self.remove(at);
+        } else {
+            self.reset(at, Reason::No);
+        }
+    }
+
+    /// Breaks a stream off.
+    pub(super) fn reset(&mut self, at: usize, reason: Reason) {
+        let id = self.streams[at].id;
+        self.remove(at);
+        self.refuse(id, reason);
+    }
+
+    /// Breaks off a stream that is not kept.
+    pub(super) fn refuse(&mut self, id: u32, reason: Reason) {
+        frame::put(&mut self.control, Kind::RstStream, 0, id, &(reason as u32).to_be_bytes());
+        if self.resets.len() == REMEMBERED_RESETS {
+            self.resets.pop_front();
+        }
+        self.resets.push_back(id);
+    }
+
+    /// Whether more of this stream may arrive though we broke it off.
+    pub(super) fn was_reset(&self, id: u32) -> bool {
+        self.resets.contains(&id)
+    }
+
+    pub(super) fn remove(&mut self, at: usize) {
+        let stream = self.streams.remove(at);
+        self.blocked.retain(|id| *id != stream.id);
+        self.give_back_to_all(stream.unread);
+        if self.streams.is_empty() {
+            // A proxy's connection had a thousand; the next fleet may be one.
+            self.streams = Vec::new();
+        }
+    }
+
+    // === The end, and time ===
+
+    /// Lets the peer know that it should open no new streams; those that are open go on.
+    pub(super) fn shut_down(&mut self, now: Instant) {
+        if self.leaving == Leaving::No {
+            self.leaving = Leaving::Announced;
+            self.pinged = Some(now);
+            self.put_go_away(MAX_WINDOW, Reason::No);
+            frame::put(&mut self.control, Kind::Ping, 0, 0, &SHUT_DOWN);
+        }
+    }
+
+    /// The connection ends here and now.
+    pub(super) fn fail(&mut self, reason: Reason) {
+        self.leaving = Leaving::Final;
+        self.put_go_away(self.highest, reason);
+        self.streams.clear();
+    }
+
+    fn put_go_away(&mut self, last: u32, reason: Reason) {
+        let [last, reason] = [last, reason as u32].map(u32::to_be_bytes);
+        frame::put(&mut self.control, Kind::GoAway, 0, 0, &[last, reason].concat());
+    }
+
+    /// The peer has answered a ping.
+    pub(super) fn pong(&mut self, payload: &[u8]) {
+        if payload == SHUT_DOWN && self.leaving == Leaving::Announced {
+            self.leaving = Leaving::Final;
+            self.put_go_away(self.highest, Reason::No);
+        }
+    }
+
+    /// Does what is due, and returns when to come again.
+    pub(super) fn keep_time(&mut self, now: Instant) -> Result<Instant, ConnectionError> {
+        let mut next = self.heard + self.limits.keepalive_interval;
+        match self.pinged {
+            Some(pinged) => {
+                let until = pinged + self.limits.keepalive_timeout;
+                if now >= until {
+                    return Err(ConnectionError::new(Reason::No, "a ping was not answered"));
+                }
+                next = until;
+            }
+            None if now >= next => {
+                frame::put(&mut self.control, Kind::Ping, 0, 0, &KEEP_ALIVE);
+                self.pinged = Some(now);
+                next = now + self.limits.keepalive_timeout;
+            }
+            None => {}
+        }
+        if let Some(since) = self.arriving.incomplete_since(self.opened) {
+            let until = since + self.limits.head_timeout;
+            if now >= until {
+                return Err(ConnectionError::new(Reason::EnhanceYourCalm, "a head was not whole in time"));
+            }
+            next = next.min(until);
+        }
+        Ok(next)
+    }
+}
+
+fn encode_all(headers: &HeaderMap, block: &mut Vec<u8>) {
+    headers.iter().for_each(|(name, value)| hpack::encode(name.as_str(), value.as_bytes(), block));
+}

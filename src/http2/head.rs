@@ -1,0 +1,207 @@
+//! The heads of requests: what their fields must be (RFC 9113, sections 8.1 to 8.3).
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Request, Uri, Version, request};
+
+use super::hpack;
+
+/// What is wrong with a head. Only its stream is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It breaks the protocol.
+    Malformed,
+    /// It is larger than we take.
+    TooLarge,
+}
+
+/// A request, but for its body.
+#[derive(Debug)]
+pub(super) struct RequestHead {
+    pub(super) parts: request::Parts,
+    /// How many bytes are to follow, where that was said.
+    pub(super) content_length: Option<u64>,
+}
+
+/// The fields of one header block, as they are decoded.
+#[derive(Debug)]
+pub(super) struct Fields {
+    /// What is still allowed, in the bytes that HPACK counts.
+    room: usize,
+    method: Option<Method>,
+    scheme: bool,
+    path: Option<Uri>,
+    authority: Option<HeaderValue>,
+    headers: HeaderMap,
+    /// Whether a field came that is no pseudo-header: none may follow.
+    regular: bool,
+    pseudo: bool,
+    fault: Option<Fault>,
+}
+
+impl Fields {
+    pub(super) fn new(room: usize) -> Self {
+        Self {
+            room,
+            method: None,
+            scheme: false,
+            path: None,
+            authority: None,
+            headers: HeaderMap::new(),
+            regular: false,
+            pseudo: false,
+            fault: None,
+        }
+    }
+
+    /// Takes in a field. After a fault nothing more is kept.
+    pub(super) fn add(&mut self, name: &[u8], value: &[u8]) {
+        if self.fault.is_none() {
+            self.fault = self.try_add(name, value).err();
+        }
+    }
+
+    fn try_add(&mut self, name: &[u8], value: &[u8]) -> Result<(), Fault> {
+        self.room = self.room.checked_sub(hpack::size_of(name, value)).ok_or(Fault::TooLarge)?;
+        if name.first() == Some(&b':') {
+            self.pseudo = true;
+            return self.add_pseudo(name, value);
+        }
+        self.regular = true;
+        // Upper case is malformed too.
+        let name = HeaderName::from_lowercase(name).map_err(|_| Fault::Malformed)?;
+        let value = HeaderValue::from_bytes(value).map_err(|_| Fault::Malformed)?;
+        let of_connection = ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"]
+            .contains(&name.as_str());
+        if of_connection || (name == "te" && value != "trailers") {
+            return Err(Fault::Malformed);
+        }
+        self.headers.try_append(name, value).map_err(|_| Fault::TooLarge)?;
+        Ok(())
+    }
+
+    fn add_pseudo(&mut self, name: &[u8], value: &[u8]) -> Result<(), Fault> {
+        let repeated = match name {
+            b":method" => {
+                self.method.replace(Method::from_bytes(value).map_err(|_| Fault::Malformed)?).is_some()
+            }
+            b":scheme" => std::mem::replace(&mut self.scheme, true),
+            b":path" => self.path.replace(Uri::try_from(value).map_err(|_| Fault::Malformed)?).is_some(),
+            b":authority" => self
+                .authority
+                .replace(HeaderValue::from_bytes(value).map_err(|_| Fault::Malformed)?)
+                .is_some(),
+            _ => return Err(Fault::Malformed),
+        };
+        if repeated || self.regular { Err(Fault::Malformed) } else { Ok(()) }
+    }
+
+    /// The head of a request.
+    pub(super) fn into_request(self) -> Result<RequestHead, Fault> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        // CONNECT has neither scheme nor path, and is nothing that is served here.
+        let (Some(method), true, Some(path)) = (self.method, self.scheme, self.path) else {
+            return Err(Fault::Malformed);
+        };
+        let mut lengths = self.headers.get_all(http::header::CONTENT_LENGTH).iter();
+        let content_length = match (lengths.next(), lengths.next()) {
+            (None, _) => None,
+            (Some(length), None) => {
+                let length = length.to_str().ok().and_then(|text| text.parse().ok());
+                Some(length.ok_or(Fault::Malformed)?)
+            }
+            (Some(_), Some(_)) => return Err(Fault::Malformed),
+        };
+        let (mut parts, ()) = Request::new(()).into_parts();
+        parts.method = method;
+        parts.uri = path;
+        parts.version = Version::HTTP_2;
+        parts.headers = self.headers;
+        if let Some(authority) = self.authority {
+            parts.headers.entry(http::header::HOST).or_insert(authority);
+        }
+        Ok(RequestHead { parts, content_length })
+    }
+
+    /// The fields behind a request's body. They mean nothing here, but must be well-formed.
+    pub(super) const fn check_trailers(&self) -> Result<(), Fault> {
+        match self.fault {
+            Some(fault) => Err(fault),
+            None if self.pseudo => Err(Fault::Malformed),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: [(&str, &str); 5] = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", "/a/b"),
+        (":authority", "relay"),
+        ("te", "trailers"),
+    ];
+
+    fn request(fields: &[(&str, &str)]) -> Result<RequestHead, Fault> {
+        let mut head = Fields::new(1000);
+        fields.iter().for_each(|(name, value)| head.add(name.as_bytes(), value.as_bytes()));
+        head.into_request()
+    }
+
+    #[test]
+    fn a_good_head_is_a_request() {
+        let head =
+            request(&[&GOOD[..], &[("content-length", "7"), ("a", "1"), ("a", "2")]].concat()).expect("good");
+        assert_eq!(head.parts.method, Method::POST);
+        assert_eq!(head.parts.uri.path(), "/a/b");
+        assert_eq!(head.parts.headers["host"], "relay");
+        assert_eq!(head.parts.headers.get_all("a").iter().count(), 2);
+        assert_eq!(head.content_length, Some(7));
+    }
+
+    #[test]
+    fn a_malformed_head_is_none() {
+        let faults: [(&[(&str, &str)], &str); 15] = [
+            (&GOOD[1..], "no method"),
+            (&GOOD[..2], "no path"),
+            (&[GOOD[0], GOOD[2]], "no scheme"),
+            (&[GOOD[0], GOOD[1], (":path", "")], "an empty path"),
+            (&[GOOD[0], GOOD[0], GOOD[1], GOOD[2]], "a pseudo-header twice"),
+            (&[GOOD[0], GOOD[1], ("a", "b"), GOOD[2]], "a pseudo-header behind a field"),
+            (&[GOOD[0], GOOD[1], GOOD[2], (":status", "200")], "a pseudo-header of responses"),
+            (&[GOOD[0], GOOD[1], GOOD[2], ("Upper", "1")], "upper case"),
+            (&[GOOD[0], GOOD[1], GOOD[2], ("connection", "close")], "a field of the connection"),
+            (&[GOOD[0], GOOD[1], GOOD[2], ("transfer-encoding", "chunked")], "a field of HTTP/1"),
+            (&[GOOD[0], GOOD[1], GOOD[2], ("te", "gzip")], "te with anything but trailers"),
+            (&[GOOD[0], GOOD[1], GOOD[2], ("a", "b\r\nc: d")], "a line break in a value"),
+            (&[GOOD[0], GOOD[1], GOOD[2], ("a b", "c")], "a space in a name"),
+            (&[GOOD[0], GOOD[1], GOOD[2], ("content-length", "-1")], "a length that is none"),
+            (&[GOOD[0], GOOD[1], GOOD[2], ("content-length", "1"), ("content-length", "2")], "two lengths"),
+        ];
+        for (fields, what) in faults {
+            assert_eq!(request(fields).map(|_| ()), Err(Fault::Malformed), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_head_over_the_limit_is_too_large() {
+        let value = "x".repeat(1000);
+        assert_eq!(request(&[&GOOD[..], &[("a", &value)]].concat()).map(|_| ()), Err(Fault::TooLarge));
+        // Each field costs 32 bytes, however small it is.
+        let many = vec![("a", ""); 40];
+        assert_eq!(request(&[&GOOD[..], &many[..]].concat()).map(|_| ()), Err(Fault::TooLarge));
+    }
+
+    #[test]
+    fn trailers_have_no_pseudo_headers() {
+        let mut trailers = Fields::new(100);
+        trailers.add(b"a", b"b");
+        assert_eq!(trailers.check_trailers(), Ok(()));
+        trailers.add(b":path", b"/");
+        assert_eq!(trailers.check_trailers(), Err(Fault::Malformed));
+    }
+}

@@ -1,0 +1,160 @@
+//! What goes to the socket: as much as possible with one call, and nothing copied that is large.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf as _, Bytes};
+use smallvec::SmallVec;
+use tokio::io::AsyncWrite;
+
+/// Smaller pieces are copied together: that costs less than one more entry in the list that the kernel is given.
+const COPIED: usize = 1 << 10;
+/// What one batch holds, about: more would make streams wait for each other, less would cost calls.
+const ENOUGH_BYTES: usize = 256 << 10;
+const ENOUGH_PARTS: usize = 128;
+
+#[derive(Debug)]
+enum Part {
+    /// In `copied`.
+    Copied(Range<usize>),
+    Shared(Bytes),
+}
+
+/// Pieces that go out together.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    parts: Vec<Part>,
+    copied: Vec<u8>,
+    bytes: usize,
+}
+
+impl Batch {
+    pub(super) const fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Whether it should go before more is added.
+    pub(super) const fn is_full(&self) -> bool {
+        self.bytes >= ENOUGH_BYTES || self.parts.len() >= ENOUGH_PARTS
+    }
+
+    pub(super) fn copy(&mut self, piece: &[u8]) {
+        let start = self.copied.len();
+        self.copied.extend_from_slice(piece);
+        self.bytes += piece.len();
+        match self.parts.last_mut() {
+            Some(Part::Copied(range)) => range.end = self.copied.len(),
+            _ => self.parts.push(Part::Copied(start..self.copied.len())),
+        }
+    }
+
+    pub(super) fn share(&mut self, piece: Bytes) {
+        if piece.len() <= COPIED {
+            self.copy(&piece);
+        } else {
+            self.bytes += piece.len();
+            self.parts.push(Part::Shared(piece));
+        }
+    }
+
+    fn clear(&mut self) {
+        self.parts.clear();
+        self.copied.clear();
+        self.bytes = 0;
+    }
+
+    fn bytes_of<'a>(&'a self, part: &'a Part) -> &'a [u8] {
+        match part {
+            Part::Copied(range) => self.copied.get(range.clone()).unwrap_or_default(),
+            Part::Shared(bytes) => bytes,
+        }
+    }
+}
+
+/// What the socket has not taken of a batch. It owns nothing while there is nothing.
+#[derive(Debug, Default)]
+pub(super) struct Outbox(VecDeque<Bytes>);
+
+impl Outbox {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Hands what waits to the socket. `Ready` with the bytes that went once nothing waits.
+    pub(super) fn poll_flush(
+        &mut self,
+        io: &mut (impl AsyncWrite + Unpin),
+        cx: &mut Context<'_>,
+        moved: &mut bool,
+    ) -> Poll<io::Result<()>> {
+        while !self.0.is_empty() {
+            let slices: SmallVec<[IoSlice<'_>; 64]> =
+                self.0.iter().take(ENOUGH_PARTS).map(|piece| IoSlice::new(piece)).collect();
+            let written = ready!(write(io, cx, &slices));
+            drop(slices);
+            let mut written = written?;
+            *moved = true;
+            while let Some(first) = self.0.front_mut().filter(|_| written > 0) {
+                let part = written.min(first.len());
+                first.advance(part);
+                written -= part;
+                if first.is_empty() {
+                    self.0.pop_front();
+                }
+            }
+        }
+        // A storm of large updates is over.
+        self.0 = VecDeque::new();
+        Poll::Ready(Ok(()))
+    }
+
+    /// Hands a batch to the socket, behind nothing that waits, and keeps what it does not take.
+    pub(super) fn poll_send(
+        &mut self,
+        batch: &mut Batch,
+        io: &mut (impl AsyncWrite + Unpin),
+        cx: &mut Context<'_>,
+        moved: &mut bool,
+    ) -> Poll<io::Result<()>> {
+        debug_assert!(self.0.is_empty(), "what waits goes first");
+        let slices: SmallVec<[IoSlice<'_>; 64]> =
+            batch.parts.iter().map(|part| IoSlice::new(batch.bytes_of(part))).collect();
+        let mut written = match write(io, cx, &slices) {
+            Poll::Ready(written) => written?,
+            Poll::Pending => 0,
+        };
+        drop(slices);
+        *moved |= written > 0;
+        if written < batch.bytes {
+            for part in &batch.parts {
+                let bytes = match part {
+                    Part::Copied(_) => Bytes::copy_from_slice(
+                        &batch.bytes_of(part)[written.min(batch.bytes_of(part).len())..],
+                    ),
+                    Part::Shared(bytes) => bytes.slice(written.min(bytes.len())..),
+                };
+                written = written.saturating_sub(batch.bytes_of(part).len());
+                if !bytes.is_empty() {
+                    self.0.push_back(bytes);
+                }
+            }
+        }
+        batch.clear();
+        self.poll_flush(io, cx, moved)
+    }
+}
+
+fn write(
+    io: &mut (impl AsyncWrite + Unpin),
+    cx: &mut Context<'_>,
+    slices: &[IoSlice<'_>],
+) -> Poll<io::Result<usize>> {
+    let written = match slices {
+        [one] => ready!(Pin::new(io).poll_write(cx, one))?,
+        many => ready!(Pin::new(io).poll_write_vectored(cx, many))?,
+    };
+    if written == 0 { Poll::Ready(Err(io::ErrorKind::WriteZero.into())) } else { Poll::Ready(Ok(written)) }
+}

@@ -1,0 +1,438 @@
+//! Moves the bytes of one connection, and asks its streams what to say.
+
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+
+use super::body::{Inbox, RequestBody};
+use super::connection::Connection;
+use super::outbox::{Batch, Outbox};
+use super::ready::{Bell, Ready};
+use super::stream::Exchange;
+use super::{ConnectionError, Limits, Reason};
+
+/// What is read at once.
+const INPUT: usize = 64 << 10;
+/// Reads, and batches, before others get their turn.
+const TURNS: usize = 16;
+/// While so much waits that the peer asked for (answers to pings, resets), it is not heard further.
+const CONTROL: usize = 16 << 10;
+/// How long a peer has to read what it was sent last, once the connection is over.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Why a connection ended otherwise than by agreement.
+#[derive(Debug, thiserror::Error)]
+pub enum Ended {
+    /// The transport broke.
+    #[error("the transport: {0}")]
+    Transport(#[from] io::Error),
+    /// The peer broke the protocol, or did not answer.
+    #[error("the peer: {0}")]
+    Peer(#[from] ConnectionError),
+    /// The peer took nothing.
+    #[error("nothing was taken for {0:?}")]
+    Stalled(Duration),
+}
+
+/// Buffers that a connection needs only while it is looked at.
+#[derive(Debug)]
+struct Desk {
+    input: Box<[u8]>,
+    batch: Batch,
+    streams: Vec<u32>,
+}
+
+thread_local! {
+    static DESK: Cell<Option<Box<Desk>>> = const { Cell::new(None) };
+}
+
+impl Desk {
+    fn take() -> Box<Self> {
+        DESK.take().unwrap_or_else(|| {
+            Box::new(Self { input: vec![0; INPUT].into(), batch: Batch::default(), streams: Vec::new() })
+        })
+    }
+}
+
+/// A stream as it is served.
+#[derive(Debug)]
+struct Served<B> {
+    inbox: Inbox,
+    bell: Arc<Bell>,
+    waker: Waker,
+    state: State<B>,
+    /// What is left of the chunk that is being sent.
+    chunk: Bytes,
+}
+
+type Answer<B> = Pin<Box<dyn Future<Output = Response<B>> + Send>>;
+
+enum State<B> {
+    Answering(Answer<B>),
+    Sending(B),
+}
+
+impl<B> std::fmt::Debug for State<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Answering(_) => "Answering",
+            Self::Sending(_) => "Sending",
+        })
+    }
+}
+
+impl<B> Exchange for Served<B> {
+    fn data(&mut self, payload: &[u8]) {
+        self.inbox.push(payload, &self.waker);
+    }
+
+    fn end(&mut self) {
+        self.inbox.end(Ok(()), &self.waker);
+    }
+}
+
+impl<B> Drop for Served<B> {
+    fn drop(&mut self) {
+        // Who reads elsewhere learns that no more will come; the end that came before stands.
+        self.inbox.end(Err(Reason::Cancel), &self.waker);
+    }
+}
+
+/// Whether a connection goes on.
+#[derive(Debug)]
+enum Course {
+    Serving,
+    /// What is left to be said goes out, then nothing more does; until then the peer has time to read it.
+    Closing {
+        why: Option<Ended>,
+        until: Pin<Box<Sleep>>,
+        shut: bool,
+    },
+}
+
+/// What came of looking at a connection.
+#[derive(Debug)]
+enum Step {
+    /// All is done that can be done now.
+    Wait,
+    /// Both sides are done.
+    Over,
+    /// The peer has left.
+    Gone,
+}
+
+/// Serves one connection: a future that ends with it.
+#[derive(Debug)]
+pub struct Serve<IO, S, B> {
+    io: IO,
+    service: S,
+    connection: Connection<Served<B>>,
+    ready: Arc<Ready>,
+    outbox: Outbox,
+    alarm: Pin<Box<Sleep>>,
+    /// Whether the alarm was set since it was last listened for.
+    alarm_set: bool,
+    /// Since when the peer takes nothing of what there is to be sent.
+    stuck: Option<Instant>,
+    course: Course,
+}
+
+impl<IO, S, F, B> Serve<IO, S, B>
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+    S: FnMut(Request<RequestBody>) -> F + Unpin,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Unpin,
+{
+    /// A connection on which nothing was said yet.
+    pub fn new(io: IO, limits: Arc<Limits>, service: S) -> Self {
+        let now = tokio::time::Instant::now().into_std();
+        let first = now + limits.head_timeout.min(limits.keepalive_interval);
+        Self {
+            io,
+            service,
+            connection: Connection::new(limits, now),
+            ready: Arc::default(),
+            outbox: Outbox::default(),
+            alarm: Box::pin(tokio::time::sleep_until(first.into())),
+            alarm_set: true,
+            stuck: None,
+            course: Course::Serving,
+        }
+    }
+
+    /// Asks the peer for no new streams. Those that are open are polled, so that they can end themselves, and the
+    /// connection ends with the last of them. To be polled next.
+    pub fn shut_down(&mut self) {
+        self.connection.shut_down(tokio::time::Instant::now().into_std());
+        let streams = self.connection.streams.iter().map(|stream| stream.id);
+        self.connection.stirred.extend(streams);
+    }
+
+    fn advance(&mut self, cx: &mut Context<'_>, desk: &mut Desk) -> Poll<Result<(), Ended>> {
+        if matches!(self.course, Course::Serving) {
+            let why = match self.step(cx, desk) {
+                Ok(Step::Wait) => return Poll::Pending,
+                Ok(Step::Gone) => return Poll::Ready(Ok(())),
+                Ok(Step::Over) => None,
+                Err(Ended::Peer(error)) => {
+                    self.connection.fail(error.reason);
+                    Some(error.into())
+                }
+                Err(ended) => return Poll::Ready(Err(ended)),
+            };
+            let until = Box::pin(tokio::time::sleep(LINGER));
+            self.course = Course::Closing { why, until, shut: false };
+        }
+        let closed = self.close(cx, desk);
+        let Course::Closing { why, until, .. } = &mut self.course else { return Poll::Pending };
+        if closed.is_pending() {
+            ready!(until.as_mut().poll(cx));
+        }
+        Poll::Ready(why.take().map_or(Ok(()), Err))
+    }
+
+    /// Says what is left to be said, and waits until the peer has closed too: a socket that is closed while something
+    /// unread lies in it takes back what the peer has not read yet.
+    fn close(&mut self, cx: &mut Context<'_>, desk: &mut Desk) -> Poll<io::Result<()>> {
+        ready!(self.outbox.poll_flush(&mut self.io, cx, &mut false))?;
+        drain_control(&mut self.connection, &mut desk.batch);
+        if !desk.batch.is_empty() {
+            ready!(self.outbox.poll_send(&mut desk.batch, &mut self.io, cx, &mut false))?;
+        }
+        let Course::Closing { shut, .. } = &mut self.course else { return Poll::Pending };
+        if !*shut {
+            ready!(Pin::new(&mut self.io).poll_shutdown(cx))?;
+            *shut = true;
+        }
+        loop {
+            let mut input = ReadBuf::new(&mut desk.input);
+            ready!(Pin::new(&mut self.io).poll_read(cx, &mut input))?;
+            if input.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    fn step(&mut self, cx: &mut Context<'_>, desk: &mut Desk) -> Result<Step, Ended> {
+        let now = tokio::time::Instant::now().into_std();
+        self.keep_time(cx, now)?;
+        for _ in 0..TURNS {
+            let mut moved = false;
+            let flushed = self.outbox.poll_flush(&mut self.io, cx, &mut moved)?;
+            // What is said beside what waits, as a ping, is no progress.
+            self.connection.progress |= moved;
+            let heard = if self.connection.control.len() < CONTROL {
+                self.hear(cx, desk, now)?
+            } else {
+                Heard::Nothing
+            };
+            if matches!(heard, Heard::End) {
+                return Ok(Step::Gone);
+            }
+            let mut waits = flushed.is_pending();
+            if !waits {
+                self.gather(desk);
+                if desk.batch.is_empty() {
+                    if self.connection.is_over() {
+                        return Ok(Step::Over);
+                    }
+                    waits = matches!(heard, Heard::Nothing) && self.connection.stirred.is_empty();
+                } else {
+                    waits =
+                        self.outbox.poll_send(&mut desk.batch, &mut self.io, cx, &mut moved)?.is_pending();
+                }
+            }
+            if std::mem::take(&mut self.connection.progress) {
+                self.stuck = None;
+            }
+            if waits {
+                self.note_stuck(cx, now);
+                return Ok(Step::Wait);
+            }
+        }
+        cx.waker().wake_by_ref();
+        Ok(Step::Wait)
+    }
+
+    fn hear(&mut self, cx: &mut Context<'_>, desk: &mut Desk, now: Instant) -> Result<Heard, Ended> {
+        let mut input = ReadBuf::new(&mut desk.input);
+        match Pin::new(&mut self.io).poll_read(cx, &mut input) {
+            Poll::Pending => return Ok(Heard::Nothing),
+            Poll::Ready(read) => read?,
+        }
+        if input.filled().is_empty() {
+            return Ok(Heard::End);
+        }
+        let Self { connection, service, ready, .. } = self;
+        connection.receive(input.filled(), now, &mut |stream, parts| {
+            let inbox = Inbox::default();
+            let answer = service(Request::from_parts(parts, inbox.body()));
+            let bell = Bell::new(ready, stream);
+            let waker = Waker::from(Arc::clone(&bell));
+            Served { inbox, bell, waker, state: State::Answering(Box::pin(answer)), chunk: Bytes::new() }
+        })?;
+        Ok(Heard::Something)
+    }
+
+    /// Asks the streams that were woken what they have to say, as far as there is room.
+    fn gather(&mut self, desk: &mut Desk) {
+        let Desk { batch, streams, .. } = desk;
+        streams.append(&mut self.connection.stirred);
+        self.ready.take(streams);
+        streams.sort_unstable();
+        streams.dedup();
+        for stream in streams.drain(..) {
+            if batch.is_full() {
+                self.connection.stirred.push(stream);
+            } else {
+                self.poll_stream(stream, batch);
+            }
+        }
+        drain_control(&mut self.connection, batch);
+    }
+
+    fn poll_stream(&mut self, id: u32, batch: &mut Batch) {
+        let connection = &mut self.connection;
+        let Some(at) = connection.find(id) else { return };
+        connection.streams[at].exchange.bell.answer();
+        loop {
+            let room = connection.room(at);
+            let Served { waker, state, chunk, .. } = &mut connection.streams[at].exchange;
+            if !chunk.is_empty() {
+                if room == 0 {
+                    connection.block(id);
+                    break;
+                }
+                let piece = chunk.split_to(room.min(chunk.len()));
+                let again = chunk.is_empty() || batch.is_full();
+                drain_control(connection, batch);
+                batch.copy(&connection.data(at, piece.len()).bytes());
+                batch.share(piece);
+                if again {
+                    // Asked for more when the socket has taken this.
+                    connection.stirred.push(id);
+                    break;
+                }
+                continue;
+            }
+            let mut cx = Context::from_waker(waker);
+            match state {
+                State::Answering(answer) => {
+                    let Poll::Ready(response) = answer.as_mut().poll(&mut cx) else { break };
+                    let (parts, body) = response.into_parts();
+                    let end = body.is_end_stream();
+                    *state = State::Sending(body);
+                    connection.respond(at, parts.status, &parts.headers, end);
+                    if end {
+                        return;
+                    }
+                }
+                State::Sending(body) => match Pin::new(body).poll_frame(&mut cx) {
+                    Poll::Pending => break,
+                    Poll::Ready(None) => return connection.end(at),
+                    Poll::Ready(Some(Err(_))) => return connection.reset(at, Reason::Internal),
+                    Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                        Ok(data) => *chunk = data,
+                        Err(frame) => {
+                            if let Ok(trailers) = frame.into_trailers() {
+                                return connection.trailers(at, &trailers);
+                            }
+                        }
+                    },
+                },
+            }
+        }
+        let read = connection.streams[at].exchange.inbox.take_read();
+        if read > 0 {
+            connection.give_back(at, read);
+        }
+    }
+
+    /// Does what is due, and sees to it that what will be is not forgotten.
+    fn keep_time(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<(), Ended> {
+        let mut next = self.connection.keep_time(now)?;
+        if let Some(since) = self.stuck {
+            let stall = self.connection.limits.stall_timeout;
+            if now >= since + stall {
+                return Err(Ended::Stalled(stall));
+            }
+            next = next.min(since + stall);
+        }
+        // What moves on is looked at again when the alarm goes off: setting it for each frame would cost more.
+        let set = self.alarm.deadline().into_std();
+        if next < set || now >= set {
+            self.set_alarm(next);
+        }
+        self.listen(cx);
+        Ok(())
+    }
+
+    fn set_alarm(&mut self, next: Instant) {
+        self.alarm.as_mut().reset(next.into());
+        self.alarm_set = true;
+    }
+
+    fn listen(&mut self, cx: &mut Context<'_>) {
+        if std::mem::take(&mut self.alarm_set) && self.alarm.as_mut().poll(cx).is_ready() {
+            // It is as late as that already.
+            cx.waker().wake_by_ref();
+        }
+    }
+
+    fn note_stuck(&mut self, cx: &mut Context<'_>, now: Instant) {
+        if self.outbox.is_empty() && self.connection.blocked.is_empty() {
+            self.stuck = None;
+        } else if self.stuck.is_none() {
+            self.stuck = Some(now);
+            let until = now + self.connection.limits.stall_timeout;
+            if until < self.alarm.deadline().into_std() {
+                self.set_alarm(until);
+                self.listen(cx);
+            }
+        }
+    }
+}
+
+/// What reading brought.
+#[derive(Debug)]
+enum Heard {
+    Nothing,
+    Something,
+    End,
+}
+
+/// Control frames go before data of the same stream, which is added next.
+fn drain_control<X: Exchange>(connection: &mut Connection<X>, batch: &mut Batch) {
+    if !connection.control.is_empty() {
+        batch.copy(&std::mem::take(&mut connection.control));
+    }
+}
+
+impl<IO, S, F, B> Future for Serve<IO, S, B>
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+    S: FnMut(Request<RequestBody>) -> F + Unpin,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Unpin,
+{
+    type Output = Result<(), Ended>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // Registered before looking, so that what wakes a stream from here on wakes the connection.
+        self.ready.register(cx.waker());
+        let mut desk = Desk::take();
+        let ended = self.advance(cx, &mut desk);
+        DESK.set(Some(desk));
+        ended
+    }
+}

@@ -1,0 +1,250 @@
+//! The whole against the client of the h2 crate, over a pipe.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt as _;
+use proptest::prelude::*;
+use tokio::io::DuplexStream;
+
+use super::super::{Ended, Limits, Reason, RequestBody, Serve};
+
+fn limits() -> Limits {
+    Limits {
+        max_streams: 100,
+        stream_window: 10_000,
+        connection_window: 70_000,
+        max_head_bytes: 16 << 10,
+        head_timeout: Duration::from_secs(5),
+        keepalive_interval: Duration::from_secs(30),
+        keepalive_timeout: Duration::from_secs(10),
+        stall_timeout: Duration::from_secs(60),
+    }
+}
+
+/// Sends back what comes, and says at the end how much it was.
+struct Echo {
+    request: RequestBody,
+    length: usize,
+    ended: bool,
+}
+
+impl Body for Echo {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let frame = std::task::ready!(Pin::new(&mut self.request).poll_frame(cx));
+        Poll::Ready(Some(Ok(match frame {
+            Some(Ok(frame)) => {
+                let data = frame.into_data().expect("a request's trailers are not told");
+                self.length += data.len();
+                Frame::data(data)
+            }
+            Some(Err(reason)) => panic!("{reason}"),
+            None => {
+                self.ended = true;
+                let mut trailers = HeaderMap::new();
+                trailers.insert("length", self.length.into());
+                Frame::trailers(trailers)
+            }
+        })))
+    }
+}
+
+async fn echo(request: Request<RequestBody>) -> Response<Echo> {
+    let mut response = Response::new(Echo { request: request.into_body(), length: 0, ended: false });
+    response.headers_mut().insert("kind", "echo".parse().expect("a value"));
+    response
+}
+
+type Client = (h2::client::SendRequest<Bytes>, tokio::task::JoinHandle<Result<(), Ended>>);
+
+/// A client of an echo, on a pipe that holds so much, with windows of so much.
+async fn client(pipe: usize, window: u32) -> Client {
+    let (near, far) = tokio::io::duplex(pipe);
+    let served = tokio::spawn(Serve::new(far, Arc::new(limits()), echo));
+    let (sender, connection) = h2::client::Builder::new()
+        .initial_window_size(window)
+        .initial_connection_window_size(window)
+        .handshake(near)
+        .await
+        .expect("a handshake");
+    tokio::spawn(connection);
+    (sender, served)
+}
+
+/// Sends pieces as windows allow, and returns what came back.
+async fn exchange(sender: h2::client::SendRequest<Bytes>, pieces: Vec<Bytes>) -> (Vec<u8>, HeaderMap) {
+    let mut sender = sender.ready().await.expect("the connection lives");
+    let request = Request::post("http://relay/echo").body(()).expect("a request");
+    let (response, mut out) = sender.send_request(request, false).expect("a stream");
+    let sending = tokio::spawn(async move {
+        for mut piece in pieces {
+            while !piece.is_empty() {
+                out.reserve_capacity(piece.len());
+                let room =
+                    std::future::poll_fn(|cx| out.poll_capacity(cx)).await.expect("open").expect("no reset");
+                out.send_data(piece.split_to(room.min(piece.len())), false).expect("there is room");
+            }
+        }
+        out.send_data(Bytes::new(), true).expect("an end");
+    });
+    let response = response.await.expect("a response");
+    assert_eq!(response.headers()["kind"], "echo");
+    let mut body = response.into_body();
+    let mut back = Vec::new();
+    while let Some(data) = body.data().await {
+        let data = data.expect("no reset");
+        back.extend_from_slice(&data);
+        body.flow_control().release_capacity(data.len()).expect("what was taken");
+    }
+    sending.await.expect("all was sent");
+    (back, body.trailers().await.expect("no reset").expect("trailers"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn every_byte_comes_back_whatever_the_windows_and_the_socket(
+        pipe in 30_usize..100_000,
+        window in 1_u32..50_000,
+        streams in proptest::collection::vec(proptest::collection::vec(0_usize..20_000, 0..5), 1..8),
+    ) {
+        // Tiny windows make as many frames as bytes; few bytes will do then.
+        let scale = if window < 100 || pipe < 300 { 100 } else { 1 };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async move {
+            let (sender, served) = client(pipe, window).await;
+            let mut open = Vec::new();
+            for (at, pieces) in streams.into_iter().enumerate() {
+                let pieces: Vec<_> = pieces.into_iter().map(|len| Bytes::from(vec![at as u8; len / scale])).collect();
+                let expected = pieces.concat();
+                open.push((tokio::spawn(exchange(sender.clone(), pieces)), expected));
+            }
+            for (stream, expected) in open {
+                let (back, trailers) = stream.await.expect("no panic");
+                assert!(back == expected, "{} bytes instead of {}", back.len(), expected.len());
+                assert_eq!(trailers["length"], expected.len().to_string());
+            }
+            drop(sender);
+            served.await.expect("no panic").expect("a peer that leaves is no fault");
+        });
+    }
+}
+
+/// Says something large again and again, to whoever reads.
+struct Endless(Bytes);
+
+impl Body for Endless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(Some(Ok(Frame::data(self.0.clone()))))
+    }
+}
+
+async fn endless(_: Request<RequestBody>) -> Response<Endless> {
+    Response::new(Endless(Bytes::from(vec![b'x'; 100_000])))
+}
+
+async fn handshake<S, F, B>(
+    service: S,
+) -> (h2::client::SendRequest<Bytes>, tokio::task::JoinHandle<Result<(), Ended>>)
+where
+    S: FnMut(Request<RequestBody>) -> F + Send + Unpin + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    let (near, far): (DuplexStream, DuplexStream) = tokio::io::duplex(50_000);
+    let served = tokio::spawn(Serve::new(far, Arc::new(limits()), service));
+    // Of which one stream that is not read takes its own window's worth.
+    let (sender, connection) = h2::client::Builder::new()
+        .initial_connection_window_size(1 << 20)
+        .handshake(near)
+        .await
+        .expect("a handshake");
+    tokio::spawn(connection);
+    (sender, served)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_takes_nothing_is_given_up() {
+    let (mut sender, served) = handshake(endless).await;
+    let (response, _) = sender
+        .send_request(Request::post("http://relay/").body(()).expect("a request"), true)
+        .expect("a stream");
+    let _body = response.await.expect("a response").into_body();
+    let start = tokio::time::Instant::now();
+    // Its windows are full, and never opened again. It answers pings all the while.
+    let ended = served.await.expect("no panic");
+    assert!(matches!(ended, Err(Ended::Stalled(_))), "{ended:?}");
+    assert!(start.elapsed() >= Duration::from_secs(60), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn a_stream_that_is_not_read_holds_up_no_other() {
+    let (mut sender, _served) = handshake(endless).await;
+    let request = || Request::post("http://relay/").body(()).expect("a request");
+    let (held, _) = sender.send_request(request(), true).expect("a stream");
+    let _held = held.await.expect("a response").into_body();
+    let (read, _) = sender.send_request(request(), true).expect("a stream");
+    let mut read = read.await.expect("a response").into_body();
+    let mut bytes = 0;
+    while bytes < 10_000_000 {
+        let Some(data) = read.data().await else { panic!("it is endless") };
+        let data = data.expect("no reset");
+        bytes += data.len();
+        read.flow_control().release_capacity(data.len()).expect("what was taken");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_broken_off_is_told_to_its_reader() {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let mut tell = Some(tell);
+    let (mut sender, _served) = handshake(move |request: Request<RequestBody>| {
+        let tell = tell.take().expect("one request");
+        async move {
+            // Read elsewhere, as a handler of its own would.
+            tokio::spawn(async move {
+                let mut body = request.into_body();
+                let mut bytes = 0;
+                let end = loop {
+                    match body.frame().await {
+                        Some(Ok(frame)) => bytes += frame.into_data().expect("data").len(),
+                        Some(Err(reason)) => break Err(reason),
+                        None => break Ok(()),
+                    }
+                };
+                tell.send((bytes, end)).expect("somebody waits");
+            });
+            std::future::pending::<()>().await;
+            Response::new(Endless(Bytes::new()))
+        }
+    })
+    .await;
+    let request = Request::post("http://relay/").body(()).expect("a request");
+    let (_response, mut out) = sender.send_request(request, false).expect("a stream");
+    out.send_data(Bytes::from_static(b"half"), false).expect("a stream");
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    out.send_reset(h2::Reason::CANCEL);
+    assert_eq!(told.await.expect("an end"), (4, Err(Reason::Cancel)));
+}

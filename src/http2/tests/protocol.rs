@@ -1,0 +1,538 @@
+//! Rule by rule: what a client sends, and what becomes of it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::{HeaderMap, StatusCode};
+use proptest::prelude::*;
+
+use super::super::connection::Connection;
+use super::super::frame::{HEAD, Head, Kind, MAX_WINDOW, flag, put};
+use super::super::stream::Exchange;
+use super::super::{ConnectionError, Limits, PREFACE, Reason, hpack};
+
+fn limits() -> Limits {
+    Limits {
+        max_streams: 3,
+        stream_window: 1000,
+        connection_window: 70_000,
+        max_head_bytes: 4000,
+        head_timeout: Duration::from_secs(5),
+        keepalive_interval: Duration::from_secs(30),
+        keepalive_timeout: Duration::from_secs(10),
+        stall_timeout: Duration::from_secs(60),
+    }
+}
+
+/// What arrived on a stream.
+#[derive(Debug, Default)]
+struct Heard {
+    path: String,
+    data: Vec<u8>,
+    ended: bool,
+}
+
+impl Exchange for Heard {
+    fn data(&mut self, payload: &[u8]) {
+        self.data.extend_from_slice(payload);
+    }
+
+    fn end(&mut self) {
+        self.ended = true;
+    }
+}
+
+struct Case {
+    connection: Connection<Heard>,
+    now: Instant,
+}
+
+impl Case {
+    fn silent() -> Self {
+        let now = Instant::now();
+        Self { connection: Connection::new(Arc::new(limits()), now), now }
+    }
+
+    /// A client that has introduced itself.
+    fn open() -> Self {
+        let mut case = Self::silent();
+        case.hear(&[&PREFACE[..], &frame(Kind::Settings, 0, 0, &[])].concat()).expect("a good start");
+        case.said();
+        case
+    }
+
+    fn hear(&mut self, bytes: &[u8]) -> Result<(), ConnectionError> {
+        self.connection.receive(bytes, self.now, &mut |_, parts| Heard {
+            path: parts.uri.path().to_owned(),
+            ..Heard::default()
+        })
+    }
+
+    /// What was said since last asked: kind, flags, stream, payload.
+    fn said(&mut self) -> Vec<(Kind, u8, u32, Vec<u8>)> {
+        frames(&std::mem::take(&mut self.connection.control))
+    }
+
+    fn stream(&self, id: u32) -> &Heard {
+        &self.connection.streams[self.connection.find(id).expect("the stream is open")].exchange
+    }
+
+    fn at(&self, id: u32) -> usize {
+        self.connection.find(id).expect("the stream is open")
+    }
+}
+
+fn frames(mut bytes: &[u8]) -> Vec<(Kind, u8, u32, Vec<u8>)> {
+    let mut frames = Vec::new();
+    while let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() {
+        let head = Head::parse(*head);
+        frames.push((head.kind, head.flags, head.stream, rest[..head.len].to_vec()));
+        bytes = &rest[head.len..];
+    }
+    frames
+}
+
+fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put(&mut out, kind, flags, stream, payload);
+    out
+}
+
+fn block(more: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    let fields = [(":method", "POST"), (":scheme", "http"), (":path", "/a")];
+    fields.iter().chain(more).for_each(|(name, value)| hpack::encode(name, value.as_bytes(), &mut block));
+    block
+}
+
+const WHOLE: u8 = flag::END_HEADERS;
+
+fn request(stream: u32) -> Vec<u8> {
+    frame(Kind::Headers, WHOLE, stream, &block(&[]))
+}
+
+fn reset(stream: u32, reason: Reason) -> (Kind, u8, u32, Vec<u8>) {
+    (Kind::RstStream, 0, stream, (reason as u32).to_be_bytes().to_vec())
+}
+
+fn setting(id: u16, value: u32) -> Vec<u8> {
+    frame(Kind::Settings, 0, 0, &[&id.to_be_bytes()[..], &value.to_be_bytes()].concat())
+}
+
+#[test]
+fn a_request_arrives() {
+    let mut case = Case::open();
+    case.hear(&request(1)).expect("a good request");
+    case.hear(&frame(Kind::Data, 0, 1, b"he")).expect("data");
+    // Padded by three bytes.
+    case.hear(&frame(Kind::Data, flag::PADDED | flag::END_STREAM, 1, b"\x03llo\0\0\0")).expect("data");
+    let heard = case.stream(1);
+    assert_eq!((&heard.path[..], &heard.data[..], heard.ended), ("/a", &b"hello"[..], true));
+    assert_eq!(case.connection.stirred, [1, 1, 1]);
+}
+
+#[test]
+fn a_block_may_come_in_pieces_and_nothing_in_between() {
+    let block = block(&[("a", "b")]);
+    let (first, rest) = block.split_at(5);
+    let mut case = Case::open();
+    case.hear(&frame(Kind::Headers, 0, 1, first)).expect("a start");
+    case.hear(&frame(Kind::Continuation, 0, 1, &rest[..1])).expect("more");
+    case.hear(&frame(Kind::Continuation, WHOLE, 1, &rest[1..])).expect("the rest");
+    assert_eq!(case.stream(1).path, "/a");
+
+    for between in [frame(Kind::Ping, 0, 0, &[0; 8]), frame(Kind::Continuation, WHOLE, 5, rest), request(5)] {
+        let mut case = Case::open();
+        case.hear(&frame(Kind::Headers, 0, 3, first)).expect("a start");
+        assert_eq!(case.hear(&between).expect_err("not now").reason, Reason::Protocol);
+    }
+}
+
+#[test]
+fn what_breaks_the_connection() {
+    let closed_normally = || {
+        let mut case = Case::open();
+        case.hear(&frame(Kind::Headers, WHOLE | flag::END_STREAM, 1, &block(&[]))).expect("a good request");
+        let at = case.at(1);
+        case.connection.respond(at, StatusCode::OK, &HeaderMap::new(), true);
+        case
+    };
+    let too_long_an_update = frame(Kind::WindowUpdate, 0, 0, &MAX_WINDOW.to_be_bytes());
+    let faults: Vec<(Vec<u8>, Reason, &str)> = vec![
+        (frame(Kind::Data, 0, 0, b"x"), Reason::Protocol, "data on the connection"),
+        (frame(Kind::Headers, WHOLE, 0, &block(&[])), Reason::Protocol, "headers on the connection"),
+        (request(2), Reason::Protocol, "an even stream"),
+        (frame(Kind::Data, 0, 3, b"x"), Reason::Protocol, "data on a stream that was not opened"),
+        (frame(Kind::RstStream, 0, 3, &[0; 4]), Reason::Protocol, "a reset of a stream that was not opened"),
+        (
+            frame(Kind::WindowUpdate, 0, 3, &[0, 0, 0, 1]),
+            Reason::Protocol,
+            "a window of a stream that was not opened",
+        ),
+        (frame(Kind::RstStream, 0, 1, &[0; 3]), Reason::FrameSize, "a short reset"),
+        (frame(Kind::Priority, 0, 1, &[0; 4]), Reason::FrameSize, "a short priority"),
+        (frame(Kind::Ping, 0, 0, &[0; 7]), Reason::FrameSize, "a short ping"),
+        (frame(Kind::Ping, 0, 1, &[0; 8]), Reason::Protocol, "a ping on a stream"),
+        (frame(Kind::Settings, 0, 0, &[0; 5]), Reason::FrameSize, "half a setting"),
+        (frame(Kind::Settings, flag::ACK, 0, &[0; 6]), Reason::FrameSize, "an answer with settings"),
+        (frame(Kind::Settings, 0, 1, &[]), Reason::Protocol, "settings on a stream"),
+        (setting(2, 2), Reason::Protocol, "neither push nor not"),
+        (setting(4, MAX_WINDOW + 1), Reason::FlowControl, "an initial window beyond the largest"),
+        (setting(5, 100), Reason::Protocol, "frames smaller than allowed"),
+        (setting(5, 1 << 24), Reason::Protocol, "frames larger than allowed"),
+        (frame(Kind::WindowUpdate, 0, 0, &[0; 4]), Reason::Protocol, "a window update of nothing"),
+        (frame(Kind::WindowUpdate, 0, 0, &[0; 3]), Reason::FrameSize, "a short window update"),
+        (
+            [&too_long_an_update[..], &too_long_an_update].concat(),
+            Reason::FlowControl,
+            "a window beyond the largest",
+        ),
+        (frame(Kind::PushPromise, WHOLE, 1, &[0; 4]), Reason::Protocol, "a push"),
+        (frame(Kind::Continuation, WHOLE, 1, &[]), Reason::Protocol, "a continuation of nothing"),
+        (
+            frame(Kind::Headers, WHOLE | flag::PADDED, 1, &[9, 0]),
+            Reason::Protocol,
+            "more padding than payload",
+        ),
+        (frame(Kind::Headers, WHOLE, 1, &[0x80]), Reason::Compression, "a block that cannot be decoded"),
+        (frame(Kind::Data, 0, 1, &[0; (16 << 10) + 1]), Reason::FrameSize, "a frame that is too large"),
+        (frame(Kind::GoAway, 0, 0, &[0; 7]), Reason::FrameSize, "a short farewell"),
+    ];
+    for (bytes, reason, what) in faults {
+        assert_eq!(Case::open().hear(&bytes).map_err(|error| error.reason), Err(reason), "{what}");
+    }
+    let over = closed_normally().hear(&request(1));
+    assert_eq!(over.map_err(|error| error.reason), Err(Reason::StreamClosed));
+    let mut lower = Case::open();
+    lower.hear(&request(5)).expect("a good request");
+    assert_eq!(lower.hear(&request(3)).map_err(|error| error.reason), Err(Reason::Protocol));
+
+    for start in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"PRI * HTTP/2.0\r\n\r\nSN\r\n\r\n"] {
+        assert_eq!(Case::silent().hear(start).map_err(|error| error.reason), Err(Reason::Protocol));
+    }
+    let no_settings = [&PREFACE[..], &frame(Kind::Ping, 0, 0, &[0; 8])].concat();
+    assert_eq!(Case::silent().hear(&no_settings).map_err(|error| error.reason), Err(Reason::Protocol));
+}
+
+#[test]
+fn what_breaks_a_stream_only() {
+    let length = frame(Kind::Headers, WHOLE, 1, &block(&[("content-length", "3")]));
+    let on_itself = [&[0, 0, 0, 1, 16][..], &block(&[])].concat();
+    let faults: Vec<(Vec<u8>, Reason, &str)> = vec![
+        (
+            frame(Kind::Headers, WHOLE, 1, &block(&[("connection", "close")])),
+            Reason::Protocol,
+            "a malformed head",
+        ),
+        (
+            frame(Kind::Headers, WHOLE | flag::PRIORITY, 1, &on_itself),
+            Reason::Protocol,
+            "it depends on itself",
+        ),
+        (
+            [&request(1)[..], &frame(Kind::Priority, 0, 1, &[0, 0, 0, 1, 0])].concat(),
+            Reason::Protocol,
+            "the same later",
+        ),
+        (
+            [&request(1)[..], &frame(Kind::WindowUpdate, 0, 1, &[0; 4])].concat(),
+            Reason::Protocol,
+            "an update of nothing",
+        ),
+        (
+            [&request(1)[..], &frame(Kind::WindowUpdate, 0, 1, &MAX_WINDOW.to_be_bytes())].concat(),
+            Reason::FlowControl,
+            "a window beyond the largest",
+        ),
+        ([&request(1)[..], &request(1)].concat(), Reason::Protocol, "trailers that do not end"),
+        ([&length[..], &frame(Kind::Data, 0, 1, b"four")].concat(), Reason::Protocol, "more than was said"),
+        (
+            [&length[..], &frame(Kind::Data, flag::END_STREAM, 1, b"2b")].concat(),
+            Reason::Protocol,
+            "less than was said",
+        ),
+        (
+            [
+                &frame(Kind::Headers, WHOLE | flag::END_STREAM, 1, &block(&[]))[..],
+                &frame(Kind::Data, 0, 1, b"x"),
+            ]
+            .concat(),
+            Reason::StreamClosed,
+            "data behind the end",
+        ),
+    ];
+    for (bytes, reason, what) in faults {
+        let mut case = Case::open();
+        assert_eq!(case.hear(&bytes), Ok(()), "{what}");
+        assert_eq!(case.said(), [reset(1, reason)], "{what}");
+        assert_eq!(case.connection.find(1), None, "{what}");
+        case.hear(&request(3)).expect("the connection lives");
+    }
+}
+
+#[test]
+fn what_was_on_its_way_to_a_stream_that_was_broken_off_is_passed_over() {
+    let mut case = Case::open();
+    case.hear(&request(1)).expect("a good request");
+    let at = case.at(1);
+    case.connection.reset(at, Reason::Cancel);
+    assert_eq!(case.said(), [reset(1, Reason::Cancel)]);
+    case.hear(&frame(Kind::Data, 0, 1, b"late")).expect("it could not know");
+    case.hear(&frame(Kind::Headers, WHOLE | flag::END_STREAM, 1, &[])).expect("it could not know");
+    assert_eq!(case.said(), []);
+}
+
+#[test]
+fn a_head_that_is_too_large_is_answered_and_later_ones_are_understood() {
+    let mut case = Case::open();
+    let large = "x".repeat(5000);
+    case.hear(&frame(Kind::Headers, WHOLE | flag::END_STREAM, 1, &block(&[("a", &large)])))
+        .expect("only a request");
+    let said = case.said();
+    let [(Kind::Headers, flags, 1, block)] = &said[..] else { panic!("{said:?}") };
+    assert_eq!(*flags, WHOLE | flag::END_STREAM);
+    let mut fields = Vec::new();
+    hpack::Decoder::default()
+        .decode(block, |name, value| fields.push((name.to_vec(), value.to_vec())))
+        .expect("ours");
+    assert_eq!(fields, [(b":status".to_vec(), b"431".to_vec())]);
+    case.hear(&request(3)).expect("the connection lives");
+}
+
+#[test]
+fn streams_are_limited() {
+    let mut case = Case::open();
+    for id in [1, 3, 5, 7] {
+        case.hear(&request(id)).expect("a good request");
+    }
+    assert_eq!(case.said(), [reset(7, Reason::RefusedStream)]);
+    case.hear(&frame(Kind::RstStream, 0, 3, &[0; 4])).expect("a cancelled request");
+    case.hear(&request(9)).expect("a good request");
+    assert_eq!(case.said(), []);
+    assert_eq!(case.connection.streams.iter().map(|stream| stream.id).collect::<Vec<_>>(), [1, 5, 9]);
+}
+
+#[test]
+fn windows_hold_the_peer_back_until_what_came_was_read() {
+    let mut case = Case::open();
+    case.hear(&request(1)).expect("a good request");
+    case.hear(&frame(Kind::Data, 0, 1, &[0; 1000])).expect("all that the window allows");
+    let at = case.at(1);
+    case.connection.give_back(at, 600);
+    assert_eq!(case.said(), [(Kind::WindowUpdate, 0, 1, 600_u32.to_be_bytes().to_vec())]);
+    case.hear(&frame(Kind::Data, 0, 1, &[0; 600])).expect("what was given back");
+    let over = case.hear(&frame(Kind::Data, 0, 1, &[0; 1]));
+    assert_eq!(over.map_err(|error| error.reason), Err(Reason::FlowControl));
+}
+
+#[test]
+fn the_connections_window_outlives_its_streams() {
+    // What nobody reads, of streams that are over, must not close the window for all others.
+    let mut case = Case::open();
+    for id in (1..1001).step_by(2) {
+        case.hear(&request(id)).expect("a good request");
+        case.hear(&frame(Kind::Data, 0, id, &[0; 1000]))
+            .unwrap_or_else(|error| panic!("stream {id}: {error}"));
+        match id % 3 {
+            0 => case.hear(&frame(Kind::RstStream, 0, id, &[0; 4])).expect("a cancelled request"),
+            1 => {
+                let at = case.at(id);
+                case.connection.respond(at, StatusCode::OK, &HeaderMap::new(), true);
+            }
+            _ => {
+                let at = case.at(id);
+                case.connection.reset(at, Reason::Internal);
+                case.hear(&frame(Kind::Data, 0, id, &[0; 100])).expect("it could not know");
+            }
+        }
+        case.said();
+    }
+}
+
+#[test]
+fn our_windows_follow_updates_and_settings() {
+    let mut case = Case::open();
+    case.hear(&setting(4, 10)).expect("a small window");
+    case.hear(&request(1)).expect("a good request");
+    let at = case.at(1);
+    assert_eq!(case.connection.room(at), 10);
+    case.connection.data(at, 8);
+    case.hear(&setting(4, 3)).expect("a smaller window");
+    assert_eq!(case.connection.room(at), 0, "it is negative");
+    case.connection.block(1);
+    case.connection.stirred.clear();
+    case.hear(&frame(Kind::WindowUpdate, 0, 1, &[0, 0, 0, 9])).expect("an update");
+    assert_eq!(case.connection.room(at), 4);
+    assert_eq!(case.connection.stirred, [1], "it is looked at again");
+    case.hear(&setting(4, 1 << 20)).expect("a large window");
+    // The connection's own is not changed by settings.
+    case.connection.data(at, 65_000);
+    assert_eq!(case.connection.room(at), 65_535 - 8 - 65_000);
+    case.connection.block(1);
+    case.connection.stirred.clear();
+    case.hear(&frame(Kind::WindowUpdate, 0, 0, &[0, 1, 0, 0])).expect("an update");
+    assert_eq!(case.connection.stirred, [1], "it is looked at again");
+}
+
+#[test]
+fn heads_larger_than_a_frame_go_out_in_pieces() {
+    let mut case = Case::open();
+    case.hear(&setting(1, 0)).expect("no table");
+    case.said();
+    case.hear(&request(1)).expect("a good request");
+    let at = case.at(1);
+    let mut headers = HeaderMap::new();
+    headers.insert("a", "x".repeat(20_000).parse().expect("a value"));
+    case.connection.respond(at, StatusCode::OK, &headers, false);
+    let said = case.said();
+    let shape: Vec<_> = said.iter().map(|(kind, flags, _, payload)| (*kind, *flags, payload.len())).collect();
+    assert_eq!(shape[0], (Kind::Headers, 0, 16 << 10));
+    assert_eq!((shape[1].0, shape[1].1, shape.len()), (Kind::Continuation, WHOLE, 2));
+    assert_eq!(said[0].3[..2], [0x20, 0x88], "first that there is no table, then the status");
+}
+
+#[test]
+fn a_shutdown_takes_two_steps() {
+    let mut case = Case::open();
+    case.hear(&request(1)).expect("a good request");
+    case.connection.shut_down(case.now);
+    let said = case.said();
+    assert_eq!(said[0], (Kind::GoAway, 0, 0, [&MAX_WINDOW.to_be_bytes()[..], &[0; 4]].concat()));
+    assert_eq!((said[1].0, said[1].1), (Kind::Ping, 0));
+    // Sent before the client knew.
+    case.hear(&request(3)).expect("a good request");
+    case.hear(&frame(Kind::Ping, flag::ACK, 0, &said[1].3)).expect("the answer");
+    assert_eq!(case.said(), [(Kind::GoAway, 0, 0, [&3_u32.to_be_bytes()[..], &[0; 4]].concat())]);
+    case.hear(&request(5)).expect("it is not looked at");
+    assert_eq!(case.connection.find(5), None);
+    assert!(!case.connection.is_over());
+    for id in [1, 3] {
+        let at = case.at(id);
+        case.connection.end(at);
+    }
+    assert!(case.connection.is_over());
+}
+
+#[test]
+fn silence_is_asked_about_and_ends() {
+    let mut case = Case::open();
+    let start = case.now;
+    let at = |seconds| start + Duration::from_secs(seconds);
+    assert_eq!(case.connection.keep_time(at(29)), Ok(at(30)));
+    assert_eq!(case.connection.keep_time(at(30)), Ok(at(40)));
+    let said = case.said();
+    assert_eq!((said[0].0, said.len()), (Kind::Ping, 1));
+    case.now = at(35);
+    case.hear(&frame(Kind::Ping, flag::ACK, 0, &said[0].3)).expect("the answer");
+    assert_eq!(case.connection.keep_time(at(36)), Ok(at(65)));
+    assert_eq!(case.connection.keep_time(at(65)), Ok(at(75)));
+    assert!(case.connection.keep_time(at(75)).is_err());
+}
+
+#[test]
+fn heads_must_be_whole_in_time() {
+    let mut silent = Case::silent();
+    silent.hear(&PREFACE[..10]).expect("a start");
+    assert!(silent.connection.keep_time(silent.now + Duration::from_secs(4)).is_ok());
+    assert!(silent.connection.keep_time(silent.now + Duration::from_secs(5)).is_err());
+
+    let mut case = Case::open();
+    case.now += Duration::from_secs(7);
+    case.hear(&frame(Kind::Headers, 0, 1, &block(&[]))).expect("a start");
+    assert!(case.connection.keep_time(case.now + Duration::from_secs(4)).is_ok());
+    assert!(case.connection.keep_time(case.now + Duration::from_secs(5)).is_err());
+}
+
+#[test]
+fn floods_end_the_connection() {
+    let rapid_reset = |id: u32| [request(id), frame(Kind::RstStream, 0, id, &[0; 4])].concat();
+    let floods: Vec<(&str, Box<dyn Fn(u32) -> Vec<u8>>)> = vec![
+        ("resets", Box::new(rapid_reset)),
+        ("pings", Box::new(|_| frame(Kind::Ping, 0, 0, &[0; 8]))),
+        ("settings", Box::new(|_| setting(3, 1))),
+        ("priorities", Box::new(|id| frame(Kind::Priority, 0, id, &[0; 5]))),
+        ("frames that nobody knows", Box::new(|_| [0, 0, 0, 77, 0, 0, 0, 0, 0].to_vec())),
+        (
+            "empty data",
+            Box::new(|id| [if id == 1 { request(1) } else { vec![] }, frame(Kind::Data, 0, 1, &[])].concat()),
+        ),
+        ("requests that are refused", Box::new(request)),
+        ("malformed requests", Box::new(|id| frame(Kind::Headers, WHOLE, id, &[0x82]))),
+        (
+            "window updates of nothing",
+            Box::new(|id| [request(id), frame(Kind::WindowUpdate, 0, id, &[0; 4])].concat()),
+        ),
+    ];
+    for (what, flood) in floods {
+        let mut case = Case::open();
+        let mut ended = None;
+        for id in (1..20_000).step_by(2) {
+            ended = case.hear(&flood(id)).err();
+            case.connection.stirred.clear();
+            if ended.is_some() {
+                break;
+            }
+        }
+        assert_eq!(ended.map(|error| error.reason), Some(Reason::EnhanceYourCalm), "{what}");
+    }
+    let mut case = Case::open();
+    case.hear(&frame(Kind::Headers, 0, 1, &[])).expect("a start");
+    let ended = (0..100).find_map(|_| case.hear(&frame(Kind::Continuation, 0, 1, &[])).err());
+    assert_eq!(ended.map(|error| error.reason), Some(Reason::EnhanceYourCalm), "continuations");
+}
+
+#[test]
+fn who_answers_what_it_is_sent_is_no_flood() {
+    // Clients that measure the path ping once for each piece of data.
+    let mut case = Case::open();
+    case.hear(&request(1)).expect("a good request");
+    case.hear(&frame(Kind::WindowUpdate, 0, 0, &(1_u32 << 30).to_be_bytes())).expect("an update");
+    case.hear(&frame(Kind::WindowUpdate, 0, 1, &(1_u32 << 30).to_be_bytes())).expect("an update");
+    for _ in 0..10_000 {
+        let at = case.at(1);
+        case.connection.data(at, 100);
+        case.hear(&frame(Kind::Ping, 0, 0, &[0; 8])).expect("a ping");
+        case.said();
+    }
+}
+
+/// A frame that is likely to be understood.
+fn likely_frame() -> impl Strategy<Value = Vec<u8>> {
+    let kind = 0_u8..11;
+    let payload = prop_oneof![
+        proptest::collection::vec(any::<u8>(), 0..40),
+        Just(block(&[])),
+        Just(vec![0; 8]),
+        Just(vec![0, 0, 0, 1]),
+        Just(vec![0, 4, 0, 0, 1, 0]),
+    ];
+    (kind, any::<u8>(), 0_u32..8, payload).prop_map(|(kind, flags, stream, payload)| {
+        let [_, l0, l1, l2] = (payload.len() as u32).to_be_bytes();
+        [&[l0, l1, l2, kind, flags, 0, 0, 0, stream as u8][..], &payload].concat()
+    })
+}
+
+proptest! {
+    #[test]
+    fn however_bytes_are_cut_they_mean_the_same(
+        frames in proptest::collection::vec(likely_frame(), 0..20),
+        cuts in proptest::collection::vec(1_usize..30, 1..30),
+    ) {
+        let bytes = [&PREFACE[..], &frame(Kind::Settings, 0, 0, &[]), &frames.concat()].concat();
+        let mut whole = Case::silent();
+        let at_once = whole.hear(&bytes);
+        let mut cut = Case::silent();
+        let mut in_pieces = Ok(());
+        let mut rest = &bytes[..];
+        for len in cuts.iter().cycle() {
+            if rest.is_empty() || in_pieces.is_err() { break; }
+            let (piece, after) = rest.split_at((*len).min(rest.len()));
+            in_pieces = cut.hear(piece);
+            rest = after;
+        }
+        prop_assert_eq!(at_once, in_pieces);
+        prop_assert_eq!(whole.said(), cut.said());
+        let streams = |case: &Case| format!("{:?}", case.connection.streams);
+        prop_assert_eq!(streams(&whole), streams(&cut));
+    }
+}
