@@ -9,11 +9,13 @@ DESCRIPTORS := --manifest-path proto/descriptors/Cargo.toml
 
 # Of `soak`; the tests take a million.
 STEPS ?= 20000000
+# Of `bench`.
+ARGS ?=
 
-.PHONY: help quickstart test lint bench soak ci descriptors
+.PHONY: help quickstart test lint bench bench-short soak ci descriptors
 
 help: ## Say what there is to run.
-	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
 
 quickstart: ## Build, run the relay on an example, show what it answers, stop.
 	@tools/quickstart
@@ -39,8 +41,11 @@ lint: ## Check formatting and lints of Rust and Go.
 soak: ## Run random histories against the models for longer: make soak STEPS=100000000.
 	DELTAFAN_STEPS=$(STEPS) cargo test --locked --release --test simulation
 
-bench: ## Measure what a change costs per client (docs/benchmarks.md).
-	cargo bench --locked --bench fanout
+bench: ## Measure what a change costs per client (benches/README.md): make bench ARGS='--only named'.
+	cargo bench --locked --bench fanout -- $(ARGS)
+
+bench-short: ## Check what has to hold however fast the machine is; under two minutes.
+	cargo bench --locked --bench fanout -- --short
 
 ci: ## What CI runs.
 	.ci/run

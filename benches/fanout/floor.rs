@@ -2,30 +2,90 @@
 
 use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
-use super::measure::monotonic_nanos;
+use super::measure::{monotonic_nanos, quantile};
+use super::report::{Arrivals, Tally};
 
-/// An ACK of a delta stream with its frame header.
-const ACK: usize = 110;
+const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Accepts the clients, then sends each a message and reads its ACK whenever told to.
-pub(crate) fn run_server(clients: usize, message: usize) -> io::Result<()> {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-    println!("listening {}", listener.local_addr()?);
-    let mut poll = Poll::new()?;
-    let mut sockets = Vec::new();
-    for at in 0..clients {
-        let (socket, _) = listener.accept()?;
+/// A socket and what is on its way on it.
+struct Peer {
+    socket: TcpStream,
+    unwritten: usize,
+    read: usize,
+}
+
+impl Peer {
+    fn new(socket: std::net::TcpStream, at: usize, poll: &Poll) -> io::Result<Self> {
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
         let mut socket = TcpStream::from_std(socket);
-        poll.registry().register(&mut socket, Token(at), Interest::READABLE)?;
-        sockets.push(socket);
+        poll.registry().register(&mut socket, Token(at), Interest::READABLE | Interest::WRITABLE)?;
+        Ok(Self { socket, unwritten: 0, read: 0 })
     }
+
+    /// Writes what the socket takes of the end of `message` that is not written yet.
+    fn write(&mut self, message: &[u8]) -> io::Result<()> {
+        while self.unwritten > 0 {
+            match self.socket.write(&message[message.len() - self.unwritten..]) {
+                Ok(written) => self.unwritten -= written,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what there is.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        loop {
+            match self.socket.read(buffer) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => {
+                    self.read += read;
+                    if read < buffer.len() {
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Whether as much was read as a message has; the next begins anew.
+    const fn has_read(&mut self, message: usize) -> bool {
+        let whole = self.read >= message;
+        if whole {
+            self.read -= message;
+        }
+        whole
+    }
+}
+
+/// Clients that are gone are how a run ends.
+pub(crate) fn until_closed(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) =>
+        {
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+/// Accepts the clients, then sends each a message and reads its ACK whenever told to.
+pub(crate) fn run_server(clients: usize, message: usize, ack: usize) -> io::Result<()> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    println!("listening {}", listener.local_addr()?);
+    let mut poll = Poll::new()?;
+    let peers = (0..clients).map(|at| Peer::new(listener.accept()?.0, at, &poll));
+    let mut peers: Vec<Peer> = peers.collect::<io::Result<_>>()?;
     let message = vec![b'x'; message];
     let mut buffer = [0; 4096];
     let mut events = Events::with_capacity(1024);
@@ -33,74 +93,114 @@ pub(crate) fn run_server(clients: usize, message: usize) -> io::Result<()> {
         if line? != "go" {
             break;
         }
-        for socket in &mut sockets {
-            write_all(socket, &message)?;
+        for peer in &mut peers {
+            peer.unwritten = message.len();
+            peer.write(&message)?;
         }
-        let mut missing = clients * ACK;
+        let (mut missing, deadline) = (clients, Instant::now() + PATIENCE);
         while missing > 0 {
-            poll.poll(&mut events, Some(Duration::from_secs(30)))?;
+            poll.poll(&mut events, Some(Duration::from_secs(1)))?;
             for event in &events {
-                match sockets[event.token().0].read(&mut buffer) {
-                    Ok(read) => missing -= read,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(error) => return Err(error),
+                let peer = &mut peers[event.token().0];
+                peer.write(&message)?;
+                if event.is_readable() {
+                    peer.read(&mut buffer)?;
+                    missing -= usize::from(peer.has_read(ack));
                 }
             }
+            if Instant::now() > deadline {
+                return Err(io::Error::other(format!("the floor's clients do not answer: {missing}")));
+            }
         }
-        println!("done");
     }
     Ok(())
 }
 
-/// Connects, then answers every message with an ACK; `expect N` as in the load client.
-pub(crate) fn run_load(target: SocketAddr, clients: usize, message: usize) -> io::Result<()> {
+/// Connects, then answers every message with an ACK; `expect` as in the load client, for all of them.
+pub(crate) fn run_load(target: SocketAddr, clients: usize, message: usize, ack: usize) -> io::Result<()> {
     let mut poll = Poll::new()?;
-    let mut sockets = Vec::new();
-    for at in 0..clients {
-        let socket = std::net::TcpStream::connect(target)?;
-        socket.set_nodelay(true)?;
-        socket.set_nonblocking(true)?;
-        let mut socket = TcpStream::from_std(socket);
-        poll.registry().register(&mut socket, Token(at), Interest::READABLE)?;
-        sockets.push((socket, 0));
-    }
-    println!("ready 0");
-    let mut buffer = vec![0; 1 << 20];
+    let peers = (0..clients).map(|at| Peer::new(std::net::TcpStream::connect(target)?, at, &poll));
+    let mut peers: Vec<Peer> = peers.collect::<io::Result<_>>()?;
+    println!("ready");
+    let ack = vec![b'a'; ack];
+    let mut buffer = vec![0; 256 << 10];
     let mut events = Events::with_capacity(1024);
     for line in io::stdin().lock().lines() {
         if !line?.starts_with("expect ") {
             break;
         }
+        println!("waiting");
         let mut times = Vec::with_capacity(clients);
+        let deadline = Instant::now() + PATIENCE;
         while times.len() < clients {
-            poll.poll(&mut events, Some(Duration::from_secs(30)))?;
+            poll.poll(&mut events, Some(Duration::from_secs(1)))?;
             for event in &events {
-                let (socket, have) = &mut sockets[event.token().0];
-                match socket.read(&mut buffer) {
-                    Ok(read) => *have += read,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                    Err(error) => return Err(error),
+                let peer = &mut peers[event.token().0];
+                if event.is_readable() {
+                    peer.read(&mut buffer)?;
+                    if peer.has_read(message) {
+                        times.push(monotonic_nanos());
+                        peer.unwritten = ack.len();
+                    }
                 }
-                if *have >= message {
-                    *have -= message;
-                    times.push(monotonic_nanos());
-                    write_all(socket, &[b'a'; ACK])?;
-                }
+                peer.write(&ack)?;
+            }
+            if Instant::now() > deadline {
+                return Err(io::Error::other(format!("{} of {clients} messages of the floor", times.len())));
             }
         }
-        let at = |fraction: f64| times[((times.len() - 1) as f64 * fraction) as usize];
-        println!("got {} {} {} {}", times.len(), at(0.5), at(0.99), at(1.0));
+        let (median, p99, last) = (quantile(&times, 0.5), quantile(&times, 0.99), quantile(&times, 1.0));
+        let bytes = (clients * message) as u64;
+        let tally = Tally { messages: clients as u64, bytes, ..Tally::default() };
+        println!("got {}", serde_json::to_string(&Arrivals { median, p99, last, tally })?);
     }
     Ok(())
 }
 
-fn write_all(socket: &mut TcpStream, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match socket.write(bytes) {
-            Ok(written) => bytes = &bytes[written..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
-            Err(error) => return Err(error),
+/// Sends what an xDS server would as fast as the clients ACK it: the next message to each as soon as it has answered
+/// the last. Says nothing of a server, but how much the load client can take.
+pub(crate) fn run_blaster(clients: usize, first: &[u8], message: &[u8], ack: usize) -> io::Result<()> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    println!("listening {}", listener.local_addr()?);
+    let mut poll = Poll::new()?;
+    let mut peers = Vec::new();
+    for at in 0..clients {
+        let mut peer = Peer::new(listener.accept()?.0, at, &poll)?;
+        peer.unwritten = first.len();
+        peer.write(first)?;
+        peers.push(peer);
+    }
+    let mut buffer = [0; 4096];
+    let mut events = Events::with_capacity(1024);
+    // Ends with its stdin: the clients take it for an error if the server goes first.
+    for line in io::stdin().lock().lines() {
+        let seconds = line?.parse().map_err(io::Error::other)?;
+        for peer in &mut peers {
+            // What was said before the first message, or came after the last time was over.
+            peer.write(message)?;
+            peer.read(&mut buffer)?;
+            peer.read = 0;
         }
+        let deadline = Instant::now() + Duration::from_secs(seconds);
+        let mut ready: Vec<usize> = (0..clients).collect();
+        while Instant::now() < deadline {
+            for at in ready.drain(..) {
+                peers[at].unwritten = message.len();
+                peers[at].write(message)?;
+            }
+            poll.poll(&mut events, Some(Duration::from_millis(100)))?;
+            for event in &events {
+                let peer = &mut peers[event.token().0];
+                peer.write(message)?;
+                if event.is_readable() {
+                    peer.read(&mut buffer)?;
+                    if peer.has_read(ack) {
+                        ready.push(event.token().0);
+                    }
+                }
+            }
+        }
+        println!("done");
     }
     Ok(())
 }

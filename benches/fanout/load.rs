@@ -2,19 +2,62 @@
 
 use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node};
 use mio::net::TcpStream;
-use mio::{Events, Interest, Poll, Token};
-use prost::Message as _;
+use mio::{Events, Interest, Poll, Token, Waker};
 
-use super::h2::{self, Event, Reader};
-use super::measure::monotonic_nanos;
+use super::h2::{self, Ended, Reader};
+use super::measure::{Histogram, monotonic_nanos, quantile};
+use super::report::{Arrivals, Joined, Tally};
+use super::request::first_requests;
+use super::response::{Hear, Responses, Summary};
 use super::shape::{Load, Transport};
 
-const PATIENCE: Duration = Duration::from_secs(120);
-const NONCE_FIELD: u64 = 5;
+const WAKE: Token = Token(usize::MAX);
+/// What the kernel may keep for a client that does not read.
+const SILENT_BUFFER: usize = 16 << 10;
+
+/// Runs the load as the lines on stdin say: `expect N` waits for N responses and tells when they came, `tally` tells
+/// what came since it was asked last. Its end, or anything else, ends it.
+pub(crate) fn run(target: SocketAddr, load: &Load) -> io::Result<()> {
+    let mut clients = Clients::new(target, load)?;
+    let commands = commands(&clients.poll)?;
+    println!("ready {}", serde_json::to_string(&clients.join()?)?);
+    loop {
+        match commands.try_recv() {
+            Ok(command) if command == "tally" => {
+                println!("tally {}", serde_json::to_string(&clients.tally())?)
+            }
+            Ok(command) => {
+                let Some(count) = command.strip_prefix("expect ") else { return Ok(()) };
+                let count = count.parse().map_err(io::Error::other)?;
+                println!("got {}", serde_json::to_string(&clients.expect(count)?)?);
+            }
+            Err(TryRecvError::Empty) => clients.turn(Duration::from_secs(1))?,
+            Err(TryRecvError::Disconnected) => return Ok(()),
+        }
+    }
+}
+
+/// The lines of stdin. They come through a thread, so that connections are looked after while there is none.
+fn commands(poll: &Poll) -> io::Result<Receiver<String>> {
+    let (send, receive) = channel();
+    let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
+    std::thread::spawn(move || {
+        for line in io::stdin().lock().lines().map_while(Result::ok) {
+            if send.send(line).is_err() || waker.wake().is_err() {
+                return;
+            }
+        }
+        drop(send);
+        // With nobody left to tell, the other thread has ended and the process is about to.
+        _ = waker.wake();
+    });
+    Ok(receive)
+}
 
 struct Connection {
     socket: TcpStream,
@@ -22,202 +65,240 @@ struct Connection {
     outgoing: Vec<u8>,
     /// Stops taking what is sent to it once its first state came.
     silent: bool,
-    greeted: usize,
+    /// Resources or responses that are missing of its first state.
+    missing: usize,
 }
 
-/// Runs the load as the commands on stdin say: `expect N` waits for N responses and tells when they came.
-pub(crate) fn run(target: SocketAddr, load: &Load) -> io::Result<()> {
-    let mut clients = Clients::connect(target, load)?;
-    let begun = Instant::now();
-    clients.greet(load)?;
-    println!("ready {}", begun.elapsed().as_nanos());
-    for command in io::stdin().lock().lines() {
-        let command = command?;
-        let Some(expected) = command.strip_prefix("expect ") else { break };
-        let times = clients.expect(expected.parse().map_err(io::Error::other)?)?;
-        let at = |fraction: f64| times[((times.len() - 1) as f64 * fraction) as usize];
-        println!("got {} {} {} {}", times.len(), at(0.5), at(0.99), at(1.0));
-    }
-    Ok(())
-}
-
-struct Clients {
+struct Clients<'a> {
+    load: &'a Load,
+    target: SocketAddr,
+    pool: Vec<String>,
     poll: Poll,
     events: Events,
-    connections: Vec<Connection>,
+    connections: Vec<Option<Connection>>,
+    waiting: usize,
     buffer: Vec<u8>,
-    ack: Ack,
-    streams_each: usize,
+    heard: Heard,
 }
 
-impl Clients {
-    fn connect(target: SocketAddr, load: &Load) -> io::Result<Self> {
-        let poll = Poll::new()?;
-        let mut connections = Vec::new();
-        let count = load.clients / load.streams_per_connection;
-        for at in 0..count {
-            let socket = std::net::TcpStream::connect(target)?;
-            socket.set_nodelay(true)?;
-            socket.set_nonblocking(true)?;
-            let mut socket = TcpStream::from_std(socket);
-            poll.registry().register(&mut socket, Token(at), Interest::READABLE)?;
-            let silent = (at * 100 / count.max(1)) < load.silent_percent;
-            // Nothing may be said before the preface, not even the answer to the server's settings.
-            let mut outgoing = Vec::new();
-            h2::preface(&mut outgoing);
-            connections.push(Connection { socket, reader: Reader::default(), outgoing, silent, greeted: 0 });
-        }
+/// What came, over all connections.
+struct Heard {
+    transport: Transport,
+    counts_resources: bool,
+    now: u64,
+    /// When the responses came that are waited for.
+    times: Vec<u64>,
+    ages: Histogram,
+    sums: Tally,
+    /// Of the connection that is being read.
+    progress: usize,
+}
+
+impl Hear for Heard {
+    fn version(&mut self, version: u64) {
+        self.ages.record(self.now.saturating_sub(version));
+    }
+
+    fn message(&mut self, stream: u32, summary: &Summary, out: &mut Vec<u8>) {
+        self.times.push(self.now);
+        self.sums.messages += 1;
+        self.sums.resources += summary.resources as u64;
+        self.progress += if self.counts_resources { summary.resources } else { 1 };
+        summary.ack(self.transport, stream, out);
+    }
+}
+
+impl<'a> Clients<'a> {
+    fn new(target: SocketAddr, load: &'a Load) -> io::Result<Self> {
         Ok(Self {
-            poll,
+            load,
+            target,
+            pool: load.pool()?,
+            poll: Poll::new()?,
             events: Events::with_capacity(1024),
-            connections,
-            buffer: vec![0; 1 << 20],
-            ack: Ack::of(load),
-            streams_each: load.streams_per_connection,
+            connections: Vec::with_capacity(load.connections()),
+            waiting: 0,
+            buffer: vec![0; 256 << 10],
+            heard: Heard {
+                transport: load.transport,
+                counts_resources: load.first > 0,
+                now: 0,
+                times: Vec::new(),
+                ages: Histogram::new(),
+                sums: Tally::default(),
+                progress: 0,
+            },
         })
     }
 
-    /// Opens all streams and waits until each has its first state.
-    fn greet(&mut self, load: &Load) -> io::Result<()> {
-        for at in 0..self.connections.len() {
-            let mut out = std::mem::take(&mut self.connections[at].outgoing);
-            for inner in 0..self.streams_each {
-                let stream = 2 * inner as u32 + 1;
-                h2::open(&mut out, stream, load.method());
-                h2::message(&mut out, stream, &first_request(load, at * self.streams_each + inner));
+    /// Brings the clients up, so many at a time, and waits until each has its first state.
+    fn join(&mut self) -> io::Result<Joined> {
+        let begun = Instant::now();
+        let mut progress = (begun, self.heard.sums.bytes);
+        let count = self.load.connections();
+        while self.connections.len() < count || self.waiting > 0 {
+            if self.connections.len() < count && self.waiting < self.load.at_once {
+                self.connect()?;
+                self.turn(Duration::ZERO)?;
+                continue;
             }
-            let connection = &mut self.connections[at];
-            connection.outgoing = out;
-            flush(connection)?;
-            // The listen queue and the server's first answers are not what is measured.
-            self.turn(Duration::ZERO, &mut |_| {})?;
-        }
-        let deadline = Instant::now() + PATIENCE;
-        while self.connections.iter().any(|connection| connection.greeted < self.streams_each) {
-            self.turn(Duration::from_millis(100), &mut |_| {})?;
-            if Instant::now() > deadline {
-                return Err(io::Error::other("not every client has its first state"));
+            self.turn(Duration::from_millis(100))?;
+            if self.heard.sums.bytes > progress.1 {
+                progress = (Instant::now(), self.heard.sums.bytes);
+            } else if progress.0.elapsed() > self.patience() {
+                let waiting = self.waiting;
+                return Err(io::Error::other(format!("{waiting} connections do not get their first state")));
             }
         }
+        let nanos = begun.elapsed().as_nanos() as u64;
+        self.heard.times.clear();
+        Ok(Joined { nanos, tally: self.tally() })
+    }
+
+    fn connect(&mut self) -> io::Result<()> {
+        let at = self.connections.len();
+        let domain = socket2::Domain::for_address(self.target);
+        let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+        let silent = self.load.is_silent(at);
+        if silent {
+            socket.set_recv_buffer_size(SILENT_BUFFER)?;
+        }
+        socket
+            .connect(&self.target.into())
+            .map_err(|error| io::Error::other(format!("connection {at} to {}: {error}", self.target)))?;
+        socket.set_tcp_nodelay(true)?;
+        socket.set_nonblocking(true)?;
+        let mut socket = TcpStream::from_std(socket.into());
+        self.poll.registry().register(&mut socket, Token(at), Interest::READABLE | Interest::WRITABLE)?;
+        let mut outgoing = Vec::new();
+        h2::preface(&mut outgoing, self.window(silent));
+        let streams = self.load.streams_per_connection;
+        for inner in 0..streams {
+            let stream = h2::stream_id(inner);
+            h2::open(&mut outgoing, stream, self.load.method());
+            for request in first_requests(self.load, at * streams + inner, &self.pool) {
+                h2::message(&mut outgoing, stream, &request);
+            }
+        }
+        if outgoing.len() > h2::DEFAULT_WINDOW as usize {
+            let bytes = outgoing.len();
+            return Err(io::Error::other(format!(
+                "the requests of one connection have {bytes} bytes, more than a server takes at once: use fewer \
+                 names, or fewer streams per connection"
+            )));
+        }
+        let reader = Reader::new((0..streams).map(|_| Responses::new(self.load.transport)));
+        // Where any response will do, there is one per stream and type.
+        let each = if self.load.first > 0 { self.load.first } else { self.load.kinds.len() };
+        let mut connection = Connection { socket, reader, outgoing, silent, missing: streams * each };
+        flush(&mut connection, &mut self.heard.sums)?;
+        self.connections.push(Some(connection));
+        self.waiting += 1;
         Ok(())
     }
 
-    /// Waits for so many responses and returns when they came, in order.
-    fn expect(&mut self, count: usize) -> io::Result<Vec<u64>> {
-        let mut times = Vec::with_capacity(count);
-        let deadline = Instant::now() + PATIENCE;
-        while times.len() < count {
-            self.turn(Duration::from_millis(100), &mut |now| times.push(now))?;
-            if Instant::now() > deadline {
-                return Err(io::Error::other(format!("{} of {count} responses", times.len())));
-            }
+    /// Who stops reading has a window for its first state, with some to spare, as clients that keep theirs small have:
+    /// what follows is the server's to hold, or to let go.
+    fn window(&self, silent: bool) -> u32 {
+        const OF_RESOURCE: usize = 1024;
+        if !silent {
+            return h2::WINDOW;
         }
-        Ok(times)
+        let bytes = self.load.first * self.load.streams_per_connection * OF_RESOURCE;
+        u32::try_from(bytes).unwrap_or(h2::WINDOW).clamp(2 * h2::DEFAULT_WINDOW, h2::WINDOW)
     }
 
-    fn turn(&mut self, wait: Duration, heard: &mut impl FnMut(u64)) -> io::Result<()> {
+    /// Waits for so many responses and returns when they came.
+    fn expect(&mut self, count: usize) -> io::Result<Arrivals> {
+        // What nobody waited for, like a second response to a change, is no answer to the next.
+        self.heard.times.clear();
+        self.tally();
+        println!("waiting");
+        let deadline = Instant::now() + self.patience();
+        while self.heard.times.len() < count {
+            self.turn(Duration::from_millis(100))?;
+            if Instant::now() > deadline {
+                let got = self.heard.times.len();
+                return Err(io::Error::other(format!(
+                    "{got} of {count} updates within {:?}",
+                    self.patience()
+                )));
+            }
+        }
+        let times = &mut self.heard.times;
+        times.sort_unstable();
+        let (median, p99, last) = (quantile(times, 0.5), quantile(times, 0.99), quantile(times, 1.0));
+        times.clear();
+        Ok(Arrivals { median, p99, last, tally: self.tally() })
+    }
+
+    const fn patience(&self) -> Duration {
+        Duration::from_secs(self.load.patience)
+    }
+
+    fn tally(&mut self) -> Tally {
+        let ages = std::mem::replace(&mut self.heard.ages, Histogram::new());
+        let sums = std::mem::take(&mut self.heard.sums);
+        self.heard.times.clear();
+        Tally { p50_age: ages.quantile(0.5), p99_age: ages.quantile(0.99), max_age: ages.max(), ..sums }
+    }
+
+    fn turn(&mut self, wait: Duration) -> io::Result<()> {
         self.poll.poll(&mut self.events, Some(wait))?;
-        for event in &self.events {
-            let connection = &mut self.connections[event.token().0];
-            if connection.silent && connection.greeted >= self.streams_each {
+        for event in self.events.iter().filter(|event| event.token() != WAKE) {
+            let place = &mut self.connections[event.token().0];
+            let Some(connection) = place else { continue };
+            if connection.silent && connection.missing == 0 {
                 continue;
             }
-            loop {
-                let read = match connection.socket.read(&mut self.buffer) {
-                    Ok(0) => return Err(io::Error::other("the server closed a connection")),
-                    Ok(read) => read,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(error) => return Err(error),
-                };
-                let now = monotonic_nanos();
-                let mut fault = None;
-                let (ack, greeted) = (&self.ack, &mut connection.greeted);
-                connection.reader.read(&self.buffer[..read], &mut connection.outgoing, |event, out| {
-                    match event {
-                        Event::Message { stream, message } => {
-                            *greeted += 1;
-                            heard(now);
-                            ack.write(out, stream, message);
-                        }
-                        Event::Ended { stream } => fault = Some(stream),
-                    }
-                });
-                if let Some(stream) = fault {
-                    return Err(io::Error::other(format!("the server ended stream {stream}")));
-                }
-                if read < self.buffer.len() {
-                    break;
+            let waited = connection.missing > 0;
+            if event.is_readable() {
+                read(connection, &mut self.buffer, &mut self.heard)?;
+            }
+            flush(connection, &mut self.heard.sums)?;
+            if waited && connection.missing == 0 {
+                self.waiting -= 1;
+                if self.load.leaves {
+                    *place = None;
                 }
             }
-            flush(connection)?;
         }
         Ok(())
     }
 }
 
-fn flush(connection: &mut Connection) -> io::Result<()> {
+fn read(connection: &mut Connection, buffer: &mut [u8], heard: &mut Heard) -> io::Result<()> {
+    loop {
+        let read = match connection.socket.read(buffer) {
+            Ok(0) => return Err(io::Error::other("the server closed a connection")),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        heard.now = monotonic_nanos();
+        heard.progress = 0;
+        heard.sums.bytes += read as u64;
+        let taken = connection.reader.read(&buffer[..read], &mut connection.outgoing, heard);
+        taken.map_err(|Ended { stream }| io::Error::other(format!("the server ended stream {stream}")))?;
+        connection.missing = connection.missing.saturating_sub(heard.progress);
+        // Less than there was room for: there is no more, and what comes later is told as a new event.
+        if read < buffer.len() {
+            return Ok(());
+        }
+    }
+}
+
+fn flush(connection: &mut Connection, sums: &mut Tally) -> io::Result<()> {
     while !connection.outgoing.is_empty() {
         match connection.socket.write(&connection.outgoing) {
-            Ok(written) => _ = connection.outgoing.drain(..written),
-            // Requests are small and the server reads them; what is left goes out with the next event.
+            Ok(written) => {
+                sums.sent += written as u64;
+                connection.outgoing.drain(..written);
+            }
+            // The socket tells when it can take more.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             Err(error) => return Err(error),
         }
     }
     Ok(())
-}
-
-fn first_request(load: &Load, client: usize) -> Vec<u8> {
-    let node = Some(Node { id: format!("load-{client}"), cluster: "load".to_owned(), ..Node::default() });
-    let type_url = load.type_url().to_owned();
-    let names = load.names_of(client);
-    match load.transport {
-        Transport::Delta => DeltaDiscoveryRequest {
-            node,
-            type_url,
-            resource_names_subscribe: names,
-            ..DeltaDiscoveryRequest::default()
-        }
-        .encode_to_vec(),
-        Transport::Sotw => {
-            DiscoveryRequest { node, type_url, resource_names: names, ..DiscoveryRequest::default() }
-                .encode_to_vec()
-        }
-    }
-}
-
-/// What is the same in every ACK of a load.
-struct Ack {
-    transport: Transport,
-    type_url: &'static str,
-}
-
-impl Ack {
-    const fn of(load: &Load) -> Self {
-        Self { transport: load.transport, type_url: load.type_url() }
-    }
-
-    fn write(&self, out: &mut Vec<u8>, stream: u32, response: &[u8]) {
-        let text = |number| {
-            let text = h2::field(response, number).unwrap_or_default();
-            String::from_utf8_lossy(text).into_owned()
-        };
-        let type_url = self.type_url.to_owned();
-        let message = match self.transport {
-            Transport::Delta => DeltaDiscoveryRequest {
-                type_url,
-                response_nonce: text(NONCE_FIELD),
-                ..DeltaDiscoveryRequest::default()
-            }
-            .encode_to_vec(),
-            Transport::Sotw => DiscoveryRequest {
-                type_url,
-                version_info: text(1),
-                response_nonce: text(NONCE_FIELD),
-                ..DiscoveryRequest::default()
-            }
-            .encode_to_vec(),
-        };
-        h2::message(out, stream, &message);
-    }
 }

@@ -1,38 +1,63 @@
 //! What a change costs the relay per client, beside what it costs others and what it must cost anybody.
 //!
-//! The relay runs as a process of its own, pinned to one core; origin and load client share the other. All figures
-//! that are compared come from interleaved rounds of one run. `docs/benchmarks.md` says how to read them.
+//! The relay runs as a process of its own, pinned to one core; origin and load client share another. All figures
+//! that are compared come from interleaved rounds of one run. `benches/README.md` says how to read them.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, missing_debug_implementations)]
 
+mod external;
 mod floor;
 mod h2;
 mod load;
 mod measure;
 mod origin;
-mod row;
+mod process;
+mod report;
+mod request;
+mod response;
+mod rows;
 mod shape;
+mod short;
+mod subject;
 mod target;
+mod verdict;
 
+use std::ffi::OsString;
+use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use shape::Load;
+use process::Cores;
+use rows::Bench;
+use target::Peer;
 
+/// Measure the relay, or any xDS server.
 #[derive(Parser)]
 struct Cli {
-    /// The few rows and checks that CI runs.
-    #[arg(long)]
+    /// The properties that CI checks, instead of the rows.
+    #[arg(long, conflicts_with = "target")]
     short: bool,
+    /// Name the rows.
+    #[arg(long)]
+    list: bool,
     /// Only rows whose name contains this.
     #[arg(long, default_value = "")]
     only: String,
     /// Rounds of each measurement; the median counts.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = at_least_one)]
     rounds: usize,
     /// The relay alone, without peer and floor: for a profiler.
     #[arg(long)]
     alone: bool,
+    /// How long the sustained row lasts (300), or a --target is watched (10).
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Client-updates per second in the sustained row.
+    #[arg(long, default_value_t = 50_000)]
+    rate: usize,
+    #[command(flatten)]
+    external: external::Options,
     /// Cargo passes this to every bench.
     #[arg(long, hide = true)]
     bench: bool,
@@ -42,29 +67,88 @@ struct Cli {
 
 /// What this program is when the bench starts it again as a process of its own.
 #[derive(Subcommand)]
+#[command(disable_help_subcommand = true)]
 enum Role {
+    /// Whatever the program is, on a core, for as long as the bench lives.
+    #[command(hide = true)]
+    Run {
+        core: usize,
+        parent: i32,
+        program: PathBuf,
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// The load client.
+    #[command(hide = true)]
     Load { target: SocketAddr, load: String },
     /// The client of the raw loop.
-    FloorLoad { target: SocketAddr, clients: usize, message: usize },
+    #[command(hide = true)]
+    FloorLoad { target: SocketAddr, clients: usize, message: usize, ack: usize },
     /// The server of the raw loop.
-    Floor { clients: usize, message: usize },
+    #[command(hide = true)]
+    Floor { clients: usize, message: usize, ack: usize },
+    /// The server that floods the load client.
+    #[command(hide = true)]
+    Blast { clients: usize },
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("at least 1".to_owned()),
+        Ok(rounds) => Ok(rounds),
+        Err(error) => Err(format!("{error}")),
+    }
 }
 
 fn main() {
-    let cli = Cli::parse();
-    let result = match cli.role {
-        Some(Role::Load { target, load }) => {
-            let load: Load = load.parse().expect("a load that the bench wrote");
-            load::run(target, &load)
-        }
-        Some(Role::FloorLoad { target, clients, message }) => floor::run_load(target, clients, message),
-        Some(Role::Floor { clients, message }) => floor::run_server(clients, message),
-        None if cli.short => row::short(),
-        None => row::all(&cli.only, cli.rounds, cli.alone),
+    let mut cli = Cli::parse();
+    let result = match cli.role.take() {
+        Some(role) => role.play(),
+        None => bench(&cli),
     };
     if let Err(error) = result {
         eprintln!("fanout: {error}");
         std::process::exit(1);
     }
+}
+
+impl Role {
+    fn play(self) -> io::Result<()> {
+        match self {
+            Self::Run { core, parent, program, args } => {
+                process::become_program(core, parent, &program, &args)
+            }
+            Self::Load { target, load } => load::run(target, &serde_json::from_str(&load)?),
+            Self::FloorLoad { target, clients, message, ack } => {
+                floor::run_load(target, clients, message, ack)
+            }
+            Self::Floor { clients, message, ack } => {
+                floor::until_closed(floor::run_server(clients, message, ack))
+            }
+            Self::Blast { clients } => floor::until_closed(rows::run_blaster(clients)),
+        }
+    }
+}
+
+fn bench(cli: &Cli) -> io::Result<()> {
+    if cli.list {
+        rows::list();
+        return Ok(());
+    }
+    // The peer is built on all cores, before this process takes its own.
+    let wants_peer = !cli.short && !cli.alone && cli.external.target.is_none();
+    let peer = if wants_peer { Peer::build() } else { None };
+    if wants_peer && peer.is_none() {
+        println!("SKIPPED: the rows beside go-control-plane (go is not here, or its modules cannot be had)");
+    }
+    let cores = Cores::take()?;
+    if let Some(target) = &cli.external.target {
+        return external::run(cores, target, &cli.external, cli.seconds.unwrap_or(10));
+    }
+    if cli.short {
+        return short::run(cores);
+    }
+    let Cli { rounds, alone, rate, .. } = *cli;
+    let bench = Bench { cores, rounds, alone, peer, seconds: cli.seconds.unwrap_or(300), rate };
+    rows::run(&bench, &cli.only)
 }

@@ -10,20 +10,34 @@ use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
 use prost::Message as _;
 use tokio::sync::mpsc;
+use tokio::time::{Duration, Instant};
 
-use super::shape::resource_name;
+use super::measure::monotonic_nanos;
+use super::shape::{Kind, resource_name};
 
-/// A type's resources, and what the relay asked for.
+/// The version of everything until it is changed.
+pub(crate) const FIRST_VERSION: u64 = 1;
+
+/// What the relay asked for of a type.
 #[derive(Default)]
 struct Topic {
     wildcard: bool,
     names: HashSet<String>,
 }
 
+/// The resources of a type.
+struct Held {
+    versions: BTreeMap<String, u64>,
+    bytes: usize,
+}
+
 /// What the bench tells the origin.
 enum Order {
-    Fill { type_url: &'static str, count: usize, bytes: usize, done: std::sync::mpsc::Sender<()> },
-    Change { type_url: &'static str, which: Vec<usize>, version: u64 },
+    Fill { kind: Kind, count: usize, bytes: usize, done: std::sync::mpsc::Sender<()> },
+    Change { kind: Kind, which: Vec<usize>, bytes: Option<usize> },
+    Churn { kind: Kind, per_second: usize },
+    Rest,
+    Acks(std::sync::mpsc::Sender<Vec<u64>>),
 }
 
 /// A running origin.
@@ -45,24 +59,63 @@ impl Origin {
     }
 
     /// Holds `count` resources of `bytes` each from now on.
-    pub(crate) fn fill(&self, type_url: &'static str, count: usize, bytes: usize) {
+    pub(crate) fn fill(&self, kind: Kind, count: usize, bytes: usize) {
         let (done, filled) = std::sync::mpsc::channel();
-        self.orders.send(Order::Fill { type_url, count, bytes, done }).expect("the origin lives");
+        self.order(Order::Fill { kind, count, bytes, done });
         filled.recv().expect("the origin lives");
     }
 
-    /// Changes these resources, in one response.
-    pub(crate) fn change(&self, type_url: &'static str, which: Vec<usize>, version: u64) {
-        self.orders.send(Order::Change { type_url, which, version }).expect("the origin lives");
+    /// Changes these resources, in one response. Their version is the time of the change, by the clock of
+    /// [`monotonic_nanos`].
+    pub(crate) fn change(&self, kind: Kind, which: Vec<usize>) {
+        self.order(Order::Change { kind, which, bytes: None });
     }
+
+    /// The same, with bodies of another size from now on.
+    pub(crate) fn change_size(&self, kind: Kind, which: Vec<usize>, bytes: usize) {
+        self.order(Order::Change { kind, which, bytes: Some(bytes) });
+    }
+
+    /// Changes so many resources per second, one after the other and each in a response of its own.
+    pub(crate) fn churn(&self, kind: Kind, per_second: usize) {
+        self.order(Order::Churn { kind, per_second });
+    }
+
+    /// Changes nothing any more.
+    pub(crate) fn rest(&self) {
+        self.order(Order::Rest);
+    }
+
+    /// How long the responses waited for their ACKs, in nanoseconds, since this was asked last.
+    pub(crate) fn acks(&self) -> Vec<u64> {
+        let (tell, acks) = std::sync::mpsc::channel();
+        self.order(Order::Acks(tell));
+        acks.recv().expect("the origin lives")
+    }
+
+    fn order(&self, order: Order) {
+        self.orders.send(order).expect("the origin lives");
+    }
+}
+
+/// Changes that the origin makes by itself.
+struct Churn {
+    kind: Kind,
+    every: Duration,
+    next: Instant,
+    at: usize,
 }
 
 #[derive(Default)]
 struct State {
-    resources: BTreeMap<&'static str, (BTreeMap<String, u64>, usize)>,
+    held: HashMap<&'static str, Held>,
     topics: HashMap<String, Topic>,
     stream: Option<mpsc::UnboundedSender<Bytes>>,
     nonce: u64,
+    churn: Option<Churn>,
+    /// When responses were sent that are not ACKed yet.
+    sent: HashMap<String, u64>,
+    acks: Vec<u64>,
 }
 
 async fn serve(mut orders: mpsc::UnboundedReceiver<Order>, tell: std::sync::mpsc::Sender<SocketAddr>) {
@@ -71,9 +124,12 @@ async fn serve(mut orders: mpsc::UnboundedReceiver<Order>, tell: std::sync::mpsc
     let (requests, mut asked) = mpsc::unbounded_channel();
     let mut state = State::default();
     loop {
+        let due = state.churn.as_ref().map(|churn| churn.next);
         tokio::select! {
             accepted = listener.accept() => {
                 let Ok((socket, _)) = accepted else { continue };
+                // A change that waits for the ACK of the one before is not what is measured.
+                _ = socket.set_nodelay(true);
                 let requests = requests.clone();
                 tokio::spawn(async move {
                     let service = hyper::service::service_fn(move |request| answer(request, requests.clone()));
@@ -87,6 +143,7 @@ async fn serve(mut orders: mpsc::UnboundedReceiver<Order>, tell: std::sync::mpsc
                 Some(order) => state.obey(order),
                 None => return,
             },
+            () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => state.tick(),
         }
     }
 }
@@ -128,19 +185,44 @@ async fn answer(
 impl State {
     fn obey(&mut self, order: Order) {
         match order {
-            Order::Fill { type_url, count, bytes, done } => {
-                let filled = (0..count).map(|at| (resource_name(at), 1)).collect();
-                self.resources.insert(type_url, (filled, bytes));
+            Order::Fill { kind, count, bytes, done } => {
+                let versions = (0..count).map(|at| (resource_name(at), FIRST_VERSION)).collect();
+                self.held.insert(kind.type_url(), Held { versions, bytes });
+                // Who filled it waits, unless it is gone with the whole bench.
                 _ = done.send(());
             }
-            Order::Change { type_url, which, version } => {
-                let names: Vec<String> = which.into_iter().map(resource_name).collect();
-                if let Some((held, _)) = self.resources.get_mut(type_url) {
-                    held.extend(names.iter().map(|name| (name.clone(), version)));
+            Order::Change { kind, which, bytes } => {
+                if let (Some(bytes), Some(held)) = (bytes, self.held.get_mut(kind.type_url())) {
+                    held.bytes = bytes;
                 }
-                self.send(type_url, names);
+                self.change(kind, &which);
             }
+            Order::Churn { kind, per_second } => {
+                let every = Duration::from_secs(1) / per_second as u32;
+                self.churn = Some(Churn { kind, every, next: Instant::now(), at: 0 });
+            }
+            Order::Rest => self.churn = None,
+            Order::Acks(tell) => _ = tell.send(std::mem::take(&mut self.acks)),
         }
+    }
+
+    /// Makes the change that is due. One that came late does not put off the next.
+    fn tick(&mut self) {
+        let Some(churn) = &mut self.churn else { return };
+        let (kind, at) = (churn.kind, churn.at);
+        churn.next += churn.every;
+        churn.at += 1;
+        let count = self.held.get(kind.type_url()).map_or(1, |held| held.versions.len().max(1));
+        self.change(kind, &[at % count]);
+    }
+
+    fn change(&mut self, kind: Kind, which: &[usize]) {
+        let names: Vec<String> = which.iter().copied().map(resource_name).collect();
+        if let Some(held) = self.held.get_mut(kind.type_url()) {
+            let now = monotonic_nanos();
+            held.versions.extend(names.iter().map(|name| (name.clone(), now)));
+        }
+        self.send(kind.type_url(), names);
     }
 
     fn hear(&mut self, heard: Heard) {
@@ -153,6 +235,9 @@ impl State {
             Heard::Request(message) => message,
         };
         let Ok(request) = DeltaDiscoveryRequest::decode(message) else { return };
+        if let Some(sent) = self.sent.remove(&request.response_nonce) {
+            self.acks.push(monotonic_nanos() - sent);
+        }
         let first = !self.topics.contains_key(&request.type_url);
         let topic = self.topics.entry(request.type_url.clone()).or_default();
         let subscribe = request.resource_names_subscribe;
@@ -163,18 +248,16 @@ impl State {
             topic.wildcard &= name != "*";
             topic.names.remove(name);
         }
-        let Some((&type_url, (held, _))) = self.resources.get_key_value(request.type_url.as_str()) else {
-            return;
-        };
-        let names: Vec<String> = if wildcard { held.keys().cloned().collect() } else { subscribe };
-        if wildcard || !names.is_empty() {
+        let Some((&type_url, held)) = self.held.get_key_value(request.type_url.as_str()) else { return };
+        let names: Vec<String> = if wildcard { held.versions.keys().cloned().collect() } else { subscribe };
+        if !names.is_empty() {
             self.send(type_url, names);
         }
     }
 
     fn send(&mut self, type_url: &'static str, names: Vec<String>) {
         let (Some(stream), Some(topic)) = (&self.stream, self.topics.get(type_url)) else { return };
-        let Some((held, bytes)) = self.resources.get(type_url) else { return };
+        let Some(held) = self.held.get(type_url) else { return };
         self.nonce += 1;
         let mut response = DeltaDiscoveryResponse {
             type_url: type_url.to_owned(),
@@ -182,22 +265,23 @@ impl State {
             ..DeltaDiscoveryResponse::default()
         };
         for name in names.into_iter().filter(|name| topic.wildcard || topic.names.contains(name)) {
-            match held.get(&name) {
-                Some(version) => response.resources.push(resource(type_url, &name, *version, *bytes)),
+            match held.versions.get(&name) {
+                Some(version) => response.resources.push(resource(type_url, &name, *version, held.bytes)),
                 None => response.removed_resources.push(name),
             }
         }
         let mut framed = BytesMut::new();
         framed.put_u8(0);
         framed.put_u32(response.encoded_len() as u32);
-        if response.encode(&mut framed).is_ok() {
-            _ = stream.send(framed.freeze());
-        }
+        response.encode(&mut framed).expect("a BytesMut grows");
+        self.sent.insert(response.nonce, monotonic_nanos());
+        // A stream that ended has nobody to tell; the next one asks anew.
+        _ = stream.send(framed.freeze());
     }
 }
 
 /// An `envoy.service.discovery.v3.Resource` whose body has about so many bytes.
-fn resource(type_url: &str, name: &str, version: u64, bytes: usize) -> Bytes {
+pub(crate) fn resource(type_url: &str, name: &str, version: u64, bytes: usize) -> Bytes {
     use deltafan::resource::wire;
 
     let mut body = BytesMut::new();

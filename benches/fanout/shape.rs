@@ -1,49 +1,99 @@
 //! What is measured: who subscribes to what, over how many connections.
 
-use std::fmt;
-use std::str::FromStr;
+use std::io;
+use std::path::PathBuf;
 
-/// What a client speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// What a client speaks, aggregated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 pub(crate) enum Transport {
     Delta,
     Sotw,
 }
 
+/// A type of resources. All have their name in field 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+pub(crate) enum Kind {
+    Cds,
+    Eds,
+    Lds,
+    Rds,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 4] = [Self::Cds, Self::Eds, Self::Lds, Self::Rds];
+
+    pub(crate) const fn type_url(self) -> &'static str {
+        match self {
+            Self::Cds => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            Self::Eds => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+            Self::Lds => "type.googleapis.com/envoy.config.listener.v3.Listener",
+            Self::Rds => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+        }
+    }
+}
+
 /// A fleet of equal clients.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Load {
     pub(crate) transport: Transport,
+    pub(crate) kinds: Vec<Kind>,
     pub(crate) clients: usize,
+    /// Of each type.
     pub(crate) resources: usize,
-    /// Names that each client asks for; none: the wildcard.
+    /// Names that each client asks for, over all types; none: the wildcard.
     pub(crate) names: usize,
+    /// How far the names of two clients lie apart; 0: all ask for the same.
+    pub(crate) stride: usize,
+    /// Names that exist, one a line, where they are not the bench's own.
+    pub(crate) names_file: Option<PathBuf>,
     pub(crate) streams_per_connection: usize,
-    /// Clients of a hundred that stop reading after their first state.
+    /// Connections of a hundred that stop reading after their first state.
     pub(crate) silent_percent: usize,
+    /// Resources that make up a client's first state; 0: its first response does, whatever is in it.
+    pub(crate) first: usize,
+    /// Clients hold everything already, at the origin's first version.
+    pub(crate) held: bool,
+    /// Clients go once they have their first state.
+    pub(crate) leaves: bool,
+    /// Connections that wait for their first state at a time.
+    pub(crate) at_once: usize,
+    /// Seconds without any progress after which the load client gives up.
+    pub(crate) patience: u64,
 }
 
 impl Load {
-    pub(crate) const fn wildcard(transport: Transport, clients: usize, resources: usize) -> Self {
-        Self { transport, clients, resources, names: 0, streams_per_connection: 1, silent_percent: 0 }
-    }
-
-    pub(crate) const fn named(clients: usize, names: usize, resources: usize) -> Self {
+    pub(crate) fn wildcard(transport: Transport, clients: usize, resources: usize) -> Self {
+        let kind = match transport {
+            Transport::Delta => Kind::Eds,
+            Transport::Sotw => Kind::Cds,
+        };
         Self {
-            transport: Transport::Delta,
+            transport,
+            kinds: vec![kind],
             clients,
             resources,
-            names,
+            names: 0,
+            stride: 37,
+            names_file: None,
             streams_per_connection: 1,
             silent_percent: 0,
+            first: resources,
+            held: false,
+            leaves: false,
+            at_once: 1000,
+            patience: 120,
         }
     }
 
-    pub(crate) const fn type_url(&self) -> &'static str {
-        match self.transport {
-            Transport::Delta => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
-            Transport::Sotw => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
-        }
+    pub(crate) fn delta(clients: usize, resources: usize) -> Self {
+        Self::wildcard(Transport::Delta, clients, resources)
+    }
+
+    pub(crate) fn named(clients: usize, names: usize, resources: usize) -> Self {
+        Self { names, first: names, ..Self::delta(clients, resources) }
     }
 
     pub(crate) const fn method(&self) -> &'static str {
@@ -57,12 +107,25 @@ impl Load {
         }
     }
 
-    /// The names that a client asks for: neighbours, from a place that few others share.
-    pub(crate) fn names_of(&self, client: usize) -> Vec<String> {
+    /// The names that exist.
+    pub(crate) fn pool(&self) -> io::Result<Vec<String>> {
+        let Some(file) = &self.names_file else {
+            return Ok((0..self.resources).map(resource_name).collect());
+        };
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?;
+        Ok(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect())
+    }
+
+    /// The names of a type that a client asks for: neighbours, from a place that few others share.
+    pub(crate) fn names_of(&self, client: usize, kind: usize, pool: &[String]) -> Vec<String> {
+        // 50 names of four types are 13, 13, 12 and 12.
+        let kinds = self.kinds.len();
+        let count = self.names / kinds + usize::from(kind < self.names % kinds);
         match (self.names, self.transport) {
             (0, Transport::Delta) => vec!["*".to_owned()],
             (0, Transport::Sotw) => Vec::new(),
-            (names, _) => (0..names).map(|at| resource_name((client * 37 + at) % self.resources)).collect(),
+            _ => (0..count).map(|at| pool[(client * self.stride + at) % pool.len()].clone()).collect(),
         }
     }
 
@@ -74,50 +137,21 @@ impl Load {
         }
     }
 
-    /// How many clients take what is sent to them.
+    pub(crate) const fn connections(&self) -> usize {
+        self.clients / self.streams_per_connection
+    }
+
+    /// Whether a connection stops reading.
+    pub(crate) fn is_silent(&self, connection: usize) -> bool {
+        connection * 100 / self.connections().max(1) < self.silent_percent
+    }
+
+    /// Clients that take what is sent to them.
     pub(crate) fn readers(&self) -> usize {
-        let connections = self.clients / self.streams_per_connection;
-        let silent = (0..connections).filter(|at| at * 100 / connections < self.silent_percent).count();
-        self.clients - silent * self.streams_per_connection
+        (0..self.connections()).filter(|at| !self.is_silent(*at)).count() * self.streams_per_connection
     }
 }
 
 pub(crate) fn resource_name(at: usize) -> String {
     format!("resource-{at:06}")
-}
-
-impl fmt::Display for Load {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let transport = match self.transport {
-            Transport::Delta => "delta",
-            Transport::Sotw => "sotw",
-        };
-        let Self { clients, resources, names, streams_per_connection, silent_percent, .. } = self;
-        write!(f, "{transport},{clients},{resources},{names},{streams_per_connection},{silent_percent}")
-    }
-}
-
-impl FromStr for Load {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut parts = text.split(',');
-        let transport = match parts.next() {
-            Some("delta") => Transport::Delta,
-            Some("sotw") => Transport::Sotw,
-            _ => return Err(format!("`{text}` begins with neither delta nor sotw")),
-        };
-        let mut number = || {
-            let part = parts.next().ok_or_else(|| format!("`{text}` is too short"))?;
-            part.parse::<usize>().map_err(|error| format!("`{part}` in `{text}`: {error}"))
-        };
-        Ok(Self {
-            transport,
-            clients: number()?,
-            resources: number()?,
-            names: number()?,
-            streams_per_connection: number()?,
-            silent_percent: number()?,
-        })
-    }
 }

@@ -1,82 +1,18 @@
-//! Processes that are measured: the relay, a peer, the raw loop, and the load client that drives them.
+//! What is measured: the relay, a peer, the raw loop; and the load client that drives them.
 
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::measure::{cpu_nanos, rss_kib};
+use super::process::{Core, Cores, Process};
+use super::report::{Arrivals, Joined, Tally};
 use super::shape::Load;
 
-const SERVER_CORE: &str = "0";
-const LOAD_CORE: &str = "1";
+const DELTAFAN: &str = env!("CARGO_BIN_EXE_deltafan");
 
-/// A process that is told what to do line by line, and ends with this value.
-pub(crate) struct Process {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Process {
-    fn spawn(core: &str, program: &Path, args: &[String]) -> io::Result<Self> {
-        let mut child = Command::new("taskset")
-            .args(["-c", core])
-            .arg(program)
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| io::Error::other(format!("cannot start taskset (util-linux): {error}")))?;
-        let stdin = child.stdin.take().ok_or_else(|| io::Error::other("no stdin"))?;
-        let stdout = BufReader::new(child.stdout.take().ok_or_else(|| io::Error::other("no stdout"))?);
-        Ok(Self { child, stdin, stdout })
-    }
-
-    pub(crate) fn say(&mut self, line: &str) -> io::Result<()> {
-        writeln!(self.stdin, "{line}")
-    }
-
-    /// The words after `verb` of the next line, which has to begin with it.
-    pub(crate) fn hear(&mut self, verb: &str) -> io::Result<Vec<String>> {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line)?;
-        let mut words = line.split_whitespace().map(str::to_owned);
-        if words.next().as_deref() != Some(verb) {
-            return Err(io::Error::other(format!("`{}` instead of `{verb}`", line.trim())));
-        }
-        Ok(words.collect())
-    }
-
-    pub(crate) fn cpu(&self) -> io::Result<u64> {
-        cpu_nanos(self.child.id())
-    }
-
-    pub(crate) fn rss(&self) -> io::Result<u64> {
-        rss_kib(self.child.id())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        _ = self.child.kill();
-        _ = self.child.wait();
-    }
-}
-
-fn myself() -> io::Result<std::path::PathBuf> {
-    std::env::current_exe()
-}
-
-fn parsed<T: std::str::FromStr>(words: &[String], at: usize) -> io::Result<T> {
-    words
-        .get(at)
-        .and_then(|word| word.parse().ok())
-        .ok_or_else(|| io::Error::other(format!("no number in {words:?}")))
-}
-
-/// A relay of an origin.
+/// A running relay.
 pub(crate) struct Relay {
     pub(crate) process: Process,
     pub(crate) address: SocketAddr,
@@ -85,20 +21,32 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    pub(crate) fn start(origin: SocketAddr) -> io::Result<Self> {
-        let free = || TcpListener::bind("127.0.0.1:0")?.local_addr();
-        let (address, admin) = (free()?, free()?);
+    /// A relay of an origin.
+    pub(crate) fn start(cores: Cores, origin: SocketAddr) -> io::Result<Self> {
+        Self::with_source(cores, &format!("servers: [{{uri: \"http://{origin}\"}}]"))
+    }
+
+    /// A relay of a directory.
+    pub(crate) fn of_directory(cores: Cores, directory: &Path) -> io::Result<Self> {
+        Self::with_source(cores, &format!("directory: \"{}\"", directory.display()))
+    }
+
+    fn with_source(cores: Cores, source: &str) -> io::Result<Self> {
+        // Both are held until both are chosen, so that they differ.
+        let (one, other) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
+        let (address, admin) = (one.local_addr()?, other.local_addr()?);
+        drop((one, other));
         let home = tempfile::tempdir()?;
         let config = home.path().join("relay.yaml");
         std::fs::write(
             &config,
             format!(
-                "upstream: {{servers: [{{uri: \"http://{origin}\"}}]}}\nadmin: {{address: \"{admin}\"}}\n\
+                "upstream: {{{source}}}\nadmin: {{address: \"{admin}\"}}\n\
                  downstream: {{listeners: [{{address: \"{address}\"}}]}}\n"
             ),
         )?;
         let args = ["serve", "--log-level", "warn", "--config", &config.to_string_lossy()].map(str::to_owned);
-        let process = Process::spawn(SERVER_CORE, Path::new(env!("CARGO_BIN_EXE_deltafan")), &args)?;
+        let process = Process::spawn(cores, Core::Server, Path::new(DELTAFAN), &args)?;
         let relay = Self { process, address, admin, _home: home };
         let deadline = Instant::now() + Duration::from_secs(20);
         while !relay.page("/ready").is_ok_and(|page| page.starts_with("HTTP/1.1 200")) {
@@ -112,15 +60,47 @@ impl Relay {
 
     fn page(&self, path: &str) -> io::Result<String> {
         let mut socket = std::net::TcpStream::connect(self.admin)?;
+        socket.set_read_timeout(Some(Duration::from_secs(10)))?;
         write!(socket, "GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n")?;
         io::read_to_string(socket)
     }
 
+    /// Waits until no more than so many clients are connected.
+    pub(crate) fn wait_for_connections(&self, most: u64) -> io::Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let open = self.metric("deltafan_connections ")?;
+            if open <= most {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(io::Error::other(format!("the relay still has {open} connections")));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Frames encoded since the start.
     pub(crate) fn encodes(&self) -> io::Result<u64> {
+        self.metric("deltafan_encodes_total ")
+    }
+
+    fn metric(&self, prefix: &str) -> io::Result<u64> {
         let page = self.page("/metrics")?;
-        let line = page.lines().find_map(|line| line.strip_prefix("deltafan_encodes_total "));
-        line.and_then(|count| count.parse().ok()).ok_or_else(|| io::Error::other("no count of encodes"))
+        let line = page.lines().find_map(|line| line.strip_prefix(prefix));
+        line.and_then(|count| count.parse().ok())
+            .ok_or_else(|| io::Error::other(format!("no metric {prefix}")))
+    }
+
+    /// How many responses of the control plane were applied within so many seconds each, since the start.
+    pub(crate) fn applied(&self) -> io::Result<Vec<(f64, u64)>> {
+        let page = self.page("/metrics")?;
+        let bucket = |line: &str| {
+            let rest = line.strip_prefix("deltafan_upstream_apply_seconds_bucket{le=\"")?;
+            let (bound, count) = rest.split_once("\"} ")?;
+            Some((bound.parse().ok()?, count.parse().ok()?))
+        };
+        Ok(page.lines().filter_map(bucket).collect())
     }
 }
 
@@ -131,27 +111,37 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn start(program: &Path, load: &Load, bytes: usize) -> io::Result<Self> {
-        let args = [load.type_url().to_owned(), load.resources.to_string(), bytes.to_string()];
-        let mut process = Process::spawn(SERVER_CORE, program, &args)?;
-        let words = process.hear("listening")?;
-        Ok(Self { address: parsed(&words, 0)?, process })
+    /// Builds it where Go is found.
+    pub(crate) fn build() -> Option<PathBuf> {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/linear");
+        let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("linear");
+        let built =
+            Command::new("go").args(["build", "-o"]).arg(&program).arg(".").current_dir(folder).status();
+        built.is_ok_and(|status| status.success()).then_some(program)
+    }
+
+    pub(crate) fn start(cores: Cores, program: &Path, load: &Load, bytes: usize) -> io::Result<Self> {
+        let args = [load.kinds[0].type_url().to_owned(), load.resources.to_string(), bytes.to_string()];
+        let mut process = Process::spawn(cores, Core::Server, program, &args)?;
+        Ok(Self { address: address(&process.hear("listening")?)?, process })
     }
 }
 
 /// The raw loop.
 pub(crate) struct Floor {
-    pub(crate) process: Process,
     pub(crate) load: Driver,
+    pub(crate) process: Process,
 }
 
 impl Floor {
-    pub(crate) fn start(clients: usize, message: usize) -> io::Result<Self> {
-        let args = ["floor".to_owned(), clients.to_string(), message.to_string()];
-        let mut process = Process::spawn(SERVER_CORE, &myself()?, &args)?;
-        let address: SocketAddr = parsed(&process.hear("listening")?, 0)?;
-        let args = ["floor-load".to_owned(), address.to_string(), clients.to_string(), message.to_string()];
-        let mut load = Driver(Process::spawn(LOAD_CORE, &myself()?, &args)?);
+    pub(crate) fn start(cores: Cores, clients: usize, message: usize, ack: usize) -> io::Result<Self> {
+        let sizes = [clients, message, ack].map(|number| number.to_string());
+        let mut args = vec!["floor".to_owned()];
+        args.extend_from_slice(&sizes);
+        let mut process = Process::role(cores, Core::Server, &args)?;
+        let mut args = vec!["floor-load".to_owned(), process.hear("listening")?];
+        args.extend(sizes);
+        let mut load = Driver(Process::role(cores, Core::Load, &args)?);
         load.0.hear("ready")?;
         Ok(Self { process, load })
     }
@@ -160,28 +150,33 @@ impl Floor {
 /// The load client.
 pub(crate) struct Driver(pub(crate) Process);
 
-/// When the responses of a round came, on the machine's monotonic clock, in nanoseconds.
-pub(crate) struct Arrivals {
-    pub(crate) median: u64,
-    pub(crate) p99: u64,
-    pub(crate) last: u64,
-}
-
 impl Driver {
     /// Connects a fleet and waits until all of it has its first state.
-    pub(crate) fn start(target: SocketAddr, load: &Load) -> io::Result<(Self, Duration)> {
-        let args = ["load".to_owned(), target.to_string(), load.to_string()];
-        let mut driver = Self(Process::spawn(LOAD_CORE, &myself()?, &args)?);
-        let words = driver.0.hear("ready")?;
-        Ok((driver, Duration::from_nanos(parsed(&words, 0)?)))
+    pub(crate) fn start(cores: Cores, target: SocketAddr, load: &Load) -> io::Result<(Self, Joined)> {
+        let args = ["load".to_owned(), target.to_string(), serde_json::to_string(load)?];
+        let mut driver = Self(Process::role(cores, Core::Load, &args)?);
+        let joined = driver.0.hear_value("ready")?;
+        Ok((driver, joined))
     }
 
+    /// Begins to wait for so many responses.
     pub(crate) fn expect(&mut self, responses: usize) -> io::Result<()> {
-        self.0.say(&format!("expect {responses}"))
+        self.0.say(&format!("expect {responses}"))?;
+        self.0.hear("waiting").map(drop)
     }
 
     pub(crate) fn arrivals(&mut self) -> io::Result<Arrivals> {
-        let words = self.0.hear("got")?;
-        Ok(Arrivals { median: parsed(&words, 1)?, p99: parsed(&words, 2)?, last: parsed(&words, 3)? })
+        self.0.hear_value("got")
     }
+
+    /// What came since the last answer.
+    pub(crate) fn tally(&mut self) -> io::Result<Tally> {
+        self.0.say("tally")?;
+        self.0.hear_value("tally")
+    }
+}
+
+/// An address that a process said.
+pub(crate) fn address(word: &str) -> io::Result<SocketAddr> {
+    word.parse().map_err(|error| io::Error::other(format!("`{word}` is no address: {error}")))
 }

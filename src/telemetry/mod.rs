@@ -31,6 +31,7 @@ const GENERATION: &str = "deltafan_generation";
 const UPSTREAM_CONNECTED: &str = "deltafan_upstream_connected";
 const UPSTREAM_STALE: &str = "deltafan_upstream_stale_seconds";
 const UPSTREAM: &str = "deltafan_upstream_events_total";
+const UPSTREAM_APPLY: &str = "deltafan_upstream_apply_seconds";
 const DIRECTORY_FAILURES: &str = "deltafan_directory_failing_files";
 const BUILD: &str = "deltafan_build_info";
 
@@ -40,8 +41,14 @@ pub fn install() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildE
     const BUCKETS: [f64; 16] = [
         0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0,
     ];
+    // A single change takes microseconds; half a millisecond and two are what large sets are held against.
+    const APPLY_BUCKETS: [f64; 15] = [
+        0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 0.25,
+        1.0, 5.0,
+    ];
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full(PROPAGATION.to_owned()), &BUCKETS)?
+        .set_buckets_for_metric(Matcher::Full(UPSTREAM_APPLY.to_owned()), &APPLY_BUCKETS)?
         .install_recorder()?;
     describe();
     gauge!(BUILD, "version" => env!("CARGO_PKG_VERSION"), "commit" => env!("DELTAFAN_COMMIT")).set(1.0);
@@ -68,6 +75,11 @@ fn describe() {
     describe_gauge!(UPSTREAM_CONNECTED, "1 while the control plane can be asked or the directory is read");
     describe_gauge!(UPSTREAM_STALE, Unit::Seconds, "how long the control plane has been away");
     describe_counter!(UPSTREAM, "what happened on the way upstream");
+    describe_histogram!(
+        UPSTREAM_APPLY,
+        Unit::Seconds,
+        "from a response of the control plane until it is in the cache and clients are woken"
+    );
     describe_gauge!(DIRECTORY_FAILURES, "files of the directory source that are not in force as they are");
     describe_gauge!(BUILD, "always 1; the labels name the build");
 }
@@ -216,6 +228,11 @@ pub fn report_upstream(connected: bool, away: Duration, events: &[(&'static str,
     for (event, count) in events {
         counter!(UPSTREAM, "event" => *event).absolute(*count);
     }
+}
+
+/// A response of the control plane was read, checked and put into the cache in this time.
+pub fn upstream_applied(took: Duration) {
+    histogram!(UPSTREAM_APPLY).record(took);
 }
 
 /// Reports how many files of the directory source are not in force as they are.

@@ -17,9 +17,9 @@ use tonic::transport::{Channel, Endpoint};
 use super::connection::{Open, reasons};
 use super::dial::dial;
 use super::waiting::{at, now, wanted};
-use super::{Backoff, Counters, Mux, StreamId};
+use super::{Backoff, Counters, Mux, ProtocolError, StreamId};
 use crate::proto::DeltaDiscoveryRequest;
-use crate::telemetry::Sparingly;
+use crate::telemetry::{self, Sparingly};
 
 /// Where and how to connect.
 #[derive(Clone, Debug)]
@@ -173,7 +173,7 @@ impl Client {
                 () = at(deadline) => continue,
             };
             let end = match message {
-                Some(Ok(message)) => match self.mux.on_message(stream, message, now()) {
+                Some(Ok(message)) => match self.apply(stream, message) {
                     Ok(()) => {
                         if !std::mem::replace(&mut answered, true) {
                             self.answered();
@@ -199,6 +199,14 @@ impl Client {
             self.counters().stream_failures.add(1);
         }
         ended
+    }
+
+    /// Hands a response to the core, which nobody else can write to meanwhile.
+    fn apply(&mut self, stream: StreamId, message: Bytes) -> Result<(), ProtocolError> {
+        let begun = now();
+        let result = self.mux.on_message(stream, message, begun);
+        telemetry::upstream_applied(now().saturating_duration_since(begun));
+        result
     }
 
     fn connected(&mut self) {

@@ -1,0 +1,152 @@
+//! Child processes: pinned to a core, told what to do line by line, and gone when the bench is gone, however it ends.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use rustix::process::{Resource, Rlimit, Signal};
+use rustix::thread::CpuSet;
+use serde::de::DeserializeOwned;
+
+use super::measure::{cpu_nanos, peak_kib, reset_peak, rss_kib};
+
+/// Where a process runs. What is measured has a core to itself; whatever loads it shares the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Core {
+    Server,
+    Load,
+}
+
+impl Core {
+    /// The first and the last core of the machine that we may use.
+    fn number() -> io::Result<(usize, usize)> {
+        let parent = std::fs::read_to_string("/proc/self/status")?;
+        let list = parent.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        let list = list.ok_or_else(|| io::Error::other("no list of cores in /proc/self/status"))?;
+        let mut ends = list.trim().split([',', '-']).map(str::parse::<usize>);
+        let (first, last) = (ends.next(), ends.next_back());
+        match (first, last) {
+            (Some(Ok(first)), Some(Ok(last))) if first != last => Ok((first, last)),
+            _ => Err(io::Error::other("two cores are needed: one for what is measured, one for its load")),
+        }
+    }
+}
+
+/// The cores of a run, looked up before the bench pins itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cores {
+    server: usize,
+    load: usize,
+}
+
+impl Cores {
+    /// Finds the cores and moves this process, with the origin in it, to that of the load.
+    pub(crate) fn take() -> io::Result<Self> {
+        let (server, load) = Core::number()?;
+        pin(load)?;
+        Ok(Self { server, load })
+    }
+}
+
+fn pin(core: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(core);
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// Turns this process into `program` on a core, bound to the life of the bench that started it, with as many
+/// descriptors as are allowed. Returns only if that fails.
+pub(crate) fn become_program(core: usize, parent: i32, program: &Path, args: &[OsString]) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    if rustix::process::getppid().is_none_or(|pid| pid.as_raw_nonzero().get() != parent) {
+        return Err(io::Error::other("the bench ended before its child began"));
+    }
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
+    pin(core)?;
+    Err(Command::new(program).args(args).exec())
+}
+
+/// A process that is told what to do line by line, and ends with this value.
+pub(crate) struct Process {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Process {
+    pub(crate) fn spawn(cores: Cores, core: Core, program: &Path, args: &[String]) -> io::Result<Self> {
+        let core = match core {
+            Core::Server => cores.server,
+            Core::Load => cores.load,
+        };
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["run", &core.to_string(), &std::process::id().to_string()])
+            .arg(program)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdin = child.stdin.take().ok_or_else(|| io::Error::other("no stdin"))?;
+        let stdout = BufReader::new(child.stdout.take().ok_or_else(|| io::Error::other("no stdout"))?);
+        Ok(Self { child, stdin, stdout })
+    }
+
+    /// This program in another role.
+    pub(crate) fn role(cores: Cores, core: Core, args: &[String]) -> io::Result<Self> {
+        Self::spawn(cores, core, &std::env::current_exe()?, args)
+    }
+
+    pub(crate) fn say(&mut self, line: &str) -> io::Result<()> {
+        writeln!(self.stdin, "{line}")
+    }
+
+    /// What follows `verb` in the next line, which has to begin with it.
+    pub(crate) fn hear(&mut self, verb: &str) -> io::Result<String> {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line)?;
+        match line.trim().strip_prefix(verb) {
+            Some(rest) => Ok(rest.trim().to_owned()),
+            None if line.is_empty() => Err(io::Error::other(format!("it ended before it said `{verb}`"))),
+            None => Err(io::Error::other(format!("it said `{}` instead of `{verb}`", line.trim()))),
+        }
+    }
+
+    /// The same, where what follows is JSON.
+    pub(crate) fn hear_value<T: DeserializeOwned>(&mut self, verb: &str) -> io::Result<T> {
+        Ok(serde_json::from_str(&self.hear(verb)?)?)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// CPU used since its start, in nanoseconds.
+    pub(crate) fn cpu(&self) -> io::Result<u64> {
+        cpu_nanos(self.child.id())
+    }
+
+    /// Resident memory, in MiB.
+    pub(crate) fn rss_mib(&self) -> io::Result<f64> {
+        Ok(rss_kib(self.child.id())? as f64 / 1024.0)
+    }
+
+    /// The most that was resident since [`reset_peak`](Self::reset_peak), in MiB.
+    pub(crate) fn peak_mib(&self) -> io::Result<f64> {
+        Ok(peak_kib(self.child.id())? as f64 / 1024.0)
+    }
+
+    pub(crate) fn reset_peak(&self) -> io::Result<()> {
+        reset_peak(self.child.id())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // A child that cannot be killed has ended already.
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}

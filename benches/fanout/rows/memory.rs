@@ -1,0 +1,79 @@
+//! What clients that are up to date and quiet cost in resident memory. Single-shot: each figure takes a fresh relay.
+
+use std::io;
+use std::time::Duration;
+
+use super::Bench;
+use crate::origin::Origin;
+use crate::shape::{Kind, Load};
+use crate::subject::RESOURCE_BYTES;
+use crate::target::{Driver, Relay};
+use crate::verdict::Goal;
+
+/// Names of each type. 37 does not divide it, so that up to as many clients have sets that all differ.
+const POOL: usize = 2048;
+/// After the last ACK was written, until the relay has read it and let go of what it had in hand.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// What a fleet adds to a relay that knows all names already, in KiB.
+fn growth(bench: &Bench, load: &Load) -> io::Result<f64> {
+    let origin = Origin::start();
+    for kind in &load.kinds {
+        origin.fill(*kind, load.resources, RESOURCE_BYTES);
+    }
+    let relay = Relay::start(bench.cores, origin.address)?;
+    let _knows = Driver::start(bench.cores, relay.address, &knowing(load))?;
+    std::thread::sleep(QUIET);
+    let before = relay.process.rss_mib()?;
+    let _fleet = Driver::start(bench.cores, relay.address, load)?;
+    std::thread::sleep(QUIET);
+    Ok((relay.process.rss_mib()? - before) * 1024.0)
+}
+
+/// Clients that between them ask for everything that the clients of a load do.
+fn knowing(load: &Load) -> Load {
+    let one = Load { clients: 1, streams_per_connection: 1, ..load.clone() };
+    if load.names == 0 {
+        return one;
+    }
+    // All names of all types are more than fit into the window of a stream.
+    const SHARES: usize = 8;
+    let names = load.kinds.len() * load.resources / SHARES;
+    Load { clients: SHARES, names, first: names, stride: load.resources / SHARES, ..one }
+}
+
+/// One connection, one aggregated stream, four types.
+fn four_types(clients: usize, names: usize, stride: usize) -> Load {
+    Load { kinds: Kind::ALL.to_vec(), stride, ..Load::named(clients, names, POOL) }
+}
+
+pub(super) fn idle(bench: &Bench, name: &str, stride: usize) -> io::Result<()> {
+    const CLIENTS: usize = 2000;
+    let kib = growth(bench, &four_types(CLIENTS, 50, stride))? / CLIENTS as f64;
+    println!("{name}: {CLIENTS} clients, one connection and one stream each, 50 names of 4 types");
+    Goal::new(26.0, 20.0).at_most("KiB per client", kib);
+    Ok(())
+}
+
+pub(super) fn subscription(bench: &Bench, name: &str) -> io::Result<()> {
+    const CLIENTS: usize = 1000;
+    let (few, many) = (50, 450);
+    let more = growth(bench, &four_types(CLIENTS, many, 37))? - growth(bench, &four_types(CLIENTS, few, 37))?;
+    let bytes = more * 1024.0 / (CLIENTS * (many - few)) as f64;
+    println!("{name}: {CLIENTS} clients with {many} names each against {few}, all sets different");
+    Goal::new(48.0, 16.0).at_most("bytes per name more", bytes);
+    Ok(())
+}
+
+pub(super) fn fleet(
+    bench: &Bench,
+    name: &str,
+    clients: usize,
+    streams_per_connection: usize,
+) -> io::Result<()> {
+    let load = Load { streams_per_connection, ..Load::delta(clients, 100) };
+    let kib = growth(bench, &load)?;
+    println!("{name}: delta wildcard, 100 resources, {:.2} KiB per stream", kib / clients as f64);
+    Goal::new(3.0, 1.5).at_most("GiB in all", kib / f64::from(1 << 20));
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! The rows of the bench, in the order in which they are measured. `benches/README.md` says what each is for.
+
+mod churn;
+mod join;
+mod memory;
+mod silent;
+mod update;
+
+use std::io;
+use std::path::PathBuf;
+
+pub(crate) use silent::growth_by_pushes;
+pub(crate) use update::{flatness, run_blaster};
+
+use super::process::Cores;
+use super::shape::{Load, Transport};
+use super::verdict::Goal;
+use update::{Goals, update};
+
+/// What all rows have in common.
+pub(crate) struct Bench {
+    pub(crate) cores: Cores,
+    /// Of each measurement that has any; the median counts.
+    pub(crate) rounds: usize,
+    /// The relay alone, without peer and floor.
+    pub(crate) alone: bool,
+    /// The program of the go-control-plane peer.
+    pub(crate) peer: Option<PathBuf>,
+    /// How long the sustained row lasts.
+    pub(crate) seconds: u64,
+    /// Client-updates per second in it.
+    pub(crate) rate: usize,
+}
+
+type Run = Box<dyn Fn(&Bench, &str) -> io::Result<()>>;
+
+/// Measures the rows whose name contains `only`.
+pub(crate) fn run(bench: &Bench, only: &str) -> io::Result<()> {
+    let mut found = false;
+    for (name, row) in rows().iter().filter(|(name, _)| name.contains(only)) {
+        found = true;
+        row(bench, name).map_err(|error| io::Error::other(format!("{name}: {error}")))?;
+    }
+    if found { Ok(()) } else { Err(io::Error::other(format!("no row is named `{only}`; --list has them"))) }
+}
+
+pub(crate) fn list() {
+    rows().iter().for_each(|(name, _)| println!("{name}"));
+}
+
+fn rows() -> Vec<(&'static str, Run)> {
+    let updates =
+        |load: Load, goals: Goals| -> Run { Box::new(move |bench, name| update(bench, name, &load, goals)) };
+    let none = Goals::default();
+    let linear = |must, stretch| Goals { linear: Some(Goal::new(must, stretch)), ..none };
+    vec![
+        ("delta wildcard 1000 x 100", updates(Load::delta(1000, 100), none)),
+        (
+            "delta wildcard 1000 x 1000",
+            updates(
+                Load::delta(1000, 1000),
+                Goals { floor: Some(Goal::new(2.0, 1.3)), ..linear(20.0, 30.0) },
+            ),
+        ),
+        ("delta wildcard 1000 x 10000", updates(Load::delta(1000, 10_000), none)),
+        ("flat: 10000 resources against 100", Box::new(update::flat)),
+        (
+            "delta wildcard 1000 x 1000, 100 streams each",
+            updates(Load { streams_per_connection: 100, ..Load::delta(1000, 1000) }, none),
+        ),
+        (
+            "delta wildcard 1000 x 1000, 5 % do not read",
+            updates(Load { silent_percent: 5, ..Load::delta(1000, 1000) }, none),
+        ),
+        ("delta named 1000 x 10 of 1000", updates(Load::named(1000, 10, 1000), none)),
+        ("delta named 5000 x 10 of 1000", updates(Load::named(5000, 10, 1000), linear(4.0, 7.0))),
+        (
+            "sotw cds wildcard 1000 x 1000",
+            updates(Load::wildcard(Transport::Sotw, 1000, 1000), linear(10.0, 20.0)),
+        ),
+        (
+            "one change to 10000 connections",
+            updates(
+                Load::delta(10_000, 100),
+                Goals { last: Some(Goal::new(2.0, 1.3)), without_peer: true, ..none },
+            ),
+        ),
+        ("headroom of the load client", Box::new(update::headroom)),
+        ("join of 1000 wildcard clients x 1000", Box::new(join::join)),
+        ("reconnect storm of 15000", Box::new(join::storm)),
+        ("memory of an idle client, shared names", Box::new(|bench, name| memory::idle(bench, name, 0))),
+        ("memory of an idle client, own names", Box::new(|bench, name| memory::idle(bench, name, 37))),
+        ("memory of a subscription", Box::new(memory::subscription)),
+        ("memory of 19000 connections", Box::new(|bench, name| memory::fleet(bench, name, 19_000, 1))),
+        ("memory of 100000 streams", Box::new(|bench, name| memory::fleet(bench, name, 100_000, 100))),
+        ("500 clients stop reading", Box::new(silent::silent)),
+        ("joins onto 100000 resources under churn", Box::new(churn::joins)),
+        ("sustained", Box::new(churn::sustained)),
+    ]
+}

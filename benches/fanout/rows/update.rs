@@ -1,0 +1,200 @@
+//! What a change costs per client that is told of it.
+
+use std::io;
+
+use bytes::Bytes;
+use deltafan::proto::DeltaDiscoveryResponse;
+use prost::Message as _;
+
+use super::Bench;
+use crate::h2;
+use crate::measure::median;
+use crate::origin::resource;
+use crate::process::{Core, Cores, Process};
+use crate::response::{Hear, Responses, Summary};
+use crate::shape::{Kind, Load, Transport, resource_name};
+use crate::subject::{CHANGES, Cost, FloorSubject, PeerSubject, RESOURCE_BYTES, RelaySubject, Subject};
+use crate::target::{Driver, address};
+use crate::verdict::Goal;
+
+/// What a row has to reach.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Goals {
+    /// How many times less CPU than LinearCache.
+    pub(super) linear: Option<Goal>,
+    /// How many times the CPU of the floor.
+    pub(super) floor: Option<Goal>,
+    /// When the last client had a change, as a multiple of the raw loop's.
+    pub(super) last: Option<Goal>,
+    pub(super) without_peer: bool,
+}
+
+/// Measures the relay and, where they are there, its peer and the floor, in interleaved rounds.
+pub(super) fn update(bench: &Bench, name: &str, load: &Load, goals: Goals) -> io::Result<()> {
+    let mut relay = RelaySubject::start(bench.cores, load)?;
+    let program = bench.peer.as_ref().filter(|_| !goals.without_peer);
+    let mut peer = program.map(|program| PeerSubject::start(bench.cores, program, load)).transpose()?;
+    // The first round warms up, and tells how heavy the floor is to be.
+    let warm = relay.round(0)?;
+    let mut floor = (!bench.alone && load.streams_per_connection == 1)
+        .then(|| FloorSubject::start(bench.cores, load, &warm))
+        .transpose()?;
+    let (mut ours, mut theirs, mut least) = (Vec::new(), Vec::new(), Vec::new());
+    let encodes = relay.relay.encodes()?;
+    for round in 0..=bench.rounds {
+        let cost = (round > 0).then(|| relay.round(round)).transpose()?;
+        let other = peer.as_mut().map(|peer| peer.round(round)).transpose()?;
+        let raw = floor.as_mut().map(|floor| floor.round(round)).transpose()?;
+        if let Some(cost) = cost {
+            ours.push(cost);
+            theirs.extend(other);
+            least.extend(raw);
+        }
+    }
+    let per_change = (relay.relay.encodes()? - encodes) as f64 / (bench.rounds * CHANGES) as f64;
+    let cost = Cost::medians(&ours);
+    print_cost(name, "relay", &cost);
+    println!("    joined in {:.0} ms, encodes per change {per_change:.1}", relay.joined.nanos as f64 / 1e6);
+    if !theirs.is_empty() {
+        let peer = Cost::medians(&theirs);
+        print_cost("", "linear", &peer);
+        compare(
+            "times less CPU than linear",
+            peer.cpu_us / cost.cpu_us,
+            goals.linear.map(|goal| (goal, true)),
+        );
+    }
+    if !least.is_empty() {
+        let floor = Cost::medians(&least);
+        print_cost("", "F", &floor);
+        compare("CPU in F", cost.cpu_us / floor.cpu_us, goals.floor.map(|goal| (goal, false)));
+        compare(
+            "last client, of the raw loop's",
+            cost.last_ms / floor.last_ms,
+            goals.last.map(|goal| (goal, false)),
+        );
+    }
+    Ok(())
+}
+
+fn print_cost(name: &str, who: &str, cost: &Cost) {
+    let Cost { cpu_us, load_us, p50_ms, p99_ms, last_ms, rss_mib, bytes, .. } = cost;
+    println!(
+        "{name:<44} {who:<6} {cpu_us:>8.2} us (load {load_us:.2})  {bytes:>8.0} B  \
+         p50 {p50_ms:>7.2}  p99 {p99_ms:>7.2}  last {last_ms:>7.2} ms  rss {rss_mib:>6.1} MiB"
+    );
+}
+
+fn compare(what: &str, value: f64, goal: Option<(Goal, bool)>) {
+    match goal {
+        Some((goal, true)) => goal.at_least(what, value),
+        Some((goal, false)) => goal.at_most(what, value),
+        None => println!("    {what}: {value:.2}"),
+    }
+}
+
+/// What an update costs at 10,000 resources, of what it costs at 100: the median of interleaved rounds.
+pub(crate) fn flatness(cores: Cores, clients: usize, rounds: usize) -> io::Result<f64> {
+    let mut few = RelaySubject::start(cores, &Load::delta(clients, 100))?;
+    let mut many = RelaySubject::start(cores, &Load::delta(clients, 10_000))?;
+    let mut ratios = Vec::new();
+    for round in 0..=rounds {
+        let (few, many) = (few.round(round)?.cpu_us, many.round(round)?.cpu_us);
+        if round > 0 {
+            ratios.push(many / few);
+        }
+    }
+    Ok(median(ratios))
+}
+
+pub(super) fn flat(bench: &Bench, name: &str) -> io::Result<()> {
+    println!("{name}: CPU of a client-update, delta wildcard, 1000 clients");
+    Goal::new(1.15, 1.03).at_most("times as much", flatness(bench.cores, 1000, bench.rounds)?);
+    Ok(())
+}
+
+/// How much the load client can take, beside what the relay could send if it had nothing to wait for.
+pub(super) fn headroom(bench: &Bench, name: &str) -> io::Result<()> {
+    let load = Load::delta(1000, 1000);
+    let mut relay = RelaySubject::start(bench.cores, &load)?;
+    let mut blaster = Blaster::start(bench.cores, load.clients)?;
+    let (mut ours, mut rates, mut costs) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..=bench.rounds {
+        let cost = relay.round(round)?;
+        let (rate, cpu_us) = blaster.blast()?;
+        if round > 0 {
+            ours.push(cost);
+            rates.push(rate);
+            costs.push(cpu_us);
+        }
+    }
+    let cost = Cost::medians(&ours);
+    let (most, took, took_us) = (1e6 / cost.cpu_us, median(rates), median(costs));
+    println!("{name}: the relay's core sends at most {most:.0} updates/s ({:.2} us each)", cost.cpu_us);
+    println!(
+        "    the load client took {took:.0}/s from a server that does nothing else: {took_us:.2} us each, so that its \
+         core takes {:.2} times what the relay's sends",
+        cost.cpu_us / took_us
+    );
+    Goal::new(2.0, 3.0).at_least("times what the relay sends", took / most);
+    Ok(())
+}
+
+/// A server that sends ready-made messages.
+struct Blaster {
+    driver: Driver,
+    process: Process,
+}
+
+impl Blaster {
+    fn start(cores: Cores, clients: usize) -> io::Result<Self> {
+        let mut process = Process::role(cores, Core::Server, &["blast".to_owned(), clients.to_string()])?;
+        let target = address(&process.hear("listening")?)?;
+        // Any first response will do.
+        let load = Load { first: 0, ..Load::delta(clients, 1) };
+        let (driver, _) = Driver::start(cores, target, &load)?;
+        Ok(Self { driver, process })
+    }
+
+    /// What the load client takes per second, and what each costs it in microseconds.
+    fn blast(&mut self) -> io::Result<(f64, f64)> {
+        const SECONDS: u64 = 2;
+        self.driver.tally()?;
+        let cpu = self.driver.0.cpu()?;
+        self.process.say(&SECONDS.to_string())?;
+        self.process.hear("done")?;
+        let messages = self.driver.tally()?.messages as f64;
+        Ok((messages / SECONDS as f64, (self.driver.0.cpu()? - cpu) as f64 / 1e3 / messages))
+    }
+}
+
+/// The role of the server that sends ready-made messages.
+pub(crate) fn run_blaster(clients: usize) -> io::Result<()> {
+    struct Length(usize);
+    impl Hear for Length {
+        fn version(&mut self, _: u64) {}
+        fn message(&mut self, stream: u32, summary: &Summary, out: &mut Vec<u8>) {
+            let before = out.len();
+            summary.ack(Transport::Delta, stream, out);
+            self.0 = out.len() - before;
+        }
+    }
+    let kind = Kind::Eds;
+    let body: Bytes = resource(kind.type_url(), &resource_name(0), 1, RESOURCE_BYTES);
+    let response = DeltaDiscoveryResponse {
+        resources: vec![body],
+        type_url: kind.type_url().to_owned(),
+        nonce: "e.1234567".to_owned(),
+        ..DeltaDiscoveryResponse::default()
+    }
+    .encode_to_vec();
+    let mut message = Vec::new();
+    h2::message(&mut message, h2::stream_id(0), &response);
+    let mut first = Vec::new();
+    h2::server_preface(&mut first);
+    first.extend_from_slice(&message);
+    let (mut ack, mut out) = (Length(0), Vec::new());
+    let framed = &message[message.len() - response.len() - 5..];
+    Responses::new(Transport::Delta).take(framed, h2::stream_id(0), &mut out, &mut ack);
+    crate::floor::run_blaster(clients, &first, &message, ack.0)
+}

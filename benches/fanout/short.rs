@@ -1,0 +1,92 @@
+//! The properties that hold on any machine, however fast: what CI runs.
+
+use std::io;
+
+use super::external;
+use super::process::Cores;
+use super::rows::{flatness, growth_by_pushes};
+use super::shape::{Kind, Load, Transport};
+use super::subject::{CHANGES, RelaySubject, Subject as _};
+use super::target::Relay;
+
+/// The factor by which cost may grow from 100 resources to 10,000. A mere walk over the table per update, with nothing
+/// done to what is in it, was seen to make it 1.7; noise, 1.05.
+const FLAT: f64 = 1.3;
+/// What 400 clients may add to the relay's memory by four pushes of 1 MiB; a copy for each of those who do not
+/// read would add 200 at once.
+const PUSHES_MIB: f64 = 32.0;
+
+/// Runs all checks, then fails if one did.
+pub(crate) fn run(cores: Cores) -> io::Result<()> {
+    let mut faults = 0;
+    let mut check = |holds: bool, what: String| {
+        println!("{}: {what}", if holds { "ok" } else { "FAULT" });
+        faults += usize::from(!holds);
+    };
+
+    let (few, many) = (encodes(cores, 50)?, encodes(cores, 500)?);
+    check(
+        many <= few.max(CHANGES as u64),
+        format!("{CHANGES} changes are encoded {few} times for 50 clients and {many} times for 500"),
+    );
+
+    let ratio = flatness(cores, 300, 9)?;
+    check(
+        ratio <= FLAT,
+        format!("an update at 10,000 resources costs {ratio:.2} of one at 100 (at most {FLAT})"),
+    );
+
+    let mib = growth_by_pushes(cores, 200, 200)?;
+    check(
+        mib <= PUSHES_MIB,
+        format!(
+            "4 pushes of 1 MiB to 400 clients, half of whom do not read, add {mib:.1} MiB (at most {PUSHES_MIB})"
+        ),
+    );
+
+    let target = any_server(cores);
+    check(target.is_ok(), format!("--target loads a server that the bench has not started: {target:?}"));
+
+    if faults == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("{faults} of the properties do not hold")))
+    }
+}
+
+/// Frames encoded for ten changes, each told to so many clients.
+fn encodes(cores: Cores, clients: usize) -> io::Result<u64> {
+    let mut subject = RelaySubject::start(cores, &Load::delta(clients, 100))?;
+    let before = subject.relay.encodes()?;
+    subject.round(0)?;
+    Ok(subject.relay.encodes()? - before)
+}
+
+/// A relay of a directory, which the command of the change writes to.
+fn any_server(cores: Cores) -> io::Result<()> {
+    let home = tempfile::tempdir()?;
+    let file = home.path().join("clusters.json");
+    let write = format!(
+        r#"printf '{{"resources":[{{"@type":"{}","name":"a","altStatName":"%s"}}]}}' "$CHANGE" >{file}.tmp && mv {file}.tmp {file}"#,
+        Kind::Cds.type_url(),
+        file = file.display()
+    );
+    if !std::process::Command::new("sh").args(["-c", &write]).status()?.success() {
+        return Err(io::Error::other("the first state could not be written"));
+    }
+    let relay = Relay::of_directory(cores, home.path())?;
+    let options = external::Options {
+        target: Some(relay.address.to_string()),
+        target_pid: Some(relay.process.pid()),
+        transport: Transport::Sotw,
+        kind: Kind::Cds,
+        clients: 50,
+        streams_per_connection: 5,
+        resources: 1,
+        names: 0,
+        names_file: None,
+        change: Some(write),
+        changes: 3,
+    };
+    external::run(cores, &relay.address.to_string(), &options, 1)
+}
