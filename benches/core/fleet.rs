@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use deltafan::cache::{Cache, Change, Limits, Nonce, Op, Protocol, Resend, View, Writer};
 use deltafan::proto;
 use deltafan::resource::{Envelope, Kind, Resource, TypeUrl, wire};
-use deltafan::subscription::{Heard, Next, Rules, Session, Upstream};
+use deltafan::subscription::{Next, Rules, Session, Upstream};
 use prost::Message as _;
 
 /// About what a cluster or a small set of endpoints takes.
@@ -108,7 +108,7 @@ impl Fleet {
         }
         let mut acks = fleet.updates();
         while !acks.is_empty() {
-            fleet.acks(acks);
+            fleet.answer(acks);
             acks = fleet.updates();
         }
         fleet
@@ -133,8 +133,7 @@ impl Fleet {
         let requests: Vec<(usize, Bytes)> = acks.into_iter().map(|ack| self.ack(ack)).collect();
         let begin_acks = Instant::now();
         for (at, request) in requests {
-            let heard = hear(&mut self.sessions[at], self.shape.protocol, request, self.now);
-            assert!(matches!(heard, Heard::Ack { .. }));
+            assert!(self.sessions[at].hear_ack(&request).is_some());
         }
         // What a stream does after each request: it looks whether there is more to say.
         for session in &mut self.sessions {
@@ -167,10 +166,10 @@ impl Fleet {
         told
     }
 
-    fn acks(&mut self, acks: Vec<(usize, Nonce)>) {
+    fn answer(&mut self, acks: Vec<(usize, Nonce)>) {
         for ack in acks {
             let (at, request) = self.ack(ack);
-            hear(&mut self.sessions[at], self.shape.protocol, request, self.now);
+            assert!(self.sessions[at].hear_ack(&request).is_some());
         }
     }
 
@@ -217,15 +216,15 @@ fn subscribe(shape: &Shape, client: usize) -> Bytes {
 }
 
 /// A request from its bytes, as a stream reads it.
-pub(crate) fn hear(session: &mut Session, protocol: Protocol, message: Bytes, now: Instant) -> Heard {
+pub(crate) fn hear(session: &mut Session, protocol: Protocol, message: Bytes, now: Instant) {
     match protocol {
         Protocol::Sotw => {
             let request = proto::DiscoveryRequest::decode(message).expect("our own message");
-            session.hear_sotw(request, now).expect("within the rules")
+            session.hear_sotw(request, now).expect("within the rules");
         }
         Protocol::Delta => {
             let request = proto::DeltaDiscoveryRequest::decode(message).expect("our own message");
-            session.hear_delta(request, now).expect("within the rules")
+            session.hear_delta(request, now).expect("within the rules");
         }
     }
 }

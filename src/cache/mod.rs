@@ -15,6 +15,7 @@ mod encoder;
 mod entry;
 mod frame;
 mod generation;
+mod nonce;
 mod registry;
 mod scan;
 mod segments;
@@ -31,8 +32,9 @@ use parking_lot::{Mutex, RwLock};
 
 pub use encoder::{Encoder, FellBehind};
 pub use entry::{Entry, Named, Seen};
-pub use frame::{Frame, Nonce, Suffix};
+pub use frame::Frame;
 pub use generation::Generation;
+pub use nonce::{Nonce, NonceText, Suffix};
 pub use registry::{Cohort, Dialect, Interest, Mailbox, Membership, Protocol, Subscription};
 pub use snapshot::Snapshot;
 pub use span::{Class, Span};

@@ -94,7 +94,12 @@ impl Subscription {
 
     /// Whether this very name was asked for.
     pub fn contains(&self, name: &str) -> bool {
-        self.names.binary_search_by(|other| other.as_str().cmp(name)).is_ok()
+        self.position(name.as_bytes()).is_some()
+    }
+
+    /// Where among the names this one is.
+    pub fn position(&self, name: &[u8]) -> Option<usize> {
+        self.names.binary_search_by(|other| other.as_str().as_bytes().cmp(name)).ok()
     }
 
     /// Whether it asks for nothing at all.

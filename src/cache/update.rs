@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use super::Generation;
 use super::encoder::Encoder;
-use super::frame::{self, Fields, Frame, Nonce, Piece, Suffix};
+use super::frame::{self, Fields, Frame, Piece};
+use super::nonce::{Nonce, Suffix};
 use super::registry::{Dialect, Protocol};
 use super::segments::Segment;
 use super::span::{Class, Next};

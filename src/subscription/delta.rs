@@ -55,7 +55,7 @@ impl Session {
         // `initial_resource_versions` of a later request are not looked at (R-Delta-05).
         let max_owed = self.rules.max_names.saturating_mul(2);
         let state = self.state(at);
-        let newest = state.is_newest(&request.response_nonce);
+        let newest = state.is_newest(request.response_nonce.as_bytes());
         if newest {
             state.open_gate();
         }

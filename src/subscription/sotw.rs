@@ -16,6 +16,11 @@ pub(super) struct Wants {
 }
 
 impl Wants {
+    /// Whether an empty list means nothing.
+    pub(super) const fn is_explicit(self) -> bool {
+        self.explicit
+    }
+
     /// What a complete list of names subscribes to.
     fn read(&mut self, names: &[String], legacy_wildcard: bool) -> Subscription {
         self.explicit |= !names.is_empty();
@@ -51,7 +56,7 @@ impl Session {
         };
 
         let state = self.state(at);
-        let newest = state.is_newest(&request.response_nonce);
+        let newest = state.is_newest(request.response_nonce.as_bytes());
         if newest {
             state.open_gate();
         }

@@ -106,13 +106,19 @@ impl StreamType {
     }
 
     /// Whether a request with this nonce speaks of the newest response (R-SotW-04).
-    pub(super) fn is_newest(&self, nonce: &str) -> bool {
-        self.newest_nonce.is_some_and(|newest| newest.to_string() == nonce)
+    pub(super) fn is_newest(&self, nonce: &[u8]) -> bool {
+        self.newest_nonce.is_some_and(|newest| newest.text().as_bytes() == nonce)
     }
 
     /// The newest response was answered.
     pub(super) fn open_gate(&mut self) {
         self.in_flight = None;
+    }
+
+    /// Whether the newest response was not answered yet, as far as the gate knows.
+    #[cfg(test)]
+    pub(super) const fn awaits_answer(&self) -> bool {
+        self.in_flight.is_some()
     }
 
     /// The newest response was rejected. Returns whether that is news.
