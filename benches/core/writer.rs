@@ -39,7 +39,8 @@ pub(crate) fn joins() {
                 }
                 due += EVERY;
                 std::thread::sleep(due.saturating_duration_since(Instant::now()));
-                let change = Change { ops: vec![set(number * 7919 % RESOURCES, number)], ..Change::default() };
+                let change =
+                    Change { ops: vec![set(number * 7919 % RESOURCES, number)], ..Change::default() };
                 let begin = Instant::now();
                 writer.apply(&type_url, change, begin).expect("a type of the protocol");
                 took.push(begin.elapsed());

@@ -7,16 +7,17 @@
 use std::collections::hash_map;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use foldhash::{HashMap, HashSet};
 use futures_util::task::AtomicWaker;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use slab::Slab;
 use smallvec::SmallVec;
 
-use super::encoder::UpdateKey;
 use super::entry::{Entry, Seen};
+use super::journal::{Journal, Known};
+use super::shelf::Shelf;
 use super::snapshot::Touch;
 use super::{Generation, TypeCache};
 use crate::resource::Name;
@@ -109,11 +110,10 @@ impl Subscription {
 
     /// What a client with this subscription sees of an entry, or `None` where it does not subscribe to it.
     pub(super) fn look<'a>(&self, entry: &'a Entry, aggregated: bool) -> Option<Look<'a>> {
-        let repushed = if aggregated { entry.repushed } else { Generation::ZERO };
         if self.contains(entry.name().as_str()) {
-            let seen = entry.by_name();
-            Some(Look { seen, changed: entry.named_changed.max(repushed), since: Generation::ZERO })
+            Some(Look::by_name(entry, aggregated))
         } else if self.wildcard {
+            let repushed = if aggregated { entry.repushed } else { Generation::ZERO };
             let seen = entry.as_member();
             // What is no member cannot be sent again: its name is not even to be known (R-Relay-03).
             let changed = seen.present().map_or(entry.wild_changed, |_| entry.wild_changed.max(repushed));
@@ -140,15 +140,34 @@ pub(super) struct Look<'a> {
     pub(super) since: Generation,
 }
 
+impl<'a> Look<'a> {
+    /// What a client that asks by this very name sees.
+    pub(super) fn by_name(entry: &'a Entry, aggregated: bool) -> Self {
+        let repushed = if aggregated { entry.repushed } else { Generation::ZERO };
+        let changed = entry.named_changed.max(repushed);
+        Self { seen: entry.by_name(), changed, since: Generation::ZERO }
+    }
+}
+
 /// Clients of one type with the same subscription and dialect.
 pub struct Cohort {
     pub(super) id: u64,
     pub(super) subscription: Subscription,
     pub(super) dialect: Dialect,
     touched: AtomicU64,
+    /// How many `members` there are, without the lock.
+    size: AtomicUsize,
     members: Mutex<Slab<Arc<Mailbox>>>,
-    /// Keys of the updates in the byte cache, all of one `touched`; superseded ones leave it at once.
-    pub(super) live: Mutex<(Generation, SmallVec<[UpdateKey; 2]>)>,
+    shelf: Mutex<Shelf>,
+    /// Complete up to `touched`, once that is set.
+    notes: Mutex<Notes>,
+}
+
+/// See [`Journal`] and [`Known`].
+#[derive(Debug)]
+struct Notes {
+    journal: Journal,
+    known: Known,
 }
 
 impl Cohort {
@@ -159,7 +178,43 @@ impl Cohort {
 
     /// Whether what is encoded for one member can serve another.
     pub(super) fn is_shared(&self) -> bool {
-        self.members.lock().len() > 1
+        self.size.load(Ordering::Relaxed) > 1
+    }
+
+    /// Where its updates are kept.
+    pub(super) fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock()
+    }
+
+    /// Its names that changed after `from`, if it remembers that far back. Read after [`touched`](Self::touched), it
+    /// lists all that was marked by then. A cohort of the wildcard keeps no such list.
+    pub(super) fn changed_after(&self, from: Generation) -> Option<SmallVec<[Name; 8]>> {
+        if self.subscription.wildcard { None } else { self.notes.lock().journal.after(from) }
+    }
+
+    /// How far its names are known.
+    pub(super) fn known(&self) -> Known {
+        self.notes.lock().known
+    }
+
+    /// Remembers how far its names are known.
+    pub(super) fn set_known(&self, known: Known) {
+        self.notes.lock().known = known;
+    }
+
+    fn add(&self, mailbox: &Arc<Mailbox>) -> usize {
+        let mut members = self.members.lock();
+        let at = members.insert(Arc::clone(mailbox));
+        self.size.store(members.len(), Ordering::Relaxed);
+        at
+    }
+
+    /// Returns whether it was the last.
+    fn remove(&self, at: usize) -> bool {
+        let mut members = self.members.lock();
+        members.remove(at);
+        self.size.store(members.len(), Ordering::Relaxed);
+        members.is_empty()
     }
 
     fn wake(&self) {
@@ -203,8 +258,10 @@ impl Registry {
             subscription: key.0.clone(),
             dialect,
             touched: AtomicU64::new(now.get()),
+            size: AtomicUsize::new(0),
             members: Mutex::default(),
-            live: Mutex::default(),
+            shelf: Mutex::default(),
+            notes: Mutex::new(Notes { journal: Journal::starting(now), known: Known::default() }),
         }));
         let slot = at as u32;
         for name in key.0.names() {
@@ -288,6 +345,19 @@ impl Registry {
 
     /// Marks every cohort that a change concerns and returns them.
     pub(super) fn touch(&self, touched: &[Touch], turned: bool, generation: Generation) -> Vec<Arc<Cohort>> {
+        let named = || {
+            let touched = touched.iter().filter(|touch| touch.named);
+            touched.flat_map(|touch| {
+                self.index.get(&touch.name).into_iter().flatten().map(move |slot| (*slot, touch))
+            })
+        };
+        // Noted first: who sees the mark finds all that it stands for.
+        for (slot, touch) in named() {
+            let cohort = &self.cohorts[slot as usize];
+            if !cohort.subscription.wildcard {
+                cohort.notes.lock().journal.note(generation, &touch.name);
+            }
+        }
         let mut wake = Vec::new();
         let mut mark = |slot: u32| {
             let cohort = &self.cohorts[slot as usize];
@@ -298,9 +368,7 @@ impl Registry {
         if turned || touched.iter().any(|touch| touch.members) {
             self.wildcards.iter().copied().for_each(&mut mark);
         }
-        for touch in touched.iter().filter(|touch| touch.named) {
-            self.index.get(&touch.name).into_iter().flatten().copied().for_each(&mut mark);
-        }
+        named().for_each(|(slot, _)| mark(slot));
         wake
     }
 }
@@ -342,7 +410,7 @@ impl Membership {
             let subscription = registry.share_names(subscription);
             let cohort_at = registry.enter(subscription, dialect, now);
             let cohort = Arc::clone(&registry.cohorts[cohort_at]);
-            let member_at = cohort.members.lock().insert(Arc::clone(&mailbox));
+            let member_at = cohort.add(&mailbox);
             (cohort, cohort_at, member_at, registry.is_dirty())
         };
         if dirty {
@@ -378,12 +446,7 @@ impl Drop for Membership {
     fn drop(&mut self) {
         let dirty = {
             let mut registry = self.of.registry.lock();
-            let empty = {
-                let mut members = self.cohort.members.lock();
-                members.remove(self.member_at);
-                members.is_empty()
-            };
-            if empty {
+            if self.cohort.remove(self.member_at) {
                 registry.leave(self.cohort_at);
             }
             registry.is_dirty()
