@@ -259,7 +259,8 @@ impl Registry {
             dialect,
             touched: AtomicU64::new(now.get()),
             size: AtomicUsize::new(0),
-            members: Mutex::default(),
+            // Most cohorts of names have one member, and stay so.
+            members: Mutex::new(Slab::with_capacity(1)),
             shelf: Mutex::default(),
             notes: Mutex::new(Notes { journal: Journal::starting(now), known: Known::default() }),
         }));

@@ -6,8 +6,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use smallvec::SmallVec;
-
 use super::Generation;
 use super::encoder::ByteCache;
 use super::span::Span;
@@ -32,7 +30,7 @@ pub(super) struct UpdateKey {
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
     touched: Generation,
-    near: SmallVec<[(Span, Held); 1]>,
+    near: Vec<(Span, Held)>,
     /// What is in the byte cache.
     cached: Vec<UpdateKey>,
 }
@@ -88,6 +86,7 @@ impl Shelf {
         let is_near = self.near.len() < NEAR;
         let spent = if is_near && made.weight() <= SMALL { allowance.spend(made.weight()) } else { None };
         if let Some(spent) = spent {
+            self.near.reserve_exact(1);
             self.near.push((span.clone(), Held::Small { update: Arc::clone(&made), _spent: spent }));
             return made;
         }

@@ -46,7 +46,7 @@ impl Session {
             let mut state = StreamType::new(self.join(&type_url, subscription)?, now);
             state.must_answer = wildcard;
             if !versions.is_empty() {
-                state.brought = Some(Brought::Versions(versions));
+                state.own_mut().brought = Some(Brought::Versions(versions));
             }
             self.insert(state);
             return Ok(Heard::Subscribed { type_url });
@@ -71,7 +71,7 @@ impl Session {
             for name in subscribe.iter().filter(|name| !name.is_empty() && !is_wildcard(name)) {
                 // Answered even if held: to subscribe again is to ask again (R-Delta-04).
                 let name = Name::from(name.as_str());
-                state.owed.gone.remove(&name);
+                state.own_mut().owed.gone.remove(&name);
                 owed.push(name.clone());
                 names.insert(name);
             }
@@ -82,7 +82,8 @@ impl Session {
                 }
             }
             let subscription = Subscription::new(wildcard, names);
-            if let Some(Brought::Versions(versions)) = state.brought.as_mut().filter(|_| !wildcard) {
+            if let Some(Brought::Versions(versions)) = state.own_mut().brought.as_mut().filter(|_| !wildcard)
+            {
                 // What it lets go of it does not hold when it asks for it again.
                 if old.wildcard {
                     versions.retain(|name, _| subscription.contains(name));
@@ -92,17 +93,20 @@ impl Session {
                 }
             }
             state.resubscribe(subscription, now)?;
-            state.owed.names.extend(owed);
+            let names = &mut state.own_mut().owed.names;
+            names.extend(owed);
             for name in ended {
                 // Beside a wildcard the client cannot tell whether it still has it (R-Delta-09).
                 if wildcard {
-                    state.owed.names.insert(name);
+                    names.insert(name);
                 } else {
-                    state.owed.names.remove(&name);
+                    names.remove(&name);
                 }
             }
+            let owed = names.len();
+            state.trim();
             // Beside what it asks for, answers for what it let go: while none can be sent they would pile up.
-            if state.owed.names.len() > max_owed {
+            if owed > max_owed {
                 return Err(Refusal::exhausted(format!(
                     "more than {max_owed} names of one type to be answered"
                 )));

@@ -49,7 +49,7 @@ impl Session {
             state.must_answer = (state.kind.full_state() && !state.subscription().is_empty()) || one_shot;
             state.may_hold = !request.version_info.is_empty();
             if state.kind.full_state() && only_wildcard && !request.version_info.is_empty() {
-                state.brought = Some(Brought::Digest(request.version_info));
+                state.own_mut().brought = Some(Brought::Digest(request.version_info));
             }
             self.insert(state);
             return Ok(Heard::Subscribed { type_url });
@@ -70,8 +70,10 @@ impl Session {
                 .cloned()
                 .collect();
             state.resubscribe(subscription.clone(), now)?;
-            state.owed.names.retain(|name| subscription.contains(name.as_str()));
-            state.owed.names.extend(added);
+            let owed = &mut state.own_mut().owed;
+            owed.names.retain(|name| subscription.contains(name.as_str()));
+            owed.names.extend(added);
+            state.trim();
         }
         // Told by `error_detail` alone, never by versions (R-SotW-01).
         Ok(match request.error_detail {

@@ -48,21 +48,40 @@ pub(super) enum Brought {
     Digest(String),
 }
 
+/// What a client has beside its cohort and its place: a stream in its usual state has none of it.
+#[derive(Debug)]
+pub(super) struct Own {
+    pub(super) owed: Owed,
+    pub(super) brought: Option<Brought>,
+    /// Names that the next full state answers for.
+    pub(super) answering: BTreeSet<Name>,
+}
+
+impl Own {
+    const NONE: Self = Self {
+        owed: Owed { names: BTreeSet::new(), gone: BTreeSet::new() },
+        brought: None,
+        answering: BTreeSet::new(),
+    };
+
+    fn is_empty(&self) -> bool {
+        self.owed.is_empty() && self.brought.is_none() && self.answering.is_empty()
+    }
+}
+
 /// The state of one type on one stream (R-EP-04).
 #[derive(Debug)]
 pub(super) struct StreamType {
     pub(super) kind: Kind,
     pub(super) membership: Membership,
     pub(super) span: Span,
-    pub(super) owed: Owed,
-    pub(super) brought: Option<Brought>,
+    /// What few streams have at any moment.
+    own: Option<Box<Own>>,
     /// A response is due even if it is empty (R-SotW-11, R-Delta-11).
     pub(super) must_answer: bool,
     /// Whether it may hold, from an earlier stream, what it has not been told on this one: a full state that lacks it
     /// would delete it.
     pub(super) may_hold: bool,
-    /// Names that the next full state answers for.
-    pub(super) answering: BTreeSet<Name>,
     /// When something was last asked for.
     pub(super) asked: Instant,
     /// Since when what is unknown holds back other types. What is asked for meanwhile does not prolong it, and after it
@@ -85,11 +104,9 @@ impl StreamType {
             kind: membership.of().type_url().kind(),
             membership,
             span: Span::default(),
-            owed: Owed::default(),
-            brought: None,
+            own: None,
             must_answer: false,
             may_hold: false,
-            answering: BTreeSet::new(),
             asked: now,
             holds: None,
             wants: Wants::default(),
@@ -103,6 +120,29 @@ impl StreamType {
 
     pub(super) fn subscription(&self) -> &Subscription {
         self.membership.subscription()
+    }
+
+    /// What it has of its own.
+    pub(super) fn own(&self) -> &Own {
+        static NONE: Own = Own::NONE;
+        self.own.as_deref().unwrap_or(&NONE)
+    }
+
+    /// The same, to be changed. Where something may have been taken away, [`trim`](Self::trim) follows.
+    pub(super) fn own_mut(&mut self) -> &mut Own {
+        self.own.get_or_insert_with(|| Box::new(Own::NONE))
+    }
+
+    /// Gives back the memory of what it no longer has.
+    pub(super) fn trim(&mut self) {
+        self.own = self.own.take().filter(|own| !own.is_empty());
+    }
+
+    /// Takes what the newest full state answered for.
+    pub(super) fn take_answering(&mut self) -> BTreeSet<Name> {
+        let answering = self.own.as_mut().map(|own| std::mem::take(&mut own.answering)).unwrap_or_default();
+        self.trim();
+        answering
     }
 
     /// Whether a request with this nonce speaks of the newest response (R-SotW-04).
@@ -188,16 +228,17 @@ impl StreamType {
 
     fn look(&mut self, protocol: Protocol, rules: &Rules, moment: Moment) -> Result<Pending, FellBehind> {
         let full_state = protocol == Protocol::Sotw && self.kind.full_state();
-        if full_state && !self.owed.is_empty() {
+        if full_state && !self.own().owed.is_empty() {
             // The next full state answers for every name.
-            self.answering.append(&mut self.owed.names);
+            let own = self.own_mut();
+            own.answering.append(&mut own.owed.names);
             self.must_answer = true;
         }
         let empty_says_nothing = protocol == Protocol::Sotw && !full_state;
         if (empty_says_nothing || self.subscription().is_empty()) && !moment.one_shot {
             self.must_answer = false;
         }
-        if matches!(self.brought, Some(Brought::Versions(_))) {
+        if matches!(self.own().brought, Some(Brought::Versions(_))) {
             let snapshot = self.membership.of().snapshot();
             if self.subscription().wildcard && !snapshot.wildcard_known() {
                 return Ok(Pending::Unknown);
@@ -208,10 +249,11 @@ impl StreamType {
             return Ok(if unknown { Pending::Unknown } else { Pending::Nothing });
         }
         let (of, cohort) = (self.membership.of(), self.membership.cohort());
-        let update = if self.owed.is_empty() {
+        let owed = &self.own().owed;
+        let update = if owed.is_empty() {
             of.encoder().update(of, cohort, &self.span)?
         } else {
-            Arc::new(of.encoder().own_update(of, cohort, &self.span, &self.owed)?)
+            Arc::new(of.encoder().own_update(of, cohort, &self.span, owed)?)
         };
 
         let unknown_name = update.has_unknown_name() && self.waits_for_names(&update, rules, moment);
@@ -220,7 +262,7 @@ impl StreamType {
         if whole && unknown {
             return Ok(Pending::Unknown);
         }
-        if let Some(Brought::Digest(digest)) = self.brought.take()
+        if let Some(Brought::Digest(digest)) = self.take_brought()
             && digest == update.version_info()
         {
             // It holds exactly this (R-SotW-10).
@@ -255,7 +297,7 @@ impl StreamType {
 
     fn is_quiet(&self) -> bool {
         !self.must_answer
-            && self.owed.is_empty()
+            && self.own().owed.is_empty()
             && !self.span.is_start()
             && !self.span.is_in_parts()
             && self.span.is_done(self.membership.cohort().touched())
@@ -289,14 +331,22 @@ impl StreamType {
     }
 
     fn consume(&mut self, update: &Update, class: Class) {
+        let Some(own) = &mut self.own else { return };
         if update.is_full_state() {
-            self.owed = Owed::default();
-            return;
+            own.owed = Owed::default();
+        } else {
+            own.owed.names.retain(|name| !update.owed().names.contains(name));
+            if class == Class::Both {
+                own.owed.gone.retain(|name| !update.owed().gone.contains(name));
+            }
         }
-        self.owed.names.retain(|name| !update.owed().names.contains(name));
-        if class == Class::Both {
-            self.owed.gone.retain(|name| !update.owed().gone.contains(name));
-        }
+        self.trim();
+    }
+
+    fn take_brought(&mut self) -> Option<Brought> {
+        let brought = self.own.as_mut()?.brought.take();
+        self.trim();
+        brought
     }
 
     /// Endpoints whose cluster was just told are owed again, unless they are still to be told anyway (R-ADS-05).
@@ -305,16 +355,18 @@ impl StreamType {
         for name in endpoints {
             let changed = snapshot.changed_for(name.as_str(), self.subscription(), true);
             if changed.is_some_and(|changed| self.span.covers(changed)) {
-                self.owed.names.insert(name.clone());
+                self.own_mut().owed.names.insert(name.clone());
             }
         }
     }
 
     /// Takes up the versions that the client says it holds (R-Delta-05 to R-Delta-07).
     fn compare_versions(&mut self, snapshot: &Snapshot, rules: &Rules) {
-        let Some(Brought::Versions(versions)) = self.brought.take() else { return };
+        let Some(Brought::Versions(versions)) = self.take_brought() else { return };
         let subscription = self.membership.subscription().clone();
-        self.owed.gone.extend(
+        let mut own = self.own.take().unwrap_or_else(|| Box::new(Own::NONE));
+        let owed = &mut own.owed;
+        owed.gone.extend(
             versions.keys().filter(|name| !subscription.contains(name)).map(|name| Name::from(name.as_str())),
         );
         let holds =
@@ -323,20 +375,24 @@ impl StreamType {
             && subscription.names().iter().any(|name| versions.contains_key(name.as_str()));
         if !subscription.wildcard && !trusted {
             // Names that were asked for are sent whatever the client holds; its versions change nothing.
+            self.own = Some(own);
+            self.trim();
             return;
         }
         for member in snapshot.members().filter(|_| subscription.wildcard) {
-            self.owed.gone.remove(member.name());
+            owed.gone.remove(member.name());
             if !subscription.contains(member.name().as_str()) && !holds(member.name(), member.version()) {
-                self.owed.names.insert(member.name().clone());
+                owed.names.insert(member.name().clone());
             }
         }
         for name in subscription.names() {
             let current = snapshot.by_name(name.as_str()).present();
             if !(trusted && current.is_some_and(|resource| holds(name, resource.version()))) {
-                self.owed.names.insert(name.clone());
+                owed.names.insert(name.clone());
             }
         }
+        self.own = Some(own);
+        self.trim();
         self.span = Span::up_to(snapshot.generation());
         self.must_answer |= subscription.wildcard;
     }
