@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use moka::policy::EvictionPolicy;
 
-use super::registry::Cohort;
+use super::cohort::Cohort;
 use super::scan::Scan;
 use super::shelf::{Allowance, UpdateKey};
 use super::span::Span;

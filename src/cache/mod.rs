@@ -11,6 +11,7 @@
 //! - A cohort is marked after the snapshot that concerns it is published, and woken after it is marked: a session
 //!   that registers, then looks, misses nothing.
 
+mod cohort;
 mod encoder;
 mod entry;
 mod frame;
@@ -32,12 +33,13 @@ use arc_swap::ArcSwap;
 use foldhash::HashMap;
 use parking_lot::{Mutex, RwLock};
 
+pub use cohort::{Cohort, Dialect, Mailbox, Protocol};
 pub use encoder::{Encoder, FellBehind};
 pub use entry::{Entry, Named, Seen};
 pub use frame::Frame;
 pub use generation::Generation;
 pub use nonce::{Nonce, NonceText, Suffix};
-pub use registry::{Cohort, Dialect, Interest, Mailbox, Membership, Protocol, Subscription};
+pub use registry::{Interest, Membership, Subscription};
 pub use snapshot::Snapshot;
 pub use span::{Class, Span};
 pub use update::{Owed, Update};

@@ -7,64 +7,16 @@
 use std::collections::hash_map;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use foldhash::{HashMap, HashSet};
-use futures_util::task::AtomicWaker;
-use parking_lot::{Mutex, MutexGuard};
 use slab::Slab;
 use smallvec::SmallVec;
 
+use super::cohort::{Cohort, Dialect, Mailbox};
 use super::entry::{Entry, Seen};
-use super::journal::{Journal, Known};
-use super::shelf::Shelf;
 use super::snapshot::Touch;
 use super::{Generation, TypeCache};
 use crate::resource::Name;
-
-/// How a session is woken. Wakes coalesce: a session that is woken looks at everything it serves.
-#[derive(Debug, Default)]
-pub struct Mailbox(AtomicWaker);
-
-impl Mailbox {
-    /// Whom to wake; the last one registered counts. Register first, look for work after.
-    pub fn register(&self, waker: &std::task::Waker) {
-        self.0.register(waker);
-    }
-
-    /// Wakes whoever registered last.
-    pub fn wake(&self) {
-        self.0.wake();
-    }
-}
-
-/// Which protocol a stream speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Protocol {
-    /// State of the world.
-    Sotw,
-    /// Incremental.
-    Delta,
-}
-
-impl Protocol {
-    /// The word for it in metrics.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Sotw => "sotw",
-            Self::Delta => "delta",
-        }
-    }
-}
-
-/// What, beside its subscription, decides which bytes a client is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Dialect {
-    /// The protocol of its stream.
-    pub protocol: Protocol,
-    /// Whether its types share one stream (ADS).
-    pub aggregated: bool,
-}
 
 /// What a client subscribes to, of one type.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -149,92 +101,6 @@ impl<'a> Look<'a> {
     }
 }
 
-/// Clients of one type with the same subscription and dialect.
-pub struct Cohort {
-    pub(super) id: u64,
-    pub(super) subscription: Subscription,
-    pub(super) dialect: Dialect,
-    touched: AtomicU64,
-    /// How many `members` there are, without the lock.
-    size: AtomicUsize,
-    members: Mutex<Slab<Arc<Mailbox>>>,
-    shelf: Mutex<Shelf>,
-    /// Complete up to `touched`, once that is set.
-    notes: Mutex<Notes>,
-}
-
-/// See [`Journal`] and [`Known`].
-#[derive(Debug)]
-struct Notes {
-    journal: Journal,
-    known: Known,
-}
-
-impl Cohort {
-    /// The newest generation that its members have something to learn from.
-    pub fn touched(&self) -> Generation {
-        self.touched.load(Ordering::Acquire).into()
-    }
-
-    /// Whether what is encoded for one member can serve another.
-    pub(super) fn is_shared(&self) -> bool {
-        self.size.load(Ordering::Relaxed) > 1
-    }
-
-    /// Where its updates are kept.
-    pub(super) fn shelf(&self) -> MutexGuard<'_, Shelf> {
-        self.shelf.lock()
-    }
-
-    /// Its names that changed after `from`, if it remembers that far back. Read after [`touched`](Self::touched), it
-    /// lists all that was marked by then. A cohort of the wildcard keeps no such list.
-    pub(super) fn changed_after(&self, from: Generation) -> Option<SmallVec<[Name; 8]>> {
-        if self.subscription.wildcard { None } else { self.notes.lock().journal.after(from) }
-    }
-
-    /// How far its names are known.
-    pub(super) fn known(&self) -> Known {
-        self.notes.lock().known
-    }
-
-    /// Remembers how far its names are known.
-    pub(super) fn set_known(&self, known: Known) {
-        self.notes.lock().known = known;
-    }
-
-    fn add(&self, mailbox: &Arc<Mailbox>) -> usize {
-        let mut members = self.members.lock();
-        let at = members.insert(Arc::clone(mailbox));
-        self.size.store(members.len(), Ordering::Relaxed);
-        at
-    }
-
-    /// Returns whether it was the last.
-    fn remove(&self, at: usize) -> bool {
-        let mut members = self.members.lock();
-        members.remove(at);
-        self.size.store(members.len(), Ordering::Relaxed);
-        members.is_empty()
-    }
-
-    fn wake(&self) {
-        // Collected first: no lock is held while tasks are scheduled.
-        let mailboxes: SmallVec<[Arc<Mailbox>; 8]> =
-            self.members.lock().iter().map(|(_, mailbox)| Arc::clone(mailbox)).collect();
-        mailboxes.iter().for_each(|mailbox| mailbox.wake());
-    }
-}
-
-impl fmt::Debug for Cohort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cohort")
-            .field("subscription", &self.subscription)
-            .field("dialect", &self.dialect)
-            .field("touched", &self.touched())
-            .finish_non_exhaustive()
-    }
-}
-
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     cohorts: Slab<Arc<Cohort>>,
@@ -253,17 +119,8 @@ impl Registry {
             return at;
         }
         self.next_id += 1;
-        let at = self.cohorts.insert(Arc::new(Cohort {
-            id: self.next_id,
-            subscription: key.0.clone(),
-            dialect,
-            touched: AtomicU64::new(now.get()),
-            size: AtomicUsize::new(0),
-            // Most cohorts of names have one member, and stay so.
-            members: Mutex::new(Slab::with_capacity(1)),
-            shelf: Mutex::default(),
-            notes: Mutex::new(Notes { journal: Journal::starting(now), known: Known::default() }),
-        }));
+        let cohort = Cohort::new(self.next_id, key.0.clone(), dialect, now);
+        let at = self.cohorts.insert(Arc::new(cohort));
         let slot = at as u32;
         for name in key.0.names() {
             match self.index.entry(name.clone()) {
@@ -352,17 +209,11 @@ impl Registry {
                 self.index.get(&touch.name).into_iter().flatten().map(move |slot| (*slot, touch))
             })
         };
-        // Noted first: who sees the mark finds all that it stands for.
-        for (slot, touch) in named() {
-            let cohort = &self.cohorts[slot as usize];
-            if !cohort.subscription.wildcard {
-                cohort.notes.lock().journal.note(generation, &touch.name);
-            }
-        }
+        named().for_each(|(slot, touch)| self.cohorts[slot as usize].note(generation, &touch.name));
         let mut wake = Vec::new();
         let mut mark = |slot: u32| {
             let cohort = &self.cohorts[slot as usize];
-            if cohort.touched.swap(generation.get(), Ordering::AcqRel) != generation.get() {
+            if cohort.mark(generation) {
                 wake.push(Arc::clone(cohort));
             }
         };

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use foldhash::HashSet;
 use smallvec::SmallVec;
 
+use super::cohort::{Cohort, Dialect, Protocol};
 use super::encoder::FellBehind;
 use super::entry::{Entry, Seen};
 use super::journal::Known;
-use super::registry::{Cohort, Dialect, Look, Protocol, Subscription};
+use super::registry::{Look, Subscription};
 use super::snapshot::Snapshot;
 use super::span::{Next, Part, Span};
 use super::update::{Owed, Update};

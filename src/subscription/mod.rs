@@ -14,6 +14,7 @@
 mod ack;
 mod delta;
 mod order;
+mod own;
 mod session;
 mod sotw;
 mod stream_type;

@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use super::own::Brought;
 use super::session::{Heard, Refusal, Session};
-use super::stream_type::{Brought, StreamType};
+use super::stream_type::StreamType;
 use crate::cache::Subscription;
 use crate::proto;
 use crate::resource::Name;
