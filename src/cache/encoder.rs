@@ -1,39 +1,42 @@
-//! Updates, made once for all who stand at the same place and shared through a byte-weighed cache.
+//! Updates, made once for all who stand at the same place and shared.
+//!
+//! A cohort keeps its small updates itself, the others live in a byte-weighed cache; both are bounded, and what is
+//! not found is made again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::registry::Cohort;
+use moka::policy::EvictionPolicy;
+
+use super::cohort::Cohort;
 use super::scan::Scan;
+use super::shelf::{Allowance, UpdateKey};
 use super::span::Span;
 use super::update::{Owed, Update};
 use super::{Generation, TypeCache};
 
-/// Under what an update is shared. `touched` stands for the state: nothing in it that concerns the cohort changed
-/// since.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct UpdateKey {
-    type_index: u32,
-    cohort: u64,
-    touched: Generation,
-    span: Span,
-}
+/// The byte cache. A cohort's superseded updates leave it at once, so that what is oldest in it is what goes first.
+pub(super) type ByteCache = moka::sync::Cache<UpdateKey, Arc<Update>, foldhash::fast::RandomState>;
 
 /// Makes updates and shares them.
 #[derive(Debug)]
 pub struct Encoder {
-    updates: moka::sync::Cache<UpdateKey, Arc<Update>>,
+    updates: ByteCache,
+    /// What cohorts may keep outside of the byte cache.
+    small: Arc<Allowance>,
     pub(super) encodes: AtomicU64,
     response_bytes: usize,
 }
 
 impl Encoder {
     pub(super) fn new(budget: u64, response_bytes: usize) -> Self {
+        let small = budget / 4;
         let updates = moka::sync::Cache::builder()
-            .max_capacity(budget)
+            .max_capacity(budget - small)
             .weigher(|_, update: &Arc<Update>| update.weight())
-            .build();
-        Self { updates, encodes: AtomicU64::new(0), response_bytes }
+            .eviction_policy(EvictionPolicy::lru())
+            .build_with_hasher(foldhash::fast::RandomState::default());
+        Self { updates, small: Arc::new(Allowance::new(small)), encodes: AtomicU64::new(0), response_bytes }
     }
 
     /// How many frames were encoded.
@@ -47,21 +50,12 @@ impl Encoder {
         if !cohort.is_shared() {
             return Ok(Arc::new(self.make(of, cohort, span, touched, &Owed::default())?));
         }
-        let key = UpdateKey { type_index: of.index, cohort: cohort.id, touched, span: span.clone() };
-        if let Some(found) = self.updates.get(&key) {
+        if let Some(found) = cohort.shelf().find(touched, span, cohort.id, &self.updates) {
             return Ok(found);
         }
-        let made = self.make(of, cohort, span, touched, &Owed::default())?;
-        let made = self.updates.entry(key.clone()).or_insert_with(|| Arc::new(made)).into_value();
-        let mut live = cohort.live.lock();
-        if live.0 < touched {
-            live.1.drain(..).for_each(|old| self.updates.invalidate(&old));
-            live.0 = touched;
-        }
-        if live.0 == touched {
-            live.1.push(key);
-        }
-        Ok(made)
+        // Made without the lock. Who makes the same meanwhile gets the one that was put first.
+        let made = Arc::new(self.make(of, cohort, span, touched, &Owed::default())?);
+        Ok(cohort.shelf().put(touched, span, cohort.id, made, &self.small, &self.updates))
     }
 
     /// The same for a client that is owed something of its own.

@@ -5,13 +5,12 @@
 //! No chunk is smaller than [`MIN_CHUNK`] unless it is the whole message: HTTP/2 peers count tiny DATA frames and
 //! hang up on who sends many (h2, RUSTSEC-2026-0258).
 
-use std::fmt;
-use std::fmt::Write as _;
+use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use smallvec::SmallVec;
 
-use super::Generation;
+use super::nonce::Nonce;
 use crate::resource::{Name, wire};
 
 /// No smaller chunk is made, but for messages that are smaller as a whole.
@@ -23,70 +22,48 @@ const INLINE: usize = 16 << 10;
 /// The payload of a full HTTP/2 DATA frame at the default settings.
 const DATA_FRAME: usize = 16 << 10;
 
-/// What a response is called, so that its ACK can be told (R-SotW-03).
-///
-/// The shared form is derived from the generation, so that a cohort shares whole frames. It names the type too,
-/// because nonces are unique in a stream, not only in a type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Nonce {
-    /// The number of the type in the cache.
-    pub type_index: u32,
-    /// What the receiver has been told once it took this.
-    pub generation: Generation,
-    /// What tells it from others of the same generation.
-    pub suffix: Suffix,
-}
-
-/// See [`Nonce`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Suffix {
-    /// The only response of its generation, or the first.
-    None,
-    /// Additions, to be followed by removals of the same generation.
-    Additions,
-    /// One of this stream's own.
-    Own(u32),
-}
-
-impl fmt::Display for Nonce {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}.{:x}", self.type_index, self.generation.get())?;
-        match self.suffix {
-            Suffix::None => Ok(()),
-            Suffix::Additions => f.write_char('a'),
-            Suffix::Own(number) => write!(f, "~{number:x}"),
-        }
-    }
-}
-
-/// A complete gRPC message, prefix included.
+/// A complete gRPC message, prefix included. Cheap to clone, however many pieces it has.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    chunks: SmallVec<[Bytes; 1]>,
+    pieces: Pieces,
     /// The nonce in it.
     pub nonce: Nonce,
 }
 
+#[derive(Clone, Debug)]
+enum Pieces {
+    One(Bytes),
+    Many(Arc<[Bytes]>),
+}
+
 impl Frame {
+    fn new(mut pieces: SmallVec<[Bytes; 1]>, nonce: Nonce) -> Self {
+        let one = if pieces.len() == 1 { pieces.pop() } else { None };
+        Self { pieces: one.map_or_else(|| Pieces::Many(pieces.as_slice().into()), Pieces::One), nonce }
+    }
+
     /// The pieces to be written, in order.
     pub fn chunks(&self) -> &[Bytes] {
-        &self.chunks
+        match &self.pieces {
+            Pieces::One(piece) => std::slice::from_ref(piece),
+            Pieces::Many(pieces) => pieces,
+        }
     }
 
     /// The size on the wire.
     pub fn len(&self) -> usize {
-        self.chunks.iter().map(Bytes::len).sum()
+        self.chunks().iter().map(Bytes::len).sum()
     }
 
     /// Never: a frame has at least its prefix.
     pub fn is_empty(&self) -> bool {
-        self.chunks.is_empty()
+        self.chunks().is_empty()
     }
 
     /// The protobuf message without the gRPC prefix, in one piece.
     pub fn message(&self) -> Bytes {
         let mut whole = BytesMut::with_capacity(self.len());
-        self.chunks.iter().for_each(|chunk| whole.extend_from_slice(chunk));
+        self.chunks().iter().for_each(|chunk| whole.extend_from_slice(chunk));
         whole.freeze().slice(5..)
     }
 }
@@ -130,7 +107,8 @@ pub(super) fn splice<'a>(
     const NONCE: u8 = 5;
     const REMOVED: u8 = 6;
 
-    let nonce_text = nonce.to_string();
+    let nonce_text = nonce.text();
+    let nonce_text = nonce_text.as_bytes();
     let optional = |text: &str| if text.is_empty() { 0 } else { wire::field_len(text.len()) };
     let removed: usize =
         fields.removed.iter().copied().flatten().map(|name| wire::field_len(name.as_str().len())).sum();
@@ -145,7 +123,7 @@ pub(super) fn splice<'a>(
     out.open.put_u32(u32::try_from(message).unwrap_or(u32::MAX));
     wire::put_field(&mut out.open, VERSION, fields.version.as_bytes());
     wire::put_field(&mut out.open, TYPE_URL, fields.type_url.as_bytes());
-    wire::put_field(&mut out.open, NONCE, nonce_text.as_bytes());
+    wire::put_field(&mut out.open, NONCE, nonce_text);
     for name in fields.removed.into_iter().flatten() {
         wire::put_field(&mut out.open, REMOVED, name.as_str().as_bytes());
     }
@@ -155,7 +133,7 @@ pub(super) fn splice<'a>(
             Piece::Tail(bytes, at) => out.share(&bytes.slice(at..)),
         }
     }
-    Frame { chunks: out.close(), nonce }
+    Frame::new(out.close(), nonce)
 }
 
 /// Chunks in the making: `closed`, then `open`.
@@ -226,6 +204,7 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
+    use crate::cache::Suffix;
     use crate::proto::DeltaDiscoveryResponse;
 
     fn element(size: usize) -> Bytes {

@@ -11,13 +11,17 @@
 //! - A cohort is marked after the snapshot that concerns it is published, and woken after it is marked: a session
 //!   that registers, then looks, misses nothing.
 
+mod cohort;
 mod encoder;
 mod entry;
 mod frame;
 mod generation;
+mod journal;
+mod nonce;
 mod registry;
 mod scan;
 mod segments;
+mod shelf;
 mod snapshot;
 mod span;
 mod update;
@@ -29,11 +33,13 @@ use arc_swap::ArcSwap;
 use foldhash::HashMap;
 use parking_lot::{Mutex, RwLock};
 
+pub use cohort::{Cohort, Dialect, Mailbox, Protocol};
 pub use encoder::{Encoder, FellBehind};
 pub use entry::{Entry, Named, Seen};
-pub use frame::{Frame, Nonce, Suffix};
+pub use frame::Frame;
 pub use generation::Generation;
-pub use registry::{Cohort, Dialect, Interest, Mailbox, Membership, Protocol, Subscription};
+pub use nonce::{Nonce, NonceText, Suffix};
+pub use registry::{Interest, Membership, Subscription};
 pub use snapshot::Snapshot;
 pub use span::{Class, Span};
 pub use update::{Owed, Update};

@@ -7,63 +7,16 @@
 use std::collections::hash_map;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::{HashMap, HashSet};
-use futures_util::task::AtomicWaker;
-use parking_lot::Mutex;
 use slab::Slab;
 use smallvec::SmallVec;
 
-use super::encoder::UpdateKey;
+use super::cohort::{Cohort, Dialect, Mailbox};
 use super::entry::{Entry, Seen};
 use super::snapshot::Touch;
 use super::{Generation, TypeCache};
 use crate::resource::Name;
-
-/// How a session is woken. Wakes coalesce: a session that is woken looks at everything it serves.
-#[derive(Debug, Default)]
-pub struct Mailbox(AtomicWaker);
-
-impl Mailbox {
-    /// Whom to wake; the last one registered counts. Register first, look for work after.
-    pub fn register(&self, waker: &std::task::Waker) {
-        self.0.register(waker);
-    }
-
-    /// Wakes whoever registered last.
-    pub fn wake(&self) {
-        self.0.wake();
-    }
-}
-
-/// Which protocol a stream speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Protocol {
-    /// State of the world.
-    Sotw,
-    /// Incremental.
-    Delta,
-}
-
-impl Protocol {
-    /// The word for it in metrics.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Sotw => "sotw",
-            Self::Delta => "delta",
-        }
-    }
-}
-
-/// What, beside its subscription, decides which bytes a client is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Dialect {
-    /// The protocol of its stream.
-    pub protocol: Protocol,
-    /// Whether its types share one stream (ADS).
-    pub aggregated: bool,
-}
 
 /// What a client subscribes to, of one type.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -94,7 +47,12 @@ impl Subscription {
 
     /// Whether this very name was asked for.
     pub fn contains(&self, name: &str) -> bool {
-        self.names.binary_search_by(|other| other.as_str().cmp(name)).is_ok()
+        self.position(name.as_bytes()).is_some()
+    }
+
+    /// Where among the names this one is.
+    pub fn position(&self, name: &[u8]) -> Option<usize> {
+        self.names.binary_search_by(|other| other.as_str().as_bytes().cmp(name)).ok()
     }
 
     /// Whether it asks for nothing at all.
@@ -104,11 +62,10 @@ impl Subscription {
 
     /// What a client with this subscription sees of an entry, or `None` where it does not subscribe to it.
     pub(super) fn look<'a>(&self, entry: &'a Entry, aggregated: bool) -> Option<Look<'a>> {
-        let repushed = if aggregated { entry.repushed } else { Generation::ZERO };
         if self.contains(entry.name().as_str()) {
-            let seen = entry.by_name();
-            Some(Look { seen, changed: entry.named_changed.max(repushed), since: Generation::ZERO })
+            Some(Look::by_name(entry, aggregated))
         } else if self.wildcard {
+            let repushed = if aggregated { entry.repushed } else { Generation::ZERO };
             let seen = entry.as_member();
             // What is no member cannot be sent again: its name is not even to be known (R-Relay-03).
             let changed = seen.present().map_or(entry.wild_changed, |_| entry.wild_changed.max(repushed));
@@ -135,43 +92,12 @@ pub(super) struct Look<'a> {
     pub(super) since: Generation,
 }
 
-/// Clients of one type with the same subscription and dialect.
-pub struct Cohort {
-    pub(super) id: u64,
-    pub(super) subscription: Subscription,
-    pub(super) dialect: Dialect,
-    touched: AtomicU64,
-    members: Mutex<Slab<Arc<Mailbox>>>,
-    /// Keys of the updates in the byte cache, all of one `touched`; superseded ones leave it at once.
-    pub(super) live: Mutex<(Generation, SmallVec<[UpdateKey; 2]>)>,
-}
-
-impl Cohort {
-    /// The newest generation that its members have something to learn from.
-    pub fn touched(&self) -> Generation {
-        self.touched.load(Ordering::Acquire).into()
-    }
-
-    /// Whether what is encoded for one member can serve another.
-    pub(super) fn is_shared(&self) -> bool {
-        self.members.lock().len() > 1
-    }
-
-    fn wake(&self) {
-        // Collected first: no lock is held while tasks are scheduled.
-        let mailboxes: SmallVec<[Arc<Mailbox>; 8]> =
-            self.members.lock().iter().map(|(_, mailbox)| Arc::clone(mailbox)).collect();
-        mailboxes.iter().for_each(|mailbox| mailbox.wake());
-    }
-}
-
-impl fmt::Debug for Cohort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cohort")
-            .field("subscription", &self.subscription)
-            .field("dialect", &self.dialect)
-            .field("touched", &self.touched())
-            .finish_non_exhaustive()
+impl<'a> Look<'a> {
+    /// What a client that asks by this very name sees.
+    pub(super) fn by_name(entry: &'a Entry, aggregated: bool) -> Self {
+        let repushed = if aggregated { entry.repushed } else { Generation::ZERO };
+        let changed = entry.named_changed.max(repushed);
+        Self { seen: entry.by_name(), changed, since: Generation::ZERO }
     }
 }
 
@@ -193,14 +119,8 @@ impl Registry {
             return at;
         }
         self.next_id += 1;
-        let at = self.cohorts.insert(Arc::new(Cohort {
-            id: self.next_id,
-            subscription: key.0.clone(),
-            dialect,
-            touched: AtomicU64::new(now.get()),
-            members: Mutex::default(),
-            live: Mutex::default(),
-        }));
+        let cohort = Cohort::new(self.next_id, key.0.clone(), dialect, now);
+        let at = self.cohorts.insert(Arc::new(cohort));
         let slot = at as u32;
         for name in key.0.names() {
             match self.index.entry(name.clone()) {
@@ -283,19 +203,24 @@ impl Registry {
 
     /// Marks every cohort that a change concerns and returns them.
     pub(super) fn touch(&self, touched: &[Touch], turned: bool, generation: Generation) -> Vec<Arc<Cohort>> {
+        let named = || {
+            let touched = touched.iter().filter(|touch| touch.named);
+            touched.flat_map(|touch| {
+                self.index.get(&touch.name).into_iter().flatten().map(move |slot| (*slot, touch))
+            })
+        };
+        named().for_each(|(slot, touch)| self.cohorts[slot as usize].note(generation, &touch.name));
         let mut wake = Vec::new();
         let mut mark = |slot: u32| {
             let cohort = &self.cohorts[slot as usize];
-            if cohort.touched.swap(generation.get(), Ordering::AcqRel) != generation.get() {
+            if cohort.mark(generation) {
                 wake.push(Arc::clone(cohort));
             }
         };
         if turned || touched.iter().any(|touch| touch.members) {
             self.wildcards.iter().copied().for_each(&mut mark);
         }
-        for touch in touched.iter().filter(|touch| touch.named) {
-            self.index.get(&touch.name).into_iter().flatten().copied().for_each(&mut mark);
-        }
+        named().for_each(|(slot, _)| mark(slot));
         wake
     }
 }
@@ -337,7 +262,7 @@ impl Membership {
             let subscription = registry.share_names(subscription);
             let cohort_at = registry.enter(subscription, dialect, now);
             let cohort = Arc::clone(&registry.cohorts[cohort_at]);
-            let member_at = cohort.members.lock().insert(Arc::clone(&mailbox));
+            let member_at = cohort.add(&mailbox);
             (cohort, cohort_at, member_at, registry.is_dirty())
         };
         if dirty {
@@ -373,12 +298,7 @@ impl Drop for Membership {
     fn drop(&mut self) {
         let dirty = {
             let mut registry = self.of.registry.lock();
-            let empty = {
-                let mut members = self.cohort.members.lock();
-                members.remove(self.member_at);
-                members.is_empty()
-            };
-            if empty {
+            if self.cohort.remove(self.member_at) {
                 registry.leave(self.cohort_at);
             }
             registry.is_dirty()

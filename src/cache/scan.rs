@@ -1,14 +1,16 @@
 //! How an update is worked out from a snapshot.
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use foldhash::HashSet;
+use smallvec::SmallVec;
 
+use super::cohort::{Cohort, Dialect, Protocol};
 use super::encoder::FellBehind;
 use super::entry::{Entry, Seen};
-use super::registry::{Cohort, Dialect, Protocol, Subscription};
+use super::journal::Known;
+use super::registry::{Look, Subscription};
 use super::snapshot::Snapshot;
 use super::span::{Next, Part, Span};
 use super::update::{Owed, Update};
@@ -19,12 +21,18 @@ use crate::resource::{Name, Resource};
 pub(super) struct Scan<'a> {
     snapshot: Arc<Snapshot>,
     of: &'a TypeCache,
+    cohort: &'a Cohort,
     subscription: &'a Subscription,
     dialect: Dialect,
     span: &'a Span,
     touched: Generation,
     limit: usize,
+    /// All names that may have changed since, where the cohort remembers.
+    changed: Option<SmallVec<[Name; 8]>>,
 }
+
+/// What is news to the client, in the order of changes.
+type Added<'s> = SmallVec<[(Generation, &'s Arc<Resource>); 4]>;
 
 impl<'a> Scan<'a> {
     pub(super) fn new(
@@ -40,10 +48,24 @@ impl<'a> Scan<'a> {
         if subscription.wildcard && span.removed != Generation::ZERO && span.removed < snapshot.horizon {
             return Err(FellBehind);
         }
-        Ok(Self { snapshot, of, subscription, dialect, span, touched, limit })
+        // Within an answer in parts the place of an entry counts, which moves by changes that are no news to the cohort.
+        let from = span.added.min(span.removed);
+        let whole = !span.is_start() && !span.is_in_parts();
+        let changed = if whole { cohort.changed_after(from) } else { None };
+        Ok(Self { snapshot, of, cohort, subscription, dialect, span, touched, limit, changed })
     }
 
-    pub(super) fn run(&self, owed: &Owed) -> Update {
+    pub(super) fn run(mut self, owed: &Owed) -> Update {
+        let update = self.look(owed);
+        if self.changed.is_none() || update.additions || update.removals {
+            return update;
+        }
+        // That there is nothing up to the newest state, marked or not, is for the snapshot alone to say.
+        self.changed = None;
+        self.look(owed)
+    }
+
+    fn look(&self, owed: &Owed) -> Update {
         let mut update = self.blank();
         let full_state = self.dialect.protocol == Protocol::Sotw && self.of.type_url.kind().full_state();
         if full_state {
@@ -70,6 +92,7 @@ impl<'a> Scan<'a> {
     }
 
     fn blank(&self) -> Update {
+        let (unknown_name, known_name) = self.names_known();
         Update {
             to: self.touched,
             seen: self.snapshot.generation,
@@ -86,8 +109,8 @@ impl<'a> Scan<'a> {
             removed: Vec::new(),
             additions: false,
             removals: false,
-            unknown_name: self.names_known().any(|known| !known),
-            known_name: self.names_known().any(|known| known),
+            unknown_name,
+            known_name,
             unknown_wildcard: self.subscription.wildcard && !self.snapshot.wildcard_known,
             from_start: self.span.is_start() || matches!(self.span.part, Part::Members { .. }),
             endpoints: Vec::new(),
@@ -101,10 +124,23 @@ impl<'a> Scan<'a> {
         self.subscription.wildcard && self.subscription.names().is_empty()
     }
 
-    /// For each name in the subscription, whether it is known.
-    fn names_known(&self) -> impl Iterator<Item = bool> {
-        let names = self.subscription.names().iter();
-        names.map(|name| !matches!(self.snapshot.by_name(name.as_str()), Seen::Unknown))
+    /// Whether any name in the subscription is unknown, and whether any is known. What was found known stays so for
+    /// as long as nothing is forgotten.
+    fn names_known(&self) -> (bool, bool) {
+        let names = self.subscription.names();
+        if names.is_empty() {
+            return (false, false);
+        }
+        let is_known = |name: &Name| !matches!(self.snapshot.by_name(name.as_str()), Seen::Unknown);
+        let known = self.cohort.known();
+        let still = self.snapshot.forgotten <= known.at && known.at <= self.snapshot.generation;
+        let begin = if still { known.before } else { 0 };
+        let before =
+            names[begin..].iter().position(|name| !is_known(name)).map_or(names.len(), |at| begin + at);
+        if before != begin || !still {
+            self.cohort.set_known(Known { at: self.snapshot.generation, before });
+        }
+        (before < names.len(), before > 0 || names[1..].iter().any(is_known))
     }
 
     /// The whole wildcard set to who has nothing, segment by segment.
@@ -141,24 +177,22 @@ impl<'a> Scan<'a> {
     /// What changed since, and what is owed.
     fn changes(&self, update: &mut Update, owed: &Owed) {
         let floor = self.span.floor();
-        let mut added: BTreeMap<Generation, &Arc<Entry>> = BTreeMap::new();
+        let mut added = Added::new();
         let mut bytes = 0;
-        for entry in self.candidates() {
-            let Some(look) = self.subscription.look(entry, self.dialect.aggregated) else { continue };
-            match look.seen {
-                Seen::Present(resource) if look.changed > floor && entry.position() > self.span.added => {
-                    bytes += resource.delta_entry().len();
-                    added.insert(entry.position(), entry);
-                    update.to = update.to.max(look.changed);
-                }
-                Seen::Absent if look.changed > self.span.removed && look.since <= self.span.seen => {
-                    let list = if self.span.is_start() { &mut update.absent } else { &mut update.removed };
-                    list.push(entry.name().clone());
-                    update.to = update.to.max(look.changed);
-                }
-                Seen::Present(_) | Seen::Absent | Seen::Unknown => {}
+        self.for_each_candidate(|entry, look| match look.seen {
+            Seen::Present(resource) if look.changed > floor && entry.position() > self.span.added => {
+                bytes += resource.delta_entry().len();
+                added.push((entry.position(), resource));
+                update.to = update.to.max(look.changed);
             }
-        }
+            Seen::Absent if look.changed > self.span.removed && look.since <= self.span.seen => {
+                let list = if self.span.is_start() { &mut update.absent } else { &mut update.removed };
+                list.push(entry.name().clone());
+                update.to = update.to.max(look.changed);
+            }
+            Seen::Present(_) | Seen::Absent | Seen::Unknown => {}
+        });
+        added.sort_unstable_by_key(|(position, _)| *position);
         let own = self.owed(update, owed, &added);
         if own > 0 && own + bytes > self.limit {
             // Too much for one response: what is owed goes first, and nothing else yet.
@@ -170,17 +204,15 @@ impl<'a> Scan<'a> {
         }
 
         let mut bytes = 0;
-        let mut entries = added.into_values().peekable();
-        while let Some(entry) = entries.next() {
-            let Some(look) = self.subscription.look(entry, self.dialect.aggregated) else { continue };
-            let Seen::Present(resource) = look.seen else { continue };
+        let mut added = added.into_iter().peekable();
+        while let Some((position, resource)) = added.next() {
             if let Some(service) = resource.eds_service().filter(|_| !self.span.is_start()) {
                 update.endpoints.push(service.clone());
             }
             bytes += resource.delta_entry().len();
             update.resources.push(Arc::clone(resource));
-            if bytes >= self.limit && entries.peek().is_some() {
-                update.to = entry.position();
+            if bytes >= self.limit && added.peek().is_some() {
+                update.to = position;
                 update.next = Next::Changes { floor };
                 // Removals come with the last part.
                 update.removed.clear();
@@ -191,7 +223,12 @@ impl<'a> Scan<'a> {
     }
 
     /// Adds what the client is owed beside `added`; returns how many bytes that is.
-    fn owed(&self, update: &mut Update, owed: &Owed, added: &BTreeMap<Generation, &Arc<Entry>>) -> usize {
+    fn owed(&self, update: &mut Update, owed: &Owed, added: &Added<'_>) -> usize {
+        if owed.is_empty() {
+            return 0;
+        }
+        let is_added =
+            |entry: &Entry| added.binary_search_by_key(&entry.position(), |(position, _)| *position).is_ok();
         let mut bytes = 0;
         // Both lists may have as many names as a request: each is looked up, not searched for.
         let mut told: HashSet<Name> = update.removed.iter().chain(&update.absent).cloned().collect();
@@ -201,7 +238,7 @@ impl<'a> Scan<'a> {
             }
             let entry = self.snapshot.table.get(name.as_str());
             let seen = match entry.and_then(|entry| Some((entry, self.subscription.look(entry, false)?))) {
-                Some((entry, _)) if added.contains_key(&entry.position()) => Seen::Unknown,
+                Some((entry, _)) if is_added(entry) => Seen::Unknown,
                 Some((_, look)) => look.seen,
                 // No longer asked for by name: whether the wildcard has it is the answer (R-Delta-09), if known.
                 None if self.subscription.contains(name.as_str()) => Seen::Unknown,
@@ -238,8 +275,7 @@ impl<'a> Scan<'a> {
 
     /// Everything that the client may see, and whether any of it is news.
     fn full_state(&self, update: &mut Update) {
-        for entry in self.candidates() {
-            let Some(look) = self.subscription.look(entry, self.dialect.aggregated) else { continue };
+        self.for_each_candidate(|entry, look| {
             match look.seen {
                 Seen::Present(resource) if look.changed > self.span.added => {
                     update.additions = true;
@@ -251,10 +287,10 @@ impl<'a> Scan<'a> {
                     update.removals = true;
                     update.ghosts.extend(entry.ghost().cloned());
                 }
-                Seen::Present(_) | Seen::Absent | Seen::Unknown => continue,
+                Seen::Present(_) | Seen::Absent | Seen::Unknown => return,
             }
             update.to = update.to.max(look.changed);
-        }
+        });
         if self.span.is_start() {
             update.ghosts.clear();
             update.removals = false;
@@ -285,18 +321,27 @@ impl<'a> Scan<'a> {
         self.explicit().fold(members, |sum, resource| sum.wrapping_add(resource.digest()))
     }
 
-    /// Entries that may have changed since, each once: from the order of changes, or by name where that is less.
-    fn candidates(&self) -> Box<dyn Iterator<Item = &Arc<Entry>> + '_> {
+    /// Entries that may have changed since, each once, with what the client sees of them: those that the cohort
+    /// remembers; else from the order of changes, or by name where that is less.
+    fn for_each_candidate<'s>(&'s self, mut with: impl FnMut(&'s Arc<Entry>, Look<'s>)) {
+        let aggregated = self.dialect.aggregated;
+        let names = match &self.changed {
+            Some(changed) => changed,
+            None => self.subscription.names(),
+        };
         let from = self.span.added.min(self.span.removed);
-        let changed =
-            self.snapshot.log.range((Bound::Excluded(from), Bound::Unbounded)).map(|(_, entry)| entry);
-        if self.subscription.wildcard {
-            return Box::new(changed);
+        let log = self.snapshot.log.range((Bound::Excluded(from), Bound::Unbounded)).map(|(_, entry)| entry);
+        let is_shorter = || !self.span.is_start() && log.clone().nth(names.len()).is_none();
+        if self.subscription.wildcard || (self.changed.is_none() && is_shorter()) {
+            for entry in log {
+                if let Some(look) = self.subscription.look(entry, aggregated) {
+                    with(entry, look);
+                }
+            }
+        } else {
+            for entry in names.iter().filter_map(|name| self.snapshot.table.get(name.as_str())) {
+                with(entry, Look::by_name(entry, aggregated));
+            }
         }
-        let names = self.subscription.names();
-        if !self.span.is_start() && changed.clone().nth(names.len()).is_none() {
-            return Box::new(changed);
-        }
-        Box::new(names.iter().filter_map(|name| self.snapshot.table.get(name.as_str())))
     }
 }

@@ -24,6 +24,8 @@ pub struct Snapshot {
     /// Tombstones up to here have been dropped: a wildcard's client that stands before it cannot be told what was
     /// removed. Names that are asked for are remembered for as long as they are.
     pub(super) horizon: Generation,
+    /// When a name that had been known last became unknown.
+    pub(super) forgotten: Generation,
     pub(super) wildcard_known: bool,
     /// Sum of the digests of the wildcard's members.
     pub(super) wildcard_digest: u128,
@@ -40,6 +42,7 @@ impl Default for Snapshot {
             table: Segments::default(),
             log: OrdMap::new(),
             horizon: Generation::ZERO,
+            forgotten: Generation::ZERO,
             wildcard_known: false,
             wildcard_digest: 0,
             members: 0,
@@ -274,6 +277,9 @@ impl<'a> Draft<'a> {
             }
             if named {
                 new.named_changed = stamp;
+                if matches!(new.by_name(), Seen::Unknown) {
+                    self.snapshot.forgotten = stamp;
+                }
             }
             if repush {
                 new.repushed = stamp;

@@ -9,9 +9,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use super::Generation;
+use super::cohort::{Dialect, Protocol};
 use super::encoder::Encoder;
-use super::frame::{self, Fields, Frame, Nonce, Piece, Suffix};
-use super::registry::{Dialect, Protocol};
+use super::frame::{self, Fields, Frame, Piece};
+use super::nonce::{Nonce, Suffix};
 use super::segments::Segment;
 use super::span::{Class, Next};
 use crate::resource::{Name, Resource, TypeUrl};

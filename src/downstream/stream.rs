@@ -92,6 +92,10 @@ where
                 Poll::Ready(Some(Err(status))) => return Poll::Ready(status),
                 Poll::Ready(Some(Ok(message))) => message,
             };
+            if let Some(kind) = self.session.hear_ack(&message) {
+                self.gauge.heard(kind.short(), RequestResult::Ack);
+                continue;
+            }
             match self.hear(message, now) {
                 Ok(heard) => self.note(&heard, now),
                 Err(status) => return Poll::Ready(status),

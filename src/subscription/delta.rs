@@ -3,8 +3,9 @@
 use std::collections::{BTreeSet, HashSet};
 use std::time::Instant;
 
+use super::own::Brought;
 use super::session::{Heard, Refusal, Session};
-use super::stream_type::{Brought, StreamType};
+use super::stream_type::StreamType;
 use crate::cache::Subscription;
 use crate::proto;
 use crate::resource::Name;
@@ -46,7 +47,7 @@ impl Session {
             let mut state = StreamType::new(self.join(&type_url, subscription)?, now);
             state.must_answer = wildcard;
             if !versions.is_empty() {
-                state.brought = Some(Brought::Versions(versions));
+                state.own_mut().brought = Some(Brought::Versions(versions));
             }
             self.insert(state);
             return Ok(Heard::Subscribed { type_url });
@@ -55,7 +56,7 @@ impl Session {
         // `initial_resource_versions` of a later request are not looked at (R-Delta-05).
         let max_owed = self.rules.max_names.saturating_mul(2);
         let state = self.state(at);
-        let newest = state.is_newest(&request.response_nonce);
+        let newest = state.is_newest(request.response_nonce.as_bytes());
         if newest {
             state.open_gate();
         }
@@ -71,7 +72,7 @@ impl Session {
             for name in subscribe.iter().filter(|name| !name.is_empty() && !is_wildcard(name)) {
                 // Answered even if held: to subscribe again is to ask again (R-Delta-04).
                 let name = Name::from(name.as_str());
-                state.owed.gone.remove(&name);
+                state.own_mut().owed.gone.remove(&name);
                 owed.push(name.clone());
                 names.insert(name);
             }
@@ -82,7 +83,8 @@ impl Session {
                 }
             }
             let subscription = Subscription::new(wildcard, names);
-            if let Some(Brought::Versions(versions)) = state.brought.as_mut().filter(|_| !wildcard) {
+            if let Some(Brought::Versions(versions)) = state.own_mut().brought.as_mut().filter(|_| !wildcard)
+            {
                 // What it lets go of it does not hold when it asks for it again.
                 if old.wildcard {
                     versions.retain(|name, _| subscription.contains(name));
@@ -92,17 +94,20 @@ impl Session {
                 }
             }
             state.resubscribe(subscription, now)?;
-            state.owed.names.extend(owed);
+            let names = &mut state.own_mut().owed.names;
+            names.extend(owed);
             for name in ended {
                 // Beside a wildcard the client cannot tell whether it still has it (R-Delta-09).
                 if wildcard {
-                    state.owed.names.insert(name);
+                    names.insert(name);
                 } else {
-                    state.owed.names.remove(&name);
+                    names.remove(&name);
                 }
             }
+            let owed = names.len();
+            state.trim();
             // Beside what it asks for, answers for what it let go: while none can be sent they would pile up.
-            if state.owed.names.len() > max_owed {
+            if owed > max_owed {
                 return Err(Refusal::exhausted(format!(
                     "more than {max_owed} names of one type to be answered"
                 )));

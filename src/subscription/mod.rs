@@ -11,8 +11,10 @@
 //! - A removal is said only once no addition waits to be said on the stream (R-ADS-03).
 //! - Nothing unknown is shown as missing (R-Relay-04).
 
+mod ack;
 mod delta;
 mod order;
+mod own;
 mod session;
 mod sotw;
 mod stream_type;

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::session::{Outgoing, Refusal, Session, Upstream};
 use super::stream_type::{Moment, Pending};
-use crate::cache::{Class, FellBehind, Generation, Update};
+use crate::cache::{Class, FellBehind, Update};
 use crate::resource::{Kind, Name};
 
 /// What a stream does next.
@@ -86,8 +86,9 @@ impl Session {
         Ok(None)
     }
 
-    fn marks(&self) -> SmallVec<[Generation; 8]> {
-        self.types.iter().map(|state| state.membership.cohort().touched()).collect()
+    /// Each mark only grows, and so does their sum: it is the same only while each one is.
+    fn marks(&self) -> u64 {
+        self.types.iter().fold(0, |sum, state| sum.wrapping_add(state.membership.cohort().touched().get()))
     }
 
     /// Additions and changes, in order. A type that follows the clusters waits while one that leads has something
@@ -176,7 +177,7 @@ impl Session {
         let type_url = state.membership.of().type_url().clone();
         // Only who was there when it happened has waited for it.
         let live = !state.span.is_start() && !state.span.is_in_parts() && update.owed().is_empty();
-        let answered = std::mem::take(&mut state.answering);
+        let answered = state.take_answering();
         let frame = state.say(update, class, &mut self.own_nonces);
         self.unsaid = Some(at);
         self.responded = true;

@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use super::own::Brought;
 use super::session::{Heard, Refusal, Session};
-use super::stream_type::{Brought, StreamType};
+use super::stream_type::StreamType;
 use crate::cache::Subscription;
 use crate::proto;
 use crate::resource::Name;
@@ -16,6 +17,11 @@ pub(super) struct Wants {
 }
 
 impl Wants {
+    /// Whether an empty list means nothing.
+    pub(super) const fn is_explicit(self) -> bool {
+        self.explicit
+    }
+
     /// What a complete list of names subscribes to.
     fn read(&mut self, names: &[String], legacy_wildcard: bool) -> Subscription {
         self.explicit |= !names.is_empty();
@@ -44,14 +50,14 @@ impl Session {
             state.must_answer = (state.kind.full_state() && !state.subscription().is_empty()) || one_shot;
             state.may_hold = !request.version_info.is_empty();
             if state.kind.full_state() && only_wildcard && !request.version_info.is_empty() {
-                state.brought = Some(Brought::Digest(request.version_info));
+                state.own_mut().brought = Some(Brought::Digest(request.version_info));
             }
             self.insert(state);
             return Ok(Heard::Subscribed { type_url });
         };
 
         let state = self.state(at);
-        let newest = state.is_newest(&request.response_nonce);
+        let newest = state.is_newest(request.response_nonce.as_bytes());
         if newest {
             state.open_gate();
         }
@@ -65,8 +71,10 @@ impl Session {
                 .cloned()
                 .collect();
             state.resubscribe(subscription.clone(), now)?;
-            state.owed.names.retain(|name| subscription.contains(name.as_str()));
-            state.owed.names.extend(added);
+            let owed = &mut state.own_mut().owed;
+            owed.names.retain(|name| subscription.contains(name.as_str()));
+            owed.names.extend(added);
+            state.trim();
         }
         // Told by `error_detail` alone, never by versions (R-SotW-01).
         Ok(match request.error_detail {

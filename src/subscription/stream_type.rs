@@ -1,9 +1,10 @@
 //! One type on one stream.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::own::{Brought, Own};
 use super::session::Rules;
 use super::sotw::Wants;
 use crate::cache::{
@@ -39,30 +40,19 @@ impl Pending {
     }
 }
 
-/// What the first request of a type brought along from an earlier stream.
-#[derive(Debug)]
-pub(super) enum Brought {
-    /// Versions by name: `initial_resource_versions`.
-    Versions(HashMap<String, String>),
-    /// `version_info`: the digest of a whole set (R-SotW-10).
-    Digest(String),
-}
-
 /// The state of one type on one stream (R-EP-04).
 #[derive(Debug)]
 pub(super) struct StreamType {
     pub(super) kind: Kind,
     pub(super) membership: Membership,
     pub(super) span: Span,
-    pub(super) owed: Owed,
-    pub(super) brought: Option<Brought>,
+    /// What few streams have at any moment.
+    own: Option<Box<Own>>,
     /// A response is due even if it is empty (R-SotW-11, R-Delta-11).
     pub(super) must_answer: bool,
     /// Whether it may hold, from an earlier stream, what it has not been told on this one: a full state that lacks it
     /// would delete it.
     pub(super) may_hold: bool,
-    /// Names that the next full state answers for.
-    pub(super) answering: BTreeSet<Name>,
     /// When something was last asked for.
     pub(super) asked: Instant,
     /// Since when what is unknown holds back other types. What is asked for meanwhile does not prolong it, and after it
@@ -85,11 +75,9 @@ impl StreamType {
             kind: membership.of().type_url().kind(),
             membership,
             span: Span::default(),
-            owed: Owed::default(),
-            brought: None,
+            own: None,
             must_answer: false,
             may_hold: false,
-            answering: BTreeSet::new(),
             asked: now,
             holds: None,
             wants: Wants::default(),
@@ -105,14 +93,43 @@ impl StreamType {
         self.membership.subscription()
     }
 
+    /// What it has of its own.
+    pub(super) fn own(&self) -> &Own {
+        static NONE: Own = Own::NONE;
+        self.own.as_deref().unwrap_or(&NONE)
+    }
+
+    /// The same, to be changed. Where something may have been taken away, [`trim`](Self::trim) follows.
+    pub(super) fn own_mut(&mut self) -> &mut Own {
+        self.own.get_or_insert_with(|| Box::new(Own::NONE))
+    }
+
+    /// Gives back the memory of what it no longer has.
+    pub(super) fn trim(&mut self) {
+        self.own = self.own.take().filter(|own| !own.is_empty());
+    }
+
+    /// Takes what the newest full state answered for.
+    pub(super) fn take_answering(&mut self) -> BTreeSet<Name> {
+        let answering = self.own.as_mut().map(|own| std::mem::take(&mut own.answering)).unwrap_or_default();
+        self.trim();
+        answering
+    }
+
     /// Whether a request with this nonce speaks of the newest response (R-SotW-04).
-    pub(super) fn is_newest(&self, nonce: &str) -> bool {
-        self.newest_nonce.is_some_and(|newest| newest.to_string() == nonce)
+    pub(super) fn is_newest(&self, nonce: &[u8]) -> bool {
+        self.newest_nonce.is_some_and(|newest| newest.text().as_bytes() == nonce)
     }
 
     /// The newest response was answered.
     pub(super) fn open_gate(&mut self) {
         self.in_flight = None;
+    }
+
+    /// Whether the newest response was not answered yet, as far as the gate knows.
+    #[cfg(test)]
+    pub(super) const fn awaits_answer(&self) -> bool {
+        self.in_flight.is_some()
     }
 
     /// The newest response was rejected. Returns whether that is news.
@@ -182,16 +199,17 @@ impl StreamType {
 
     fn look(&mut self, protocol: Protocol, rules: &Rules, moment: Moment) -> Result<Pending, FellBehind> {
         let full_state = protocol == Protocol::Sotw && self.kind.full_state();
-        if full_state && !self.owed.is_empty() {
+        if full_state && !self.own().owed.is_empty() {
             // The next full state answers for every name.
-            self.answering.append(&mut self.owed.names);
+            let own = self.own_mut();
+            own.answering.append(&mut own.owed.names);
             self.must_answer = true;
         }
         let empty_says_nothing = protocol == Protocol::Sotw && !full_state;
         if (empty_says_nothing || self.subscription().is_empty()) && !moment.one_shot {
             self.must_answer = false;
         }
-        if matches!(self.brought, Some(Brought::Versions(_))) {
+        if matches!(self.own().brought, Some(Brought::Versions(_))) {
             let snapshot = self.membership.of().snapshot();
             if self.subscription().wildcard && !snapshot.wildcard_known() {
                 return Ok(Pending::Unknown);
@@ -202,10 +220,11 @@ impl StreamType {
             return Ok(if unknown { Pending::Unknown } else { Pending::Nothing });
         }
         let (of, cohort) = (self.membership.of(), self.membership.cohort());
-        let update = if self.owed.is_empty() {
+        let owed = &self.own().owed;
+        let update = if owed.is_empty() {
             of.encoder().update(of, cohort, &self.span)?
         } else {
-            Arc::new(of.encoder().own_update(of, cohort, &self.span, &self.owed)?)
+            Arc::new(of.encoder().own_update(of, cohort, &self.span, owed)?)
         };
 
         let unknown_name = update.has_unknown_name() && self.waits_for_names(&update, rules, moment);
@@ -214,7 +233,7 @@ impl StreamType {
         if whole && unknown {
             return Ok(Pending::Unknown);
         }
-        if let Some(Brought::Digest(digest)) = self.brought.take()
+        if let Some(Brought::Digest(digest)) = self.take_brought()
             && digest == update.version_info()
         {
             // It holds exactly this (R-SotW-10).
@@ -249,7 +268,7 @@ impl StreamType {
 
     fn is_quiet(&self) -> bool {
         !self.must_answer
-            && self.owed.is_empty()
+            && self.own().owed.is_empty()
             && !self.span.is_start()
             && !self.span.is_in_parts()
             && self.span.is_done(self.membership.cohort().touched())
@@ -283,14 +302,22 @@ impl StreamType {
     }
 
     fn consume(&mut self, update: &Update, class: Class) {
+        let Some(own) = &mut self.own else { return };
         if update.is_full_state() {
-            self.owed = Owed::default();
-            return;
+            own.owed = Owed::default();
+        } else {
+            own.owed.names.retain(|name| !update.owed().names.contains(name));
+            if class == Class::Both {
+                own.owed.gone.retain(|name| !update.owed().gone.contains(name));
+            }
         }
-        self.owed.names.retain(|name| !update.owed().names.contains(name));
-        if class == Class::Both {
-            self.owed.gone.retain(|name| !update.owed().gone.contains(name));
-        }
+        self.trim();
+    }
+
+    fn take_brought(&mut self) -> Option<Brought> {
+        let brought = self.own.as_mut()?.brought.take();
+        self.trim();
+        brought
     }
 
     /// Endpoints whose cluster was just told are owed again, unless they are still to be told anyway (R-ADS-05).
@@ -299,16 +326,18 @@ impl StreamType {
         for name in endpoints {
             let changed = snapshot.changed_for(name.as_str(), self.subscription(), true);
             if changed.is_some_and(|changed| self.span.covers(changed)) {
-                self.owed.names.insert(name.clone());
+                self.own_mut().owed.names.insert(name.clone());
             }
         }
     }
 
     /// Takes up the versions that the client says it holds (R-Delta-05 to R-Delta-07).
     fn compare_versions(&mut self, snapshot: &Snapshot, rules: &Rules) {
-        let Some(Brought::Versions(versions)) = self.brought.take() else { return };
+        let Some(Brought::Versions(versions)) = self.take_brought() else { return };
         let subscription = self.membership.subscription().clone();
-        self.owed.gone.extend(
+        let mut own = self.own.take().unwrap_or_else(|| Box::new(Own::NONE));
+        let owed = &mut own.owed;
+        owed.gone.extend(
             versions.keys().filter(|name| !subscription.contains(name)).map(|name| Name::from(name.as_str())),
         );
         let holds =
@@ -317,20 +346,24 @@ impl StreamType {
             && subscription.names().iter().any(|name| versions.contains_key(name.as_str()));
         if !subscription.wildcard && !trusted {
             // Names that were asked for are sent whatever the client holds; its versions change nothing.
+            self.own = Some(own);
+            self.trim();
             return;
         }
         for member in snapshot.members().filter(|_| subscription.wildcard) {
-            self.owed.gone.remove(member.name());
+            owed.gone.remove(member.name());
             if !subscription.contains(member.name().as_str()) && !holds(member.name(), member.version()) {
-                self.owed.names.insert(member.name().clone());
+                owed.names.insert(member.name().clone());
             }
         }
         for name in subscription.names() {
             let current = snapshot.by_name(name.as_str()).present();
             if !(trusted && current.is_some_and(|resource| holds(name, resource.version()))) {
-                self.owed.names.insert(name.clone());
+                owed.names.insert(name.clone());
             }
         }
+        self.own = Some(own);
+        self.trim();
         self.span = Span::up_to(snapshot.generation());
         self.must_answer |= subscription.wildcard;
     }

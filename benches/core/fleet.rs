@@ -1,0 +1,230 @@
+//! Sessions without sockets: who subscribes to what, and one round of change, updates and ACKs.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use deltafan::cache::{Cache, Change, Limits, Nonce, Op, Protocol, Resend, View, Writer};
+use deltafan::proto;
+use deltafan::resource::{Envelope, Kind, Resource, TypeUrl, wire};
+use deltafan::subscription::{Next, Rules, Session, Upstream};
+use prost::Message as _;
+
+/// About what a cluster or a small set of endpoints takes.
+const RESOURCE_BYTES: usize = 300;
+
+/// A fleet of equal clients.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) protocol: Protocol,
+    pub(crate) clients: usize,
+    pub(crate) resources: usize,
+    /// Names that each client asks for; none: the wildcard.
+    pub(crate) names: usize,
+}
+
+impl Shape {
+    fn type_url(&self) -> TypeUrl {
+        match self.protocol {
+            Protocol::Delta => Kind::Endpoint.into(),
+            Protocol::Sotw => Kind::Cluster.into(),
+        }
+    }
+
+    const fn view(&self) -> View {
+        if self.names == 0 { View::Wildcard } else { View::Named }
+    }
+
+    /// Neighbours, from a place that few others share.
+    fn names_of(&self, client: usize) -> Vec<String> {
+        match (self.names, self.protocol) {
+            (0, Protocol::Delta) => vec!["*".to_owned()],
+            (0, Protocol::Sotw) => Vec::new(),
+            (names, _) => (0..names).map(|at| name((client * 37 + at) % self.resources)).collect(),
+        }
+    }
+
+    /// What one change changes, so that every client has exactly one thing to learn.
+    fn changed(&self, round: usize) -> Vec<usize> {
+        match self.names {
+            0 => vec![round % self.resources],
+            names => (0..self.resources).filter(|at| at % names == round % names).collect(),
+        }
+    }
+}
+
+pub(crate) fn name(at: usize) -> String {
+    format!("resource-{at:06}")
+}
+
+/// A resource as an origin sends it.
+pub(crate) fn resource(type_url: &TypeUrl, name: &str, version: usize) -> Arc<Resource> {
+    let version = version.to_string();
+    let mut any = BytesMut::new();
+    wire::put_field(&mut any, 1, type_url.as_str().as_bytes());
+    wire::put_field(&mut any, 2, &[0x7a; RESOURCE_BYTES - 100]);
+    let mut sent = BytesMut::new();
+    wire::put_field(&mut sent, 1, version.as_bytes());
+    wire::put_field(&mut sent, 2, &any);
+    wire::put_field(&mut sent, 3, name.as_bytes());
+    let envelope = Envelope::parse(&sent, type_url).expect("a good envelope");
+    Arc::new(envelope.encode(type_url, name.into()).expect("it has a body"))
+}
+
+/// How long the parts of one round took.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Round {
+    /// The change until all are woken.
+    pub(crate) change: Duration,
+    /// Every client's update, from the wake-up until the transport has it.
+    pub(crate) updates: Duration,
+    /// Every client's ACK, from its bytes.
+    pub(crate) acks: Duration,
+}
+
+/// All clients of one shape.
+pub(crate) struct Fleet {
+    shape: Shape,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) writer: Writer,
+    sessions: Vec<Session>,
+    now: Instant,
+    round: usize,
+}
+
+impl Fleet {
+    pub(crate) fn new(shape: Shape) -> Self {
+        let (cache, writer) = Cache::new(Limits::default());
+        let mut fleet = Self { shape, cache, writer, sessions: Vec::new(), now: Instant::now(), round: 0 };
+        fleet.change(0..shape.resources);
+        let rules = Arc::new(Rules::default());
+        for client in 0..shape.clients {
+            let mut session =
+                Session::new(Arc::clone(&fleet.cache), Arc::clone(&rules), shape.protocol, None, fleet.now);
+            hear(&mut session, shape.protocol, subscribe(&shape, client), fleet.now);
+            fleet.sessions.push(session);
+        }
+        let mut acks = fleet.updates();
+        while !acks.is_empty() {
+            fleet.answer(acks);
+            acks = fleet.updates();
+        }
+        fleet
+    }
+
+    /// One change that every client is told of and ACKs.
+    pub(crate) fn round(&mut self) -> Round {
+        self.round += 1;
+        for session in &self.sessions {
+            session.mailbox().register(Waker::noop());
+        }
+        let changed = self.shape.changed(self.round);
+        let type_url = self.shape.type_url();
+        let ops = changed.iter().map(|at| self.set(&type_url, *at)).collect();
+        let begin = Instant::now();
+        let change = Change { ops, ..Change::default() };
+        self.writer.apply(&type_url, change, self.now).expect("a type of the protocol");
+        let applied = Instant::now();
+        let acks = self.updates();
+        let updated = Instant::now();
+        assert_eq!(acks.len(), self.sessions.len(), "every client is told");
+        let requests: Vec<(usize, Bytes)> = acks.into_iter().map(|ack| self.ack(ack)).collect();
+        let begin_acks = Instant::now();
+        for (at, request) in requests {
+            assert!(self.sessions[at].hear_ack(&request).is_some());
+        }
+        // What a stream does after each request: it looks whether there is more to say.
+        for session in &mut self.sessions {
+            black_box(session.next(self.now, Upstream { connected: true }));
+        }
+        Round { change: applied - begin, updates: updated - applied, acks: begin_acks.elapsed() }
+    }
+
+    fn set(&self, type_url: &TypeUrl, at: usize) -> Op {
+        let resource = resource(type_url, &name(at), self.round);
+        Op::Set { view: self.shape.view(), resource, resend: Resend::Answer }
+    }
+
+    fn change(&mut self, which: impl Iterator<Item = usize>) {
+        let type_url = self.shape.type_url();
+        let ops = which.map(|at| self.set(&type_url, at)).collect();
+        let change = Change { ops, wildcard_known: Some(true), system_version: None };
+        self.writer.apply(&type_url, change, self.now).expect("a type of the protocol");
+    }
+
+    fn updates(&mut self) -> Vec<(usize, Nonce)> {
+        let mut told = Vec::with_capacity(self.sessions.len());
+        for (at, session) in self.sessions.iter_mut().enumerate() {
+            if let Next::Say(outgoing) = session.next(self.now, Upstream { connected: true }) {
+                outgoing.frame.chunks().iter().for_each(|chunk| drop(black_box(chunk.clone())));
+                session.taken(self.now);
+                told.push((at, outgoing.frame.nonce));
+            }
+        }
+        told
+    }
+
+    fn answer(&mut self, acks: Vec<(usize, Nonce)>) {
+        for ack in acks {
+            let (at, request) = self.ack(ack);
+            assert!(self.sessions[at].hear_ack(&request).is_some());
+        }
+    }
+
+    /// The request that ACKs a response; in the state of the world it names the version and all that is wanted.
+    fn ack(&self, (at, nonce): (usize, Nonce)) -> (usize, Bytes) {
+        let type_url = self.shape.type_url().as_str().to_owned();
+        let response_nonce = nonce.to_string();
+        let encoded = match self.shape.protocol {
+            Protocol::Delta => {
+                proto::DeltaDiscoveryRequest { type_url, response_nonce, ..Default::default() }
+                    .encode_to_vec()
+            }
+            Protocol::Sotw => proto::DiscoveryRequest {
+                type_url,
+                response_nonce,
+                version_info: format!("{:032x}", u128::MAX),
+                resource_names: self.shape.names_of(at),
+                ..Default::default()
+            }
+            .encode_to_vec(),
+        };
+        (at, encoded.into())
+    }
+}
+
+fn subscribe(shape: &Shape, client: usize) -> Bytes {
+    let type_url = shape.type_url().as_str().to_owned();
+    let node = Some(proto::Node { id: format!("client-{client}"), ..proto::Node::default() });
+    let names = shape.names_of(client);
+    match shape.protocol {
+        Protocol::Delta => proto::DeltaDiscoveryRequest {
+            node,
+            type_url,
+            resource_names_subscribe: names,
+            ..Default::default()
+        }
+        .encode_to_vec(),
+        Protocol::Sotw => {
+            proto::DiscoveryRequest { node, type_url, resource_names: names, ..Default::default() }
+                .encode_to_vec()
+        }
+    }
+    .into()
+}
+
+/// A request from its bytes, as a stream reads it.
+pub(crate) fn hear(session: &mut Session, protocol: Protocol, message: Bytes, now: Instant) {
+    match protocol {
+        Protocol::Sotw => {
+            let request = proto::DiscoveryRequest::decode(message).expect("our own message");
+            session.hear_sotw(request, now).expect("within the rules");
+        }
+        Protocol::Delta => {
+            let request = proto::DeltaDiscoveryRequest::decode(message).expect("our own message");
+            session.hear_delta(request, now).expect("within the rules");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Clients that must be told the same things, and what they share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use futures_util::task::AtomicWaker;
+use parking_lot::{Mutex, MutexGuard};
+use slab::Slab;
+use smallvec::SmallVec;
+
+use super::Generation;
+use super::journal::{Journal, Known};
+use super::registry::Subscription;
+use super::shelf::Shelf;
+use crate::resource::Name;
+
+/// How a session is woken. Wakes coalesce: a session that is woken looks at everything it serves.
+#[derive(Debug, Default)]
+pub struct Mailbox(AtomicWaker);
+
+impl Mailbox {
+    /// Whom to wake; the last one registered counts. Register first, look for work after.
+    pub fn register(&self, waker: &std::task::Waker) {
+        self.0.register(waker);
+    }
+
+    /// Wakes whoever registered last.
+    pub fn wake(&self) {
+        self.0.wake();
+    }
+}
+
+/// Which protocol a stream speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// State of the world.
+    Sotw,
+    /// Incremental.
+    Delta,
+}
+
+impl Protocol {
+    /// The word for it in metrics.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Sotw => "sotw",
+            Self::Delta => "delta",
+        }
+    }
+}
+
+/// What, beside its subscription, decides which bytes a client is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Dialect {
+    /// The protocol of its stream.
+    pub protocol: Protocol,
+    /// Whether its types share one stream (ADS).
+    pub aggregated: bool,
+}
+
+/// Clients of one type with the same subscription and dialect.
+pub struct Cohort {
+    pub(super) id: u64,
+    pub(super) subscription: Subscription,
+    pub(super) dialect: Dialect,
+    touched: AtomicU64,
+    /// How many `members` there are, without the lock.
+    size: AtomicUsize,
+    members: Mutex<Slab<Arc<Mailbox>>>,
+    shelf: Mutex<Shelf>,
+    /// Complete up to `touched`, once that is set.
+    notes: Mutex<Notes>,
+}
+
+/// See [`Journal`] and [`Known`].
+#[derive(Debug)]
+struct Notes {
+    journal: Journal,
+    known: Known,
+}
+
+impl Cohort {
+    pub(super) fn new(id: u64, subscription: Subscription, dialect: Dialect, now: Generation) -> Self {
+        Self {
+            id,
+            subscription,
+            dialect,
+            touched: AtomicU64::new(now.get()),
+            size: AtomicUsize::new(0),
+            // Most cohorts of names have one member, and stay so.
+            members: Mutex::new(Slab::with_capacity(1)),
+            shelf: Mutex::default(),
+            notes: Mutex::new(Notes { journal: Journal::starting(now), known: Known::default() }),
+        }
+    }
+
+    /// Marks it; returns whether it was not yet.
+    pub(super) fn mark(&self, generation: Generation) -> bool {
+        self.touched.swap(generation.get(), Ordering::AcqRel) != generation.get()
+    }
+
+    /// Lists a name that changed. Before it is marked, so that who sees the mark finds all that it stands for.
+    pub(super) fn note(&self, generation: Generation, name: &Name) {
+        if !self.subscription.wildcard {
+            self.notes.lock().journal.note(generation, name);
+        }
+    }
+
+    /// The newest generation that its members have something to learn from.
+    pub fn touched(&self) -> Generation {
+        self.touched.load(Ordering::Acquire).into()
+    }
+
+    /// Whether what is encoded for one member can serve another.
+    pub(super) fn is_shared(&self) -> bool {
+        self.size.load(Ordering::Relaxed) > 1
+    }
+
+    /// Where its updates are kept.
+    pub(super) fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock()
+    }
+
+    /// Its names that changed after `from`, if it remembers that far back. Read after [`touched`](Self::touched), it
+    /// lists all that was marked by then. A cohort of the wildcard keeps no such list.
+    pub(super) fn changed_after(&self, from: Generation) -> Option<SmallVec<[Name; 8]>> {
+        if self.subscription.wildcard { None } else { self.notes.lock().journal.after(from) }
+    }
+
+    /// How far its names are known.
+    pub(super) fn known(&self) -> Known {
+        self.notes.lock().known
+    }
+
+    /// Remembers how far its names are known.
+    pub(super) fn set_known(&self, known: Known) {
+        self.notes.lock().known = known;
+    }
+
+    /// Takes a member in and says at which place.
+    pub(super) fn add(&self, mailbox: &Arc<Mailbox>) -> usize {
+        let mut members = self.members.lock();
+        let at = members.insert(Arc::clone(mailbox));
+        self.size.store(members.len(), Ordering::Relaxed);
+        at
+    }
+
+    /// Lets a member go; returns whether it was the last.
+    pub(super) fn remove(&self, at: usize) -> bool {
+        let mut members = self.members.lock();
+        members.remove(at);
+        self.size.store(members.len(), Ordering::Relaxed);
+        members.is_empty()
+    }
+
+    /// Wakes all members.
+    pub(super) fn wake(&self) {
+        // Collected first: no lock is held while tasks are scheduled.
+        let mailboxes: SmallVec<[Arc<Mailbox>; 8]> =
+            self.members.lock().iter().map(|(_, mailbox)| Arc::clone(mailbox)).collect();
+        mailboxes.iter().for_each(|mailbox| mailbox.wake());
+    }
+}
+
+impl fmt::Debug for Cohort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cohort")
+            .field("subscription", &self.subscription)
+            .field("dialect", &self.dialect)
+            .field("touched", &self.touched())
+            .finish_non_exhaustive()
+    }
+}

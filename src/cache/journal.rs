@@ -1,0 +1,94 @@
+//! What a cohort remembers of its names, so that an update need not look at each of them.
+
+use smallvec::SmallVec;
+
+use super::Generation;
+use crate::resource::Name;
+
+/// More changed names than this are looked for among all.
+const LISTED: usize = 8;
+
+/// The names of a cohort that changed lately, in the order in which they did.
+#[derive(Debug, Default)]
+pub(super) struct Journal {
+    /// It lists what changed after this.
+    since: Generation,
+    changed: SmallVec<[(Generation, Name); 1]>,
+}
+
+impl Journal {
+    pub(super) const fn starting(since: Generation) -> Self {
+        Self { since, changed: SmallVec::new_const() }
+    }
+
+    /// A name changed, in the change that ends with this generation.
+    pub(super) fn note(&mut self, generation: Generation, name: &Name) {
+        if self.changed.len() == LISTED {
+            self.changed.clear();
+            self.since = generation;
+        }
+        // What is of the same change as the others that were dropped would be an incomplete list of it.
+        if generation > self.since {
+            self.changed.push((generation, name.clone()));
+        }
+    }
+
+    /// The names that changed after `from`, each once; `None` if it does not go back that far.
+    pub(super) fn after(&self, from: Generation) -> Option<SmallVec<[Name; LISTED]>> {
+        if from < self.since {
+            return None;
+        }
+        let mut names: SmallVec<[Name; LISTED]> = SmallVec::new();
+        for (_, name) in self.changed.iter().filter(|(generation, _)| *generation > from) {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        Some(names)
+    }
+}
+
+/// Which names of a cohort are known, as far as that was looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Known {
+    /// As of this generation,
+    pub(super) at: Generation,
+    /// the names before this one.
+    pub(super) before: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_journal_lists_all_that_changed_since_or_says_that_it_cannot(
+            changes in proptest::collection::vec(proptest::collection::vec(0_u8..12, 1..12), 0..12),
+            from in 0_u64..14,
+        ) {
+            let mut journal = Journal::starting(1.into());
+            let mut expected = BTreeSet::new();
+            for (at, names) in changes.iter().enumerate() {
+                let generation = at as u64 + 2;
+                for name in names {
+                    journal.note(generation.into(), &Name::from(format!("n{name}")));
+                    if generation > from {
+                        expected.insert(format!("n{name}"));
+                    }
+                }
+            }
+            let listed = journal.after(from.into());
+            let few = changes.iter().skip((from as usize).saturating_sub(2)).flatten().count() < LISTED / 2;
+            prop_assert!(listed.is_some() || from == 0 || !few);
+            if let Some(listed) = listed {
+                prop_assert_eq!(listed.iter().map(Name::to_string).collect::<BTreeSet<_>>().len(), listed.len());
+                prop_assert_eq!(listed.iter().map(Name::to_string).collect::<BTreeSet<_>>(), expected);
+            }
+        }
+    }
+}

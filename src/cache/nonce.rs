@@ -1,0 +1,101 @@
+//! What a response is called.
+
+use std::fmt;
+
+use super::Generation;
+
+/// What a response is called, so that its ACK can be told (R-SotW-03).
+///
+/// The shared form is derived from the generation, so that a cohort shares whole frames. It names the type too,
+/// because nonces are unique in a stream, not only in a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nonce {
+    /// The number of the type in the cache.
+    pub type_index: u32,
+    /// What the receiver has been told once it took this.
+    pub generation: Generation,
+    /// What tells it from others of the same generation.
+    pub suffix: Suffix,
+}
+
+/// See [`Nonce`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suffix {
+    /// The only response of its generation, or the first.
+    None,
+    /// Additions, to be followed by removals of the same generation.
+    Additions,
+    /// One of this stream's own.
+    Own(u32),
+}
+
+impl Nonce {
+    /// As it goes over the wire. Written by hand: every ACK is compared with one.
+    pub fn text(&self) -> NonceText {
+        let mut text = NonceText { bytes: [0; NonceText::LONGEST], len: 0 };
+        text.hex(self.type_index.into());
+        text.push(b'.');
+        text.hex(self.generation.get());
+        match self.suffix {
+            Suffix::None => {}
+            Suffix::Additions => text.push(b'a'),
+            Suffix::Own(number) => {
+                text.push(b'~');
+                text.hex(number.into());
+            }
+        }
+        text
+    }
+}
+
+impl fmt::Display for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text().as_bytes().iter().try_for_each(|byte| fmt::Write::write_char(f, char::from(*byte)))
+    }
+}
+
+/// A nonce as text that needs no allocation.
+#[derive(Clone, Copy, Debug)]
+pub struct NonceText {
+    bytes: [u8; Self::LONGEST],
+    len: usize,
+}
+
+impl NonceText {
+    /// Two numbers of 32 bits, one of 64, and what stands between.
+    const LONGEST: usize = 8 + 1 + 16 + 1 + 8;
+
+    /// The text, which is ASCII.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    fn push(&mut self, byte: u8) {
+        self.bytes[self.len] = byte;
+        self.len += 1;
+    }
+
+    fn hex(&mut self, number: u64) {
+        let digits = (64 - (number | 1).leading_zeros()).div_ceil(4);
+        for digit in (0..digits).rev() {
+            self.push(b"0123456789abcdef"[(number >> (4 * digit) & 0xf) as usize]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_nonce_is_its_numbers_in_hex(type_index: u32, generation: u64, number: u32) {
+            let nonce = |suffix| Nonce { type_index, generation: generation.into(), suffix }.to_string();
+            prop_assert_eq!(nonce(Suffix::None), format!("{type_index:x}.{generation:x}"));
+            prop_assert_eq!(nonce(Suffix::Additions), format!("{type_index:x}.{generation:x}a"));
+            prop_assert_eq!(nonce(Suffix::Own(number)), format!("{type_index:x}.{generation:x}~{number:x}"));
+        }
+    }
+}

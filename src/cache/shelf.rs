@@ -1,0 +1,133 @@
+//! Where a cohort finds its newest updates.
+//!
+//! Nearly all members of a cohort stand at one of a few places, so that a short list is all it takes. Small updates
+//! are kept by the list; of large ones it remembers which there are, and the byte cache decides how long they live.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use super::Generation;
+use super::encoder::ByteCache;
+use super::span::Span;
+use super::update::Update;
+
+/// Updates up to this weight need not go through the byte cache: of a cohort of few that would cost more than
+/// what it shares.
+const SMALL: u32 = 16 << 10;
+/// So many places are looked at one by one.
+const NEAR: usize = 4;
+
+/// Under what an update is in the byte cache. `touched` stands for the state: nothing in it that concerns the cohort
+/// changed since.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct UpdateKey {
+    cohort: u64,
+    touched: Generation,
+    span: Span,
+}
+
+/// The updates of one cohort, all of one `touched`: superseded ones go at once.
+#[derive(Debug, Default)]
+pub(super) struct Shelf {
+    touched: Generation,
+    near: Vec<(Span, Held)>,
+    /// What is in the byte cache.
+    cached: Vec<UpdateKey>,
+}
+
+#[derive(Debug)]
+enum Held {
+    Small { update: Arc<Update>, _spent: Spent },
+    Large(Weak<Update>),
+}
+
+impl Shelf {
+    /// The update that leads on from `span`, if there is one.
+    pub(super) fn find(
+        &self,
+        touched: Generation,
+        span: &Span,
+        cohort: u64,
+        cache: &ByteCache,
+    ) -> Option<Arc<Update>> {
+        if self.touched != touched {
+            return None;
+        }
+        match self.near.iter().find(|(other, _)| other == span) {
+            Some((_, Held::Small { update, .. })) => Some(Arc::clone(update)),
+            Some((_, Held::Large(update))) => update.upgrade(),
+            None if self.near.len() < NEAR => None,
+            None => cache.get(&UpdateKey { cohort, touched, span: span.clone() }),
+        }
+    }
+
+    /// Keeps an update and returns it, or the one that somebody else put there meanwhile.
+    pub(super) fn put(
+        &mut self,
+        touched: Generation,
+        span: &Span,
+        cohort: u64,
+        made: Arc<Update>,
+        allowance: &Arc<Allowance>,
+        cache: &ByteCache,
+    ) -> Arc<Update> {
+        if self.touched > touched {
+            return made;
+        }
+        if self.touched < touched {
+            self.near.clear();
+            self.cached.drain(..).for_each(|old| cache.invalidate(&old));
+            self.touched = touched;
+        }
+        if let Some(found) = self.find(touched, span, cohort, cache) {
+            return found;
+        }
+        self.near.retain(|(other, _)| other != span);
+        let is_near = self.near.len() < NEAR;
+        let spent = if is_near && made.weight() <= SMALL { allowance.spend(made.weight()) } else { None };
+        if let Some(spent) = spent {
+            self.near.reserve_exact(1);
+            self.near.push((span.clone(), Held::Small { update: Arc::clone(&made), _spent: spent }));
+            return made;
+        }
+        let key = UpdateKey { cohort, touched, span: span.clone() };
+        cache.insert(key.clone(), Arc::clone(&made));
+        self.cached.push(key);
+        if is_near {
+            self.near.push((span.clone(), Held::Large(Arc::downgrade(&made))));
+        }
+        made
+    }
+}
+
+/// How many bytes all cohorts together may keep.
+#[derive(Debug)]
+pub(super) struct Allowance {
+    left: AtomicU64,
+}
+
+impl Allowance {
+    pub(super) const fn new(bytes: u64) -> Self {
+        Self { left: AtomicU64::new(bytes) }
+    }
+
+    /// Takes a part of it, until that is dropped; `None` where not enough is left.
+    fn spend(self: &Arc<Self>, bytes: u32) -> Option<Spent> {
+        let less = |left: u64| left.checked_sub(bytes.into());
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()?;
+        Some(Spent { of: Arc::clone(self), bytes })
+    }
+}
+
+/// A part of an [`Allowance`].
+#[derive(Debug)]
+struct Spent {
+    of: Arc<Allowance>,
+    bytes: u32,
+}
+
+impl Drop for Spent {
+    fn drop(&mut self) {
+        self.of.left.fetch_add(self.bytes.into(), Ordering::Relaxed);
+    }
+}

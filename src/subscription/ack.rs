@@ -1,0 +1,235 @@
+//! The request that is nearly every request: an ACK that asks for nothing new, told from its bytes.
+//!
+//! Decoding a message copies each of its strings, and what clients repeat in every request (their node, the names
+//! that they hold) can be long. An ACK brings nothing that is not known already, so that it is enough to compare.
+//! Whatever is not plainly an ACK is left to the decoder: this never refuses, and where it says ACK, decoding the
+//! request would have said the same.
+
+use smallvec::SmallVec;
+
+use super::session::Session;
+use super::stream_type::StreamType;
+use crate::cache::Protocol;
+use crate::resource::{Kind, Name, wire};
+
+/// The fields that matter of a request in either protocol.
+#[derive(Default)]
+struct Answer<'a> {
+    type_url: Option<&'a [u8]>,
+    nonce: Option<&'a [u8]>,
+    /// The names of a state-of-the-world request; a delta request that has any is no mere ACK.
+    names: SmallVec<[&'a [u8]; 16]>,
+}
+
+impl<'a> Answer<'a> {
+    /// `None` where there is anything else, or anything twice.
+    fn read(protocol: Protocol, message: &'a [u8]) -> Option<Self> {
+        let mut answer = Self::default();
+        let (mut version, mut node) = (None, None);
+        for field in wire::fields(message) {
+            let field = field.ok()?;
+            let value = field.bytes().ok()?;
+            let place = match (protocol, field.number) {
+                (Protocol::Delta, 2) | (Protocol::Sotw, 4) => &mut answer.type_url,
+                (Protocol::Delta, 6) | (Protocol::Sotw, 5) => &mut answer.nonce,
+                // A node that comes again is not looked at (R-EP-05).
+                (Protocol::Delta, 1) | (Protocol::Sotw, 2) => &mut node,
+                (Protocol::Sotw, 1) => {
+                    std::str::from_utf8(value).ok()?;
+                    &mut version
+                }
+                (Protocol::Sotw, 3) => {
+                    answer.names.push(value);
+                    continue;
+                }
+                _ => return None,
+            };
+            if place.replace(value).is_some() {
+                return None;
+            }
+        }
+        Some(answer)
+    }
+}
+
+impl Session {
+    /// Takes in a request if it plainly accepts the newest response and asks for nothing new, and says of which type.
+    /// `None` if it has to be decoded and heard.
+    pub fn hear_ack(&mut self, message: &[u8]) -> Option<Kind> {
+        self.client()?;
+        let answer = Answer::read(self.dialect.protocol, message)?;
+        let at = self.find_text(answer.type_url.unwrap_or_default())?;
+        let protocol = self.dialect.protocol;
+        let state = self.state(at);
+        let asks_nothing = match protocol {
+            Protocol::Delta => answer.names.is_empty(),
+            Protocol::Sotw => lists_the_same(state, &answer.names),
+        };
+        if !asks_nothing || !state.is_newest(answer.nonce?) {
+            return None;
+        }
+        state.open_gate();
+        Some(state.kind)
+    }
+
+    /// The type of a request, by the text it is sent as: on a per-type stream it may be left out (R-EP-03).
+    fn find_text(&self, text: &[u8]) -> Option<usize> {
+        if text.is_empty() && !self.dialect.aggregated {
+            return (self.types.len() == 1).then_some(0);
+        }
+        self.types.iter().position(|state| state.membership.of().type_url().as_str().as_bytes() == text)
+    }
+}
+
+/// Whether a complete list of names subscribes to what is subscribed to.
+fn lists_the_same(state: &StreamType, names: &[&[u8]]) -> bool {
+    let subscription = state.subscription();
+    if !state.wants.is_explicit() {
+        // No list was anything but empty, so that another empty one means the same (R-SotW-13).
+        return names.is_empty();
+    }
+    let is_star = |name: &&&[u8]| **name == Name::WILDCARD.as_bytes();
+    let stars = names.iter().filter(is_star).count();
+    if stars != usize::from(subscription.wildcard) || names.len() - stars != subscription.names().len() {
+        return false;
+    }
+    // Clients list their names in any order. As many as there are, all of them known and none twice, are all.
+    let mut seen: SmallVec<[u64; 4]> = SmallVec::from_elem(0, subscription.names().len().div_ceil(64));
+    names.iter().filter(|name| !is_star(name)).all(|name| {
+        subscription.position(name).is_some_and(|at| {
+            let (word, bit) = (&mut seen[at / 64], 1 << (at % 64));
+            let is_new = *word & bit == 0;
+            *word |= bit;
+            is_new
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use proptest::prelude::*;
+    use prost::Message as _;
+
+    use super::*;
+    use crate::cache::{Cache, Change, Limits, Op, Resend, View};
+    use crate::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node, Status};
+    use crate::resource::{Envelope, TypeUrl};
+    use crate::subscription::{Heard, Next, Rules, Upstream};
+
+    const KIND: Kind = Kind::Cluster;
+
+    /// A stream that has been told `a`, and the nonce of that. What it first listed is what it subscribes to.
+    fn told(protocol: Protocol, listed: &[String], now: Instant) -> (Session, String) {
+        let (cache, mut writer) = Cache::new(Limits::default());
+        let type_url = TypeUrl::from(KIND);
+        let any = [&[10, type_url.as_str().len() as u8], type_url.as_str().as_bytes()].concat();
+        let sent = [&[18, any.len() as u8], &any[..], &[26, 1, b'a']].concat();
+        let resource = Envelope::parse(&sent, &type_url).unwrap().encode(&type_url, "a".into()).unwrap();
+        let ops =
+            vec![Op::Set { view: View::Wildcard, resource: Arc::new(resource), resend: Resend::Answer }];
+        let change = Change { ops, wildcard_known: Some(true), system_version: None };
+        writer.apply(&type_url, change, now).unwrap();
+
+        let mut session = Session::new(cache, Arc::new(Rules::default()), protocol, None, now);
+        let (node, type_url) = (Some(Node::default()), type_url.as_str().to_owned());
+        match protocol {
+            Protocol::Delta => {
+                let resource_names_subscribe = listed.to_vec();
+                let first =
+                    DeltaDiscoveryRequest { node, type_url, resource_names_subscribe, ..Default::default() };
+                session.hear_delta(first, now).unwrap();
+            }
+            Protocol::Sotw => {
+                let resource_names = listed.to_vec();
+                let first = DiscoveryRequest { node, type_url, resource_names, ..Default::default() };
+                session.hear_sotw(first, now).unwrap();
+            }
+        }
+        let nonce = match session.next(now, Upstream { connected: true }) {
+            Next::Say(outgoing) => outgoing.frame.nonce.to_string(),
+            _ => String::new(),
+        };
+        (session, nonce)
+    }
+
+    fn lists() -> impl Strategy<Value = Vec<String>> {
+        let name = prop_oneof![4 => "[abc]", 1 => Just("*".to_owned()), 1 => Just(String::new())];
+        proptest::collection::vec(name, 0..4)
+    }
+
+    fn is_set(names: &[String]) -> bool {
+        names.iter().collect::<std::collections::BTreeSet<_>>().len() == names.len()
+    }
+
+    fn maybe<T: Clone + std::fmt::Debug>(value: T) -> impl Strategy<Value = Option<T>> {
+        prop_oneof![6 => Just(None), 1 => Just(Some(value))]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn what_is_told_from_bytes_is_what_decoding_tells(
+            delta: bool,
+            listed in lists(),
+            again in lists(),
+            same: bool,
+            ended in maybe("a".to_owned()),
+            node in maybe(Node::default()),
+            error_detail in maybe(Status::default()),
+            other_type in maybe(()),
+            other_nonce in maybe("1.1~7".to_owned()),
+            extra in maybe(vec![0xfa, 0x06, 0x02, b'h', b'i']),
+        ) {
+            let (now, ends) = (Instant::now(), ended.is_some());
+            let protocol = if delta { Protocol::Delta } else { Protocol::Sotw };
+            let mut listed_again = if same { listed.clone() } else { again };
+            let ((mut quick, nonce), (mut slow, _)) =
+                (told(protocol, &listed, now), told(protocol, &listed, now));
+            let response_nonce = other_nonce.unwrap_or(nonce);
+            let kind = other_type.map_or(KIND, |()| Kind::Listener);
+            let type_url = TypeUrl::from(kind).as_str().to_owned();
+            let (mut bytes, heard) = if delta {
+                if same { listed_again.clear() }
+                let request = DeltaDiscoveryRequest {
+                    node, type_url, response_nonce, error_detail,
+                    resource_names_subscribe: listed_again,
+                    resource_names_unsubscribe: ended.into_iter().collect(),
+                    ..Default::default()
+                };
+                (request.encode_to_vec(), slow.hear_delta(request, now))
+            } else {
+                listed_again.reverse();
+                let request = DiscoveryRequest {
+                    node, type_url, response_nonce, error_detail,
+                    resource_names: listed_again,
+                    version_info: "7".to_owned(),
+                };
+                (request.encode_to_vec(), slow.hear_sotw(request, now))
+            };
+            bytes.extend(extra.iter().flatten());
+
+            let before = format!("{quick:?}");
+            match quick.hear_ack(&bytes) {
+                Some(kind) => {
+                    prop_assert_eq!(heard, Ok(Heard::Ack { type_url: kind.into() }));
+                    for (quick, slow) in quick.types.iter().zip(&slow.types) {
+                        prop_assert_eq!(quick.subscription(), slow.subscription());
+                        prop_assert_eq!(&quick.own().owed.names, &slow.own().owed.names);
+                        prop_assert_eq!(quick.wants.is_explicit(), slow.wants.is_explicit());
+                        prop_assert!(!quick.awaits_answer() && !slow.awaits_answer());
+                    }
+                }
+                None => {
+                    prop_assert_eq!(format!("{quick:?}"), before, "nothing was taken in");
+                    let plain = same && !ends && extra.is_none() && !listed.iter().any(String::is_empty);
+                    let is_ack = heard == Ok(Heard::Ack { type_url: KIND.into() });
+                    prop_assert!(!(plain && is_ack && is_set(&listed)), "an ordinary ACK");
+                }
+            }
+        }
+    }
+}

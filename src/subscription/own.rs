@@ -1,0 +1,38 @@
+//! What a client has of its own, beside its cohort and its place.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::cache::Owed;
+use crate::resource::Name;
+
+/// What the first request of a type brought along from an earlier stream.
+#[derive(Debug)]
+pub(super) enum Brought {
+    /// Versions by name: `initial_resource_versions`.
+    Versions(HashMap<String, String>),
+    /// `version_info`: the digest of a whole set (R-SotW-10).
+    Digest(String),
+}
+
+/// What a client has beside its cohort and its place: a stream in its usual state has none of it.
+#[derive(Debug)]
+pub(super) struct Own {
+    pub(super) owed: Owed,
+    pub(super) brought: Option<Brought>,
+    /// Names that the next full state answers for.
+    pub(super) answering: BTreeSet<Name>,
+}
+
+impl Own {
+    /// Nothing.
+    pub(super) const NONE: Self = Self {
+        owed: Owed { names: BTreeSet::new(), gone: BTreeSet::new() },
+        brought: None,
+        answering: BTreeSet::new(),
+    };
+
+    /// Whether there is nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.owed.is_empty() && self.brought.is_none() && self.answering.is_empty()
+    }
+}
