@@ -164,16 +164,20 @@ async fn serve_connection<H: Health>(
     let connection = Arc::clone(&services.connection);
     let limit = services.shared.limits.first_request_timeout;
     // Until something comes there is no protocol, and none that would time out.
-    let first = tokio::select! {
-        first = tokio::time::timeout(limit, speaks_http2(&socket)) => first,
+    let speech = tokio::select! {
+        speech = tokio::time::timeout(limit, Speech::on(&socket)) => speech,
         () = std::future::poll_fn(|cx| {
             connection.register(cx.waker());
             if connection.is_closing() { Poll::Ready(()) } else { Poll::Pending }
         }) => return Ok(()),
     };
-    if first.map_err(|_| anyhow::anyhow!("nothing came within {limit:?}"))?? {
-        let mut serve = Serve::new(socket, http2, move |request| services.clone().answer(request));
-        return fulfil(&connection, &mut serve, Serve::shut_down).await;
+    match speech.map_err(|_| anyhow::anyhow!("nothing came within {limit:?}"))?? {
+        Speech::Http1 => {}
+        Speech::Http2 => {
+            let mut serve = Serve::new(socket, http2, move |request| services.clone().answer(request));
+            return fulfil(&connection, &mut serve, Serve::shut_down).await;
+        }
+        Speech::Other => anyhow::bail!("neither HTTP/1 nor HTTP/2"),
     }
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limit);
@@ -182,18 +186,38 @@ async fn serve_connection<H: Health>(
     fulfil(&connection, &mut serve, |serve| Pin::new(serve).graceful_shutdown()).await
 }
 
-/// Whether what comes first is what HTTP/2 begins with. It stays where it is.
-async fn speaks_http2(socket: &TcpStream) -> io::Result<bool> {
-    // Enough to tell it from every method of HTTP/1.
+/// What a connection speaks, by what comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Speech {
+    Http1,
+    Http2,
+    /// Nothing that is served here, as a TLS handshake.
+    Other,
+}
+
+impl Speech {
+    /// Enough to tell HTTP/2 from every method of HTTP/1.
     const TOLD_BY: usize = 3;
-    let mut start = [0; TOLD_BY];
-    loop {
-        let came = socket.peek(&mut start).await?;
-        if came == TOLD_BY || came == 0 || !http2::PREFACE.starts_with(&start[..came]) {
-            return Ok(start == http2::PREFACE[..TOLD_BY]);
+
+    fn of(start: [u8; Self::TOLD_BY]) -> Self {
+        match &start {
+            b"PRI" => Self::Http2,
+            b"GET" | b"HEA" | b"POS" | b"PUT" | b"DEL" | b"CON" | b"OPT" | b"TRA" | b"PAT" => Self::Http1,
+            _ => Self::Other,
         }
-        // What was peeked at stays readable, so that there is nothing to wait for but time.
-        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+
+    /// Looks at what comes first. It stays where it is.
+    async fn on(socket: &TcpStream) -> io::Result<Self> {
+        let mut start = [0; Self::TOLD_BY];
+        loop {
+            match socket.peek(&mut start).await? {
+                0 => return Ok(Self::Other),
+                Self::TOLD_BY => return Ok(Self::of(start)),
+                // What was peeked at stays readable, so that there is nothing to wait for but time.
+                _ => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
     }
 }
 

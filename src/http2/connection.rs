@@ -228,6 +228,11 @@ impl<X: Exchange> Connection<X> {
         self.resets.push_back(id);
     }
 
+    /// The peer knows that a stream is over.
+    pub(super) fn forget_reset(&mut self, id: u32) {
+        self.resets.retain(|reset| *reset != id);
+    }
+
     /// Whether more of this stream may arrive though we broke it off.
     pub(super) fn was_reset(&self, id: u32) -> bool {
         self.resets.contains(&id)

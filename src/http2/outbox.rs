@@ -60,7 +60,7 @@ impl Batch {
         }
     }
 
-    fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.parts.clear();
         self.copied.clear();
         self.bytes = 0;

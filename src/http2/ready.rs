@@ -4,25 +4,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
-use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
+
+#[derive(Debug, Default)]
+struct Woken {
+    streams: Vec<u32>,
+    task: Option<Waker>,
+}
 
 /// The streams of one connection that were woken since it last looked, each once.
 #[derive(Debug, Default)]
-pub(super) struct Ready {
-    woken: Mutex<Vec<u32>>,
-    task: AtomicWaker,
-}
+pub(super) struct Ready(Mutex<Woken>);
 
 impl Ready {
-    /// Whom to wake; register first, look after.
-    pub(super) fn register(&self, task: &Waker) {
-        self.task.register(task);
-    }
-
-    /// Adds those that were woken to `to`. Each must be told by [`Bell::answer`] before it is polled.
-    pub(super) fn take(&self, to: &mut Vec<u32>) {
-        to.append(&mut self.woken.lock());
+    /// Adds those that were woken to `to`, and wakes `task` for those that will be. Each must be told by
+    /// [`Bell::answer`] before it is polled.
+    pub(super) fn take(&self, to: &mut Vec<u32>, task: &Waker) {
+        let mut woken = self.0.lock();
+        to.append(&mut woken.streams);
+        if !woken.task.as_ref().is_some_and(|known| known.will_wake(task)) {
+            woken.task = Some(task.clone());
+        }
     }
 }
 
@@ -52,8 +54,11 @@ impl Wake for Bell {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.rung.swap(true, Ordering::AcqRel) {
-            self.ready.woken.lock().push(self.stream);
-            self.ready.task.wake();
+            let mut woken = self.ready.0.lock();
+            woken.streams.push(self.stream);
+            if let Some(task) = &woken.task {
+                task.wake_by_ref();
+            }
         }
     }
 }
@@ -70,11 +75,11 @@ mod tests {
             bell.wake_by_ref();
         }
         let mut woken = Vec::new();
-        ready.take(&mut woken);
+        ready.take(&mut woken, Waker::noop());
         assert_eq!(woken, [1, 3]);
         bells[1].answer();
         bells.iter().for_each(Wake::wake_by_ref);
-        ready.take(&mut woken);
+        ready.take(&mut woken, Waker::noop());
         assert_eq!(woken, [1, 3, 3]);
     }
 }

@@ -134,8 +134,9 @@ impl<X: Exchange> Connection<X> {
             Kind::RstStream => {
                 self.spend(now)?;
                 self.check_not_idle(head.stream)?;
-                if let Some(at) = self.find(head.stream) {
-                    self.remove(at);
+                match self.find(head.stream) {
+                    Some(at) => self.remove(at),
+                    None => self.forget_reset(head.stream),
                 }
                 Ok(())
             }

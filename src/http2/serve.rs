@@ -61,6 +61,13 @@ impl Desk {
             Box::new(Self { input: vec![0; INPUT].into(), batch: Batch::default(), streams: Vec::new() })
         })
     }
+
+    /// Leaves the desk to the next connection, with nothing on it: what this one could not send is nobody else's.
+    fn leave(mut self: Box<Self>) {
+        self.batch.clear();
+        self.streams.clear();
+        DESK.set(Some(self));
+    }
 }
 
 /// A stream as it is served.
@@ -139,6 +146,8 @@ pub struct Serve<IO, S, B> {
     ready: Arc<Ready>,
     outbox: Outbox,
     alarm: Pin<Box<Sleep>>,
+    /// When the alarm goes off.
+    alarm_at: Instant,
     /// Whether the alarm was set since it was last listened for.
     alarm_set: bool,
     /// Since when the peer takes nothing of what there is to be sent.
@@ -164,6 +173,7 @@ where
             ready: Arc::default(),
             outbox: Outbox::default(),
             alarm: Box::pin(tokio::time::sleep_until(first.into())),
+            alarm_at: first,
             alarm_set: true,
             stuck: None,
             course: Course::Serving,
@@ -241,7 +251,7 @@ where
             }
             let mut waits = flushed.is_pending();
             if !waits {
-                self.gather(desk);
+                self.gather(cx.waker(), desk);
                 if desk.batch.is_empty() {
                     if self.connection.is_over() {
                         return Ok(Step::Over);
@@ -285,12 +295,14 @@ where
     }
 
     /// Asks the streams that were woken what they have to say, as far as there is room.
-    fn gather(&mut self, desk: &mut Desk) {
+    fn gather(&mut self, task: &Waker, desk: &mut Desk) {
         let Desk { batch, streams, .. } = desk;
         streams.append(&mut self.connection.stirred);
-        self.ready.take(streams);
-        streams.sort_unstable();
-        streams.dedup();
+        self.ready.take(streams, task);
+        if streams.len() > 1 {
+            streams.sort_unstable();
+            streams.dedup();
+        }
         for stream in streams.drain(..) {
             if batch.is_full() {
                 self.connection.stirred.push(stream);
@@ -369,8 +381,7 @@ where
             next = next.min(since + stall);
         }
         // What moves on is looked at again when the alarm goes off: setting it for each frame would cost more.
-        let set = self.alarm.deadline().into_std();
-        if next < set || now >= set {
+        if next < self.alarm_at || now >= self.alarm_at {
             self.set_alarm(next);
         }
         self.listen(cx);
@@ -379,6 +390,7 @@ where
 
     fn set_alarm(&mut self, next: Instant) {
         self.alarm.as_mut().reset(next.into());
+        self.alarm_at = next;
         self.alarm_set = true;
     }
 
@@ -395,7 +407,7 @@ where
         } else if self.stuck.is_none() {
             self.stuck = Some(now);
             let until = now + self.connection.limits.stall_timeout;
-            if until < self.alarm.deadline().into_std() {
+            if until < self.alarm_at {
                 self.set_alarm(until);
                 self.listen(cx);
             }
@@ -428,11 +440,9 @@ where
     type Output = Result<(), Ended>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Registered before looking, so that what wakes a stream from here on wakes the connection.
-        self.ready.register(cx.waker());
         let mut desk = Desk::take();
         let ended = self.advance(cx, &mut desk);
-        DESK.set(Some(desk));
+        desk.leave();
         ended
     }
 }

@@ -85,7 +85,7 @@ mod tests {
             let index = DECODING.symbols[at..].iter().position(|other| other == symbol).expect("is there");
             bits.push_str(&format!("{:0length$b}", first as usize + index));
         }
-        while bits.len() % 8 != 0 {
+        while !bits.len().is_multiple_of(8) {
             bits.push('1');
         }
         bits.as_bytes()

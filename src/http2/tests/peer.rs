@@ -11,9 +11,9 @@ use http::{HeaderMap, Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
 use proptest::prelude::*;
-use tokio::io::DuplexStream;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf};
 
-use super::super::{Ended, Limits, Reason, RequestBody, Serve};
+use super::super::{Ended, Limits, PREFACE, Reason, RequestBody, Serve};
 
 fn limits() -> Limits {
     Limits {
@@ -247,4 +247,52 @@ async fn a_request_that_is_broken_off_is_told_to_its_reader() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     out.send_reset(h2::Reason::CANCEL);
     assert_eq!(told.await.expect("an end"), (4, Err(Reason::Cancel)));
+}
+
+/// A socket that takes nothing and then breaks.
+struct Broken(&'static [u8]);
+
+impl AsyncRead for Broken {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        if self.0.is_empty() {
+            return Poll::Pending;
+        }
+        to.put_slice(std::mem::take(&mut self.0));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Broken {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<std::io::Result<usize>> {
+        Poll::Ready(Err(std::io::ErrorKind::BrokenPipe.into()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn what_one_connection_could_not_send_is_not_sent_to_the_next() {
+    let broken = Serve::new(Broken(&PREFACE[..]), Arc::new(limits()), echo).await;
+    assert!(matches!(broken, Err(Ended::Transport(_))), "{broken:?}");
+    let (near, far) = tokio::io::duplex(1000);
+    let served = tokio::spawn(Serve::new(far, Arc::new(limits()), echo));
+    let (mut near, mut said) = (near, Vec::new());
+    near.write_all(&PREFACE[..]).await.expect("a pipe");
+    while said.len() < 40 {
+        near.read_buf(&mut said).await.expect("a pipe");
+    }
+    drop(near);
+    served.await.expect("no panic").expect("a peer that leaves is no fault");
+    // Settings and a window, once.
+    assert_eq!(said.len(), 9 + 3 * 6 + 9 + 4, "{said:?}");
 }

@@ -445,23 +445,19 @@ fn heads_must_be_whole_in_time() {
 
 #[test]
 fn floods_end_the_connection() {
-    let rapid_reset = |id: u32| [request(id), frame(Kind::RstStream, 0, id, &[0; 4])].concat();
-    let floods: Vec<(&str, Box<dyn Fn(u32) -> Vec<u8>>)> = vec![
-        ("resets", Box::new(rapid_reset)),
-        ("pings", Box::new(|_| frame(Kind::Ping, 0, 0, &[0; 8]))),
-        ("settings", Box::new(|_| setting(3, 1))),
-        ("priorities", Box::new(|id| frame(Kind::Priority, 0, id, &[0; 5]))),
-        ("frames that nobody knows", Box::new(|_| [0, 0, 0, 77, 0, 0, 0, 0, 0].to_vec())),
-        (
-            "empty data",
-            Box::new(|id| [if id == 1 { request(1) } else { vec![] }, frame(Kind::Data, 0, 1, &[])].concat()),
-        ),
-        ("requests that are refused", Box::new(request)),
-        ("malformed requests", Box::new(|id| frame(Kind::Headers, WHOLE, id, &[0x82]))),
-        (
-            "window updates of nothing",
-            Box::new(|id| [request(id), frame(Kind::WindowUpdate, 0, id, &[0; 4])].concat()),
-        ),
+    type Flood = fn(u32) -> Vec<u8>;
+    let floods: [(&str, Flood); 9] = [
+        ("resets", |id| [request(id), frame(Kind::RstStream, 0, id, &[0; 4])].concat()),
+        ("pings", |_| frame(Kind::Ping, 0, 0, &[0; 8])),
+        ("settings", |_| setting(3, 1)),
+        ("priorities", |id| frame(Kind::Priority, 0, id, &[0; 5])),
+        ("frames that nobody knows", |_| [0, 0, 0, 77, 0, 0, 0, 0, 0].to_vec()),
+        ("empty data", |id| {
+            [if id == 1 { request(1) } else { vec![] }, frame(Kind::Data, 0, 1, &[])].concat()
+        }),
+        ("requests that are refused", request),
+        ("malformed requests", |id| frame(Kind::Headers, WHOLE, id, &[0x82])),
+        ("window updates of nothing", |id| [request(id), frame(Kind::WindowUpdate, 0, id, &[0; 4])].concat()),
     ];
     for (what, flood) in floods {
         let mut case = Case::open();
