@@ -5,6 +5,7 @@ use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, Signal};
 use rustix::thread::CpuSet;
@@ -126,6 +127,22 @@ impl Process {
     /// CPU used since its start, in nanoseconds.
     pub(crate) fn cpu(&self) -> io::Result<u64> {
         cpu_nanos(self.child.id())
+    }
+
+    /// CPU used since its start once it has nothing left to do: what it owes to the last change, as the ACKs of it, is in
+    /// the figure, and not in that of the next to be measured on its core.
+    pub(crate) fn settled_cpu(&self) -> io::Result<u64> {
+        const LOOK: Duration = Duration::from_millis(10);
+        const IDLE_NANOS: u64 = 200_000;
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let mut used = self.cpu()?;
+        loop {
+            std::thread::sleep(LOOK);
+            let before = std::mem::replace(&mut used, self.cpu()?);
+            if used - before < IDLE_NANOS || Instant::now() > deadline {
+                return Ok(used);
+            }
+        }
     }
 
     /// Resident memory, in MiB.

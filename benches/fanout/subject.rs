@@ -74,7 +74,7 @@ pub(crate) trait Subject {
         }
         let updates = (readers * CHANGES) as f64;
         Ok(Cost {
-            cpu_us: (self.process().cpu()? - cpu) as f64 / 1e3 / updates,
+            cpu_us: (self.process().settled_cpu()? - cpu) as f64 / 1e3 / updates,
             load_us: (self.driver().0.cpu()? - load) as f64 / 1e3 / updates,
             p50_ms: median(p50),
             p99_ms: median(p99),

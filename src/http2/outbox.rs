@@ -12,8 +12,10 @@ use tokio::io::AsyncWrite;
 
 /// Smaller pieces are copied together: that costs less than one more entry in the list that the kernel is given.
 const COPIED: usize = 1 << 10;
-/// What one batch holds, about: more would make streams wait for each other, less would cost calls.
-const ENOUGH_BYTES: usize = 256 << 10;
+/// What one batch holds, about: less would cost calls. What is shared costs no memory while a peer does not take it;
+/// what is copied does.
+const ENOUGH_BYTES: usize = 1 << 20;
+const ENOUGH_COPIED: usize = 64 << 10;
 const ENOUGH_PARTS: usize = 128;
 
 #[derive(Debug)]
@@ -38,7 +40,7 @@ impl Batch {
 
     /// Whether it should go before more is added.
     pub(super) const fn is_full(&self) -> bool {
-        self.bytes >= ENOUGH_BYTES || self.parts.len() >= ENOUGH_PARTS
+        self.bytes >= ENOUGH_BYTES || self.copied.len() >= ENOUGH_COPIED || self.parts.len() >= ENOUGH_PARTS
     }
 
     pub(super) fn copy(&mut self, piece: &[u8]) {

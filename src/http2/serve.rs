@@ -150,6 +150,8 @@ pub struct Serve<IO, S, B> {
     alarm_at: Instant,
     /// Whether the alarm was set since it was last listened for.
     alarm_set: bool,
+    /// The stream from which on they are asked next.
+    turn: u32,
     /// Since when the peer takes nothing of what there is to be sent.
     stuck: Option<Instant>,
     course: Course,
@@ -175,6 +177,7 @@ where
             alarm: Box::pin(tokio::time::sleep_until(first.into())),
             alarm_at: first,
             alarm_set: true,
+            turn: 0,
             stuck: None,
             course: Course::Serving,
         }
@@ -252,14 +255,15 @@ where
             let mut waits = flushed.is_pending();
             if !waits {
                 self.gather(cx.waker(), desk);
-                if desk.batch.is_empty() {
+                if !desk.batch.is_empty() {
+                    waits =
+                        self.outbox.poll_send(&mut desk.batch, &mut self.io, cx, &mut moved)?.is_pending();
+                }
+                if !waits {
                     if self.connection.is_over() {
                         return Ok(Step::Over);
                     }
                     waits = matches!(heard, Heard::Nothing) && self.connection.stirred.is_empty();
-                } else {
-                    waits =
-                        self.outbox.poll_send(&mut desk.batch, &mut self.io, cx, &mut moved)?.is_pending();
                 }
             }
             if std::mem::take(&mut self.connection.progress) {
@@ -303,10 +307,14 @@ where
             streams.sort_unstable();
             streams.dedup();
         }
+        // After a batch that was full, it is first the turn of those that had no room in it.
+        let turn = streams.partition_point(|stream| *stream < self.turn);
+        streams.rotate_left(turn);
         for stream in streams.drain(..) {
             if batch.is_full() {
                 self.connection.stirred.push(stream);
             } else {
+                self.turn = stream + 1;
                 self.poll_stream(stream, batch);
             }
         }
@@ -326,11 +334,10 @@ where
                     break;
                 }
                 let piece = chunk.split_to(room.min(chunk.len()));
-                let again = chunk.is_empty() || batch.is_full();
                 drain_control(connection, batch);
                 batch.copy(&connection.data(at, piece.len()).bytes());
                 batch.share(piece);
-                if again {
+                if batch.is_full() {
                     // Asked for more when the socket has taken this.
                     connection.stirred.push(id);
                     break;

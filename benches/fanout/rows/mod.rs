@@ -34,10 +34,13 @@ pub(crate) struct Bench {
 
 type Run = Box<dyn Fn(&Bench, &str) -> io::Result<()>>;
 
-/// Measures the rows whose name contains `only`.
+/// Measures the row of this name, or those whose name contains `only`.
 pub(crate) fn run(bench: &Bench, only: &str) -> io::Result<()> {
     let mut found = false;
-    for (name, row) in rows().iter().filter(|(name, _)| name.contains(only)) {
+    let rows = rows();
+    let exact = rows.iter().any(|(name, _)| *name == only);
+    for (name, row) in rows.iter().filter(|(name, _)| if exact { *name == only } else { name.contains(only) })
+    {
         found = true;
         row(bench, name).map_err(|error| io::Error::other(format!("{name}: {error}")))?;
     }
