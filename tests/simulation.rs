@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[allow(dead_code, reason = "what other tests send or read")]
 mod wire;
 
 #[path = "simulation/checks.rs"]
