@@ -105,7 +105,30 @@ fn check(message: &DynamicMessage, depth: usize) -> Result<(), DescriptorError> 
     if message.descriptor().full_name() == ANY {
         return check(&unpack_any(message)?, depth + 1);
     }
+    check_numbers(message)?;
     message.fields().try_for_each(|(_, value)| check_value(value, depth + 1))
+}
+
+/// In these messages the serializer writes `null` for what is not a finite number, which would be read as no value at
+/// all. Elsewhere it writes the words that proto3 JSON has for them.
+fn check_numbers(message: &DynamicMessage) -> Result<(), DescriptorError> {
+    let descriptor = message.descriptor();
+    let is_concerned = matches!(
+        descriptor.full_name(),
+        "google.protobuf.DoubleValue" | "google.protobuf.FloatValue" | "google.protobuf.Value"
+    );
+    let is_finite = |value: &Value| match value {
+        Value::F64(number) => number.is_finite(),
+        Value::F32(number) => number.is_finite(),
+        _ => true,
+    };
+    if is_concerned && !message.fields().all(|(_, value)| is_finite(value)) {
+        return Err(DescriptorError::NotShowable {
+            type_name: descriptor.full_name().to_owned(),
+            reason: "a number in it is not finite".to_owned(),
+        });
+    }
+    Ok(())
 }
 
 fn check_value(value: &Value, depth: usize) -> Result<(), DescriptorError> {
@@ -208,6 +231,22 @@ mod tests {
         let truncated = any("envoy.config.cluster.v3.Cluster", vec![0x0a, 9, b'x']).encode_to_vec();
         let error = any_to_json(&truncated).unwrap_err();
         assert!(error.to_string().contains("envoy.config.cluster.v3.Cluster"), "{error}");
+    }
+
+    #[test]
+    fn a_number_that_would_be_shown_as_null_is_refused() {
+        let fault = |type_name: &str, field: u8, bytes: &[u8]| {
+            any_to_json(&any(type_name, [&[field], bytes].concat()).encode_to_vec())
+        };
+        let [nan, infinite] = [f64::NAN, f64::NEG_INFINITY].map(f64::to_le_bytes);
+        for result in [
+            fault("google.protobuf.DoubleValue", 0x09, &nan),
+            fault("google.protobuf.Value", 0x11, &infinite),
+            fault("google.protobuf.FloatValue", 0x0d, &f32::INFINITY.to_le_bytes()),
+        ] {
+            assert!(matches!(result, Err(DescriptorError::NotShowable { .. })), "{result:?}");
+        }
+        assert!(fault("google.protobuf.DoubleValue", 0x09, &1.5_f64.to_le_bytes()).is_ok());
     }
 
     #[test]
