@@ -12,6 +12,7 @@ pub mod http2;
 pub mod proto;
 pub mod relay;
 pub mod resource;
+pub mod rest;
 pub mod subscription;
 pub mod telemetry;
 pub mod upstream;

@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use deltafan::client::{self, Format, Query};
 use deltafan::config::Config;
 use deltafan::proto::Node;
-use deltafan::relay::Relay;
+use deltafan::relay::{self, Relay};
 use deltafan::resource::{Name, TypeUrl};
 use deltafan::telemetry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -133,10 +133,18 @@ fn main() -> ExitCode {
 }
 
 fn load(path: &Path) -> Result<Config, ExitCode> {
-    Config::load(path).map_err(|errors| {
+    let config = Config::load(path).map_err(|errors| {
         eprintln!("{errors}");
         ExitCode::from(BAD_CONFIG)
-    })
+    })?;
+    // What the configuration points at, as far as it can be judged before anything runs.
+    match relay::load_descriptors(&config.rest) {
+        Ok(_) => Ok(config),
+        Err(error) => {
+            eprintln!("{}: {error}", path.display());
+            Err(ExitCode::from(BAD_CONFIG))
+        }
+    }
 }
 
 fn start_log(format: Option<LogFormat>, level: &str) {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,9 +21,11 @@ use tonic_health::server::HealthReporter;
 use crate::admin::{Admin, Report};
 use crate::cache::{self, Cache, Writer};
 use crate::config::{self, Config, ListenAddress, Source};
+use crate::descriptors::{DescriptorSet, Descriptors, SetError};
 use crate::directory::Directory;
-use crate::downstream::{Connections, Context, Limits, Listener, UpstreamView};
+use crate::downstream::{Connections, Context, Limits, Listener, Polls, UpstreamView};
 use crate::proto;
+use crate::rest::Book;
 use crate::subscription::Rules;
 use crate::telemetry::{self, TypeFigures};
 use crate::upstream::{
@@ -47,6 +50,8 @@ pub struct Relay {
 impl Relay {
     /// Binds all addresses, then starts. What fails here is a fault of the configuration or of the machine.
     pub async fn start(config: Config, metrics: PrometheusHandle) -> anyhow::Result<Self> {
+        let descriptors = load_descriptors(&config.rest)?;
+        let book = Book::new(descriptors, config.rest.json_bytes);
         let everything = CancellationToken::new();
         let accepting = everything.child_token();
 
@@ -84,6 +89,12 @@ impl Relay {
             limits: limits(&config.downstream),
             upstream: view,
             rejections: Mutex::default(),
+            polls: Polls::new(
+                config.rest.hold,
+                config.rest.idle_timeout,
+                config.rest.max_polls_per_peer,
+                Arc::clone(&book),
+            ),
         });
         let connections: Arc<Connections> = Arc::default();
         let addresses = listeners.iter().map(Listener::address).collect();
@@ -97,7 +108,7 @@ impl Relay {
             ));
         }
 
-        let status = Arc::new(Status { cache, origin, metrics, draining: AtomicBool::new(false) });
+        let status = Arc::new(Status { cache, book, origin, metrics, draining: AtomicBool::new(false) });
         let admin_address = admin.address();
         tokio::spawn(admin.serve(Arc::clone(&status), everything.clone()));
         let housekeeping =
@@ -147,6 +158,35 @@ impl Relay {
     }
 }
 
+/// The descriptors that REST-JSON knows: those of the relay, and those in the files of the configuration.
+pub fn load_descriptors(config: &config::Rest) -> Result<Descriptors, DescriptorsError> {
+    let read = |path: &PathBuf| {
+        let origin = path.display().to_string();
+        match std::fs::read(path) {
+            Ok(bytes) => Ok(DescriptorSet { origin, bytes }),
+            Err(error) => Err(DescriptorsError::Unreadable { origin, error }),
+        }
+    };
+    let sets = config.descriptor_sets.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    Ok(Descriptors::with(&sets)?)
+}
+
+/// Why the files of `rest.descriptor_sets` cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DescriptorsError {
+    /// One cannot be read.
+    #[error("rest.descriptor_sets: cannot read {origin}: {error}")]
+    Unreadable {
+        /// Its path.
+        origin: String,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// One is no descriptor set, or does not go with the others.
+    #[error("rest.descriptor_sets: {0}")]
+    Refused(#[from] SetError),
+}
+
 /// Runs a task that must not end before `stop`; tells `failed` if it does.
 fn spawn_essential(
     task: impl Future<Output = ()> + Send + 'static,
@@ -166,6 +206,7 @@ fn spawn_essential(
 #[derive(Debug)]
 struct Status {
     cache: Arc<Cache>,
+    book: Arc<Book>,
     origin: Origin,
     metrics: PrometheusHandle,
     draining: AtomicBool,
@@ -191,6 +232,7 @@ impl Report for Status {
         }
         kinds.into_iter().for_each(|(kind, figures)| telemetry::report_type(kind.short(), figures));
         telemetry::report_encodes(self.cache.encoder().encodes());
+        telemetry::report_json(self.book.resources_written(), self.book.answers_written());
         self.origin.report();
         self.metrics.render()
     }

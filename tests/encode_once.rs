@@ -7,13 +7,15 @@ mod wire;
 
 use std::alloc::System;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use deltafan::cache::{Cache, Change, Limits, Op, Protocol, Resend, View, Writer};
+use deltafan::descriptors::Descriptors;
 use deltafan::proto;
-use deltafan::resource::Resource;
-use deltafan::subscription::{Next, Outgoing, Rules, Session, Upstream};
+use deltafan::resource::{Kind, Resource};
+use deltafan::rest::{Answer, Book};
+use deltafan::subscription::{Memory, Next, Outgoing, Poll, Rules, Session, Upstream, Verdict};
 use parking_lot::Mutex;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -189,4 +191,129 @@ fn full_states_share_the_segments_that_did_not_change() {
     let is_kept = |chunk: &&Bytes| kept.iter().any(|old| old.as_ptr_range().contains(&chunk.as_ptr()));
     let reused: usize = after[0].frame.chunks().iter().filter(is_kept).map(Bytes::len).sum();
     assert!(reused > RESOURCES * SIZE * 4 / 5, "{reused} bytes are those of the state before");
+}
+
+/// Long polls, which are answered with the whole in JSON.
+struct Pollers {
+    fleet: Fleet,
+    book: Arc<Book>,
+    memory: Memory,
+    runtime: tokio::runtime::Runtime,
+    polls: Vec<Poll>,
+}
+
+impl Pollers {
+    fn new() -> Self {
+        Self {
+            fleet: Fleet::new(Protocol::Sotw, "rds"),
+            book: Book::new(Descriptors::default(), 256 << 20),
+            memory: Memory::default(),
+            runtime: tokio::runtime::Builder::new_current_thread().build().unwrap(),
+            polls: Vec::new(),
+        }
+    }
+
+    /// Routes of which the first text is a version of its own, and the second is what takes the room.
+    fn set(&mut self, names: &[&str], version: &str, size: usize) {
+        let type_url = wire::type_url("rds");
+        let resource = |name: &&str| {
+            let mut route = bytes::BytesMut::new();
+            wire::put(&mut route, 1, name.as_bytes());
+            wire::put(&mut route, 3, version.as_bytes());
+            wire::put(&mut route, 5, &vec![b'x'; size]);
+            wire::envelope(&type_url, name, version, &route)
+        };
+        self.fleet.set(View::Named, names.iter().map(resource).collect());
+    }
+
+    fn join(&mut self, names: &[&str], version: &str) {
+        let request = proto::DiscoveryRequest {
+            resource_names: names.iter().map(|name| (*name).to_owned()).collect(),
+            version_info: version.to_owned(),
+            ..Default::default()
+        };
+        let (rules, now) = (Arc::new(Rules::default()), self.fleet.now);
+        let (cache, hold) = (&self.fleet.cache, Duration::from_secs(60));
+        let poll = Poll::new(cache, &rules, &self.memory, Kind::Route, request, b"", hold, now);
+        self.polls.push(poll.unwrap());
+    }
+
+    fn answers(&self) -> Vec<Answer> {
+        let answer = |poll: &Poll| {
+            let verdict = poll.next(self.fleet.now, Upstream { connected: true });
+            let Verdict::Answer(version) = verdict else { panic!("{verdict:?}") };
+            let answer = self.book.answer(poll.type_url(), version, || poll.found());
+            self.runtime.block_on(answer).unwrap()
+        };
+        self.polls.iter().map(answer).collect()
+    }
+
+    fn written(&self) -> (u64, u64) {
+        (self.book.resources_written(), self.book.answers_written())
+    }
+}
+
+fn text(answer: &Answer) -> serde_json::Value {
+    serde_json::from_slice(&answer.chunks().concat()).unwrap()
+}
+
+#[test]
+fn a_change_is_written_as_json_once_for_all_polls_that_it_wakes() {
+    let _alone = ALONE.lock();
+    for clients in [10, 2000] {
+        let mut pollers = Pollers::new();
+        pollers.set(&["big"], "1", MIB);
+        pollers.join(&["big"], "");
+        let held = pollers.answers()[0].version.to_string();
+        pollers.polls.clear();
+        (0..clients).for_each(|_| pollers.join(&["big"], &held));
+        let before = pollers.written();
+        let region = Region::new(ALLOCATOR);
+        pollers.set(&["big"], "2", MIB);
+        let answers = pollers.answers();
+        // The resource as it came, decoded to be checked and to be written, as JSON, and room that was not needed.
+        let allocated = region.change().bytes_allocated;
+        assert!(allocated < clients * PER_CLIENT + 20 * MIB, "{allocated} bytes for {clients} polls");
+        let after = pollers.written();
+        assert_eq!((after.0 - before.0, after.1 - before.1), (1, 1), "{clients} polls");
+        let first: Vec<_> = answers[0].chunks().iter().map(|chunk| chunk.as_ptr()).collect();
+        assert!(
+            answers.iter().all(|answer| answer.chunks().iter().map(|c| c.as_ptr()).eq(first.iter().copied()))
+        );
+        assert!(answers[0].chunks().iter().all(|chunk| chunk.len() >= 256), "a tiny chunk");
+        let json = text(&answers[0]);
+        assert_eq!(json["versionInfo"], answers[0].version.to_string());
+        assert_eq!(json["resources"][0]["internalOnlyHeaders"], serde_json::json!(["2"]));
+    }
+}
+
+#[test]
+fn polls_for_different_names_share_the_json_that_they_have_in_common() {
+    let _alone = ALONE.lock();
+    let mut pollers = Pollers::new();
+    let own: Vec<String> = (0..100).map(|number| format!("own{number}")).collect();
+    pollers.set(&own.iter().map(String::as_str).collect::<Vec<_>>(), "1", 10);
+    pollers.set(&["big"], "1", MIB);
+    own.iter().for_each(|own| pollers.join(&["big", own], ""));
+    pollers.answers();
+    let before = pollers.written();
+    let region = Region::new(ALLOCATOR);
+    pollers.set(&["big"], "2", MIB);
+    let answers = pollers.answers();
+    let allocated = region.change().bytes_allocated;
+    let after = pollers.written();
+    assert_eq!((after.0 - before.0, after.1 - before.1), (1, 100));
+    assert!(allocated < 100 * 24 * PER_CLIENT + 20 * MIB, "{allocated} bytes for 100 answers");
+    assert_eq!(text(&answers[7])["resources"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_small_budget_costs_time_and_nothing_else() {
+    let _alone = ALONE.lock();
+    let mut pollers = Pollers { book: Book::new(Descriptors::default(), 1), ..Pollers::new() };
+    pollers.set(&["a", "b"], "1", 40_000);
+    (0..3).for_each(|_| pollers.join(&["a", "b"], ""));
+    let answers = pollers.answers();
+    assert!(answers.iter().all(|answer| text(answer) == text(&answers[0])));
+    assert_eq!(text(&answers[0])["resources"].as_array().unwrap().len(), 2);
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[allow(dead_code, reason = "what other tests send or read")]
 mod wire;
 
 #[path = "protocol/ads.rs"]
@@ -16,6 +17,8 @@ mod ep;
 mod parts;
 #[path = "protocol/relay.rs"]
 mod relay;
+#[path = "protocol/rest.rs"]
+mod rest;
 #[path = "protocol/sotw.rs"]
 mod sotw;
 #[path = "protocol/support.rs"]

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[allow(dead_code, reason = "what other tests send or read")]
 mod wire;
 
 #[path = "simulation/checks.rs"]
@@ -13,6 +14,8 @@ mod checks;
 mod client;
 #[path = "simulation/origin.rs"]
 mod origin;
+#[path = "simulation/poller.rs"]
+mod poller;
 #[path = "simulation/subscription.rs"]
 mod subscription;
 #[path = "simulation/world.rs"]

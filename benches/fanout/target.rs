@@ -42,7 +42,7 @@ impl Relay {
             &config,
             format!(
                 "upstream: {{{source}}}\nadmin: {{address: \"{admin}\"}}\n\
-                 downstream: {{listeners: [{{address: \"{address}\"}}]}}\n"
+                 downstream: {{listeners: [{{address: \"{address}\"}}]}}\nrest: {{hold: 10m}}\n"
             ),
         )?;
         let args = ["serve", "--log-level", "warn", "--config", &config.to_string_lossy()].map(str::to_owned);

@@ -13,6 +13,7 @@ use super::Generation;
 use super::journal::{Journal, Known};
 use super::registry::Subscription;
 use super::shelf::Shelf;
+use super::sight::Sight;
 use crate::resource::Name;
 
 /// How a session is woken. Wakes coalesce: a session that is woken looks at everything it serves.
@@ -51,6 +52,9 @@ impl Protocol {
 }
 
 /// What, beside its subscription, decides which bytes a client is sent.
+///
+/// A poll is of the dialect of a state-of-the-world stream of one type: it sees the same and is woken by the same. Its
+/// bytes are made elsewhere, from its [`Sight`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dialect {
     /// The protocol of its stream.
@@ -69,6 +73,8 @@ pub struct Cohort {
     size: AtomicUsize,
     members: Mutex<Slab<Arc<Mailbox>>>,
     shelf: Mutex<Shelf>,
+    /// What its polls see, where it has any.
+    sight: Mutex<Option<Box<Sight>>>,
     /// Complete up to `touched`, once that is set.
     notes: Mutex<Notes>,
 }
@@ -91,6 +97,7 @@ impl Cohort {
             // Most cohorts of names have one member, and stay so.
             members: Mutex::new(Slab::with_capacity(1)),
             shelf: Mutex::default(),
+            sight: Mutex::default(),
             notes: Mutex::new(Notes { journal: Journal::starting(now), known: Known::default() }),
         }
     }
@@ -120,6 +127,21 @@ impl Cohort {
     /// Where its updates are kept.
     pub(super) fn shelf(&self) -> MutexGuard<'_, Shelf> {
         self.shelf.lock()
+    }
+
+    /// What its polls see, as one of them last found it.
+    pub(super) fn sight(&self) -> Option<Sight> {
+        self.sight.lock().as_deref().copied()
+    }
+
+    /// Keeps what a poll found, unless another found something newer meanwhile.
+    pub(super) fn set_sight(&self, found: Sight) {
+        let mut sight = self.sight.lock();
+        match &mut *sight {
+            Some(kept) if kept.touched >= found.touched => {}
+            Some(kept) => **kept = found,
+            None => *sight = Some(Box::new(found)),
+        }
     }
 
     /// Its names that changed after `from`, if it remembers that far back. Read after [`touched`](Self::touched), it

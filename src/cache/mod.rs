@@ -22,6 +22,7 @@ mod registry;
 mod scan;
 mod segments;
 mod shelf;
+mod sight;
 mod snapshot;
 mod span;
 mod update;
@@ -40,6 +41,7 @@ pub use frame::Frame;
 pub use generation::Generation;
 pub use nonce::{Nonce, NonceText, Suffix};
 pub use registry::{Interest, Membership, Subscription};
+pub use sight::{Found, SetVersion, Sight};
 pub use snapshot::Snapshot;
 pub use span::{Class, Span};
 pub use update::{Owed, Update};
@@ -175,6 +177,16 @@ impl TypeCache {
         mailbox: &Arc<Mailbox>,
     ) -> Membership {
         Membership::join(Arc::clone(self), subscription, dialect, Arc::clone(mailbox))
+    }
+
+    /// What a poll of this cohort sees now, worked out once per change for all of them.
+    pub fn sight(&self, cohort: &Cohort) -> Sight {
+        Sight::of(self, cohort)
+    }
+
+    /// The same with the resources, which is to be written out.
+    pub fn found(&self, cohort: &Cohort) -> Found {
+        Found::of(self, cohort)
     }
 
     /// Whether any client asks for this name.

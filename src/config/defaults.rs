@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{
     Admin, Backoff, Cache, Config, Downstream, Keepalive, ListenAddress, Listener, Locality, Node, NonEmpty,
-    Reconcile, Source, Upstream, values,
+    Reconcile, Rest, Source, Upstream, values,
 };
 
 const NAME: &str = "deltafan";
@@ -20,6 +20,7 @@ impl Config {
             node: Node::default(),
             upstream: Upstream::new(source),
             downstream: Downstream::default(),
+            rest: Rest::default(),
             admin: Admin::default(),
             cache: Cache::default(),
         }
@@ -107,6 +108,18 @@ impl Default for Downstream {
 impl Default for Listener {
     fn default() -> Self {
         Self { address: ListenAddress::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 15010)) }
+    }
+}
+
+impl Default for Rest {
+    fn default() -> Self {
+        Self {
+            hold: Duration::from_millis(800),
+            idle_timeout: Duration::from_secs(60),
+            max_polls_per_peer: 10_000,
+            json_bytes: 256 * MIB as u64,
+            descriptor_sets: Vec::new(),
+        }
     }
 }
 

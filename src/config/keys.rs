@@ -109,6 +109,13 @@ pub(super) const KEYS: &[Key] = &[
     key("downstream.secrets_without_authentication", Shape::Flag),
     key("downstream.no_legacy_wildcard", Shape::List),
     key("downstream.no_legacy_wildcard[]", Shape::Text),
+    key("rest", Shape::Section),
+    key("rest.hold", Shape::Duration(TICK, HOUR)),
+    key("rest.idle_timeout", Shape::Duration(TICK, HOUR)),
+    key("rest.max_polls_per_peer", Shape::Count(1, 100_000_000)),
+    key("rest.json_bytes", Shape::Size(1, TIB)),
+    key("rest.descriptor_sets", Shape::List),
+    key("rest.descriptor_sets[]", Shape::Text),
     key("admin", Shape::Section),
     key("admin.address", Shape::Text),
     key("cache", Shape::Section),
@@ -142,7 +149,6 @@ const fn not_yet(path: &'static str, when: When, what: &'static str, instead: &'
 }
 
 pub(super) const NOT_YET: &[NotYet] = &[
-    not_yet("rest", When::Present, "`rest`", "leave it out"),
     not_yet("dynamic_parameters", When::Present, "`dynamic_parameters`", "leave it out"),
     not_yet("authorization", When::Present, "`authorization`", "leave it out"),
     not_yet("snapshot", When::Present, "`snapshot`", "leave it out"),

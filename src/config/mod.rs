@@ -23,7 +23,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -43,6 +43,8 @@ pub struct Config {
     pub upstream: Upstream,
     /// Who may connect, and how they are served.
     pub downstream: Downstream,
+    /// REST-JSON long polls.
+    pub rest: Rest,
     /// The endpoint for operators.
     pub admin: Admin,
     /// Bounds of what is remembered.
@@ -183,6 +185,25 @@ pub struct Downstream {
 pub struct Listener {
     /// Default: `0.0.0.0:15010`.
     pub address: ListenAddress,
+}
+
+/// REST-JSON long polls, on the same listeners.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Rest {
+    /// How long a request is held while there is nothing new (R-REST-06). Default: 800 ms.
+    #[serde(serialize_with = "units::serialize_duration")]
+    pub hold: Duration,
+    /// How long a connection over HTTP/1 may be without a request, or take to say its head. Default: 60 s.
+    #[serde(serialize_with = "units::serialize_duration")]
+    pub idle_timeout: Duration,
+    /// Requests that are held at a time for one address. Default: 10000.
+    pub max_polls_per_peer: usize,
+    /// Budget of the JSON that clients share, in bytes. Default: 256 MiB.
+    #[serde(serialize_with = "units::serialize_size")]
+    pub json_bytes: u64,
+    /// Files with descriptors of further types. Absolute. Default: none.
+    #[serde(serialize_with = "values::serialize_paths")]
+    pub descriptor_sets: Vec<PathBuf>,
 }
 
 /// The endpoint for operators.

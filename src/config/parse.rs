@@ -9,7 +9,8 @@ use super::section::Section;
 use super::tree::Value;
 use super::values::{self, ListenAddress, NonEmpty, Server, ServerUri, Source};
 use super::{
-    Admin, Backoff, Cache, Config, Downstream, Keepalive, Listener, Locality, Node, Upstream, check, tree,
+    Admin, Backoff, Cache, Config, Downstream, Keepalive, Listener, Locality, Node, Rest, Upstream, check,
+    tree,
 };
 
 /// `base` is where relative paths in the text start; absent or empty is the working directory.
@@ -36,10 +37,11 @@ pub(super) fn config(text: &str, origin: &str, base: Option<&Path>) -> Result<Co
 fn read(root: &Section<'_>, base: &Path) -> Option<Config> {
     let node = node(&root.section("node"));
     let downstream = downstream(&root.section("downstream"), base);
+    let rest = rest(&root.section("rest"), base);
     let admin = admin(&root.section("admin"));
     let cache = cache(&root.section("cache"));
     let upstream = upstream(root, base)?;
-    Some(Config { node, upstream, downstream, admin, cache })
+    Some(Config { node, upstream, downstream, rest, admin, cache })
 }
 
 fn node(section: &Section<'_>) -> Node {
@@ -195,6 +197,18 @@ fn listeners(downstream: &Section<'_>, base: &Path) -> Option<NonEmpty<Listener>
         listeners.push(Listener { address });
     }
     NonEmpty::new(listeners)
+}
+
+fn rest(section: &Section<'_>, base: &Path) -> Rest {
+    let mut rest = Rest::default();
+    section.duration("hold", &mut rest.hold);
+    section.duration("idle_timeout", &mut rest.idle_timeout);
+    section.count("max_polls_per_peer", &mut rest.max_polls_per_peer);
+    section.size("json_bytes", &mut rest.json_bytes);
+    if let Some(paths) = section.texts("descriptor_sets", |text| values::parse_path(text, base)) {
+        rest.descriptor_sets = paths;
+    }
+    rest
 }
 
 fn admin(section: &Section<'_>) -> Admin {

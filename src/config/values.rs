@@ -186,6 +186,11 @@ fn serialize_path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S:
     serializer.serialize_str(&path.to_string_lossy())
 }
 
+/// The same for a list of them.
+pub(super) fn serialize_paths<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(paths.iter().map(|path| path.to_string_lossy()))
+}
+
 /// The short names of the xDS types, as users write them.
 const TYPES: [(&str, &str); 10] = [
     ("lds", "type.googleapis.com/envoy.config.listener.v3.Listener"),

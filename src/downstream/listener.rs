@@ -18,6 +18,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 
 use super::connection::{Connection, Connections, Fate};
 use super::service::{Context, Services};
+use super::stall::Stalling;
 use crate::http2::{self, Serve};
 use crate::subscription::Rules;
 use crate::telemetry;
@@ -140,6 +141,7 @@ impl Listener {
                 rules,
                 health: health.clone(),
                 connection: Arc::clone(&guard.connection),
+                peer: peer.ip(),
             };
             let http2 = Arc::clone(&http2);
             tokio::spawn(async move {
@@ -180,7 +182,9 @@ async fn serve_connection<H: Health>(
         Speech::Other => anyhow::bail!("neither HTTP/1 nor HTTP/2"),
     }
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(limit);
+    // The first request has begun to come; the wait for the next one is a client's pause between two polls.
+    builder.timer(TokioTimer::new()).header_read_timeout(services.shared.polls.idle_timeout);
+    let socket = Stalling::new(socket, services.shared.limits.stall_timeout);
     let service = service_fn(move |request| services.clone().answer(request).map(Ok::<_, Infallible>));
     let mut serve = builder.serve_connection(TokioIo::new(socket), service);
     fulfil(&connection, &mut serve, |serve| Pin::new(serve).graceful_shutdown()).await

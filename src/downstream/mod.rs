@@ -10,11 +10,15 @@ mod assembler;
 mod connection;
 mod fetch;
 mod listener;
+mod peers;
+mod poll;
 mod routes;
 mod service;
+mod stall;
 mod status;
 mod stream;
 
 pub use connection::Connections;
 pub use listener::{Limits, Listener};
+pub use poll::Polls;
 pub use service::{Context, UpstreamView};

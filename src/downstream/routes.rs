@@ -12,6 +12,19 @@ pub(super) enum Route {
     Fetch(Kind),
 }
 
+/// What the paths of REST-JSON end with, as Envoy's protos annotate their Fetch methods (R-REST-01). There is none for
+/// types that speak delta only (R-REST-14).
+const POLLS: [(&str, Kind); 8] = [
+    ("listeners", Kind::Listener),
+    ("routes", Kind::Route),
+    ("scoped-routes", Kind::ScopedRoute),
+    ("clusters", Kind::Cluster),
+    ("endpoints", Kind::Endpoint),
+    ("secrets", Kind::Secret),
+    ("runtime", Kind::Runtime),
+    ("extension_configs", Kind::ExtensionConfig),
+];
+
 /// Package, service, the name its methods are built from, and its type.
 const SERVICES: [(&str, &str, &str, Option<Kind>); 11] = [
     ("discovery", "AggregatedDiscoveryService", "AggregatedResources", None),
@@ -42,6 +55,12 @@ impl Route {
             _ => None,
         }
     }
+}
+
+/// The type that is polled for at a path, if there is one.
+pub(super) fn poll(path: &str) -> Option<Kind> {
+    let what = path.strip_prefix("/v3/discovery:")?;
+    POLLS.into_iter().find(|row| row.0 == what).map(|(_, kind)| kind)
 }
 
 #[cfg(test)]
@@ -83,11 +102,71 @@ mod tests {
         }
     }
 
+    /// The paths that Envoy's protos give to their methods (`google.api.http`).
+    fn annotated() -> Vec<(String, String)> {
+        let http = crate::descriptors::pool().get_extension_by_name("google.api.http").unwrap();
+        let mut all = Vec::new();
+        for service in crate::descriptors::pool().services() {
+            for method in service.methods() {
+                let options = method.options();
+                let is_discovery =
+                    method.input().full_name() == "envoy.service.discovery.v3.DiscoveryRequest";
+                if !is_discovery || !options.has_extension(&http) {
+                    continue;
+                }
+                let rule = options.get_extension(&http);
+                let rule = rule.as_message().unwrap();
+                if let Some(path) = rule.get_field_by_name("post").and_then(|p| p.as_str().map(str::to_owned))
+                {
+                    all.push((path, method.name().to_owned()));
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn r_rest_01_the_paths_are_those_of_envoys_protos() {
+        let annotated = annotated();
+        assert_eq!(annotated.len(), POLLS.len(), "{annotated:?}");
+        for (path, method) in annotated {
+            let kind = poll(&path).unwrap_or_else(|| panic!("{path} is not served"));
+            let fetched = SERVICES.into_iter().find(|row| method == format!("Fetch{}", row.2)).unwrap();
+            assert_eq!(Some(kind), fetched.3, "{path}");
+        }
+    }
+
+    #[test]
+    fn r_rest_14_delta_aggregated_virtual_hosts_and_leds_are_not_served_in_json() {
+        for what in [
+            "virtual_hosts",
+            "virtual-hosts",
+            "localities",
+            "locality_endpoints",
+            "delta",
+            "ads",
+            "aggregated",
+            "",
+        ] {
+            assert_eq!(poll(&format!("/v3/discovery:{what}")), None, "{what}");
+        }
+        let kinds = POLLS.map(|(_, kind)| kind);
+        assert!(!kinds.contains(&Kind::VirtualHost) && !kinds.contains(&Kind::LocalityEndpoint));
+    }
+
     #[test]
     fn other_paths_are_nothing() {
-        for path in ["", "/", "/envoy.service.", "/envoy.service.cluster.v3.ClusterDiscoveryService/", "/a/b"]
-        {
-            assert_eq!(Route::of(path), None, "{path}");
+        for path in [
+            "/v2/discovery:clusters",
+            "/v3/discovery:clusters/",
+            "/v3/discovery",
+            "",
+            "/",
+            "/envoy.service.",
+            "/envoy.service.cluster.v3.ClusterDiscoveryService/",
+            "/a/b",
+        ] {
+            assert_eq!((Route::of(path), poll(path)), (None, None), "{path}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! From an HTTP request to the service that answers it.
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +16,12 @@ use tower::Service as _;
 use super::connection::Connection;
 use super::fetch;
 use super::listener::Limits;
-use super::routes::Route;
+use super::poll::{self, Caller, Polls};
+use super::routes::{self, Route};
 use super::status::Status;
 use super::stream::StreamBody;
 use crate::cache::{Cache, Frame};
+use crate::rest::Answer;
 use crate::subscription::{Rules, Session, Upstream};
 use crate::telemetry;
 
@@ -50,6 +53,8 @@ pub struct Context {
     pub upstream: UpstreamView,
     /// How many rejections are logged: a fleet may reject the same update all at once.
     pub rejections: Mutex<telemetry::Budget>,
+    /// What its long polls share.
+    pub polls: Polls,
 }
 
 /// The body of a response.
@@ -59,10 +64,19 @@ pub(super) enum ResponseBody<B> {
     Stream(Box<StreamBody<B>>),
     /// One gRPC message and its status.
     Unary(Box<(Frame, usize)>),
+    /// Text that others are sent too, what is left of it.
+    Shared(std::vec::IntoIter<Bytes>),
     /// A text for people and non-gRPC clients.
     Text(Option<Bytes>),
     /// A service of tonic's.
     Tonic(Box<TonicBody>),
+}
+
+impl<B> ResponseBody<B> {
+    /// An answer to a poll.
+    pub(super) fn json(answer: &Answer) -> Self {
+        Self::Shared(answer.chunks().to_vec().into_iter())
+    }
 }
 
 /// The body of a service of tonic's. What has nothing more to say now ends when its connection closes: a health watch
@@ -118,6 +132,7 @@ where
                     None => None,
                 })
             }
+            Self::Shared(chunks) => Poll::Ready(chunks.next().map(|chunk| Ok(http_body::Frame::data(chunk)))),
             Self::Text(text) => Poll::Ready(text.take().map(|text| Ok(http_body::Frame::data(text)))),
             Self::Tonic(body) => body.poll(cx),
         }
@@ -128,6 +143,7 @@ where
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Stream(_) | Self::Unary(_) => false,
+            Self::Shared(chunks) => chunks.len() == 0,
             Self::Text(text) => text.is_none(),
             Self::Tonic(body) => http_body::Body::is_end_stream(&body.body),
         }
@@ -136,6 +152,10 @@ where
     fn size_hint(&self) -> http_body::SizeHint {
         match self {
             Self::Text(Some(text)) => http_body::SizeHint::with_exact(text.len() as u64),
+            Self::Shared(chunks) => {
+                let left: usize = chunks.as_slice().iter().map(Bytes::len).sum();
+                http_body::SizeHint::with_exact(left as u64)
+            }
             _ => http_body::SizeHint::default(),
         }
     }
@@ -148,6 +168,7 @@ pub(super) struct Services<H> {
     pub(super) rules: Arc<Rules>,
     pub(super) health: HealthServer<H>,
     pub(super) connection: Arc<Connection>,
+    pub(super) peer: IpAddr,
 }
 
 impl<H> Clone for Services<H> {
@@ -157,6 +178,7 @@ impl<H> Clone for Services<H> {
             rules: Arc::clone(&self.rules),
             health: self.health.clone(),
             connection: Arc::clone(&self.connection),
+            peer: self.peer,
         }
     }
 }
@@ -168,6 +190,10 @@ impl<H: Health> Services<H> {
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
+        if let Some(kind) = routes::poll(request.uri().path()) {
+            let caller = Caller { peer: self.peer, rules: self.rules, connection: self.connection };
+            return poll::answer(kind, request, caller, self.shared).await;
+        }
         let route = Route::of(request.uri().path());
         let is_health = request.uri().path().starts_with("/grpc.health.v1.Health/");
         if route.is_none() && !is_health {
@@ -239,8 +265,8 @@ fn refuse<B>(status: Status) -> Response<ResponseBody<B>> {
     response
 }
 
-fn text<B>(status: StatusCode, body: &'static str) -> Response<ResponseBody<B>> {
-    let mut response = Response::new(ResponseBody::Text(Some(Bytes::from_static(body.as_bytes()))));
+pub(super) fn text<B>(status: StatusCode, body: impl Into<Bytes>) -> Response<ResponseBody<B>> {
+    let mut response = Response::new(ResponseBody::Text(Some(body.into())));
     *response.status_mut() = status;
     response
         .headers_mut()

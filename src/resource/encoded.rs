@@ -1,7 +1,7 @@
 //! One version of one resource, encoded once.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::{Bytes, BytesMut};
 use xxhash_rust::xxh3;
@@ -159,6 +159,7 @@ impl<'a> Envelope<'a> {
 
         Some(Resource {
             digest: digest(name.as_str(), version, None),
+            content_digest: OnceLock::new(),
             eds_service: (type_url.kind() == Kind::Cluster).then(|| eds_service(any)).flatten(),
             name,
             version: Arc::from(version),
@@ -183,6 +184,7 @@ pub struct Resource {
     sotw_at: usize,
     body_at: usize,
     digest: u128,
+    content_digest: OnceLock<u128>,
     eds_service: Option<Name>,
 }
 
@@ -225,6 +227,13 @@ impl Resource {
     /// This version's share of the digest of a set: sums of these are independent of order (R-Relay-11).
     pub const fn digest(&self) -> u128 {
         self.digest
+    }
+
+    /// The same of name, version and body, whatever versions came before it: two relays that hold the same bytes agree
+    /// on it (R-REST-07). Worked out when first asked for.
+    pub fn content_digest(&self) -> u128 {
+        let body = || xxh3::xxh3_64(self.body());
+        *self.content_digest.get_or_init(|| digest(self.name.as_str(), &self.version, Some(body())))
     }
 
     /// The name under which an EDS cluster asks for its endpoints (R-ADS-05); `None` for everything else.

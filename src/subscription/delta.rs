@@ -30,7 +30,7 @@ impl Session {
             let held = self.types[at].subscription();
             held.names().len() + subscribe.iter().filter(|name| !held.contains(name)).count()
         });
-        self.check_names(subscribe.iter().chain(versions.keys()), names.max(versions.len()))?;
+        self.rules.check_names(subscribe.iter().chain(versions.keys()), names.max(versions.len()))?;
 
         let Some(at) = self.find(&type_url) else {
             let legacy =

@@ -1,6 +1,6 @@
 //! The xDS protocol towards one client, as a plain value.
 //!
-//! Owns what a stream has asked for, what it has been told and what it owes: classification of requests, wildcard
+//! Owns what a stream or a poll has asked for, what it has been told and what it owes: classification of requests, wildcard
 //! rules, ACK gates, order across types. Knows nothing of sockets, frames on the wire or tasks; it reads the
 //! [cache](crate::cache) and is given the time. [`Session::next`] works out what to say at the moment when it can
 //! be said, so that there is no queue: a slow client costs a position, and always receives the newest state.
@@ -13,11 +13,15 @@
 
 mod ack;
 mod delta;
+mod memory;
 mod order;
 mod own;
+mod poll;
 mod session;
 mod sotw;
 mod stream_type;
 
+pub use memory::Memory;
 pub use order::Next;
+pub use poll::{Poll, Verdict};
 pub use session::{Client, Code, Heard, Outgoing, Refusal, Rules, Session, Upstream};

@@ -60,6 +60,61 @@ impl Default for Rules {
     }
 }
 
+impl Rules {
+    /// gRPC clients ask for what they want by name and mean nothing by an empty list (R-SotW-14).
+    pub(super) fn allows_legacy_wildcard(&self, type_url: &TypeUrl, user_agent: &str) -> bool {
+        !user_agent.starts_with("gRPC") && !self.no_legacy_wildcard.contains(type_url.as_str())
+    }
+
+    pub(super) fn check_names<'a>(
+        &self,
+        mut names: impl Iterator<Item = &'a String>,
+        count: usize,
+    ) -> Result<(), Refusal> {
+        let limit = self.max_name_bytes;
+        if let Some(long) = names.find(|name| name.len() > limit) {
+            let start = clip(long);
+            return Err(Refusal::invalid(format!("resource name `{start}` is longer than {limit} bytes")));
+        }
+        if count > self.max_names {
+            return Err(Refusal::exhausted(format!("more than {} names of one type", self.max_names)));
+        }
+        Ok(())
+    }
+
+    /// Secrets are for peers that have authenticated themselves only.
+    pub(super) fn check_type(&self, type_url: &TypeUrl) -> Result<(), Refusal> {
+        if type_url.kind() == Kind::Secret && !self.serve_secrets {
+            return Err(Refusal::denied(
+                "secrets are served only over loopback; set downstream.secrets_without_authentication to serve them here",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Who a node says it is.
+    pub(super) fn client(&self, node: proto::Node) -> Result<Client, Refusal> {
+        let limit = self.max_name_bytes;
+        let texts =
+            [("id", &node.id), ("cluster", &node.cluster), ("user_agent_name", &node.user_agent_name)];
+        if let Some((field, _)) = texts.into_iter().find(|(_, text)| text.len() > limit) {
+            return Err(Refusal::invalid(format!("`node.{field}` is longer than {limit} bytes")));
+        }
+        Ok(Client { node_id: node.id, cluster: node.cluster, user_agent: node.user_agent_name })
+    }
+}
+
+/// The type of a request to a service of one type: implied, and not to be contradicted (R-EP-03).
+pub(super) fn only_type(only: &TypeUrl, sent: &str) -> Result<TypeUrl, Refusal> {
+    if sent.is_empty() || sent == only.as_str() {
+        return Ok(only.clone());
+    }
+    let sent = clip(sent);
+    Err(Refusal::invalid(format!(
+        "`type_url` is `{sent}`, but this service serves `{only}`; leave it empty, or ask the service of that type"
+    )))
+}
+
 /// What a session has to know of the way upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upstream {
@@ -260,11 +315,7 @@ impl Session {
     }
 
     pub(super) fn join(&self, type_url: &TypeUrl, subscription: Subscription) -> Result<Membership, Refusal> {
-        if type_url.kind() == Kind::Secret && !self.rules.serve_secrets {
-            return Err(Refusal::denied(
-                "secrets are served only over loopback; set downstream.secrets_without_authentication to serve them here",
-            ));
-        }
+        self.rules.check_type(type_url)?;
         if self.types.len() >= self.rules.max_types {
             return Err(Refusal::exhausted(format!(
                 "more than {} types on one stream",
@@ -280,14 +331,7 @@ impl Session {
             let Some(node) = node else {
                 return Err(Refusal::invalid("the first request of a stream must carry `node`"));
             };
-            let limit = self.rules.max_name_bytes;
-            let texts =
-                [("id", &node.id), ("cluster", &node.cluster), ("user_agent_name", &node.user_agent_name)];
-            if let Some((field, _)) = texts.into_iter().find(|(_, text)| text.len() > limit) {
-                return Err(Refusal::invalid(format!("`node.{field}` is longer than {limit} bytes")));
-            }
-            self.client =
-                Some(Client { node_id: node.id, cluster: node.cluster, user_agent: node.user_agent_name });
+            self.client = Some(self.rules.client(node)?);
         }
         Ok(())
     }
@@ -295,11 +339,7 @@ impl Session {
     /// The type of a request: on a per-type stream implied, elsewhere required (R-EP-03).
     pub(super) fn type_of(&self, sent: &str) -> Result<TypeUrl, Refusal> {
         match &self.only {
-            Some(only) if sent.is_empty() || sent == only.as_str() => Ok(only.clone()),
-            Some(only) => Err(Refusal::invalid(format!(
-                "`type_url` is `{}`, but this service serves `{only}`; leave it empty or use ADS",
-                clip(sent)
-            ))),
+            Some(only) => only_type(only, sent),
             None if sent.is_empty() => {
                 Err(Refusal::invalid("`type_url` is required on an aggregated stream"))
             }
@@ -311,26 +351,10 @@ impl Session {
         }
     }
 
-    /// gRPC clients ask for what they want by name and mean nothing by an empty list (R-SotW-14).
+    /// See [`Rules::allows_legacy_wildcard`].
     pub(super) fn allows_legacy_wildcard(&self, type_url: &TypeUrl) -> bool {
-        let grpc = self.client.as_ref().is_some_and(|client| client.user_agent.starts_with("gRPC"));
-        !grpc && !self.rules.no_legacy_wildcard.contains(type_url.as_str())
-    }
-
-    pub(super) fn check_names<'a>(
-        &self,
-        mut names: impl Iterator<Item = &'a String>,
-        count: usize,
-    ) -> Result<(), Refusal> {
-        let limit = self.rules.max_name_bytes;
-        if let Some(long) = names.find(|name| name.len() > limit) {
-            let start = clip(long);
-            return Err(Refusal::invalid(format!("resource name `{start}` is longer than {limit} bytes")));
-        }
-        if count > self.rules.max_names {
-            return Err(Refusal::exhausted(format!("more than {} names of one type", self.rules.max_names)));
-        }
-        Ok(())
+        let user_agent = self.client.as_ref().map_or("", |client| client.user_agent.as_str());
+        self.rules.allows_legacy_wildcard(type_url, user_agent)
     }
 }
 

@@ -23,7 +23,7 @@ impl Wants {
     }
 
     /// What a complete list of names subscribes to.
-    fn read(&mut self, names: &[String], legacy_wildcard: bool) -> Subscription {
+    pub(super) fn read(&mut self, names: &[String], legacy_wildcard: bool) -> Subscription {
         self.explicit |= !names.is_empty();
         let wildcard = names.iter().any(|name| name == Name::WILDCARD) || (!self.explicit && legacy_wildcard);
         let listed = names.iter().filter(|name| !name.is_empty() && *name != Name::WILDCARD);
@@ -36,7 +36,7 @@ impl Session {
     pub fn hear_sotw(&mut self, request: proto::DiscoveryRequest, now: Instant) -> Result<Heard, Refusal> {
         self.meet(request.node)?;
         let type_url = self.type_of(&request.type_url)?;
-        self.check_names(request.resource_names.iter(), request.resource_names.len())?;
+        self.rules.check_names(request.resource_names.iter(), request.resource_names.len())?;
         let legacy = self.allows_legacy_wildcard(&type_url);
         let one_shot = self.is_one_shot();
 

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use metrics::{
-    Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+    Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
+    histogram,
 };
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use parking_lot::Mutex;
@@ -25,6 +26,9 @@ const RESPONSE_BYTES: &str = "deltafan_response_bytes_total";
 const ENCODES: &str = "deltafan_encodes_total";
 const REQUESTS: &str = "deltafan_requests_total";
 const PROPAGATION: &str = "deltafan_propagation_seconds";
+const POLLS: &str = "deltafan_polls_total";
+const HELD_POLLS: &str = "deltafan_held_polls";
+const JSON_WRITTEN: &str = "deltafan_json_written_total";
 const RESOURCES: &str = "deltafan_resources";
 const COHORTS: &str = "deltafan_cohorts";
 const GENERATION: &str = "deltafan_generation";
@@ -69,6 +73,9 @@ fn describe() {
         Unit::Seconds,
         "from a change's arrival until a client's transport took it"
     );
+    describe_counter!(POLLS, "REST-JSON polls that ended, by how");
+    describe_gauge!(HELD_POLLS, "REST-JSON polls that are held because there is nothing new");
+    describe_counter!(JSON_WRITTEN, "resources written as JSON, and answers put together from them");
     describe_gauge!(RESOURCES, "resources in the origin's wildcard set");
     describe_gauge!(COHORTS, "groups of clients that are told the same");
     describe_gauge!(GENERATION, "the newest generation of a type");
@@ -196,6 +203,121 @@ impl Drop for StreamGauge {
     fn drop(&mut self) {
         gauge!(STREAMS, "transport" => self.transport).decrement(1.0);
     }
+}
+
+/// How a poll ended, beside those that were answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PollOutcome {
+    /// With what it asked for.
+    Answered,
+    /// There was nothing new until it could wait no longer.
+    NotModified,
+    /// What it asked for was not known until then.
+    Unknown,
+    /// The request was at fault.
+    Refused,
+    /// Its peer has too many already.
+    TooMany,
+    /// A resource in the answer has a type that the descriptors lack.
+    UnknownType,
+    /// A resource in the answer cannot be written as JSON for another reason.
+    Unwritable,
+    /// The client hung up.
+    Abandoned,
+}
+
+impl PollOutcome {
+    const LABELS: [&'static str; 8] = [
+        "answered",
+        "not_modified",
+        "unknown",
+        "refused",
+        "too_many",
+        "unknown_type",
+        "unwritable",
+        "abandoned",
+    ];
+}
+
+/// Counts one poll.
+#[derive(Debug)]
+pub struct PollGauge {
+    counters: Arc<PollCounters>,
+    outcome: PollOutcome,
+    parked: bool,
+}
+
+impl PollGauge {
+    /// A poll for this type began.
+    pub fn open(kind: &'static str) -> Self {
+        // Until it has ended in another way, dropping it means that the client has gone.
+        Self { counters: PollCounters::of(kind), outcome: PollOutcome::Abandoned, parked: false }
+    }
+
+    /// It has to wait.
+    pub fn parked(&mut self) {
+        self.parked = true;
+        self.counters.held.increment(1.0);
+    }
+
+    /// It was given so many bytes; `waited` since the newest change in them arrived, where it was waiting for that.
+    pub fn answered(&mut self, bytes: usize, waited: Option<Duration>) {
+        self.counters.responses.increment(1);
+        self.counters.response_bytes.increment(bytes as u64);
+        if let Some(waited) = waited {
+            self.counters.propagation.record(waited);
+        }
+        self.ended(PollOutcome::Answered);
+    }
+
+    /// It ended in this way.
+    pub const fn ended(&mut self, outcome: PollOutcome) {
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for PollGauge {
+    fn drop(&mut self) {
+        self.counters.outcomes[self.outcome as usize].increment(1);
+        if self.parked {
+            self.counters.held.decrement(1.0);
+        }
+    }
+}
+
+/// The counters of the polls of one type.
+#[derive(Debug)]
+struct PollCounters {
+    held: Gauge,
+    outcomes: [Counter; 8],
+    responses: Counter,
+    response_bytes: Counter,
+    propagation: Histogram,
+}
+
+impl PollCounters {
+    /// Those of a type, shared by all polls.
+    fn of(kind: &'static str) -> Arc<Self> {
+        static ALL: Mutex<BTreeMap<&str, Arc<PollCounters>>> = Mutex::new(BTreeMap::new());
+        const TRANSPORT: &str = "rest";
+        let outcome = |outcome| counter!(POLLS, "type" => kind, "outcome" => outcome);
+        let make = || {
+            Arc::new(Self {
+                held: gauge!(HELD_POLLS, "type" => kind),
+                outcomes: PollOutcome::LABELS.map(outcome),
+                responses: counter!(RESPONSES, "type" => kind, "transport" => TRANSPORT),
+                response_bytes: counter!(RESPONSE_BYTES, "type" => kind, "transport" => TRANSPORT),
+                propagation: histogram!(PROPAGATION, "type" => kind, "transport" => TRANSPORT),
+            })
+        };
+        Arc::clone(ALL.lock().entry(kind).or_insert_with(make))
+    }
+}
+
+/// Reports how many resources were written as JSON since the start, and how many answers.
+pub fn report_json(resources: u64, answers: u64) {
+    counter!(JSON_WRITTEN, "what" => "resource").absolute(resources);
+    counter!(JSON_WRITTEN, "what" => "answer").absolute(answers);
 }
 
 /// The state of one type, as it is when the metrics are asked for.

@@ -28,9 +28,22 @@ pub(crate) fn resource(type_url: &TypeUrl, name: &str, text: &str, padding: usiz
     let kind: &[u8] = if eds { &[0x10, 3] } else { &[] };
     let padding = if padding == 0 { Vec::new() } else { field(14, &vec![b'x'; padding]) };
     let value = [&field(1, name.as_bytes()), kind, &field(TEXT as u8, text.as_bytes()), &padding].concat();
-    let any = [field(1, type_url.as_str().as_bytes()), field(2, &value)].concat();
-    let version = text.split('/').next().unwrap();
-    let sent = [field(1, version.as_bytes()), field(2, &any), field(3, name.as_bytes())].concat();
+    envelope(type_url, name, text.split('/').next().unwrap(), &value)
+}
+
+/// A field of a message.
+pub(crate) fn put(message: &mut BytesMut, number: u8, payload: &[u8]) {
+    wire::put_field(message, number, payload);
+}
+
+/// A resource whose body is this message.
+pub(crate) fn envelope(type_url: &TypeUrl, name: &str, version: &str, message: &[u8]) -> Arc<Resource> {
+    let (mut any, mut sent) = (BytesMut::new(), BytesMut::new());
+    put(&mut any, 1, type_url.as_str().as_bytes());
+    put(&mut any, 2, message);
+    put(&mut sent, 1, version.as_bytes());
+    put(&mut sent, 2, &any);
+    put(&mut sent, 3, name.as_bytes());
     Arc::new(Envelope::parse(&sent, type_url).unwrap().encode(type_url, name.into()).unwrap())
 }
 
@@ -91,7 +104,8 @@ pub(crate) fn read(protocol: Protocol, frame: &Frame) -> Told {
     told
 }
 
-fn body(any: &[u8], expected: &TypeUrl) -> (String, String) {
+/// The name and the text in a body.
+pub(crate) fn body(any: &[u8], expected: &TypeUrl) -> (String, String) {
     let text = |message, number| {
         let field = wire::fields(message).map(Result::unwrap).find(|field| field.number == number);
         field.unwrap().bytes().unwrap()

@@ -25,7 +25,7 @@ fn unknown_keys_name_the_nearest_known_one() {
         ),
         (
             "node.id: a\n",
-            "f:2: unknown key `node.id` at the top level; known are node, upstream, downstream, admin, cache, rest, dynamic_parameters, authorization, snapshot, groups",
+            "f:2: unknown key `node.id` at the top level; known are node, upstream, downstream, rest, admin, cache, dynamic_parameters, authorization, snapshot, groups",
         ),
         (
             "downstream: {timeout: 1s}\n",
@@ -37,7 +37,7 @@ fn unknown_keys_name_the_nearest_known_one() {
         ),
         (
             "\"\": 1\n",
-            "f:2: unknown key `` at the top level; known are node, upstream, downstream, admin, cache, rest, dynamic_parameters, authorization, snapshot, groups",
+            "f:2: unknown key `` at the top level; known are node, upstream, downstream, rest, admin, cache, dynamic_parameters, authorization, snapshot, groups",
         ),
     ] {
         assert_eq!(refused_part(text), message);
@@ -59,7 +59,6 @@ fn keys_are_set_once() {
 #[test]
 fn what_later_versions_will_do_is_refused_by_name() {
     for (text, message) in [
-        ("rest: {hold: 800ms}\n", "f:2: `rest` is not supported yet by this version; leave it out"),
         (
             "dynamic_parameters: []\n",
             "f:2: `dynamic_parameters` is not supported yet by this version; leave it out",

@@ -1,27 +1,31 @@
-//! Owns the descriptors of Envoy's v3 API and shows a resource as JSON with them. Knows nothing of the relay's
-//! own types, and does no I/O: the set is embedded (`proto/README.md` says where it comes from) and unpacked at
-//! the first use, so a relay that speaks gRPC only never pays for it.
+//! Owns the descriptors of Envoy's v3 API, and those that an operator adds, and shows a resource as JSON with them. Knows
+//! nothing of the relay's own types, and does no I/O: the set is embedded (`proto/README.md` says where it comes from) and
+//! unpacked at the first use, so a relay that speaks gRPC only never pays for it.
 //!
 //! Invariants: the embedded set decodes (a test holds it to that) · no input overflows the stack: what nests
 //! deeper than [`MAX_DEPTH`] messages, counted through every `Any`, is refused before it is shown.
 
-use std::{io::Read as _, sync::LazyLock};
+mod sets;
+
+use std::{io::Read as _, sync::OnceLock};
 
 use flate2::read::GzDecoder;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, ReflectMessage as _, Value};
+
+pub use sets::{DescriptorSet, Descriptors, SetError};
 
 /// How deep messages may nest; protobuf's own default, but here an `Any` does not start a new count.
 pub const MAX_DEPTH: usize = 100;
 
 pub(crate) const ANY: &str = "google.protobuf.Any";
 
-static PACKED: &[u8] = include_bytes!("../proto/descriptors.binpb.gz");
-static POOL: LazyLock<DescriptorPool> = LazyLock::new(unpack);
+static PACKED: &[u8] = include_bytes!("../../proto/descriptors.binpb.gz");
+static POOL: OnceLock<DescriptorPool> = OnceLock::new();
 
 /// Why a resource cannot be shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptorError {
-    #[error("type {0:?} is not among the built-in descriptors of Envoy's v3 API")]
+    #[error("type {0:?} is not among the descriptors of Envoy's v3 API, nor any that were added")]
     UnknownType(String),
     #[error("type URL {0:?} has no '/': expected type.googleapis.com/ and a message name")]
     BadTypeUrl(String),
@@ -35,22 +39,33 @@ pub enum DescriptorError {
 
 /// All descriptors. The first call unpacks them, which takes some tens of milliseconds.
 pub fn pool() -> &'static DescriptorPool {
-    &POOL
+    POOL.get_or_init(unpack)
 }
 
 /// The canonical proto3 JSON of an encoded `google.protobuf.Any`, with `@type`, nested ones included.
 pub fn any_to_json(any: &[u8]) -> Result<serde_json::Value, DescriptorError> {
-    let any = parse(&message(ANY)?, any)?;
+    let any = read_any(pool(), any)?;
+    serde_json::to_value(&any).map_err(|error| not_showable(&any, &error))
+}
+
+/// Decodes an `Any` that can be shown whole.
+fn read_any(pool: &DescriptorPool, any: &[u8]) -> Result<DynamicMessage, DescriptorError> {
+    let any = parse(&message_in(pool, ANY)?, any)?;
     check(&any, 0)?;
-    serde_json::to_value(&any).map_err(|error| DescriptorError::NotShowable {
-        type_name: any_type_url(&any).to_owned(),
-        reason: error.to_string(),
-    })
+    Ok(any)
+}
+
+fn not_showable(any: &DynamicMessage, error: &serde_json::Error) -> DescriptorError {
+    DescriptorError::NotShowable { type_name: any_type_url(any).to_owned(), reason: error.to_string() }
 }
 
 /// The descriptor of a message, by its full name.
 pub(crate) fn message(name: &str) -> Result<MessageDescriptor, DescriptorError> {
-    POOL.get_message_by_name(name).ok_or_else(|| DescriptorError::UnknownType(name.to_owned()))
+    message_in(pool(), name)
+}
+
+fn message_in(pool: &DescriptorPool, name: &str) -> Result<MessageDescriptor, DescriptorError> {
+    pool.get_message_by_name(name).ok_or_else(|| DescriptorError::UnknownType(name.to_owned()))
 }
 
 /// The full name of the message that a type URL means.
@@ -64,7 +79,7 @@ pub(crate) fn unpack_any(any: &DynamicMessage) -> Result<DynamicMessage, Descrip
     let name = message_name(any_type_url(any))?;
     let value = any.get_field_by_number(2);
     let value = value.as_deref().and_then(Value::as_bytes).map_or(&[][..], |value| &value[..]);
-    parse(&message(name)?, value)
+    parse(&message_in(any.descriptor().parent_pool(), name)?, value)
 }
 
 pub(crate) fn any_type_url(any: &DynamicMessage) -> &str {
@@ -90,7 +105,30 @@ fn check(message: &DynamicMessage, depth: usize) -> Result<(), DescriptorError> 
     if message.descriptor().full_name() == ANY {
         return check(&unpack_any(message)?, depth + 1);
     }
+    check_numbers(message)?;
     message.fields().try_for_each(|(_, value)| check_value(value, depth + 1))
+}
+
+/// In these messages the serializer writes `null` for what is not a finite number, which would be read as no value at
+/// all. Elsewhere it writes the words that proto3 JSON has for them.
+fn check_numbers(message: &DynamicMessage) -> Result<(), DescriptorError> {
+    let descriptor = message.descriptor();
+    let is_concerned = matches!(
+        descriptor.full_name(),
+        "google.protobuf.DoubleValue" | "google.protobuf.FloatValue" | "google.protobuf.Value"
+    );
+    let is_finite = |value: &Value| match value {
+        Value::F64(number) => number.is_finite(),
+        Value::F32(number) => number.is_finite(),
+        _ => true,
+    };
+    if is_concerned && !message.fields().all(|(_, value)| is_finite(value)) {
+        return Err(DescriptorError::NotShowable {
+            type_name: descriptor.full_name().to_owned(),
+            reason: "a number in it is not finite".to_owned(),
+        });
+    }
+    Ok(())
 }
 
 fn check_value(value: &Value, depth: usize) -> Result<(), DescriptorError> {
@@ -104,9 +142,15 @@ fn check_value(value: &Value, depth: usize) -> Result<(), DescriptorError> {
 
 #[expect(clippy::expect_used, reason = "the bytes are part of the program, and a test decodes them")]
 fn unpack() -> DescriptorPool {
+    DescriptorPool::decode(shipped().as_slice()).expect("the embedded descriptors decode")
+}
+
+/// The embedded `FileDescriptorSet`.
+#[expect(clippy::expect_used, reason = "the bytes are part of the program, and a test decodes them")]
+fn shipped() -> Vec<u8> {
     let mut bytes = Vec::new();
     GzDecoder::new(PACKED).read_to_end(&mut bytes).expect("the embedded descriptors unpack");
-    DescriptorPool::decode(bytes.as_slice()).expect("the embedded descriptors decode")
+    bytes
 }
 
 #[cfg(test)]
@@ -187,6 +231,22 @@ mod tests {
         let truncated = any("envoy.config.cluster.v3.Cluster", vec![0x0a, 9, b'x']).encode_to_vec();
         let error = any_to_json(&truncated).unwrap_err();
         assert!(error.to_string().contains("envoy.config.cluster.v3.Cluster"), "{error}");
+    }
+
+    #[test]
+    fn a_number_that_would_be_shown_as_null_is_refused() {
+        let fault = |type_name: &str, field: u8, bytes: &[u8]| {
+            any_to_json(&any(type_name, [&[field], bytes].concat()).encode_to_vec())
+        };
+        let [nan, infinite] = [f64::NAN, f64::NEG_INFINITY].map(f64::to_le_bytes);
+        for result in [
+            fault("google.protobuf.DoubleValue", 0x09, &nan),
+            fault("google.protobuf.Value", 0x11, &infinite),
+            fault("google.protobuf.FloatValue", 0x0d, &f32::INFINITY.to_le_bytes()),
+        ] {
+            assert!(matches!(result, Err(DescriptorError::NotShowable { .. })), "{result:?}");
+        }
+        assert!(fault("google.protobuf.DoubleValue", 0x09, &1.5_f64.to_le_bytes()).is_ok());
     }
 
     #[test]

@@ -1,0 +1,175 @@
+//! What a poll sees of its subscription at one moment.
+//!
+//! A poll has no position and no history: it says which version of the whole it holds, and is given the whole when that
+//! is another one (R-REST-04, R-REST-07). So all it needs is the version of what there is, which its cohort works out
+//! once per change. Invariant: the version follows from the type, the subscription and the resources that it sees
+//! alone: not from their order, from generations, or from what was seen before.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::cohort::Cohort;
+use super::entry::{Entry, Seen};
+use super::registry::Subscription;
+use super::snapshot::Snapshot;
+use super::{Generation, TypeCache};
+use crate::resource::{Resource, TypeUrl};
+
+/// The version of a subscription and everything that it sees: `version_info` of REST-JSON.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SetVersion(u128);
+
+impl SetVersion {
+    /// As a key of 128 bits, which are those of a hash.
+    pub const fn bits(self) -> u128 {
+        self.0
+    }
+
+    fn of(type_url: &TypeUrl, subscription: &Subscription, found: u128) -> Self {
+        let mut hasher = Xxh3::new();
+        let text = |hasher: &mut Xxh3, text: &str| {
+            hasher.update(&(text.len() as u64).to_le_bytes());
+            hasher.update(text.as_bytes());
+        };
+        text(&mut hasher, type_url.as_str());
+        hasher.update(&[subscription.wildcard.into()]);
+        subscription.names().iter().for_each(|name| text(&mut hasher, name.as_str()));
+        hasher.update(&found.to_le_bytes());
+        Self(hasher.digest128())
+    }
+}
+
+impl fmt::Display for SetVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for SetVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// No version that a relay has given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Foreign;
+
+impl FromStr for SetVersion {
+    type Err = Foreign;
+
+    /// Reads what [`Display`](fmt::Display) writes, and nothing else that means the same number.
+    fn from_str(text: &str) -> Result<Self, Foreign> {
+        let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        if text.len() != 32 || !text.bytes().all(is_hex) {
+            return Err(Foreign);
+        }
+        u128::from_str_radix(text, 16).map(Self).map_err(|_| Foreign)
+    }
+}
+
+/// What a cohort's polls see, without the resources.
+#[derive(Clone, Copy, Debug)]
+pub struct Sight {
+    /// The mark of the cohort that it was looked at for.
+    pub(super) touched: Generation,
+    /// The version of it all.
+    pub version: SetVersion,
+    /// When the newest change was made that is in it.
+    pub changed_at: Option<Instant>,
+    /// Whether the wildcard is subscribed to and its set not known yet (R-Relay-05).
+    pub unknown_wildcard: bool,
+    /// Whether a name in the subscription is not known yet (R-Relay-04).
+    pub unknown_name: bool,
+    /// Whether anything is known of what was asked for, be it that it does not exist.
+    pub knows_something: bool,
+}
+
+impl Sight {
+    pub(super) fn of(of: &TypeCache, cohort: &Cohort) -> Self {
+        let touched = cohort.touched();
+        if let Some(kept) = cohort.sight().filter(|kept| kept.touched == touched) {
+            return kept;
+        }
+        // Loaded after `touched` was read: it holds everything that was marked.
+        let snapshot = of.snapshot();
+        let subscription = &cohort.subscription;
+        let knows_wildcard = subscription.wildcard && snapshot.wildcard_known();
+        let (mut found, mut unknown_name, mut knows_something) = (0, false, knows_wildcard);
+        look(&snapshot, subscription, |seen| match seen {
+            Seen::Present(resource) => {
+                knows_something = true;
+                found = u128::wrapping_add(found, resource.content_digest());
+            }
+            Seen::Absent => knows_something = true,
+            Seen::Unknown => unknown_name = true,
+        });
+        let sight = Self {
+            touched,
+            version: SetVersion::of(of.type_url(), subscription, found),
+            changed_at: snapshot.changed_at(),
+            unknown_wildcard: subscription.wildcard && !knows_wildcard,
+            unknown_name,
+            knows_something,
+        };
+        cohort.set_sight(sight);
+        sight
+    }
+}
+
+/// Everything that a cohort's polls see.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The version of it all.
+    pub version: SetVersion,
+    /// Members of the wildcard set by name, then what was asked for beside them.
+    pub resources: Vec<Arc<Resource>>,
+}
+
+impl Found {
+    pub(super) fn of(of: &TypeCache, cohort: &Cohort) -> Self {
+        let snapshot = of.snapshot();
+        let (mut resources, mut found) = (Vec::new(), 0);
+        look(&snapshot, &cohort.subscription, |seen| {
+            if let Seen::Present(resource) = seen {
+                found = u128::wrapping_add(found, resource.content_digest());
+                resources.push(Arc::clone(resource));
+            }
+        });
+        let version = SetVersion::of(of.type_url(), &cohort.subscription, found);
+        Self { version, resources }
+    }
+}
+
+/// Each name that is subscribed to, once: the members of the wildcard set if that is subscribed to, and the names that
+/// were asked for and are not among these.
+fn look<'s>(snapshot: &'s Snapshot, subscription: &Subscription, mut with: impl FnMut(Seen<'s>)) {
+    if subscription.wildcard {
+        snapshot.members().for_each(|member| with(Seen::Present(member)));
+    }
+    for name in subscription.names() {
+        match snapshot.get(name.as_str()) {
+            Some(entry) if subscription.wildcard && entry.as_member().present().is_some() => {}
+            entry => with(entry.map_or(Seen::Unknown, Entry::by_name)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_read_as_it_is_written_and_in_no_other_form() {
+        let version = SetVersion(0xab);
+        assert_eq!(version.to_string().parse(), Ok(version));
+        for other in ["", "ab", "v7", "+00000000000000000000000000000ab", "000000000000000000000000000000AB"]
+        {
+            assert_eq!(other.parse::<SetVersion>(), Err(Foreign), "{other}");
+        }
+    }
+}

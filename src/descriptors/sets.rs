@@ -1,0 +1,135 @@
+//! Descriptor sets that an operator adds to the embedded one.
+//!
+//! A set is a `google.protobuf.FileDescriptorSet`, as `protoc --include_imports --descriptor_set_out` and
+//! `buf build -o` write it, gzipped or not. Its files count by their names: one that the embedded set has too takes the
+//! place of that one, so that a newer API of Envoy's can be brought along; two added sets may not differ in a file.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+
+use flate2::read::GzDecoder;
+use prost::Message as _;
+use prost_reflect::{DescriptorPool, SerializeOptions};
+use prost_types::{FileDescriptorProto, FileDescriptorSet};
+
+use super::{DescriptorError, pool};
+
+/// What a gzipped set may unpack to.
+const MAX_BYTES: u64 = 256 << 20;
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// A set as it was read.
+#[derive(Clone, Debug)]
+pub struct DescriptorSet {
+    /// Where it came from, for messages.
+    pub origin: String,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// Why a set was refused.
+#[derive(Debug, thiserror::Error)]
+#[error("{origin}: {reason}")]
+pub struct SetError {
+    origin: String,
+    reason: String,
+}
+
+/// The embedded descriptors, and what was added to them.
+#[derive(Clone, Debug, Default)]
+pub struct Descriptors {
+    /// Absent where nothing was added: the embedded set is unpacked only when it is asked for.
+    extended: Option<DescriptorPool>,
+    replaced: usize,
+}
+
+impl Descriptors {
+    /// The embedded descriptors with these sets.
+    pub fn with(sets: &[DescriptorSet]) -> Result<Self, SetError> {
+        if sets.is_empty() {
+            return Ok(Self::default());
+        }
+        let embedded = FileDescriptorSet::decode(super::shipped().as_slice())
+            .map_err(|error| SetError { origin: "the embedded set".to_owned(), reason: error.to_string() })?;
+        let mut files: BTreeMap<String, (usize, FileDescriptorProto)> = BTreeMap::new();
+        let mut order: Vec<String> = Vec::new();
+        let mut add = |from: usize, file: FileDescriptorProto| {
+            let name = file.name().to_owned();
+            let before = files.insert(name.clone(), (from, file));
+            if before.is_none() {
+                order.push(name);
+            }
+            before
+        };
+        embedded.file.into_iter().for_each(|file| _ = add(0, file));
+        let mut replaced = 0;
+        for (at, set) in sets.iter().enumerate() {
+            let refuse = |reason: String| SetError { origin: set.origin.clone(), reason };
+            for file in read(&set.bytes).map_err(refuse)?.file {
+                let name = file.name().to_owned();
+                match add(at + 1, file.clone()) {
+                    Some((0, before)) => replaced += usize::from(differ(&before, &file)),
+                    Some((other, before)) if other != at + 1 && differ(&before, &file) => {
+                        let other = &sets[other - 1].origin;
+                        return Err(refuse(format!(
+                            "has another {name:?} than {other}; leave one of them out"
+                        )));
+                    }
+                    Some(_) | None => {}
+                }
+            }
+        }
+        // Only with all of them is it certain that nothing is missing: sets may refer to each other.
+        let file = order.iter().filter_map(|name| Some(files.get(name)?.1.clone())).collect();
+        let pool = DescriptorPool::from_file_descriptor_set(FileDescriptorSet { file }).map_err(|error| {
+            let blamed = error.file().and_then(|name| files.get(name)).map_or(0, |(from, _)| *from);
+            // What does not fit with the embedded set is an added set's doing, the last one's if no other is named.
+            let origin = &sets[blamed.checked_sub(1).unwrap_or(sets.len() - 1)].origin;
+            SetError { origin: origin.clone(), reason: format!("does not fit with the others: {error}") }
+        })?;
+        Ok(Self { extended: Some(pool), replaced })
+    }
+
+    /// How many files of the embedded set were replaced by other ones.
+    pub const fn replaced(&self) -> usize {
+        self.replaced
+    }
+
+    /// Whether using them takes no time but their own.
+    pub fn are_unpacked(&self) -> bool {
+        self.extended.is_some() || super::POOL.get().is_some()
+    }
+
+    /// Writes the canonical proto3 JSON of an encoded `google.protobuf.Any`, with `@type`, nested ones included.
+    pub fn write_json(&self, any: &[u8], out: &mut Vec<u8>) -> Result<(), DescriptorError> {
+        let any = super::read_any(self.extended.as_ref().unwrap_or_else(|| pool()), any)?;
+        any.serialize_with_options(&mut serde_json::Serializer::new(out), &SerializeOptions::new())
+            .map_err(|error| super::not_showable(&any, &error))
+    }
+}
+
+fn read(bytes: &[u8]) -> Result<FileDescriptorSet, String> {
+    let mut unpacked = Vec::new();
+    let plain = if bytes.starts_with(&GZIP) {
+        let read = GzDecoder::new(bytes).take(MAX_BYTES + 1).read_to_end(&mut unpacked);
+        read.map_err(|error| format!("is not whole gzip: {error}"))?;
+        if unpacked.len() as u64 > MAX_BYTES {
+            return Err(format!("unpacks to more than {} MiB", MAX_BYTES >> 20));
+        }
+        unpacked.as_slice()
+    } else {
+        bytes
+    };
+    let set = FileDescriptorSet::decode(plain)
+        .map_err(|error| format!("is no google.protobuf.FileDescriptorSet, gzipped or not: {error}"))?;
+    if set.file.is_empty() {
+        return Err("has no files in it".to_owned());
+    }
+    Ok(set)
+}
+
+/// Whether two files say different things; comments say nothing.
+fn differ(one: &FileDescriptorProto, other: &FileDescriptorProto) -> bool {
+    let plain = |file: &FileDescriptorProto| FileDescriptorProto { source_code_info: None, ..file.clone() };
+    plain(one) != plain(other)
+}

@@ -1,0 +1,236 @@
+//! Answers as JSON, and what they are put together from.
+//!
+//! The JSON of a resource is made once per version and shared by all answers; an answer is made once per version of the
+//! whole ([`SetVersion`]) and shared by all who are given it. Both are kept within a budget, and what is not found is made
+//! again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use moka::policy::EvictionPolicy;
+
+use crate::cache::{Found, SetVersion};
+use crate::descriptors::{DescriptorError, Descriptors};
+use crate::resource::{Name, Resource, TypeUrl};
+
+/// Resources from this size on are shared, not copied.
+const SHARED: usize = 32 << 10;
+/// How much of both ends of a shared resource is copied, so that no chunk around it is tiny.
+const ENDS: usize = 4 << 10;
+/// Blocks of copied resources are closed when they are as large.
+const BLOCK: usize = 256 << 10;
+/// Bodies of this many bytes are written without asking for another thread.
+const AT_ONCE: usize = 64 << 10;
+
+/// A DiscoveryResponse as proto3 JSON. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Its `version_info`.
+    pub version: SetVersion,
+    chunks: Arc<[Bytes]>,
+}
+
+impl Answer {
+    /// The text, in order.
+    pub fn chunks(&self) -> &[Bytes] {
+        &self.chunks
+    }
+
+    /// The length of the text in bytes.
+    pub fn len(&self) -> usize {
+        self.chunks.iter().map(Bytes::len).sum()
+    }
+
+    /// Never: an answer names at least its version.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Why there is no answer. The origin's resource, and the operator's to mend; never the client's fault.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Unwritable {
+    /// A type somewhere in the resource is not known here (R-REST-11).
+    #[error(
+        "resource `{name}` cannot be written as JSON: {error}; put the file descriptor set of that type into `rest.descriptor_sets`"
+    )]
+    UnknownType {
+        /// The resource's name.
+        name: Name,
+        /// What is missing.
+        error: DescriptorError,
+    },
+    /// It is no valid message of its type, or one that JSON has no form for.
+    #[error("resource `{name}` cannot be written as JSON: {error}")]
+    Broken {
+        /// The resource's name.
+        name: Name,
+        /// What is wrong.
+        error: DescriptorError,
+    },
+    /// The thread that wrote it failed.
+    #[error("an answer could not be written, which is a fault of deltafan")]
+    Failed,
+}
+
+type OfResource = moka::sync::Cache<u128, Result<Bytes, DescriptorError>, foldhash::fast::RandomState>;
+type OfAnswer = moka::future::Cache<u128, Result<Answer, Unwritable>, foldhash::fast::RandomState>;
+
+/// Writes answers and shares them.
+#[derive(Debug)]
+pub struct Book {
+    descriptors: Descriptors,
+    resources: OfResource,
+    answers: OfAnswer,
+    resources_written: AtomicU64,
+    answers_written: AtomicU64,
+}
+
+impl Book {
+    /// With these descriptors, and so many bytes for what is shared.
+    pub fn new(descriptors: Descriptors, budget: u64) -> Arc<Self> {
+        let weight = |len: usize| u32::try_from(len + 128).unwrap_or(u32::MAX);
+        let resources = moka::sync::Cache::builder()
+            .max_capacity(budget / 2)
+            .weigher(move |_, json: &Result<Bytes, _>| weight(json.as_ref().map_or(0, Bytes::len)))
+            .eviction_policy(EvictionPolicy::lru())
+            .build_with_hasher(foldhash::fast::RandomState::default());
+        let answers = moka::future::Cache::builder()
+            .max_capacity(budget / 2)
+            .weigher(move |_, answer: &Result<Answer, _>| weight(answer.as_ref().map_or(0, Answer::len)))
+            .eviction_policy(EvictionPolicy::lru())
+            .build_with_hasher(foldhash::fast::RandomState::default());
+        Arc::new(Self {
+            descriptors,
+            resources,
+            answers,
+            resources_written: AtomicU64::new(0),
+            answers_written: AtomicU64::new(0),
+        })
+    }
+
+    /// How many resources were written as JSON.
+    pub fn resources_written(&self) -> u64 {
+        self.resources_written.load(Ordering::Relaxed)
+    }
+
+    /// How many answers were put together.
+    pub fn answers_written(&self) -> u64 {
+        self.answers_written.load(Ordering::Relaxed)
+    }
+
+    /// The answer of this version, or of the one that `found` has by now. Many who ask for the same at the same time make
+    /// it once; the others wait without holding a thread.
+    pub async fn answer(
+        self: &Arc<Self>,
+        type_url: &TypeUrl,
+        version: SetVersion,
+        found: impl FnOnce() -> Found,
+    ) -> Result<Answer, Unwritable> {
+        let key = version.bits();
+        let answer = self.answers.get_with(key, self.write(type_url, found)).await;
+        if answer.as_ref().is_ok_and(|answer| answer.version != version) {
+            // What was there to be found is newer than what was looked for: good for now, but not under this version.
+            self.answers.invalidate(&key).await;
+        }
+        answer
+    }
+
+    async fn write(
+        self: &Arc<Self>,
+        type_url: &TypeUrl,
+        found: impl FnOnce() -> Found,
+    ) -> Result<Answer, Unwritable> {
+        let found = found();
+        let size: usize = found.resources.iter().map(|resource| resource.body().len()).sum();
+        if size <= AT_ONCE && self.descriptors.are_unpacked() {
+            return self.put_together(type_url, &found);
+        }
+        // This takes milliseconds, in which nobody else's connection should wait.
+        let (book, type_url) = (Arc::clone(self), type_url.clone());
+        let writing = tokio::task::spawn_blocking(move || book.put_together(&type_url, &found));
+        writing.await.unwrap_or(Err(Unwritable::Failed))
+    }
+
+    fn put_together(&self, type_url: &TypeUrl, found: &Found) -> Result<Answer, Unwritable> {
+        let texts: Vec<Bytes> =
+            found.resources.iter().map(|resource| self.resource(resource)).collect::<Result<_, _>>()?;
+        self.answers_written.fetch_add(1, Ordering::Relaxed);
+        // Only what this relay has known as long as any client is said of a response (R-REST-12).
+        let mut pages = Pages::default();
+        // Debug output of a type URL would do, but only JSON's own escapes are JSON.
+        let type_url = serde_json::Value::from(type_url.as_str());
+        let version = found.version;
+        pages.copy(
+            format!("{{\"versionInfo\":\"{version}\",\"typeUrl\":{type_url},\"resources\":[").as_bytes(),
+        );
+        for (at, text) in texts.iter().enumerate() {
+            if at > 0 {
+                pages.copy(b",");
+            }
+            pages.add(text);
+        }
+        pages.copy(b"]}");
+        Ok(Answer { version, chunks: pages.close() })
+    }
+
+    fn resource(&self, resource: &Resource) -> Result<Bytes, Unwritable> {
+        let made = self.resources.get_with(resource.content_digest(), || {
+            self.resources_written.fetch_add(1, Ordering::Relaxed);
+            let mut json = Vec::with_capacity(2 * resource.body().len());
+            self.descriptors.write_json(resource.body(), &mut json)?;
+            json.shrink_to_fit();
+            Ok(json.into())
+        });
+        let name = || resource.name().clone();
+        made.map_err(|error| match error {
+            DescriptorError::UnknownType(_) => Unwritable::UnknownType { name: name(), error },
+            _ => Unwritable::Broken { name: name(), error },
+        })
+    }
+}
+
+/// Chunks out of copied and shared text. None but the last is tiny: HTTP/2 peers count tiny DATA frames.
+#[derive(Debug, Default)]
+struct Pages {
+    done: Vec<Bytes>,
+    open: BytesMut,
+}
+
+impl Pages {
+    fn copy(&mut self, text: &[u8]) {
+        self.open.put_slice(text);
+    }
+
+    fn add(&mut self, text: &Bytes) {
+        if text.len() < SHARED {
+            self.copy(text);
+            if self.open.len() >= BLOCK {
+                self.turn();
+            }
+            return;
+        }
+        let end = text.len() - ENDS;
+        self.copy(&text[..ENDS]);
+        self.turn();
+        self.done.push(text.slice(ENDS..end));
+        self.copy(&text[end..]);
+    }
+
+    fn turn(&mut self) {
+        self.done.push(std::mem::take(&mut self.open).freeze());
+    }
+
+    fn close(mut self) -> Arc<[Bytes]> {
+        // The last few bytes go with what came before them.
+        if let Some(last) = self.done.pop_if(|last| self.open.len() < 256 && last.len() < 2 * BLOCK) {
+            let rest = std::mem::take(&mut self.open);
+            self.open.reserve(last.len() + rest.len());
+            self.open.put_slice(&last);
+            self.open.put_slice(&rest);
+        }
+        self.turn();
+        self.done.into()
+    }
+}

@@ -1,0 +1,266 @@
+//! A DiscoveryRequest from proto3 JSON.
+//!
+//! Field names are read in both of their spellings (R-REST-03); fields that this relay does not read, which newer clients
+//! may have, are passed over; `null` is the same as a field that is left out.
+
+use std::marker::PhantomData;
+
+use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor};
+
+use super::outline::{self, OutOfBounds};
+use crate::proto;
+
+/// Values that a request may have beside the names that it asks for.
+const OTHER_VALUES: usize = 1 << 16;
+
+/// Why a request cannot be read; its sender's fault.
+#[derive(Debug, thiserror::Error)]
+pub enum BadRequest {
+    /// Nothing was sent.
+    #[error("the body is empty; send a DiscoveryRequest as JSON, at least {{}}")]
+    Empty,
+    /// The text is no Unicode.
+    #[error("the body is not UTF-8: {0}")]
+    NotText(#[from] std::str::Utf8Error),
+    /// It is too large in a way that its length does not show.
+    #[error("the body is refused: {0}")]
+    OutOfBounds(#[from] OutOfBounds),
+    /// It is no JSON, or a field has a value of a wrong type.
+    #[error("the body is no DiscoveryRequest in proto3 JSON: {0}")]
+    Malformed(#[from] serde_json::Error),
+}
+
+/// Reads a request that asks for no more than about so many names.
+pub fn read(body: &[u8], max_names: usize) -> Result<proto::DiscoveryRequest, BadRequest> {
+    let text = std::str::from_utf8(body)?;
+    if text.trim_ascii().is_empty() {
+        return Err(BadRequest::Empty);
+    }
+    outline::check(body, max_names.saturating_add(OTHER_VALUES))?;
+    let mut json = serde_json::Deserializer::from_str(text);
+    let request = Message::<proto::DiscoveryRequest>(PhantomData).deserialize(&mut json)?;
+    json.end()?;
+    Ok(request)
+}
+
+/// A message of which some fields are read.
+trait Fields: Default {
+    const NAME: &'static str;
+
+    /// Takes the value of a field, or leaves it where the field is none that is read.
+    fn take<'de, A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Taken, A::Error>;
+}
+
+/// What became of the value of a field.
+enum Taken {
+    Read,
+    Left,
+}
+
+/// Reads a message from an object. Not by `derive`, which takes a list for an object as well.
+struct Message<M>(PhantomData<M>);
+
+impl<'de, M: Fields> DeserializeSeed<'de> for Message<M> {
+    type Value = M;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<M, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, M: Fields> Visitor<'de> for Message<M> {
+    type Value = M;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a {} as an object", M::NAME)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<M, A::Error> {
+        let mut message = M::default();
+        while let Some(field) = map.next_key::<String>()? {
+            if matches!(message.take(&field, &mut map)?, Taken::Left) {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(message)
+    }
+}
+
+/// The same where `null` may stand for a message that is not there.
+struct Optional<M>(PhantomData<M>);
+
+impl<'de, M: Fields> DeserializeSeed<'de> for Optional<M> {
+    type Value = Option<M>;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Option<M>, D::Error> {
+        deserializer.deserialize_option(self)
+    }
+}
+
+impl<'de, M: Fields> Visitor<'de> for Optional<M> {
+    type Value = Option<M>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        Message::<M>(PhantomData).expecting(f)
+    }
+
+    fn visit_none<E>(self) -> Result<Option<M>, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E>(self) -> Result<Option<M>, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Option<M>, D::Error> {
+        Message(PhantomData).deserialize(deserializer).map(Some)
+    }
+}
+
+/// Takes a value into a field that still has its default. Twice, be it in two spellings, is a fault of the sender's that
+/// would be read in two ways.
+fn set<'de, T, A>(into: &mut T, field: &str, map: &mut A) -> Result<Taken, A::Error>
+where
+    T: Default + PartialEq + DeserializeOwned,
+    A: MapAccess<'de>,
+{
+    let value = map.next_value::<Option<T>>()?.unwrap_or_default();
+    if *into != T::default() {
+        return Err(A::Error::custom(format_args!("`{field}` is set twice")));
+    }
+    *into = value;
+    Ok(Taken::Read)
+}
+
+impl Fields for proto::DiscoveryRequest {
+    const NAME: &'static str = "DiscoveryRequest";
+
+    fn take<'de, A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Taken, A::Error> {
+        match field {
+            "version_info" | "versionInfo" => set(&mut self.version_info, field, map),
+            "resource_names" | "resourceNames" => set(&mut self.resource_names, field, map),
+            "type_url" | "typeUrl" => set(&mut self.type_url, field, map),
+            "node" => {
+                self.node = map.next_value_seed(Optional(PhantomData))?;
+                Ok(Taken::Read)
+            }
+            // There are no nonces and no rejections over REST-JSON (R-REST-02).
+            _ => Ok(Taken::Left),
+        }
+    }
+}
+
+impl Fields for proto::Node {
+    const NAME: &'static str = "Node";
+
+    fn take<'de, A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Taken, A::Error> {
+        match field {
+            "id" => set(&mut self.id, field, map),
+            "cluster" => set(&mut self.cluster, field, map),
+            "user_agent_name" | "userAgentName" => set(&mut self.user_agent_name, field, map),
+            _ => Ok(Taken::Left),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn fault(body: &str) -> String {
+        read(body.as_bytes(), 10).expect_err(body).to_string()
+    }
+
+    #[test]
+    fn r_rest_02_what_envoy_sends_is_read() {
+        // As Envoy 1.40 sends it, shortened where it repeats itself (V4).
+        let body = r#"{"version_info":"v1","node":{"id":"envoy-1","cluster":"edge","user_agent_name":"envoy",
+            "user_agent_build_version":{"version":{"major_number":1},"metadata":{"ssl.version":"BoringSSL","n":[1,{"a":null}]}},
+            "extensions":[{"name":"e","category":"c","type_urls":["x"]}],"client_features":["f"]},
+            "resource_names":["a","b"],"type_url":"type.googleapis.com/envoy.config.cluster.v3.Cluster"}"#;
+        let request = read(body.as_bytes(), 10).expect("a request of Envoy's");
+        let node = request.node.expect("its node");
+        assert_eq!(
+            (node.id.as_str(), node.cluster.as_str(), node.user_agent_name.as_str()),
+            ("envoy-1", "edge", "envoy")
+        );
+        assert_eq!(request.resource_names, ["a", "b"]);
+        assert_eq!(request.version_info, "v1");
+        assert!(request.type_url.ends_with(".Cluster"));
+    }
+
+    #[test]
+    fn r_rest_03_both_spellings_are_read_and_unknown_fields_ignored() {
+        let snake = r#"{"version_info":"7","resource_names":["a"],"type_url":"t","node":{"user_agent_name":"u"},"new_field":{"x":[]}}"#;
+        let camel = r#"{"versionInfo":"7","resourceNames":["a"],"typeUrl":"t","node":{"userAgentName":"u","newField":1}}"#;
+        let read = |body: &str| read(body.as_bytes(), 10).expect("both are good");
+        assert_eq!(read(snake), read(camel));
+        assert_eq!(read("{}"), proto::DiscoveryRequest::default());
+        let nulls = r#"{"version_info":null,"resource_names":null,"node":null,"type_url":null}"#;
+        assert_eq!(read(nulls), proto::DiscoveryRequest::default());
+    }
+
+    #[test]
+    fn r_rest_13_what_is_no_request_is_told_with_its_reason() {
+        for (body, reason) in [
+            ("", "empty"),
+            (" \n", "empty"),
+            ("{", "EOF"),
+            ("[]", "a DiscoveryRequest as an object"),
+            ("null", "a DiscoveryRequest as an object"),
+            ("\"x\"", "a DiscoveryRequest as an object"),
+            ("{} {}", "trailing characters"),
+            (r#"{"version_info":7}"#, "invalid type: integer `7`, expected a string"),
+            (r#"{"resource_names":"a"}"#, "expected a sequence"),
+            (r#"{"resource_names":["a",null]}"#, "expected a string"),
+            (r#"{"node":"a"}"#, "a Node as an object"),
+            (r#"{"node":["a","b"]}"#, "a Node as an object"),
+            (r#"{"node":{"id":{}}}"#, "expected a string"),
+            (r#"{"version_info":"1","versionInfo":"2"}"#, "`versionInfo` is set twice"),
+            (r#"{"type_url":"t",}"#, "trailing comma"),
+        ] {
+            let told = fault(body);
+            assert!(told.contains(reason), "{body}: {told}");
+        }
+        assert!(read(b"{\"x\":\"\xff\"}", 10).expect_err("no text").to_string().contains("UTF-8"));
+    }
+
+    #[test]
+    fn bombs_are_refused_before_they_are_parsed() {
+        // CVE-2026-0994 and what its fix left open: nesting through Any, and through Struct, Value and ListValue.
+        let any = r#"{"@type":"type.googleapis.com/google.protobuf.Any","value":"#;
+        let shapes = [
+            ("{\"a\":".to_owned(), "}"),
+            ("[".to_owned(), "]"),
+            (any.to_owned(), "}"),
+            ("{\"listValue\":{\"values\":[{\"structValue\":{\"fields\":{\"x\":".to_owned(), "}}}]}}"),
+        ];
+        for (open, close) in shapes {
+            for place in [
+                r#"{"node":{"metadata":"#,
+                r#"{"error_detail":"#,
+                r#"{"unknown":"#,
+                r#"{"node":{"extensions":"#,
+            ] {
+                let levels = 50_000;
+                let bomb = [place, &open.repeat(levels), "1", &close.repeat(levels), "}}"].concat();
+                assert!(fault(&bomb).contains("nests deeper"), "{place} {open}");
+            }
+        }
+        let many = format!("{{\"resource_names\":[{}]}}", vec!["\"\""; OTHER_VALUES + 100].join(","));
+        assert!(fault(&many).contains("more than"));
+        // What nobody reads is not decoded: an unknown type in it is no fault.
+        let detail = r#"{"error_detail":{"details":[{"@type":"type.googleapis.com/no.such.Type","x":1}]}}"#;
+        assert!(read(detail.as_bytes(), 10).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused_without_a_panic(bytes: Vec<u8>, text in "[\\[\\]{}\":,a-z0-9\\\\ ]{0,200}") {
+            _ = read(&bytes, 10);
+            _ = read(text.as_bytes(), 10);
+        }
+    }
+}

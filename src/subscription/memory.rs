@@ -1,0 +1,155 @@
+//! What is remembered of polls between one request and the next.
+//!
+//! A poll is a request of its own, and REST-JSON has neither nonces nor rejections. Two things still have to outlive it: what
+//! the client was given last, so that what it rejects is not poured back at once (R-REST-08), and since when it waits for
+//! names that the origin does not answer, so that short polls in a row wait no longer than one long one would.
+//!
+//! Invariants: bounded by [`LIMIT`] and by time, whoever polls · what is forgotten costs time, never correctness.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use foldhash::HashMap;
+use parking_lot::Mutex;
+use xxhash_rust::xxh3::{self, Xxh3};
+
+use crate::cache::{SetVersion, Subscription};
+use crate::resource::TypeUrl;
+
+/// Polls that are remembered.
+const LIMIT: usize = 1 << 16;
+/// A client that comes back later than this after its last poll is a new one. Envoy comes back after its
+/// `refresh_delay`, and one that is long needs no help against pouring.
+const TTL: Duration = Duration::from_secs(30);
+
+/// Who polls for what: a hash of the peer's address, the node's id, the type and the names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Who(u128);
+
+impl Who {
+    /// Somebody at `peer` with this `node.id`.
+    pub(super) fn new(peer: &[u8], node_id: &str, type_url: &TypeUrl, subscription: &Subscription) -> Self {
+        let mut hasher = Xxh3::new();
+        let mut part = |bytes: &[u8]| {
+            hasher.update(&(bytes.len() as u64).to_le_bytes());
+            hasher.update(bytes);
+        };
+        part(peer);
+        part(node_id.as_bytes());
+        part(type_url.as_str().as_bytes());
+        part(&[subscription.wildcard.into()]);
+        subscription.names().iter().for_each(|name| part(name.as_str().as_bytes()));
+        Self(hasher.digest128())
+    }
+}
+
+/// The version that a client says it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Offered {
+    Nothing,
+    /// One that a relay gave out.
+    Version(SetVersion),
+    /// Another server's: a hash of it.
+    Foreign(u64),
+}
+
+impl Offered {
+    pub(super) fn read(version_info: &str) -> Self {
+        match version_info {
+            "" => Self::Nothing,
+            text => {
+                text.parse().map_or_else(|_| Self::Foreign(xxh3::xxh3_64(text.as_bytes())), Self::Version)
+            }
+        }
+    }
+}
+
+/// What a client was given, and over which version. When it offers that version again for the same names, it rejected
+/// what it was given, or never got it; any other version was given for something else that it asked for meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Delivered {
+    pub(super) version: SetVersion,
+    pub(super) over: Offered,
+}
+
+/// What is known of a poll from the one before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Past {
+    /// What it was given last.
+    pub(super) delivered: Option<Delivered>,
+    /// Since when it waits for what is not known, if it still did when it ended.
+    pub(super) waits_since: Option<Instant>,
+}
+
+/// The memory of all polls.
+#[derive(Debug, Default)]
+pub struct Memory(Mutex<Pasts>);
+
+impl Memory {
+    pub(super) fn recall(&self, who: Who, now: Instant) -> Past {
+        self.0.lock().recall(who, now)
+    }
+
+    pub(super) fn remember(&self, who: Who, past: Past, now: Instant) {
+        self.0.lock().remember(who, past, now);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Pasts {
+    past: HashMap<Who, (Instant, Past)>,
+    /// When which was remembered, oldest first; what was remembered again since is passed over.
+    order: VecDeque<(Instant, Who)>,
+}
+
+impl Pasts {
+    fn recall(&self, who: Who, now: Instant) -> Past {
+        let fresh = self.past.get(&who).filter(|(at, _)| now < *at + TTL);
+        fresh.map(|(_, past)| *past).unwrap_or_default()
+    }
+
+    fn remember(&mut self, who: Who, past: Past, now: Instant) {
+        while let Some((at, oldest)) = self.order.front().copied()
+            && (self.order.len() >= LIMIT || now >= at + TTL)
+        {
+            self.order.pop_front();
+            if self.past.get(&oldest).is_some_and(|(newest, _)| *newest == at) {
+                self.past.remove(&oldest);
+            }
+        }
+        self.past.insert(who, (now, past));
+        self.order.push_back((now, who));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_polls_is_bounded_in_number_and_in_time() {
+        let (mut memory, start) = (Pasts::default(), Instant::now());
+        let past = Past { waits_since: Some(start), ..Past::default() };
+        let at = |number: usize| start + Duration::from_micros(number as u64);
+        for number in 0..2 * LIMIT {
+            memory.remember(Who(number as u128 % 100_000), past, at(number));
+        }
+        assert!(memory.past.len() <= LIMIT && memory.order.len() <= LIMIT);
+        let newest = Who((2 * LIMIT as u128 - 1) % 100_000);
+        assert_eq!(memory.recall(newest, at(2 * LIMIT)), past);
+        let late = at(2 * LIMIT) + TTL;
+        assert_eq!(memory.recall(newest, late), Past::default());
+        memory.remember(Who(0), past, late);
+        assert_eq!((memory.past.len(), memory.order.len()), (1, 1));
+    }
+
+    #[test]
+    fn what_is_remembered_again_stays() {
+        let (mut memory, start) = (Pasts::default(), Instant::now());
+        let past = Past { waits_since: Some(start), ..Past::default() };
+        memory.remember(Who(1), past, start);
+        memory.remember(Who(1), past, start + TTL / 2);
+        memory.remember(Who(2), past, start + TTL);
+        assert_eq!(memory.recall(Who(1), start + TTL), past);
+    }
+}

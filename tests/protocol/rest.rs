@@ -1,0 +1,434 @@
+//! REST-JSON long polls: R-REST.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+use deltafan::cache::{Change, SetVersion};
+use deltafan::proto;
+use deltafan::resource::TypeUrl;
+use deltafan::subscription::{Code, Memory, Poll, Refusal, Upstream, Verdict};
+
+use crate::support::{Bed, strings, url};
+use crate::wire;
+
+const HOLD: Duration = Duration::from_millis(800);
+const MOMENT: Duration = Duration::from_millis(1);
+const CUT_OFF: Upstream = Upstream { connected: false };
+
+/// One client that polls, with what the relay remembers of it.
+struct Poller {
+    memory: Memory,
+    id: &'static str,
+    agent: &'static str,
+    hold: Duration,
+}
+
+impl Poller {
+    fn new() -> Self {
+        Self { memory: Memory::default(), id: "envoy-1", agent: "envoy", hold: HOLD }
+    }
+
+    fn try_ask(&self, bed: &Bed, short: &str, names: &[&str], version: &str) -> Result<Poll, Refusal> {
+        let request = proto::DiscoveryRequest {
+            resource_names: strings(names),
+            version_info: version.to_owned(),
+            node: Some(proto::Node {
+                id: self.id.to_owned(),
+                user_agent_name: self.agent.to_owned(),
+                ..proto::Node::default()
+            }),
+            ..proto::DiscoveryRequest::default()
+        };
+        let (rules, kind) = (Arc::new(bed.rules.clone()), url(short).kind());
+        Poll::new(&bed.cache, &rules, &self.memory, kind, request, b"peer", self.hold, bed.now)
+    }
+
+    fn ask(&self, bed: &Bed, short: &str, names: &[&str], version: &str) -> Poll {
+        self.try_ask(bed, short, names, version).unwrap()
+    }
+
+    /// What it is answered with at once: the version, and what it holds then.
+    fn told(&self, bed: &Bed, short: &str, names: &[&str], version: &str) -> (String, String) {
+        let poll = self.ask(bed, short, names, version);
+        let Verdict::Answer(version) = look(bed, &poll) else { panic!("{:?}", look(bed, &poll)) };
+        let found = poll.found();
+        assert_eq!(found.version, version);
+        let holds = show(&url(short), &poll);
+        poll.end(Some(version), &self.memory, bed.now);
+        (version.to_string(), holds)
+    }
+}
+
+fn look(bed: &Bed, poll: &Poll) -> Verdict {
+    poll.next(bed.now, bed.upstream)
+}
+
+fn show(type_url: &TypeUrl, poll: &Poll) -> String {
+    let found = poll.found().resources;
+    let mut words: Vec<String> = found
+        .iter()
+        .map(|resource| wire::body(resource.body(), type_url))
+        .map(|(n, t)| format!("{n}:{t}"))
+        .collect();
+    words.sort_unstable();
+    words.join(" ")
+}
+
+fn answer(verdict: Verdict) -> SetVersion {
+    let Verdict::Answer(version) = verdict else { panic!("{verdict:?} is no answer") };
+    version
+}
+
+fn waits(bed: &Bed, poll: &Poll) -> Duration {
+    let Verdict::Wait(until) = look(bed, poll) else { panic!("{:?}: it should wait", look(bed, poll)) };
+    until - bed.now
+}
+
+struct Bell(std::sync::atomic::AtomicBool);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn r_rest_04_who_holds_the_current_version_is_told_so_at_the_end_of_the_hold() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1");
+    let client = Poller::new();
+    let (version, _) = client.told(&bed, "cds", &[], "");
+    let poll = client.ask(&bed, "cds", &[], &version);
+    assert_eq!(waits(&bed, &poll), HOLD);
+    bed.after(HOLD - MOMENT);
+    assert_eq!(waits(&bed, &poll), MOMENT);
+    bed.after(MOMENT);
+    assert_eq!(look(&bed, &poll), Verdict::NotModified);
+}
+
+#[test]
+fn r_rest_05_a_poll_is_held_until_what_it_asks_for_changes() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.named("eds a:1 b:1 c:1");
+    let client = Poller::new();
+    let (version, _) = client.told(&bed, "eds", &["a", "b"], "");
+    let poll = client.ask(&bed, "eds", &["b", "a"], &version);
+    let bell = Arc::new(Bell(false.into()));
+    poll.mailbox().register(&Waker::from(Arc::clone(&bell)));
+    let rang = || bell.0.load(std::sync::atomic::Ordering::Relaxed);
+    bed.after(MOMENT);
+    bed.named("eds c:2");
+    assert!(!rang(), "what others ask for wakes nobody else");
+    bed.named("eds b:2");
+    assert!(rang());
+    let next = answer(look(&bed, &poll));
+    assert_ne!(next.to_string(), version);
+    assert_eq!(show(&url("eds"), &poll), "a:1 b:2", "an answer is the whole of what was asked for");
+    assert_eq!(poll.changed_at(), Some(bed.now));
+}
+
+#[test]
+fn r_rest_05_a_resend_without_a_change_ends_no_poll() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1");
+    let client = Poller::new();
+    let (version, _) = client.told(&bed, "cds", &[], "");
+    let poll = client.ask(&bed, "cds", &[], &version);
+    bed.resend(deltafan::cache::View::Wildcard, "cds a:1");
+    bed.origin("cds b:1");
+    bed.origin("cds -b");
+    assert_eq!(waits(&bed, &poll), HOLD, "what came and went in between is no difference");
+}
+
+#[test]
+fn r_rest_07_a_changed_list_of_names_is_answered_at_once_with_any_version() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.named("eds a:1 b:1 -c");
+    let client = Poller::new();
+    let (a, _) = client.told(&bed, "eds", &["a"], "");
+    let (ab, holds) = client.told(&bed, "eds", &["a", "b"], &a);
+    assert_eq!(holds, "a:1 b:1");
+    // Also where nothing is found for the name that is new, and when names are given up.
+    let (abc, holds) = client.told(&bed, "eds", &["a", "b", "c"], &ab);
+    assert_eq!(holds, "a:1 b:1");
+    assert_eq!(client.told(&bed, "eds", &["a"], &abc).0, a);
+    // The same list in another order, or twice, is the same list.
+    let poll = client.ask(&bed, "eds", &["b", "a", "b"], &ab);
+    assert_eq!(waits(&bed, &poll), HOLD);
+}
+
+#[test]
+fn r_rest_07_the_version_says_what_was_asked_for_and_found_and_nothing_else() {
+    let version = |bed: &Bed, short: &str, names: &[&str]| Poller::new().told(bed, short, names, "").0;
+    let mut one = Bed::knowing(&["cds", "lds"]);
+    for text in ["cds z:1", "cds a:1 b:1", "cds a:2 b:7", "cds -z", "cds b:1", "lds a:2 b:1"] {
+        one.origin(text);
+    }
+    one.named("cds c:4 -d");
+    // Another relay, which was started later and heard it in one go.
+    let mut other = Bed::knowing(&["cds", "lds"]);
+    other.origin("lds b:1 a:2");
+    other.named("cds -d c:4");
+    other.origin("cds b:1 a:2");
+    let cases: [(&str, &[&str]); 7] = [
+        ("cds", &[]),
+        ("cds", &["*"]),
+        ("cds", &["*", "c"]),
+        ("cds", &["a", "b"]),
+        ("cds", &["a", "b", "c"]),
+        ("cds", &["a", "b", "d"]),
+        ("lds", &[]),
+    ];
+    let mut seen = BTreeSet::new();
+    for (short, names) in cases {
+        let found = version(&one, short, names);
+        assert_eq!(found, version(&other, short, names), "{short} {names:?}: on every replica alike");
+        seen.insert(found);
+    }
+    assert_eq!(seen.len(), cases.len() - 1, "all differ, but that no names and `*` mean the same");
+    // Each part of what is found counts.
+    let before = version(&one, "cds", &["a"]);
+    one.origin("cds a:3");
+    let after = version(&one, "cds", &["a"]);
+    assert_ne!(before, after);
+    one.origin("cds a:2");
+    assert_eq!(version(&one, "cds", &["a"]), before, "what is back is what it was");
+}
+
+#[test]
+fn r_rest_07_a_body_that_changed_under_its_version_is_another_version_on_every_replica() {
+    let version = |bed: &Bed| Poller::new().told(bed, "cds", &[], "").0;
+    let mut one = Bed::knowing(&["cds"]);
+    one.origin("cds a:1");
+    let before = version(&one);
+    one.origin("cds a:1/other");
+    let after = version(&one);
+    assert_ne!(before, after);
+    let mut late = Bed::knowing(&["cds"]);
+    late.origin("cds a:1/other");
+    assert_eq!(version(&late), after, "who never saw the first body agrees");
+}
+
+#[test]
+fn r_rest_08_what_was_rejected_is_given_again_only_after_the_hold() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1");
+    let client = Poller::new();
+    let (good, _) = client.told(&bed, "cds", &[], "");
+    bed.origin("cds a:2");
+    let (bad, _) = client.told(&bed, "cds", &[], &good);
+    for _ in 0..3 {
+        // It says that it still holds what it had before.
+        bed.after(MOMENT);
+        let poll = client.ask(&bed, "cds", &[], &good);
+        assert_eq!(waits(&bed, &poll), HOLD);
+        bed.after(HOLD);
+        let again = answer(look(&bed, &poll));
+        assert_eq!(again.to_string(), bad, "it may have been lost on the way");
+        poll.end(Some(again), &client.memory, bed.now);
+    }
+    let poll = client.ask(&bed, "cds", &[], &good);
+    bed.origin("cds a:3");
+    let better = answer(look(&bed, &poll));
+    assert_ne!(better.to_string(), bad, "what is new is given at once");
+    poll.end(Some(better), &client.memory, bed.now);
+    // Once it is accepted nothing is held against the client that it said before.
+    let poll = client.ask(&bed, "cds", &[], &better.to_string());
+    poll.end(None, &client.memory, bed.now);
+    client.told(&bed, "cds", &[], &good);
+}
+
+#[test]
+fn r_rest_08_a_first_answer_can_be_rejected_too_and_concerns_nobody_else() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1");
+    let client = Poller::new();
+    client.told(&bed, "cds", &[], "");
+    let poll = client.ask(&bed, "cds", &[], "");
+    assert_eq!(waits(&bed, &poll), HOLD);
+    drop(poll);
+    let Poller { memory, .. } = client;
+    let other = Poller { memory, id: "envoy-2", ..Poller::new() };
+    other.told(&bed, "cds", &[], "");
+    other.told(&bed, "cds", &["a"], "");
+    // People with curl say no name, and cannot be told from one another.
+    let Poller { memory, .. } = other;
+    let nameless = Poller { memory, id: "", ..Poller::new() };
+    nameless.told(&bed, "cds", &[], "");
+    nameless.told(&bed, "cds", &[], "");
+}
+
+#[test]
+fn r_rest_08_who_holds_nothing_waits_a_second_at_most() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1");
+    let client = Poller { hold: Duration::from_secs(60), ..Poller::new() };
+    client.told(&bed, "cds", &[], "");
+    let restarted = client.ask(&bed, "cds", &[], "");
+    assert_eq!(waits(&bed, &restarted), Duration::from_secs(1));
+    bed.after(Duration::from_secs(1));
+    answer(look(&bed, &restarted));
+}
+
+#[test]
+fn r_rest_08_who_comes_back_after_a_while_is_answered_at_once() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1");
+    let client = Poller::new();
+    client.told(&bed, "cds", &[], "");
+    bed.after(Duration::from_secs(30));
+    client.told(&bed, "cds", &[], "");
+}
+
+#[test]
+fn r_rest_09_what_is_not_known_is_never_shown_as_empty() {
+    for short in ["cds", "lds", "rds", "eds"] {
+        let mut bed = Bed::new();
+        let client = Poller::new();
+        let names: &[&str] = if ["rds", "eds"].contains(&short) { &["a"] } else { &[] };
+        let fresh = client.ask(&bed, short, names, "");
+        let holder = client.ask(&bed, short, names, "of another server");
+        bed.after(HOLD);
+        assert_eq!(look(&bed, &fresh), Verdict::Unknown, "{short}");
+        assert_eq!(look(&bed, &holder), Verdict::NotModified, "{short}: it may keep what it has");
+    }
+    // A set of which some is there and more may come.
+    let mut bed = Bed::new();
+    bed.origin("cds a:1");
+    let poll = Poller::new().ask(&bed, "cds", &[], "");
+    bed.after(HOLD);
+    assert_eq!(look(&bed, &poll), Verdict::Unknown);
+}
+
+#[test]
+fn r_rest_09_what_is_known_to_be_empty_is_an_answer() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.named("eds -a");
+    let client = Poller::new();
+    assert_eq!(client.told(&bed, "cds", &[], "").1, "");
+    assert_eq!(client.told(&bed, "eds", &["a"], "").1, "");
+    let poll = client.ask(&bed, "cds", &[], &client.told(&bed, "cds", &[], "x").0);
+    assert_eq!(waits(&bed, &poll), HOLD);
+}
+
+#[test]
+fn r_rest_09_a_full_state_waits_for_names_that_its_client_may_hold() {
+    let mut bed = Bed::knowing(&["lds"]);
+    bed.named("lds a:1");
+    let client = Poller { hold: Duration::from_secs(60), ..Poller::new() };
+    // Who holds nothing cannot lose anything.
+    let fresh = client.ask(&bed, "lds", &["a", "b"], "");
+    assert_eq!(waits(&bed, &fresh), bed.rules.settle);
+    let holder = client.ask(&bed, "lds", &["a", "b"], "of another server");
+    bed.after(bed.rules.settle);
+    answer(look(&bed, &fresh));
+    waits(&bed, &holder);
+    bed.after(bed.rules.cold_deadline);
+    assert!(matches!(holder.next(bed.now, CUT_OFF), Verdict::Wait(_)), "nobody can have answered");
+    answer(look(&bed, &holder));
+}
+
+#[test]
+fn r_rest_09_short_polls_in_a_row_wait_no_longer_than_one_long_one() {
+    let mut bed = Bed::knowing(&["lds"]);
+    bed.named("lds a:1");
+    let client = Poller::new();
+    let mut polls = 0;
+    let start = bed.now;
+    loop {
+        let poll = client.ask(&bed, "lds", &["a", "b"], "of another server");
+        bed.after(HOLD);
+        match look(&bed, &poll) {
+            Verdict::NotModified => poll.end(None, &client.memory, bed.now),
+            Verdict::Answer(_) => break,
+            other => panic!("{other:?}"),
+        }
+        polls += 1;
+        assert!(polls < 100, "an origin that never answers for one name withholds the others for ever");
+    }
+    assert!(bed.now - start < bed.rules.cold_deadline + 2 * HOLD);
+    // What deletes nothing is given after a moment, however short the hold is.
+    let hasty = Poller { hold: bed.rules.settle / 3, ..Poller::new() };
+    bed.named("eds a:1");
+    let polls = (0..10).find(|_| {
+        let poll = hasty.ask(&bed, "eds", &["a", "b"], "x");
+        bed.after(hasty.hold);
+        let answered = matches!(look(&bed, &poll), Verdict::Answer(_));
+        poll.end(None, &hasty.memory, bed.now);
+        answered
+    });
+    assert!(polls.is_some_and(|polls| polls >= 2), "{polls:?}");
+}
+
+#[test]
+fn r_rest_10_each_request_is_its_own_first_one() {
+    let mut bed = Bed::knowing(&["cds", "eds", "srds"]);
+    bed.origin("cds a:1 b:1");
+    bed.origin("eds a:1");
+    bed.origin("srds a:1");
+    bed.named("cds c:1");
+    let client = Poller::new();
+    let holds = |short: &str, names: &[&str]| client.told(&bed, short, names, "x").1;
+    assert_eq!(holds("cds", &["a"]), "a:1");
+    assert_eq!(holds("cds", &[]), "a:1 b:1", "an empty list is the wildcard, whatever was asked for before");
+    assert_eq!(holds("cds", &["*", "c"]), "a:1 b:1 c:1");
+    assert_eq!(holds("srds", &[]), "a:1");
+    assert_eq!(holds("eds", &[]), "", "R-SotW-14: an empty list of endpoints means nothing");
+    assert_eq!(holds("eds", &["*"]), "a:1");
+    let grpc = Poller { agent: "gRPC C-core", ..Poller::new() };
+    assert_eq!(grpc.told(&bed, "cds", &[], "").1, "");
+}
+
+#[test]
+fn r_rest_13_a_request_beyond_the_limits_is_refused_with_its_reason() {
+    let mut bed = Bed::new();
+    bed.rules.max_names = 2;
+    bed.rules.serve_secrets = false;
+    let client = Poller::new();
+    let refusal = |short: &str, names: &[&str]| client.try_ask(&bed, short, names, "").unwrap_err();
+    assert_eq!(refusal("eds", &["a", "b", "c"]).code, Code::ResourceExhausted);
+    assert_eq!(refusal("eds", &[&"x".repeat(20_000)]).code, Code::InvalidArgument);
+    assert_eq!(refusal("sds", &["a"]).code, Code::PermissionDenied);
+    let request = proto::DiscoveryRequest { type_url: url("lds").as_str().to_owned(), ..Default::default() };
+    let rules = Arc::new(bed.rules.clone());
+    let wrong = Poll::new(&bed.cache, &rules, &client.memory, url("cds").kind(), request, b"", HOLD, bed.now)
+        .unwrap_err();
+    assert_eq!(wrong.code, Code::InvalidArgument);
+    assert!(
+        wrong.message.contains("serves `type.googleapis.com/envoy.config.cluster.v3.Cluster`"),
+        "{wrong}"
+    );
+}
+
+#[test]
+fn polls_for_the_same_are_one_cohort_and_the_last_to_go_leaves_nothing() {
+    let bed = Bed::knowing(&["eds"]);
+    let of = bed.cache.of(&url("eds")).unwrap();
+    let client = Poller::new();
+    let mut polls: Vec<Poll> = (0..100).map(|_| client.ask(&bed, "eds", &["a", "b"], "")).collect();
+    polls.push(client.ask(&bed, "eds", &["a"], ""));
+    assert_eq!(of.cohorts(), 2);
+    assert!(of.wants("b"));
+    polls.truncate(1);
+    assert!(of.wants("b"));
+    polls.clear();
+    assert_eq!(of.cohorts(), 0);
+    assert!(!of.wants("a") && !of.wants("b"));
+}
+
+#[test]
+fn a_set_that_becomes_known_wakes_who_waits_for_it() {
+    let mut bed = Bed::new();
+    let client = Poller::new();
+    let poll = client.ask(&bed, "cds", &[], "");
+    bed.origin("cds a:1");
+    waits(&bed, &poll);
+    let bell = Arc::new(Bell(false.into()));
+    poll.mailbox().register(&Waker::from(Arc::clone(&bell)));
+    bed.apply("cds", Change { wildcard_known: Some(true), ..Change::default() });
+    assert!(bell.0.load(std::sync::atomic::Ordering::Relaxed));
+    answer(look(&bed, &poll));
+    assert_eq!(show(&url("cds"), &poll), "a:1");
+}
