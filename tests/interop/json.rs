@@ -38,6 +38,9 @@ resources:
       int64: {"@type": type.googleapis.com/google.protobuf.Int64Value, value: "-9223372036854775808"}
       uint64: {"@type": type.googleapis.com/google.protobuf.UInt64Value, value: "18446744073709551615"}
       bytes: {"@type": type.googleapis.com/google.protobuf.BytesValue, value: "/+8A"}
+      mask: {"@type": type.googleapis.com/google.protobuf.FieldMask, value: "a.b,userAgent.buildVersion"}
+      xds: {"@type": type.googleapis.com/xds.type.v3.TypedStruct, type_url: acme/a.Filter, value: {rules: [{a: {b: [null, {}, 1.5]}}]}}
+      udpa: {"@type": type.googleapis.com/udpa.type.v1.TypedStruct, type_url: acme/a.Filter, value: {"@type": text, value: {"": []}}}
 - "@type": type.googleapis.com/envoy.config.cluster.v3.Cluster
   name: tls
   transport_socket:

@@ -46,26 +46,35 @@ pub(super) fn update(bench: &Bench, name: &str) -> io::Result<()> {
 /// What polls that are held add, and what they cost while nothing changes.
 pub(super) fn held(bench: &Bench, name: &str) -> io::Result<()> {
     const CLIENTS: usize = 5000;
+    const HOLD: Duration = Duration::from_secs(60);
     const QUIET: Duration = Duration::from_secs(2);
-    const WATCHED: Duration = Duration::from_secs(10);
+    const WATCHED: Duration = Duration::from_secs(20);
     let load = polls(CLIENTS);
     let origin = Origin::start();
     origin.fill(load.kinds[0], load.resources, RESOURCE_BYTES);
-    let relay = Relay::start(bench.cores, origin.address)?;
+    let relay = Relay::holding(bench.cores, origin.address, HOLD)?;
     // Descriptors, and all that the first poll makes.
     drop(Driver::start(bench.cores, relay.address, &polls(1))?);
+    relay.wait_for_connections(0)?;
     std::thread::sleep(QUIET);
     let before = relay.process.rss_mib()?;
-    let _fleet = Driver::start(bench.cores, relay.address, &load)?;
+    let (mut fleet, joined) = Driver::start(bench.cores, relay.address, &load)?;
     std::thread::sleep(QUIET);
     let kib = (relay.process.rss_mib()? - before) * 1024.0 / CLIENTS as f64;
+    fleet.tally()?;
     let cpu = relay.process.cpu()?;
     std::thread::sleep(WATCHED);
     let idle = (relay.process.cpu()? - cpu) as f64 / WATCHED.as_nanos() as f64;
+    let (held, ended) = (relay.held_polls()?, fleet.tally()?.messages);
+    if held != CLIENTS as u64 || ended > 0 {
+        return Err(io::Error::other(format!("{held} of {CLIENTS} polls are held, {ended} ended meanwhile")));
+    }
     println!(
-        "{name}: one connection over HTTP/1.1 each, hold 10 min; CPU of the relay while held {:.2} %",
-        idle * 100.0
+        "{name}: one connection over HTTP/1.1 each, held for {HOLD:?} at most; joined in {:.0} ms; watched for \
+         {WATCHED:?}, in which none ended",
+        joined.nanos as f64 / 1e6
     );
     Goal::new(24.0, 16.0).at_most("KiB per held poll", kib);
+    Goal::new(0.2, 0.05).at_most("% of a core while all are held", idle * 100.0);
     Ok(())
 }
