@@ -107,6 +107,11 @@ impl Poll {
         &self.mailbox
     }
 
+    /// When it is told something, whatever happens.
+    pub const fn until(&self) -> Instant {
+        self.until
+    }
+
     /// The type that it asks for.
     pub fn type_url(&self) -> &TypeUrl {
         self.membership.of().type_url()
