@@ -179,7 +179,11 @@ async fn serve_connection<H: Health>(
             let mut serve = Serve::new(socket, http2, move |request| services.clone().answer(request));
             return fulfil(&connection, &mut serve, Serve::shut_down).await;
         }
-        Speech::Other => anyhow::bail!("neither HTTP/1 nor HTTP/2"),
+        Speech::Other => {
+            // A socket that is closed with something unread in it is reset.
+            _ = socket.try_read(&mut [0; 1024]);
+            anyhow::bail!("neither HTTP/1 nor HTTP/2")
+        }
     }
     let mut builder = http1::Builder::new();
     // The first request has begun to come; the wait for the next one is a client's pause between two polls.

@@ -128,11 +128,17 @@ impl<X: Exchange> Connection<X> {
             Kind::Continuation => self.hear_continuation(head, payload, now, open),
             Kind::Priority => {
                 self.spend(now)?;
-                // Priorities mean nothing here, but a stream cannot depend on itself (RFC 7540, section 5.3.1).
-                if frame::number(payload) == head.stream && self.find(head.stream).is_some() {
-                    return self.break_off(head.stream, Reason::Protocol, now);
+                // Priorities mean nothing here, but a stream cannot depend on itself (RFC 7540, section 5.3.1). It need not
+                // be open, and what is not cannot be broken off.
+                if frame::number(payload) != head.stream {
+                    return Ok(());
                 }
-                Ok(())
+                self.check_not_idle(head.stream)?;
+                if self.find(head.stream).is_some() {
+                    self.break_off(head.stream, Reason::Protocol, now)
+                } else {
+                    Ok(())
+                }
             }
             Kind::RstStream => {
                 self.spend(now)?;
