@@ -4,7 +4,7 @@
 //! change costs here grows with the number of distinct subscriptions it touches. The union of the index is the
 //! subscription upstream; names whose answer to "does anybody want this?" changed are kept until the upstream asks.
 
-use std::collections::hash_map;
+use std::collections::{BTreeMap, hash_map};
 use std::fmt;
 use std::sync::Arc;
 
@@ -24,6 +24,8 @@ pub struct Subscription {
     /// Everything that the origin lists.
     pub wildcard: bool,
     names: Arc<[Name]>,
+    /// How a client spells those of its names that it does not spell in their normal form.
+    spelled: Option<Arc<BTreeMap<Name, Name>>>,
 }
 
 impl Subscription {
@@ -32,7 +34,21 @@ impl Subscription {
         let mut names: Vec<Name> = names.into_iter().collect();
         names.sort_unstable();
         names.dedup();
-        Self { wildcard, names: names.into() }
+        Self { wildcard, names: names.into(), spelled: None }
+    }
+
+    /// The same, with what is asked for answered by these names in place of their normal forms (R-XT-03). It makes a
+    /// cohort of its own.
+    #[must_use]
+    pub fn spelled(mut self, mut spelled: BTreeMap<Name, Name>) -> Self {
+        spelled.retain(|name, _| self.contains(name.as_str()));
+        self.spelled = (!spelled.is_empty()).then(|| Arc::new(spelled));
+        self
+    }
+
+    /// How names are spelled whose normal form is another one.
+    pub fn spellings(&self) -> Option<&BTreeMap<Name, Name>> {
+        self.spelled.as_deref()
     }
 
     /// A subscription to nothing.
@@ -143,7 +159,7 @@ impl Registry {
     fn share_names(&self, subscription: Subscription) -> Subscription {
         let shared = |name: &Name| self.index.get_key_value(name).map_or(name, |(shared, _)| shared).clone();
         let names = subscription.names().iter().map(shared).collect();
-        Subscription { wildcard: subscription.wildcard, names }
+        Subscription { names, ..subscription }
     }
 
     fn leave(&mut self, at: usize) {

@@ -99,6 +99,7 @@ impl<'a> Scan<'a> {
             next: Next::Done,
             at: self.snapshot.at,
             dialect: self.dialect,
+            subscription: self.subscription.clone(),
             type_url: self.of.type_url.clone(),
             type_index: self.of.index,
             version: Arc::clone(&self.snapshot.system_version),

@@ -209,6 +209,21 @@ impl Resource {
         &self.entry
     }
 
+    /// The same under the name by which a client asks for it, copied.
+    pub fn delta_entry_as(&self, name: &Name) -> Bytes {
+        let name = name.as_str().as_bytes();
+        // The name is the first field of what follows the entry's tag and length.
+        let inner = wire::fields(&self.entry).flatten().find_map(|field| field.bytes().ok());
+        let kept =
+            inner.unwrap_or_default().get(wire::field_len(self.name.as_str().len())..).unwrap_or_default();
+        let len = wire::field_len(name.len()) + kept.len();
+        let mut out = BytesMut::with_capacity(wire::field_len(len));
+        wire::put_header(&mut out, RESOURCES, len);
+        wire::put_field(&mut out, RESOURCE_NAME as u8, name);
+        out.extend_from_slice(kept);
+        out.freeze()
+    }
+
     /// As an element of `DiscoveryResponse.resources`, tag and length included.
     pub fn sotw_entry(&self) -> &[u8] {
         &self.entry[self.sotw_at..]

@@ -4,6 +4,8 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
+use super::normal_form;
+
 /// The name of a resource, cheap to clone. The cache shares one allocation among all who subscribe to it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<str>);
@@ -11,6 +13,12 @@ pub struct Name(Arc<str>);
 impl Name {
     /// The subscription to "everything the origin lists for me" (xDS protocol, "Wildcard Subscriptions").
     pub const WILDCARD: &'static str = "*";
+
+    /// A name that a peer said, in its normal form (R-XT-01). What the relay subscribes to, holds and compares are names
+    /// that went through here once.
+    pub fn normal(text: &str) -> Self {
+        Self(Arc::from(&*normal_form(text)))
+    }
 
     /// Whether two names share one allocation; a cheap first test of equality.
     pub fn same_allocation(&self, other: &Self) -> bool {

@@ -27,7 +27,7 @@ impl Wants {
         self.explicit |= !names.is_empty();
         let wildcard = names.iter().any(|name| name == Name::WILDCARD) || (!self.explicit && legacy_wildcard);
         let listed = names.iter().filter(|name| !name.is_empty() && *name != Name::WILDCARD);
-        Subscription::new(wildcard, listed.map(|name| Name::from(name.as_str())))
+        Subscription::new(wildcard, listed.map(|name| Name::normal(name)))
     }
 }
 

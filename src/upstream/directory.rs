@@ -125,8 +125,13 @@ impl Shelf {
     fn scan(&mut self, scan: &Scan, now: Instant) {
         let mut changes = self.first_reading();
         let mut gone = self.held.clone();
+        let mut found = BTreeSet::new();
         for ((type_url, name), file) in &scan.resources {
-            let (type_url, name) = (TypeUrl::from(type_url.as_str()), Name::from(name.as_str()));
+            let (type_url, name) = (TypeUrl::from(type_url.as_str()), Name::normal(name));
+            if !found.insert((type_url.clone(), name.clone())) {
+                // Of two spellings of one name the one that sorts first counts (R-XT-01).
+                continue;
+            }
             let held = self.held.get(&type_url).and_then(|held| held.get(&name));
             gone.entry(type_url.clone()).or_default().remove(&name);
             if held == Some(&file.wrapper) {

@@ -187,7 +187,7 @@ impl Mux {
             Ok(envelopes) => {
                 let reading = Reading {
                     envelopes,
-                    removed: &response.removed_resources,
+                    removed: response::removed(&response).collect(),
                     system_version: &response.system_version_info,
                 };
                 let snapshot = snapshot(self.writer.cache(), &type_url);

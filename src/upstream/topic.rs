@@ -6,6 +6,7 @@
 //! secondary. When only that one is left, it is subscribed to on the primary as well, and leaves the secondary when
 //! the primary can stand alone for it. Nothing is removed or asked for less in between, so there is no gap.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,7 +16,7 @@ use super::sending::{Link, Target};
 use super::{Counters, Settings, StreamId};
 use crate::cache::{Change, Op, Resend, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
-use crate::resource::{Envelope, Name, TypeUrl};
+use crate::resource::{Envelope, Name, TypeUrl, normal_form};
 
 const VIEWS: [View; 2] = [View::Wildcard, View::Named];
 
@@ -48,7 +49,7 @@ impl Place {
 /// What a response says, taken apart.
 pub(super) struct Reading<'a> {
     pub(super) envelopes: Vec<Envelope<'a>>,
-    pub(super) removed: &'a [String],
+    pub(super) removed: Vec<Cow<'a, str>>,
     pub(super) system_version: &'a str,
 }
 
@@ -248,16 +249,17 @@ impl Topic {
         let Some(link) = &mut self.links[stream as usize] else { return Change::default() };
         let mut ops = Vec::with_capacity(reading.envelopes.len() + reading.removed.len());
         for envelope in &reading.envelopes {
-            let Some((view, name)) = covering(link, view, snapshot, envelope.name) else {
+            let text = normal_form(envelope.name);
+            let Some((view, name)) = covering(link, view, snapshot, &text) else {
                 counters.unrequested_resources.add(1);
                 continue;
             };
-            let answers = link.heard(envelope.name, now);
+            let answers = link.heard(&text, now);
             if envelope.constrained {
                 counters.refused_resources.add(1);
                 continue;
             }
-            let held = snapshot.held(view, envelope.name);
+            let held = snapshot.held(view, &text);
             let same = held.is_some_and(|held| held.origin_version() == Some(envelope.version));
             if let Some(resource) = envelope.encode(type_url, name.clone()) {
                 let resend = if answers || copy { Resend::Answer } else { Resend::Unsolicited };
@@ -268,7 +270,7 @@ impl Topic {
                 ops.push(Op::Remove { view, name });
             }
         }
-        for removed in reading.removed {
+        for removed in &reading.removed {
             match covering(link, view, snapshot, removed) {
                 Some((view, name)) => {
                     link.heard(removed, now);
