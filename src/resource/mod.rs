@@ -15,4 +15,4 @@ mod xdstp;
 pub use encoded::{Envelope, EnvelopeError, Resource};
 pub use kind::{Kind, TypeUrl, UnknownKind};
 pub use name::Name;
-pub use xdstp::{normal_form, without_directives};
+pub use xdstp::{Collection, normal_form, without_directives};

@@ -25,6 +25,11 @@ impl Name {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// Whether it is of the form `xdstp://…`, or claims to be.
+    pub fn is_xdstp(&self) -> bool {
+        self.0.starts_with("xdstp://")
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0

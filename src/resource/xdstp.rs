@@ -1,6 +1,6 @@
 //! Names of the form `xdstp://authority/type/id?context#directives`, brought into one spelling (R-XT-01).
 //!
-//! Owns the grammar and the normal form. Knows nothing of subscriptions or of types: a name that is not well formed is
+//! Owns the grammar, the normal form and which names a collection covers (R-XT-03). Knows nothing of subscriptions or of types: a name that is not well formed is
 //! left as the opaque text that it is, for whom it concerns to judge.
 //!
 //! Invariants: two names that are equal component by component, whatever the order of their context parameters, have
@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 const SCHEME: &str = "xdstp://";
+/// The last segment of a collection's path.
+const MEMBERS: &str = "*";
 
 /// What is escaped beside the characters that are not printable, by component: the sets of Envoy, so that its names are
 /// normal already. A `/` that was escaped within a segment stays so, or it would become another path.
@@ -32,6 +34,52 @@ pub fn without_directives(name: &str) -> &str {
         Some((before, _)) if name.starts_with(SCHEME) => before,
         _ => name,
     }
+}
+
+/// The names that one name stands for: those that differ from it in the last segment of their path, where it has `*`
+/// (R-XT-03). Every name is covered by one collection at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Collection<'a> {
+    /// What its members begin with.
+    prefix: &'a str,
+    /// What they end with: the context parameters.
+    context: &'a str,
+}
+
+impl<'a> Collection<'a> {
+    /// The collection that a name in its normal form stands for, if it does for one.
+    pub fn named(name: &'a str) -> Option<Self> {
+        let (prefix, member, context) = split(name)?;
+        (member == MEMBERS).then_some(Self { prefix, context })
+    }
+
+    /// The name of the collection that would have a name in its normal form as its member.
+    pub fn covering(name: &str) -> Option<String> {
+        let (prefix, member, context) = split(name)?;
+        (member != MEMBERS).then(|| [prefix, MEMBERS, context].concat())
+    }
+
+    /// What all of its members, and names that are none, begin with.
+    pub const fn prefix(&self) -> &'a str {
+        self.prefix
+    }
+
+    /// Whether a name in its normal form is a member.
+    pub fn covers(&self, name: &str) -> bool {
+        split(name).is_some_and(|(prefix, member, context)| {
+            prefix == self.prefix && context == self.context && member != MEMBERS
+        })
+    }
+}
+
+/// A name in its normal form, taken apart before and after the last segment of its path.
+fn split(name: &str) -> Option<(&str, &str, &str)> {
+    let id = name.strip_prefix(SCHEME)?;
+    let path = &name[..name.find('?').unwrap_or(name.len())];
+    let at = path.rfind('/')? + 1;
+    // The authority and the type come before it.
+    let has_id = at > SCHEME.len() && id[..at - SCHEME.len()].matches('/').count() >= 2;
+    has_id.then(|| (&name[..at], &path[at..], &name[path.len()..]))
 }
 
 /// The normal form of what follows the scheme; `None` where it is not well formed.
@@ -151,6 +199,32 @@ mod tests {
         assert_eq!(normal_form(spelled), "xdstp://a/t/x?a=2&b=1");
         assert_eq!(without_directives(spelled), "xdstp://a/t/x?b=1&a=2");
         assert_eq!(without_directives("cluster#1"), "cluster#1");
+    }
+
+    #[test]
+    fn r_xt_03_a_collection_covers_one_level_with_its_context() {
+        let name = "xdstp://auth/t/foo/*?a=b";
+        let collection = Collection::named(name).expect("a collection");
+        assert!(collection.covers("xdstp://auth/t/foo/x?a=b"));
+        assert_eq!(Collection::covering("xdstp://auth/t/foo/x?a=b").as_deref(), Some(name));
+        for other in [
+            name,
+            "xdstp://auth/t/foo/x",
+            "xdstp://auth/t/foo/x?a=b&c=d",
+            "xdstp://auth/t/foo/x/y?a=b",
+            "xdstp://auth/t/foo?a=b",
+            "xdstp://other/t/foo/x?a=b",
+            "foo/x?a=b",
+        ] {
+            assert!(!collection.covers(other), "{other}");
+            assert_ne!(Collection::covering(other).as_deref(), Some(name));
+        }
+        for none in
+            ["*", "foo/*", "xdstp://auth/*", "xdstp://*", "xdstp://auth/t/foo/x", "xdstp://auth/t/x?a=/*"]
+        {
+            assert_eq!(Collection::named(none), None, "{none}");
+        }
+        assert!(Collection::named("xdstp:///t/*").is_some());
     }
 
     fn component() -> impl Strategy<Value = String> {

@@ -114,9 +114,13 @@ impl Session {
                     versions.remove(&*normal_form(name));
                 }
             }
-            state.resubscribe(subscription, now)?;
+            state.resubscribe(subscription.clone(), now)?;
+            let snapshot = state.membership.of().snapshot();
             let names = &mut state.own_mut().owed.names;
-            names.extend(owed);
+            for name in owed {
+                names.extend(snapshot.members_of(&name).map(|member| member.name().clone()));
+                names.insert(name);
+            }
             for name in ended {
                 // Beside a wildcard the client cannot tell whether it still has it (R-Delta-09).
                 if wildcard {
@@ -125,7 +129,8 @@ impl Session {
                     names.remove(&name);
                 }
             }
-            let owed = names.len();
+            // What the cache has of collections takes none of a client's own.
+            let owed = names.iter().filter(|name| !subscription.covers(name.as_str())).count();
             state.trim();
             // Beside what it asks for, answers for what it let go: while none can be sent they would pile up.
             if owed > max_owed {

@@ -328,7 +328,7 @@ impl Mux {
                 }
                 Some(name) => {
                     topic.remove_name(&name);
-                    change.ops.push(Op::Forget { view: View::Named, name });
+                    change.ops.extend(topic.forget(name, &of.snapshot()));
                 }
                 None if of.wants_wildcard() => topic.wildcard = Want::Yes,
                 None if away && (of.snapshot().wildcard_known() || of.snapshot().member_count() > 0) => {

@@ -10,13 +10,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 
 use super::sending::{Link, Target};
 use super::{Counters, Settings, StreamId};
 use crate::cache::{Change, Op, Resend, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
-use crate::resource::{Envelope, Name, TypeUrl, normal_form};
+use crate::resource::{Collection, Envelope, Name, TypeUrl, normal_form};
 
 const VIEWS: [View; 2] = [View::Wildcard, View::Named];
 
@@ -123,6 +123,26 @@ impl Topic {
         self.links.iter_mut().flatten().for_each(|link| link.drop_name(name));
     }
 
+    /// What is no longer known when a name was let go.
+    pub(super) fn forget(&self, name: Name, snapshot: &Snapshot) -> Vec<Op> {
+        let view = View::Named;
+        let is_listed = |name: &Name| {
+            let covering = Collection::covering(name.as_str());
+            covering.is_some_and(|covering| self.names.contains_key(covering.as_str()))
+        };
+        if is_listed(&name) && snapshot.held(view, name.as_str()).is_some() {
+            // It is held as a member of a collection too.
+            return Vec::new();
+        }
+        let members = snapshot.members_of(&name).map(|member| member.name().clone());
+        let mut ops: Vec<Op> = members
+            .filter(|member| !self.names.contains_key(member))
+            .map(|name| Op::Forget { view, name })
+            .collect();
+        ops.push(Op::Forget { view, name });
+        ops
+    }
+
     /// The wildcard is let go.
     pub(super) fn remove_wildcard(&mut self) {
         self.wildcard = Want::No;
@@ -191,6 +211,12 @@ impl Topic {
             let view = self.placed(stream);
             let Some(link) = &mut self.links[stream as usize] else { continue };
             link.end_turn(now);
+            if view == Some(View::Named) {
+                for (name, unseen) in link.complete(settings, now) {
+                    change.ops.extend(unseen.into_iter().map(|name| gone(&self.names, View::Named, name)));
+                    change.ops.push(Op::Complete { name });
+                }
+            }
             let Some(unseen) = link.settle(settings, now) else { continue };
             let Some(view) = view else { continue };
             change.ops.extend(unseen.into_iter().map(|name| Op::Remove { view, name }));
@@ -254,6 +280,11 @@ impl Topic {
                 counters.unrequested_resources.add(1);
                 continue;
             };
+            if view == View::Named && Collection::named(&text).is_some() {
+                // A collection is no resource, whatever the origin calls its own.
+                counters.unrequested_resources.add(1);
+                continue;
+            }
             let answers = link.heard(&text, now);
             if envelope.constrained {
                 counters.refused_resources.add(1);
@@ -267,17 +298,33 @@ impl Topic {
                 ops.push(Op::Set { view, resource: Arc::new(resource), resend });
             } else if !same && !envelope.has_aliases {
                 // Neither a heartbeat nor an unresolved alias: the old form of "does not exist" (R-Up-16).
-                ops.push(Op::Remove { view, name });
+                ops.push(gone(&self.names, view, name));
             }
         }
+        let mut empty = Vec::new();
         for removed in &reading.removed {
             match covering(link, view, snapshot, removed) {
                 Some((view, name)) => {
                     link.heard(removed, now);
-                    ops.push(Op::Remove { view, name });
+                    if view == View::Named && Collection::named(removed).is_some() {
+                        empty.push(name);
+                    } else {
+                        ops.push(gone(&self.names, view, name));
+                    }
                 }
                 None => counters.unrequested_resources.add(1),
             }
+        }
+        // A collection without members (R-XT-04): what is held of it is gone, but for what came beside this.
+        let came: HashSet<Name> =
+            empty.first().map(|_| ops.iter().map(Op::name).cloned().collect()).unwrap_or_default();
+        for collection in empty {
+            let members = snapshot.members_of(&collection).map(|member| member.name().clone());
+            ops.extend(
+                members.filter(|name| !came.contains(name)).map(|name| gone(&self.names, View::Named, name)),
+            );
+            link.heard_empty(&collection);
+            ops.push(Op::Complete { name: collection });
         }
         link.arrived(now);
         // What is not a member cannot stop being one; a list of such names is not worth a change.
@@ -290,6 +337,16 @@ impl Topic {
         counters.operations.add(ops.len() as u64);
         let version = reading.system_version;
         Change { ops, wildcard_known: None, system_version: (!version.is_empty()).then(|| version.into()) }
+    }
+}
+
+/// What it means that a name does not exist (any more): who asks for it by name is told so for as long as it is asked
+/// for, who asks for a collection only that it left.
+fn gone(names: &HashMap<Name, Want>, view: View, name: Name) -> Op {
+    if view == View::Named && !names.contains_key(&name) {
+        Op::Withdraw { name }
+    } else {
+        Op::Remove { view, name }
     }
 }
 
@@ -309,6 +366,12 @@ fn covering(link: &Link, placed: Option<View>, snapshot: &Snapshot, name: &str) 
             Some((View::Wildcard, held.unwrap_or_else(|| name.into())))
         }
         View::Wildcard => None,
-        View::Named => link.covered(name).map(|name| (View::Named, name.clone())),
+        View::Named => {
+            let listed = || {
+                let held = snapshot.get(name).map(|entry| entry.name().clone());
+                link.covers_member(name).then(|| held.unwrap_or_else(|| name.into()))
+            };
+            Some((View::Named, link.covered(name).cloned().or_else(listed)?))
+        }
     }
 }
