@@ -52,7 +52,7 @@ use snapshot::Draft;
 use crate::resource::{Kind, Name, Resource, TypeUrl};
 
 /// Through which of its two subscriptions the relay holds a resource (R-Relay-03).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum View {
     /// As a member of the origin's wildcard set.
     Wildcard,

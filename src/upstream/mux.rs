@@ -299,7 +299,7 @@ impl Mux {
     fn advance(&mut self, type_url: &TypeUrl, now: Instant) {
         let Some(topic) = self.topics.get_mut(type_url) else { return };
         let snapshot = snapshot(self.writer.cache(), type_url);
-        let change = topic.advance(&self.settings, now, &snapshot);
+        let change = topic.advance(&self.settings, now, &snapshot, &self.counters);
         self.apply(type_url, change, now);
         self.tidy(type_url, now);
     }

@@ -151,6 +151,14 @@ impl Link {
         }
     }
 
+    /// A name is to be subscribed to once more, so that the origin sends it in full (R-Delta-04).
+    pub(super) fn ask_again(&mut self, name: &Name) {
+        if let Some(asked) = self.names.get_mut(name) {
+            asked.dropped = true;
+            self.touch([name.clone()]);
+        }
+    }
+
     pub(super) fn drop_wildcard(&mut self) {
         self.unseen.clear();
         self.dirty = true;

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use foldhash::{HashMap, HashSet};
 
+use super::expiry::Expiry;
 use super::sending::{Link, Target};
 use super::{Counters, Settings, StreamId};
 use crate::cache::{Change, Op, Resend, Snapshot, View};
@@ -59,6 +60,7 @@ pub(super) struct Topic {
     pub(super) wildcard: Want,
     pub(super) names: HashMap<Name, Want>,
     places: [Place; 2],
+    expiry: Expiry,
     /// `None` where the stream is not open.
     links: [Option<Link>; 2],
 }
@@ -66,8 +68,8 @@ pub(super) struct Topic {
 impl Topic {
     /// A type of which nothing is wanted yet, and which of the streams are open.
     pub(super) fn new(open: [bool; 2]) -> Self {
-        let (wildcard, names, places) = Default::default();
-        Self { wildcard, names, places, links: open.map(|open| open.then(Link::default)) }
+        let (wildcard, names, places, expiry) = Default::default();
+        Self { wildcard, names, places, expiry, links: open.map(|open| open.then(Link::default)) }
     }
 
     pub(super) const fn link(&self, stream: StreamId) -> Option<&Link> {
@@ -124,7 +126,7 @@ impl Topic {
     }
 
     /// What is no longer known when a name was let go.
-    pub(super) fn forget(&self, name: Name, snapshot: &Snapshot) -> Vec<Op> {
+    pub(super) fn forget(&mut self, name: Name, snapshot: &Snapshot) -> Vec<Op> {
         let view = View::Named;
         let is_listed = |name: &Name| {
             let covering = Collection::covering(name.as_str());
@@ -140,12 +142,14 @@ impl Topic {
             .map(|name| Op::Forget { view, name })
             .collect();
         ops.push(Op::Forget { view, name });
+        self.expiry.note(&ops);
         ops
     }
 
     /// The wildcard is let go.
     pub(super) fn remove_wildcard(&mut self) {
         self.wildcard = Want::No;
+        self.expiry.drop_wildcard();
         self.links.iter_mut().flatten().for_each(Link::drop_wildcard);
     }
 
@@ -205,8 +209,22 @@ impl Topic {
     }
 
     /// What has become due on the streams.
-    pub(super) fn advance(&mut self, settings: &Settings, now: Instant, snapshot: &Snapshot) -> Change {
+    pub(super) fn advance(
+        &mut self,
+        settings: &Settings,
+        now: Instant,
+        snapshot: &Snapshot,
+        counters: &Counters,
+    ) -> Change {
         let mut change = Change::default();
+        for (view, name) in self.expiry.take_due(now) {
+            // The origin may hold it still: who asks by name asks again (R-TTL-09).
+            if view == View::Named {
+                self.links.iter_mut().flatten().for_each(|link| link.ask_again(&name));
+            }
+            counters.expired.add(1);
+            change.ops.push(gone(&self.names, view, name));
+        }
         for stream in StreamId::ALL {
             let view = self.placed(stream);
             let Some(link) = &mut self.links[stream as usize] else { continue };
@@ -224,6 +242,7 @@ impl Topic {
                 change.wildcard_known = Some(true);
             }
         }
+        self.expiry.note(&change.ops);
         change
     }
 
@@ -243,7 +262,7 @@ impl Topic {
         let of = |stream: StreamId| {
             self.link(stream)?.deadline(moving.filter(|_| stream == StreamId::Primary), settings)
         };
-        StreamId::ALL.into_iter().filter_map(of).min()
+        StreamId::ALL.into_iter().filter_map(of).chain(self.expiry.next()).min()
     }
 
     /// The next request for this type on a stream, and whether another has to follow.
@@ -292,11 +311,16 @@ impl Topic {
             }
             let held = snapshot.held(view, &text);
             let same = held.is_some_and(|held| held.origin_version() == Some(envelope.version));
+            let deadline = envelope.ttl.and_then(|ttl| now.checked_add(ttl));
             if let Some(resource) = envelope.encode(type_url, name.clone()) {
+                self.expiry.set(view, &name, deadline);
                 let resend = if answers || copy { Resend::Answer } else { Resend::Unsolicited };
                 counters.unsolicited.add(u64::from(same && resend == Resend::Unsolicited));
                 ops.push(Op::Set { view, resource: Arc::new(resource), resend });
-            } else if !same && !envelope.has_aliases {
+            } else if same && !envelope.has_aliases {
+                // A heartbeat (R-TTL-02).
+                self.expiry.set(view, &name, deadline);
+            } else if !envelope.has_aliases {
                 // Neither a heartbeat nor an unresolved alias: the old form of "does not exist" (R-Up-16).
                 ops.push(gone(&self.names, view, name));
             }
@@ -334,6 +358,7 @@ impl Topic {
             }
             _ => true,
         });
+        self.expiry.note(&ops);
         counters.operations.add(ops.len() as u64);
         let version = reading.system_version;
         Change { ops, wildcard_known: None, system_version: (!version.is_empty()).then(|| version.into()) }

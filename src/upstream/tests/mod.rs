@@ -6,6 +6,7 @@ mod requests;
 mod responses;
 mod settle;
 mod streams;
+mod ttl;
 mod xdstp;
 
 use std::collections::{BTreeMap, BTreeSet};
