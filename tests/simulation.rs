@@ -14,6 +14,8 @@ mod checks;
 mod client;
 #[path = "simulation/origin.rs"]
 mod origin;
+#[path = "simulation/poller.rs"]
+mod poller;
 #[path = "simulation/subscription.rs"]
 mod subscription;
 #[path = "simulation/world.rs"]

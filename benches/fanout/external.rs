@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::measure::{cpu_nanos, median, monotonic_nanos, rss_kib};
+use super::measure::{Threads, median, monotonic_nanos, rss_kib};
 use super::process::Cores;
 use super::shape::{Kind, Load, Transport};
 use super::target::Driver;
@@ -166,11 +166,11 @@ fn watch(driver: &mut Driver, options: &Options, seconds: u64) -> io::Result<()>
 }
 
 /// What the server's process has used.
-struct Usage(Option<(u64, u64)>);
+struct Usage(Option<(Threads, u64)>);
 
 impl Usage {
     fn of(pid: Option<u32>) -> io::Result<Self> {
-        let of = |pid| Ok((cpu_nanos(pid)?, rss_kib(pid)?));
+        let of = |pid| Ok((Threads::of(pid)?, rss_kib(pid)?));
         let usage = |pid| {
             of(pid).map_err(|error: io::Error| io::Error::other(format!("--target-pid {pid}: {error}")))
         };
@@ -178,11 +178,11 @@ impl Usage {
     }
 
     fn since(&self, before: &Self, count: f64, what: &str) -> String {
-        let (Some((now, rss)), Some((before, _))) = (self.0, before.0) else { return String::new() };
+        let (Some((now, rss)), Some((before, _))) = (&self.0, &before.0) else { return String::new() };
         if count == 0.0 {
             return String::new();
         }
-        let cpu = (now - before) as f64 / 1e3 / count;
-        format!(", {cpu:.2} us of its CPU per {what}, rss {:.1} MiB", rss as f64 / 1024.0)
+        let cpu = now.since(before) as f64 / 1e3 / count;
+        format!(", {cpu:.2} us of its CPU per {what}, rss {:.1} MiB", *rss as f64 / 1024.0)
     }
 }

@@ -16,7 +16,7 @@ use super::request::first_requests;
 use super::response::{Hear, Responses, Summary};
 use super::shape::{Load, Transport};
 
-const WAKE: Token = Token(usize::MAX);
+pub(crate) const WAKE: Token = Token(usize::MAX);
 /// What the kernel may keep for a client that does not read.
 const SILENT_BUFFER: usize = 16 << 10;
 
@@ -43,7 +43,7 @@ pub(crate) fn run(target: SocketAddr, load: &Load) -> io::Result<()> {
 }
 
 /// The lines of stdin. They come through a thread, so that connections are looked after while there is none.
-fn commands(poll: &Poll) -> io::Result<Receiver<String>> {
+pub(crate) fn commands(poll: &Poll) -> io::Result<Receiver<String>> {
     let (send, receive) = channel();
     let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
     std::thread::spawn(move || {

@@ -11,6 +11,7 @@ mod h2;
 mod load;
 mod measure;
 mod origin;
+mod polls;
 mod process;
 mod report;
 mod request;
@@ -118,7 +119,10 @@ impl Role {
             Self::Run { core, parent, program, args } => {
                 process::become_program(core, parent, &program, &args)
             }
-            Self::Load { target, load } => load::run(target, &serde_json::from_str(&load)?),
+            Self::Load { target, load } => {
+                let load: shape::Load = serde_json::from_str(&load)?;
+                if load.polls { polls::run(target, &load) } else { load::run(target, &load) }
+            }
             Self::FloorLoad { target, clients, message, ack } => {
                 floor::run_load(target, clients, message, ack)
             }

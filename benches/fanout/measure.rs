@@ -1,17 +1,35 @@
 //! What a process costs, read from /proc; a clock that all processes share; medians and quantiles.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 
-/// CPU time that all threads of a process have used, in nanoseconds.
-pub(crate) fn cpu_nanos(pid: u32) -> io::Result<u64> {
-    let mut sum = 0;
-    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        // A thread that ended meanwhile has nothing to read.
-        let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else { continue };
-        sum += text.split(' ').next().and_then(|nanos| nanos.parse::<u64>().ok()).unwrap_or(0);
+/// CPU time that each thread of a process has used, in nanoseconds, by its id.
+///
+/// Threads are kept apart because what one used is gone from /proc when it ends, as an idle one of Tokio's blocking pool
+/// does after ten seconds: a sum over those that are there can be less than it was.
+#[derive(Default)]
+pub(crate) struct Threads(BTreeMap<OsString, u64>);
+
+impl Threads {
+    pub(crate) fn of(pid: u32) -> io::Result<Self> {
+        let mut threads = BTreeMap::new();
+        for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+            let task = task?;
+            // A thread that ended meanwhile has nothing to read.
+            let Ok(text) = fs::read_to_string(task.path().join("schedstat")) else { continue };
+            let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0);
+            threads.insert(task.file_name(), nanos);
+        }
+        Ok(Self(threads))
     }
-    Ok(sum)
+
+    /// What was used in between, but for the last of threads that ended.
+    pub(crate) fn since(&self, before: &Self) -> u64 {
+        let of = |(id, now): (_, &u64)| now.saturating_sub(before.0.get(id).copied().unwrap_or(0));
+        self.0.iter().map(of).sum()
+    }
 }
 
 /// Resident memory of a process, in KiB.

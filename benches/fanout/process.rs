@@ -1,5 +1,6 @@
 //! Child processes: pinned to a core, told what to do line by line, and gone when the bench is gone, however it ends.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -11,7 +12,7 @@ use rustix::process::{Resource, Rlimit, Signal};
 use rustix::thread::CpuSet;
 use serde::de::DeserializeOwned;
 
-use super::measure::{cpu_nanos, peak_kib, reset_peak, rss_kib};
+use super::measure::{Threads, peak_kib, reset_peak, rss_kib};
 
 /// Where a process runs. What is measured has a core to itself; whatever loads it shares the other.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +76,8 @@ pub(crate) struct Process {
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
+    /// As of the last look: what each thread had used, and all of them since the start, those that ended included.
+    used: RefCell<(Threads, u64)>,
 }
 
 impl Process {
@@ -92,7 +95,7 @@ impl Process {
             .spawn()?;
         let stdin = child.stdin.take().ok_or_else(|| io::Error::other("no stdin"))?;
         let stdout = BufReader::new(child.stdout.take().ok_or_else(|| io::Error::other("no stdout"))?);
-        Ok(Self { child, stdin, stdout })
+        Ok(Self { child, stdin, stdout, used: RefCell::default() })
     }
 
     /// This program in another role.
@@ -124,9 +127,14 @@ impl Process {
         self.child.id()
     }
 
-    /// CPU used since its start, in nanoseconds.
+    /// CPU used since its start, in nanoseconds; never less than it was.
     pub(crate) fn cpu(&self) -> io::Result<u64> {
-        cpu_nanos(self.child.id())
+        let now = Threads::of(self.child.id())?;
+        let mut used = self.used.borrow_mut();
+        let (before, sum) = &mut *used;
+        *sum += now.since(before);
+        *before = now;
+        Ok(*sum)
     }
 
     /// CPU used since its start once it has nothing left to do: what it owes to the last change, as the ACKs of it, is in

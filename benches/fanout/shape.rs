@@ -39,6 +39,8 @@ impl Kind {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Load {
     pub(crate) transport: Transport,
+    /// Clients poll over REST-JSON instead, one type each.
+    pub(crate) polls: bool,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) clients: usize,
     /// Of each type.
@@ -72,6 +74,7 @@ impl Load {
         };
         Self {
             transport,
+            polls: false,
             kinds: vec![kind],
             clients,
             resources,

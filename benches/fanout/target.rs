@@ -21,17 +21,25 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
+    /// Longer than any round: polls end because of a change.
+    const HOLD: Duration = Duration::from_secs(600);
+
     /// A relay of an origin.
     pub(crate) fn start(cores: Cores, origin: SocketAddr) -> io::Result<Self> {
-        Self::with_source(cores, &format!("servers: [{{uri: \"http://{origin}\"}}]"))
+        Self::holding(cores, origin, Self::HOLD)
+    }
+
+    /// The same, which holds polls for so long.
+    pub(crate) fn holding(cores: Cores, origin: SocketAddr, hold: Duration) -> io::Result<Self> {
+        Self::with_source(cores, &format!("servers: [{{uri: \"http://{origin}\"}}]"), hold)
     }
 
     /// A relay of a directory.
     pub(crate) fn of_directory(cores: Cores, directory: &Path) -> io::Result<Self> {
-        Self::with_source(cores, &format!("directory: \"{}\"", directory.display()))
+        Self::with_source(cores, &format!("directory: \"{}\"", directory.display()), Self::HOLD)
     }
 
-    fn with_source(cores: Cores, source: &str) -> io::Result<Self> {
+    fn with_source(cores: Cores, source: &str, hold: Duration) -> io::Result<Self> {
         // Both are held until both are chosen, so that they differ.
         let (one, other) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
         let (address, admin) = (one.local_addr()?, other.local_addr()?);
@@ -42,7 +50,8 @@ impl Relay {
             &config,
             format!(
                 "upstream: {{{source}}}\nadmin: {{address: \"{admin}\"}}\n\
-                 downstream: {{listeners: [{{address: \"{address}\"}}]}}\n"
+                 downstream: {{listeners: [{{address: \"{address}\"}}]}}\nrest: {{hold: {}s}}\n",
+                hold.as_secs()
             ),
         )?;
         let args = ["serve", "--log-level", "warn", "--config", &config.to_string_lossy()].map(str::to_owned);
@@ -83,6 +92,13 @@ impl Relay {
     /// Frames encoded since the start.
     pub(crate) fn encodes(&self) -> io::Result<u64> {
         self.metric("deltafan_encodes_total ")
+    }
+
+    /// Polls that are held now.
+    pub(crate) fn held_polls(&self) -> io::Result<u64> {
+        let page = self.page("/metrics")?;
+        let lines = page.lines().filter(|line| line.starts_with("deltafan_held_polls{"));
+        Ok(lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
     }
 
     fn metric(&self, prefix: &str) -> io::Result<u64> {

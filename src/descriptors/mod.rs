@@ -105,7 +105,30 @@ fn check(message: &DynamicMessage, depth: usize) -> Result<(), DescriptorError> 
     if message.descriptor().full_name() == ANY {
         return check(&unpack_any(message)?, depth + 1);
     }
+    check_numbers(message)?;
     message.fields().try_for_each(|(_, value)| check_value(value, depth + 1))
+}
+
+/// In these messages the serializer writes `null` for what is not a finite number, which would be read as no value at
+/// all. Elsewhere it writes the words that proto3 JSON has for them.
+fn check_numbers(message: &DynamicMessage) -> Result<(), DescriptorError> {
+    let descriptor = message.descriptor();
+    let is_concerned = matches!(
+        descriptor.full_name(),
+        "google.protobuf.DoubleValue" | "google.protobuf.FloatValue" | "google.protobuf.Value"
+    );
+    let is_finite = |value: &Value| match value {
+        Value::F64(number) => number.is_finite(),
+        Value::F32(number) => number.is_finite(),
+        _ => true,
+    };
+    if is_concerned && !message.fields().all(|(_, value)| is_finite(value)) {
+        return Err(DescriptorError::NotShowable {
+            type_name: descriptor.full_name().to_owned(),
+            reason: "a number in it is not finite".to_owned(),
+        });
+    }
+    Ok(())
 }
 
 fn check_value(value: &Value, depth: usize) -> Result<(), DescriptorError> {
@@ -189,6 +212,51 @@ mod tests {
     }
 
     #[test]
+    fn typed_structs_come_back_as_the_json_they_were_made_from() {
+        for type_name in ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"] {
+            let shown = json!({
+                "@type": format!("type.googleapis.com/{type_name}"),
+                "typeUrl": "type.googleapis.com/acme.Filter",
+                "value": {"rules": [{"header": "x-a", "any": {"of": [null, true, 1.5]}}], "": {}},
+            });
+            let any = from_json(&shown);
+            assert_eq!(any_to_json(&any).unwrap(), shown);
+            let mut written = Vec::new();
+            Descriptors::default().write_json(&any, &mut written).unwrap();
+            assert_eq!(serde_json::from_slice::<serde_json::Value>(&written).unwrap(), shown);
+        }
+        // By the numbers of the protocol, and not only by ours.
+        let bytes = b"\x0a\x03t/a\x12\x07\x0a\x05\x0a\x01k\x12\x00".to_vec();
+        let any = any("xds.type.v3.TypedStruct", bytes).encode_to_vec();
+        let shown = json!({
+            "@type": "type.googleapis.com/xds.type.v3.TypedStruct", "typeUrl": "t/a", "value": {"k": null}
+        });
+        assert_eq!(any_to_json(&any).unwrap(), shown);
+    }
+
+    #[test]
+    fn well_known_types_that_no_file_imports_are_shown_too() {
+        let mask = |paths: &[&str]| {
+            let mask =
+                prost_types::FieldMask { paths: paths.iter().map(|path| (*path).to_owned()).collect() };
+            any_to_json(&any("google.protobuf.FieldMask", mask.encode_to_vec()).encode_to_vec())
+        };
+        let type_url = "type.googleapis.com/google.protobuf.FieldMask";
+        assert_eq!(mask(&["a.b", "c"]), Ok(json!({"@type": type_url, "value": "a.b,c"})));
+        assert_eq!(
+            mask(&["user_agent.build_version"]),
+            Ok(json!({"@type": type_url, "value": "userAgent.buildVersion"}))
+        );
+        assert_eq!(mask(&[]), Ok(json!({"@type": type_url, "value": ""})));
+        // JSON would read it back as another path.
+        assert!(matches!(mask(&["userAgent"]), Err(DescriptorError::NotShowable { .. })));
+
+        for name in ["Api", "Empty", "Enum", "Field", "Method", "Mixin", "Option", "SourceContext", "Type"] {
+            assert!(message(&format!("google.protobuf.{name}")).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
     fn the_error_names_the_unknown_type_however_deep_it_is() {
         let socket = prost_reflect::DynamicMessage::parse_text_format(
             message("envoy.config.cluster.v3.Cluster").unwrap(),
@@ -208,6 +276,22 @@ mod tests {
         let truncated = any("envoy.config.cluster.v3.Cluster", vec![0x0a, 9, b'x']).encode_to_vec();
         let error = any_to_json(&truncated).unwrap_err();
         assert!(error.to_string().contains("envoy.config.cluster.v3.Cluster"), "{error}");
+    }
+
+    #[test]
+    fn a_number_that_would_be_shown_as_null_is_refused() {
+        let fault = |type_name: &str, field: u8, bytes: &[u8]| {
+            any_to_json(&any(type_name, [&[field], bytes].concat()).encode_to_vec())
+        };
+        let [nan, infinite] = [f64::NAN, f64::NEG_INFINITY].map(f64::to_le_bytes);
+        for result in [
+            fault("google.protobuf.DoubleValue", 0x09, &nan),
+            fault("google.protobuf.Value", 0x11, &infinite),
+            fault("google.protobuf.FloatValue", 0x0d, &f32::INFINITY.to_le_bytes()),
+        ] {
+            assert!(matches!(result, Err(DescriptorError::NotShowable { .. })), "{result:?}");
+        }
+        assert!(fault("google.protobuf.DoubleValue", 0x09, &1.5_f64.to_le_bytes()).is_ok());
     }
 
     #[test]

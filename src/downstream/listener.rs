@@ -214,12 +214,17 @@ impl Speech {
     /// Looks at what comes first. It stays where it is.
     async fn on(socket: &TcpStream) -> io::Result<Self> {
         let mut start = [0; Self::TOLD_BY];
+        let mut pause = Duration::from_millis(5);
         loop {
             match socket.peek(&mut start).await? {
                 0 => return Ok(Self::Other),
                 Self::TOLD_BY => return Ok(Self::of(start)),
-                // What was peeked at stays readable, so that there is nothing to wait for but time.
-                _ => tokio::time::sleep(Duration::from_millis(5)).await,
+                // What was peeked at stays readable, so that there is nothing to wait for but time; ever longer, because
+                // it costs nothing to send one byte and wait.
+                _ => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_millis(320));
+                }
             }
         }
     }

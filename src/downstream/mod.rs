@@ -2,8 +2,8 @@
 //!
 //! Owns listeners, connections, the gRPC framing of requests and responses, and the end of streams. It moves bytes
 //! between a transport and a [`Session`](crate::subscription::Session) and decides nothing about xDS. A stream has
-//! no channel, no queue and no task beside the one that its transport gives it: the transport polls the response body when it can take more, and
-//! the body reads the stream's requests and asks the session what to say at that moment.
+//! no channel, no queue and no task: its connection polls the response body when it can take more, and the body reads the
+//! stream's requests and asks the session what to say at that moment.
 
 mod alarm;
 mod assembler;

@@ -28,6 +28,8 @@ use crate::telemetry::{self, PollGauge, PollOutcome};
 const EXPECTED_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";
 /// What is left of that for the way: this, or a fifth of it where it is short.
 const MARGIN: Duration = Duration::from_millis(200);
+/// How long an answer that cannot be written is at most held back: less where the hold is shorter.
+const PENANCE: Duration = Duration::from_secs(1);
 /// When who was refused for the number of polls, or for what is not known, may try again, in seconds.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
@@ -93,12 +95,19 @@ where
     }
     let now = Instant::now();
     let mut gauge = PollGauge::open(kind.short());
+    // Taken before anything is read: a body that comes slowly takes more than a poll that waits.
+    let Some(place) = shared.polls.peers.hold(caller.peer) else {
+        let fault = too_many();
+        gauge.ended(fault.outcome);
+        return fault.into_response();
+    };
     // In a box, so that a poll that waits does not keep the room that reading took.
     let opened = Box::pin(open(kind, request, &caller, &shared, now)).await;
     let ended = match opened {
         Ok(poll) => {
+            let shared = Arc::clone(&shared);
             let waiting =
-                Waiting { poll, held: None, alarm: Alarm::default(), caller, shared: Arc::clone(&shared) };
+                Waiting { poll, is_parked: false, alarm: Alarm::default(), caller, shared, _place: place };
             wait(waiting, &mut gauge).await
         }
         Err(fault) => Err(fault),
@@ -179,8 +188,8 @@ where
 {
     // The type of the body is not looked at: it can only be one, and curl says another unless told otherwise.
     let (head, body) = request.into_parts();
-    let coding = head.headers.get(header::CONTENT_ENCODING);
-    if coding.is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+    let codings = head.headers.get_all(header::CONTENT_ENCODING);
+    if codings.into_iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return Err(Fault::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must not be compressed"));
     }
     let body = read(body, shared).await?;
@@ -227,8 +236,9 @@ fn parse(body: &[u8], rules: &Rules) -> Result<proto::DiscoveryRequest, Fault> {
 /// A poll that waits.
 struct Waiting {
     poll: Poll,
-    /// Its place among those of its peer, once it needs one.
-    held: Option<Held>,
+    is_parked: bool,
+    /// Its place among those of its peer.
+    _place: Held,
     alarm: Alarm,
     caller: Caller,
     shared: Arc<Context>,
@@ -259,11 +269,7 @@ impl Waiting {
                 self.poll.next(now, upstream)
             };
             let Verdict::Wait(until) = verdict else { return Look::Ready(Ok(verdict)) };
-            if self.held.is_none() {
-                self.held = self.shared.polls.peers.hold(self.caller.peer);
-                if self.held.is_none() {
-                    return Look::Ready(Err(too_many()));
-                }
+            if !std::mem::replace(&mut self.is_parked, true) {
                 gauge.parked();
             }
             ready!(self.alarm.poll(Some(until), cx));
@@ -310,6 +316,10 @@ async fn write(poll: Poll, verdict: Verdict, shared: &Context) -> Result<Written
             if let Some(unsaid) = polls.complaints.lock().say(now) {
                 tracing::warn!(type_url = poll.type_url().as_str(), %error, unsaid, "a poll cannot be answered");
             }
+            // Nothing will be better at once, and a fleet would come back at once.
+            let until = poll.until().min(now + PENANCE);
+            drop(poll);
+            tokio::time::sleep_until(until.into()).await;
             let outcome = match error {
                 Unwritable::UnknownType { .. } => PollOutcome::UnknownType,
                 Unwritable::Broken { .. } | Unwritable::Failed => PollOutcome::Unwritable,

@@ -190,6 +190,20 @@ impl<H: Health> Services<H> {
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
+        let is_head = request.method() == Method::HEAD;
+        let mut response = self.answer_in_full(request).await;
+        if is_head {
+            // Nothing here is answered to HEAD but that it is not (RFC 9110, section 9.3.2).
+            *response.body_mut() = ResponseBody::Text(None);
+        }
+        response
+    }
+
+    async fn answer_in_full<B>(self, request: Request<B>) -> Response<ResponseBody<B>>
+    where
+        B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::error::Error + Send + Sync,
+    {
         if let Some(kind) = routes::poll(request.uri().path()) {
             let caller = Caller { peer: self.peer, rules: self.rules, connection: self.connection };
             return poll::answer(kind, request, caller, self.shared).await;
@@ -198,7 +212,8 @@ impl<H: Health> Services<H> {
         let is_health = request.uri().path().starts_with("/grpc.health.v1.Health/");
         if route.is_none() && !is_health {
             return if is_grpc(&request) {
-                refuse(Status::unimplemented(format!("the relay has no method {}", request.uri().path())))
+                let path: String = request.uri().path().chars().take(200).collect();
+                refuse(Status::unimplemented(format!("the relay has no method {path}")))
             } else {
                 text(StatusCode::NOT_FOUND, "no such path\n")
             };

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::Reason;
 
 /// What has arrived on a stream and was not read: never more than its window.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Arrived {
     data: BytesMut,
     /// Bytes that were read since that was last asked: the peer may send as many again.
@@ -19,35 +19,43 @@ struct Arrived {
     end: Option<Result<(), Reason>>,
     /// Who waits for more.
     reader: Option<Waker>,
+    /// The stream itself.
+    own: Waker,
     /// Nobody will read any more.
     dropped: bool,
 }
 
 /// The connection's end of a request body.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Inbox(Arc<Mutex<Arrived>>);
 
 impl Inbox {
+    /// Of the stream that is polled when `own` is woken.
+    pub(super) fn new(own: Waker) -> Self {
+        let (data, read, end, reader, dropped) = (BytesMut::new(), 0, None, None, false);
+        Self(Arc::new(Mutex::new(Arrived { data, read, end, reader, own, dropped })))
+    }
+
     pub(super) fn body(&self) -> RequestBody {
         RequestBody(Arc::clone(&self.0))
     }
 
-    /// Data arrived. Who waits is woken, but for `own`, the waker of the stream, which is polled anyhow.
-    pub(super) fn push(&self, data: &[u8], own: &Waker) {
+    /// Data arrived. Who waits is woken, but for the stream itself, which is polled anyhow.
+    pub(super) fn push(&self, data: &[u8]) {
         let mut arrived = self.0.lock();
         if arrived.dropped {
             arrived.read += data.len();
             return;
         }
         arrived.data.extend_from_slice(data);
-        wake(arrived.reader.take(), own);
+        arrived.wake();
     }
 
     /// Nothing more will come.
-    pub(super) fn end(&self, how: Result<(), Reason>, own: &Waker) {
+    pub(super) fn end(&self, how: Result<(), Reason>) {
         let mut arrived = self.0.lock();
         arrived.end.get_or_insert(how);
-        wake(arrived.reader.take(), own);
+        arrived.wake();
     }
 
     /// Bytes that were read since this was last called.
@@ -56,11 +64,13 @@ impl Inbox {
     }
 }
 
-fn wake(reader: Option<Waker>, own: &Waker) {
-    if let Some(reader) = reader
-        && !reader.will_wake(own)
-    {
-        reader.wake();
+impl Arrived {
+    fn wake(&mut self) {
+        if let Some(reader) = self.reader.take()
+            && !reader.will_wake(&self.own)
+        {
+            reader.wake();
+        }
     }
 }
 
@@ -80,6 +90,10 @@ impl Body for RequestBody {
         if !arrived.data.is_empty() {
             let data = std::mem::take(&mut arrived.data).freeze();
             arrived.read += data.len();
+            if !cx.waker().will_wake(&arrived.own) {
+                // Read elsewhere: the stream gives the window back when it is polled.
+                arrived.own.wake_by_ref();
+            }
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         match arrived.end {
@@ -104,6 +118,10 @@ impl Drop for RequestBody {
     fn drop(&mut self) {
         let mut arrived = self.0.lock();
         arrived.dropped = true;
-        arrived.read += std::mem::take(&mut arrived.data).len();
+        let unread = std::mem::take(&mut arrived.data).len();
+        arrived.read += unread;
+        if unread > 0 {
+            arrived.own.wake_by_ref();
+        }
     }
 }

@@ -58,6 +58,10 @@ pub(super) struct Connection<X> {
     pub(super) peer_leaves: bool,
     pub(super) budget: Budget,
     resets: VecDeque<u32>,
+    /// The newest stream that the peer was told would be answered.
+    told: u32,
+    /// What the heads of requests take that are not answered yet.
+    pub(super) heads: usize,
     no_table_said: bool,
     pub(super) opened: Instant,
     pub(super) heard: Instant,
@@ -87,6 +91,8 @@ impl<X: Exchange> Connection<X> {
             peer_leaves: false,
             budget: Budget::new(now),
             resets: VecDeque::new(),
+            told: MAX_WINDOW,
+            heads: 0,
             no_table_said: false,
             opened: now,
             heard: now,
@@ -117,14 +123,34 @@ impl<X: Exchange> Connection<X> {
         self.outward.spend(len);
         let stream = &mut self.streams[at];
         stream.outward.spend(len);
+        stream.starved = None;
         Head::new(Kind::Data, 0, stream.id, len)
     }
 
-    /// The stream is looked at again when a window opens.
-    pub(super) fn block(&mut self, id: u32) {
-        if !self.blocked.contains(&id) {
-            self.blocked.push(id);
+    /// The stream has something to send and no window for it. It is looked at again when one opens.
+    pub(super) fn block(&mut self, at: usize, now: Instant) {
+        let stream = &mut self.streams[at];
+        stream.starved.get_or_insert(now);
+        if !std::mem::replace(&mut stream.blocked, true) {
+            self.blocked.push(stream.id);
         }
+    }
+
+    /// Whether the window of the connection is used up.
+    pub(super) fn has_no_window(&self) -> bool {
+        self.outward.room() == 0
+    }
+
+    /// Whether something waits for the window of the connection.
+    pub(super) fn waits_for_window(&self) -> bool {
+        self.has_no_window() && !self.blocked.is_empty()
+    }
+
+    /// The transport has taken something that it had refused: the peer reads, and is alive.
+    pub(super) const fn taken(&mut self, now: Instant) {
+        self.progress = true;
+        self.heard = now;
+        self.pinged = None;
     }
 
     /// So many bytes of a stream's request were read.
@@ -147,6 +173,7 @@ impl<X: Exchange> Connection<X> {
 
     /// The head of a response, which is all of it if `end`.
     pub(super) fn respond(&mut self, at: usize, status: StatusCode, headers: &HeaderMap, end: bool) {
+        self.heads -= std::mem::take(&mut self.streams[at].head_bytes);
         let mut block = self.block_start();
         hpack::encode(":status", status.as_str().as_bytes(), &mut block);
         encode_all(headers, &mut block);
@@ -240,7 +267,10 @@ impl<X: Exchange> Connection<X> {
 
     pub(super) fn remove(&mut self, at: usize) {
         let stream = self.streams.remove(at);
-        self.blocked.retain(|id| *id != stream.id);
+        self.heads -= stream.head_bytes;
+        if stream.blocked {
+            self.blocked.retain(|id| *id != stream.id);
+        }
         self.give_back_to_all(stream.unread);
         if self.streams.is_empty() {
             // A proxy's connection had a thousand; the next fleet may be one.
@@ -268,7 +298,9 @@ impl<X: Exchange> Connection<X> {
     }
 
     fn put_go_away(&mut self, last: u32, reason: Reason) {
-        let [last, reason] = [last, reason as u32].map(u32::to_be_bytes);
+        // What was said not to be answered stays so (RFC 9113, section 6.8).
+        self.told = self.told.min(last);
+        let [last, reason] = [self.told, reason as u32].map(u32::to_be_bytes);
         frame::put(&mut self.control, Kind::GoAway, 0, 0, &[last, reason].concat());
     }
 
@@ -298,6 +330,9 @@ impl<X: Exchange> Connection<X> {
             }
             None => {}
         }
+        if let Some(starved) = self.give_up_starved(now) {
+            next = next.min(starved);
+        }
         if let Some(since) = self.arriving.incomplete_since(self.opened) {
             let until = since + self.limits.head_timeout;
             if now >= until {
@@ -306,6 +341,32 @@ impl<X: Exchange> Connection<X> {
             next = next.min(until);
         }
         Ok(next)
+    }
+}
+
+impl<X: Exchange> Connection<X> {
+    /// Breaks off the streams whose windows stay closed: what is behind them may be one of many clients of a proxy, and
+    /// the others go on. Returns when to look again.
+    fn give_up_starved(&mut self, now: Instant) -> Option<Instant> {
+        let patience = self.limits.stall_timeout;
+        let (mut next, mut given_up) = (None::<Instant>, Vec::new());
+        for id in &self.blocked {
+            let Some(stream) = self.find(*id).map(|at| &self.streams[at]) else { continue };
+            let Some(until) = stream.starved.map(|since| since + patience) else { continue };
+            if stream.outward.room() > 0 {
+                // It waits for the window of the connection, which is a matter of the connection.
+            } else if now >= until {
+                given_up.push(*id);
+            } else {
+                next = Some(next.map_or(until, |next| next.min(until)));
+            }
+        }
+        for id in given_up {
+            if let Some(at) = self.find(id) {
+                self.reset(at, Reason::Cancel);
+            }
+        }
+        next
     }
 }
 

@@ -20,13 +20,17 @@ pub(super) struct RequestHead {
     pub(super) parts: request::Parts,
     /// How many bytes are to follow, where that was said.
     pub(super) content_length: Option<u64>,
+    /// What it takes, in the bytes that HPACK counts.
+    pub(super) size: usize,
 }
 
 /// The fields of one header block, as they are decoded.
 #[derive(Debug)]
 pub(super) struct Fields {
-    /// What is still allowed, in the bytes that HPACK counts.
+    /// What is still allowed, in the bytes that HPACK counts,
     room: usize,
+    /// and what came.
+    size: usize,
     method: Option<Method>,
     scheme: bool,
     path: Option<Uri>,
@@ -42,6 +46,7 @@ impl Fields {
     pub(super) fn new(room: usize) -> Self {
         Self {
             room,
+            size: 0,
             method: None,
             scheme: false,
             path: None,
@@ -61,7 +66,9 @@ impl Fields {
     }
 
     fn try_add(&mut self, name: &[u8], value: &[u8]) -> Result<(), Fault> {
-        self.room = self.room.checked_sub(hpack::size_of(name, value)).ok_or(Fault::TooLarge)?;
+        let size = hpack::size_of(name, value);
+        self.room = self.room.checked_sub(size).ok_or(Fault::TooLarge)?;
+        self.size += size;
         if name.first() == Some(&b':') {
             self.pseudo = true;
             return self.add_pseudo(name, value);
@@ -108,7 +115,9 @@ impl Fields {
         let content_length = match (lengths.next(), lengths.next()) {
             (None, _) => None,
             (Some(length), None) => {
-                let length = length.to_str().ok().and_then(|text| text.parse().ok());
+                // Digits alone: the standard library would take a sign.
+                let digits = length.to_str().ok().filter(|text| !text.starts_with('+'));
+                let length = digits.and_then(|text| text.parse().ok());
                 Some(length.ok_or(Fault::Malformed)?)
             }
             (Some(_), Some(_)) => return Err(Fault::Malformed),
@@ -121,7 +130,7 @@ impl Fields {
         if let Some(authority) = self.authority {
             parts.headers.entry(http::header::HOST).or_insert(authority);
         }
-        Ok(RequestHead { parts, content_length })
+        Ok(RequestHead { parts, content_length, size: self.size })
     }
 
     /// The fields behind a request's body. They mean nothing here, but must be well-formed.

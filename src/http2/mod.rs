@@ -6,13 +6,15 @@
 //!
 //! What it is made for, beside general libraries: thousands of connections on which a small message goes out now and
 //! then. All streams of a connection live in the one task of their connection: what wakes a stream wakes that task, a message
-//! is one write, an idle connection owns no buffers. Bodies are asked for a chunk only when socket and windows can take
-//! one; what they hand out is never copied if it is large (docs/benchmarks.md has the figures).
+//! is one write, an idle connection owns no buffers. Bodies are asked for more only when the socket has taken what came
+//! before, and for no chunk behind one that a window holds back; what they hand out is never copied if it is large
+//! (docs/benchmarks.md has the figures). The price: a panic in one stream ends all streams of its connection.
 //!
 //! [`connection`] is the protocol, without I/O, clock or tasks; [`serve`] moves its bytes. Invariants:
 //!
 //! - What a peer sends costs memory only within limits that are stated where they are kept, and never a panic.
-//! - While bytes wait for the socket, nothing more is read or produced.
+//! - While bytes wait for the socket, no body is asked for more. The peer is heard on, for as long as what it is owed beside
+//!   bodies is little: it may read only after it has written.
 //! - Requests are data the moment they are whole; a stream whose body is not read is held back by its window.
 
 mod body;
@@ -48,13 +50,14 @@ pub struct Limits {
     pub connection_window: u32,
     /// The largest head of a request, as HPACK counts: 32 bytes more for each field.
     pub max_head_bytes: usize,
-    /// The preface, and any head of a request, must be whole by then.
+    /// The preface, and any head of a request that comes in more than one frame, must be whole by then.
     pub head_timeout: Duration,
     /// A connection that is silent for so long is pinged.
     pub keepalive_interval: Duration,
     /// A ping must be answered by then.
     pub keepalive_timeout: Duration,
-    /// A connection that takes nothing of what is to be sent for so long is given up.
+    /// A connection that takes nothing of what is to be sent for so long is given up, and a stream that opens no window
+    /// for what it is to be sent is broken off.
     pub stall_timeout: Duration,
 }
 

@@ -43,7 +43,7 @@ impl Bell {
 
     /// The stream is about to be polled: what wakes it from here on wakes it again.
     pub(super) fn answer(&self) {
-        self.rung.store(false, Ordering::Release);
+        self.rung.swap(false, Ordering::AcqRel);
     }
 }
 

@@ -11,6 +11,8 @@ use super::settings;
 use super::stream::{Exchange, Inward, Outward, Stream};
 use super::{ConnectionError, PREFACE, Reason};
 
+/// What the heads of unanswered requests may take together: a few bytes can stand for a large one (RFC 7541, section 7.3).
+const HEADS: usize = 1 << 20;
 /// Frames that a block of headers may come in. One is usual, and what is taken of a block fits into two.
 const MAX_CONTINUATIONS: u32 = 8;
 
@@ -69,6 +71,7 @@ impl<X: Exchange> Connection<X> {
         let rest = self.take_in(&partial, now, open)?.len();
         if rest > 0 {
             partial.drain(..partial.len() - rest);
+            partial.shrink_to(rest);
             self.arriving.partial = partial;
         }
         Ok(())
@@ -126,7 +129,7 @@ impl<X: Exchange> Connection<X> {
             Kind::Priority => {
                 self.spend(now)?;
                 // Priorities mean nothing here, but a stream cannot depend on itself (RFC 7540, section 5.3.1).
-                if frame::number(payload) == head.stream {
+                if frame::number(payload) == head.stream && self.find(head.stream).is_some() {
                     return self.break_off(head.stream, Reason::Protocol, now);
                 }
                 Ok(())
@@ -247,7 +250,7 @@ impl<X: Exchange> Connection<X> {
         let end_stream = head.has(flag::END_STREAM);
         if head.has(flag::END_HEADERS) {
             self.hear_block(head.stream, end_stream, fragment, now, open)?;
-            return if depends_on_itself {
+            return if depends_on_itself && self.find(head.stream).is_some() {
                 self.break_off(head.stream, Reason::Protocol, now)
             } else {
                 Ok(())
@@ -270,7 +273,7 @@ impl<X: Exchange> Connection<X> {
         let mut block = self.arriving.block.take().ok_or(lost)?;
         block.fragment.extend_from_slice(payload);
         block.continuations += 1;
-        // What is coded takes at most half as much again as what it decodes to.
+        // What is worth sending is shorter than what it decodes to.
         if block.continuations > MAX_CONTINUATIONS || block.fragment.len() > 2 * self.limits.max_head_bytes {
             return Err(ConnectionError::new(Reason::EnhanceYourCalm, "a block of headers without end"));
         }
@@ -303,7 +306,7 @@ impl<X: Exchange> Connection<X> {
             // It was told which stream was the last.
             return self.spend(now);
         }
-        if self.streams.len() >= self.limits.max_streams as usize {
+        if self.streams.len() >= self.limits.max_streams as usize || self.heads >= HEADS {
             self.refuse(id, Reason::RefusedStream);
             return self.spend(now);
         }
@@ -320,6 +323,7 @@ impl<X: Exchange> Connection<X> {
                 return self.spend(now);
             }
         };
+        self.heads += request.size;
         let mut exchange = open(id, request.parts);
         if end_stream {
             exchange.end();
@@ -328,6 +332,9 @@ impl<X: Exchange> Connection<X> {
             id,
             outward: Outward::new(self.peer.window),
             inward: Inward::new(self.limits.stream_window),
+            blocked: false,
+            starved: None,
+            head_bytes: request.size,
             unread: 0,
             ended: end_stream,
             missing: request.content_length,
@@ -408,9 +415,9 @@ impl<X: Exchange> Connection<X> {
         if !self.streams[at].outward.widen(i64::from(by)) {
             return self.break_off(id, Reason::FlowControl, now);
         }
-        if let Some(blocked) = self.blocked.iter().position(|blocked| *blocked == id) {
+        if std::mem::take(&mut self.streams[at].blocked) {
             self.progress = true;
-            self.blocked.swap_remove(blocked);
+            self.blocked.retain(|blocked| *blocked != id);
             self.stirred.push(id);
         }
         Ok(())
@@ -418,7 +425,12 @@ impl<X: Exchange> Connection<X> {
 
     fn unblock(&mut self) {
         self.progress = true;
-        self.stirred.append(&mut self.blocked);
+        for id in std::mem::take(&mut self.blocked) {
+            if let Some(at) = self.find(id) {
+                self.streams[at].blocked = false;
+            }
+            self.stirred.push(id);
+        }
     }
 }
 

@@ -24,7 +24,8 @@ use super::{ConnectionError, Limits, Reason};
 const INPUT: usize = 64 << 10;
 /// Reads, and batches, before others get their turn.
 const TURNS: usize = 16;
-/// While so much waits that the peer asked for (answers to pings, resets), it is not heard further.
+/// While so much waits beside bodies (answers to pings, resets, heads), the peer is not heard further and no stream is
+/// asked for more.
 const CONTROL: usize = 16 << 10;
 /// How long a peer has to read what it was sent last, once the connection is over.
 const LINGER: Duration = Duration::from_secs(1);
@@ -99,18 +100,18 @@ impl<B> std::fmt::Debug for State<B> {
 
 impl<B> Exchange for Served<B> {
     fn data(&mut self, payload: &[u8]) {
-        self.inbox.push(payload, &self.waker);
+        self.inbox.push(payload);
     }
 
     fn end(&mut self) {
-        self.inbox.end(Ok(()), &self.waker);
+        self.inbox.end(Ok(()));
     }
 }
 
 impl<B> Drop for Served<B> {
     fn drop(&mut self) {
         // Who reads elsewhere learns that no more will come; the end that came before stands.
-        self.inbox.end(Err(Reason::Cancel), &self.waker);
+        self.inbox.end(Err(Reason::Cancel));
     }
 }
 
@@ -137,7 +138,7 @@ enum Step {
     Gone,
 }
 
-/// Serves one connection: a future that ends with it.
+/// Serves one connection: a future that ends with it. It is polled by one task from its first poll on.
 #[derive(Debug)]
 pub struct Serve<IO, S, B> {
     io: IO,
@@ -242,34 +243,38 @@ where
         for _ in 0..TURNS {
             let mut moved = false;
             let flushed = self.outbox.poll_flush(&mut self.io, cx, &mut moved)?;
-            // What is said beside what waits, as a ping, is no progress.
-            self.connection.progress |= moved;
+            if moved {
+                // What is said beside what waits, as a ping, would be no progress.
+                self.connection.taken(now);
+            }
             let heard = if self.connection.control.len() < CONTROL {
                 self.hear(cx, desk, now)?
             } else {
-                Heard::Nothing
+                Heard::Unasked
             };
             if matches!(heard, Heard::End) {
                 return Ok(Step::Gone);
             }
-            let mut waits = flushed.is_pending();
-            if !waits {
-                self.gather(cx.waker(), desk);
+            let mut full = flushed.is_pending();
+            if !full {
+                self.gather(cx.waker(), desk, now);
                 if !desk.batch.is_empty() {
-                    waits =
-                        self.outbox.poll_send(&mut desk.batch, &mut self.io, cx, &mut moved)?.is_pending();
+                    full = self.outbox.poll_send(&mut desk.batch, &mut self.io, cx, &mut moved)?.is_pending();
                 }
-                if !waits {
-                    if self.connection.is_over() {
-                        return Ok(Step::Over);
-                    }
-                    waits = matches!(heard, Heard::Nothing) && self.connection.stirred.is_empty();
+                if !full && self.connection.is_over() {
+                    return Ok(Step::Over);
                 }
             }
             if std::mem::take(&mut self.connection.progress) {
                 self.stuck = None;
             }
-            if waits {
+            let nothing_to_hear = match heard {
+                Heard::Nothing => true,
+                // The socket says when there is room for what has to go before more is heard.
+                Heard::Unasked => full,
+                Heard::Something | Heard::End => false,
+            };
+            if nothing_to_hear && (full || self.connection.stirred.is_empty()) {
                 self.note_stuck(cx, now);
                 return Ok(Step::Wait);
             }
@@ -289,17 +294,17 @@ where
         }
         let Self { connection, service, ready, .. } = self;
         connection.receive(input.filled(), now, &mut |stream, parts| {
-            let inbox = Inbox::default();
-            let answer = service(Request::from_parts(parts, inbox.body()));
             let bell = Bell::new(ready, stream);
             let waker = Waker::from(Arc::clone(&bell));
+            let inbox = Inbox::new(waker.clone());
+            let answer = service(Request::from_parts(parts, inbox.body()));
             Served { inbox, bell, waker, state: State::Answering(Box::pin(answer)), chunk: Bytes::new() }
         })?;
         Ok(Heard::Something)
     }
 
     /// Asks the streams that were woken what they have to say, as far as there is room.
-    fn gather(&mut self, task: &Waker, desk: &mut Desk) {
+    fn gather(&mut self, task: &Waker, desk: &mut Desk, now: Instant) {
         let Desk { batch, streams, .. } = desk;
         streams.append(&mut self.connection.stirred);
         self.ready.take(streams, task);
@@ -307,32 +312,40 @@ where
             streams.sort_unstable();
             streams.dedup();
         }
-        // After a batch that was full, it is first the turn of those that had no room in it.
+        // Next it is first the turn of the first that had to stand back now, for the batch or the connection's window.
         let turn = streams.partition_point(|stream| *stream < self.turn);
         streams.rotate_left(turn);
+        let mut stood_back = None;
         for stream in streams.drain(..) {
-            if batch.is_full() {
+            if batch.is_full() || self.connection.control.len() >= CONTROL {
                 self.connection.stirred.push(stream);
-            } else {
-                self.turn = stream + 1;
-                self.poll_stream(stream, batch);
+                stood_back.get_or_insert(stream);
+            } else if self.poll_stream(stream, batch, now) == Turn::StoodBack {
+                stood_back.get_or_insert(stream);
             }
         }
+        self.turn = stood_back.unwrap_or(self.turn);
         drain_control(&mut self.connection, batch);
     }
 
-    fn poll_stream(&mut self, id: u32, batch: &mut Batch) {
+    fn poll_stream(&mut self, id: u32, batch: &mut Batch, now: Instant) -> Turn {
         let connection = &mut self.connection;
-        let Some(at) = connection.find(id) else { return };
+        let Some(at) = connection.find(id) else { return Turn::Had };
         connection.streams[at].exchange.bell.answer();
+        let mut turn = Turn::Had;
+        let mut has_sent = false;
         loop {
             let room = connection.room(at);
             let Served { waker, state, chunk, .. } = &mut connection.streams[at].exchange;
             if !chunk.is_empty() {
                 if room == 0 {
-                    connection.block(id);
+                    connection.block(at, now);
+                    if !has_sent && connection.has_no_window() {
+                        turn = Turn::StoodBack;
+                    }
                     break;
                 }
+                has_sent = true;
                 let piece = chunk.split_to(room.min(chunk.len()));
                 drain_control(connection, batch);
                 batch.copy(&connection.data(at, piece.len()).bytes());
@@ -353,18 +366,25 @@ where
                     *state = State::Sending(body);
                     connection.respond(at, parts.status, &parts.headers, end);
                     if end {
-                        return;
+                        return turn;
                     }
                 }
                 State::Sending(body) => match Pin::new(body).poll_frame(&mut cx) {
                     Poll::Pending => break,
-                    Poll::Ready(None) => return connection.end(at),
-                    Poll::Ready(Some(Err(_))) => return connection.reset(at, Reason::Internal),
+                    Poll::Ready(None) => {
+                        connection.end(at);
+                        return turn;
+                    }
+                    Poll::Ready(Some(Err(_))) => {
+                        connection.reset(at, Reason::Internal);
+                        return turn;
+                    }
                     Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                         Ok(data) => *chunk = data,
                         Err(frame) => {
                             if let Ok(trailers) = frame.into_trailers() {
-                                return connection.trailers(at, &trailers);
+                                connection.trailers(at, &trailers);
+                                return turn;
                             }
                         }
                     },
@@ -375,6 +395,7 @@ where
         if read > 0 {
             connection.give_back(at, read);
         }
+        turn
     }
 
     /// Does what is due, and sees to it that what will be is not forgotten.
@@ -409,15 +430,18 @@ where
     }
 
     fn note_stuck(&mut self, cx: &mut Context<'_>, now: Instant) {
-        if self.outbox.is_empty() && self.connection.blocked.is_empty() {
+        if self.outbox.is_empty() && !self.connection.waits_for_window() {
             self.stuck = None;
-        } else if self.stuck.is_none() {
-            self.stuck = Some(now);
-            let until = now + self.connection.limits.stall_timeout;
-            if until < self.alarm_at {
-                self.set_alarm(until);
-                self.listen(cx);
+            if self.connection.blocked.is_empty() {
+                return;
             }
+        } else {
+            self.stuck.get_or_insert(now);
+        }
+        let until = now + self.connection.limits.stall_timeout;
+        if until < self.alarm_at {
+            self.set_alarm(until);
+            self.listen(cx);
         }
     }
 }
@@ -425,9 +449,20 @@ where
 /// What reading brought.
 #[derive(Debug)]
 enum Heard {
+    /// There is nothing now.
     Nothing,
     Something,
     End,
+    /// It was not tried.
+    Unasked,
+}
+
+/// Whether a stream had its turn.
+#[derive(Debug, PartialEq, Eq)]
+enum Turn {
+    Had,
+    /// It had something to send, and others had taken the connection's window.
+    StoodBack,
 }
 
 /// Control frames go before data of the same stream, which is added next.

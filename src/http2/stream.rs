@@ -1,5 +1,7 @@
 //! One stream, and the windows of both directions.
 
+use std::time::Instant;
+
 use super::frame::MAX_WINDOW;
 
 /// What is kept with a stream by who serves it.
@@ -76,6 +78,12 @@ pub(super) struct Stream<X> {
     pub(super) id: u32,
     pub(super) outward: Outward,
     pub(super) inward: Inward,
+    /// Whether it is on the list of those that wait for a window,
+    pub(super) blocked: bool,
+    /// and since when it has had something to send and sent nothing.
+    pub(super) starved: Option<Instant>,
+    /// What its request's head takes until it is answered.
+    pub(super) head_bytes: usize,
     /// What of its data nobody has read.
     pub(super) unread: usize,
     /// Whether the request is whole.

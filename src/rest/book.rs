@@ -75,7 +75,17 @@ pub enum Unwritable {
 }
 
 type OfResource = moka::sync::Cache<u128, Result<Bytes, DescriptorError>, foldhash::fast::RandomState>;
-type OfAnswer = moka::future::Cache<u128, Result<Answer, Unwritable>, foldhash::fast::RandomState>;
+type OfAnswer = moka::future::Cache<u128, Answer, foldhash::fast::RandomState>;
+
+/// What was made in place of the answer that was looked for. It is given to all who wait for that, and not kept: under the
+/// version that was looked for, it would be wrong for ever.
+#[derive(Clone, Debug)]
+enum Instead {
+    /// The answer of a newer state.
+    Newer(Answer),
+    /// None.
+    None(Unwritable),
+}
 
 /// Writes answers and shares them.
 #[derive(Debug)]
@@ -98,7 +108,7 @@ impl Book {
             .build_with_hasher(foldhash::fast::RandomState::default());
         let answers = moka::future::Cache::builder()
             .max_capacity(budget / 2)
-            .weigher(move |_, answer: &Result<Answer, _>| weight(answer.as_ref().map_or(0, Answer::len)))
+            .weigher(move |_, answer: &Answer| weight(answer.len()))
             .eviction_policy(EvictionPolicy::lru())
             .build_with_hasher(foldhash::fast::RandomState::default());
         Arc::new(Self {
@@ -128,13 +138,18 @@ impl Book {
         version: SetVersion,
         found: impl FnOnce() -> Found,
     ) -> Result<Answer, Unwritable> {
-        let key = version.bits();
-        let answer = self.answers.get_with(key, self.write(type_url, found)).await;
-        if answer.as_ref().is_ok_and(|answer| answer.version != version) {
-            // What was there to be found is newer than what was looked for: good for now, but not under this version.
-            self.answers.invalidate(&key).await;
-        }
-        answer
+        let write = async {
+            match self.write(type_url, found).await {
+                Ok(answer) if answer.version == version => Ok(answer),
+                Ok(newer) => Err(Instead::Newer(newer)),
+                Err(error) => Err(Instead::None(error)),
+            }
+        };
+        let made = self.answers.try_get_with(version.bits(), write).await;
+        made.or_else(|instead| match &*instead {
+            Instead::Newer(answer) => Ok(answer.clone()),
+            Instead::None(error) => Err(error.clone()),
+        })
     }
 
     async fn write(
@@ -232,5 +247,50 @@ impl Pages {
         }
         self.turn();
         self.done.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::{Envelope, Kind};
+
+    /// A resource of a type that can be written, or of one that nobody knows.
+    fn found(version: &str, type_name: &str) -> Found {
+        let type_url = TypeUrl::from(Kind::Cluster);
+        let inner = format!("type.googleapis.com/{type_name}");
+        let detail = [&[10, inner.len() as u8], inner.as_bytes()].concat();
+        // Cluster.metadata.typed_filter_metadata["x"], an Any.
+        let pair = [&[10, 1, b'x', 18, detail.len() as u8][..], &detail].concat();
+        let metadata = [&[18, pair.len() as u8][..], &pair].concat();
+        let cluster = [&[0xca, 1, metadata.len() as u8][..], &metadata].concat();
+        let url = type_url.as_str();
+        let any = [&[10, url.len() as u8], url.as_bytes(), &[18, cluster.len() as u8], &cluster].concat();
+        let sent = [&[18, 0x80 | (any.len() & 0x7f) as u8, (any.len() >> 7) as u8], &any[..], &[26, 1, b'a']]
+            .concat();
+        let resource = Envelope::parse(&sent, &type_url).unwrap().encode(&type_url, "a".into()).unwrap();
+        Found { version: version.parse().unwrap(), resources: vec![Arc::new(resource)] }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_under_a_version_that_it_does_not_have() {
+        let [old, new] = ["1", "2"].map(|digit| digit.repeat(32));
+        let type_url = TypeUrl::from(Kind::Cluster);
+        let book = Book::new(Descriptors::default(), 1 << 20);
+        let ask = async |found: Found| book.answer(&type_url, old.parse().unwrap(), || found).await;
+
+        // A state that cannot be written came between looking and writing, and went again.
+        let error = ask(found(&new, "no.such.Type")).await.expect_err("an unknown type");
+        assert!(error.to_string().contains("no.such.Type"), "{error}");
+        let newer = ask(found(&new, "google.protobuf.Empty")).await.expect("it can be written");
+        assert_eq!(newer.version.to_string(), new);
+        let answer = ask(found(&old, "google.protobuf.Empty")).await.expect("it can be written");
+        assert_eq!(answer.version.to_string(), old);
+        assert_eq!(book.answers_written(), 2);
+        // What has no special form has no `value`.
+        let text = String::from_utf8(answer.chunks().concat()).unwrap();
+        assert!(text.contains(r#"{"x":{"@type":"type.googleapis.com/google.protobuf.Empty"}}"#), "{text}");
+
+        ask(found(&old, "no.such.Type")).await.expect("it is kept now");
     }
 }

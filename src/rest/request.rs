@@ -27,7 +27,19 @@ pub enum BadRequest {
     OutOfBounds(#[from] OutOfBounds),
     /// It is no JSON, or a field has a value of a wrong type.
     #[error("the body is no DiscoveryRequest in proto3 JSON: {0}")]
-    Malformed(#[from] serde_json::Error),
+    Malformed(String),
+}
+
+impl From<serde_json::Error> for BadRequest {
+    fn from(error: serde_json::Error) -> Self {
+        // It may quote what was sent.
+        let text = error.to_string();
+        if text.len() <= 400 {
+            return Self::Malformed(text);
+        }
+        let start: String = text.chars().take(200).collect();
+        Self::Malformed(format!("{start}… at line {} column {}", error.line(), error.column()))
+    }
 }
 
 /// Reads a request that asks for no more than about so many names.
@@ -140,6 +152,7 @@ impl Fields for proto::DiscoveryRequest {
             "version_info" | "versionInfo" => set(&mut self.version_info, field, map),
             "resource_names" | "resourceNames" => set(&mut self.resource_names, field, map),
             "type_url" | "typeUrl" => set(&mut self.type_url, field, map),
+            "node" if self.node.is_some() => Err(A::Error::duplicate_field("node")),
             "node" => {
                 self.node = map.next_value_seed(Optional(PhantomData))?;
                 Ok(Taken::Read)

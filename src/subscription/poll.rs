@@ -19,6 +19,10 @@ use crate::cache::{Cache, Dialect, Found, Mailbox, Membership, Protocol, SetVers
 use crate::proto;
 use crate::resource::{Kind, TypeUrl};
 
+/// Who holds nothing is kept from what it may have rejected no longer than this: it may as well have been restarted, and
+/// wait for its first configuration.
+const EMPTY_HANDED: Duration = Duration::from_secs(1);
+
 /// What becomes of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -42,6 +46,8 @@ pub struct Poll {
     who: Who,
     /// Given to the client before, and yet it offers what it offered then: rejected, or lost on the way (R-REST-08).
     unwelcome: Option<Delivered>,
+    /// When it is given that again.
+    again: Instant,
     /// Whether anything is remembered of the polls before it.
     has_past: bool,
     asked: Instant,
@@ -91,6 +97,7 @@ impl Poll {
             has_past: past != Past::default(),
             asked: now,
             waits_since: past.waits_since.unwrap_or(now),
+            again: now + if offered == Offered::Nothing { hold.min(EMPTY_HANDED) } else { hold },
             until: now + hold,
         })
     }
@@ -98,6 +105,11 @@ impl Poll {
     /// Where the cache wakes it.
     pub const fn mailbox(&self) -> &Arc<Mailbox> {
         &self.mailbox
+    }
+
+    /// When it is told something, whatever happens.
+    pub const fn until(&self) -> Instant {
+        self.until
     }
 
     /// The type that it asks for.
@@ -116,8 +128,12 @@ impl Poll {
             let next = moments.into_iter().filter(|at| *at > now).min();
             return Verdict::Wait(next.map_or(self.until, |next| next.min(self.until)));
         }
-        if self.holds(&sight) || self.unwelcome.is_some_and(|given| given.version == sight.version) {
+        if self.holds(&sight) {
             return Verdict::Wait(self.until);
+        }
+        let is_unwelcome = self.unwelcome.is_some_and(|given| given.version == sight.version);
+        if is_unwelcome && now < self.again {
+            return Verdict::Wait(self.again);
         }
         Verdict::Answer(sight.version)
     }

@@ -1,4 +1,4 @@
-//! Envoy over each gRPC transport.
+//! Envoy over each transport.
 
 use std::time::{Duration, Instant};
 
@@ -50,6 +50,13 @@ over_each_transport! {
         survives_a_relay_restart,
         survives_a_dead_origin,
     }
+    rest: Rest {
+        serves_a_request,
+        follows_an_endpoint_change,
+        drops_a_removed_cluster,
+        survives_a_relay_restart,
+        survives_a_dead_origin,
+    }
 }
 
 const BACKEND: &str = "backend";
@@ -65,6 +72,10 @@ struct World {
 
 impl World {
     fn start(transport: Transport, envoys: usize) -> Option<Self> {
+        if is_direct() && transport == Transport::Rest {
+            skipped("the control plane speaks gRPC only");
+            return None;
+        }
         let bed = Bed::start(envoys)?;
         let world = Self { bed, transport, a: http_backend("a"), b: http_backend("b") };
         let source = transport.config_source();

@@ -261,6 +261,18 @@ fn r_rest_08_a_first_answer_can_be_rejected_too_and_concerns_nobody_else() {
 }
 
 #[test]
+fn r_rest_08_who_holds_nothing_waits_a_second_at_most() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1");
+    let client = Poller { hold: Duration::from_secs(60), ..Poller::new() };
+    client.told(&bed, "cds", &[], "");
+    let restarted = client.ask(&bed, "cds", &[], "");
+    assert_eq!(waits(&bed, &restarted), Duration::from_secs(1));
+    bed.after(Duration::from_secs(1));
+    answer(look(&bed, &restarted));
+}
+
+#[test]
 fn r_rest_08_who_comes_back_after_a_while_is_answered_at_once() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1");

@@ -11,6 +11,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::client::{Client, Manner};
 use crate::origin::{NAMES, Origin, RDS, ROUTE, TYPES, name_of};
+use crate::poller::Pollers;
 use crate::wire::{self, type_url};
 
 const CLIENTS: usize = 12;
@@ -42,6 +43,7 @@ pub(crate) struct World {
     now: Instant,
     origin: Origin,
     clients: Vec<Client>,
+    pollers: Pollers,
     /// What the relay would be subscribed to upstream.
     wanted: [BTreeSet<String>; TYPES.len()],
     wanted_wildcard: [bool; TYPES.len()],
@@ -80,6 +82,7 @@ impl World {
             limits,
             now,
             clients,
+            pollers: Pollers::default(),
             wanted: Default::default(),
             wanted_wildcard: Default::default(),
             digests: HashMap::new(),
@@ -130,7 +133,11 @@ impl World {
                 self.clients[client].reconnect(&self.cache, &self.rules, self.now);
             }
             970..985 => self.now += Duration::from_millis(self.rng.random_range(1..6000)),
-            985..998 => self.check_interest(),
+            985..998 => {
+                let Self { pollers, rng, cache, rules, origin, now, .. } = self;
+                (0..4).for_each(|_| pollers.step(rng, cache, rules, origin, *now));
+                self.check_interest();
+            }
             _ => self.settle(),
         }
     }
@@ -252,6 +259,7 @@ impl World {
             }
         }
         self.clients.iter().for_each(|client| client.check_settled(&self.origin));
+        self.pollers.settle(&self.cache, &self.rules, &self.origin, self.now);
     }
 
     /// What is wanted upstream is the union of what the clients want.

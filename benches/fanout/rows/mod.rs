@@ -3,6 +3,7 @@
 mod churn;
 mod join;
 mod memory;
+mod polls;
 mod silent;
 mod update;
 
@@ -81,6 +82,8 @@ fn rows() -> Vec<(&'static str, Run)> {
             "sotw cds wildcard 1000 x 1000",
             updates(Load::wildcard(Transport::Sotw, 1000, 1000), linear(10.0, 20.0)),
         ),
+        ("rest poll 1000 x 1 name, of a delta stream", Box::new(polls::update)),
+        ("memory of 5000 held polls", Box::new(polls::held)),
         (
             "one change to 10000 connections",
             updates(

@@ -33,6 +33,23 @@ const INCLUDES: [&str; 8] = [
     "proto/cel-spec/proto",
     "proto/ratelimit",
 ];
+/// What resources use and the package lacks, in a folder of this one; every file below it is compiled.
+const EXTRA: &str = "extra";
+/// An `Any` may hold any of these, imported or not. They ship with protox, which does not list them; its
+/// `compiler/plugin.proto` is left out, because no resource holds a plugin's request.
+const WELL_KNOWN: [&str; 11] = [
+    "google/protobuf/any.proto",
+    "google/protobuf/api.proto",
+    "google/protobuf/descriptor.proto",
+    "google/protobuf/duration.proto",
+    "google/protobuf/empty.proto",
+    "google/protobuf/field_mask.proto",
+    "google/protobuf/source_context.proto",
+    "google/protobuf/struct.proto",
+    "google/protobuf/timestamp.proto",
+    "google/protobuf/type.proto",
+    "google/protobuf/wrappers.proto",
+];
 
 /// References that protoc resolves by looking at direct imports only, and protox at all it has loaded: there
 /// `common` finds `envoy.extensions.clusters.common` first. Written in full, they mean the same to both.
@@ -49,10 +66,17 @@ struct Qualified {
 fn main() -> Result<()> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let package = package_dir(here)?;
-    let mut roots = BTreeSet::new();
+    let extra = here.join(EXTRA);
+    let mut roots = BTreeSet::from(WELL_KNOWN.map(str::to_owned));
     for include in INCLUDES {
         let root = package.join(include);
         collect(&root, &root, &mut roots)?;
+    }
+    let mut ours = BTreeSet::new();
+    collect(&extra, &extra, &mut ours)?;
+    for file in ours {
+        ensure!(!roots.contains(&file), "{SOURCE_PACKAGE} has {file} by now: remove it from {EXTRA}/");
+        roots.insert(file);
     }
 
     let mut seen = BTreeSet::new();
@@ -60,7 +84,7 @@ fn main() -> Result<()> {
     for root in &roots {
         // One compiler per root: relative names are resolved against everything a compiler has loaded, so
         // fewer files mean fewer wrong matches.
-        let pool = compile(&package, root).with_context(|| format!("cannot compile {root}"))?;
+        let pool = compile(&package, &extra, root).with_context(|| format!("cannot compile {root}"))?;
         for file in pool.files() {
             if seen.insert(file.name().to_owned()) {
                 // As a dynamic message, because the custom options (validation, sensitive fields) survive it.
@@ -125,12 +149,13 @@ fn collect(root: &Path, dir: &Path, found: &mut BTreeSet<String>) -> Result<()> 
     Ok(())
 }
 
-fn compile(package: &Path, root: &str) -> Result<DescriptorPool> {
+fn compile(package: &Path, extra: &Path, root: &str) -> Result<DescriptorPool> {
     let mut resolver = ChainFileResolver::new();
     resolver.add(Qualified { include: package.join(INCLUDES[0]) });
     for include in INCLUDES {
         resolver.add(IncludeFileResolver::new(package.join(include)));
     }
+    resolver.add(IncludeFileResolver::new(extra.to_owned()));
     resolver.add(GoogleFileResolver::new());
     let mut compiler = Compiler::with_file_resolver(resolver);
     compiler.include_imports(true).open_file(root)?;

@@ -2,3 +2,4 @@
 
 mod peer;
 mod protocol;
+mod socket;

@@ -359,19 +359,104 @@ fn our_windows_follow_updates_and_settings() {
     case.connection.data(at, 8);
     case.hear(&setting(4, 3)).expect("a smaller window");
     assert_eq!(case.connection.room(at), 0, "it is negative");
-    case.connection.block(1);
+    case.connection.block(at, case.now);
     case.connection.stirred.clear();
     case.hear(&frame(Kind::WindowUpdate, 0, 1, &[0, 0, 0, 9])).expect("an update");
     assert_eq!(case.connection.room(at), 4);
     assert_eq!(case.connection.stirred, [1], "it is looked at again");
+    case.connection.data(at, 4);
+    case.connection.block(at, case.now);
+    case.connection.stirred.clear();
     case.hear(&setting(4, 1 << 20)).expect("a large window");
+    assert_eq!(case.connection.stirred, [1], "it is looked at again");
     // The connection's own is not changed by settings.
     case.connection.data(at, 65_000);
-    assert_eq!(case.connection.room(at), 65_535 - 8 - 65_000);
-    case.connection.block(1);
+    assert_eq!(case.connection.room(at), 65_535 - 12 - 65_000);
+    case.connection.block(at, case.now);
     case.connection.stirred.clear();
     case.hear(&frame(Kind::WindowUpdate, 0, 0, &[0, 1, 0, 0])).expect("an update");
     assert_eq!(case.connection.stirred, [1], "it is looked at again");
+}
+
+#[test]
+fn what_waited_for_a_window_is_forgotten_with_its_stream() {
+    let mut case = Case::open();
+    case.hear(&request(1)).expect("a good request");
+    let at = case.at(1);
+    case.connection.block(at, case.now);
+    case.hear(&frame(Kind::RstStream, 0, 1, &[0; 4])).expect("a reset");
+    assert!(case.connection.blocked.is_empty());
+}
+
+#[test]
+fn the_connections_window_is_given_back_whatever_becomes_of_data() {
+    // More than the window of the connection in each case.
+    const FRAMES: usize = 200;
+    let open = |id| frame(Kind::Headers, flag::END_HEADERS, id, &block(&[]));
+    // On a stream that we broke off.
+    let mut case = Case::open();
+    case.hear(&open(1)).expect("a good request");
+    let at = case.at(1);
+    case.connection.reset(at, Reason::Cancel);
+    for _ in 0..FRAMES {
+        case.hear(&frame(Kind::Data, 0, 1, &[0; 900])).expect("it could not know");
+    }
+    // Padding, which nobody reads; a window of the stream's is given back with it.
+    let mut case = Case::open();
+    case.hear(&open(1)).expect("a good request");
+    for _ in 0..FRAMES {
+        let padded = [&[200][..], b"x", &[0; 200]].concat();
+        case.hear(&frame(Kind::Data, flag::PADDED, 1, &padded)).expect("padding");
+        let at = case.at(1);
+        case.connection.give_back(at, 1);
+    }
+}
+
+#[test]
+fn trailers_end_a_request_and_are_looked_at() {
+    let mut case = Case::open();
+    case.hear(&frame(Kind::Headers, flag::END_HEADERS, 1, &block(&[]))).expect("a good request");
+    case.connection.stirred.clear();
+    let mut trailers = Vec::new();
+    hpack::encode("a", b"b", &mut trailers);
+    case.hear(&frame(Kind::Headers, WHOLE | flag::END_STREAM, 1, &trailers)).expect("good trailers");
+    assert_eq!(case.connection.stirred, [1]);
+    let at = case.at(1);
+    assert!(case.connection.streams[at].exchange.ended);
+}
+
+#[test]
+fn what_was_said_not_to_be_answered_stays_so() {
+    let mut case = Case::open();
+    case.hear(&request(1)).expect("a good request");
+    case.connection.shut_down(case.now);
+    case.hear(&frame(Kind::Ping, flag::ACK, 0, b"goodbye\0")).expect("an answer");
+    case.hear(&request(7)).expect("it could not know");
+    case.said();
+    case.connection.fail(Reason::Protocol);
+    let said = case.said();
+    assert_eq!(said[0].3[..4], 1_u32.to_be_bytes(), "{said:?}");
+}
+
+#[test]
+fn heads_that_wait_for_answers_are_bounded_together() {
+    let now = Instant::now();
+    let wide = Limits { max_streams: 10_000, max_head_bytes: 16 << 10, ..limits() };
+    let mut case = Case { connection: Connection::new(Arc::new(wide), now), now };
+    case.hear(&[&PREFACE[..], &frame(Kind::Settings, 0, 0, &[])].concat()).expect("a good start");
+    case.said();
+    let long = "x".repeat(15_000);
+    let head = |id| frame(Kind::Headers, WHOLE, id, &block(&[("long", &long)]));
+    let mut refused = 0;
+    for id in (1..400).step_by(2) {
+        case.hear(&head(id)).expect("a good request");
+        refused += case.said().iter().filter(|said| said.0 == Kind::RstStream).count();
+    }
+    assert!((100..150).contains(&refused), "{refused}");
+    // Answered heads make room.
+    let at = case.at(1);
+    case.connection.respond(at, StatusCode::OK, &HeaderMap::new(), false);
+    assert!(case.connection.heads < 1 << 20);
 }
 
 #[test]

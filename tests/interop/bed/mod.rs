@@ -93,7 +93,7 @@ pub(crate) fn skipped(reason: &str) {
     writeln!(stderr, "SKIPPED ({reason}): {test}").unwrap();
 }
 
-fn require(condition: bool, lack: &str) -> Option<()> {
+pub(crate) fn require(condition: bool, lack: &str) -> Option<()> {
     if condition {
         return Some(());
     }
@@ -103,7 +103,7 @@ fn require(condition: bool, lack: &str) -> Option<()> {
     None
 }
 
-fn in_repository(path: &str) -> PathBuf {
+pub(crate) fn in_repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 

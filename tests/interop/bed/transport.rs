@@ -1,4 +1,4 @@
-//! The gRPC transports of xDS.
+//! The transports of xDS.
 
 use serde_json::{Value, json};
 
@@ -8,9 +8,11 @@ pub(crate) enum Transport {
     SotwAds,
     DeltaPerType,
     SotwPerType,
+    Rest,
 }
 
 impl Transport {
+    /// Those over gRPC.
     pub(crate) const ALL: [Self; 4] = [Self::DeltaAds, Self::SotwAds, Self::DeltaPerType, Self::SotwPerType];
 
     pub(crate) fn is_delta(self) -> bool {
@@ -28,6 +30,7 @@ impl Transport {
             Self::SotwAds => "envoy-sotw-ads.yaml",
             Self::DeltaPerType => "envoy-delta-per-type.yaml",
             Self::SotwPerType => "envoy-sotw-per-type.yaml",
+            Self::Rest => "envoy-rest.yaml",
         }
     }
 
@@ -35,6 +38,18 @@ impl Transport {
     pub(crate) fn config_source(self) -> Value {
         if self.is_aggregated() {
             return json!({"resource_api_version": "V3", "ads": {}});
+        }
+        if self == Self::Rest {
+            return json!({
+                "resource_api_version": "V3",
+                "api_config_source": {
+                    "api_type": "REST",
+                    "transport_api_version": "V3",
+                    "cluster_names": ["deltafan"],
+                    "refresh_delay": "0.1s",
+                    "request_timeout": "5s",
+                },
+            });
         }
         json!({
             "resource_api_version": "V3",

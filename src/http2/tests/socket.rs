@@ -1,0 +1,386 @@
+//! Frame by frame over a pipe: when the connection looks at what, and whose turn it is.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::super::frame::{HEAD, Head, Kind, flag, put};
+use super::super::{Ended, Limits, PREFACE, Reason, RequestBody, Serve, hpack};
+
+/// More than a pipe holds here.
+const LARGE: usize = 100_000;
+
+fn limits() -> Limits {
+    Limits {
+        max_streams: 100,
+        stream_window: 10_000,
+        connection_window: 70_000,
+        max_head_bytes: 16 << 10,
+        head_timeout: Duration::from_secs(5),
+        keepalive_interval: Duration::from_secs(30),
+        keepalive_timeout: Duration::from_secs(10),
+        stall_timeout: Duration::from_secs(60),
+    }
+}
+
+fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put(&mut out, kind, flags, stream, payload);
+    out
+}
+
+fn open_request(id: u32, flags: u8) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in [(":method", "POST"), (":scheme", "http"), (":path", "/a")] {
+        hpack::encode(name, value.as_bytes(), &mut block);
+    }
+    frame(Kind::Headers, flag::END_HEADERS | flags, id, &block)
+}
+
+fn request(id: u32) -> Vec<u8> {
+    open_request(id, flag::END_STREAM)
+}
+
+fn ping(payload: u8) -> Vec<u8> {
+    frame(Kind::Ping, 0, 0, &[payload; 8])
+}
+
+fn window(stream: u32, by: usize) -> Vec<u8> {
+    frame(Kind::WindowUpdate, 0, stream, &(by as u32).to_be_bytes())
+}
+
+/// A peer that introduces itself with windows of this size for its streams.
+fn start(streams: u32) -> Vec<u8> {
+    let settings = [&[0, 4][..], &streams.to_be_bytes()].concat();
+    [&PREFACE[..], &frame(Kind::Settings, 0, 0, &settings)].concat()
+}
+
+fn serve<S, F, B>(pipe: usize, service: S) -> (DuplexStream, JoinHandle<Result<(), Ended>>)
+where
+    S: FnMut(Request<RequestBody>) -> F + Send + Unpin + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    let (near, far) = tokio::io::duplex(pipe);
+    (near, tokio::spawn(Serve::new(far, Arc::new(limits()), service)))
+}
+
+async fn read(peer: &mut DuplexStream) -> Option<(Head, Vec<u8>)> {
+    let mut head = [0; HEAD];
+    peer.read_exact(&mut head).await.ok()?;
+    let head = Head::parse(head);
+    let mut payload = vec![0; head.len];
+    peer.read_exact(&mut payload).await.expect("a whole frame");
+    Some((head, payload))
+}
+
+/// Reads until a frame is what is looked for.
+async fn find(peer: &mut DuplexStream, mut is: impl FnMut(&Head, &[u8]) -> bool) -> (Head, Vec<u8>) {
+    let found = async {
+        loop {
+            let Some((head, payload)) = read(peer).await else { panic!("it ended") };
+            if is(&head, &payload) {
+                return (head, payload);
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), found).await.expect("it comes")
+}
+
+async fn say(peer: &mut DuplexStream, what: &[u8]) {
+    tokio::time::timeout(Duration::from_secs(5), peer.write_all(what))
+        .await
+        .expect("it is heard")
+        .expect("an open pipe");
+}
+
+/// Says this, then nothing.
+struct Says(Option<Bytes>);
+
+impl Body for Says {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.0.take() {
+            Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// Always says the same.
+struct Repeats(Bytes);
+
+impl Body for Repeats {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(Some(Ok(Frame::data(self.0.clone()))))
+    }
+}
+
+/// Says what others tell it to.
+struct Told(mpsc::UnboundedReceiver<Bytes>);
+
+impl Body for Told {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(cx).map(|said| said.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
+fn large() -> Bytes {
+    Bytes::from(vec![1; LARGE])
+}
+
+async fn says_much(_: Request<RequestBody>) -> Response<Says> {
+    Response::new(Says(Some(large())))
+}
+
+async fn repeats(_: Request<RequestBody>) -> Response<Repeats> {
+    Response::new(Repeats(large()))
+}
+
+#[tokio::test]
+async fn a_peer_is_heard_again_after_it_was_owed_too_much() {
+    const PINGS: usize = 1100;
+    let (mut peer, _served) = serve(50_000, says_much);
+    say(&mut peer, &[start(1 << 30), window(0, 1 << 30), request(1)].concat()).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    // Its answer does not fit into the pipe, nor do the answers to the pings.
+    say(&mut peer, &ping(7).repeat(PINGS)).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let (mut bytes, mut pongs) = (0, 0);
+    find(&mut peer, |head, payload| {
+        bytes += if head.kind == Kind::Data { payload.len() } else { 0 };
+        pongs += usize::from(head.kind == Kind::Ping);
+        bytes == LARGE && pongs == PINGS
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    say(&mut peer, &ping(9)).await;
+    find(&mut peer, |head, payload| head.kind == Kind::Ping && payload == [9; 8]).await;
+}
+
+#[tokio::test]
+async fn a_peer_is_heard_while_it_reads_nothing() {
+    let (near, far) = tokio::io::duplex(50_000);
+    let wide = Limits { stream_window: 1 << 20, connection_window: 1 << 20, ..limits() };
+    let _served = tokio::spawn(Serve::new(far, Arc::new(wide), says_much));
+    let mut peer = near;
+    say(&mut peer, &[start(1 << 30), window(0, 1 << 30), open_request(1, 0)].concat()).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    for _ in 0..40 {
+        say(&mut peer, &frame(Kind::Data, 0, 1, &[0; 16_000])).await;
+    }
+}
+
+#[tokio::test]
+async fn streams_share_the_window_of_their_connection() {
+    let (mut peer, _served) = serve(1 << 20, repeats);
+    say(&mut peer, &[start(1 << 30), request(1), request(3), request(5)].concat()).await;
+    let (mut told, mut read_since) = (BTreeMap::<u32, usize>::new(), 0);
+    while told.values().sum::<usize>() < 3_000_000 {
+        let (head, payload) = read(&mut peer).await.expect("it goes on");
+        if head.kind == Kind::Data {
+            *told.entry(head.stream).or_default() += payload.len();
+            read_since += payload.len();
+        }
+        if read_since > 32_000 {
+            say(&mut peer, &window(0, std::mem::take(&mut read_since))).await;
+        }
+    }
+    assert!(told.len() == 3 && told.values().all(|bytes| *bytes > 800_000), "{told:?}");
+}
+
+#[tokio::test]
+async fn streams_share_the_socket() {
+    let (mut peer, _served) = serve(1 << 20, repeats);
+    say(&mut peer, &[start(1 << 30), window(0, 1 << 30), request(1), request(3), request(5)].concat()).await;
+    let mut told = BTreeMap::<u32, usize>::new();
+    while told.values().sum::<usize>() < 30_000_000 {
+        let (head, payload) = read(&mut peer).await.expect("it goes on");
+        *told.entry(head.stream).or_default() += payload.len();
+    }
+    assert!(told.values().filter(|bytes| **bytes > 8_000_000).count() == 3, "{told:?}");
+}
+
+#[tokio::test]
+async fn who_takes_all_is_served_on_after_others_had_their_turn() {
+    // No write is ever refused, so that nothing but the connection itself calls for the rest.
+    let (mut peer, _served) = serve(64 << 20, repeats);
+    say(&mut peer, &[start(1 << 30), window(0, 1 << 30), request(1)].concat()).await;
+    let mut bytes = 0;
+    find(&mut peer, |_, payload| {
+        bytes += payload.len();
+        bytes > 50 << 20
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_told_from_elsewhere_is_said_each_time() {
+    let (tell, told) = mpsc::unbounded_channel();
+    let mut told = Some(told);
+    let (mut peer, _served) = serve(1 << 20, move |_| {
+        let told = told.take().expect("one request");
+        async { Response::new(Told(told)) }
+    });
+    say(&mut peer, &[start(1 << 30), request(1)].concat()).await;
+    find(&mut peer, |head, _| head.kind == Kind::Headers).await;
+    for turn in 0..3 {
+        tell.send(Bytes::from(vec![turn; 5])).expect("a stream");
+        find(&mut peer, |head, payload| head.kind == Kind::Data && payload == [turn; 5]).await;
+    }
+}
+
+#[tokio::test]
+async fn the_window_is_given_back_whoever_reads_and_whoever_does_not() {
+    let (mut peer, _served) = serve(1 << 20, |request: Request<RequestBody>| {
+        let elsewhere = request.uri().query().is_none();
+        async move {
+            let mut body = request.into_body();
+            if elsewhere {
+                tokio::spawn(async move { while body.frame().await.is_some() {} });
+            }
+            std::future::pending::<Response<Says>>().await
+        }
+    });
+    say(&mut peer, &[start(1 << 30), open_request(1, 0)].concat()).await;
+    for _ in 0..3 {
+        say(&mut peer, &frame(Kind::Data, 0, 1, &[0; 8000])).await;
+        find(&mut peer, |head, _| head.kind == Kind::WindowUpdate && head.stream == 1).await;
+    }
+    // And where nobody wants the body, as behind an answer that did not need it.
+    let (mut peer, _served) = serve(1 << 20, |request: Request<RequestBody>| {
+        drop(request);
+        async { Response::new(Says(Some(Bytes::from_static(b"no")))) }
+    });
+    say(&mut peer, &[start(1 << 30), open_request(1, 0)].concat()).await;
+    for _ in 0..3 {
+        say(&mut peer, &frame(Kind::Data, 0, 1, &[0; 8000])).await;
+        find(&mut peer, |head, _| head.kind == Kind::WindowUpdate && head.stream == 1).await;
+    }
+}
+
+#[tokio::test]
+async fn an_early_answer_asks_for_no_more() {
+    let (mut peer, _served) =
+        serve(1 << 20, |_| async { Response::new(http_body_util::Empty::<Bytes>::new()) });
+    say(&mut peer, &[start(1 << 30), open_request(1, 0)].concat()).await;
+    let (_, payload) = find(&mut peer, |head, _| head.kind == Kind::RstStream).await;
+    assert_eq!(payload, (Reason::No as u32).to_be_bytes());
+}
+
+#[tokio::test]
+async fn a_fault_is_told_before_the_end() {
+    let (mut peer, served) = serve(1 << 20, says_much);
+    say(&mut peer, &[start(1 << 30), request(1), frame(Kind::Data, 0, 0, b"x")].concat()).await;
+    let (_, payload) = find(&mut peer, |head, _| head.kind == Kind::GoAway).await;
+    assert_eq!(payload[4..], (Reason::Protocol as u32).to_be_bytes());
+    drop(peer);
+    assert!(matches!(served.await.expect("no panic"), Err(Ended::Peer(_))));
+}
+
+/// Answers pings, and counts for how long it is let.
+async fn answer_pings(mut peer: DuplexStream) -> Vec<(Head, Vec<u8>)> {
+    let mut heard = Vec::new();
+    while let Some((head, payload)) = read(&mut peer).await {
+        if head.kind == Kind::Ping && !head.has(flag::ACK) {
+            peer.write_all(&frame(Kind::Ping, flag::ACK, 0, &payload)).await.expect("an open pipe");
+        }
+        heard.push((head, payload));
+        if heard.last().is_some_and(|(head, _)| head.kind == Kind::RstStream) {
+            return heard;
+        }
+    }
+    heard
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_not_read_is_broken_off_and_no_other() {
+    let mut first = true;
+    let (mut peer, served) = serve(1 << 20, move |_| {
+        let says = std::mem::take(&mut first).then(large);
+        async { Response::new(Says(says)) }
+    });
+    say(&mut peer, &[start(1000), window(0, 1 << 30), request(1), request(3), request(5)].concat()).await;
+    let begun = tokio::time::Instant::now();
+    let heard = answer_pings(peer).await;
+    let (head, payload) = heard.last().expect("something");
+    assert_eq!((head.kind, head.stream), (Kind::RstStream, 1), "{begun:?}");
+    assert_eq!(*payload, (Reason::Cancel as u32).to_be_bytes());
+    assert_eq!(begun.elapsed().as_secs(), 60);
+    // The connection ended only now, with its peer.
+    served.await.expect("no panic").expect("no fault");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_reads_slowly_is_served_on() {
+    let (mut peer, served) = serve(50_000, repeats);
+    say(&mut peer, &[start(1 << 30), window(0, 1 << 30), request(1)].concat()).await;
+    let mut buffer = vec![0; 10_000];
+    for _ in 0..300 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_ne!(peer.read(&mut buffer).await.expect("it goes on"), 0);
+    }
+    drop(peer);
+    _ = served.await.expect("no panic");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_talks_and_reads_nothing_is_given_up() {
+    let (mut peer, served) = serve(50_000, repeats);
+    say(&mut peer, &[start(1 << 30), window(0, 1 << 30), request(1)].concat()).await;
+    let begun = tokio::time::Instant::now();
+    let talk = async move {
+        while peer.write_all(&ping(1)).await.is_ok() {
+            tokio::time::sleep(Duration::from_secs(7)).await;
+        }
+    };
+    let (ended, ()) = tokio::join!(served, talk);
+    assert!(matches!(ended.expect("no panic"), Err(Ended::Stalled(_))));
+    assert_eq!(begun.elapsed().as_secs() / 10, 6, "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn heads_of_answers_wait_until_there_is_room() {
+    const STREAMS: usize = 100;
+    let (mut peer, _served) = serve(2000, |_| async {
+        let mut response = Response::new(Says(None));
+        response.headers_mut().insert("long", "x".repeat(4000).parse().expect("a value"));
+        response
+    });
+    let requests: Vec<u8> = (0..STREAMS).flat_map(|at| request(2 * at as u32 + 1)).collect();
+    say(&mut peer, &[start(1 << 30), requests].concat()).await;
+    let mut heads = 0;
+    find(&mut peer, |head, _| {
+        heads += usize::from(head.kind == Kind::Headers);
+        heads == STREAMS
+    })
+    .await;
+}
