@@ -131,6 +131,10 @@ async fn r_rest_01_and_over_http2() {
     .await
     .unwrap();
     tokio::spawn(connection);
+    let head = http::Request::head("http://relay/v3/discovery:clusters").body(Full::new(Bytes::new()));
+    let refused = h2.send_request(head.unwrap()).await.unwrap();
+    assert_eq!((refused.status().as_u16(), &refused.headers()["allow"]), (405, &"POST".parse().unwrap()));
+    assert_eq!(refused.into_body().collect().await.unwrap().to_bytes(), "", "HEAD has no body");
     let mut poll = |body: String| {
         let request = http::Request::post("http://relay/v3/discovery:clusters");
         h2.send_request(request.body(Full::new(Bytes::from(body))).unwrap())
@@ -446,6 +450,10 @@ async fn r_rest_11_an_unknown_type_inside_is_an_error_of_that_poll_alone() {
     }
     assert_eq!(relay.metric("deltafan_polls_total{type=\"cds\",outcome=\"unknown_type\"}"), 1.0);
     assert_eq!(relay.said("a poll cannot be answered").len(), 1);
+    // Nothing gets better by asking again at once.
+    let begun = Instant::now();
+    assert_eq!(poll(&relay, "clusters", offering("other")).await.unwrap().status, 500);
+    assert!(begun.elapsed() >= Duration::from_millis(700), "{:?}", begun.elapsed());
     // gRPC clients are not affected.
     let channel = connect(&relay.uri()).await;
     let mut grpc = Delta::open(&channel, DELTA_ADS).await;

@@ -95,19 +95,12 @@ where
     }
     let now = Instant::now();
     let mut gauge = PollGauge::open(kind.short());
-    // Taken before anything is read: a body that comes slowly takes more than a poll that waits.
-    let Some(place) = shared.polls.peers.hold(caller.peer) else {
-        let fault = too_many();
-        gauge.ended(fault.outcome);
-        return fault.into_response();
-    };
     // In a box, so that a poll that waits does not keep the room that reading took.
     let opened = Box::pin(open(kind, request, &caller, &shared, now)).await;
     let ended = match opened {
         Ok(poll) => {
-            let shared = Arc::clone(&shared);
             let waiting =
-                Waiting { poll, is_parked: false, alarm: Alarm::default(), caller, shared, _place: place };
+                Waiting { poll, held: None, alarm: Alarm::default(), caller, shared: Arc::clone(&shared) };
             wait(waiting, &mut gauge).await
         }
         Err(fault) => Err(fault),
@@ -236,9 +229,8 @@ fn parse(body: &[u8], rules: &Rules) -> Result<proto::DiscoveryRequest, Fault> {
 /// A poll that waits.
 struct Waiting {
     poll: Poll,
-    is_parked: bool,
-    /// Its place among those of its peer.
-    _place: Held,
+    /// Its place among those of its peer, once it needs one.
+    held: Option<Held>,
     alarm: Alarm,
     caller: Caller,
     shared: Arc<Context>,
@@ -269,7 +261,11 @@ impl Waiting {
                 self.poll.next(now, upstream)
             };
             let Verdict::Wait(until) = verdict else { return Look::Ready(Ok(verdict)) };
-            if !std::mem::replace(&mut self.is_parked, true) {
+            if self.held.is_none() {
+                self.held = self.shared.polls.peers.hold(self.caller.peer);
+                if self.held.is_none() {
+                    return Look::Ready(Err(too_many()));
+                }
                 gauge.parked();
             }
             ready!(self.alarm.poll(Some(until), cx));
