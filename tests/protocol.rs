@@ -23,3 +23,5 @@ mod rest;
 mod sotw;
 #[path = "protocol/support.rs"]
 mod support;
+#[path = "protocol/xdstp.rs"]
+mod xdstp;

@@ -15,6 +15,15 @@ pub enum Named {
     Absent,
     /// It exists.
     Present(Arc<Resource>),
+    /// It was a member of a collection and is none any more; nobody asks for it by name.
+    Gone,
+    /// It is a collection of which all members have been heard (R-XT-03).
+    Collection {
+        /// How many it has.
+        members: usize,
+        /// Up to here it is not remembered which were [`Gone`](Self::Gone).
+        buried: Generation,
+    },
 }
 
 /// What one subscriber sees of a name.
@@ -26,6 +35,8 @@ pub enum Seen<'a> {
     Absent,
     /// It exists.
     Present(&'a Arc<Resource>),
+    /// It is a collection that has members.
+    Collection,
 }
 
 impl<'a> Seen<'a> {
@@ -33,7 +44,7 @@ impl<'a> Seen<'a> {
     pub const fn present(self) -> Option<&'a Arc<Resource>> {
         match self {
             Self::Present(resource) => Some(resource),
-            Self::Absent | Self::Unknown => None,
+            Self::Absent | Self::Unknown | Self::Collection => None,
         }
     }
 }
@@ -93,8 +104,18 @@ impl Entry {
     pub fn by_name(&self) -> Seen<'_> {
         match (&self.wild, &self.named) {
             (Some(resource), _) | (None, Named::Present(resource)) => Seen::Present(resource),
-            (None, Named::Absent) => Seen::Absent,
-            (None, Named::Unknown) => Seen::Unknown,
+            (None, Named::Absent | Named::Collection { members: 0, .. }) => Seen::Absent,
+            (None, Named::Unknown | Named::Gone) => Seen::Unknown,
+            (None, Named::Collection { .. }) => Seen::Collection,
+        }
+    }
+
+    /// What those see of it who asked for the collection that it is a member of.
+    pub(super) const fn as_listed(&self) -> Seen<'_> {
+        match &self.named {
+            Named::Present(resource) => Seen::Present(resource),
+            Named::Absent | Named::Gone => Seen::Absent,
+            Named::Unknown | Named::Collection { .. } => Seen::Unknown,
         }
     }
 
@@ -105,7 +126,7 @@ impl Entry {
 
     /// Whether nothing is left of it but the memory that it went.
     pub(super) const fn is_tombstone(&self) -> bool {
-        self.wild.is_none() && matches!(self.named, Named::Unknown)
+        self.wild.is_none() && matches!(self.named, Named::Unknown | Named::Gone)
     }
 
     /// The last body of what is gone.

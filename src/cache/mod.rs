@@ -52,7 +52,7 @@ use snapshot::Draft;
 use crate::resource::{Kind, Name, Resource, TypeUrl};
 
 /// Through which of its two subscriptions the relay holds a resource (R-Relay-03).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum View {
     /// As a member of the origin's wildcard set.
     Wildcard,
@@ -95,6 +95,16 @@ pub enum Op {
         /// The name.
         name: Name,
     },
+    /// It is no member of its collection any more, and nobody asks for it by name.
+    Withdraw {
+        /// The name.
+        name: Name,
+    },
+    /// All members of a collection have been heard (R-XT-03).
+    Complete {
+        /// The collection's name.
+        name: Name,
+    },
     /// Aggregated clients are to be sent it again though it did not change (R-ADS-05).
     Repush {
         /// The name.
@@ -107,7 +117,11 @@ impl Op {
     pub fn name(&self) -> &Name {
         match self {
             Self::Set { resource, .. } => resource.name(),
-            Self::Remove { name, .. } | Self::Forget { name, .. } | Self::Repush { name } => name,
+            Self::Remove { name, .. }
+            | Self::Forget { name, .. }
+            | Self::Withdraw { name }
+            | Self::Complete { name }
+            | Self::Repush { name } => name,
         }
     }
 }

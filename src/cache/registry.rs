@@ -4,7 +4,7 @@
 //! change costs here grows with the number of distinct subscriptions it touches. The union of the index is the
 //! subscription upstream; names whose answer to "does anybody want this?" changed are kept until the upstream asks.
 
-use std::collections::hash_map;
+use std::collections::{BTreeMap, hash_map};
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::cohort::{Cohort, Dialect, Mailbox};
 use super::entry::{Entry, Seen};
 use super::snapshot::Touch;
 use super::{Generation, TypeCache};
-use crate::resource::Name;
+use crate::resource::{Collection, Name};
 
 /// What a client subscribes to, of one type.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -24,6 +24,10 @@ pub struct Subscription {
     /// Everything that the origin lists.
     pub wildcard: bool,
     names: Arc<[Name]>,
+    /// Whether any of these is that of a collection.
+    has_collections: bool,
+    /// How a client spells those of its names that it does not spell in their normal form.
+    spelled: Option<Arc<BTreeMap<Name, Name>>>,
 }
 
 impl Subscription {
@@ -32,7 +36,22 @@ impl Subscription {
         let mut names: Vec<Name> = names.into_iter().collect();
         names.sort_unstable();
         names.dedup();
-        Self { wildcard, names: names.into() }
+        let has_collections = names.iter().any(|name| Collection::named(name.as_str()).is_some());
+        Self { wildcard, names: names.into(), has_collections, spelled: None }
+    }
+
+    /// The same, with what is asked for answered by these names in place of their normal forms (R-XT-03). It makes a
+    /// cohort of its own.
+    #[must_use]
+    pub fn spelled(mut self, mut spelled: BTreeMap<Name, Name>) -> Self {
+        spelled.retain(|name, _| self.contains(name.as_str()));
+        self.spelled = (!spelled.is_empty()).then(|| Arc::new(spelled));
+        self
+    }
+
+    /// How names are spelled whose normal form is another one.
+    pub fn spellings(&self) -> Option<&BTreeMap<Name, Name>> {
+        self.spelled.as_deref()
     }
 
     /// A subscription to nothing.
@@ -50,6 +69,22 @@ impl Subscription {
         self.position(name.as_bytes()).is_some()
     }
 
+    /// The collections that were asked for.
+    pub fn collections(&self) -> impl Iterator<Item = (&Name, Collection<'_>)> {
+        let names = self.names.iter().filter(|_| self.has_collections);
+        names.filter_map(|name| Some((name, Collection::named(name.as_str())?)))
+    }
+
+    /// Whether any collection was asked for.
+    pub const fn has_collections(&self) -> bool {
+        self.has_collections
+    }
+
+    /// Whether this name is a member of a collection that was asked for.
+    pub fn covers(&self, name: &str) -> bool {
+        self.has_collections && Collection::covering(name).is_some_and(|covering| self.contains(&covering))
+    }
+
     /// Where among the names this one is.
     pub fn position(&self, name: &[u8]) -> Option<usize> {
         self.names.binary_search_by(|other| other.as_str().as_bytes().cmp(name)).ok()
@@ -64,6 +99,13 @@ impl Subscription {
     pub(super) fn look<'a>(&self, entry: &'a Entry, aggregated: bool) -> Option<Look<'a>> {
         if self.contains(entry.name().as_str()) {
             Some(Look::by_name(entry, aggregated))
+        } else if !matches!(entry.as_listed(), Seen::Unknown) && self.covers(entry.name().as_str()) {
+            // Who was told nothing yet has not asked for what is gone.
+            Some(Look {
+                seen: entry.as_listed(),
+                since: Generation::ZERO.next(),
+                ..Look::by_name(entry, aggregated)
+            })
         } else if self.wildcard {
             let repushed = if aggregated { entry.repushed } else { Generation::ZERO };
             let seen = entry.as_member();
@@ -107,6 +149,8 @@ pub(super) struct Registry {
     by_key: HashMap<(Subscription, Dialect), usize>,
     index: HashMap<Name, SmallVec<[u32; 2]>>,
     wildcards: Vec<u32>,
+    /// How many cohorts ask for collections.
+    collectors: usize,
     dirty: HashSet<Name>,
     wildcard_dirty: bool,
     next_id: u64,
@@ -131,6 +175,7 @@ impl Registry {
                 }
             }
         }
+        self.collectors += usize::from(key.0.has_collections());
         if key.0.wildcard {
             self.wildcard_dirty |= self.wildcards.is_empty();
             self.wildcards.push(slot);
@@ -143,7 +188,7 @@ impl Registry {
     fn share_names(&self, subscription: Subscription) -> Subscription {
         let shared = |name: &Name| self.index.get_key_value(name).map_or(name, |(shared, _)| shared).clone();
         let names = subscription.names().iter().map(shared).collect();
-        Subscription { wildcard: subscription.wildcard, names }
+        Subscription { names, ..subscription }
     }
 
     fn leave(&mut self, at: usize) {
@@ -159,6 +204,7 @@ impl Registry {
                 }
             }
         }
+        self.collectors -= usize::from(cohort.subscription.has_collections());
         if cohort.subscription.wildcard {
             self.wildcards.retain(|other| *other != slot);
             self.wildcard_dirty |= self.wildcards.is_empty();
@@ -201,12 +247,21 @@ impl Registry {
         })
     }
 
+    /// The cohorts that ask for the collection that this name is a member of.
+    fn collecting(&self, name: &Name) -> Option<&SmallVec<[u32; 2]>> {
+        if self.collectors == 0 {
+            return None;
+        }
+        self.index.get(Collection::covering(name.as_str())?.as_str())
+    }
+
     /// Marks every cohort that a change concerns and returns them.
     pub(super) fn touch(&self, touched: &[Touch], turned: bool, generation: Generation) -> Vec<Arc<Cohort>> {
         let named = || {
             let touched = touched.iter().filter(|touch| touch.named);
             touched.flat_map(|touch| {
-                self.index.get(&touch.name).into_iter().flatten().map(move |slot| (*slot, touch))
+                let slots = [self.index.get(&touch.name), self.collecting(&touch.name)];
+                slots.into_iter().flatten().flatten().map(move |slot| (*slot, touch))
             })
         };
         named().for_each(|(slot, touch)| self.cohorts[slot as usize].note(generation, &touch.name));

@@ -48,6 +48,12 @@ impl<'a> Scan<'a> {
         if subscription.wildcard && span.removed != Generation::ZERO && span.removed < snapshot.horizon {
             return Err(FellBehind);
         }
+        if subscription.has_collections()
+            && span.removed != Generation::ZERO
+            && span.removed < snapshot.buried(subscription)
+        {
+            return Err(FellBehind);
+        }
         // Within an answer in parts the place of an entry counts, which moves by changes that are no news to the cohort.
         let from = span.added.min(span.removed);
         let whole = !span.is_start() && !span.is_in_parts();
@@ -99,6 +105,7 @@ impl<'a> Scan<'a> {
             next: Next::Done,
             at: self.snapshot.at,
             dialect: self.dialect,
+            subscription: self.subscription.clone(),
             type_url: self.of.type_url.clone(),
             type_index: self.of.index,
             version: Arc::clone(&self.snapshot.system_version),
@@ -190,7 +197,7 @@ impl<'a> Scan<'a> {
                 list.push(entry.name().clone());
                 update.to = update.to.max(look.changed);
             }
-            Seen::Present(_) | Seen::Absent | Seen::Unknown => {}
+            Seen::Present(_) | Seen::Absent | Seen::Unknown | Seen::Collection => {}
         });
         added.sort_unstable_by_key(|(position, _)| *position);
         let own = self.owed(update, owed, &added);
@@ -258,7 +265,8 @@ impl<'a> Scan<'a> {
                 }
                 Seen::Absent if told.insert(name.clone()) => update.absent.push(name.clone()),
                 // What is unknown is told when it is known, as a change like any other.
-                Seen::Absent | Seen::Unknown => {}
+                // The members of a collection are owed beside it.
+                Seen::Absent | Seen::Unknown | Seen::Collection => {}
             }
             update.owed.names.insert(name.clone());
         }
@@ -287,7 +295,7 @@ impl<'a> Scan<'a> {
                     update.removals = true;
                     update.ghosts.extend(entry.ghost().cloned());
                 }
-                Seen::Present(_) | Seen::Absent | Seen::Unknown => return,
+                Seen::Present(_) | Seen::Absent | Seen::Unknown | Seen::Collection => return,
             }
             update.to = update.to.max(look.changed);
         });
@@ -308,12 +316,16 @@ impl<'a> Scan<'a> {
         update.digest = self.effective_digest();
     }
 
-    /// What was asked for by name, exists, and is not seen through the wildcard anyway.
+    /// What was asked for by name or through a collection, exists, and is not seen through the wildcard anyway.
     fn explicit(&self) -> impl Iterator<Item = &Arc<Resource>> {
         let through_wildcard =
             |entry: &Entry| self.subscription.wildcard && entry.as_member().present().is_some();
         let entries = self.subscription.names().iter().filter_map(|name| self.snapshot.get(name.as_str()));
-        entries.filter(move |entry| !through_wildcard(entry)).filter_map(|entry| entry.by_name().present())
+        let named = entries
+            .filter(move |entry| !through_wildcard(entry))
+            .filter_map(|entry| entry.by_name().present());
+        let listed = self.snapshot.listed(self.subscription).filter(move |entry| !through_wildcard(entry));
+        named.chain(listed.filter_map(|entry| entry.as_listed().present()))
     }
 
     fn effective_digest(&self) -> u128 {
@@ -331,7 +343,10 @@ impl<'a> Scan<'a> {
         };
         let from = self.span.added.min(self.span.removed);
         let log = self.snapshot.log.range((Bound::Excluded(from), Bound::Unbounded)).map(|(_, entry)| entry);
-        let is_shorter = || !self.span.is_start() && log.clone().nth(names.len()).is_none();
+        // How many names a collection stands for is not known before they are looked at.
+        let has_collections = self.subscription.has_collections();
+        let is_shorter =
+            || !self.span.is_start() && (has_collections || log.clone().nth(names.len()).is_none());
         if self.subscription.wildcard || (self.changed.is_none() && is_shorter()) {
             for entry in log {
                 if let Some(look) = self.subscription.look(entry, aggregated) {
@@ -339,8 +354,17 @@ impl<'a> Scan<'a> {
                 }
             }
         } else {
-            for entry in names.iter().filter_map(|name| self.snapshot.table.get(name.as_str())) {
-                with(entry, Look::by_name(entry, aggregated));
+            let listed = self.snapshot.listed(self.subscription).filter(|_| self.changed.is_none());
+            for entry in names.iter().filter_map(|name| self.snapshot.table.get(name.as_str())).chain(listed)
+            {
+                let look = if has_collections {
+                    self.subscription.look(entry, aggregated)
+                } else {
+                    Some(Look::by_name(entry, aggregated))
+                };
+                if let Some(look) = look {
+                    with(entry, look);
+                }
             }
         }
     }

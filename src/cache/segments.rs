@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::{Bytes, BytesMut};
 
 use super::entry::Entry;
-use crate::resource::Resource;
+use crate::resource::{Collection, Resource};
 
 /// A segment is split when it grows past this many entries.
 const SPLIT: usize = 128;
@@ -85,6 +85,14 @@ impl Segments {
             self.list.partition_point(|segment| segment.last_name().is_some_and(|last| last <= name))
         });
         &self.list[start..]
+    }
+
+    /// The entries of a collection's members, by name.
+    pub(super) fn covered<'s>(&'s self, collection: Collection<'s>) -> impl Iterator<Item = &'s Arc<Entry>> {
+        let begins = move |entry: &&Arc<Entry>| entry.name().as_str().starts_with(collection.prefix());
+        let entries = self.after(Some(collection.prefix())).iter().flat_map(|segment| &segment.entries);
+        let from = entries.skip_while(move |entry| entry.name().as_str() < collection.prefix());
+        from.take_while(begins).filter(move |entry| collection.covers(entry.name().as_str()))
     }
 
     /// Puts an entry in, in place of the one of the same name.

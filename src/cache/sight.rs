@@ -105,7 +105,7 @@ impl Sight {
                 knows_something = true;
                 found = u128::wrapping_add(found, resource.content_digest());
             }
-            Seen::Absent => knows_something = true,
+            Seen::Absent | Seen::Collection => knows_something = true,
             Seen::Unknown => unknown_name = true,
         });
         let sight = Self {
@@ -147,7 +147,7 @@ impl Found {
 
 /// Each name that is subscribed to, once: the members of the wildcard set if that is subscribed to, and the names that
 /// were asked for and are not among these.
-fn look<'s>(snapshot: &'s Snapshot, subscription: &Subscription, mut with: impl FnMut(Seen<'s>)) {
+fn look<'s>(snapshot: &'s Snapshot, subscription: &'s Subscription, mut with: impl FnMut(Seen<'s>)) {
     if subscription.wildcard {
         snapshot.members().for_each(|member| with(Seen::Present(member)));
     }
@@ -155,6 +155,11 @@ fn look<'s>(snapshot: &'s Snapshot, subscription: &Subscription, mut with: impl 
         match snapshot.get(name.as_str()) {
             Some(entry) if subscription.wildcard && entry.as_member().present().is_some() => {}
             entry => with(entry.map_or(Seen::Unknown, Entry::by_name)),
+        }
+    }
+    for entry in snapshot.listed(subscription) {
+        if !(subscription.wildcard && entry.as_member().present().is_some()) {
+            with(entry.as_listed());
         }
     }
 }

@@ -9,7 +9,7 @@ use super::entry::{Entry, Named, Seen};
 use super::registry::Subscription;
 use super::segments::Segments;
 use super::{Change, Generation, Op, Resend, View};
-use crate::resource::{Name, Resource, TypeUrl};
+use crate::resource::{Collection, Name, Resource, TypeUrl};
 
 /// Everything that the cache knows of one type at one moment. Readers hold one for as long as they like; the
 /// writer publishes a new one with a pointer swap.
@@ -90,8 +90,33 @@ impl Snapshot {
         match (view, entry.named()) {
             (View::Wildcard, _) => entry.as_member().present(),
             (View::Named, Named::Present(resource)) => Some(resource),
-            (View::Named, Named::Absent | Named::Unknown) => None,
+            (View::Named, _) => None,
         }
+    }
+
+    /// The members of a collection, by name; none where it is the name of something else.
+    pub fn members_of<'s>(&'s self, name: &'s Name) -> impl Iterator<Item = &'s Arc<Resource>> {
+        let collection = Collection::named(name.as_str());
+        let entries = collection.into_iter().flat_map(|collection| self.table.covered(collection));
+        entries.filter_map(|entry| entry.as_listed().present())
+    }
+
+    /// What is seen through the collections of a subscription and was not asked for by name.
+    pub(super) fn listed<'s>(
+        &'s self,
+        subscription: &'s Subscription,
+    ) -> impl Iterator<Item = &'s Arc<Entry>> {
+        let entries = subscription.collections().flat_map(|(_, collection)| self.table.covered(collection));
+        entries.filter(|entry| !subscription.contains(entry.name().as_str()))
+    }
+
+    /// Up to where it is not remembered what went from the collections of a subscription.
+    pub(super) fn buried(&self, subscription: &Subscription) -> Generation {
+        let buried = |(name, _): (&Name, _)| match self.get(name.as_str())?.named() {
+            Named::Collection { buried, .. } => Some(*buried),
+            _ => None,
+        };
+        subscription.collections().filter_map(buried).max().unwrap_or_default()
     }
 
     /// The origin's wildcard set, by name.
@@ -199,7 +224,7 @@ impl<'a> Draft<'a> {
                     View::Wildcard => new.wild.as_ref(),
                     View::Named => match &new.named {
                         Named::Present(resource) => Some(resource),
-                        Named::Absent | Named::Unknown => None,
+                        _ => None,
                     },
                 };
                 let resource = match held {
@@ -225,9 +250,34 @@ impl<'a> Draft<'a> {
             Op::Remove { view: View::Wildcard, .. } | Op::Forget { view: View::Wildcard, .. } => {
                 new.wild = None
             }
+            Op::Withdraw { .. } if matches!(new.named, Named::Present(_)) => new.named = Named::Gone,
+            Op::Withdraw { .. } => {}
+            Op::Complete { .. } if matches!(new.named, Named::Collection { .. }) => {}
+            Op::Complete { .. } => {
+                let members = self.snapshot.members_of(&name).count();
+                new.named = Named::Collection { members, buried: Generation::ZERO };
+            }
             Op::Repush { .. } => repush = new.by_name().present().is_some(),
         }
+        let is_listed = |entry: &Entry| matches!(entry.named, Named::Present(_));
+        let (was_listed, is_listed) = (old.as_deref().is_some_and(is_listed), is_listed(&new));
         self.replace(old, new, resent, repush);
+        if was_listed != is_listed {
+            self.recount(&name, is_listed);
+        }
+    }
+
+    /// A name came into the collection that covers it, or left it.
+    fn recount(&mut self, name: &Name, came: bool) {
+        let covering = Collection::covering(name.as_str());
+        let Some(old) = covering.and_then(|covering| self.snapshot.table.get(&covering)).cloned() else {
+            return;
+        };
+        let mut new = Entry::clone(&old);
+        if let Named::Collection { members, .. } = &mut new.named {
+            *members = if came { *members + 1 } else { members.saturating_sub(1) };
+            self.replace(Some(old), new, false, false);
+        }
     }
 
     /// The same version seen through the other view keeps the same allocation.
@@ -248,13 +298,17 @@ impl<'a> Draft<'a> {
             let blank = Entry::new(new.name().clone());
             let old = old.as_deref().unwrap_or(&blank);
             let members = resent && new.wild.is_some() || differ(old.as_member(), new.as_member());
-            let named = resent || differ(old.by_name(), new.by_name());
+            // Behind a member of the wildcard set a collection may have its own.
+            let listed = || new.name().is_xdstp() && differ(old.as_listed(), new.as_listed());
+            let named = resent || differ(old.by_name(), new.by_name()) || listed();
             let body = differ(old.by_name(), new.by_name());
             if !self.type_url.kind().full_state() || new.wild.is_some() {
                 new.ghost = None;
             } else if let Some(gone) = &old.wild {
                 new.ghost = Some(Arc::clone(gone));
             } else if let (Seen::Present(gone), Seen::Absent) = (old.by_name(), new.by_name()) {
+                new.ghost = Some(Arc::clone(gone));
+            } else if let (Seen::Present(gone), Named::Gone) = (old.by_name(), &new.named) {
                 new.ghost = Some(Arc::clone(gone));
             }
             if let Some(resource) = &old.wild {
@@ -302,8 +356,8 @@ impl<'a> Draft<'a> {
             self.snapshot.log.remove(&old.position());
             self.snapshot.tombstones -= usize::from(old.is_tombstone());
         }
-        if new.position() == Generation::ZERO || (new.is_tombstone() && new.wild_changed == Generation::ZERO)
-        {
+        let untold = matches!(new.named, Named::Unknown) && new.wild_changed == Generation::ZERO;
+        if new.position() == Generation::ZERO || (new.is_tombstone() && untold) {
             // Nobody was ever told of it, or nobody who could still ask about it was.
             self.snapshot.table.remove(new.name().as_str());
             return;
@@ -323,9 +377,25 @@ impl<'a> Draft<'a> {
         for entry in oldest {
             // Forgetting a name moves its place, but is nothing that the wildcard's clients had to be told.
             self.snapshot.horizon = self.snapshot.horizon.max(entry.wild_changed);
+            if matches!(entry.named, Named::Gone) {
+                self.bury_member(&entry);
+            }
             self.snapshot.log.remove(&entry.position());
             self.snapshot.table.remove(entry.name().as_str());
             self.snapshot.tombstones -= 1;
+        }
+    }
+
+    /// The collection of a name that is gone no longer remembers it.
+    fn bury_member(&mut self, gone: &Entry) {
+        let covering = Collection::covering(gone.name().as_str());
+        let Some(old) = covering.and_then(|covering| self.snapshot.table.get(&covering)).cloned() else {
+            return;
+        };
+        let mut new = Entry::clone(&old);
+        if let Named::Collection { buried, .. } = &mut new.named {
+            *buried = gone.named_changed.max(*buried);
+            self.store(Some(old), new);
         }
     }
 }
@@ -333,7 +403,9 @@ impl<'a> Draft<'a> {
 fn differ(old: Seen<'_>, new: Seen<'_>) -> bool {
     match (old, new) {
         (Seen::Present(old), Seen::Present(new)) => !Arc::ptr_eq(old, new) && !old.same_content(new),
-        (Seen::Absent, Seen::Absent) | (Seen::Unknown, Seen::Unknown) => false,
+        (Seen::Absent, Seen::Absent)
+        | (Seen::Unknown, Seen::Unknown)
+        | (Seen::Collection, Seen::Collection) => false,
         _ => true,
     }
 }

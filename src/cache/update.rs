@@ -3,16 +3,19 @@
 //! A [`Span`](super::Span) says how far a client has been told; an [`Update`] is what leads on from there, and a frame
 //! is an update in bytes. Both can always be made again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
+
+use bytes::Bytes;
 
 use super::Generation;
 use super::cohort::{Dialect, Protocol};
 use super::encoder::Encoder;
 use super::frame::{self, Fields, Frame, Piece};
 use super::nonce::{Nonce, Suffix};
+use super::registry::Subscription;
 use super::segments::Segment;
 use super::span::{Class, Next};
 use crate::resource::{Name, Resource, TypeUrl};
@@ -43,6 +46,7 @@ pub struct Update {
     /// When the newest generation in it was made.
     pub(super) at: Option<Instant>,
     pub(super) dialect: Dialect,
+    pub(super) subscription: Subscription,
     pub(super) type_url: TypeUrl,
     pub(super) type_index: u32,
     pub(super) version: Arc<str>,
@@ -152,11 +156,10 @@ impl Update {
         match self.dialect.protocol {
             Protocol::Delta => {
                 let removed = if class == Class::Both { &self.removed[..] } else { &[] };
-                let removed = [removed, &self.absent];
-                let fields = Fields { version: &self.version, type_url: self.type_url.as_str(), removed };
-                let segments = self.segments.iter().map(|segment| Piece::Shared(segment.delta()));
-                let resources = self.resources.iter().map(|resource| Piece::Shared(resource.delta_entry()));
-                frame::splice(fields, nonce, segments.chain(resources))
+                match self.subscription.spellings() {
+                    None => self.splice_delta(nonce, [removed, &self.absent], &[]),
+                    Some(spelled) => self.splice_spelled(nonce, [removed, &self.absent], spelled),
+                }
             }
             Protocol::Sotw => {
                 let ghosts = if class == Class::Additions { &self.ghosts[..] } else { &[] };
@@ -173,6 +176,26 @@ impl Update {
                 frame::splice(fields, nonce, pieces)
             }
         }
+    }
+
+    /// `own` are entries that stand for those of `resources`, from the first one on.
+    fn splice_delta(&self, nonce: Nonce, removed: [&[Name]; 2], own: &[Bytes]) -> Frame {
+        let fields = Fields { version: &self.version, type_url: self.type_url.as_str(), removed };
+        let segments = self.segments.iter().map(|segment| segment.delta());
+        let resources = self.resources.iter().skip(own.len()).map(|resource| resource.delta_entry());
+        frame::splice(fields, nonce, segments.chain(own).chain(resources).map(Piece::Shared))
+    }
+
+    /// The same for clients that do not spell their names in the normal form.
+    fn splice_spelled(&self, nonce: Nonce, removed: [&[Name]; 2], spelled: &BTreeMap<Name, Name>) -> Frame {
+        let name = |name: &Name| spelled.get(name).unwrap_or(name).clone();
+        let removed = removed.map(|names| names.iter().map(name).collect::<Vec<_>>());
+        let entry = |resource: &Arc<Resource>| match spelled.get(resource.name()) {
+            Some(name) => resource.delta_entry_as(name),
+            None => resource.delta_entry().clone(),
+        };
+        let own: Vec<Bytes> = self.resources.iter().map(entry).collect();
+        self.splice_delta(nonce, [&removed[0], &removed[1]], &own)
     }
 
     pub(super) fn weight(&self) -> u32 {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use xxhash_rust::xxh3;
@@ -62,6 +63,8 @@ pub struct Envelope<'a> {
     pub body: Option<&'a [u8]>,
     /// Whether it has any alias.
     pub has_aliases: bool,
+    /// How long it is to be kept, unless it comes again (R-TTL-01).
+    pub ttl: Option<Duration>,
     /// Whether it carries dynamic parameter constraints, which this relay does not match yet.
     pub constrained: bool,
     whole: &'a [u8],
@@ -75,6 +78,7 @@ impl<'a> Envelope<'a> {
         let mut version = "";
         let mut body = None;
         let mut has_aliases = false;
+        let mut ttl = None;
         for field in wire::fields(bytes) {
             let field = field?;
             match field.number {
@@ -84,6 +88,7 @@ impl<'a> Envelope<'a> {
                 RESOURCE_BODY => body = Some(field.bytes()?),
                 RESOURCE_NAME => name = field.text()?,
                 RESOURCE_ALIASES => has_aliases = true,
+                RESOURCE_TTL => ttl = Some(duration(field.bytes()?)?),
                 RESOURCE_RESOURCE_NAME => resource_name = Some(field.bytes()?),
                 _ => {}
             }
@@ -115,7 +120,7 @@ impl<'a> Envelope<'a> {
                 });
             }
         }
-        Ok(Self { name, version, body, has_aliases, constrained, whole: bytes })
+        Ok(Self { name, version, body, has_aliases, ttl, constrained, whole: bytes })
     }
 
     /// Copies the resource, once, into an allocation of its own size: a slice would pin the whole response that
@@ -131,8 +136,8 @@ impl<'a> Envelope<'a> {
         };
 
         // Everything but the name, the version and the body goes along as it came: metadata, cache control, aliases
-        // and what later versions of the protocol add. A TTL does not: without heartbeats it would expire at the
-        // client while the origin still stands by the resource.
+        // and what later versions of the protocol add. A TTL does not: the relay enforces it, and without heartbeats it
+        // would expire at the client while the origin still stands by the resource.
         let kept = |number| {
             !matches!(
                 number,
@@ -209,6 +214,21 @@ impl Resource {
         &self.entry
     }
 
+    /// The same under the name by which a client asks for it, copied.
+    pub fn delta_entry_as(&self, name: &Name) -> Bytes {
+        let name = name.as_str().as_bytes();
+        // The name is the first field of what follows the entry's tag and length.
+        let inner = wire::fields(&self.entry).flatten().find_map(|field| field.bytes().ok());
+        let kept =
+            inner.unwrap_or_default().get(wire::field_len(self.name.as_str().len())..).unwrap_or_default();
+        let len = wire::field_len(name.len()) + kept.len();
+        let mut out = BytesMut::with_capacity(wire::field_len(len));
+        wire::put_header(&mut out, RESOURCES, len);
+        wire::put_field(&mut out, RESOURCE_NAME as u8, name);
+        out.extend_from_slice(kept);
+        out.freeze()
+    }
+
     /// As an element of `DiscoveryResponse.resources`, tag and length included.
     pub fn sotw_entry(&self) -> &[u8] {
         &self.entry[self.sotw_at..]
@@ -275,6 +295,24 @@ fn digest(name: &str, version: &str, body: Option<u64>) -> u128 {
         hasher.update(&hash.to_le_bytes());
     }
     hasher.digest128()
+}
+
+/// A `google.protobuf.Duration`; what is negative is over at once.
+fn duration(message: &[u8]) -> Result<Duration, Malformed> {
+    const SECONDS: u32 = 1;
+    const NANOS: u32 = 2;
+    let (mut seconds, mut nanos) = (0_i64, 0_i64);
+    for field in wire::fields(message) {
+        let field = field?;
+        match (field.number, field.value) {
+            (SECONDS, Value::Varint(value)) => seconds = value.cast_signed(),
+            (NANOS, Value::Varint(value)) => nanos = value.cast_signed(),
+            (SECONDS | NANOS, _) => return Err(Malformed),
+            _ => {}
+        }
+    }
+    let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+    Ok(seconds.saturating_add(Duration::from_nanos(u64::try_from(nanos).unwrap_or_default())))
 }
 
 /// `google.protobuf.Any.type_url`.

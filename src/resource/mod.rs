@@ -10,7 +10,9 @@ mod encoded;
 mod kind;
 mod name;
 pub mod wire;
+mod xdstp;
 
 pub use encoded::{Envelope, EnvelopeError, Resource};
 pub use kind::{Kind, TypeUrl, UnknownKind};
 pub use name::Name;
+pub use xdstp::{Collection, normal_form, without_directives};

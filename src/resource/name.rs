@@ -4,6 +4,8 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
+use super::normal_form;
+
 /// The name of a resource, cheap to clone. The cache shares one allocation among all who subscribe to it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<str>);
@@ -12,9 +14,20 @@ impl Name {
     /// The subscription to "everything the origin lists for me" (xDS protocol, "Wildcard Subscriptions").
     pub const WILDCARD: &'static str = "*";
 
+    /// A name that a peer said, in its normal form (R-XT-01). What the relay subscribes to, holds and compares are names
+    /// that went through here once.
+    pub fn normal(text: &str) -> Self {
+        Self(Arc::from(&*normal_form(text)))
+    }
+
     /// Whether two names share one allocation; a cheap first test of equality.
     pub fn same_allocation(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Whether it is of the form `xdstp://…`, or claims to be.
+    pub fn is_xdstp(&self) -> bool {
+        self.0.starts_with("xdstp://")
     }
 
     /// The name as text.

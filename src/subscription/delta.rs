@@ -1,6 +1,7 @@
 //! Incremental requests.
 
-use std::collections::{BTreeSet, HashSet};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Instant;
 
 use super::own::Brought;
@@ -8,10 +9,29 @@ use super::session::{Heard, Refusal, Session};
 use super::stream_type::StreamType;
 use crate::cache::Subscription;
 use crate::proto;
-use crate::resource::Name;
+use crate::resource::{Name, normal_form, without_directives};
 
 fn is_wildcard(name: &String) -> bool {
     name == Name::WILDCARD
+}
+
+/// Takes in a name as a client spells it. Where that is not the normal form, it is answered by its own spelling: not
+/// every client compares names by their components.
+fn take_in(text: &str, spelled: &mut BTreeMap<Name, Name>) -> Name {
+    let name = Name::normal(text);
+    match without_directives(text) {
+        own if own == name.as_str() => spelled.remove(&name),
+        own => spelled.insert(name.clone(), own.into()),
+    };
+    name
+}
+
+/// Versions by the normal form of their names.
+fn by_normal_form(versions: HashMap<String, String>) -> HashMap<String, String> {
+    if versions.keys().all(|name| matches!(normal_form(name), Cow::Borrowed(_))) {
+        return versions;
+    }
+    versions.into_iter().map(|(name, version)| (normal_form(&name).into_owned(), version)).collect()
 }
 
 impl Session {
@@ -24,11 +44,11 @@ impl Session {
         self.meet(request.node)?;
         let type_url = self.type_of(&request.type_url)?;
         let (subscribe, unsubscribe) = (request.resource_names_subscribe, request.resource_names_unsubscribe);
-        let versions = request.initial_resource_versions;
+        let versions = by_normal_form(request.initial_resource_versions);
         let names = self.find(&type_url).map_or(subscribe.len(), |at| {
             // A name that is asked for again is not one more.
             let held = self.types[at].subscription();
-            held.names().len() + subscribe.iter().filter(|name| !held.contains(name)).count()
+            held.names().len() + subscribe.iter().filter(|name| !held.contains(&normal_form(name))).count()
         });
         self.rules.check_names(subscribe.iter().chain(versions.keys()), names.max(versions.len()))?;
 
@@ -38,12 +58,12 @@ impl Session {
             let star = subscribe.iter().any(is_wildcard) && !unsubscribe.iter().any(is_wildcard);
             let wildcard = legacy || star;
             // Subscribing comes first (R-Delta-03).
-            let ended: HashSet<&String> = unsubscribe.iter().collect();
-            let named = subscribe.iter().filter(|name| !ended.contains(name));
-            let names = named
-                .filter(|name| !name.is_empty() && !is_wildcard(name))
-                .map(|name| Name::from(name.as_str()));
-            let subscription = Subscription::new(wildcard, names);
+            let ended: HashSet<Cow<'_, str>> = unsubscribe.iter().map(|name| normal_form(name)).collect();
+            let mut spelled = BTreeMap::new();
+            let named = subscribe.iter().filter(|name| !name.is_empty() && !is_wildcard(name));
+            let named: Vec<Name> = named.map(|name| take_in(name, &mut spelled)).collect();
+            let names = named.into_iter().filter(|name| !ended.contains(name.as_str()));
+            let subscription = Subscription::new(wildcard, names).spelled(spelled);
             let mut state = StreamType::new(self.join(&type_url, subscription)?, now);
             state.must_answer = wildcard;
             if !versions.is_empty() {
@@ -68,21 +88,22 @@ impl Session {
             let star = subscribe.iter().any(is_wildcard);
             let wildcard = (old.wildcard || star) && !unsubscribe.iter().any(is_wildcard);
             state.must_answer = wildcard && (state.must_answer || star);
+            let mut spelled = old.spellings().cloned().unwrap_or_default();
             let mut owed = Vec::new();
             for name in subscribe.iter().filter(|name| !name.is_empty() && !is_wildcard(name)) {
                 // Answered even if held: to subscribe again is to ask again (R-Delta-04).
-                let name = Name::from(name.as_str());
+                let name = take_in(name, &mut spelled);
                 state.own_mut().owed.gone.remove(&name);
                 owed.push(name.clone());
                 names.insert(name);
             }
             let mut ended = Vec::new();
             for name in &unsubscribe {
-                if let Some(name) = names.take(name.as_str()) {
+                if let Some(name) = names.take(&*normal_form(name)) {
                     ended.push(name);
                 }
             }
-            let subscription = Subscription::new(wildcard, names);
+            let subscription = Subscription::new(wildcard, names).spelled(spelled);
             if let Some(Brought::Versions(versions)) = state.own_mut().brought.as_mut().filter(|_| !wildcard)
             {
                 // What it lets go of it does not hold when it asks for it again.
@@ -90,12 +111,16 @@ impl Session {
                     versions.retain(|name, _| subscription.contains(name));
                 }
                 for name in &unsubscribe {
-                    versions.remove(name);
+                    versions.remove(&*normal_form(name));
                 }
             }
-            state.resubscribe(subscription, now)?;
+            state.resubscribe(subscription.clone(), now)?;
+            let snapshot = state.membership.of().snapshot();
             let names = &mut state.own_mut().owed.names;
-            names.extend(owed);
+            for name in owed {
+                names.extend(snapshot.members_of(&name).map(|member| member.name().clone()));
+                names.insert(name);
+            }
             for name in ended {
                 // Beside a wildcard the client cannot tell whether it still has it (R-Delta-09).
                 if wildcard {
@@ -104,7 +129,8 @@ impl Session {
                     names.remove(&name);
                 }
             }
-            let owed = names.len();
+            // What the cache has of collections takes none of a client's own.
+            let owed = names.iter().filter(|name| !subscription.covers(name.as_str())).count();
             state.trim();
             // Beside what it asks for, answers for what it let go: while none can be sent they would pile up.
             if owed > max_owed {

@@ -27,7 +27,7 @@ impl Wants {
         self.explicit |= !names.is_empty();
         let wildcard = names.iter().any(|name| name == Name::WILDCARD) || (!self.explicit && legacy_wildcard);
         let listed = names.iter().filter(|name| !name.is_empty() && *name != Name::WILDCARD);
-        Subscription::new(wildcard, listed.map(|name| Name::from(name.as_str())))
+        Subscription::new(wildcard, listed.map(|name| Name::normal(name)))
     }
 }
 
@@ -71,9 +71,14 @@ impl Session {
                 .cloned()
                 .collect();
             state.resubscribe(subscription.clone(), now)?;
+            let snapshot = state.membership.of().snapshot();
             let owed = &mut state.own_mut().owed;
-            owed.names.retain(|name| subscription.contains(name.as_str()));
-            owed.names.extend(added);
+            owed.names
+                .retain(|name| subscription.contains(name.as_str()) || subscription.covers(name.as_str()));
+            for name in added {
+                owed.names.extend(snapshot.members_of(&name).map(|member| member.name().clone()));
+                owed.names.insert(name);
+            }
             state.trim();
         }
         // Told by `error_detail` alone, never by versions (R-SotW-01).

@@ -8,8 +8,8 @@ use super::own::{Brought, Own};
 use super::session::Rules;
 use super::sotw::Wants;
 use crate::cache::{
-    Class, FellBehind, Frame, Generation, Membership, Nonce, Owed, Protocol, Snapshot, Span, Subscription,
-    Update,
+    Class, FellBehind, Frame, Generation, Membership, Nonce, Owed, Protocol, Seen, Snapshot, Span,
+    Subscription, Update,
 };
 use crate::resource::{Kind, Name};
 
@@ -214,6 +214,9 @@ impl StreamType {
             if self.subscription().wildcard && !snapshot.wildcard_known() {
                 return Ok(Pending::Unknown);
             }
+            if self.brought_of_unknown(&snapshot) && moment.now < self.asked + rules.cold_deadline {
+                return Ok(Pending::Unknown);
+            }
             self.compare_versions(&snapshot, rules);
         }
         if let Some(unknown) = self.unknown.filter(|_| self.is_quiet()) {
@@ -331,6 +334,16 @@ impl StreamType {
         }
     }
 
+    /// Whether it brought versions of members of a collection that is not complete: what it does not have (yet) would be
+    /// taken for gone.
+    fn brought_of_unknown(&self, snapshot: &Snapshot) -> bool {
+        let Some(Brought::Versions(versions)) = &self.own().brought else { return false };
+        self.subscription().collections().any(|(name, collection)| {
+            matches!(snapshot.by_name(name.as_str()), Seen::Unknown)
+                && versions.keys().any(|version| collection.covers(version))
+        })
+    }
+
     /// Takes up the versions that the client says it holds (R-Delta-05 to R-Delta-07).
     fn compare_versions(&mut self, snapshot: &Snapshot, rules: &Rules) {
         let Some(Brought::Versions(versions)) = self.take_brought() else { return };
@@ -344,7 +357,7 @@ impl StreamType {
             |name: &Name, version: &str| versions.get(name.as_str()).is_some_and(|held| held == version);
         let trusted = rules.trust_initial_versions
             && subscription.names().iter().any(|name| versions.contains_key(name.as_str()));
-        if !subscription.wildcard && !trusted {
+        if !subscription.wildcard && !trusted && !subscription.has_collections() {
             // Names that were asked for are sent whatever the client holds; its versions change nothing.
             self.own = Some(own);
             self.trim();
@@ -354,6 +367,14 @@ impl StreamType {
             owed.gone.remove(member.name());
             if !subscription.contains(member.name().as_str()) && !holds(member.name(), member.version()) {
                 owed.names.insert(member.name().clone());
+            }
+        }
+        for (name, _) in subscription.collections() {
+            for member in snapshot.members_of(name).map(|member| (member.name(), member.version())) {
+                owed.gone.remove(member.0);
+                if !subscription.contains(member.0.as_str()) && !holds(member.0, member.1) {
+                    owed.names.insert(member.0.clone());
+                }
             }
         }
         for name in subscription.names() {

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::waiting::{now, wanted};
 use crate::cache::{Cache, Change, Interest, Op, Resend, View, Writer};
 use crate::directory::{Directory, FileFailure, FileResource, Scan};
-use crate::resource::{Envelope, Name, TypeUrl};
+use crate::resource::{Collection, Envelope, Name, Resource, TypeUrl};
 
 /// How things stand with the directory.
 #[derive(Clone, Debug, Default)]
@@ -97,15 +97,36 @@ impl Shelf {
     /// that is asked for is absent beside what the wildcard has; that stays so when the file is deleted.
     fn interest(&mut self, interest: Vec<(TypeUrl, Interest)>, now: Instant) {
         for (type_url, interest) in interest {
+            let snapshot = self.cache().of(&type_url).map(|of| of.snapshot()).unwrap_or_default();
             let asked = self.asked.entry(type_url.clone()).or_default();
             let mut change = Change::default();
             for (name, is_wanted) in interest.names {
                 let view = View::Named;
+                let collection = Collection::named(name.as_str());
                 if !is_wanted {
                     asked.remove(&name);
-                    change.ops.push(Op::Forget { view, name });
+                    let listed = snapshot.members_of(&name).map(|member| member.name().clone());
+                    change.ops.extend(listed.map(|name| match asked.contains(&name) {
+                        true => Op::Remove { view, name },
+                        false => Op::Forget { view, name },
+                    }));
+                    if !is_listed(asked, &name) {
+                        change.ops.push(Op::Forget { view, name });
+                    }
                 } else if asked.insert(name.clone()) {
-                    change.ops.push(Op::Remove { view, name });
+                    if let Some(collection) = collection {
+                        let members =
+                            snapshot.members().filter(|held| collection.covers(held.name().as_str()));
+                        let set = |held: &Arc<Resource>| Op::Set {
+                            view,
+                            resource: Arc::clone(held),
+                            resend: Resend::Answer,
+                        };
+                        change.ops.extend(members.map(set));
+                        change.ops.push(Op::Complete { name });
+                    } else if !is_listed(asked, &name) {
+                        change.ops.push(Op::Remove { view, name });
+                    }
                 }
             }
             // A type that no file holds is forgotten with its last client: anybody may ask for any type.
@@ -125,15 +146,24 @@ impl Shelf {
     fn scan(&mut self, scan: &Scan, now: Instant) {
         let mut changes = self.first_reading();
         let mut gone = self.held.clone();
+        let mut found = BTreeSet::new();
         for ((type_url, name), file) in &scan.resources {
-            let (type_url, name) = (TypeUrl::from(type_url.as_str()), Name::from(name.as_str()));
+            let (type_url, name) = (TypeUrl::from(type_url.as_str()), Name::normal(name));
+            if !found.insert((type_url.clone(), name.clone())) {
+                // Of two spellings of one name the one that sorts first counts (R-XT-01).
+                continue;
+            }
             let held = self.held.get(&type_url).and_then(|held| held.get(&name));
             gone.entry(type_url.clone()).or_default().remove(&name);
             if held == Some(&file.wrapper) {
                 continue;
             }
-            if let Some(op) = read(&type_url, &name, file) {
-                changes.entry(type_url.clone()).or_default().ops.push(op);
+            if let Some(resource) = read(&type_url, &name, file) {
+                let asked = self.asked.get(&type_url);
+                let listed = asked.is_some_and(|asked| is_listed(asked, &name)).then_some(View::Named);
+                let set = |view| Op::Set { view, resource: Arc::clone(&resource), resend: Resend::Answer };
+                let views = std::iter::once(View::Wildcard).chain(listed);
+                changes.entry(type_url.clone()).or_default().ops.extend(views.map(set));
                 self.held.entry(type_url).or_default().insert(name, file.wrapper.clone());
             }
         }
@@ -143,8 +173,15 @@ impl Shelf {
             if let Some(held) = self.held.get_mut(&type_url) {
                 held.remove(&name);
             }
-            let op = Op::Remove { view: View::Wildcard, name };
-            changes.entry(type_url).or_default().ops.push(op);
+            let asked = self.asked.get(&type_url);
+            let ops = &mut changes.entry(type_url.clone()).or_default().ops;
+            if asked.is_some_and(|asked| is_listed(asked, &name)) {
+                ops.push(match asked.is_some_and(|asked| asked.contains(&name)) {
+                    true => Op::Remove { view: View::Named, name: name.clone() },
+                    false => Op::Withdraw { name: name.clone() },
+                });
+            }
+            ops.push(Op::Remove { view: View::Wildcard, name });
         }
         self.held.retain(|_, held| !held.is_empty());
         for (type_url, mut change) in changes {
@@ -158,7 +195,10 @@ impl Shelf {
         if std::mem::replace(&mut self.read, true) {
             return BTreeMap::new();
         }
-        let absent = |name: &Name| Op::Remove { view: View::Named, name: name.clone() };
+        let absent = |name: &Name| match Collection::named(name.as_str()) {
+            Some(_) => Op::Complete { name: name.clone() },
+            None => Op::Remove { view: View::Named, name: name.clone() },
+        };
         let change =
             |names: &BTreeSet<Name>| Change { ops: names.iter().map(absent).collect(), ..Change::default() };
         self.asked.iter().map(|(type_url, names)| (type_url.clone(), change(names))).collect()
@@ -171,7 +211,12 @@ impl Shelf {
     }
 }
 
-fn read(type_url: &TypeUrl, name: &Name, file: &FileResource) -> Option<Op> {
+/// Whether a name is a member of a collection that is asked for.
+fn is_listed(asked: &BTreeSet<Name>, name: &Name) -> bool {
+    Collection::covering(name.as_str()).is_some_and(|covering| asked.contains(covering.as_str()))
+}
+
+fn read(type_url: &TypeUrl, name: &Name, file: &FileResource) -> Option<Arc<Resource>> {
     let envelope = Envelope::parse(&file.wrapper, type_url).inspect_err(
         |error| tracing::warn!(%type_url, %name, %error, "a resource of the directory is not served"),
     );
@@ -180,8 +225,7 @@ fn read(type_url: &TypeUrl, name: &Name, file: &FileResource) -> Option<Op> {
         tracing::warn!(%type_url, %name, "a resource with dynamic parameters is not served");
         return None;
     }
-    let resource = envelope.encode(type_url, name.clone())?;
-    Some(Op::Set { view: View::Wildcard, resource: Arc::new(resource), resend: Resend::Answer })
+    envelope.encode(type_url, name.clone()).map(Arc::new)
 }
 
 #[cfg(test)]
@@ -242,6 +286,7 @@ mod tests {
             match self.snapshot(kind).by_name(name) {
                 Seen::Unknown => "unknown".to_owned(),
                 Seen::Absent => "absent".to_owned(),
+                Seen::Collection => "collection".to_owned(),
                 Seen::Present(resource) => resource.version().to_owned(),
             }
         }
@@ -274,6 +319,46 @@ mod tests {
         drop(client);
         rig.look();
         assert_eq!(rig.seen(CDS, "c1"), "unknown", "nobody asks any more");
+    }
+
+    #[test]
+    fn r_xt_03_a_glob_has_the_members_that_files_hold() {
+        const GLOB: &str = "xdstp://a/t/*";
+        let mut rig = Rig::new();
+        let early = rig.client(CDS, false, &[GLOB]);
+        rig.scan(&[(CDS, "xdstp://a/t/x", "v1"), (CDS, "xdstp://a/t/x?k=v", "v1"), (CDS, "c", "v1")]);
+        let members = |rig: &Rig| {
+            let snapshot = rig.snapshot(CDS);
+            let text = |held: &Arc<Resource>| format!("{}@{}", held.name(), held.version());
+            snapshot.members_of(&GLOB.into()).map(text).collect::<Vec<_>>()
+        };
+        assert_eq!(members(&rig), ["xdstp://a/t/x@v1"]);
+        assert_eq!(rig.seen(CDS, GLOB), "collection");
+        let by_name = rig.client(CDS, false, &["xdstp://a/t/x"]);
+        rig.scan(&[(CDS, "xdstp://a/t/x", "v2"), (CDS, "xdstp://a/t/y", "v1")]);
+        assert_eq!(members(&rig), ["xdstp://a/t/x@v2", "xdstp://a/t/y@v1"]);
+        rig.scan(&[]);
+        assert_eq!(
+            (rig.seen(CDS, GLOB), rig.seen(CDS, "xdstp://a/t/x")),
+            ("absent".to_owned(), "absent".to_owned())
+        );
+        rig.scan(&[(CDS, "xdstp://a/t/x", "v3")]);
+        drop((early, by_name));
+        rig.look();
+        assert_eq!(members(&rig), Vec::<String>::new());
+        let _late = rig.client(CDS, false, &[GLOB]);
+        assert_eq!(members(&rig), ["xdstp://a/t/x@v3"]);
+    }
+
+    #[test]
+    fn r_xt_01_of_two_spellings_in_files_the_first_counts() {
+        let mut rig = Rig::new();
+        let files = [(CDS, "xdstp://a/t/x?a=1&b=2", "v1"), (CDS, "xdstp://a/t/x?b=2&a=1", "v2")];
+        rig.scan(&files);
+        let before = rig.snapshot(CDS).generation();
+        rig.scan(&files);
+        assert_eq!(rig.seen(CDS, "xdstp://a/t/x?a=1&b=2"), "v1");
+        assert_eq!((rig.snapshot(CDS).generation(), rig.snapshot(CDS).member_count()), (before, 1));
     }
 
     #[test]

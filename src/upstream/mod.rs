@@ -19,6 +19,7 @@ mod client;
 mod connection;
 mod dial;
 mod directory;
+mod expiry;
 mod mux;
 mod response;
 mod sending;
@@ -110,6 +111,8 @@ pub struct Counters {
     pub refused_resources: Counter,
     /// Resources sent again by the origin of its own accord at the version held (R-Relay-21).
     pub unsolicited: Counter,
+    /// Resources whose TTL ended without a word of the origin (R-TTL-09).
+    pub expired: Counter,
     /// Resources and removals handed to the cache.
     pub operations: Counter,
     /// Connections that stood.
@@ -124,7 +127,7 @@ pub struct Counters {
 
 impl Counters {
     /// All of them with their names.
-    pub fn all(&self) -> [(&'static str, u64); 12] {
+    pub fn all(&self) -> [(&'static str, u64); 13] {
         [
             ("response", self.responses.get()),
             ("nack_sent", self.nacks_sent.get()),
@@ -133,6 +136,7 @@ impl Counters {
             ("unrequested_resource", self.unrequested_resources.get()),
             ("refused_resource", self.refused_resources.get()),
             ("unsolicited_resend", self.unsolicited.get()),
+            ("expired_resource", self.expired.get()),
             ("operation", self.operations.get()),
             ("connect", self.connects.get()),
             ("reconnect", self.reconnects.get()),

@@ -187,7 +187,7 @@ impl Mux {
             Ok(envelopes) => {
                 let reading = Reading {
                     envelopes,
-                    removed: &response.removed_resources,
+                    removed: response::removed(&response).collect(),
                     system_version: &response.system_version_info,
                 };
                 let snapshot = snapshot(self.writer.cache(), &type_url);
@@ -299,7 +299,7 @@ impl Mux {
     fn advance(&mut self, type_url: &TypeUrl, now: Instant) {
         let Some(topic) = self.topics.get_mut(type_url) else { return };
         let snapshot = snapshot(self.writer.cache(), type_url);
-        let change = topic.advance(&self.settings, now, &snapshot);
+        let change = topic.advance(&self.settings, now, &snapshot, &self.counters);
         self.apply(type_url, change, now);
         self.tidy(type_url, now);
     }
@@ -328,7 +328,7 @@ impl Mux {
                 }
                 Some(name) => {
                     topic.remove_name(&name);
-                    change.ops.push(Op::Forget { view: View::Named, name });
+                    change.ops.extend(topic.forget(name, &of.snapshot()));
                 }
                 None if of.wants_wildcard() => topic.wildcard = Want::Yes,
                 None if away && (of.snapshot().wildcard_known() || of.snapshot().member_count() > 0) => {

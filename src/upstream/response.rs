@@ -3,12 +3,14 @@
 //! Owns the checks of the envelope (R-Up-13). Knows nothing of subscriptions, and looks into no resource (R-Up-14):
 //! a fault is told by names and types, never by content.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use foldhash::{HashSet, HashSetExt};
 use prost::Message;
 
 use crate::proto::DeltaDiscoveryResponse;
-use crate::resource::{Envelope, TypeUrl};
+use crate::resource::{Envelope, TypeUrl, normal_form};
 
 /// How much of a fault is told to the origin: names are its own and may be as long as it likes.
 const FAULT_CHARS: usize = 500;
@@ -51,21 +53,22 @@ pub(super) fn envelopes<'a>(
     type_url: &TypeUrl,
 ) -> Result<Vec<Envelope<'a>>, Fault> {
     let mut seen = HashSet::with_capacity(response.resources.len());
-    let removed: HashSet<&str> = response.removed_resources.iter().map(String::as_str).collect();
+    let removed: HashSet<Cow<'_, str>> = removed(response).collect();
     let mut envelopes = Vec::with_capacity(response.resources.len());
     for bytes in &response.resources {
         let envelope = Envelope::parse(bytes, type_url).map_err(Fault::new)?;
         // Variants of one name differ in their constraints, which is what makes them different resources.
         if !envelope.constrained {
-            if !seen.insert(envelope.name) {
+            let name = normal_form(envelope.name);
+            if removed.contains(&name) {
                 return Err(Fault::new(format_args!(
-                    "resource `{}` is in one response twice",
+                    "resource `{}` is both sent and removed in one response",
                     envelope.name
                 )));
             }
-            if removed.contains(envelope.name) {
+            if !seen.insert(name) {
                 return Err(Fault::new(format_args!(
-                    "resource `{}` is both sent and removed in one response",
+                    "resource `{}` is in one response twice",
                     envelope.name
                 )));
             }
@@ -73,4 +76,9 @@ pub(super) fn envelopes<'a>(
         envelopes.push(envelope);
     }
     Ok(envelopes)
+}
+
+/// The names of what does not exist, in their normal form.
+pub(super) fn removed(response: &DeltaDiscoveryResponse) -> impl Iterator<Item = Cow<'_, str>> {
+    response.removed_resources.iter().map(|name| normal_form(name))
 }

@@ -3,7 +3,7 @@
 //! Owns the difference between what was sent and what is wanted, and how far the origin's answer has come. Knows
 //! neither why something is wanted nor what the other stream carries.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use foldhash::{HashMap, HashSet};
@@ -12,7 +12,7 @@ use super::topic::Want;
 use super::{Reconcile, Settings};
 use crate::cache::{Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
-use crate::resource::Name;
+use crate::resource::{Collection, Name};
 
 /// A request is cut when its names reach this many bytes: servers that kept gRPC's default take 4 MiB.
 const REQUEST_BYTES: usize = 1 << 20;
@@ -55,6 +55,34 @@ enum Phase {
     Settled,
 }
 
+impl Phase {
+    const fn arrived(self, now: Instant) -> Self {
+        match self {
+            Self::Asked { .. } => Self::Arriving { first: now, last: now },
+            Self::Arriving { first, .. } => Self::Arriving { first, last: now },
+            Self::Idle => Self::Idle,
+            Self::Settled => Self::Settled,
+        }
+    }
+
+    /// When the answer counts as complete, if nothing more comes.
+    fn complete_at(self, settings: &Settings) -> Option<Instant> {
+        match self {
+            Self::Asked { quiet_at } => quiet_at,
+            Self::Arriving { first, last } => Some((last + settings.settle).min(first + settings.settle_max)),
+            Self::Idle | Self::Settled => None,
+        }
+    }
+}
+
+/// A collection whose members have not all been heard yet.
+#[derive(Debug)]
+struct Incomplete {
+    phase: Phase,
+    /// Members that are held and have not been sent again.
+    unseen: HashSet<Name>,
+}
+
 /// What a stream is to carry of a type.
 pub(super) struct Target<'a> {
     pub(super) view: Option<View>,
@@ -82,6 +110,8 @@ pub(super) struct Link {
     unseen: HashSet<Name>,
     /// When the last of these came. A sweep waits for those that are still coming, however many there are.
     last_seen: Option<Instant>,
+    /// Collections that were asked for, until they are complete.
+    incomplete: BTreeMap<Name, Incomplete>,
     awaiting: usize,
     answer_by: Option<Instant>,
     /// The view that was left last, and until when responses to it may still be on their way. The other view is
@@ -112,11 +142,20 @@ impl Link {
         if self.wildcard.is_none() {
             self.unseen.remove(name);
         }
+        self.incomplete.remove(name);
         if let Some(asked) = self.names.get_mut(name) {
             asked.dropped = true;
             self.touch([name.clone()]);
         } else {
             self.pending.remove(name);
+        }
+    }
+
+    /// A name is to be subscribed to once more, so that the origin sends it in full (R-Delta-04).
+    pub(super) fn ask_again(&mut self, name: &Name) {
+        if let Some(asked) = self.names.get_mut(name) {
+            asked.dropped = true;
+            self.touch([name.clone()]);
         }
     }
 
@@ -137,6 +176,11 @@ impl Link {
         self.names.get_key_value(name).filter(|(_, asked)| !asked.dropped).map(|(name, _)| name)
     }
 
+    /// Whether a collection was asked for that has this member.
+    pub(super) fn covers_member(&self, name: &str) -> bool {
+        Collection::covering(name).is_some_and(|covering| self.covered(&covering).is_some())
+    }
+
     /// The origin said something of a name. Returns whether it answers us.
     pub(super) fn heard(&mut self, name: &str, now: Instant) -> bool {
         if self.unseen.remove(name) {
@@ -145,6 +189,24 @@ impl Link {
         if self.wildcard.is_some() {
             return matches!(self.phase, Phase::Asked { .. } | Phase::Arriving { .. });
         }
+        let of_collection = self.heard_member(name, now);
+        of_collection | self.answered(name, now)
+    }
+
+    /// The same of a member of a collection: until that is complete, it is an answer.
+    fn heard_member(&mut self, name: &str, now: Instant) -> bool {
+        if self.incomplete.is_empty() {
+            return false;
+        }
+        let Some(covering) = Collection::covering(name) else { return false };
+        let Some(incomplete) = self.incomplete.get_mut(covering.as_str()) else { return false };
+        incomplete.unseen.remove(name);
+        incomplete.phase = incomplete.phase.arrived(now);
+        self.answered(&covering, now);
+        true
+    }
+
+    fn answered(&mut self, name: &str, now: Instant) -> bool {
         let Some(asked) = self.names.get_mut(name) else { return false };
         let awaited = std::mem::replace(&mut asked.awaited, Awaited::No);
         self.awaiting -= usize::from(awaited != Awaited::No);
@@ -155,26 +217,36 @@ impl Link {
         }
     }
 
+    /// The origin said that a collection is empty: nothing more is to come.
+    pub(super) fn heard_empty(&mut self, collection: &Name) {
+        self.incomplete.remove(collection);
+    }
+
+    /// Collections of which all members have been heard by now, with those that were held and not sent again.
+    pub(super) fn complete(&mut self, settings: &Settings, now: Instant) -> Vec<(Name, HashSet<Name>)> {
+        let is_complete =
+            |incomplete: &Incomplete| incomplete.phase.complete_at(settings).is_some_and(|at| at <= now);
+        let complete: Vec<Name> = self
+            .incomplete
+            .iter()
+            .filter(|(_, incomplete)| is_complete(incomplete))
+            .map(|(name, _)| name.clone())
+            .collect();
+        let take = |name: Name| self.incomplete.remove(&name).map(|incomplete| (name, incomplete.unseen));
+        complete.into_iter().filter_map(take).collect()
+    }
+
     /// A response for the type was accepted.
     pub(super) const fn arrived(&mut self, now: Instant) {
-        self.phase = match self.phase {
-            Phase::Asked { .. } => Phase::Arriving { first: now, last: now },
-            Phase::Arriving { first, .. } => Phase::Arriving { first, last: now },
-            Phase::Idle => Phase::Idle,
-            Phase::Settled => Phase::Settled,
-        };
+        self.phase = self.phase.arrived(now);
     }
 
     fn settles_at(&self, settings: &Settings) -> Option<Instant> {
-        match self.phase {
-            Phase::Asked { quiet_at } => quiet_at,
-            Phase::Arriving { first, last } => {
-                let complete = (last + settings.settle).min(first + settings.settle_max);
-                let sweep = self.last_seen.filter(|_| !self.unseen.is_empty());
-                Some(sweep.map_or(complete, |last| complete.max(last + settings.settle)))
-            }
-            Phase::Idle | Phase::Settled => None,
-        }
+        let complete = self.phase.complete_at(settings)?;
+        let sweep = self
+            .last_seen
+            .filter(|_| matches!(self.phase, Phase::Arriving { .. }) && !self.unseen.is_empty());
+        Some(sweep.map_or(complete, |last| complete.max(last + settings.settle)))
     }
 
     /// Where the answer is complete now: what was held and not sent again.
@@ -212,7 +284,9 @@ impl Link {
         let turn = self.turn.map(|(_, end)| end);
         let waits = moving == Some(View::Named) && self.awaiting > 0 && self.pending.is_empty();
         let answer = self.answer_by.filter(|_| waits);
-        [turn, answer, self.settles_at(settings)].into_iter().flatten().min()
+        let collections = self.incomplete.values();
+        let collections = collections.filter_map(|incomplete| incomplete.phase.complete_at(settings)).min();
+        [turn, answer, self.settles_at(settings), collections].into_iter().flatten().min()
     }
 
     /// The next request that brings the origin closer to the target, and whether another has to follow.
@@ -289,6 +363,7 @@ impl Link {
             let wanted = named && target.names.contains_key(&name);
             let asked = self.names.get(&name);
             if !wanted {
+                self.incomplete.remove(&name);
                 if let Some(asked) = self.names.remove(&name) {
                     self.awaiting -= usize::from(asked.awaited != Awaited::No);
                     room = room.saturating_sub(name.as_str().len() + 4);
@@ -329,20 +404,49 @@ impl Link {
         first: bool,
         request: &mut DeltaDiscoveryRequest,
     ) -> usize {
-        let version = (first && target.settings.reconcile == Reconcile::Trust)
-            .then(|| version_held(target.snapshot, name.as_str()))
-            .flatten();
-        let awaited = match &version {
-            Some(_) => Awaited::Until(target.now + target.settings.settle_max),
-            None => Awaited::Answer,
+        let trusts = first && target.settings.reconcile == Reconcile::Trust;
+        let bytes = if Collection::named(name.as_str()).is_some() {
+            self.join_collection(target, &name, trusts, request)
+        } else {
+            let version = trusts.then(|| version_held(target.snapshot, name.as_str())).flatten();
+            version.map_or(0, |version| {
+                let bytes = name.as_str().len() + version.len() + 8;
+                request.initial_resource_versions.insert(name.to_string(), version);
+                bytes
+            })
         };
-        let mut bytes = 0;
-        if let Some(version) = version {
-            bytes = name.as_str().len() + version.len() + 8;
-            request.initial_resource_versions.insert(name.to_string(), version);
-        }
+        let awaited = match bytes {
+            0 => Awaited::Answer,
+            _ => Awaited::Until(target.now + target.settings.settle_max),
+        };
         let before = self.names.insert(name, Asked { awaited, dropped: false });
         self.awaiting += usize::from(before.is_none_or(|asked| asked.awaited == Awaited::No));
+        bytes
+    }
+
+    /// Notes a collection as not complete yet; returns the bytes that the versions of its members took.
+    fn join_collection(
+        &mut self,
+        target: &Target<'_>,
+        name: &Name,
+        trusts: bool,
+        request: &mut DeltaDiscoveryRequest,
+    ) -> usize {
+        // What is asked for by its own name too is claimed and swept by that.
+        let members =
+            || target.snapshot.members_of(name).filter(|member| !target.names.contains_key(member.name()));
+        let versions = || members().filter_map(|held| Some((held.name().as_str(), held.origin_version()?)));
+        let all: usize = versions().map(|(name, version)| name.len() + version.len() + 8).sum();
+        let (mut bytes, mut quiet_at, mut unseen) = (0, None, HashSet::default());
+        if trusts && (1..=VERSIONS_BYTES).contains(&all) {
+            let versions = versions().map(|(name, version)| (name.to_owned(), version.to_owned()));
+            request.initial_resource_versions.extend(versions);
+            quiet_at = Some(target.now + target.settings.settle_max);
+            bytes = all;
+        } else if !target.copy {
+            unseen = members().map(|held| held.name().clone()).collect();
+        }
+        self.incomplete.insert(name.clone(), Incomplete { phase: Phase::Asked { quiet_at }, unseen });
         bytes
     }
 

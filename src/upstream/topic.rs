@@ -6,16 +6,18 @@
 //! secondary. When only that one is left, it is subscribed to on the primary as well, and leaves the secondary when
 //! the primary can stand alone for it. Nothing is removed or asked for less in between, so there is no gap.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 
+use super::expiry::Expiry;
 use super::sending::{Link, Target};
 use super::{Counters, Settings, StreamId};
 use crate::cache::{Change, Op, Resend, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
-use crate::resource::{Envelope, Name, TypeUrl};
+use crate::resource::{Collection, Envelope, Name, TypeUrl, normal_form};
 
 const VIEWS: [View; 2] = [View::Wildcard, View::Named];
 
@@ -48,7 +50,7 @@ impl Place {
 /// What a response says, taken apart.
 pub(super) struct Reading<'a> {
     pub(super) envelopes: Vec<Envelope<'a>>,
-    pub(super) removed: &'a [String],
+    pub(super) removed: Vec<Cow<'a, str>>,
     pub(super) system_version: &'a str,
 }
 
@@ -58,6 +60,7 @@ pub(super) struct Topic {
     pub(super) wildcard: Want,
     pub(super) names: HashMap<Name, Want>,
     places: [Place; 2],
+    expiry: Expiry,
     /// `None` where the stream is not open.
     links: [Option<Link>; 2],
 }
@@ -65,8 +68,8 @@ pub(super) struct Topic {
 impl Topic {
     /// A type of which nothing is wanted yet, and which of the streams are open.
     pub(super) fn new(open: [bool; 2]) -> Self {
-        let (wildcard, names, places) = Default::default();
-        Self { wildcard, names, places, links: open.map(|open| open.then(Link::default)) }
+        let (wildcard, names, places, expiry) = Default::default();
+        Self { wildcard, names, places, expiry, links: open.map(|open| open.then(Link::default)) }
     }
 
     pub(super) const fn link(&self, stream: StreamId) -> Option<&Link> {
@@ -122,9 +125,31 @@ impl Topic {
         self.links.iter_mut().flatten().for_each(|link| link.drop_name(name));
     }
 
+    /// What is no longer known when a name was let go.
+    pub(super) fn forget(&mut self, name: Name, snapshot: &Snapshot) -> Vec<Op> {
+        let view = View::Named;
+        let is_listed = |name: &Name| {
+            let covering = Collection::covering(name.as_str());
+            covering.is_some_and(|covering| self.names.contains_key(covering.as_str()))
+        };
+        if is_listed(&name) && snapshot.held(view, name.as_str()).is_some() {
+            // It is held as a member of a collection too.
+            return Vec::new();
+        }
+        let members = snapshot.members_of(&name).map(|member| member.name().clone());
+        let mut ops: Vec<Op> = members
+            .filter(|member| !self.names.contains_key(member))
+            .map(|name| Op::Forget { view, name })
+            .collect();
+        ops.push(Op::Forget { view, name });
+        self.expiry.note(&ops);
+        ops
+    }
+
     /// The wildcard is let go.
     pub(super) fn remove_wildcard(&mut self) {
         self.wildcard = Want::No;
+        self.expiry.drop_wildcard();
         self.links.iter_mut().flatten().for_each(Link::drop_wildcard);
     }
 
@@ -184,12 +209,32 @@ impl Topic {
     }
 
     /// What has become due on the streams.
-    pub(super) fn advance(&mut self, settings: &Settings, now: Instant, snapshot: &Snapshot) -> Change {
+    pub(super) fn advance(
+        &mut self,
+        settings: &Settings,
+        now: Instant,
+        snapshot: &Snapshot,
+        counters: &Counters,
+    ) -> Change {
         let mut change = Change::default();
+        for (view, name) in self.expiry.take_due(now) {
+            // The origin may hold it still: who asks by name asks again (R-TTL-09).
+            if view == View::Named {
+                self.links.iter_mut().flatten().for_each(|link| link.ask_again(&name));
+            }
+            counters.expired.add(1);
+            change.ops.push(gone(&self.names, view, name));
+        }
         for stream in StreamId::ALL {
             let view = self.placed(stream);
             let Some(link) = &mut self.links[stream as usize] else { continue };
             link.end_turn(now);
+            if view == Some(View::Named) {
+                for (name, unseen) in link.complete(settings, now) {
+                    change.ops.extend(unseen.into_iter().map(|name| gone(&self.names, View::Named, name)));
+                    change.ops.push(Op::Complete { name });
+                }
+            }
             let Some(unseen) = link.settle(settings, now) else { continue };
             let Some(view) = view else { continue };
             change.ops.extend(unseen.into_iter().map(|name| Op::Remove { view, name }));
@@ -197,6 +242,7 @@ impl Topic {
                 change.wildcard_known = Some(true);
             }
         }
+        self.expiry.note(&change.ops);
         change
     }
 
@@ -216,7 +262,7 @@ impl Topic {
         let of = |stream: StreamId| {
             self.link(stream)?.deadline(moving.filter(|_| stream == StreamId::Primary), settings)
         };
-        StreamId::ALL.into_iter().filter_map(of).min()
+        StreamId::ALL.into_iter().filter_map(of).chain(self.expiry.next()).min()
     }
 
     /// The next request for this type on a stream, and whether another has to follow.
@@ -248,34 +294,61 @@ impl Topic {
         let Some(link) = &mut self.links[stream as usize] else { return Change::default() };
         let mut ops = Vec::with_capacity(reading.envelopes.len() + reading.removed.len());
         for envelope in &reading.envelopes {
-            let Some((view, name)) = covering(link, view, snapshot, envelope.name) else {
+            let text = normal_form(envelope.name);
+            let Some((view, name)) = covering(link, view, snapshot, &text) else {
                 counters.unrequested_resources.add(1);
                 continue;
             };
-            let answers = link.heard(envelope.name, now);
+            if view == View::Named && Collection::named(&text).is_some() {
+                // A collection is no resource, whatever the origin calls its own.
+                counters.unrequested_resources.add(1);
+                continue;
+            }
+            let answers = link.heard(&text, now);
             if envelope.constrained {
                 counters.refused_resources.add(1);
                 continue;
             }
-            let held = snapshot.held(view, envelope.name);
+            let held = snapshot.held(view, &text);
             let same = held.is_some_and(|held| held.origin_version() == Some(envelope.version));
+            let deadline = envelope.ttl.and_then(|ttl| now.checked_add(ttl));
             if let Some(resource) = envelope.encode(type_url, name.clone()) {
+                self.expiry.set(view, &name, deadline);
                 let resend = if answers || copy { Resend::Answer } else { Resend::Unsolicited };
                 counters.unsolicited.add(u64::from(same && resend == Resend::Unsolicited));
                 ops.push(Op::Set { view, resource: Arc::new(resource), resend });
-            } else if !same && !envelope.has_aliases {
+            } else if same && !envelope.has_aliases {
+                // A heartbeat (R-TTL-02).
+                self.expiry.set(view, &name, deadline);
+            } else if !envelope.has_aliases {
                 // Neither a heartbeat nor an unresolved alias: the old form of "does not exist" (R-Up-16).
-                ops.push(Op::Remove { view, name });
+                ops.push(gone(&self.names, view, name));
             }
         }
-        for removed in reading.removed {
+        let mut empty = Vec::new();
+        for removed in &reading.removed {
             match covering(link, view, snapshot, removed) {
                 Some((view, name)) => {
                     link.heard(removed, now);
-                    ops.push(Op::Remove { view, name });
+                    if view == View::Named && Collection::named(removed).is_some() {
+                        empty.push(name);
+                    } else {
+                        ops.push(gone(&self.names, view, name));
+                    }
                 }
                 None => counters.unrequested_resources.add(1),
             }
+        }
+        // A collection without members (R-XT-04): what is held of it is gone, but for what came beside this.
+        let came: HashSet<Name> =
+            empty.first().map(|_| ops.iter().map(Op::name).cloned().collect()).unwrap_or_default();
+        for collection in empty {
+            let members = snapshot.members_of(&collection).map(|member| member.name().clone());
+            ops.extend(
+                members.filter(|name| !came.contains(name)).map(|name| gone(&self.names, View::Named, name)),
+            );
+            link.heard_empty(&collection);
+            ops.push(Op::Complete { name: collection });
         }
         link.arrived(now);
         // What is not a member cannot stop being one; a list of such names is not worth a change.
@@ -285,9 +358,20 @@ impl Topic {
             }
             _ => true,
         });
+        self.expiry.note(&ops);
         counters.operations.add(ops.len() as u64);
         let version = reading.system_version;
         Change { ops, wildcard_known: None, system_version: (!version.is_empty()).then(|| version.into()) }
+    }
+}
+
+/// What it means that a name does not exist (any more): who asks for it by name is told so for as long as it is asked
+/// for, who asks for a collection only that it left.
+fn gone(names: &HashMap<Name, Want>, view: View, name: Name) -> Op {
+    if view == View::Named && !names.contains_key(&name) {
+        Op::Withdraw { name }
+    } else {
+        Op::Remove { view, name }
     }
 }
 
@@ -307,6 +391,12 @@ fn covering(link: &Link, placed: Option<View>, snapshot: &Snapshot, name: &str) 
             Some((View::Wildcard, held.unwrap_or_else(|| name.into())))
         }
         View::Wildcard => None,
-        View::Named => link.covered(name).map(|name| (View::Named, name.clone())),
+        View::Named => {
+            let listed = || {
+                let held = snapshot.get(name).map(|entry| entry.name().clone());
+                link.covers_member(name).then(|| held.unwrap_or_else(|| name.into()))
+            };
+            Some((View::Named, link.covered(name).cloned().or_else(listed)?))
+        }
     }
 }

@@ -57,11 +57,12 @@ impl Bed {
     fn say(&mut self, view: View, resend: Resend, text: &str, padding: usize) {
         let (short, items) = text.split_once(' ').unwrap();
         let type_url = type_url(short);
-        let op = |item: &str| match item.split_once(':') {
-            Some((name, version)) => {
+        let op = |item: &str| match item.strip_prefix('-') {
+            Some(name) => Op::Remove { view, name: name.into() },
+            None => {
+                let (name, version) = item.rsplit_once(':').unwrap();
                 Op::Set { view, resource: wire::resource(&type_url, name, version, padding), resend }
             }
-            None => Op::Remove { view, name: item.strip_prefix('-').unwrap().into() },
         };
         let change = Change { ops: items.split(' ').map(op).collect(), ..Change::default() };
         self.apply(short, change);

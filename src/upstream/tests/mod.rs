@@ -6,6 +6,8 @@ mod requests;
 mod responses;
 mod settle;
 mod streams;
+mod ttl;
+mod xdstp;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -189,6 +191,7 @@ impl Rig {
         match self.snapshot(kind).by_name(name) {
             Seen::Unknown => "unknown".to_owned(),
             Seen::Absent => "absent".to_owned(),
+            Seen::Collection => "collection".to_owned(),
             Seen::Present(resource) => resource.version().to_owned(),
         }
     }
@@ -199,6 +202,8 @@ impl Rig {
         match snapshot.get(name).map_or(&Named::Unknown, |entry| entry.named()) {
             Named::Unknown => "unknown".to_owned(),
             Named::Absent => "absent".to_owned(),
+            Named::Gone => "gone".to_owned(),
+            Named::Collection { members, .. } => format!("{members} members"),
             Named::Present(resource) => resource.version().to_owned(),
         }
     }

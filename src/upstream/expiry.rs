@@ -1,0 +1,70 @@
+//! When what the origin sent with a TTL ends, unless the origin says otherwise before.
+//!
+//! Owns the deadlines of one type. Knows no clock, and nothing of what becomes of a resource then.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use foldhash::HashMap;
+
+use crate::cache::{Op, View};
+use crate::resource::Name;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Expiry {
+    deadlines: HashMap<(View, Name), Instant>,
+    /// The same in the order of time.
+    order: BTreeSet<(Instant, View, Name)>,
+}
+
+impl Expiry {
+    /// The origin spoke of a resource: its time begins anew, or it has none any more (R-TTL-01, R-TTL-02).
+    pub(super) fn set(&mut self, view: View, name: &Name, deadline: Option<Instant>) {
+        if deadline.is_none() && self.deadlines.is_empty() {
+            return;
+        }
+        let key = (view, name.clone());
+        let before = match deadline {
+            Some(at) => self.deadlines.insert(key, at),
+            None => self.deadlines.remove(&key),
+        };
+        if let Some(before) = before {
+            self.order.remove(&(before, view, name.clone()));
+        }
+        self.order.extend(deadline.map(|at| (at, view, name.clone())));
+    }
+
+    /// What is no longer held does not expire.
+    pub(super) fn note(&mut self, ops: &[Op]) {
+        for op in ops {
+            match op {
+                Op::Remove { view, name } | Op::Forget { view, name } => self.set(*view, name, None),
+                Op::Withdraw { name } => self.set(View::Named, name, None),
+                Op::Set { .. } | Op::Complete { .. } | Op::Repush { .. } => {}
+            }
+        }
+    }
+
+    /// The wildcard was let go.
+    pub(super) fn drop_wildcard(&mut self) {
+        self.deadlines.retain(|(view, _), _| *view != View::Wildcard);
+        self.order.retain(|(_, view, _)| *view != View::Wildcard);
+    }
+
+    /// What has come to its end by now; each is told once.
+    pub(super) fn take_due(&mut self, now: Instant) -> Vec<(View, Name)> {
+        let mut due = Vec::new();
+        while self.order.first().is_some_and(|(at, ..)| *at <= now) {
+            let Some((_, view, name)) = self.order.pop_first() else { break };
+            self.deadlines.remove(&(view, name.clone()));
+            due.push((view, name));
+        }
+        due
+    }
+
+    /// When the next one ends.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.order.first().map(|(at, ..)| *at)
+    }
+}

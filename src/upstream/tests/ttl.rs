@@ -1,0 +1,139 @@
+//! Resources that end by themselves.
+
+use super::*;
+
+const CDS: Kind = Kind::Cluster;
+const EDS: Kind = Kind::Endpoint;
+
+impl Answer {
+    /// A resource with a TTL, or its heartbeat.
+    fn ttl(self, name: &str, version: &str, seconds: u64, with_body: bool) -> Self {
+        let body = if with_body { field(2, &any(&self.1, name)) } else { Vec::new() };
+        let mut ttl = BytesMut::from(&[8][..]);
+        wire::put_varint(&mut ttl, seconds);
+        self.raw([field(3, name.as_bytes()), field(1, version.as_bytes()), body, field(6, &ttl)].concat())
+    }
+}
+
+fn rig() -> Rig {
+    let mut rig = Rig::connected();
+    rig.client("a", EDS, &["e1", "e2"]);
+    rig.requests(Primary);
+    rig
+}
+
+#[test]
+fn r_ttl_01_a_resource_ends_with_its_ttl_unless_it_comes_again() {
+    let mut rig = rig();
+    rig.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 10, true).ttl("e2", "v1", 20, true));
+    rig.pass(9_999);
+    assert_eq!(rig.seen(EDS, "e1"), "v1");
+    rig.hear(Primary, &Answer::of(EDS, "2").ttl("e1", "v1", 10, true));
+    rig.pass(9_999);
+    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("v1".to_owned(), "v1".to_owned()));
+    rig.pass(1);
+    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("absent".to_owned(), "v1".to_owned()));
+    rig.pass(1);
+    assert_eq!(rig.seen(EDS, "e2"), "absent");
+    assert_eq!(rig.mux.counters().expired.get(), 2);
+}
+
+#[test]
+fn r_ttl_01_a_resource_without_a_ttl_ends_the_timer_of_the_one_before() {
+    let mut rig = rig();
+    rig.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 10, true).ttl("e2", "v1", 10, true));
+    rig.hear(Primary, &Answer::of(EDS, "2").set("e1", "v2").remove("e2"));
+    rig.hear(Primary, &Answer::of(EDS, "3").set("e2", "v1"));
+    rig.pass(60_000);
+    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("v2".to_owned(), "v1".to_owned()));
+}
+
+#[test]
+fn r_ttl_01_any_ttl_is_read_or_refused() {
+    let mut rig = rig();
+    // Farther than a clock goes, and negative.
+    rig.hear(
+        Primary,
+        &Answer::of(EDS, "1").ttl("e1", "v1", i64::MAX as u64, true).ttl("e2", "v1", u64::MAX, true),
+    );
+    rig.pass(1);
+    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("v1".to_owned(), "absent".to_owned()));
+    let garbage = [field(3, b"e1"), field(6, &[0xff])].concat();
+    rig.mux.on_message(Primary, Answer::of(EDS, "2").raw(garbage).bytes(), rig.now).expect("a response");
+    assert!(rig.requests(Primary).iter().any(|request| request.error_detail.is_some()));
+}
+
+#[test]
+fn r_ttl_02_a_heartbeat_moves_the_end_or_takes_it_away() {
+    let mut rig = rig();
+    rig.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 10, true).ttl("e2", "v1", 10, true));
+    rig.pass(5_000);
+    let before = rig.snapshot(EDS).generation();
+    let unset = [field(3, b"e2"), field(1, b"v1")].concat();
+    rig.hear(Primary, &Answer::of(EDS, "2").ttl("e1", "v1", 10, false).raw(unset));
+    assert_eq!(rig.snapshot(EDS).generation(), before, "nothing that clients have to learn of");
+    rig.pass(9_999);
+    assert_eq!(rig.seen(EDS, "e1"), "v1");
+    rig.pass(60_000);
+    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("absent".to_owned(), "v1".to_owned()));
+}
+
+#[test]
+fn r_ttl_09_what_expired_is_removed_for_everybody() {
+    let mut rig = Rig::connected();
+    rig.client("w", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 10, true).set("c2", "v1"));
+    rig.pass(10_000);
+    assert_eq!(rig.members(CDS), set(&["c2@v1"]));
+    rig.hear(Primary, &Answer::of(CDS, "2").ttl("c1", "v1", 10, false));
+    assert_eq!(rig.members(CDS), set(&["c2@v1"]), "a heartbeat of what is not held brings nothing");
+    rig.hear(Primary, &Answer::of(CDS, "3").ttl("c1", "v1", 10, true));
+    assert_eq!(rig.members(CDS), set(&["c1@v1", "c2@v1"]));
+}
+
+#[test]
+fn r_ttl_09_what_expired_is_asked_for_again_without_a_version() {
+    let mut rig = rig();
+    rig.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 10, true).set("e2", "v1"));
+    rig.pass(10_000);
+    let request = rig.request(Primary);
+    assert_eq!(
+        (request.resource_names_subscribe, request.initial_resource_versions.len()),
+        (vec!["e1".into()], 0)
+    );
+    rig.hear(Primary, &Answer::of(EDS, "2").ttl("e1", "v1", 10, true));
+    assert_eq!(rig.seen(EDS, "e1"), "v1");
+    assert_eq!(rig.mux.counters().unsolicited.get(), 0, "an answer");
+}
+
+#[test]
+fn r_ttl_09_an_end_comes_while_the_origin_is_away_too() {
+    let mut rig = rig();
+    rig.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 10, true).set("e2", "v1"));
+    rig.close();
+    rig.pass(10_000);
+    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("absent".to_owned(), "v1".to_owned()));
+    rig.open(Primary);
+    let request = rig.request(Primary);
+    assert_eq!(sorted(&request.resource_names_subscribe), ["e1", "e2"]);
+    assert_eq!(request.initial_resource_versions.keys().collect::<Vec<_>>(), ["e2"], "R-Up-03");
+}
+
+#[test]
+fn r_ttl_09_what_is_let_go_has_no_timer() {
+    let mut rig = rig();
+    rig.client("w", CDS, &["*"]);
+    rig.pass(10);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 86_400, true));
+    rig.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 86_400, true));
+    rig.leave("a");
+    rig.leave("w");
+    rig.pass(60_000);
+    rig.requests(Primary);
+    rig.pass(1_000);
+    assert_eq!(rig.mux.next_deadline(), None);
+    rig.pass(86_400_000);
+    assert_eq!(rig.mux.counters().expired.get(), 0);
+}
