@@ -10,7 +10,7 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use super::Generation;
-use super::journal::{Journal, Known};
+use super::journal::{Changed, Journal, Known};
 use super::registry::Subscription;
 use super::shelf::Shelf;
 use super::sight::Sight;
@@ -146,7 +146,7 @@ impl Cohort {
 
     /// Its names that changed after `from`, if it remembers that far back. Read after [`touched`](Self::touched), it
     /// lists all that was marked by then. A cohort of the wildcard keeps no such list.
-    pub(super) fn changed_after(&self, from: Generation) -> Option<SmallVec<[Name; 8]>> {
+    pub(super) fn changed_after(&self, from: Generation) -> Option<Changed> {
         if self.subscription.wildcard { None } else { self.notes.lock().journal.after(from) }
     }
 

@@ -8,6 +8,9 @@ use crate::resource::Name;
 /// More changed names than this are looked for among all.
 const LISTED: usize = 8;
 
+/// Names that changed, each once.
+pub(super) type Changed = SmallVec<[Name; LISTED]>;
+
 /// The names of a cohort that changed lately, in the order in which they did.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
@@ -34,11 +37,11 @@ impl Journal {
     }
 
     /// The names that changed after `from`, each once; `None` if it does not go back that far.
-    pub(super) fn after(&self, from: Generation) -> Option<SmallVec<[Name; LISTED]>> {
+    pub(super) fn after(&self, from: Generation) -> Option<Changed> {
         if from < self.since {
             return None;
         }
-        let mut names: SmallVec<[Name; LISTED]> = SmallVec::new();
+        let mut names = Changed::new();
         for (_, name) in self.changed.iter().filter(|(generation, _)| *generation > from) {
             if !names.contains(name) {
                 names.push(name.clone());

@@ -27,8 +27,11 @@ pub struct Subscription {
     /// Whether any of these is that of a collection.
     has_collections: bool,
     /// How a client spells those of its names that it does not spell in their normal form.
-    spelled: Option<Arc<BTreeMap<Name, Name>>>,
+    spelled: Option<Spellings>,
 }
+
+/// Other spellings by the normal forms of names.
+pub(super) type Spellings = Arc<BTreeMap<Name, Name>>;
 
 impl Subscription {
     /// A subscription to these names, and to the wildcard if so said.
@@ -52,6 +55,11 @@ impl Subscription {
     /// How names are spelled whose normal form is another one.
     pub fn spellings(&self) -> Option<&BTreeMap<Name, Name>> {
         self.spelled.as_deref()
+    }
+
+    /// The same, to be kept.
+    pub(super) fn shared_spellings(&self) -> Option<Spellings> {
+        self.spelled.clone()
     }
 
     /// A subscription to nothing.

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::cohort::{Cohort, Dialect, Protocol};
 use super::encoder::FellBehind;
 use super::entry::{Entry, Seen};
-use super::journal::Known;
+use super::journal::{Changed, Known};
 use super::registry::{Look, Subscription};
 use super::snapshot::Snapshot;
 use super::span::{Next, Part, Span};
@@ -28,7 +28,7 @@ pub(super) struct Scan<'a> {
     touched: Generation,
     limit: usize,
     /// All names that may have changed since, where the cohort remembers.
-    changed: Option<SmallVec<[Name; 8]>>,
+    changed: Option<Changed>,
 }
 
 /// What is news to the client, in the order of changes.
@@ -105,7 +105,7 @@ impl<'a> Scan<'a> {
             next: Next::Done,
             at: self.snapshot.at,
             dialect: self.dialect,
-            subscription: self.subscription.clone(),
+            spelled: self.subscription.shared_spellings(),
             type_url: self.of.type_url.clone(),
             type_index: self.of.index,
             version: Arc::clone(&self.snapshot.system_version),
@@ -318,14 +318,7 @@ impl<'a> Scan<'a> {
 
     /// What was asked for by name or through a collection, exists, and is not seen through the wildcard anyway.
     fn explicit(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        let through_wildcard =
-            |entry: &Entry| self.subscription.wildcard && entry.as_member().present().is_some();
-        let entries = self.subscription.names().iter().filter_map(|name| self.snapshot.get(name.as_str()));
-        let named = entries
-            .filter(move |entry| !through_wildcard(entry))
-            .filter_map(|entry| entry.by_name().present());
-        let listed = self.snapshot.listed(self.subscription).filter(move |entry| !through_wildcard(entry));
-        named.chain(listed.filter_map(|entry| entry.as_listed().present()))
+        self.snapshot.beside_wildcard(self.subscription).filter_map(Seen::present)
     }
 
     fn effective_digest(&self) -> u128 {

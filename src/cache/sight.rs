@@ -13,7 +13,7 @@ use std::time::Instant;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::cohort::Cohort;
-use super::entry::{Entry, Seen};
+use super::entry::Seen;
 use super::registry::Subscription;
 use super::snapshot::Snapshot;
 use super::{Generation, TypeCache};
@@ -145,23 +145,13 @@ impl Found {
     }
 }
 
-/// Each name that is subscribed to, once: the members of the wildcard set if that is subscribed to, and the names that
-/// were asked for and are not among these.
+/// Each name that is subscribed to, once: the members of the wildcard set if that is subscribed to, and what is seen
+/// beside them.
 fn look<'s>(snapshot: &'s Snapshot, subscription: &'s Subscription, mut with: impl FnMut(Seen<'s>)) {
     if subscription.wildcard {
         snapshot.members().for_each(|member| with(Seen::Present(member)));
     }
-    for name in subscription.names() {
-        match snapshot.get(name.as_str()) {
-            Some(entry) if subscription.wildcard && entry.as_member().present().is_some() => {}
-            entry => with(entry.map_or(Seen::Unknown, Entry::by_name)),
-        }
-    }
-    for entry in snapshot.listed(subscription) {
-        if !(subscription.wildcard && entry.as_member().present().is_some()) {
-            with(entry.as_listed());
-        }
-    }
+    snapshot.beside_wildcard(subscription).for_each(with);
 }
 
 #[cfg(test)]

@@ -110,6 +110,21 @@ impl Snapshot {
         entries.filter(|entry| !subscription.contains(entry.name().as_str()))
     }
 
+    /// What a subscription sees beside the members of the wildcard set, if it subscribes to that: each name that was
+    /// asked for, and each member of a collection that was.
+    pub(super) fn beside_wildcard<'s>(
+        &'s self,
+        subscription: &'s Subscription,
+    ) -> impl Iterator<Item = Seen<'s>> {
+        let through_wildcard = |entry: &Entry| subscription.wildcard && entry.as_member().present().is_some();
+        let named = subscription.names().iter().map(|name| self.table.get(name.as_str()));
+        let named = named.filter(move |entry| !entry.is_some_and(|entry| through_wildcard(entry)));
+        let listed = self.listed(subscription).filter(move |entry| !through_wildcard(entry));
+        named
+            .map(|entry| entry.map_or(Seen::Unknown, |entry| entry.by_name()))
+            .chain(listed.map(|entry| entry.as_listed()))
+    }
+
     /// Up to where it is not remembered what went from the collections of a subscription.
     pub(super) fn buried(&self, subscription: &Subscription) -> Generation {
         let buried = |(name, _): (&Name, _)| match self.get(name.as_str())?.named() {

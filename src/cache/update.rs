@@ -15,7 +15,7 @@ use super::cohort::{Dialect, Protocol};
 use super::encoder::Encoder;
 use super::frame::{self, Fields, Frame, Piece};
 use super::nonce::{Nonce, Suffix};
-use super::registry::Subscription;
+use super::registry::Spellings;
 use super::segments::Segment;
 use super::span::{Class, Next};
 use crate::resource::{Name, Resource, TypeUrl};
@@ -46,7 +46,8 @@ pub struct Update {
     /// When the newest generation in it was made.
     pub(super) at: Option<Instant>,
     pub(super) dialect: Dialect,
-    pub(super) subscription: Subscription,
+    /// How its clients spell names that they do not spell in their normal form.
+    pub(super) spelled: Option<Spellings>,
     pub(super) type_url: TypeUrl,
     pub(super) type_index: u32,
     pub(super) version: Arc<str>,
@@ -156,7 +157,7 @@ impl Update {
         match self.dialect.protocol {
             Protocol::Delta => {
                 let removed = if class == Class::Both { &self.removed[..] } else { &[] };
-                match self.subscription.spellings() {
+                match self.spelled.as_deref() {
                     None => self.splice_delta(nonce, [removed, &self.absent], &[]),
                     Some(spelled) => self.splice_spelled(nonce, [removed, &self.absent], spelled),
                 }

@@ -342,9 +342,7 @@ impl<X: Exchange> Connection<X> {
         }
         Ok(next)
     }
-}
 
-impl<X: Exchange> Connection<X> {
     /// Breaks off the streams whose windows stay closed: what is behind them may be one of many clients of a proxy, and
     /// the others go on. Returns when to look again.
     fn give_up_starved(&mut self, now: Instant) -> Option<Instant> {
