@@ -6,13 +6,17 @@
 //! Invariant: the bytes of a resource's `Any` are the bytes that came; they are never decoded into a message and
 //! written again, so fields that this relay has never heard of survive.
 
+mod constraints;
 mod encoded;
 mod kind;
 mod name;
+mod parameters;
 pub mod wire;
 mod xdstp;
 
+pub use constraints::{ConstraintError, Constraints, MAX_DEPTH, MAX_NODES};
 pub use encoded::{Envelope, EnvelopeError, Resource};
 pub use kind::{Kind, TypeUrl, UnknownKind};
 pub use name::Name;
+pub use parameters::Parameters;
 pub use xdstp::{Collection, normal_form, without_directives};

@@ -207,6 +207,7 @@ mod tests {
                     node, type_url, response_nonce, error_detail,
                     resource_names: listed_again,
                     version_info: "7".to_owned(),
+                    ..Default::default()
                 };
                 (request.encode_to_vec(), slow.hear_sotw(request, now))
             };

@@ -251,6 +251,7 @@ impl Client {
             response_nonce: nonce,
             version_info,
             error_detail: error,
+            ..Default::default()
         };
         if let Err(refusal) = self.session.hear_sotw(request, now) {
             self.refused = Some(refusal);
@@ -306,6 +307,7 @@ impl Client {
             initial_resource_versions: versions.into_iter().collect(),
             response_nonce: nonce,
             error_detail: error,
+            ..Default::default()
         };
         if let Err(refusal) = self.session.hear_delta(request, now) {
             self.refused = Some(refusal);

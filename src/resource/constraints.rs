@@ -1,0 +1,315 @@
+//! Dynamic parameter constraints: which clients a variant of a resource is for (R-DP-01 to R-DP-06, TP2).
+//!
+//! Owns reading them from `envoy.service.discovery.v3.DynamicParameterConstraints`, their canonical form, and matching.
+//! Knows nothing of resources or subscriptions.
+//!
+//! Invariants: what is constrained by nothing has no value of this type · constraints that differ only in the order,
+//! repetition or nesting of lists, or by double negation, are equal and have one encoding · what this version does not
+//! understand is refused, never taken for "matches everybody".
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+
+use super::Parameters;
+use super::wire::{self, Malformed};
+
+/// How deep constraints may be nested.
+pub const MAX_DEPTH: usize = 32;
+/// How many single constraints, lists and negations there may be in one tree.
+pub const MAX_NODES: usize = 1024;
+
+// Field numbers of DynamicParameterConstraints, ConstraintList and SingleConstraint.
+const SINGLE: u8 = 1;
+const ANY_OF: u8 = 2;
+const ALL_OF: u8 = 3;
+const NOT: u8 = 4;
+const LISTED: u8 = 1;
+const KEY: u8 = 1;
+const VALUE: u8 = 2;
+const EXISTS: u8 = 3;
+
+/// Why constraints were refused. All of these are the origin's fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConstraintError {
+    /// The bytes are no constraints, or of a kind that this version does not know.
+    #[error("not understood")]
+    Malformed,
+    /// A single constraint says neither which value it wants nor that any will do.
+    #[error("a constraint has neither `value` nor `exists`")]
+    NoKind,
+    /// See [`MAX_DEPTH`].
+    #[error("nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    /// See [`MAX_NODES`].
+    #[error("more than {MAX_NODES} constraints")]
+    TooMany,
+}
+
+impl From<Malformed> for ConstraintError {
+    fn from(_: Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
+/// The constraints of a variant, in their canonical form. Cheap to clone.
+#[derive(Clone)]
+pub struct Constraints(Arc<Canonical>);
+
+struct Canonical {
+    tree: Tree,
+    encoded: Bytes,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Tree {
+    Equals {
+        key: Box<str>,
+        value: Box<str>,
+    },
+    Exists {
+        key: Box<str>,
+    },
+    /// At least two, sorted, none of them `Any`; or none at all: what matches nobody.
+    Any(Vec<Tree>),
+    /// At least two, sorted, none of them `All`; or none at all: what matches everybody, which is never part of another.
+    All(Vec<Tree>),
+    /// Of anything but a negation, or what matches everybody or nobody.
+    Not(Box<Tree>),
+}
+
+impl Constraints {
+    /// Reads an encoded `DynamicParameterConstraints`; `None` where it constrains nothing.
+    pub fn parse(bytes: &[u8]) -> Result<Option<Self>, ConstraintError> {
+        let mut nodes = 0;
+        let tree = read(bytes, MAX_DEPTH, &mut nodes)?;
+        if tree == Tree::EVERYBODY {
+            return Ok(None);
+        }
+        let mut encoded = BytesMut::new();
+        tree.write(&mut encoded);
+        Ok(Some(Self(Arc::new(Canonical { tree, encoded: encoded.freeze() }))))
+    }
+
+    /// Whether a client with these parameters is among those that the variant is for.
+    pub fn matches(&self, parameters: &Parameters) -> bool {
+        self.0.tree.matches(parameters)
+    }
+
+    /// The canonical encoding, as a `DynamicParameterConstraints`.
+    pub fn encoded(&self) -> &Bytes {
+        &self.0.encoded
+    }
+}
+
+impl PartialEq for Constraints {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.encoded == other.0.encoded
+    }
+}
+
+impl Eq for Constraints {}
+
+impl PartialOrd for Constraints {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Constraints {
+    /// By the canonical encoding: an order that every relay agrees on (R-DP-04).
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.encoded.cmp(&other.0.encoded)
+    }
+}
+
+impl std::hash::Hash for Constraints {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.encoded.hash(state);
+    }
+}
+
+impl fmt::Debug for Constraints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Constraints {
+    /// As people would write them: `(env = "prod" and not exists(canary))`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0.tree, f)
+    }
+}
+
+impl fmt::Display for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |f: &mut fmt::Formatter<'_>, parts: &[Self], word: &str| {
+            f.write_str("(")?;
+            for (at, part) in parts.iter().enumerate() {
+                let word = if at == 0 { "" } else { word };
+                write!(f, "{word}{part}")?;
+            }
+            f.write_str(")")
+        };
+        match self {
+            Self::Equals { key, value } => write!(f, "{key} = {value:?}"),
+            Self::Exists { key } => write!(f, "exists({key})"),
+            Self::Any(parts) if parts.is_empty() => f.write_str("never"),
+            Self::All(parts) if parts.is_empty() => f.write_str("always"),
+            Self::Any(parts) => list(f, parts, " or "),
+            Self::All(parts) => list(f, parts, " and "),
+            Self::Not(part) => write!(f, "not {part}"),
+        }
+    }
+}
+
+impl Tree {
+    const EVERYBODY: Self = Self::All(Vec::new());
+    const NOBODY: Self = Self::Any(Vec::new());
+
+    fn matches(&self, parameters: &Parameters) -> bool {
+        match self {
+            Self::Equals { key, value } => parameters.get(key) == Some(value),
+            Self::Exists { key } => parameters.get(key).is_some(),
+            Self::Any(parts) => parts.iter().any(|part| part.matches(parameters)),
+            Self::All(parts) => parts.iter().all(|part| part.matches(parameters)),
+            Self::Not(part) => !part.matches(parameters),
+        }
+    }
+
+    fn not(part: Self) -> Self {
+        match part {
+            Self::Not(inner) => *inner,
+            Self::All(parts) if parts.is_empty() => Self::NOBODY,
+            Self::Any(parts) if parts.is_empty() => Self::EVERYBODY,
+            part => Self::Not(Box::new(part)),
+        }
+    }
+
+    fn any(parts: Vec<Self>) -> Self {
+        let mut flat = Vec::with_capacity(parts.len());
+        for part in parts {
+            match part {
+                Self::Any(inner) => flat.extend(inner),
+                Self::All(inner) if inner.is_empty() => return Self::EVERYBODY,
+                part => flat.push(part),
+            }
+        }
+        Self::list(flat, Self::Any)
+    }
+
+    fn all(parts: Vec<Self>) -> Self {
+        let mut flat = Vec::with_capacity(parts.len());
+        for part in parts {
+            match part {
+                Self::All(inner) => flat.extend(inner),
+                Self::Any(inner) if inner.is_empty() => return Self::NOBODY,
+                part => flat.push(part),
+            }
+        }
+        Self::list(flat, Self::All)
+    }
+
+    fn list(mut parts: Vec<Self>, of: fn(Vec<Self>) -> Self) -> Self {
+        parts.sort_unstable();
+        parts.dedup();
+        match parts.pop() {
+            Some(only) if parts.is_empty() => only,
+            last => {
+                parts.extend(last);
+                of(parts)
+            }
+        }
+    }
+
+    fn write(&self, out: &mut BytesMut) {
+        let mut inner = BytesMut::new();
+        let field = match self {
+            Self::Equals { key, value } => {
+                wire::put_field(&mut inner, KEY, key.as_bytes());
+                wire::put_header(&mut inner, VALUE, value.len());
+                inner.extend_from_slice(value.as_bytes());
+                SINGLE
+            }
+            Self::Exists { key } => {
+                wire::put_field(&mut inner, KEY, key.as_bytes());
+                wire::put_header(&mut inner, EXISTS, 0);
+                SINGLE
+            }
+            Self::Any(parts) | Self::All(parts) => {
+                for part in parts {
+                    let mut listed = BytesMut::new();
+                    part.write(&mut listed);
+                    wire::put_header(&mut inner, LISTED, listed.len());
+                    inner.extend_from_slice(&listed);
+                }
+                if matches!(self, Self::Any(_)) { ANY_OF } else { ALL_OF }
+            }
+            Self::Not(part) => {
+                part.write(&mut inner);
+                NOT
+            }
+        };
+        wire::put_header(out, field, inner.len());
+        out.extend_from_slice(&inner);
+    }
+}
+
+/// One level of a tree, brought into canonical form on the way up.
+fn read(bytes: &[u8], depth: usize, nodes: &mut usize) -> Result<Tree, ConstraintError> {
+    let depth = depth.checked_sub(1).ok_or(ConstraintError::TooDeep)?;
+    *nodes += 1;
+    if *nodes > MAX_NODES {
+        return Err(ConstraintError::TooMany);
+    }
+    let mut fields = wire::fields(bytes);
+    let Some(field) = fields.next().transpose()? else { return Ok(Tree::EVERYBODY) };
+    if fields.next().is_some() {
+        // One of a kind is all that there may be; a second one may be of a kind that is not known here.
+        return Err(ConstraintError::Malformed);
+    }
+    let inner = field.bytes()?;
+    match u8::try_from(field.number) {
+        Ok(SINGLE) => read_single(inner),
+        Ok(ANY_OF) => Ok(Tree::any(read_list(inner, depth, nodes)?)),
+        Ok(ALL_OF) => Ok(Tree::all(read_list(inner, depth, nodes)?)),
+        Ok(NOT) => Ok(Tree::not(read(inner, depth, nodes)?)),
+        _ => Err(ConstraintError::Malformed),
+    }
+}
+
+fn read_list(bytes: &[u8], depth: usize, nodes: &mut usize) -> Result<Vec<Tree>, ConstraintError> {
+    let mut parts = Vec::new();
+    for field in wire::fields(bytes) {
+        let field = field?;
+        if field.number != u32::from(LISTED) {
+            return Err(ConstraintError::Malformed);
+        }
+        parts.push(read(field.bytes()?, depth, nodes)?);
+    }
+    Ok(parts)
+}
+
+fn read_single(bytes: &[u8]) -> Result<Tree, ConstraintError> {
+    let (mut key, mut kind) = (None, None);
+    for field in wire::fields(bytes) {
+        let field = field?;
+        let place = match u8::try_from(field.number) {
+            Ok(KEY) => &mut key,
+            Ok(VALUE | EXISTS) => &mut kind,
+            _ => return Err(ConstraintError::Malformed),
+        };
+        if place.replace(field).is_some() {
+            return Err(ConstraintError::Malformed);
+        }
+    }
+    let key = key.map_or(Ok(""), |field| field.text())?.into();
+    let Some(kind) = kind else { return Err(ConstraintError::NoKind) };
+    if kind.number == u32::from(VALUE) {
+        return Ok(Tree::Equals { key, value: kind.text()?.into() });
+    }
+    if kind.bytes()?.is_empty() { Ok(Tree::Exists { key }) } else { Err(ConstraintError::Malformed) }
+}
