@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Generation;
-use crate::resource::{Name, Resource};
+use crate::resource::{Constraints, Name, Resource};
 
 /// What the origin said of a name that was asked for by name (R-Relay-04).
 #[derive(Clone, Debug, Default)]
@@ -25,6 +25,9 @@ pub enum Named {
         buried: Generation,
     },
 }
+
+/// Variants of a name, by their constraints.
+pub(super) type Past = Option<Arc<[Option<Constraints>]>>;
 
 /// What one subscriber sees of a name.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +62,9 @@ pub struct Entry {
     pub(super) named: Named,
     /// The last body of what is gone, for the union of old and new that make-before-break sends (R-ADS-03).
     pub(super) ghost: Option<Arc<Resource>>,
+    /// Which variants its subscribers may hold beside the one that they see (R-DP-06), oldest first. Where there never
+    /// was more than one without constraints, nothing.
+    pub(super) past: Past,
     /// When the wildcard's subscribers last had something to learn of it.
     pub(super) wild_changed: Generation,
     /// When it first was a member, as far as is remembered: who was told nothing since cannot hold it. Breaks in
@@ -77,6 +83,7 @@ impl Entry {
             wild: None,
             named: Named::Unknown,
             ghost: None,
+            past: None,
             wild_changed: Generation::ZERO,
             wild_since: Generation::ZERO,
             named_changed: Generation::ZERO,
@@ -117,6 +124,25 @@ impl Entry {
             Named::Absent | Named::Gone => Seen::Absent,
             Named::Unknown | Named::Collection { .. } => Seen::Unknown,
         }
+    }
+
+    /// Notes that its subscribers no longer see what they saw (R-DP-13).
+    pub(super) fn turn_from(&mut self, old: &Self) {
+        /// Who missed more changes than this of what a name means may keep one that is gone.
+        const REMEMBERED: usize = 8;
+        let identity =
+            |entry: &Self| entry.by_name().present().map(|resource| resource.constraints().cloned());
+        let (was, is) = (identity(old), identity(self));
+        let constrained = |identity: &Option<Option<Constraints>>| matches!(identity, Some(Some(_)));
+        if was == is || (self.past.is_none() && !constrained(&was) && !constrained(&is)) {
+            return;
+        }
+        let mut past: Vec<Option<Constraints>> =
+            self.past.iter().flat_map(|past| past.iter()).cloned().collect();
+        past.retain(|other| Some(other) != was.as_ref() && Some(other) != is.as_ref());
+        past.extend(was);
+        let surplus = past.len().saturating_sub(REMEMBERED);
+        self.past = Some(past.drain(surplus..).collect());
     }
 
     /// Its place in the order of changes: no audience's stamp is later.

@@ -76,6 +76,8 @@ pub(super) struct Fields<'a> {
     pub(super) type_url: &'a str,
     /// `removed_resources`; delta only. Two lists, so that they need not be joined.
     pub(super) removed: [&'a [Name]; 2],
+    /// `removed_resource_names`, each encoded; delta only.
+    pub(super) removed_variants: &'a [Bytes],
 }
 
 /// A piece of the body.
@@ -106,14 +108,19 @@ pub(super) fn splice<'a>(
     const TYPE_URL: u8 = 4;
     const NONCE: u8 = 5;
     const REMOVED: u8 = 6;
+    const REMOVED_VARIANTS: u8 = 8;
 
     let nonce_text = nonce.text();
     let nonce_text = nonce_text.as_bytes();
     let optional = |text: &str| if text.is_empty() { 0 } else { wire::field_len(text.len()) };
     let removed: usize =
         fields.removed.iter().copied().flatten().map(|name| wire::field_len(name.as_str().len())).sum();
-    let small =
-        optional(fields.version) + optional(fields.type_url) + wire::field_len(nonce_text.len()) + removed;
+    let variants: usize = fields.removed_variants.iter().map(|variant| wire::field_len(variant.len())).sum();
+    let small = optional(fields.version)
+        + optional(fields.type_url)
+        + wire::field_len(nonce_text.len())
+        + removed
+        + variants;
     let body: usize = pieces.clone().map(|piece| piece.len()).sum();
     let message = small + body;
 
@@ -126,6 +133,9 @@ pub(super) fn splice<'a>(
     wire::put_field(&mut out.open, NONCE, nonce_text);
     for name in fields.removed.into_iter().flatten() {
         wire::put_field(&mut out.open, REMOVED, name.as_str().as_bytes());
+    }
+    for variant in fields.removed_variants {
+        wire::put_field(&mut out.open, REMOVED_VARIANTS, variant);
     }
     for piece in pieces {
         match piece {
@@ -222,7 +232,7 @@ mod tests {
         ) {
             let elements: Vec<_> = sizes.iter().map(|(shared, size)| (*shared, element(*size))).collect();
             let removed: Vec<Name> = removed.into_iter().map(Name::from).collect();
-            let fields = Fields { version: "7", type_url: "t/x", removed: [&removed, &[]] };
+            let fields = Fields { version: "7", type_url: "t/x", removed: [&removed, &[]], removed_variants: &[] };
             let nonce = Nonce { type_index: 3, generation: 255.into(), suffix: Suffix::None };
             let frame = splice(fields, nonce, elements.iter().map(|(shared, bytes)| {
                 if *shared { Piece::Shared(bytes) } else { Piece::Tail(bytes, 0) }
@@ -252,7 +262,7 @@ mod tests {
     fn a_large_shared_element_is_not_copied() {
         let big = element(1 << 20);
         let nonce = Nonce { type_index: 1, generation: 1.into(), suffix: Suffix::Own(2) };
-        let fields = Fields { version: "", type_url: "t/x", removed: [&[], &[]] };
+        let fields = Fields { version: "", type_url: "t/x", removed: [&[], &[]], removed_variants: &[] };
         let frame = splice(fields, nonce, std::iter::once(Piece::Shared(&big)));
         let range = big.as_ptr_range();
         let shared: usize =

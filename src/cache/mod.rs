@@ -17,6 +17,7 @@ mod entry;
 mod frame;
 mod generation;
 mod journal;
+mod lens;
 mod nonce;
 mod registry;
 mod scan;
@@ -25,13 +26,13 @@ mod shelf;
 mod sight;
 mod snapshot;
 mod span;
+mod stores;
 mod update;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
-use foldhash::HashMap;
 use parking_lot::{Mutex, RwLock};
 
 pub use cohort::{Cohort, Dialect, Mailbox, Protocol};
@@ -39,17 +40,20 @@ pub use encoder::{Encoder, FellBehind};
 pub use entry::{Entry, Named, Seen};
 pub use frame::Frame;
 pub use generation::Generation;
+pub use lens::Lens;
 pub use nonce::{Nonce, NonceText, Suffix};
 pub use registry::{Interest, Membership, Subscription};
 pub use sight::{Found, SetVersion, Sight};
 pub use snapshot::Snapshot;
 pub use span::{Class, Span};
+pub use stores::Full;
 pub use update::{Owed, Update};
 
 use registry::Registry;
 use snapshot::Draft;
+use stores::{Bounds, Stores};
 
-use crate::resource::{Kind, Name, Resource, TypeUrl};
+use crate::resource::{Collection, Kind, Name, Parameters, Resource, TypeUrl};
 
 /// Through which of its two subscriptions the relay holds a resource (R-Relay-03).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -113,6 +117,19 @@ pub enum Op {
 }
 
 impl Op {
+    /// What is held already is seen by more clients.
+    pub(crate) const fn held(view: View, resource: Arc<Resource>) -> Self {
+        Self::Set { view, resource, resend: Resend::Answer }
+    }
+
+    /// Through which subscription it was learned.
+    pub(crate) const fn view(&self) -> View {
+        match self {
+            Self::Set { view, .. } | Self::Remove { view, .. } | Self::Forget { view, .. } => *view,
+            Self::Withdraw { .. } | Self::Complete { .. } | Self::Repush { .. } => View::Named,
+        }
+    }
+
     /// The name it is about.
     pub fn name(&self) -> &Name {
         match self {
@@ -137,6 +154,51 @@ pub struct Change {
     pub system_version: Option<Arc<str>>,
 }
 
+impl Change {
+    /// Whether nothing comes of it.
+    pub const fn is_nothing(&self) -> bool {
+        self.ops.is_empty() && self.wildcard_known.is_none() && self.system_version.is_none()
+    }
+}
+
+/// What clients with one set of parameters want of a type, where it changed since last asked.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The type.
+    pub type_url: TypeUrl,
+    /// The parameters.
+    pub parameters: Parameters,
+    /// What they want.
+    pub interest: Interest,
+    /// The store that is to be [filled](Writer::fill), where these clients have further parameters.
+    mixed: Option<Arc<TypeCache>>,
+}
+
+impl Wanted {
+    /// What is wanted in a store, by parameters.
+    fn split(of: &Arc<TypeCache>, interest: Interest) -> Vec<Self> {
+        let type_url = of.type_url.clone();
+        if let Some(parameters) = of.lens.as_uniform() {
+            return vec![Self { type_url, parameters: parameters.clone(), interest, mixed: None }];
+        }
+        let part = |parameters: &Parameters| Self {
+            type_url: type_url.clone(),
+            parameters: parameters.clone(),
+            interest: Interest {
+                wildcard: interest.wildcard && of.lens.wildcard() == parameters,
+                names: interest
+                    .names
+                    .iter()
+                    .filter(|(name, _)| of.lens.of(name.as_str()) == parameters)
+                    .cloned()
+                    .collect(),
+            },
+            mixed: Some(Arc::clone(of)),
+        };
+        of.lens.parameters().map(part).collect()
+    }
+}
+
 /// How much the cache may keep.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -148,18 +210,27 @@ pub struct Limits {
     pub response_bytes: usize,
     /// Types; requests for more are refused, but for the types of the protocol.
     pub types: usize,
+    /// Sets of dynamic parameters that clients have, counted per type.
+    pub parameter_sets: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { encoded_bytes: 256 << 20, tombstones: 10_000, response_bytes: 1 << 20, types: 1024 }
+        Self {
+            encoded_bytes: 256 << 20,
+            tombstones: 10_000,
+            response_bytes: 1 << 20,
+            types: 1024,
+            parameter_sets: 4096,
+        }
     }
 }
 
-/// The store of one type.
+/// The store of one type, as it is seen through one set of parameters.
 #[derive(Debug)]
 pub struct TypeCache {
     type_url: TypeUrl,
+    lens: Lens,
     index: u32,
     snapshot: ArcSwap<Snapshot>,
     registry: Mutex<Registry>,
@@ -173,7 +244,12 @@ impl TypeCache {
         &self.type_url
     }
 
-    /// Its number among the cache's types, for nonces.
+    /// The parameters through which its clients see the type.
+    pub const fn lens(&self) -> &Lens {
+        &self.lens
+    }
+
+    /// Its number among the cache's stores, for nonces.
     pub const fn index(&self) -> u32 {
         self.index
     }
@@ -224,31 +300,20 @@ impl TypeCache {
     }
 }
 
-/// Too many types are subscribed to; the peer that asked for one more is told so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the relay already serves {0} resource types, its limit")]
-pub struct TooManyTypes(pub usize);
-
 /// The store of one node group, as its readers see it.
 #[derive(Debug)]
 pub struct Cache {
-    types: RwLock<Types>,
+    stores: RwLock<Stores>,
     interest: Arc<Mailbox>,
     encoder: Arc<Encoder>,
     limits: Limits,
-}
-
-#[derive(Debug, Default)]
-struct Types {
-    by_url: HashMap<Box<str>, Arc<TypeCache>>,
-    next_index: u32,
 }
 
 impl Cache {
     /// An empty store, and the one hand that may write to it.
     pub fn new(limits: Limits) -> (Arc<Self>, Writer) {
         let cache = Arc::new(Self {
-            types: RwLock::default(),
+            stores: RwLock::default(),
             interest: Arc::default(),
             encoder: Arc::new(Encoder::new(limits.encoded_bytes, limits.response_bytes)),
             limits,
@@ -257,43 +322,39 @@ impl Cache {
         (cache, writer)
     }
 
-    /// The store of a type, made when first asked for.
-    pub fn of(&self, type_url: &TypeUrl) -> Result<Arc<TypeCache>, TooManyTypes> {
-        if let Some(found) = self.types.read().by_url.get(type_url.as_str()) {
+    /// The store of a type for clients without parameters, made when first asked for.
+    pub fn of(&self, type_url: &TypeUrl) -> Result<Arc<TypeCache>, Full> {
+        self.seen(type_url, &Lens::default())
+    }
+
+    /// The store of a type for clients that see it so, made when first asked for.
+    pub fn seen(&self, type_url: &TypeUrl, lens: &Lens) -> Result<Arc<TypeCache>, Full> {
+        if let Some(found) = self.stores.read().find(type_url, lens) {
             return Ok(Arc::clone(found));
         }
-        let mut types = self.types.write();
-        if let Some(found) = types.by_url.get(type_url.as_str()) {
-            return Ok(Arc::clone(found));
-        }
-        // The few types of the protocol have room whatever else is asked for.
-        let is_full =
-            |types: &Types| type_url.kind() == Kind::Other && types.by_url.len() >= self.limits.types;
-        if is_full(&types) {
-            // Types that nobody asks for and of which nothing is known make room.
-            types.by_url.retain(|_, of| {
-                Arc::strong_count(of) > 1 || !of.registry.lock().is_idle() || !of.snapshot().is_blank()
-            });
-        }
-        if is_full(&types) {
-            return Err(TooManyTypes(self.limits.types));
-        }
-        types.next_index += 1;
-        let of = Arc::new(TypeCache {
+        let bounds = Bounds { types: self.limits.types, parameter_sets: self.limits.parameter_sets };
+        self.stores.write().enter(type_url, lens, bounds, |index| TypeCache {
             type_url: type_url.clone(),
-            index: types.next_index,
+            lens: lens.clone(),
+            index,
             snapshot: ArcSwap::default(),
             registry: Mutex::default(),
             interest: Arc::clone(&self.interest),
             encoder: Arc::clone(&self.encoder),
-        });
-        types.by_url.insert(type_url.as_str().into(), Arc::clone(&of));
-        Ok(of)
+        })
     }
 
-    /// All types that were ever asked for.
+    /// All stores: of each type that was ever asked for, and of each set of parameters that is in use.
     pub fn types(&self) -> Vec<Arc<TypeCache>> {
-        self.types.read().by_url.values().cloned().collect()
+        self.stores.read().all().cloned().collect()
+    }
+
+    /// The stores of a type whose clients ask for something with these parameters, and for other things with others.
+    fn mixed(&self, type_url: &TypeUrl, parameters: &Parameters) -> Vec<Arc<TypeCache>> {
+        let stores = self.stores.read();
+        let is_mixed = |of: &&Arc<TypeCache>| of.lens.as_uniform().is_none();
+        let has = |of: &&Arc<TypeCache>| of.lens.parameters().any(|other| other == parameters);
+        stores.seen(type_url).filter(is_mixed).filter(has).cloned().collect()
     }
 
     /// Woken when what the clients want may have changed; then ask [`take_interest`](Self::take_interest).
@@ -301,10 +362,44 @@ impl Cache {
         &self.interest
     }
 
-    /// What the clients want, for each type where it changed since last asked.
-    pub fn take_interest(&self) -> Vec<(TypeUrl, Interest)> {
-        let take = |of: Arc<TypeCache>| Some((of.type_url.clone(), of.registry.lock().take_interest()?));
-        self.types().into_iter().filter_map(take).collect()
+    /// What the clients want, for each store where it changed since last asked.
+    pub fn take_interest(&self) -> Vec<Wanted> {
+        let take = |of: Arc<TypeCache>| {
+            let interest = of.registry.lock().take_interest()?;
+            Some(Wanted::split(&of, interest))
+        };
+        let mut wanted: Vec<Wanted> = self.types().into_iter().filter_map(take).flatten().collect();
+        for wanted in &mut wanted {
+            let (type_url, parameters) = (&wanted.type_url, &wanted.parameters);
+            if wanted.mixed.is_some() || !self.mixed(type_url, parameters).is_empty() {
+                // What nobody wants in this store may be wanted in another.
+                wanted.interest.wildcard = self.wants_wildcard(type_url, parameters);
+                for (name, is_wanted) in &mut wanted.interest.names {
+                    *is_wanted = *is_wanted || self.wants(type_url, parameters, name.as_str());
+                }
+            }
+        }
+        wanted
+    }
+
+    /// Whether any client asks for this name with these parameters.
+    pub fn wants(&self, type_url: &TypeUrl, parameters: &Parameters, name: &str) -> bool {
+        self.any_with(type_url, parameters, |of| of.lens.of(name) == parameters && of.wants(name))
+    }
+
+    /// Whether any client asks for the wildcard with these parameters.
+    pub fn wants_wildcard(&self, type_url: &TypeUrl, parameters: &Parameters) -> bool {
+        self.any_with(type_url, parameters, |of| of.lens.wildcard() == parameters && of.wants_wildcard())
+    }
+
+    fn any_with(&self, type_url: &TypeUrl, parameters: &Parameters, is: impl Fn(&TypeCache) -> bool) -> bool {
+        let uniform = self.stores.read().find(type_url, &Lens::uniform(parameters.clone())).cloned();
+        uniform.is_some_and(|of| is(&of)) || self.mixed(type_url, parameters).iter().any(|of| is(of))
+    }
+
+    /// Drops what is left of parameters that nobody has any more.
+    pub fn drop_unused(&self) {
+        self.stores.write().drop_unused();
     }
 
     /// Counts of encoding at work.
@@ -332,19 +427,84 @@ impl Writer {
         &self.cache
     }
 
-    /// Applies a change as a whole and wakes the clients it concerns.
-    pub fn apply(&mut self, type_url: &TypeUrl, change: Change, now: Instant) -> Result<(), TooManyTypes> {
-        let of = self.cache.of(type_url)?;
-        let endpoints = self.publish(&of, change, now);
-        if self.repush && type_url.kind() == Kind::Cluster && !endpoints.is_empty() {
-            let of = self.cache.of(&Kind::Endpoint.into())?;
-            let ops = endpoints.into_iter().map(|name| Op::Repush { name }).collect();
-            self.publish(&of, Change { ops, ..Change::default() }, now);
+    /// Applies a change to what clients without parameters see, as a whole, and wakes those it concerns.
+    pub fn apply(&mut self, type_url: &TypeUrl, change: Change, now: Instant) -> Result<(), Full> {
+        self.apply_seen(type_url, &Parameters::NONE, change, now)
+    }
+
+    /// The same to what clients with these parameters see.
+    pub fn apply_seen(
+        &mut self,
+        type_url: &TypeUrl,
+        parameters: &Parameters,
+        change: Change,
+        now: Instant,
+    ) -> Result<(), Full> {
+        let of = self.cache.seen(type_url, &Lens::uniform(parameters.clone()))?;
+        for mixed in self.cache.mixed(type_url, parameters) {
+            let part = self.part(&mixed, parameters, &change);
+            self.publish_with_endpoints(&mixed, part, now);
         }
+        self.publish_with_endpoints(&of, change, now);
         Ok(())
     }
 
+    /// Brings a store of mixed parameters up to what the store of one set knows of what is newly wanted there.
+    pub fn fill(&mut self, wanted: &Wanted, now: Instant) -> Result<(), Full> {
+        let Some(of) = &wanted.mixed else { return Ok(()) };
+        let from = self.cache.seen(&wanted.type_url, &Lens::uniform(wanted.parameters.clone()))?.snapshot();
+        let mut change =
+            Change { system_version: Some(Arc::clone(&from.system_version)), ..Change::default() };
+        if wanted.interest.wildcard && of.wants_wildcard() && !of.snapshot().wildcard_known() {
+            let members = from.members().cloned();
+            change.ops.extend(members.map(|resource| Op::held(View::Wildcard, resource)));
+            change.wildcard_known = from.wildcard_known().then_some(true);
+        }
+        for name in wanted.interest.names.iter().filter(|(_, wanted)| *wanted).map(|(name, _)| name) {
+            change.ops.extend(from.said_of(name));
+        }
+        self.publish_with_endpoints(of, change, now);
+        Ok(())
+    }
+
+    /// What of a change concerns a store of mixed parameters.
+    fn part(&self, of: &TypeCache, parameters: &Parameters, change: &Change) -> Change {
+        let snapshot = of.snapshot();
+        let asks_for = |name: &str| {
+            of.wants(name) || Collection::covering(name).is_some_and(|covering| of.wants(&covering))
+        };
+        let has_wildcard =
+            of.lens.wildcard() == parameters && (of.wants_wildcard() || snapshot.holds_wildcard());
+        let concerns = |op: &&Op| match op.view() {
+            View::Wildcard => has_wildcard,
+            View::Named => {
+                let name = op.name().as_str();
+                of.lens.of(name) == parameters && (asks_for(name) || snapshot.get(name).is_some())
+            }
+        };
+        Change {
+            ops: change.ops.iter().filter(concerns).cloned().collect(),
+            wildcard_known: change.wildcard_known.filter(|_| has_wildcard),
+            system_version: change.system_version.clone(),
+        }
+    }
+
+    fn publish_with_endpoints(&mut self, of: &TypeCache, change: Change, now: Instant) {
+        let endpoints = self.publish(of, change, now);
+        if self.repush && of.type_url.kind() == Kind::Cluster && !endpoints.is_empty() {
+            // Who sees its endpoints through other parameters than its clusters is owed them by its own session.
+            let found = self.cache.stores.read().find(&Kind::Endpoint.into(), &of.lens).cloned();
+            if let Some(of) = found {
+                let ops = endpoints.into_iter().map(|name| Op::Repush { name }).collect();
+                self.publish(&of, Change { ops, ..Change::default() }, now);
+            }
+        }
+    }
+
     fn publish(&mut self, of: &TypeCache, change: Change, now: Instant) -> Vec<Name> {
+        if change.is_nothing() {
+            return Vec::new();
+        }
         let mut draft = Draft::new(&of.snapshot.load(), &of.type_url, &mut self.clock);
         draft.apply(change);
         let touched = std::mem::take(&mut draft.touched);

@@ -14,9 +14,9 @@ use smallvec::SmallVec;
 
 use super::cohort::{Cohort, Dialect, Mailbox};
 use super::entry::{Entry, Seen};
-use super::snapshot::Touch;
-use super::{Generation, TypeCache};
-use crate::resource::{Collection, Name};
+use super::snapshot::{Snapshot, Touch};
+use super::{Generation, Lens, TypeCache};
+use crate::resource::{Collection, Name, Parameters, Resource};
 
 /// What a client subscribes to, of one type.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -28,10 +28,12 @@ pub struct Subscription {
     has_collections: bool,
     /// How a client spells those of its names that it does not spell in their normal form.
     spelled: Option<Spellings>,
+    /// What it asks for by locator, with the parameters as it sent them.
+    located: Option<Arc<BTreeMap<Name, Parameters>>>,
 }
 
 /// Other spellings by the normal forms of names.
-pub(super) type Spellings = Arc<BTreeMap<Name, Name>>;
+type Spellings = Arc<BTreeMap<Name, Name>>;
 
 impl Subscription {
     /// A subscription to these names, and to the wildcard if so said.
@@ -40,7 +42,7 @@ impl Subscription {
         names.sort_unstable();
         names.dedup();
         let has_collections = names.iter().any(|name| Collection::named(name.as_str()).is_some());
-        Self { wildcard, names: names.into(), has_collections, spelled: None }
+        Self { wildcard, names: names.into(), has_collections, spelled: None, located: None }
     }
 
     /// The same, with what is asked for answered by these names in place of their normal forms (R-XT-03). It makes a
@@ -52,14 +54,54 @@ impl Subscription {
         self
     }
 
+    /// The same, with these of its names, or `*`, asked for by locators with these parameters. They are answered by locators
+    /// (R-DP-09); which resources they stand for is the business of a [`Lens`].
+    #[must_use]
+    pub fn located(mut self, mut located: BTreeMap<Name, Parameters>) -> Self {
+        located.retain(|name, _| match name.as_str() {
+            Name::WILDCARD => self.wildcard,
+            name => self.contains(name),
+        });
+        self.located = (!located.is_empty()).then(|| Arc::new(located));
+        self
+    }
+
+    /// What is asked for by locators, with the parameters as they were sent.
+    pub fn locators(&self) -> Option<&BTreeMap<Name, Parameters>> {
+        self.located.as_deref()
+    }
+
+    /// Whether what it sees of this name is answered by locator.
+    pub fn locates(&self, name: &str) -> bool {
+        let Some(located) = &self.located else { return false };
+        if self.contains(name) {
+            return located.contains_key(name);
+        }
+        let covering = Collection::covering(name).filter(|covering| self.contains(covering));
+        located.contains_key(covering.as_deref().unwrap_or(Name::WILDCARD))
+    }
+
+    /// Through which parameters it sees its names, where plain ones are given these.
+    pub fn lens(&self, given: &Parameters) -> Lens {
+        let Some(located) = &self.located else { return Lens::uniform(given.clone()) };
+        let star = located.contains_key(Name::WILDCARD);
+        let asks_plainly = (self.wildcard && !star) || located.len() - usize::from(star) < self.names.len();
+        Lens::new(given, asks_plainly, located)
+    }
+
     /// How names are spelled whose normal form is another one.
     pub fn spellings(&self) -> Option<&BTreeMap<Name, Name>> {
         self.spelled.as_deref()
     }
 
-    /// The same, to be kept.
-    pub(super) fn shared_spellings(&self) -> Option<Spellings> {
-        self.spelled.clone()
+    /// Whether what it is told has to be written as it asked, not as it is kept.
+    pub(super) const fn has_own_form(&self) -> bool {
+        self.spelled.is_some() || self.located.is_some()
+    }
+
+    /// A name as it spells it.
+    pub(super) fn spelling<'a>(&'a self, name: &'a Name) -> &'a Name {
+        self.spelled.as_ref().and_then(|spelled| spelled.get(name)).unwrap_or(name)
     }
 
     /// A subscription to nothing.
@@ -101,6 +143,11 @@ impl Subscription {
     /// Whether it asks for nothing at all.
     pub fn is_empty(&self) -> bool {
         !self.wildcard && self.names.is_empty()
+    }
+
+    /// The resource that a client with this subscription sees by this name, if there is one.
+    pub fn sees<'a>(&self, snapshot: &'a Snapshot, name: &str) -> Option<&'a Resource> {
+        self.look(snapshot.get(name)?, false)?.seen.present().map(|resource| &**resource)
     }
 
     /// What a client with this subscription sees of an entry, or `None` where it does not subscribe to it.
@@ -332,6 +379,11 @@ impl Membership {
             of.interest.wake();
         }
         Self { cohort, cohort_at, member_at, of, mailbox }
+    }
+
+    /// Moves to the cohort of another subscription in another store of the type.
+    pub fn change_store(&mut self, of: Arc<TypeCache>, subscription: Subscription) {
+        *self = Self::join(of, subscription, self.cohort.dialect, Arc::clone(&self.mailbox));
     }
 
     /// Moves to the cohort of another subscription.

@@ -1,5 +1,6 @@
 //! How an update is worked out from a snapshot.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -94,7 +95,18 @@ impl<'a> Scan<'a> {
             update.additions |= !update.resources.is_empty() || !update.absent.is_empty();
             update.removals |= !update.removed.is_empty();
         }
+        if self.subscription.locators().is_some() && self.dialect.protocol == Protocol::Delta {
+            self.remember_variants(&mut update);
+        }
         update
+    }
+
+    /// Which variants a client may hold of what it is told of, so that it can be told that they are gone.
+    fn remember_variants(&self, update: &mut Update) {
+        let told = update.resources.iter().map(|resource| resource.name());
+        let told = told.chain(&update.absent).chain(&update.removed);
+        let past = |name: &Name| Some((name.clone(), self.snapshot.get(name.as_str())?.past.clone()));
+        update.past = told.filter_map(past).filter(|(_, past)| past.is_some()).collect();
     }
 
     fn blank(&self) -> Update {
@@ -105,7 +117,8 @@ impl<'a> Scan<'a> {
             next: Next::Done,
             at: self.snapshot.at,
             dialect: self.dialect,
-            spelled: self.subscription.shared_spellings(),
+            form: self.subscription.has_own_form().then(|| self.subscription.clone()),
+            past: BTreeMap::new(),
             type_url: self.of.type_url.clone(),
             type_index: self.of.index,
             version: Arc::clone(&self.snapshot.system_version),
@@ -167,6 +180,9 @@ impl<'a> Scan<'a> {
                 let rest = segment.members().filter(|member| member.name().as_str() > after);
                 update.resources.extend(rest.cloned());
                 bytes += update.resources.iter().map(|resource| resource.delta_entry().len()).sum::<usize>();
+            } else if self.subscription.locates(Name::WILDCARD) {
+                update.resources.extend(segment.members().cloned());
+                bytes += segment.members().map(|resource| resource.delta_entry().len()).sum::<usize>();
             } else {
                 bytes += segment.delta().len();
                 update.segments.push(Arc::clone(segment));
@@ -305,7 +321,7 @@ impl<'a> Scan<'a> {
             // Who asks for nothing is told nothing, not even that nothing is there.
             update.additions = !self.subscription.is_empty();
         }
-        if self.is_whole_set() {
+        if self.is_whole_set() && !self.subscription.locates(Name::WILDCARD) {
             update.segments = self.snapshot.table.after(None).to_vec();
         } else {
             if self.subscription.wildcard {

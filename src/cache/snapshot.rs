@@ -154,6 +154,33 @@ impl Snapshot {
         self.log.is_empty() && !self.wildcard_known
     }
 
+    /// Whether anything is held that somebody asked for, or may be.
+    pub(super) fn holds_anything(&self) -> bool {
+        self.tombstones < self.log.len() || self.wildcard_known
+    }
+
+    /// Whether anything of the wildcard set is held.
+    pub(super) const fn holds_wildcard(&self) -> bool {
+        self.members > 0 || self.wildcard_known
+    }
+
+    /// What was said of a name that was asked for by name, for a store that has not heard it.
+    pub(super) fn said_of(&self, name: &Name) -> Vec<Op> {
+        let name = || name.clone();
+        match self.get(name().as_str()).map(Entry::named) {
+            None | Some(Named::Unknown | Named::Gone) => Vec::new(),
+            Some(Named::Absent) => vec![Op::Remove { view: View::Named, name: name() }],
+            Some(Named::Present(resource)) => vec![Op::held(View::Named, Arc::clone(resource))],
+            Some(Named::Collection { .. }) => {
+                let name = name();
+                let members = self.members_of(&name).cloned();
+                let mut ops: Vec<Op> = members.map(|held| Op::held(View::Named, held)).collect();
+                ops.push(Op::Complete { name });
+                ops
+            }
+        }
+    }
+
     /// Everything held, with both of its views.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.table.iter().map(|entry| &**entry)
@@ -317,6 +344,7 @@ impl<'a> Draft<'a> {
             let listed = || new.name().is_xdstp() && differ(old.as_listed(), new.as_listed());
             let named = resent || differ(old.by_name(), new.by_name()) || listed();
             let body = differ(old.by_name(), new.by_name());
+            new.turn_from(old);
             if !self.type_url.kind().full_state() || new.wild.is_some() {
                 new.ghost = None;
             } else if let Some(gone) = &old.wild {

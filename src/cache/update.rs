@@ -13,12 +13,13 @@ use bytes::Bytes;
 use super::Generation;
 use super::cohort::{Dialect, Protocol};
 use super::encoder::Encoder;
+use super::entry::Past;
 use super::frame::{self, Fields, Frame, Piece};
 use super::nonce::{Nonce, Suffix};
-use super::registry::Spellings;
+use super::registry::Subscription;
 use super::segments::Segment;
 use super::span::{Class, Next};
-use crate::resource::{Name, Resource, TypeUrl};
+use crate::resource::{Constraints, Name, Resource, TypeUrl, resource_name};
 
 /// What one client is to be told beside its cohort.
 #[derive(Clone, Debug, Default)]
@@ -46,8 +47,10 @@ pub struct Update {
     /// When the newest generation in it was made.
     pub(super) at: Option<Instant>,
     pub(super) dialect: Dialect,
-    /// How its clients spell names that they do not spell in their normal form.
-    pub(super) spelled: Option<Spellings>,
+    /// How its clients asked, where what they are told has to be written as they did.
+    pub(super) form: Option<Subscription>,
+    /// Variants that they may hold of what is in it, for those that are told by locator (R-DP-13).
+    pub(super) past: BTreeMap<Name, Past>,
     pub(super) type_url: TypeUrl,
     pub(super) type_index: u32,
     pub(super) version: Arc<str>,
@@ -157,46 +160,96 @@ impl Update {
         match self.dialect.protocol {
             Protocol::Delta => {
                 let removed = if class == Class::Both { &self.removed[..] } else { &[] };
-                match self.spelled.as_deref() {
-                    None => self.splice_delta(nonce, [removed, &self.absent], &[]),
-                    Some(spelled) => self.splice_spelled(nonce, [removed, &self.absent], spelled),
+                match &self.form {
+                    None => self.splice_delta(nonce, [removed, &self.absent], &[], &[]),
+                    Some(form) => self.splice_delta_as(form, nonce, [removed, &self.absent]),
                 }
             }
             Protocol::Sotw => {
                 let ghosts = if class == Class::Additions { &self.ghosts[..] } else { &[] };
                 let union = ghosts.iter().fold(self.digest, |sum, ghost| sum.wrapping_add(ghost.digest()));
                 let version = format!("{union:032x}");
-                let fields =
-                    Fields { version: &version, type_url: self.type_url.as_str(), removed: [&[], &[]] };
-                let pieces = self.segments.iter().map(|segment| Piece::Shared(segment.sotw()));
+                let fields = Fields {
+                    version: &version,
+                    type_url: self.type_url.as_str(),
+                    removed: [&[], &[]],
+                    removed_variants: &[],
+                };
+                let segments = self.segments.iter().map(|segment| Piece::Shared(segment.sotw()));
                 let listed = self.resources.iter().chain(ghosts);
-                let pieces = pieces.chain(listed.map(|resource| {
-                    let (entry, at) = resource.sotw_tail();
+                let tail = |resource| {
+                    let (entry, at) = Resource::sotw_tail(resource);
                     Piece::Tail(entry, at)
-                }));
-                frame::splice(fields, nonce, pieces)
+                };
+                match &self.form {
+                    None => frame::splice(fields, nonce, segments.chain(listed.map(|r| tail(r)))),
+                    Some(form) => {
+                        let located = |resource: &&Arc<Resource>| form.locates(resource.name().as_str());
+                        let own: Vec<Bytes> = listed
+                            .clone()
+                            .filter(located)
+                            .map(|resource| resource.located_sotw_entry(form.spelling(resource.name())))
+                            .collect();
+                        let rest = listed.filter(|resource| !located(resource)).map(|r| tail(r));
+                        frame::splice(
+                            fields,
+                            nonce,
+                            segments.chain(own.iter().map(Piece::Shared)).chain(rest),
+                        )
+                    }
+                }
             }
         }
     }
 
     /// `own` are entries that stand for those of `resources`, from the first one on.
-    fn splice_delta(&self, nonce: Nonce, removed: [&[Name]; 2], own: &[Bytes]) -> Frame {
-        let fields = Fields { version: &self.version, type_url: self.type_url.as_str(), removed };
+    fn splice_delta(
+        &self,
+        nonce: Nonce,
+        removed: [&[Name]; 2],
+        removed_variants: &[Bytes],
+        own: &[Bytes],
+    ) -> Frame {
+        let type_url = self.type_url.as_str();
+        let fields = Fields { version: &self.version, type_url, removed, removed_variants };
         let segments = self.segments.iter().map(|segment| segment.delta());
         let resources = self.resources.iter().skip(own.len()).map(|resource| resource.delta_entry());
         frame::splice(fields, nonce, segments.chain(own).chain(resources).map(Piece::Shared))
     }
 
-    /// The same for clients that do not spell their names in the normal form.
-    fn splice_spelled(&self, nonce: Nonce, removed: [&[Name]; 2], spelled: &BTreeMap<Name, Name>) -> Frame {
-        let name = |name: &Name| spelled.get(name).unwrap_or(name).clone();
-        let removed = removed.map(|names| names.iter().map(name).collect::<Vec<_>>());
-        let entry = |resource: &Arc<Resource>| match spelled.get(resource.name()) {
-            Some(name) => resource.delta_entry_as(name),
-            None => resource.delta_entry().clone(),
+    /// The same for clients that do not spell their names in the normal form, or asked by locators.
+    fn splice_delta_as(&self, form: &Subscription, nonce: Nonce, removed: [&[Name]; 2]) -> Frame {
+        let past = |name: &Name| self.past.get(name).into_iter().flatten().flat_map(|past| past.iter());
+        let mut variants = Vec::new();
+        let mut variant = |name: &Name, constraints: Option<&Constraints>| {
+            variants.push(resource_name(form.spelling(name), constraints));
         };
-        let own: Vec<Bytes> = self.resources.iter().map(entry).collect();
-        self.splice_delta(nonce, [&removed[0], &removed[1]], &own)
+        let mut entry = |resource: &Arc<Resource>| {
+            let name = resource.name();
+            if form.locates(name.as_str()) {
+                past(name).for_each(|constraints| variant(name, constraints.as_ref()));
+                return resource.located_entry(form.spelling(name));
+            }
+            match form.spelling(name) {
+                own if own == name => resource.delta_entry().clone(),
+                own => resource.delta_entry_as(own),
+            }
+        };
+        let own: Vec<Bytes> = self.resources.iter().map(&mut entry).collect();
+        let removed = removed.map(|names| {
+            let (located, plain): (Vec<&Name>, Vec<&Name>) =
+                names.iter().partition(|name| form.locates(name.as_str()));
+            for name in located {
+                // What never was there is said to be gone by its name alone.
+                let never = past(name).next().is_none().then_some(None);
+                past(name)
+                    .map(Option::as_ref)
+                    .chain(never)
+                    .for_each(|constraints| variant(name, constraints));
+            }
+            plain.into_iter().map(|name| form.spelling(name).clone()).collect::<Vec<_>>()
+        });
+        self.splice_delta(nonce, [&removed[0], &removed[1]], &variants, &own)
     }
 
     pub(super) fn weight(&self) -> u32 {

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use xxhash_rust::xxh3;
 
 use super::wire::{self, Malformed, Value};
-use super::{Kind, Name, TypeUrl};
+use super::{ConstraintError, Constraints, Kind, Name, Parameters, TypeUrl};
 
 // Field numbers of envoy.service.discovery.v3.Resource.
 const RESOURCE_VERSION: u32 = 1;
@@ -17,6 +17,14 @@ const RESOURCE_NAME: u32 = 3;
 const RESOURCE_ALIASES: u32 = 4;
 const RESOURCE_TTL: u32 = 6;
 const RESOURCE_RESOURCE_NAME: u32 = 8;
+// Of ResourceName.
+const NAMED_NAME: u8 = 1;
+const NAMED_CONSTRAINTS: u8 = 2;
+// Of google.protobuf.Any.
+const ANY_TYPE_URL: u8 = 1;
+const ANY_VALUE: u8 = 2;
+/// What a resource is wrapped in over state of the world.
+const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 /// `resources` of DiscoveryResponse and DeltaDiscoveryResponse, and `resource` of Resource: the coincidence that
 /// lets one encoding serve both protocols.
 const RESOURCES: u8 = 2;
@@ -65,8 +73,9 @@ pub struct Envelope<'a> {
     pub has_aliases: bool,
     /// How long it is to be kept, unless it comes again (R-TTL-01).
     pub ttl: Option<Duration>,
-    /// Whether it carries dynamic parameter constraints, which this relay does not match yet.
-    pub constrained: bool,
+    /// Which clients it is for, if not for all (R-DP-03); or why that is not to be understood. Then the resource is of
+    /// no use to anybody, but the response that holds it is (R-DP-02).
+    pub constraints: Result<Option<Constraints>, ConstraintError>,
     whole: &'a [u8],
 }
 
@@ -93,19 +102,12 @@ impl<'a> Envelope<'a> {
                 _ => {}
             }
         }
-        let mut constrained = false;
+        let mut constraints = Ok(None);
         if let Some(inner) = resource_name {
             if !name.is_empty() {
                 return Err(EnvelopeError::TwoNames(name.to_owned()));
             }
-            for field in wire::fields(inner) {
-                let field = field?;
-                match field.number {
-                    1 => name = field.text()?,
-                    2 => constrained = true,
-                    _ => {}
-                }
-            }
+            (name, constraints) = parse_resource_name(inner)?;
         }
         if name.is_empty() {
             return Err(EnvelopeError::NoName);
@@ -120,7 +122,7 @@ impl<'a> Envelope<'a> {
                 });
             }
         }
-        Ok(Self { name, version, body, has_aliases, ttl, constrained, whole: bytes })
+        Ok(Self { name, version, body, has_aliases, ttl, constraints, whole: bytes })
     }
 
     /// Copies the resource, once, into an allocation of its own size: a slice would pin the whole response that
@@ -162,11 +164,13 @@ impl<'a> Envelope<'a> {
         let body_at = out.len();
         out.extend_from_slice(any);
 
+        let constraints = self.constraints.clone().ok().flatten();
         Some(Resource {
-            digest: digest(name.as_str(), version, None),
+            digest: digest(name.as_str(), constraints.as_ref(), version, None),
             content_digest: OnceLock::new(),
             eds_service: (type_url.kind() == Kind::Cluster).then(|| eds_service(any)).flatten(),
             name,
+            constraints,
             version: Arc::from(version),
             own_version,
             entry: out.freeze(),
@@ -183,6 +187,7 @@ impl<'a> Envelope<'a> {
 #[derive(Clone)]
 pub struct Resource {
     name: Name,
+    constraints: Option<Constraints>,
     version: Arc<str>,
     own_version: bool,
     entry: Bytes,
@@ -197,6 +202,17 @@ impl Resource {
     /// Its canonical name.
     pub const fn name(&self) -> &Name {
         &self.name
+    }
+
+    /// Which clients it is for; `None` where it is for all (R-DP-03). With the name it is the resource's identity
+    /// (R-DP-06).
+    pub const fn constraints(&self) -> Option<&Constraints> {
+        self.constraints.as_ref()
+    }
+
+    /// Whether it is for clients with these parameters.
+    pub fn matches(&self, parameters: &Parameters) -> bool {
+        self.constraints.as_ref().is_none_or(|constraints| constraints.matches(parameters))
     }
 
     /// Its version: the origin's, or `h:` and a hash of the body where the origin gave none.
@@ -216,7 +232,30 @@ impl Resource {
 
     /// The same under the name by which a client asks for it, copied.
     pub fn delta_entry_as(&self, name: &Name) -> Bytes {
-        let name = name.as_str().as_bytes();
+        self.entry_with(RESOURCE_NAME as u8, name.as_str().as_bytes())
+    }
+
+    /// The same for a client that asked by locator: with its constraints, under the name as that client spells it
+    /// (R-DP-07, R-DP-08), copied.
+    pub fn located_entry(&self, name: &Name) -> Bytes {
+        self.entry_with(RESOURCE_RESOURCE_NAME as u8, &resource_name(name, self.constraints.as_ref()))
+    }
+
+    /// The same as an element of `DiscoveryResponse.resources`: wrapped, which is the only way for it to carry
+    /// constraints (R-DP-11).
+    pub fn located_sotw_entry(&self, name: &Name) -> Bytes {
+        let entry = self.located_entry(name);
+        let wrapped = wire::fields(&entry).flatten().find_map(|field| field.bytes().ok()).unwrap_or_default();
+        let len = wire::field_len(WRAPPER.len()) + wire::field_len(wrapped.len());
+        let mut out = BytesMut::with_capacity(wire::field_len(len));
+        wire::put_header(&mut out, RESOURCES, len);
+        wire::put_field(&mut out, ANY_TYPE_URL, WRAPPER.as_bytes());
+        wire::put_field(&mut out, ANY_VALUE, wrapped);
+        out.freeze()
+    }
+
+    /// The entry with another field in place of the name.
+    fn entry_with(&self, field: u8, name: &[u8]) -> Bytes {
         // The name is the first field of what follows the entry's tag and length.
         let inner = wire::fields(&self.entry).flatten().find_map(|field| field.bytes().ok());
         let kept =
@@ -224,7 +263,7 @@ impl Resource {
         let len = wire::field_len(name.len()) + kept.len();
         let mut out = BytesMut::with_capacity(wire::field_len(len));
         wire::put_header(&mut out, RESOURCES, len);
-        wire::put_field(&mut out, RESOURCE_NAME as u8, name);
+        wire::put_field(&mut out, field, name);
         out.extend_from_slice(kept);
         out.freeze()
     }
@@ -253,7 +292,10 @@ impl Resource {
     /// on it (R-REST-07). Worked out when first asked for.
     pub fn content_digest(&self) -> u128 {
         let body = || xxh3::xxh3_64(self.body());
-        *self.content_digest.get_or_init(|| digest(self.name.as_str(), &self.version, Some(body())))
+        let constraints = self.constraints.as_ref();
+        *self
+            .content_digest
+            .get_or_init(|| digest(self.name.as_str(), constraints, &self.version, Some(body())))
     }
 
     /// The name under which an EDS cluster asks for its endpoints (R-ADS-05); `None` for everything else.
@@ -263,14 +305,15 @@ impl Resource {
 
     /// Whether a client that holds `other` has nothing to learn from this one.
     pub fn same_content(&self, other: &Self) -> bool {
-        self.version == other.version && self.entry == other.entry
+        self.version == other.version && self.entry == other.entry && self.constraints == other.constraints
     }
 
     /// The origin changed the body and kept the version (R-XT-06): the body's hash joins the digest, so that the
     /// set does not look unchanged.
     #[must_use]
     pub fn with_body_in_digest(mut self) -> Self {
-        self.digest = digest(self.name.as_str(), &self.version, Some(xxh3::xxh3_64(self.body())));
+        let body = xxh3::xxh3_64(self.body());
+        self.digest = digest(self.name.as_str(), self.constraints.as_ref(), &self.version, Some(body));
         self
     }
 }
@@ -286,15 +329,51 @@ impl fmt::Debug for Resource {
     }
 }
 
-fn digest(name: &str, version: &str, body: Option<u64>) -> u128 {
+fn digest(name: &str, constraints: Option<&Constraints>, version: &str, body: Option<u64>) -> u128 {
     let mut hasher = xxh3::Xxh3::new();
     hasher.update(&(name.len() as u64).to_le_bytes());
     hasher.update(name.as_bytes());
     hasher.update(version.as_bytes());
+    if let Some(constraints) = constraints {
+        hasher.update(constraints.encoded());
+    }
     if let Some(hash) = body {
         hasher.update(&hash.to_le_bytes());
     }
     hasher.digest128()
+}
+
+/// What a `ResourceName` says: the name, and the constraints or why they are not to be understood.
+type ReadName<'a> = (&'a str, Result<Option<Constraints>, ConstraintError>);
+
+/// Reads an `envoy.service.discovery.v3.ResourceName`.
+pub fn parse_resource_name(message: &[u8]) -> Result<ReadName<'_>, Malformed> {
+    let (mut name, mut constraints) = ("", Ok(None));
+    let mut constrained = false;
+    for field in wire::fields(message) {
+        let field = field?;
+        match u8::try_from(field.number) {
+            Ok(NAMED_NAME) => name = field.text()?,
+            // Sent twice they would have to be merged; nobody does that.
+            Ok(NAMED_CONSTRAINTS) if constrained => constraints = Err(ConstraintError::Malformed),
+            Ok(NAMED_CONSTRAINTS) => {
+                constrained = true;
+                constraints = Constraints::parse(field.bytes()?);
+            }
+            _ => {}
+        }
+    }
+    Ok((name, constraints))
+}
+
+/// An encoded `envoy.service.discovery.v3.ResourceName`.
+pub fn resource_name(name: &Name, constraints: Option<&Constraints>) -> Bytes {
+    let name = name.as_str().as_bytes();
+    let constraints = constraints.map(|constraints| &constraints.encoded()[..]).unwrap_or_default();
+    let mut out = BytesMut::with_capacity(wire::field_len(name.len()) + wire::field_len(constraints.len()));
+    wire::put_field(&mut out, NAMED_NAME, name);
+    wire::put_field(&mut out, NAMED_CONSTRAINTS, constraints);
+    out.freeze()
 }
 
 /// A `google.protobuf.Duration`; what is negative is over at once.

@@ -1,29 +1,18 @@
 //! Incremental requests.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Instant;
 
+use super::asks::Asks;
 use super::own::Brought;
 use super::session::{Heard, Refusal, Session};
 use super::stream_type::StreamType;
-use crate::cache::Subscription;
 use crate::proto;
-use crate::resource::{Name, normal_form, without_directives};
+use crate::resource::{Name, normal_form};
 
-fn is_wildcard(name: &String) -> bool {
+fn is_wildcard(name: &str) -> bool {
     name == Name::WILDCARD
-}
-
-/// Takes in a name as a client spells it. Where that is not the normal form, it is answered by its own spelling: not
-/// every client compares names by their components.
-fn take_in(text: &str, spelled: &mut BTreeMap<Name, Name>) -> Name {
-    let name = Name::normal(text);
-    match without_directives(text) {
-        own if own == name.as_str() => spelled.remove(&name),
-        own => spelled.insert(name.clone(), own.into()),
-    };
-    name
 }
 
 /// Versions by the normal form of their names.
@@ -44,26 +33,29 @@ impl Session {
         self.meet(request.node)?;
         let type_url = self.type_of(&request.type_url)?;
         let (subscribe, unsubscribe) = (request.resource_names_subscribe, request.resource_names_unsubscribe);
+        let (locate, unlocate) = (request.resource_locators_subscribe, request.resource_locators_unsubscribe);
         let versions = by_normal_form(request.initial_resource_versions);
-        let names = self.find(&type_url).map_or(subscribe.len(), |at| {
+        let added = || subscribe.iter().chain(locate.iter().map(|locator| &locator.name));
+        let names = self.find(&type_url).map_or(added().count(), |at| {
             // A name that is asked for again is not one more.
             let held = self.types[at].subscription();
-            held.names().len() + subscribe.iter().filter(|name| !held.contains(&normal_form(name))).count()
+            held.names().len() + added().filter(|name| !held.contains(&normal_form(name))).count()
         });
         self.rules.check_names(subscribe.iter().chain(versions.keys()), names.max(versions.len()))?;
+        self.rules.check_locators(locate.iter().chain(&unlocate))?;
+        let star = added().any(|name| is_wildcard(name));
+        let asks_nothing = subscribe.is_empty() && locate.is_empty();
+        let changes_nothing = asks_nothing && unsubscribe.is_empty() && unlocate.is_empty();
 
         let Some(at) = self.find(&type_url) else {
-            let legacy =
-                subscribe.is_empty() && unsubscribe.is_empty() && self.allows_legacy_wildcard(&type_url);
-            let star = subscribe.iter().any(is_wildcard) && !unsubscribe.iter().any(is_wildcard);
-            let wildcard = legacy || star;
+            let mut asks = Asks::new(changes_nothing && self.allows_legacy_wildcard(&type_url));
             // Subscribing comes first (R-Delta-03).
-            let ended: HashSet<Cow<'_, str>> = unsubscribe.iter().map(|name| normal_form(name)).collect();
-            let mut spelled = BTreeMap::new();
-            let named = subscribe.iter().filter(|name| !name.is_empty() && !is_wildcard(name));
-            let named: Vec<Name> = named.map(|name| take_in(name, &mut spelled)).collect();
-            let names = named.into_iter().filter(|name| !ended.contains(name.as_str()));
-            let subscription = Subscription::new(wildcard, names).spelled(spelled);
+            subscribe.iter().for_each(|name| drop(asks.subscribe(name)));
+            locate.into_iter().for_each(|locator| drop(asks.locate(locator)));
+            unsubscribe.iter().for_each(|name| drop(asks.unsubscribe(name)));
+            unlocate.iter().for_each(|locator| drop(asks.unlocate(locator)));
+            let subscription = asks.into_subscription();
+            let wildcard = subscription.wildcard;
             let mut state = StreamType::new(self.join(&type_url, subscription)?, now);
             state.must_answer = wildcard;
             if !versions.is_empty() {
@@ -80,41 +72,36 @@ impl Session {
         if newest {
             state.open_gate();
         }
-        if !subscribe.is_empty() || !unsubscribe.is_empty() {
+        if !changes_nothing {
             let old = state.subscription().clone();
-            let mut names: BTreeSet<Name> = old.names().iter().cloned().collect();
             // A wildcard that is asked for again is answered, but what the client holds is not repeated: clients say
             // `*` to make a legacy wildcard explicit when they add a name.
-            let star = subscribe.iter().any(is_wildcard);
-            let wildcard = (old.wildcard || star) && !unsubscribe.iter().any(is_wildcard);
+            let mut asks = Asks::of(&old);
+            // Answered even if held: to subscribe again is to ask again (R-Delta-04).
+            let mut owed: Vec<Name> = subscribe.iter().filter_map(|name| asks.subscribe(name)).collect();
+            owed.extend(locate.into_iter().filter_map(|locator| asks.locate(locator)));
+            let mut ended: Vec<Name> = unsubscribe.iter().filter_map(|name| asks.unsubscribe(name)).collect();
+            ended.extend(unlocate.iter().filter_map(|locator| asks.unlocate(locator)));
+            let wildcard = asks.wildcard;
             state.must_answer = wildcard && (state.must_answer || star);
-            let mut spelled = old.spellings().cloned().unwrap_or_default();
-            let mut owed = Vec::new();
-            for name in subscribe.iter().filter(|name| !name.is_empty() && !is_wildcard(name)) {
-                // Answered even if held: to subscribe again is to ask again (R-Delta-04).
-                let name = take_in(name, &mut spelled);
-                state.own_mut().owed.gone.remove(&name);
-                owed.push(name.clone());
-                names.insert(name);
+            for name in &owed {
+                state.own_mut().owed.gone.remove(name);
             }
-            let mut ended = Vec::new();
-            for name in &unsubscribe {
-                if let Some(name) = names.take(&*normal_form(name)) {
-                    ended.push(name);
-                }
-            }
-            let subscription = Subscription::new(wildcard, names).spelled(spelled);
+            let subscription = asks.into_subscription();
             if let Some(Brought::Versions(versions)) = state.own_mut().brought.as_mut().filter(|_| !wildcard)
             {
                 // What it lets go of it does not hold when it asks for it again.
                 if old.wildcard {
                     versions.retain(|name, _| subscription.contains(name));
                 }
-                for name in &unsubscribe {
-                    versions.remove(&*normal_form(name));
+                for name in &ended {
+                    versions.remove(name.as_str());
                 }
             }
-            state.resubscribe(subscription.clone(), now)?;
+            let of = self.store(&type_url, &subscription)?;
+            let dialect = self.dialect;
+            let state = self.state(at);
+            state.resubscribe(of, subscription.clone(), dialect, now)?;
             let snapshot = state.membership.of().snapshot();
             let names = &mut state.own_mut().owed.names;
             for name in owed {

@@ -12,6 +12,7 @@
 //! - Nothing unknown is shown as missing (R-Relay-04).
 
 mod ack;
+mod asks;
 mod delta;
 mod memory;
 mod order;

@@ -17,7 +17,7 @@ use super::session::{Refusal, Rules, Upstream, only_type};
 use super::sotw::Wants;
 use crate::cache::{Cache, Dialect, Found, Mailbox, Membership, Protocol, SetVersion, Sight};
 use crate::proto;
-use crate::resource::{Kind, TypeUrl};
+use crate::resource::{Kind, Parameters, TypeUrl};
 
 /// Who holds nothing is kept from what it may have rejected no longer than this: it may as well have been restarted, and
 /// wait for its first configuration.
@@ -74,12 +74,16 @@ impl Poll {
     ) -> Result<Self, Refusal> {
         let type_url = only_type(&kind.into(), &request.type_url)?;
         rules.check_type(&type_url)?;
-        rules.check_names(request.resource_names.iter(), request.resource_names.len())?;
+        let count = request.resource_names.len() + request.resource_locators.len();
+        rules.check_names(request.resource_names.iter(), count)?;
+        rules.check_locators(request.resource_locators.iter())?;
         // Each poll carries its node (R-REST-02), but nothing depends on it that people with curl would want.
         let client = rules.client(request.node.unwrap_or_default())?;
         let legacy = rules.allows_legacy_wildcard(&type_url, &client.user_agent);
         // Each request is its own first one (R-REST-10).
-        let subscription = Wants::default().read(&request.resource_names, legacy);
+        let (names, locators) = (&request.resource_names, request.resource_locators);
+        let subscription = Wants::default().read(names, locators, legacy);
+        let of = cache.seen(&type_url, &subscription.lens(&Parameters::NONE))?;
         let who = Who::new(peer, &client.node_id, &type_url, &subscription);
         let past = memory.recall(who, now);
         let offered = Offered::read(&request.version_info);
@@ -88,7 +92,7 @@ impl Poll {
         let mailbox = Arc::default();
         let dialect = Dialect { protocol: Protocol::Sotw, aggregated: false };
         Ok(Self {
-            membership: cache.of(&type_url)?.join(subscription, dialect, &mailbox),
+            membership: of.join(subscription, dialect, &mailbox),
             mailbox,
             rules: Arc::clone(rules),
             offered,

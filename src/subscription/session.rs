@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::stream_type::StreamType;
-use crate::cache::{Cache, Dialect, FellBehind, Frame, Mailbox, Membership, Subscription, TooManyTypes};
+use crate::cache::{Cache, Dialect, FellBehind, Frame, Full, Mailbox, Membership, Subscription, TypeCache};
 use crate::proto;
-use crate::resource::{Kind, TypeUrl};
+use crate::resource::{Kind, Parameters, TypeUrl};
 
 /// What a stream may do and how long it waits.
 #[derive(Clone, Debug)]
@@ -31,6 +31,8 @@ pub struct Rules {
     pub max_name_bytes: usize,
     /// The most names of one type.
     pub max_names: usize,
+    /// The most dynamic parameters of one locator.
+    pub max_parameters: usize,
     /// The most types of one stream.
     pub max_types: usize,
 }
@@ -55,6 +57,7 @@ impl Default for Rules {
             serve_secrets: false,
             max_name_bytes: 16 << 10,
             max_names: 100_000,
+            max_parameters: 64,
             max_types: 64,
         }
     }
@@ -183,9 +186,9 @@ impl From<FellBehind> for Refusal {
     }
 }
 
-impl From<TooManyTypes> for Refusal {
-    fn from(too_many: TooManyTypes) -> Self {
-        Self::exhausted(too_many.to_string())
+impl From<Full> for Refusal {
+    fn from(full: Full) -> Self {
+        Self::exhausted(full.to_string())
     }
 }
 
@@ -238,6 +241,8 @@ pub struct Session {
     one_shot: bool,
     mailbox: Arc<Mailbox>,
     client: Option<Client>,
+    /// The parameters of what it asks for without any of its own (R-DP-17).
+    given: Parameters,
     /// In flush order (R-ADS-02).
     pub(super) types: Vec<StreamType>,
     pub(super) started: Instant,
@@ -264,6 +269,7 @@ impl Session {
             one_shot: false,
             mailbox: Arc::default(),
             client: None,
+            given: Parameters::NONE,
             types: Vec::new(),
             started: now,
             responded: false,
@@ -322,7 +328,17 @@ impl Session {
                 self.rules.max_types
             )));
         }
-        Ok(self.cache.of(type_url)?.join(subscription, self.dialect, &self.mailbox))
+        let of = self.store(type_url, &subscription)?;
+        Ok(of.join(subscription, self.dialect, &self.mailbox))
+    }
+
+    /// The store through which a subscription sees its type.
+    pub(super) fn store(
+        &self,
+        type_url: &TypeUrl,
+        subscription: &Subscription,
+    ) -> Result<Arc<TypeCache>, Refusal> {
+        Ok(self.cache.seen(type_url, &subscription.lens(&self.given))?)
     }
 
     /// Remembers the node of the first request; what later ones say of it is ignored (R-EP-05).

@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
+use super::asks::Asks;
 use super::own::Brought;
 use super::session::{Heard, Refusal, Session};
 use super::stream_type::StreamType;
 use crate::cache::Subscription;
-use crate::proto;
+use crate::proto::{self, ResourceLocator};
 use crate::resource::Name;
 
 /// How a list of names is read, which depends on the lists before it (R-SotW-13).
@@ -23,11 +24,17 @@ impl Wants {
     }
 
     /// What a complete list of names subscribes to.
-    pub(super) fn read(&mut self, names: &[String], legacy_wildcard: bool) -> Subscription {
-        self.explicit |= !names.is_empty();
-        let wildcard = names.iter().any(|name| name == Name::WILDCARD) || (!self.explicit && legacy_wildcard);
-        let listed = names.iter().filter(|name| !name.is_empty() && *name != Name::WILDCARD);
-        Subscription::new(wildcard, listed.map(|name| Name::normal(name)))
+    pub(super) fn read(
+        &mut self,
+        names: &[String],
+        locators: Vec<ResourceLocator>,
+        legacy_wildcard: bool,
+    ) -> Subscription {
+        self.explicit |= !names.is_empty() || !locators.is_empty();
+        let mut asks = Asks::new(!self.explicit && legacy_wildcard);
+        names.iter().for_each(|name| drop(asks.subscribe(name)));
+        locators.into_iter().for_each(|locator| drop(asks.locate(locator)));
+        asks.into_plain_subscription()
     }
 }
 
@@ -36,14 +43,16 @@ impl Session {
     pub fn hear_sotw(&mut self, request: proto::DiscoveryRequest, now: Instant) -> Result<Heard, Refusal> {
         self.meet(request.node)?;
         let type_url = self.type_of(&request.type_url)?;
-        self.rules.check_names(request.resource_names.iter(), request.resource_names.len())?;
+        let count = request.resource_names.len() + request.resource_locators.len();
+        self.rules.check_names(request.resource_names.iter(), count)?;
+        self.rules.check_locators(request.resource_locators.iter())?;
         let legacy = self.allows_legacy_wildcard(&type_url);
         let one_shot = self.is_one_shot();
 
         let Some(at) = self.find(&type_url) else {
             // The first request of the type. A nonce or a version in it is of another stream (R-SotW-09).
             let mut wants = Wants::default();
-            let subscription = wants.read(&request.resource_names, legacy);
+            let subscription = wants.read(&request.resource_names, request.resource_locators, legacy);
             let only_wildcard = subscription.wildcard && subscription.names().is_empty();
             let mut state = StreamType::new(self.join(&type_url, subscription)?, now);
             state.wants = wants;
@@ -62,15 +71,17 @@ impl Session {
             state.open_gate();
         }
         // The list counts whatever the nonce: requests arrive in order, so it is the latest (R-SotW-05).
-        let subscription = state.wants.read(&request.resource_names, legacy);
+        let subscription = state.wants.read(&request.resource_names, request.resource_locators, legacy);
         if subscription != *state.subscription() {
-            let added: Vec<Name> = subscription
-                .names()
-                .iter()
-                .filter(|name| !state.subscription().contains(name.as_str()))
-                .cloned()
-                .collect();
-            state.resubscribe(subscription.clone(), now)?;
+            let is_new = |name: &&Name| {
+                let (old, new, name) = (state.subscription(), &subscription, name.as_str());
+                !old.contains(name) || old.locates(name) != new.locates(name)
+            };
+            let added: Vec<Name> = subscription.names().iter().filter(is_new).cloned().collect();
+            let of = self.store(&type_url, &subscription)?;
+            let dialect = self.dialect;
+            let state = self.state(at);
+            state.resubscribe(of, subscription.clone(), dialect, now)?;
             let snapshot = state.membership.of().snapshot();
             let owed = &mut state.own_mut().owed;
             owed.names
@@ -97,7 +108,7 @@ mod tests {
 
     fn read(wants: &mut Wants, names: &[&str]) -> String {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        format!("{:?}", wants.read(&names, true))
+        format!("{:?}", wants.read(&names, Vec::new(), true))
     }
 
     #[test]
@@ -112,7 +123,7 @@ mod tests {
     #[test]
     fn r_sotw_14_without_legacy_only_the_star_is_a_wildcard() {
         let mut wants = Wants::default();
-        assert!(wants.read(&[], false).is_empty());
-        assert!(wants.read(&["*".to_owned()], false).wildcard);
+        assert!(wants.read(&[], Vec::new(), false).is_empty());
+        assert!(wants.read(&["*".to_owned()], Vec::new(), false).wildcard);
     }
 }

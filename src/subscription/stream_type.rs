@@ -1,6 +1,6 @@
 //! One type on one stream.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,10 +8,10 @@ use super::own::{Brought, Own};
 use super::session::Rules;
 use super::sotw::Wants;
 use crate::cache::{
-    Class, FellBehind, Frame, Generation, Membership, Nonce, Owed, Protocol, Seen, Snapshot, Span,
-    Subscription, Update,
+    Class, Dialect, FellBehind, Frame, Generation, Membership, Nonce, Owed, Protocol, Seen, Snapshot, Span,
+    Subscription, TypeCache, Update,
 };
-use crate::resource::{Kind, Name};
+use crate::resource::{Kind, Name, Resource};
 
 /// A response that was sent and not answered.
 #[derive(Clone, Copy, Debug)]
@@ -157,9 +157,19 @@ impl StreamType {
         Ok(())
     }
 
-    /// Changes what is subscribed to. `owed` are the names to be answered for it.
-    pub(super) fn resubscribe(&mut self, subscription: Subscription, now: Instant) -> Result<(), FellBehind> {
+    /// Changes what is subscribed to, and if it is seen through other parameters now, in which store.
+    pub(super) fn resubscribe(
+        &mut self,
+        of: Arc<TypeCache>,
+        subscription: Subscription,
+        dialect: Dialect,
+        now: Instant,
+    ) -> Result<(), FellBehind> {
         self.asked = now;
+        if !Arc::ptr_eq(&of, self.membership.of()) {
+            self.look_through(of, subscription, dialect);
+            return Ok(());
+        }
         if subscription == *self.subscription() {
             return Ok(());
         }
@@ -178,6 +188,57 @@ impl StreamType {
         self.membership.change(subscription);
         self.unknown = None;
         Ok(())
+    }
+
+    /// Moves to the store of other parameters (R-DP-12). What the client was told there it has to be told here only where
+    /// it is another variant, or none.
+    fn look_through(&mut self, of: Arc<TypeCache>, subscription: Subscription, dialect: Dialect) {
+        let (old, old_names) = (self.membership.of().snapshot(), self.subscription().clone());
+        let new = of.snapshot();
+        let is_held = |name: &str| {
+            let changed = old.changed_for(name, &old_names, dialect.aggregated);
+            let is_told = changed.is_some_and(|changed| self.span.covers(changed));
+            is_told
+                && old_names.locates(name) == subscription.locates(name)
+                && match (old_names.sees(&old, name), subscription.sees(&new, name)) {
+                    (Some(told), Some(seen)) => told.same_content(seen),
+                    _ => false,
+                }
+        };
+        let is_set = subscription.wildcard || old_names.wildcard || old_names.has_collections();
+        let is_delta = dialect.protocol == Protocol::Delta;
+        if self.span.is_start() {
+            // Nothing was told that would have to be taken back.
+        } else if is_set && is_delta {
+            // As if it came back with what it holds. What is another variant now has no version to go by (R-DP-14).
+            let version = |held: &Resource| match is_held(held.name().as_str()) {
+                true => held.version().to_owned(),
+                false => String::new(),
+            };
+            let seen = old.entries().filter_map(|entry| old_names.sees(&old, entry.name().as_str()));
+            let mut held: HashMap<String, String> =
+                seen.map(|held| (held.name().as_str().to_owned(), version(held))).collect();
+            if let Some(Brought::Versions(brought)) = self.take_brought() {
+                for name in brought.into_keys() {
+                    held.entry(name).or_default();
+                }
+            }
+            self.own_mut().brought = Some(Brought::Versions(held));
+            self.span = Span::default();
+        } else if is_set || (self.kind.full_state() && !is_delta) {
+            self.span = Span::default();
+            self.must_answer = true;
+        } else {
+            let is_new = |name: &&Name| !is_held(name.as_str());
+            let changed: Vec<Name> = subscription.names().iter().filter(is_new).cloned().collect();
+            self.own_mut().owed.names.extend(changed);
+            self.trim();
+            self.span = Span::up_to(new.generation());
+        }
+        self.must_answer |= subscription.wildcard;
+        self.may_hold = true;
+        self.membership.change_store(of, subscription);
+        self.unknown = None;
     }
 
     /// What there is to say now.

@@ -14,10 +14,11 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::group::snapshot;
 use super::waiting::{now, wanted};
-use crate::cache::{Cache, Change, Interest, Op, Resend, View, Writer};
+use crate::cache::{Cache, Change, Op, View, Wanted, Writer};
 use crate::directory::{Directory, FileFailure, FileResource, Scan};
-use crate::resource::{Collection, Envelope, Name, Resource, TypeUrl};
+use crate::resource::{Collection, Envelope, Name, Parameters, Resource, TypeUrl};
 
 /// How things stand with the directory.
 #[derive(Clone, Debug, Default)]
@@ -79,12 +80,22 @@ impl DirectorySource {
     }
 }
 
+/// What a file held, and what is served of it.
+#[derive(Clone, Debug)]
+struct Held {
+    wrapper: Bytes,
+    resource: Arc<Resource>,
+}
+
+/// Names that are asked for, by the parameters of who asks.
+type Asked = BTreeMap<Parameters, BTreeSet<Name>>;
+
 /// What the directory held at the last reading, and what clients ask for. Pure, as [`Mux`](super::Mux) is.
 #[derive(Debug)]
 struct Shelf {
     writer: Writer,
-    held: BTreeMap<TypeUrl, BTreeMap<Name, Bytes>>,
-    asked: BTreeMap<TypeUrl, BTreeSet<Name>>,
+    held: BTreeMap<TypeUrl, BTreeMap<Name, Held>>,
+    asked: BTreeMap<TypeUrl, Asked>,
     read: bool,
 }
 
@@ -93,50 +104,100 @@ impl Shelf {
         self.writer.cache()
     }
 
-    /// What the clients want changed. No file holds anything that is not a member of the wildcard set, so a name
-    /// that is asked for is absent beside what the wildcard has; that stays so when the file is deleted.
-    fn interest(&mut self, interest: Vec<(TypeUrl, Interest)>, now: Instant) {
-        for (type_url, interest) in interest {
-            let snapshot = self.cache().of(&type_url).map(|of| of.snapshot()).unwrap_or_default();
-            let asked = self.asked.entry(type_url.clone()).or_default();
-            let mut change = Change::default();
-            for (name, is_wanted) in interest.names {
-                let view = View::Named;
-                let collection = Collection::named(name.as_str());
-                if !is_wanted {
-                    asked.remove(&name);
-                    let listed = snapshot.members_of(&name).map(|member| member.name().clone());
-                    change.ops.extend(listed.map(|name| match asked.contains(&name) {
-                        true => Op::Remove { view, name },
-                        false => Op::Forget { view, name },
-                    }));
-                    if !is_listed(asked, &name) {
-                        change.ops.push(Op::Forget { view, name });
-                    }
-                } else if asked.insert(name.clone()) {
-                    if let Some(collection) = collection {
-                        let members =
-                            snapshot.members().filter(|held| collection.covers(held.name().as_str()));
-                        let set = |held: &Arc<Resource>| Op::Set {
-                            view,
-                            resource: Arc::clone(held),
-                            resend: Resend::Answer,
-                        };
-                        change.ops.extend(members.map(set));
-                        change.ops.push(Op::Complete { name });
-                    } else if !is_listed(asked, &name) {
-                        change.ops.push(Op::Remove { view, name });
-                    }
+    /// What the clients want changed.
+    fn interest(&mut self, wanted: Vec<Wanted>, now: Instant) {
+        for wanted in wanted {
+            let change = self.want(&wanted);
+            if self.read {
+                self.apply(&wanted.type_url, &wanted.parameters, change, now);
+                self.writer.fill(&wanted, now).ok();
+            }
+        }
+    }
+
+    /// No file holds anything that is not a member of the wildcard set, so a name that is asked for is absent beside what
+    /// the wildcard has; that stays so when the file is deleted.
+    fn want(&mut self, wanted: &Wanted) -> Change {
+        let Wanted { type_url, parameters, interest, .. } = wanted;
+        let snapshot = snapshot(self.cache(), type_url, parameters);
+        let of_type = self.asked.entry(type_url.clone()).or_default();
+        let is_new = !of_type.contains_key(parameters);
+        let asked = of_type.entry(parameters.clone()).or_default();
+        let mut change = Change::default();
+        let mut members: Vec<Arc<Resource>> = snapshot.members().cloned().collect();
+        if is_new && !parameters.is_empty() {
+            // Who has no parameters is told of everything whether it asks or not.
+            let held = self.held.get(type_url).into_iter().flat_map(BTreeMap::values);
+            members = held.map(|held| Arc::clone(&held.resource)).filter(|r| r.matches(parameters)).collect();
+            change.ops.extend(members.iter().map(|held| Op::held(View::Wildcard, Arc::clone(held))));
+        }
+        for (name, is_wanted) in &interest.names {
+            let (view, name) = (View::Named, name.clone());
+            let collection = Collection::named(name.as_str());
+            if !is_wanted {
+                asked.remove(&name);
+                let listed = snapshot.members_of(&name).map(|member| member.name().clone());
+                change.ops.extend(listed.map(|name| match asked.contains(&name) {
+                    true => Op::Remove { view, name },
+                    false => Op::Forget { view, name },
+                }));
+                if !is_listed(asked, &name) {
+                    change.ops.push(Op::Forget { view, name });
+                }
+            } else if asked.insert(name.clone()) {
+                if let Some(collection) = collection {
+                    let covered = members.iter().filter(|held| collection.covers(held.name().as_str()));
+                    change.ops.extend(covered.map(|held| Op::held(view, Arc::clone(held))));
+                    change.ops.push(Op::Complete { name });
+                } else if !is_listed(asked, &name) {
+                    change.ops.push(Op::Remove { view, name });
                 }
             }
-            // A type that no file holds is forgotten with its last client: anybody may ask for any type.
-            let is_wanted = interest.wildcard || !asked.is_empty();
-            change.wildcard_known = Some(is_wanted || self.held.contains_key(&type_url));
-            if !is_wanted {
-                self.asked.remove(&type_url);
+        }
+        // What nobody holds is forgotten with its last client: anybody may ask for any type, with any parameters.
+        let is_wanted = interest.wildcard || !asked.is_empty();
+        let stays = parameters.is_empty() && self.held.contains_key(type_url);
+        change.wildcard_known = Some(is_wanted || stays);
+        if !is_wanted {
+            of_type.remove(parameters);
+            if !parameters.is_empty() {
+                let forget =
+                    |held: &Arc<Resource>| Op::Forget { view: View::Wildcard, name: held.name().clone() };
+                change.ops.extend(members.iter().map(forget));
             }
-            if self.read {
-                self.apply(&type_url, change, now);
+        }
+        self.asked.retain(|_, asked| !asked.is_empty());
+        change
+    }
+
+    /// Who is to be told of a type: those without parameters, and those with any that are in use.
+    fn audiences(&self, type_url: &TypeUrl) -> BTreeSet<Parameters> {
+        let asked = self.asked.get(type_url).into_iter().flat_map(BTreeMap::keys);
+        asked.cloned().chain([Parameters::NONE]).collect()
+    }
+
+    /// What somebody is told of a name that changed.
+    fn told(
+        &self,
+        type_url: &TypeUrl,
+        parameters: &Parameters,
+        name: &Name,
+        now_held: Option<&Arc<Resource>>,
+    ) -> Vec<Op> {
+        let asked = self.asked.get(type_url).and_then(|asked| asked.get(parameters));
+        let is_listed = asked.is_some_and(|asked| is_listed(asked, name));
+        match now_held.filter(|resource| resource.matches(parameters)) {
+            Some(resource) => {
+                let views = std::iter::once(View::Wildcard).chain(is_listed.then_some(View::Named));
+                views.map(|view| Op::held(view, Arc::clone(resource))).collect()
+            }
+            None => {
+                let named = is_listed.then(|| match asked.is_some_and(|asked| asked.contains(name)) {
+                    true => Op::Remove { view: View::Named, name: name.clone() },
+                    false => Op::Withdraw { name: name.clone() },
+                });
+                let member = Op::Remove { view: View::Wildcard, name: name.clone() };
+                named.into_iter().chain([member]).collect()
             }
         }
     }
@@ -147,6 +208,7 @@ impl Shelf {
         let mut changes = self.first_reading();
         let mut gone = self.held.clone();
         let mut found = BTreeSet::new();
+        let mut differs = Vec::new();
         for ((type_url, name), file) in &scan.resources {
             let (type_url, name) = (TypeUrl::from(type_url.as_str()), Name::normal(name));
             if !found.insert((type_url.clone(), name.clone())) {
@@ -155,43 +217,38 @@ impl Shelf {
             }
             let held = self.held.get(&type_url).and_then(|held| held.get(&name));
             gone.entry(type_url.clone()).or_default().remove(&name);
-            if held == Some(&file.wrapper) {
+            if held.is_some_and(|held| held.wrapper == file.wrapper) {
                 continue;
             }
             if let Some(resource) = read(&type_url, &name, file) {
-                let asked = self.asked.get(&type_url);
-                let listed = asked.is_some_and(|asked| is_listed(asked, &name)).then_some(View::Named);
-                let set = |view| Op::Set { view, resource: Arc::clone(&resource), resend: Resend::Answer };
-                let views = std::iter::once(View::Wildcard).chain(listed);
-                changes.entry(type_url.clone()).or_default().ops.extend(views.map(set));
-                self.held.entry(type_url).or_default().insert(name, file.wrapper.clone());
+                let held = Held { wrapper: file.wrapper.clone(), resource: Arc::clone(&resource) };
+                self.held.entry(type_url.clone()).or_default().insert(name.clone(), held);
+                differs.push((type_url, name, Some(resource)));
             }
         }
-        for (type_url, name) in
-            gone.into_iter().flat_map(|(t, names)| names.into_keys().map(move |n| (t.clone(), n)))
-        {
-            if let Some(held) = self.held.get_mut(&type_url) {
-                held.remove(&name);
+        for (type_url, names) in gone {
+            for name in names.into_keys() {
+                if let Some(held) = self.held.get_mut(&type_url) {
+                    held.remove(&name);
+                }
+                differs.push((type_url.clone(), name, None));
             }
-            let asked = self.asked.get(&type_url);
-            let ops = &mut changes.entry(type_url.clone()).or_default().ops;
-            if asked.is_some_and(|asked| is_listed(asked, &name)) {
-                ops.push(match asked.is_some_and(|asked| asked.contains(&name)) {
-                    true => Op::Remove { view: View::Named, name: name.clone() },
-                    false => Op::Withdraw { name: name.clone() },
-                });
+        }
+        for (type_url, name, resource) in &differs {
+            for parameters in self.audiences(type_url) {
+                let ops = self.told(type_url, &parameters, name, resource.as_ref());
+                changes.entry((type_url.clone(), parameters)).or_default().ops.extend(ops);
             }
-            ops.push(Op::Remove { view: View::Wildcard, name });
         }
         self.held.retain(|_, held| !held.is_empty());
-        for (type_url, mut change) in changes {
+        for ((type_url, parameters), mut change) in changes {
             change.wildcard_known = Some(true);
-            self.apply(&type_url, change, now);
+            self.apply(&type_url, &parameters, change, now);
         }
     }
 
     /// What was asked for before anything was known.
-    fn first_reading(&mut self) -> BTreeMap<TypeUrl, Change> {
+    fn first_reading(&mut self) -> BTreeMap<(TypeUrl, Parameters), Change> {
         if std::mem::replace(&mut self.read, true) {
             return BTreeMap::new();
         }
@@ -201,11 +258,17 @@ impl Shelf {
         };
         let change =
             |names: &BTreeSet<Name>| Change { ops: names.iter().map(absent).collect(), ..Change::default() };
-        self.asked.iter().map(|(type_url, names)| (type_url.clone(), change(names))).collect()
+        let of_type = |(type_url, asked): (&TypeUrl, &Asked)| {
+            let of = |(parameters, names): (&Parameters, _)| {
+                ((type_url.clone(), parameters.clone()), change(names))
+            };
+            asked.iter().map(of).collect::<Vec<_>>()
+        };
+        self.asked.iter().flat_map(of_type).collect()
     }
 
-    fn apply(&mut self, type_url: &TypeUrl, change: Change, now: Instant) {
-        if let Err(error) = self.writer.apply(type_url, change, now) {
+    fn apply(&mut self, type_url: &TypeUrl, parameters: &Parameters, change: Change, now: Instant) {
+        if let Err(error) = self.writer.apply_seen(type_url, parameters, change, now) {
             tracing::warn!(%type_url, %error, "resources of the directory are not served");
         }
     }
@@ -221,8 +284,8 @@ fn read(type_url: &TypeUrl, name: &Name, file: &FileResource) -> Option<Arc<Reso
         |error| tracing::warn!(%type_url, %name, %error, "a resource of the directory is not served"),
     );
     let envelope = envelope.ok()?;
-    if envelope.constrained {
-        tracing::warn!(%type_url, %name, "a resource with dynamic parameters is not served");
+    if let Err(error) = &envelope.constraints {
+        tracing::warn!(%type_url, %name, %error, "a resource is not served: its constraints are not understood");
         return None;
     }
     envelope.encode(type_url, name.clone()).map(Arc::new)

@@ -20,10 +20,12 @@ mod connection;
 mod dial;
 mod directory;
 mod expiry;
+mod group;
 mod mux;
 mod response;
 mod sending;
 mod topic;
+mod variants;
 mod waiting;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -107,8 +109,10 @@ pub struct Counters {
     pub unrequested_responses: Counter,
     /// Resources ignored because nothing subscribed to covers them (R-Up-15).
     pub unrequested_resources: Counter,
-    /// Resources refused because they carry dynamic parameter constraints.
+    /// Resources refused because their dynamic parameter constraints are not to be understood (R-DP-02).
     pub refused_resources: Counter,
+    /// Names of which more than one variant was found to be for the same clients (R-DP-04).
+    pub ambiguous: Counter,
     /// Resources sent again by the origin of its own accord at the version held (R-Relay-21).
     pub unsolicited: Counter,
     /// Resources whose TTL ended without a word of the origin (R-TTL-09).
@@ -127,7 +131,7 @@ pub struct Counters {
 
 impl Counters {
     /// All of them with their names.
-    pub fn all(&self) -> [(&'static str, u64); 13] {
+    pub fn all(&self) -> [(&'static str, u64); 14] {
         [
             ("response", self.responses.get()),
             ("nack_sent", self.nacks_sent.get()),
@@ -135,6 +139,7 @@ impl Counters {
             ("unrequested_response", self.unrequested_responses.get()),
             ("unrequested_resource", self.unrequested_resources.get()),
             ("refused_resource", self.refused_resources.get()),
+            ("ambiguous_variant", self.ambiguous.get()),
             ("unsolicited_resend", self.unsolicited.get()),
             ("expired_resource", self.expired.get()),
             ("operation", self.operations.get()),

@@ -9,12 +9,13 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use super::group::{Changes, Group, snapshot};
 use super::response::{self, ProtocolError};
-use super::topic::{Reading, Topic, Want};
+use super::topic::Want;
 use super::{Counters, Settings, StreamId};
-use crate::cache::{Cache, Change, Interest, Op, Seen, Snapshot, View, Writer};
+use crate::cache::{Cache, Change, Op, Seen, View, Wanted, Writer};
 use crate::proto::{DeltaDiscoveryRequest, Status};
-use crate::resource::{Name, TypeUrl};
+use crate::resource::{Name, Parameters, TypeUrl};
 use crate::telemetry::Sparingly;
 
 /// ACKs that wait for a stream take no more than about this; an origin that lets them pile up does not read.
@@ -67,22 +68,22 @@ pub struct Mux {
     writer: Writer,
     settings: Settings,
     counters: Arc<Counters>,
-    pub(super) topics: BTreeMap<TypeUrl, Topic>,
+    pub(super) groups: BTreeMap<TypeUrl, Group>,
     streams: [Option<Stream>; 2],
     /// What nobody wants, by the time when it is let go; without a name: the wildcard.
-    lingering: BTreeSet<(Instant, TypeUrl, Option<Name>)>,
+    lingering: BTreeSet<(Instant, TypeUrl, Parameters, Option<Name>)>,
     complaints: Sparingly,
 }
 
 impl Mux {
     /// A relay that is not connected and wants nothing yet.
     pub fn new(writer: Writer, settings: Settings) -> Self {
-        let (topics, lingering) = Default::default();
+        let (groups, lingering) = Default::default();
         Self {
             writer,
             settings,
             counters: Arc::default(),
-            topics,
+            groups,
             streams: [None, None],
             lingering,
             complaints: Sparingly::default(),
@@ -102,8 +103,8 @@ impl Mux {
     /// A stream was opened. Everything wanted is subscribed to on it, in the clean layout where it is the primary.
     pub fn opened(&mut self, stream: StreamId, now: Instant) {
         self.streams[stream as usize] = Some(Stream::default());
-        self.topics.values_mut().for_each(|topic| topic.opened(stream));
-        self.topics.keys().cloned().collect::<Vec<_>>().iter().for_each(|type_url| self.mark(type_url));
+        self.groups.values_mut().for_each(|group| group.opened(stream, false));
+        self.groups.keys().cloned().collect::<Vec<_>>().iter().for_each(|type_url| self.mark(type_url));
         self.on_deadline(now);
     }
 
@@ -113,57 +114,69 @@ impl Mux {
             self.closed(StreamId::Secondary);
         }
         self.streams[stream as usize] = None;
-        self.topics.values_mut().for_each(|topic| topic.closed(stream));
-        self.topics.retain(|_, topic| !topic.is_idle());
+        self.groups.values_mut().for_each(|group| group.closed(stream));
+        self.groups.retain(|_, group| !group.is_idle());
     }
 
     /// Whether anything has to be subscribed to on the secondary stream.
     pub fn wants_secondary(&self) -> bool {
         self.streams[StreamId::Primary as usize].is_some()
-            && self.topics.values().any(|topic| topic.placed(StreamId::Secondary).is_some())
+            && self.groups.values().any(|group| group.placed(StreamId::Secondary).is_some())
     }
 
     /// What the clients want changed: the outcome of [`Cache::take_interest`].
-    pub fn interest(&mut self, interest: Vec<(TypeUrl, Interest)>, now: Instant) {
-        for (type_url, interest) in interest {
-            let open = StreamId::ALL.map(|stream| self.streams[stream as usize].is_some());
-            let topic = self.topics.entry(type_url.clone()).or_insert_with(|| Topic::new(open));
-            let until = now + self.settings.linger;
-            match (topic.wildcard, interest.wildcard) {
-                (Want::No, true) => topic.wildcard = Want::Yes,
-                (Want::Until(end), true) => {
-                    self.lingering.remove(&(end, type_url.clone(), None));
-                    topic.wildcard = Want::Yes;
-                }
-                (Want::Yes, false) => {
-                    self.lingering.insert((until, type_url.clone(), None));
-                    topic.wildcard = Want::Until(until);
-                }
-                (Want::Yes, true) | (Want::No | Want::Until(_), false) => {}
-            }
-            for (name, wanted) in interest.names {
-                // A client cannot ask by name for what would be the wildcard upstream.
-                if matches!(name.as_str(), "" | Name::WILDCARD) {
-                    continue;
-                }
-                match (topic.names.get_mut(&name), wanted) {
-                    (None, true) => topic.add_name(&name),
-                    (Some(want @ Want::Until(_)), true) => {
-                        if let Want::Until(end) = std::mem::replace(want, Want::Yes) {
-                            self.lingering.remove(&(end, type_url.clone(), Some(name)));
-                        }
-                    }
-                    (Some(want @ Want::Yes), false) => {
-                        *want = Want::Until(until);
-                        self.lingering.insert((until, type_url.clone(), Some(name)));
-                    }
-                    (Some(_), _) | (None, false) => {}
-                }
-            }
-            topic.arrange();
-            self.tidy(&type_url, now);
+    pub fn interest(&mut self, wanted: Vec<Wanted>, now: Instant) {
+        for wanted in wanted {
+            self.want(&wanted, now);
+            // The store exists: its clients have just been heard.
+            self.writer.fill(&wanted, now).ok();
+            self.tidy(&wanted.type_url, now);
         }
         self.on_deadline(now);
+    }
+
+    fn want(&mut self, wanted: &Wanted, now: Instant) {
+        let Wanted { type_url, parameters, interest, .. } = wanted;
+        let open = StreamId::ALL.map(|stream| self.streams[stream as usize].is_some());
+        let new = || Group::new(type_url.clone(), open, false);
+        let group = self.groups.entry(type_url.clone()).or_insert_with(new);
+        let until = now + self.settings.linger;
+        let linger = |item: Option<Name>| (until, type_url.clone(), parameters.clone(), item);
+        match (group.topic(parameters).wildcard, interest.wildcard) {
+            (Want::No, true) => group.add_wildcard(parameters),
+            (Want::Until(end), true) => {
+                self.lingering.remove(&(end, type_url.clone(), parameters.clone(), None));
+                group.topic(parameters).wildcard = Want::Yes;
+            }
+            (Want::Yes, false) => {
+                self.lingering.insert(linger(None));
+                group.topic(parameters).wildcard = Want::Until(until);
+            }
+            (Want::Yes, true) | (Want::No | Want::Until(_), false) => {}
+        }
+        let mut ops = Vec::new();
+        for (name, is_wanted) in &interest.names {
+            // A client cannot ask by name for what would be the wildcard upstream.
+            if matches!(name.as_str(), "" | Name::WILDCARD) {
+                continue;
+            }
+            match (group.topic(parameters).names.get_mut(name), is_wanted) {
+                (None, true) => ops.extend(group.add_name(parameters, name, self.writer.cache())),
+                (Some(want @ Want::Until(_)), true) => {
+                    if let Want::Until(end) = std::mem::replace(want, Want::Yes) {
+                        let item = Some(name.clone());
+                        self.lingering.remove(&(end, type_url.clone(), parameters.clone(), item));
+                    }
+                }
+                (Some(want @ Want::Yes), false) => {
+                    *want = Want::Until(until);
+                    self.lingering.insert(linger(Some(name.clone())));
+                }
+                (Some(_), _) | (None, false) => {}
+            }
+        }
+        group.arrange();
+        self.apply(type_url, vec![(parameters.clone(), Change { ops, ..Change::default() })], now);
     }
 
     /// A message came. An error means that the stream is of no use any more.
@@ -177,22 +190,15 @@ impl Mux {
         let response = response::decode(message)?;
         self.counters.responses.add(1);
         let type_url = TypeUrl::from(response.type_url.as_str());
-        let topic = self.topics.get_mut(&type_url);
-        let Some(topic) = topic.filter(|topic| topic.link(stream).is_some_and(|link| link.is_started()))
-        else {
+        let group = self.groups.get_mut(&type_url);
+        let Some(group) = group.filter(|group| group.is_started(stream)) else {
             self.counters.unrequested_responses.add(1);
             return Ok(());
         };
-        let fault = match response::envelopes(&response, &type_url) {
-            Ok(envelopes) => {
-                let reading = Reading {
-                    envelopes,
-                    removed: response::removed(&response).collect(),
-                    system_version: &response.system_version_info,
-                };
-                let snapshot = snapshot(self.writer.cache(), &type_url);
-                let change = topic.learn(stream, &type_url, &reading, &snapshot, &self.counters, now);
-                self.apply(&type_url, change, now);
+        let fault = match response::read(&response, &type_url) {
+            Ok(reading) => {
+                let changes = group.learn(stream, reading, self.writer.cache(), &self.counters, now);
+                self.apply(&type_url, changes, now);
                 self.tidy(&type_url, now);
                 None
             }
@@ -259,9 +265,8 @@ impl Mux {
         type_url: TypeUrl,
         now: Instant,
     ) -> Option<DeltaDiscoveryRequest> {
-        let topic = self.topics.get_mut(&type_url)?;
-        let snapshot = snapshot(self.writer.cache(), &type_url);
-        let (mut request, more) = topic.changes(stream, &snapshot, &self.settings, now);
+        let group = self.groups.get_mut(&type_url)?;
+        let (mut request, more) = group.changes(stream, self.writer.cache(), &self.settings, now);
         if let Some(request) = &mut request {
             request.type_url = type_url.as_str().to_owned();
         }
@@ -275,11 +280,11 @@ impl Mux {
     /// Does what has become due; cheap when nothing has.
     pub fn on_deadline(&mut self, now: Instant) {
         self.let_go(now);
-        let due = |topic: &Topic| topic.deadline(&self.settings).is_some_and(|at| at <= now);
+        let due = |group: &Group| group.deadline(&self.settings).is_some_and(|at| at <= now);
         let due: Vec<TypeUrl> = self
-            .topics
+            .groups
             .iter()
-            .filter(|(_, topic)| due(topic))
+            .filter(|(_, group)| due(group))
             .map(|(type_url, _)| type_url.clone())
             .collect();
         for type_url in due {
@@ -290,17 +295,16 @@ impl Mux {
 
     /// When to call [`on_deadline`](Self::on_deadline) though nothing happened.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let topics = self.topics.values().filter_map(|topic| topic.deadline(&self.settings));
+        let groups = self.groups.values().filter_map(|group| group.deadline(&self.settings));
         let ticks = self.streams.iter().flatten().filter(|stream| !stream.dirty.is_empty());
         let lingering = self.lingering.first().map(|(at, ..)| *at);
-        topics.chain(ticks.filter_map(|stream| stream.next_tick)).chain(lingering).min()
+        groups.chain(ticks.filter_map(|stream| stream.next_tick)).chain(lingering).min()
     }
 
     fn advance(&mut self, type_url: &TypeUrl, now: Instant) {
-        let Some(topic) = self.topics.get_mut(type_url) else { return };
-        let snapshot = snapshot(self.writer.cache(), type_url);
-        let change = topic.advance(&self.settings, now, &snapshot, &self.counters);
-        self.apply(type_url, change, now);
+        let Some(group) = self.groups.get_mut(type_url) else { return };
+        let changes = group.advance(&self.settings, now, self.writer.cache(), &self.counters);
+        self.apply(type_url, changes, now);
         self.tidy(type_url, now);
     }
 
@@ -312,77 +316,87 @@ impl Mux {
     fn let_go(&mut self, now: Instant) {
         let away = self.streams[StreamId::Primary as usize].is_none();
         let later = now + self.settings.linger;
-        let mut forgotten: BTreeMap<TypeUrl, Change> = BTreeMap::new();
+        let cache = Arc::clone(self.writer.cache());
+        let mut forgotten: BTreeMap<TypeUrl, BTreeMap<Parameters, Change>> = BTreeMap::new();
         while self.lingering.first().is_some_and(|(at, ..)| *at <= now) {
-            let Some((_, type_url, item)) = self.lingering.pop_first() else { break };
-            let Some(topic) = self.topics.get_mut(&type_url) else { continue };
-            let Ok(of) = self.writer.cache().of(&type_url) else { continue };
-            let change = forgotten.entry(type_url).or_default();
+            let Some((_, type_url, parameters, item)) = self.lingering.pop_first() else { break };
+            let topic = self.groups.get_mut(&type_url).and_then(|group| group.topics.get_mut(&parameters));
+            let Some(topic) = topic else { continue };
+            let snapshot = snapshot(&cache, &type_url, &parameters);
+            let key = (later, type_url.clone(), parameters.clone());
+            let mut change = Change::default();
             match item {
-                Some(name) if of.wants(name.as_str()) => {
+                Some(name) if cache.wants(&type_url, &parameters, name.as_str()) => {
                     topic.names.insert(name, Want::Yes);
                 }
-                Some(name) if away && !matches!(of.snapshot().by_name(name.as_str()), Seen::Unknown) => {
+                Some(name) if away && !matches!(snapshot.by_name(name.as_str()), Seen::Unknown) => {
                     topic.names.insert(name.clone(), Want::Until(later));
-                    self.lingering.insert((later, of.type_url().clone(), Some(name)));
+                    self.lingering.insert((key.0, key.1, key.2, Some(name)));
                 }
                 Some(name) => {
                     topic.remove_name(&name);
-                    change.ops.extend(topic.forget(name, &of.snapshot()));
+                    change.ops.extend(topic.forget(name, &snapshot));
                 }
-                None if of.wants_wildcard() => topic.wildcard = Want::Yes,
-                None if away && (of.snapshot().wildcard_known() || of.snapshot().member_count() > 0) => {
+                None if cache.wants_wildcard(&type_url, &parameters) => topic.wildcard = Want::Yes,
+                None if away && (snapshot.wildcard_known() || snapshot.member_count() > 0) => {
                     topic.wildcard = Want::Until(later);
-                    self.lingering.insert((later, of.type_url().clone(), None));
+                    self.lingering.insert((key.0, key.1, key.2, None));
                 }
                 None => {
                     topic.remove_wildcard();
                     let forget = |name: &Name| Op::Forget { view: View::Wildcard, name: name.clone() };
-                    change.ops.extend(of.snapshot().members().map(|member| forget(member.name())));
+                    change.ops.extend(snapshot.members().map(|member| forget(member.name())));
                     change.wildcard_known = Some(false);
                 }
             }
+            let changes = forgotten.entry(type_url).or_default().entry(parameters).or_default();
+            changes.ops.extend(change.ops);
+            changes.wildcard_known = change.wildcard_known.or(changes.wildcard_known);
         }
-        for (type_url, change) in forgotten {
-            self.apply(&type_url, change, now);
-            if let Some(topic) = self.topics.get_mut(&type_url) {
-                topic.arrange();
+        for (type_url, changes) in forgotten {
+            self.apply(&type_url, changes.into_iter().collect(), now);
+            if let Some(group) = self.groups.get_mut(&type_url) {
+                group.arrange();
             }
             self.tidy(&type_url, now);
         }
     }
 
-    /// Ends a move that is complete, announces what a topic has to say, removes it when it is spent.
+    /// Ends a move that is complete, announces what a type has to say, removes what is spent.
     fn tidy(&mut self, type_url: &TypeUrl, now: Instant) {
-        if let Some(topic) = self.topics.get_mut(type_url) {
-            topic.finish_move(now);
+        if let Some(group) = self.groups.get_mut(type_url) {
+            group.finish_move(now);
         }
         self.mark(type_url);
-        if self.topics.get(type_url).is_some_and(Topic::is_idle) {
-            self.topics.remove(type_url);
+        if self.groups.get_mut(type_url).is_some_and(Group::drop_idle) {
+            self.writer.cache().drop_unused();
+        }
+        if self.groups.get(type_url).is_some_and(Group::is_idle) {
+            self.groups.remove(type_url);
         }
     }
 
     fn mark(&mut self, type_url: &TypeUrl) {
-        let Some(topic) = self.topics.get(type_url) else { return };
+        let Some(group) = self.groups.get(type_url) else { return };
         for stream in StreamId::ALL {
-            let dirty = topic.link(stream).is_some_and(|link| link.is_dirty());
-            if dirty && let Some(open) = &mut self.streams[stream as usize] {
+            if group.is_dirty(stream)
+                && let Some(open) = &mut self.streams[stream as usize]
+            {
                 open.dirty.insert(type_url.clone());
             }
         }
     }
 
-    fn apply(&mut self, type_url: &TypeUrl, change: Change, now: Instant) {
-        if change.ops.is_empty() && change.wildcard_known.is_none() && change.system_version.is_none() {
-            return;
+    fn apply(&mut self, type_url: &TypeUrl, changes: Changes, now: Instant) {
+        let has_loans = self.groups.get(type_url).is_some_and(Group::has_loans);
+        let ops = changes.iter().flat_map(|(_, change)| &change.ops).filter(|_| has_loans);
+        let names: BTreeSet<Name> = ops.map(|op| op.name().clone()).collect();
+        for (parameters, change) in changes.into_iter().filter(|(_, change)| !change.is_nothing()) {
+            // What is subscribed to has a store, and room for it: its clients have joined it.
+            self.writer.apply_seen(type_url, &parameters, change, now).ok();
         }
-        // The type is subscribed to, so the cache has it; too many types can only keep the endpoints of a changed
-        // cluster from being sent again, and then nobody asks for endpoints.
-        self.writer.apply(type_url, change, now).ok();
+        if let Some(group) = self.groups.get_mut(type_url).filter(|_| has_loans) {
+            group.end_loans(&names, self.writer.cache());
+        }
     }
-}
-
-fn snapshot(cache: &Cache, type_url: &TypeUrl) -> Arc<Snapshot> {
-    cache.of(type_url).map(|of| of.snapshot()).unwrap_or_default()
 }

@@ -4,13 +4,14 @@
 //! a fault is told by names and types, never by content.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use foldhash::{HashSet, HashSetExt};
 use prost::Message;
 
-use crate::proto::DeltaDiscoveryResponse;
-use crate::resource::{Envelope, TypeUrl, normal_form};
+use crate::proto::{DeltaDiscoveryResponse, ResourceName};
+use crate::resource::{Constraints, Envelope, Name, Parameters, Resource, TypeUrl, normal_form};
 
 /// How much of a fault is told to the origin: names are its own and may be as long as it likes.
 const FAULT_CHARS: usize = 500;
@@ -47,38 +48,116 @@ pub(super) fn decode(message: Bytes) -> Result<DeltaDiscoveryResponse, ProtocolE
     DeltaDiscoveryResponse::decode(message).map_err(|_| ProtocolError::Undecodable)
 }
 
-/// Takes the resources of a response apart, all or none.
-pub(super) fn envelopes<'a>(
-    response: &'a DeltaDiscoveryResponse,
-    type_url: &TypeUrl,
-) -> Result<Vec<Envelope<'a>>, Fault> {
-    let mut seen = HashSet::with_capacity(response.resources.len());
-    let removed: HashSet<Cow<'_, str>> = removed(response).collect();
-    let mut envelopes = Vec::with_capacity(response.resources.len());
-    for bytes in &response.resources {
-        let envelope = Envelope::parse(bytes, type_url).map_err(Fault::new)?;
-        // Variants of one name differ in their constraints, which is what makes them different resources.
-        if !envelope.constrained {
-            let name = normal_form(envelope.name);
-            if removed.contains(&name) {
-                return Err(Fault::new(format_args!(
-                    "resource `{}` is both sent and removed in one response",
-                    envelope.name
-                )));
-            }
-            if !seen.insert(name) {
-                return Err(Fault::new(format_args!(
-                    "resource `{}` is in one response twice",
-                    envelope.name
-                )));
-            }
-        }
-        envelopes.push(envelope);
-    }
-    Ok(envelopes)
+/// What a response says, taken apart.
+#[derive(Debug)]
+pub(super) struct Reading<'a> {
+    /// What exists.
+    pub(super) resources: Vec<Heard<'a>>,
+    /// What does not.
+    pub(super) removed: Vec<Removed<'a>>,
+    pub(super) system_version: &'a str,
 }
 
-/// The names of what does not exist, in their normal form.
-pub(super) fn removed(response: &DeltaDiscoveryResponse) -> impl Iterator<Item = Cow<'_, str>> {
-    response.removed_resources.iter().map(|name| normal_form(name))
+impl Reading<'_> {
+    /// Whether any of it is for some clients and not for others.
+    pub(super) fn has_variants(&self) -> bool {
+        self.resources.iter().any(|heard| heard.constraints().is_some())
+            || self.removed.iter().any(|removed| removed.constraints.is_some())
+    }
+}
+
+/// A resource in a response.
+#[derive(Debug)]
+pub(super) struct Heard<'a> {
+    /// Its name in its normal form.
+    pub(super) name: Cow<'a, str>,
+    pub(super) envelope: Envelope<'a>,
+    /// Whether it answers a subscription of ours.
+    pub(super) answers: bool,
+    /// Whether a subscription of ours covers it.
+    pub(super) covered: bool,
+    encoded: Option<Arc<Resource>>,
+}
+
+impl Heard<'_> {
+    /// The constraints; without, where it is for everybody, or for nobody since they are not understood.
+    pub(super) fn constraints(&self) -> Option<&Constraints> {
+        self.envelope.constraints.as_ref().ok()?.as_ref()
+    }
+
+    /// Whether it can be used at all (R-DP-02).
+    pub(super) const fn is_understood(&self) -> bool {
+        self.envelope.constraints.is_ok()
+    }
+
+    /// Whether it is for clients with these parameters.
+    pub(super) fn matches(&self, parameters: &Parameters) -> bool {
+        self.is_understood() && self.constraints().is_none_or(|constraints| constraints.matches(parameters))
+    }
+
+    /// Whether it is of the same identity (R-DP-06), given that it is of the same name.
+    pub(super) fn is_variant_of(&self, held: &Resource) -> bool {
+        self.constraints() == held.constraints()
+    }
+
+    /// Its encoding, made once for all who hold it; `None` where it has no body.
+    pub(super) fn encode(&mut self, type_url: &TypeUrl, name: &Name) -> Option<Arc<Resource>> {
+        if self.encoded.is_none() {
+            self.encoded = self.envelope.encode(type_url, name.clone()).map(Arc::new);
+        }
+        self.encoded.clone()
+    }
+}
+
+/// The identity of what does not exist.
+#[derive(Debug)]
+pub(super) struct Removed<'a> {
+    /// The name in its normal form.
+    pub(super) name: Cow<'a, str>,
+    pub(super) constraints: Option<Constraints>,
+    /// Whether a subscription of ours covers it.
+    pub(super) covered: bool,
+}
+
+/// Takes a response apart, all of it or nothing.
+pub(super) fn read<'a>(
+    response: &'a DeltaDiscoveryResponse,
+    type_url: &TypeUrl,
+) -> Result<Reading<'a>, Fault> {
+    let plain = response.removed_resources.iter().map(|name| (name, None));
+    let variant = |removed: &'a ResourceName| {
+        // What was not understood when it came is not held.
+        let constraints = Constraints::parse(&removed.dynamic_parameter_constraints).ok()?;
+        Some((&removed.name, constraints))
+    };
+    let removed = plain.chain(response.removed_resource_names.iter().filter_map(variant));
+    let removed: Vec<Removed<'_>> = removed
+        .map(|(name, constraints)| Removed { name: normal_form(name), constraints, covered: false })
+        .collect();
+    let gone: HashSet<(&str, Option<&Constraints>)> =
+        removed.iter().map(|removed| (&*removed.name, removed.constraints.as_ref())).collect();
+
+    let mut resources = Vec::with_capacity(response.resources.len());
+    for bytes in &response.resources {
+        let envelope = Envelope::parse(bytes, type_url).map_err(Fault::new)?;
+        let name = normal_form(envelope.name);
+        resources.push(Heard { name, envelope, answers: false, covered: false, encoded: None });
+    }
+    let mut seen = HashSet::with_capacity(resources.len());
+    for heard in resources.iter().filter(|heard| heard.is_understood()) {
+        let identity = (&*heard.name, heard.constraints());
+        if gone.contains(&identity) {
+            return Err(Fault::new(format_args!(
+                "resource `{}` is both sent and removed in one response",
+                heard.envelope.name
+            )));
+        }
+        if !seen.insert(identity) {
+            return Err(Fault::new(format_args!(
+                "resource `{}` is in one response twice",
+                heard.envelope.name
+            )));
+        }
+    }
+    Ok(Reading { resources, removed, system_version: &response.system_version_info })
 }

@@ -8,14 +8,13 @@ use std::time::Instant;
 
 use foldhash::{HashMap, HashSet};
 
-use super::topic::Want;
 use super::{Reconcile, Settings};
 use crate::cache::{Snapshot, View};
-use crate::proto::DeltaDiscoveryRequest;
-use crate::resource::{Collection, Name};
+use crate::proto::{DeltaDiscoveryRequest, ResourceLocator};
+use crate::resource::{Collection, Name, Parameters, Resource};
 
 /// A request is cut when its names reach this many bytes: servers that kept gRPC's default take 4 MiB.
-const REQUEST_BYTES: usize = 1 << 20;
+pub(super) const REQUEST_BYTES: usize = 1 << 20;
 
 /// The versions of a wildcard's members cannot be cut. Where they would take more than this they are not sent, and
 /// what is gone is found by sweeping.
@@ -86,7 +85,16 @@ struct Incomplete {
 /// What a stream is to carry of a type.
 pub(super) struct Target<'a> {
     pub(super) view: Option<View>,
-    pub(super) names: &'a HashMap<Name, Want>,
+    /// The parameters that it is asked for with.
+    pub(super) parameters: &'a Parameters,
+    /// Whether nothing of the type was asked for on this stream, so that versions can be told (R-Delta-05).
+    pub(super) fresh: bool,
+    /// Whether a request without names has no locators either.
+    pub(super) alone: bool,
+    /// The views that have to wait, because responses to another one may be on their way to somebody else.
+    pub(super) turning: [bool; 2],
+    /// Whether others hold constrained variants of a name: its version would say nothing (R-DP-14).
+    pub(super) has_variants: &'a dyn Fn(&str) -> bool,
     /// Whether the other stream carries it too, and stays the authority on what is gone.
     pub(super) copy: bool,
     pub(super) snapshot: &'a Snapshot,
@@ -258,12 +266,14 @@ impl Link {
         Some(std::mem::take(&mut self.unseen))
     }
 
-    /// Lets the other view in once nothing of the last one can be on its way.
-    pub(super) fn end_turn(&mut self, now: Instant) {
-        if self.turn.is_some_and(|(_, end)| end <= now) {
+    /// Lets the other view in once nothing of the last one can be on its way. Returns whether that is now.
+    pub(super) fn end_turn(&mut self, now: Instant) -> bool {
+        let ends = self.turn.is_some_and(|(_, end)| end <= now);
+        if ends {
             self.turn = None;
             self.dirty = true;
         }
+        ends
     }
 
     /// Whether this stream can stand alone for a view: the wildcard has settled, or every name was answered or had
@@ -290,23 +300,34 @@ impl Link {
     }
 
     /// The next request that brings the origin closer to the target, and whether another has to follow.
-    pub(super) fn changes(&mut self, target: &Target<'_>) -> (Option<DeltaDiscoveryRequest>, bool) {
+    pub(super) fn changes(
+        &mut self,
+        target: &Target<'_>,
+        wanted: &dyn Fn(&Name) -> bool,
+    ) -> (Option<DeltaDiscoveryRequest>, bool) {
         self.dirty = false;
         let mut request = DeltaDiscoveryRequest::default();
         let left_wildcard = self.leave_wildcard(target, &mut request);
-        let cut = self.exchange_names(target, &mut request);
+        let cut = self.exchange_names(target, wanted, &mut request);
         let is_new = target.view == Some(View::Wildcard) && self.wildcard.is_none();
-        let join = is_new && !left_wildcard && self.names.is_empty() && !self.is_turning(View::Wildcard);
+        let join = is_new
+            && !left_wildcard
+            && self.names.is_empty()
+            && !self.is_turning(View::Wildcard)
+            && !target.turning[View::Wildcard as usize];
         if join {
             self.join_wildcard(target, &mut request);
         }
         let empty = !join
             && request.resource_names_subscribe.is_empty()
-            && request.resource_names_unsubscribe.is_empty();
+            && request.resource_names_unsubscribe.is_empty()
+            && request.resource_locators_subscribe.is_empty()
+            && request.resource_locators_unsubscribe.is_empty();
         ((!empty).then_some(request), cut || (left_wildcard && is_new))
     }
 
-    fn is_turning(&self, view: View) -> bool {
+    /// Whether a view has to wait, because responses to another one may be on their way.
+    pub(super) fn is_turning(&self, view: View) -> bool {
         self.turn.is_some_and(|(left, _)| left != view)
     }
 
@@ -315,7 +336,7 @@ impl Link {
         if leave {
             // A wildcard that was forgotten is left and joined again in requests of their own: what a server makes
             // of a second subscribe to it is not written anywhere.
-            request.resource_names_unsubscribe.push(Name::WILDCARD.to_owned());
+            target.unsubscribe(Name::WILDCARD, request);
             self.wildcard = None;
             self.phase = Phase::Idle;
             self.unseen.clear();
@@ -327,18 +348,25 @@ impl Link {
     fn join_wildcard(&mut self, target: &Target<'_>, request: &mut DeltaDiscoveryRequest) {
         self.wildcard = Some(false);
         let members = || target.snapshot.members();
-        let versions = || members().filter_map(|held| Some((held.name().as_str(), held.origin_version()?)));
+        let versions = || members().filter_map(|held| Some((held.name().as_str(), target.claim(held)?)));
         let bytes = || versions().map(|(name, version)| name.len() + version.len() + 10).sum::<usize>();
         let mut quiet_at = None;
+        if self.started || !target.fresh || !target.alone {
+            target.subscribe(Name::WILDCARD, request);
+        }
         if self.started {
-            request.resource_names_subscribe.push(Name::WILDCARD.to_owned());
-        } else if target.settings.reconcile == Reconcile::Trust
+            // It was left before: nothing of it is held.
+        } else if target.fresh
+            && target.settings.reconcile == Reconcile::Trust
             && target.snapshot.wildcard_known()
             && bytes() <= VERSIONS_BYTES
         {
             request.initial_resource_versions =
                 versions().map(|(name, version)| (name.to_owned(), version.to_owned())).collect();
             quiet_at = Some(target.now + target.settings.settle_max);
+            // What cannot be claimed comes again if it is still there.
+            let unclaimed = members().filter(|held| held.constraints().is_some());
+            self.unseen = unclaimed.map(|held| held.name().clone()).collect();
         } else if !target.copy {
             // A set that never was complete is asked for anew: to an origin that had already sent everything
             // there would be nothing to answer, and it would never become known.
@@ -350,9 +378,15 @@ impl Link {
     }
 
     /// Puts names to leave and to join into the request; returns whether some did not fit.
-    fn exchange_names(&mut self, target: &Target<'_>, request: &mut DeltaDiscoveryRequest) -> bool {
+    fn exchange_names(
+        &mut self,
+        target: &Target<'_>,
+        wanted: &dyn Fn(&Name) -> bool,
+        request: &mut DeltaDiscoveryRequest,
+    ) -> bool {
         let named = target.view == Some(View::Named);
-        let may_join = named && !self.is_turning(View::Named);
+        let may_join = named && !self.is_turning(View::Named) && !target.turning[View::Named as usize];
+        let mut joined = false;
         let had_names = !self.names.is_empty();
         let first = !self.started;
         let mut room = REQUEST_BYTES;
@@ -360,32 +394,30 @@ impl Link {
         while room > 0
             && let Some(name) = self.pending.pop_first()
         {
-            let wanted = named && target.names.contains_key(&name);
             let asked = self.names.get(&name);
-            if !wanted {
+            if !(named && wanted(&name)) {
                 self.incomplete.remove(&name);
                 if let Some(asked) = self.names.remove(&name) {
                     self.awaiting -= usize::from(asked.awaited != Awaited::No);
-                    room = room.saturating_sub(name.as_str().len() + 4);
-                    request.resource_names_unsubscribe.push(name.to_string());
+                    room = room.saturating_sub(target.unsubscribe(name.as_str(), request));
                 }
             } else if asked.is_none_or(|asked| asked.dropped) {
                 if !may_join {
                     kept.push(name);
                     continue;
                 }
-                room = room.saturating_sub(name.as_str().len() + 4);
-                request.resource_names_subscribe.push(name.to_string());
-                room = room.saturating_sub(self.join_name(target, name, first, request));
+                joined = true;
+                room = room.saturating_sub(target.subscribe(name.as_str(), request));
+                room = room.saturating_sub(self.join_name(target, wanted, name, first, request));
             }
         }
         let cut = !self.pending.is_empty();
         self.pending.extend(kept);
-        if !request.resource_names_subscribe.is_empty() {
+        if joined {
             self.started = true;
             self.answer_by = Some(target.now + target.settings.settle_max);
             if first {
-                self.start_names(target);
+                self.start_names(target, wanted);
             }
         }
         if had_names && self.names.is_empty() {
@@ -400,15 +432,16 @@ impl Link {
     fn join_name(
         &mut self,
         target: &Target<'_>,
+        wanted: &dyn Fn(&Name) -> bool,
         name: Name,
         first: bool,
         request: &mut DeltaDiscoveryRequest,
     ) -> usize {
-        let trusts = first && target.settings.reconcile == Reconcile::Trust;
+        let trusts = first && target.fresh && target.settings.reconcile == Reconcile::Trust;
         let bytes = if Collection::named(name.as_str()).is_some() {
-            self.join_collection(target, &name, trusts, request)
+            self.join_collection(target, wanted, &name, trusts, request)
         } else {
-            let version = trusts.then(|| version_held(target.snapshot, name.as_str())).flatten();
+            let version = trusts.then(|| target.version_held(name.as_str())).flatten();
             version.map_or(0, |version| {
                 let bytes = name.as_str().len() + version.len() + 8;
                 request.initial_resource_versions.insert(name.to_string(), version);
@@ -428,14 +461,14 @@ impl Link {
     fn join_collection(
         &mut self,
         target: &Target<'_>,
+        wanted: &dyn Fn(&Name) -> bool,
         name: &Name,
         trusts: bool,
         request: &mut DeltaDiscoveryRequest,
     ) -> usize {
         // What is asked for by its own name too is claimed and swept by that.
-        let members =
-            || target.snapshot.members_of(name).filter(|member| !target.names.contains_key(member.name()));
-        let versions = || members().filter_map(|held| Some((held.name().as_str(), held.origin_version()?)));
+        let members = || target.snapshot.members_of(name).filter(|member| !wanted(member.name()));
+        let versions = || members().filter_map(|held| Some((held.name().as_str(), target.claim(held)?)));
         let all: usize = versions().map(|(name, version)| name.len() + version.len() + 8).sum();
         let (mut bytes, mut quiet_at, mut unseen) = (0, None, HashSet::default());
         if trusts && (1..=VERSIONS_BYTES).contains(&all) {
@@ -450,17 +483,48 @@ impl Link {
         bytes
     }
 
-    fn start_names(&mut self, target: &Target<'_>) {
+    fn start_names(&mut self, target: &Target<'_>, wanted: &dyn Fn(&Name) -> bool) {
         self.phase = Phase::Settled;
         if target.settings.reconcile == Reconcile::Sweep && !target.copy {
             self.phase = Phase::Asked { quiet_at: None };
             let is_held = |name: &&Name| target.snapshot.held(View::Named, name.as_str()).is_some();
-            self.unseen = target.names.keys().filter(is_held).cloned().collect();
+            let all = self.names.keys().chain(&self.pending);
+            self.unseen = all.filter(|name| wanted(name)).filter(is_held).cloned().collect();
         }
     }
 }
 
-/// The version under which the origin knows what it sent by this name.
-fn version_held(snapshot: &Snapshot, name: &str) -> Option<String> {
-    snapshot.held(View::Named, name)?.origin_version().map(str::to_owned)
+impl Target<'_> {
+    /// Puts a name into a request; returns the bytes that it takes.
+    fn subscribe(&self, name: &str, request: &mut DeltaDiscoveryRequest) -> usize {
+        let lists = (&mut request.resource_names_subscribe, &mut request.resource_locators_subscribe);
+        self.put(name, lists)
+    }
+
+    fn unsubscribe(&self, name: &str, request: &mut DeltaDiscoveryRequest) -> usize {
+        let lists = (&mut request.resource_names_unsubscribe, &mut request.resource_locators_unsubscribe);
+        self.put(name, lists)
+    }
+
+    fn put(&self, name: &str, (names, locators): (&mut Vec<String>, &mut Vec<ResourceLocator>)) -> usize {
+        if self.parameters.is_empty() {
+            names.push(name.to_owned());
+            return name.len() + 4;
+        }
+        let pairs = || self.parameters.iter();
+        let dynamic_parameters = pairs().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        locators.push(ResourceLocator { name: name.to_owned(), dynamic_parameters });
+        name.len() + 8 + pairs().map(|(key, value)| key.len() + value.len() + 8).sum::<usize>()
+    }
+
+    /// The version of what is held that can be told to the origin: versions go by names alone (R-DP-14).
+    fn claim<'r>(&self, held: &'r Resource) -> Option<&'r str> {
+        let is_plain = held.constraints().is_none() && !(self.has_variants)(held.name().as_str());
+        held.origin_version().filter(|_| is_plain)
+    }
+
+    /// The version under which the origin knows what it sent by this name.
+    fn version_held(&self, name: &str) -> Option<String> {
+        self.claim(self.snapshot.held(View::Named, name)?).map(str::to_owned)
+    }
 }

@@ -1,23 +1,21 @@
-//! One type: what is wanted of it, which stream carries what, and what a response changes.
+//! One type with one set of parameters: what is wanted of it, and what a response changes of it.
 //!
-//! Owns the layout over the two streams (R-Relay-03) and the moves between them. Knows nothing of other types.
-//!
-//! The layout: what is wanted first lives on the primary; once both views are wanted, the second one lives on the
-//! secondary. When only that one is left, it is subscribed to on the primary as well, and leaves the secondary when
-//! the primary can stand alone for it. Nothing is removed or asked for less in between, so there is no gap.
+//! Knows nothing of other types, nor of who else wants the same type with other parameters.
 
-use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use foldhash::{HashMap, HashSet};
 
 use super::expiry::Expiry;
+use super::response::{Reading, Removed};
 use super::sending::{Link, Target};
+use super::variants::Candidates;
 use super::{Counters, Settings, StreamId};
 use crate::cache::{Change, Op, Resend, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
-use crate::resource::{Collection, Envelope, Name, TypeUrl, normal_form};
+use crate::resource::{Collection, Name, Parameters, Resource, TypeUrl};
 
 const VIEWS: [View; 2] = [View::Wildcard, View::Named];
 
@@ -33,43 +31,36 @@ pub(super) enum Want {
     Until(Instant),
 }
 
-/// Where a view is subscribed to.
-#[derive(Clone, Copy, Debug, Default)]
-struct Place {
-    home: Option<StreamId>,
-    /// It lives on the secondary and is on its way to the primary, subscribed to on both.
-    moving: bool,
-}
-
-impl Place {
-    fn is_on(self, stream: StreamId) -> bool {
-        self.home == Some(stream) || (self.moving && stream == StreamId::Primary)
-    }
-}
-
-/// What a response says, taken apart.
-pub(super) struct Reading<'a> {
-    pub(super) envelopes: Vec<Envelope<'a>>,
-    pub(super) removed: Vec<Cow<'a, str>>,
-    pub(super) system_version: &'a str,
+/// What a stream carries of the type.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placed {
+    pub(super) stream: StreamId,
+    pub(super) view: Option<View>,
+    /// Whether the other stream carries it too, and stays the authority on what is gone.
+    pub(super) copy: bool,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Topic {
+    parameters: Parameters,
     pub(super) wildcard: Want,
     pub(super) names: HashMap<Name, Want>,
-    places: [Place; 2],
+    /// Of these, which are not asked for here: another topic's subscription brings them too (R-DP-16).
+    borrowed: HashSet<Name>,
+    /// Where more than one variant of a name is for these parameters (R-DP-04), all that are held.
+    rivals: BTreeMap<(View, Name), Candidates>,
     expiry: Expiry,
     /// `None` where the stream is not open.
     links: [Option<Link>; 2],
 }
 
 impl Topic {
-    /// A type of which nothing is wanted yet, and which of the streams are open.
-    pub(super) fn new(open: [bool; 2]) -> Self {
-        let (wildcard, names, places, expiry) = Default::default();
-        Self { wildcard, names, places, expiry, links: open.map(|open| open.then(Link::default)) }
+    /// Parameters with which nothing is wanted yet, and which of the streams are open.
+    pub(super) fn new(parameters: Parameters, open: [bool; 2]) -> Self {
+        let (wildcard, names, borrowed, rivals, expiry) = Default::default();
+        let links = open.map(|open| open.then(Link::default));
+        Self { parameters, wildcard, names, borrowed, rivals, expiry, links }
     }
 
     pub(super) const fn link(&self, stream: StreamId) -> Option<&Link> {
@@ -81,47 +72,83 @@ impl Topic {
         VIEWS.iter().all(|view| !self.wants(*view)) && !self.links.iter().flatten().any(Link::is_started)
     }
 
-    /// What a stream is to carry. The layout never puts both views on one.
-    pub(super) fn placed(&self, stream: StreamId) -> Option<View> {
-        VIEWS.into_iter().find(|view| self.places[*view as usize].is_on(stream))
-    }
-
-    fn wants(&self, view: View) -> bool {
+    pub(super) fn wants(&self, view: View) -> bool {
         match view {
             View::Wildcard => self.wildcard != Want::No,
             View::Named => !self.names.is_empty(),
         }
     }
 
-    /// A stream was opened; on the primary the layout starts anew.
+    /// Whether anything is asked for in a view that is not borrowed.
+    pub(super) fn asks_in(&self, view: View) -> bool {
+        match view {
+            View::Wildcard => self.wildcard != Want::No,
+            View::Named => self.names.len() > self.borrowed.len(),
+        }
+    }
+
+    /// Whether the origin is asked for this name here.
+    pub(super) fn asks_for(&self, name: &Name) -> bool {
+        self.names.contains_key(name) && !self.borrowed.contains(name)
+    }
+
+    pub(super) fn has_loans(&self) -> bool {
+        !self.borrowed.is_empty()
+    }
+
+    pub(super) fn has_borrowed(&self, name: &Name) -> bool {
+        self.borrowed.contains(name)
+    }
+
     pub(super) fn opened(&mut self, stream: StreamId) {
         self.links[stream as usize] = Some(Link::default());
-        if stream == StreamId::Primary {
-            self.places = Default::default();
-            self.arrange();
-        } else if let Some(view) = self.placed(stream) {
-            self.enter(view, stream);
-        }
     }
 
     pub(super) fn closed(&mut self, stream: StreamId) {
         self.links[stream as usize] = None;
     }
 
-    /// A name is wanted that was not.
-    pub(super) fn add_name(&mut self, name: &Name) {
+    /// A name is wanted that was not, and what is held by another topic serves.
+    pub(super) fn borrow(&mut self, name: &Name) {
         self.names.insert(name.clone(), Want::Yes);
-        let place = self.places[View::Named as usize];
-        for stream in StreamId::ALL.into_iter().filter(|stream| place.is_on(*stream)) {
+        self.borrowed.insert(name.clone());
+    }
+
+    /// What was borrowed is to be asked for.
+    pub(super) fn end_loan(&mut self, name: &Name, is_on: impl Fn(StreamId) -> bool) {
+        self.borrowed.remove(name);
+        self.touch_on(is_on, Some(name));
+    }
+
+    /// A name is wanted that was not.
+    pub(super) fn add_name(&mut self, name: &Name, is_on: impl Fn(StreamId) -> bool) {
+        self.names.insert(name.clone(), Want::Yes);
+        self.touch_on(is_on, Some(name));
+    }
+
+    /// The wildcard is wanted that was not.
+    pub(super) fn add_wildcard(&mut self, is_on: impl Fn(StreamId) -> bool) {
+        self.wildcard = Want::Yes;
+        self.touch_on(is_on, None);
+    }
+
+    fn touch_on(&mut self, is_on: impl Fn(StreamId) -> bool, name: Option<&Name>) {
+        for stream in StreamId::ALL.into_iter().filter(|stream| is_on(*stream)) {
             if let Some(link) = &mut self.links[stream as usize] {
-                link.touch([name.clone()]);
+                link.touch(name.cloned());
             }
         }
+    }
+
+    /// Something that others did may let it say what it could not.
+    pub(super) fn touch(&mut self) {
+        self.links.iter_mut().flatten().for_each(|link| link.touch([]));
     }
 
     /// A name is let go.
     pub(super) fn remove_name(&mut self, name: &Name) {
         self.names.remove(name);
+        self.borrowed.remove(name);
         self.links.iter_mut().flatten().for_each(|link| link.drop_name(name));
     }
 
@@ -142,7 +169,7 @@ impl Topic {
             .map(|name| Op::Forget { view, name })
             .collect();
         ops.push(Op::Forget { view, name });
-        self.expiry.note(&ops);
+        self.note(&ops);
         ops
     }
 
@@ -150,53 +177,32 @@ impl Topic {
     pub(super) fn remove_wildcard(&mut self) {
         self.wildcard = Want::No;
         self.expiry.drop_wildcard();
+        self.rivals.retain(|(view, _), _| *view != View::Wildcard);
         self.links.iter_mut().flatten().for_each(Link::drop_wildcard);
     }
 
-    /// Brings the layout in line with what is wanted.
-    pub(super) fn arrange(&mut self) {
-        for view in VIEWS {
-            if !self.wants(view) {
-                let place = std::mem::take(&mut self.places[view as usize]);
-                StreamId::ALL.into_iter().filter(|on| place.is_on(*on)).for_each(|on| self.leave(view, on));
-            }
-        }
-        for view in VIEWS {
-            if self.wants(view) && self.places[view as usize].home.is_none() {
-                let other = &mut self.places[opposite(view) as usize];
-                let home = match other.home {
-                    Some(StreamId::Primary) => StreamId::Secondary,
-                    Some(StreamId::Secondary) | None => StreamId::Primary,
-                };
-                // The other was about to come here: it stays where it is.
-                if std::mem::take(&mut other.moving) {
-                    self.leave(opposite(view), StreamId::Primary);
-                }
-                self.places[view as usize].home = Some(home);
-                self.enter(view, home);
-            }
-        }
-        for view in VIEWS {
-            let place = &mut self.places[view as usize];
-            if place.home == Some(StreamId::Secondary) && !place.moving {
-                let alone = !self.wants(opposite(view));
-                if alone {
-                    self.places[view as usize].moving = true;
-                    self.enter(view, StreamId::Primary);
-                }
+    /// Takes notice of what is no longer held.
+    fn note(&mut self, ops: &[Op]) {
+        self.expiry.note(ops);
+        if !self.rivals.is_empty() {
+            for op in ops.iter().filter(|op| !matches!(op, Op::Set { .. })) {
+                self.rivals.remove(&(op.view(), op.name().clone()));
             }
         }
     }
 
-    fn enter(&mut self, view: View, stream: StreamId) {
+    pub(super) fn enter(&mut self, view: View, stream: StreamId) {
         let Some(link) = &mut self.links[stream as usize] else { return };
         match view {
             View::Wildcard => link.touch([]),
-            View::Named => link.touch(self.names.keys().cloned()),
+            View::Named => {
+                let borrowed = &self.borrowed;
+                link.touch(self.names.keys().filter(|name| !borrowed.contains(*name)).cloned());
+            }
         }
     }
 
-    fn leave(&mut self, view: View, stream: StreamId) {
+    pub(super) fn leave(&mut self, view: View, stream: StreamId) {
         let Some(link) = &mut self.links[stream as usize] else { return };
         match view {
             View::Wildcard => link.touch([]),
@@ -204,13 +210,15 @@ impl Topic {
         }
     }
 
-    fn moving(&self) -> Option<View> {
-        VIEWS.into_iter().find(|view| self.places[*view as usize].moving)
+    /// Lets other views in where the last one was left long enough ago; returns whether that is so anywhere.
+    pub(super) fn end_turns(&mut self, now: Instant) -> bool {
+        self.links.iter_mut().flatten().fold(false, |any, link| link.end_turn(now) || any)
     }
 
     /// What has become due on the streams.
     pub(super) fn advance(
         &mut self,
+        placed: [Placed; 2],
         settings: &Settings,
         now: Instant,
         snapshot: &Snapshot,
@@ -225,10 +233,8 @@ impl Topic {
             counters.expired.add(1);
             change.ops.push(gone(&self.names, view, name));
         }
-        for stream in StreamId::ALL {
-            let view = self.placed(stream);
+        for Placed { stream, view, .. } in placed {
             let Some(link) = &mut self.links[stream as usize] else { continue };
-            link.end_turn(now);
             if view == Some(View::Named) {
                 for (name, unseen) in link.complete(settings, now) {
                     change.ops.extend(unseen.into_iter().map(|name| gone(&self.names, View::Named, name)));
@@ -242,23 +248,13 @@ impl Topic {
                 change.wildcard_known = Some(true);
             }
         }
-        self.expiry.note(&change.ops);
+        self.note(&change.ops);
         change
     }
 
-    /// Ends a move once the primary can stand alone. A full set says nothing of what is gone, so a wildcard does not
-    /// leave the secondary before that one has caught up, had it been lost on the way.
-    pub(super) fn finish_move(&mut self, now: Instant) {
-        let Some(view) = self.moving() else { return };
-        let is_complete = |on| self.link(on).is_some_and(|link| link.is_complete(view, now));
-        if is_complete(StreamId::Primary) && (view == View::Named || is_complete(StreamId::Secondary)) {
-            self.places[view as usize] = Place { home: Some(StreamId::Primary), moving: false };
-            self.leave(view, StreamId::Secondary);
-        }
-    }
-
-    pub(super) fn deadline(&self, settings: &Settings) -> Option<Instant> {
-        let moving = self.moving();
+    /// When to look again though nothing happened. A view that is moving to the primary waits for what it is asked
+    /// there.
+    pub(super) fn deadline(&self, moving: Option<View>, settings: &Settings) -> Option<Instant> {
         let of = |stream: StreamId| {
             self.link(stream)?.deadline(moving.filter(|_| stream == StreamId::Primary), settings)
         };
@@ -269,74 +265,148 @@ impl Topic {
     pub(super) fn changes(
         &mut self,
         stream: StreamId,
-        snapshot: &Snapshot,
-        settings: &Settings,
-        now: Instant,
+        target: &Target<'_>,
     ) -> (Option<DeltaDiscoveryRequest>, bool) {
-        let view = self.placed(stream);
-        let copy = view.is_some_and(|view| self.places[view as usize].home != Some(stream));
-        let target = Target { view, names: &self.names, copy, snapshot, settings, now };
-        self.links[stream as usize].as_mut().map_or((None, false), |link| link.changes(&target))
+        let wanted = |name: &Name| self.names.contains_key(name) && !self.borrowed.contains(name);
+        self.links[stream as usize].as_mut().map_or((None, false), |link| link.changes(target, &wanted))
     }
 
-    /// Works out what an accepted response changes.
+    /// Notes which of its questions a response answers, and which parts of the response it covers.
+    pub(super) fn hear(
+        &mut self,
+        placed: Placed,
+        reading: &mut Reading<'_>,
+        snapshot: &Snapshot,
+        is_only: bool,
+        now: Instant,
+    ) {
+        let Some(link) = &mut self.links[placed.stream as usize] else { return };
+        let mut concerned = is_only || (reading.resources.is_empty() && reading.removed.is_empty());
+        for heard in &mut reading.resources {
+            let covered = covering(link, &self.borrowed, placed.view, snapshot, &heard.name);
+            // A collection is no resource, whatever the origin calls its own.
+            let is_resource = |view| view == View::Wildcard || Collection::named(&heard.name).is_none();
+            if covered.is_some_and(|(view, _)| is_resource(view))
+                && (heard.matches(&self.parameters) || !heard.is_understood())
+            {
+                concerned = true;
+                heard.covered = true;
+                heard.answers |= link.heard(&heard.name, now);
+            }
+        }
+        for removed in &mut reading.removed {
+            let covered = covering(link, &self.borrowed, placed.view, snapshot, &removed.name);
+            if covered.is_some_and(|(view, _)| concerns(removed, view, snapshot, &self.parameters)) {
+                concerned = true;
+                removed.covered = true;
+                link.heard(&removed.name, now);
+            }
+        }
+        // What came for others says nothing of how far the answer to this one has come.
+        if concerned {
+            link.arrived(now);
+        }
+    }
+
+    /// Works out what an accepted response changes, of which [`hear`](Self::hear) took notice.
     pub(super) fn learn(
         &mut self,
-        stream: StreamId,
+        placed: Placed,
         type_url: &TypeUrl,
-        reading: &Reading<'_>,
+        reading: &mut Reading<'_>,
         snapshot: &Snapshot,
         counters: &Counters,
         now: Instant,
     ) -> Change {
-        let view = self.placed(stream);
-        let copy = view.is_some_and(|view| self.places[view as usize].home != Some(stream));
-        let Some(link) = &mut self.links[stream as usize] else { return Change::default() };
-        let mut ops = Vec::with_capacity(reading.envelopes.len() + reading.removed.len());
-        for envelope in &reading.envelopes {
-            let text = normal_form(envelope.name);
-            let Some((view, name)) = covering(link, view, snapshot, &text) else {
-                counters.unrequested_resources.add(1);
-                continue;
-            };
-            if view == View::Named && Collection::named(&text).is_some() {
-                // A collection is no resource, whatever the origin calls its own.
-                counters.unrequested_resources.add(1);
+        let Some(link) = &mut self.links[placed.stream as usize] else { return Change::default() };
+        let mut ops = Vec::with_capacity(reading.resources.len() + reading.removed.len());
+        let mut variants: BTreeMap<(View, Name), Candidates> = BTreeMap::new();
+        let many = reading.has_variants() || !self.rivals.is_empty();
+        for heard in reading.resources.iter_mut().filter(|heard| heard.covered) {
+            if !heard.matches(&self.parameters) {
                 continue;
             }
-            let answers = link.heard(&text, now);
-            if envelope.constrained {
-                counters.refused_resources.add(1);
-                continue;
-            }
-            let held = snapshot.held(view, &text);
-            let same = held.is_some_and(|held| held.origin_version() == Some(envelope.version));
-            let deadline = envelope.ttl.and_then(|ttl| now.checked_add(ttl));
-            if let Some(resource) = envelope.encode(type_url, name.clone()) {
-                self.expiry.set(view, &name, deadline);
-                let resend = if answers || copy { Resend::Answer } else { Resend::Unsolicited };
+            let covered = covering(link, &self.borrowed, placed.view, snapshot, &heard.name);
+            let Some((view, name)) = covered else { continue };
+            let held = snapshot.held(view, &heard.name);
+            let same = held.is_some_and(|held| {
+                held.origin_version() == Some(heard.envelope.version) && heard.is_variant_of(held)
+            });
+            let deadline = heard.envelope.ttl.and_then(|ttl| now.checked_add(ttl));
+            let resend = if heard.answers || placed.copy { Resend::Answer } else { Resend::Unsolicited };
+            let resource = heard.encode(type_url, &name);
+            if resource.is_some() {
                 counters.unsolicited.add(u64::from(same && resend == Resend::Unsolicited));
-                ops.push(Op::Set { view, resource: Arc::new(resource), resend });
-            } else if same && !envelope.has_aliases {
+            } else if same && !heard.envelope.has_aliases {
                 // A heartbeat (R-TTL-02).
                 self.expiry.set(view, &name, deadline);
-            } else if !envelope.has_aliases {
+                continue;
+            } else if heard.envelope.has_aliases {
+                continue;
+            }
+            if many || held.is_some_and(|held| held.constraints().is_some()) {
+                let rivals = self.rivals.get(&(view, name.clone()));
+                let candidates =
+                    variants.entry((view, name)).or_insert_with(|| Candidates::new(held, rivals));
+                match resource {
+                    Some(resource) => candidates.set(resource, resend, deadline),
+                    None => candidates.remove(heard.constraints()),
+                }
+                continue;
+            }
+            match resource {
+                Some(resource) => {
+                    self.expiry.set(view, &name, deadline);
+                    ops.push(Op::Set { view, resource, resend });
+                }
                 // Neither a heartbeat nor an unresolved alias: the old form of "does not exist" (R-Up-16).
-                ops.push(gone(&self.names, view, name));
+                None if self.borrowed.contains(&name) => {}
+                None => ops.push(gone(&self.names, view, name)),
             }
         }
         let mut empty = Vec::new();
-        for removed in &reading.removed {
-            match covering(link, view, snapshot, removed) {
-                Some((view, name)) => {
-                    link.heard(removed, now);
-                    if view == View::Named && Collection::named(removed).is_some() {
-                        empty.push(name);
-                    } else {
-                        ops.push(gone(&self.names, view, name));
+        for removed in reading.removed.iter().filter(|removed| removed.covered) {
+            let covered = covering(link, &self.borrowed, placed.view, snapshot, &removed.name);
+            let Some((view, name)) = covered else { continue };
+            if !concerns(removed, view, snapshot, &self.parameters) {
+                continue;
+            }
+            if view == View::Named && Collection::named(&removed.name).is_some() {
+                empty.push(name);
+                continue;
+            }
+            let held = snapshot.held(view, &removed.name);
+            let key = (view, name);
+            if variants.contains_key(&key) || self.rivals.contains_key(&key) {
+                let rivals = self.rivals.get(&key);
+                let candidates = variants.entry(key).or_insert_with(|| Candidates::new(held, rivals));
+                candidates.remove(removed.constraints.as_ref());
+            } else if held.is_none_or(|held| held.constraints() == removed.constraints.as_ref())
+                && !(view == View::Named && self.borrowed.contains(&key.1))
+            {
+                ops.push(gone(&self.names, view, key.1));
+            }
+        }
+        for ((view, name), candidates) in variants {
+            match candidates.choose() {
+                Some(chosen) => {
+                    if let Some((resend, deadline)) = chosen.news {
+                        self.expiry.set(view, &name, deadline);
+                        ops.push(Op::Set { view, resource: Arc::clone(chosen.resource), resend });
+                    } else if !candidates.is_held(chosen.resource) {
+                        self.expiry.set(view, &name, None);
+                        ops.push(Op::held(view, Arc::clone(chosen.resource)));
                     }
                 }
-                None => counters.unrequested_resources.add(1),
+                // What was borrowed is kept until it was asked for and answered (R-DP-16).
+                None if view == View::Named && self.borrowed.contains(&name) => {}
+                None => ops.push(gone(&self.names, view, name.clone())),
+            }
+            if candidates.are_ambiguous() {
+                counters.ambiguous.add(1);
+                self.rivals.insert((view, name), candidates.settled());
+            } else {
+                self.rivals.remove(&(view, name));
             }
         }
         // A collection without members (R-XT-04): what is held of it is gone, but for what came beside this.
@@ -350,7 +420,6 @@ impl Topic {
             link.heard_empty(&collection);
             ops.push(Op::Complete { name: collection });
         }
-        link.arrived(now);
         // What is not a member cannot stop being one; a list of such names is not worth a change.
         ops.retain(|op| match op {
             Op::Remove { view: View::Wildcard, name } => {
@@ -365,6 +434,15 @@ impl Topic {
     }
 }
 
+/// Whether it answers clients with these parameters that an identity does not exist (any more): they may see it, or, with
+/// no constraints named, it is said that there is nothing for them (R-DP-05).
+fn concerns(removed: &Removed<'_>, view: View, snapshot: &Snapshot, parameters: &Parameters) -> bool {
+    let constraints = removed.constraints.as_ref();
+    let is_held = |held: &Resource| held.constraints() == constraints;
+    constraints.is_none_or(|constraints| constraints.matches(parameters))
+        || snapshot.held(view, &removed.name).is_some_and(|held| is_held(held))
+}
+
 /// What it means that a name does not exist (any more): who asks for it by name is told so for as long as it is asked
 /// for, who asks for a collection only that it left.
 fn gone(names: &HashMap<Name, Want>, view: View, name: Name) -> Op {
@@ -375,16 +453,15 @@ fn gone(names: &HashMap<Name, Want>, view: View, name: Name) -> Op {
     }
 }
 
-const fn opposite(view: View) -> View {
-    match view {
-        View::Wildcard => View::Named,
-        View::Named => View::Wildcard,
-    }
-}
-
 /// The view through which a stream brings a name, if anything subscribed to there covers it (R-Up-15), and the name
 /// in the allocation that is already held.
-fn covering(link: &Link, placed: Option<View>, snapshot: &Snapshot, name: &str) -> Option<(View, Name)> {
+fn covering(
+    link: &Link,
+    borrowed: &HashSet<Name>,
+    placed: Option<View>,
+    snapshot: &Snapshot,
+    name: &str,
+) -> Option<(View, Name)> {
     match placed? {
         View::Wildcard if link.covers_wildcard() => {
             let held = snapshot.get(name).map(|entry| entry.name().clone());
@@ -396,7 +473,8 @@ fn covering(link: &Link, placed: Option<View>, snapshot: &Snapshot, name: &str) 
                 let held = snapshot.get(name).map(|entry| entry.name().clone());
                 link.covers_member(name).then(|| held.unwrap_or_else(|| name.into()))
             };
-            Some((View::Named, link.covered(name).cloned().or_else(listed)?))
+            let lent = || borrowed.get(name).cloned();
+            Some((View::Named, link.covered(name).cloned().or_else(lent).or_else(listed)?))
         }
     }
 }

@@ -4,8 +4,7 @@ use std::future::{Future, pending, poll_fn};
 use std::task::Poll;
 use std::time::Instant;
 
-use crate::cache::{Cache, Interest};
-use crate::resource::TypeUrl;
+use crate::cache::{Cache, Wanted};
 
 /// The clock; tests may hold tokio's.
 pub(super) fn now() -> Instant {
@@ -21,7 +20,7 @@ pub(super) async fn at(deadline: Option<Instant>) {
 }
 
 /// What the clients want changed, once there is something.
-pub(super) fn wanted(cache: &Cache) -> impl Future<Output = Vec<(TypeUrl, Interest)>> {
+pub(super) fn wanted(cache: &Cache) -> impl Future<Output = Vec<Wanted>> {
     poll_fn(|context| {
         // Registered first: what comes in between is seen or wakes us, or both.
         cache.interest().register(context.waker());

@@ -237,8 +237,8 @@ fn r_relay_16_what_is_wanted_upstream_is_the_union_and_ends_with_the_last_client
     b.ask(&bed, "eds", &["y", "*"]);
     let taken = |bed: &Bed| {
         let mut taken = bed.cache.take_interest();
-        taken.iter_mut().for_each(|(_, interest)| interest.names.sort());
-        taken.into_iter().map(|(_, interest)| (interest.wildcard, interest.names)).collect::<Vec<_>>()
+        taken.iter_mut().for_each(|wanted| wanted.interest.names.sort());
+        taken.into_iter().map(|wanted| (wanted.interest.wildcard, wanted.interest.names)).collect::<Vec<_>>()
     };
     assert_eq!(taken(&bed), [(true, vec![(name("x"), true), (name("y"), true)])]);
     a.change(&bed, "eds", "-y");

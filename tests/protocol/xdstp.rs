@@ -14,8 +14,8 @@ const ESCAPED: &str = "xdstp://auth/t/%77eb?a=%32&b=1";
 
 /// What is wanted upstream of endpoints, where that changed.
 fn interest(bed: &Bed) -> Vec<(String, bool)> {
-    let of_eds = bed.cache.take_interest().into_iter().find(|(type_url, _)| *type_url == url("eds"));
-    let Interest { names, .. } = of_eds.map_or_else(|| panic!("it changed"), |(_, interest)| interest);
+    let of_eds = bed.cache.take_interest().into_iter().find(|wanted| wanted.type_url == url("eds"));
+    let Interest { names, .. } = of_eds.map_or_else(|| panic!("it changed"), |wanted| wanted.interest);
     names.into_iter().map(|(name, wanted)| (name.to_string(), wanted)).collect()
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deltafan::cache::{Cache, Change, Limits, Writer};
+use deltafan::cache::{Cache, Change, Limits, Wanted, Writer};
 use deltafan::subscription::{Code, Next, Rules, Upstream};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -269,7 +269,7 @@ impl World {
                 self.reopen(at);
             }
         }
-        for (type_url, interest) in self.cache.take_interest() {
+        for Wanted { type_url, interest, .. } in self.cache.take_interest() {
             let at = TYPES.iter().position(|short| wire::type_url(short) == type_url).unwrap();
             self.wanted_wildcard[at] = interest.wildcard;
             for (name, wanted) in interest.names {

@@ -121,7 +121,7 @@ fn a_spent_type_leaves_nothing_behind() {
     rig.look();
     rig.pass(60_000);
     rig.close();
-    assert!(rig.mux.topics.is_empty());
+    assert!(rig.mux.groups.is_empty());
     assert_eq!(rig.mux.next_deadline(), None);
 }
 

@@ -1,0 +1,116 @@
+//! Through which parameters a client sees the resources of a type.
+//!
+//! Owns the answer to "with which parameters does this client ask for that name?". Knows nothing of resources.
+//!
+//! Invariant: two lenses that answer the same for every name that their clients ask for are equal, however the requests
+//! that led to them were spelled, so that their clients share a store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::resource::{Collection, Name, Parameters};
+
+/// Parameters by name, as one client asks (R-DP-10, R-DP-12). Nearly all clients have the same for all names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Lens {
+    common: Parameters,
+    /// Names, also `*` and those of collections, that are asked for with others.
+    others: Option<Arc<BTreeMap<Name, Parameters>>>,
+}
+
+impl Lens {
+    /// The same parameters for every name.
+    pub const fn uniform(parameters: Parameters) -> Self {
+        Self { common: parameters, others: None }
+    }
+
+    /// What a client sees that asks for some names plainly, which has `given` parameters (R-DP-17), and for others by
+    /// locators. A locator without parameters is a plain name (R-DP-10).
+    pub fn new(given: &Parameters, asks_plainly: bool, located: &BTreeMap<Name, Parameters>) -> Self {
+        let effective = |sent: &Parameters| if sent.is_empty() { given.clone() } else { sent.clone() };
+        let first = || located.values().next().map(effective);
+        // Who asks for nothing plainly has no use for what it would be given.
+        let common = if asks_plainly { None } else { first() }.unwrap_or_else(|| given.clone());
+        let differs = |(_, parameters): &(&Name, Parameters)| *parameters != common;
+        let pairs = || located.iter().map(|(name, sent)| (name, effective(sent)));
+        if !pairs().any(|pair| differs(&pair)) {
+            return Self::uniform(common);
+        }
+        // A name may have the common ones and yet be a member of a collection that has others.
+        let collections = located.keys().any(|name| Collection::named(name.as_str()).is_some());
+        let others = pairs().filter(|pair| collections || differs(pair));
+        let others = others.map(|(name, parameters)| (name.clone(), parameters)).collect();
+        Self { common, others: Some(Arc::new(others)) }
+    }
+
+    /// The parameters of every name, if they are the same.
+    pub const fn as_uniform(&self) -> Option<&Parameters> {
+        match self.others {
+            None => Some(&self.common),
+            Some(_) => None,
+        }
+    }
+
+    /// The parameters with which a name is asked for, be it through its collection.
+    pub fn of(&self, name: &str) -> &Parameters {
+        let Some(others) = &self.others else { return &self.common };
+        let covering = || others.get(Collection::covering(name)?.as_str());
+        others.get(name).or_else(covering).unwrap_or(&self.common)
+    }
+
+    /// The parameters with which the wildcard is asked for.
+    pub fn wildcard(&self) -> &Parameters {
+        self.of(Name::WILDCARD)
+    }
+
+    /// Each set of parameters that some name is asked for with.
+    pub fn parameters(&self) -> impl Iterator<Item = &Parameters> {
+        let others = self.others.iter().flat_map(|others| others.values());
+        let mut all: Vec<&Parameters> = std::iter::once(&self.common).chain(others).collect();
+        all.sort_unstable();
+        all.dedup();
+        all.into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(text: &str) -> Parameters {
+        text.split_whitespace().filter_map(|pair| pair.split_once('=')).collect()
+    }
+
+    fn located(names: &[(&str, &str)]) -> BTreeMap<Name, Parameters> {
+        names.iter().map(|(name, parameters)| ((*name).into(), set(parameters))).collect()
+    }
+
+    #[test]
+    fn r_dp_10_a_plain_name_is_one_without_parameters_and_may_be_given_some() {
+        let none = Parameters::NONE;
+        assert_eq!(Lens::new(&none, true, &located(&[("a", "")])), Lens::default());
+        let given = Lens::new(&set("env=prod"), true, &located(&[("a", ""), ("b", "env=prod")]));
+        assert_eq!(given, Lens::uniform(set("env=prod")));
+        let mixed = Lens::new(&set("env=prod"), true, &located(&[("b", "env=dev")]));
+        assert_eq!((mixed.of("a"), mixed.of("b")), (&set("env=prod"), &set("env=dev")));
+        assert_eq!(mixed.wildcard(), &set("env=prod"));
+        assert_eq!(mixed.as_uniform(), None);
+    }
+
+    #[test]
+    fn who_asks_by_locators_alone_shares_with_all_of_the_same_parameters() {
+        let one = Lens::new(&set("env=prod"), false, &located(&[("a", "v=1"), ("b", "v=1")]));
+        assert_eq!(one, Lens::uniform(set("v=1")));
+        assert_eq!(one, Lens::new(&Parameters::NONE, false, &located(&[("*", "v=1")])));
+    }
+
+    #[test]
+    fn members_of_a_collection_are_seen_with_its_parameters() {
+        let glob = "xdstp://a/t/foo/*";
+        let lens = Lens::new(&set("v=1"), true, &located(&[(glob, "v=2"), ("xdstp://a/t/foo/x", "v=1")]));
+        assert_eq!(lens.of("xdstp://a/t/foo/y"), &set("v=2"));
+        assert_eq!(lens.of("xdstp://a/t/foo/x"), &set("v=1"));
+        assert_eq!(lens.of("xdstp://a/t/bar/y"), &set("v=1"));
+        assert_eq!(lens.parameters().count(), 2);
+    }
+}

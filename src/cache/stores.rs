@@ -1,0 +1,123 @@
+//! The stores of a cache, by type and by the parameters through which their clients see it.
+//!
+//! Owns finding, making and dropping them. Knows nothing of what they hold.
+//!
+//! A type has one store for clients without parameters, one for each set of parameters, and one for each client that
+//! asks for some names with other parameters than for the rest (R-DP-10): that one is filled from the others.
+//!
+//! Invariant: the number of stores is bounded, whoever asks, and a store that somebody may still join is not dropped.
+
+use std::sync::Arc;
+
+use foldhash::HashMap;
+
+use super::{Lens, TypeCache};
+use crate::resource::{Kind, TypeUrl};
+
+/// The relay has as many types, or as many sets of parameters, as it may; the peer that asked for one more is told so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Full {
+    /// Of types.
+    #[error("the relay already serves {0} resource types, its limit")]
+    Types(usize),
+    /// Of sets of parameters, counted per type.
+    #[error("the relay already serves {0} sets of dynamic parameters, its limit (cache.max_parameter_sets)")]
+    ParameterSets(usize),
+}
+
+/// How many there may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) types: usize,
+    pub(super) parameter_sets: usize,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Stores {
+    plain: HashMap<Box<str>, Arc<TypeCache>>,
+    /// All others, by their types.
+    seen: HashMap<Box<str>, HashMap<Lens, Arc<TypeCache>>>,
+    seen_count: usize,
+    newest: u32,
+}
+
+impl Stores {
+    pub(super) fn find(&self, type_url: &TypeUrl, lens: &Lens) -> Option<&Arc<TypeCache>> {
+        if *lens == Lens::default() {
+            self.plain.get(type_url.as_str())
+        } else {
+            self.seen.get(type_url.as_str())?.get(lens)
+        }
+    }
+
+    /// The store, made with its number if it is not there.
+    pub(super) fn enter(
+        &mut self,
+        type_url: &TypeUrl,
+        lens: &Lens,
+        bounds: Bounds,
+        make: impl FnOnce(u32) -> TypeCache,
+    ) -> Result<Arc<TypeCache>, Full> {
+        if let Some(found) = self.find(type_url, lens) {
+            return Ok(Arc::clone(found));
+        }
+        if *lens == Lens::default() {
+            self.make_room_for(type_url, bounds)?;
+        } else if self.seen_count >= bounds.parameter_sets {
+            self.drop_unused();
+            if self.seen_count >= bounds.parameter_sets {
+                return Err(Full::ParameterSets(bounds.parameter_sets));
+            }
+        }
+        self.newest += 1;
+        let made = Arc::new(make(self.newest));
+        let url: Box<str> = type_url.as_str().into();
+        if *lens == Lens::default() {
+            self.plain.insert(url, Arc::clone(&made));
+        } else {
+            self.seen.entry(url).or_default().insert(lens.clone(), Arc::clone(&made));
+            self.seen_count += 1;
+        }
+        Ok(made)
+    }
+
+    fn make_room_for(&mut self, type_url: &TypeUrl, bounds: Bounds) -> Result<(), Full> {
+        // The few types of the protocol have room whatever else is asked for.
+        let is_full = |plain: &HashMap<Box<str>, Arc<TypeCache>>| {
+            type_url.kind() == Kind::Other && plain.len() >= bounds.types
+        };
+        if is_full(&self.plain) {
+            // Types that nobody asks for and of which nothing is known make room.
+            self.plain.retain(|_, of| is_used(of) || !of.snapshot().is_blank());
+        }
+        if is_full(&self.plain) { Err(Full::Types(bounds.types)) } else { Ok(()) }
+    }
+
+    /// Drops the stores of parameters that nobody has any more and of which the origin is asked nothing.
+    pub(super) fn drop_unused(&mut self) {
+        for stores in self.seen.values_mut() {
+            // What a client that mixed parameters has left behind is nobody's.
+            stores.retain(|lens, of| {
+                is_used(of) || (lens.as_uniform().is_some() && of.snapshot().holds_anything())
+            });
+        }
+        self.seen.retain(|_, stores| !stores.is_empty());
+        self.seen_count = self.seen.values().map(HashMap::len).sum();
+    }
+
+    /// The stores of a type that see it through parameters.
+    pub(super) fn seen(&self, type_url: &TypeUrl) -> impl Iterator<Item = &Arc<TypeCache>> {
+        self.seen.get(type_url.as_str()).into_iter().flat_map(HashMap::values)
+    }
+
+    /// All stores.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<TypeCache>> {
+        self.plain.values().chain(self.seen.values().flat_map(HashMap::values))
+    }
+}
+
+/// Whether somebody has it in hand, or subscribes to anything in it, or did and the upstream does not know yet.
+fn is_used(of: &Arc<TypeCache>) -> bool {
+    Arc::strong_count(of) > 1 || !of.registry.lock().is_idle()
+}

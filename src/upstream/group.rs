@@ -1,0 +1,396 @@
+//! One type: what is wanted of it with which parameters, and which stream carries what.
+//!
+//! Owns the layout over the two streams (R-Relay-03), the moves between them, and loans between topics (R-DP-16). Knows
+//! nothing of other types.
+//!
+//! The layout: what is wanted first lives on the primary; once both views are wanted, the second one lives on the
+//! secondary. When only that one is left, it is subscribed to on the primary as well, and leaves the secondary when
+//! the primary can stand alone for it. Nothing is removed or asked for less in between, so there is no gap. All topics of
+//! a type share one layout: on one stream a type is asked for by name or as wildcard, whatever the parameters.
+//!
+//! A loan: a name that a topic wants and does not ask for, because what another topic asked for brings a variant that is
+//! for its clients too. It is served from what is held without a word upstream, and ends when that is no longer so: then
+//! the name is asked for, and what is held is kept until the answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::response::Reading;
+use super::sending::{Link, Target};
+use super::topic::{Placed, Topic};
+use super::{Counters, Settings, StreamId};
+use crate::cache::{Cache, Change, Lens, Op, Snapshot, View};
+use crate::proto::DeltaDiscoveryRequest;
+use crate::resource::{Name, Parameters, Resource, TypeUrl};
+
+const VIEWS: [View; 2] = [View::Wildcard, View::Named];
+
+/// Where a view is subscribed to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    home: Option<StreamId>,
+    /// It lives on the secondary and is on its way to the primary, subscribed to on both.
+    moving: bool,
+}
+
+impl Place {
+    fn is_on(self, stream: StreamId) -> bool {
+        self.home == Some(stream) || (self.moving && stream == StreamId::Primary)
+    }
+}
+
+/// What is changed by one event, by the parameters of those who see it.
+pub(super) type Changes = Vec<(Parameters, Change)>;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Group {
+    type_url: TypeUrl,
+    places: [Place; 2],
+    open: [bool; 2],
+    pub(super) topics: BTreeMap<Parameters, Topic>,
+    /// Whether the origin is asked for plain names whatever the parameters: it does not read locators (R-Up-18).
+    plain: bool,
+}
+
+impl Group {
+    /// A type of which nothing is wanted yet, and which of the streams are open.
+    pub(super) fn new(type_url: TypeUrl, open: [bool; 2], plain: bool) -> Self {
+        let (places, topics) = Default::default();
+        Self { type_url, places, open, topics, plain }
+    }
+
+    /// What is wanted with these parameters.
+    pub(super) fn topic(&mut self, parameters: &Parameters) -> &mut Topic {
+        let open = self.open;
+        self.topics.entry(parameters.clone()).or_insert_with(|| Topic::new(parameters.clone(), open))
+    }
+
+    /// Whether there is nothing to remember of it.
+    pub(super) fn is_idle(&self) -> bool {
+        self.topics.values().all(Topic::is_idle)
+    }
+
+    /// Drops topics of parameters that nobody has any more; returns whether there were any.
+    pub(super) fn drop_idle(&mut self) -> bool {
+        let before = self.topics.len();
+        self.topics.retain(|_, topic| !topic.is_idle());
+        before != self.topics.len()
+    }
+
+    /// Whether a request for the type was sent on a stream.
+    pub(super) fn is_started(&self, stream: StreamId) -> bool {
+        self.links(stream).any(Link::is_started)
+    }
+
+    pub(super) fn is_dirty(&self, stream: StreamId) -> bool {
+        self.links(stream).any(Link::is_dirty)
+    }
+
+    fn links(&self, stream: StreamId) -> impl Iterator<Item = &Link> {
+        self.topics.values().filter_map(move |topic| topic.link(stream))
+    }
+
+    /// What a stream is to carry. The layout never puts both views on one.
+    pub(super) fn placed(&self, stream: StreamId) -> Option<View> {
+        VIEWS.into_iter().find(|view| self.places[*view as usize].is_on(stream))
+    }
+
+    fn placement(&self, stream: StreamId) -> Placed {
+        let view = self.placed(stream);
+        let copy = view.is_some_and(|view| self.places[view as usize].home != Some(stream));
+        Placed { stream, view, copy }
+    }
+
+    fn wants(&self, view: View) -> bool {
+        self.topics.values().any(|topic| topic.wants(view))
+    }
+
+    /// A stream was opened; on the primary the layout starts anew.
+    pub(super) fn opened(&mut self, stream: StreamId, plain: bool) {
+        self.open[stream as usize] = true;
+        self.topics.values_mut().for_each(|topic| topic.opened(stream));
+        if stream == StreamId::Primary {
+            self.plain = plain;
+            self.places = Default::default();
+            self.arrange();
+        } else if let Some(view) = self.placed(stream) {
+            self.enter(view, stream);
+        }
+    }
+
+    pub(super) fn closed(&mut self, stream: StreamId) {
+        self.open[stream as usize] = false;
+        self.topics.values_mut().for_each(|topic| topic.closed(stream));
+    }
+
+    /// A name is wanted that was not. It is asked for, unless what is held already is for these clients too.
+    pub(super) fn add_name(&mut self, parameters: &Parameters, name: &Name, cache: &Cache) -> Option<Op> {
+        if let Some(resource) = self.lender(parameters, name, cache) {
+            self.topic(parameters).borrow(name);
+            return Some(Op::held(View::Named, resource));
+        }
+        let place = self.places[View::Named as usize];
+        self.topic(parameters).add_name(name, |stream| place.is_on(stream));
+        None
+    }
+
+    /// The wildcard is wanted that was not.
+    pub(super) fn add_wildcard(&mut self, parameters: &Parameters) {
+        let place = self.places[View::Wildcard as usize];
+        self.topic(parameters).add_wildcard(|stream| place.is_on(stream));
+    }
+
+    /// What another topic's subscription keeps up to date and is for these parameters too.
+    fn lender(&self, parameters: &Parameters, name: &Name, cache: &Cache) -> Option<Arc<Resource>> {
+        let others = self.topics.iter().filter(|(other, topic)| *other != parameters && topic.asks_for(name));
+        let held =
+            |other: &Parameters| self.snapshot(cache, other).held(View::Named, name.as_str()).map(Arc::clone);
+        others.filter_map(|(other, _)| held(other)).find(|resource| resource.matches(parameters))
+    }
+
+    /// Whether anything is borrowed.
+    pub(super) fn has_loans(&self) -> bool {
+        self.topics.values().any(Topic::has_loans)
+    }
+
+    /// Asks for those of these names that were borrowed and are no longer there to be borrowed.
+    pub(super) fn end_loans(&mut self, names: &BTreeSet<Name>, cache: &Cache) {
+        let mut ended = Vec::new();
+        for (parameters, topic) in self.topics.iter().filter(|(_, topic)| topic.has_loans()) {
+            let mine = self.snapshot(cache, parameters);
+            for name in names.iter().filter(|name| topic.has_borrowed(name)) {
+                let mine = mine.held(View::Named, name.as_str());
+                let is_lent = |mine: &Arc<Resource>| {
+                    self.lender(parameters, name, cache).is_some_and(|theirs| theirs.same_content(mine))
+                };
+                if !mine.is_some_and(is_lent) {
+                    ended.push((parameters.clone(), name.clone()));
+                }
+            }
+        }
+        let place = self.places[View::Named as usize];
+        for (parameters, name) in &ended {
+            self.topic(parameters).end_loan(name, |stream| place.is_on(stream));
+        }
+    }
+
+    fn snapshot(&self, cache: &Cache, parameters: &Parameters) -> Arc<Snapshot> {
+        snapshot(cache, &self.type_url, parameters)
+    }
+
+    /// Brings the layout in line with what is wanted.
+    pub(super) fn arrange(&mut self) {
+        for view in VIEWS {
+            if !self.wants(view) {
+                let place = std::mem::take(&mut self.places[view as usize]);
+                StreamId::ALL.into_iter().filter(|on| place.is_on(*on)).for_each(|on| self.leave(view, on));
+            }
+        }
+        for view in VIEWS {
+            if self.wants(view) && self.places[view as usize].home.is_none() {
+                let other = &mut self.places[opposite(view) as usize];
+                let home = match other.home {
+                    Some(StreamId::Primary) => StreamId::Secondary,
+                    Some(StreamId::Secondary) | None => StreamId::Primary,
+                };
+                // The other was about to come here: it stays where it is.
+                if std::mem::take(&mut other.moving) {
+                    self.leave(opposite(view), StreamId::Primary);
+                }
+                self.places[view as usize].home = Some(home);
+                self.enter(view, home);
+            }
+        }
+        for view in VIEWS {
+            let place = &mut self.places[view as usize];
+            if place.home == Some(StreamId::Secondary) && !place.moving {
+                let alone = !self.wants(opposite(view));
+                if alone {
+                    self.places[view as usize].moving = true;
+                    self.enter(view, StreamId::Primary);
+                }
+            }
+        }
+    }
+
+    fn enter(&mut self, view: View, stream: StreamId) {
+        self.topics.values_mut().for_each(|topic| topic.enter(view, stream));
+    }
+
+    fn leave(&mut self, view: View, stream: StreamId) {
+        self.topics.values_mut().for_each(|topic| topic.leave(view, stream));
+    }
+
+    fn moving(&self) -> Option<View> {
+        VIEWS.into_iter().find(|view| self.places[*view as usize].moving)
+    }
+
+    /// What has become due on the streams.
+    pub(super) fn advance(
+        &mut self,
+        settings: &Settings,
+        now: Instant,
+        cache: &Cache,
+        counters: &Counters,
+    ) -> Changes {
+        let placed = StreamId::ALL.map(|stream| self.placement(stream));
+        let mut changes = Vec::new();
+        let mut turned = false;
+        for (parameters, topic) in &mut self.topics {
+            if topic.deadline(None, settings).is_none_or(|at| at > now) {
+                continue;
+            }
+            let snapshot = snapshot(cache, &self.type_url, parameters);
+            turned |= topic.end_turns(now);
+            let change = topic.advance(placed, settings, now, &snapshot, counters);
+            changes.push((parameters.clone(), change));
+        }
+        if turned {
+            // What others had to wait with can be said now.
+            self.topics.values_mut().for_each(Topic::touch);
+        }
+        changes
+    }
+
+    /// Ends a move once the primary can stand alone. A full set says nothing of what is gone, so a wildcard does not
+    /// leave the secondary before that one has caught up, had it been lost on the way.
+    pub(super) fn finish_move(&mut self, now: Instant) {
+        let Some(view) = self.moving() else { return };
+        let is_complete = |on| {
+            let asking = self.topics.values().filter(|topic| topic.asks_in(view));
+            asking
+                .map(|topic| topic.link(on))
+                .all(|link| link.is_some_and(|link| link.is_complete(view, now)))
+        };
+        if is_complete(StreamId::Primary) && (view == View::Named || is_complete(StreamId::Secondary)) {
+            self.places[view as usize] = Place { home: Some(StreamId::Primary), moving: false };
+            self.leave(view, StreamId::Secondary);
+        }
+    }
+
+    pub(super) fn deadline(&self, settings: &Settings) -> Option<Instant> {
+        let moving = self.moving();
+        self.topics.values().filter_map(|topic| topic.deadline(moving, settings)).min()
+    }
+
+    /// The next request for this type on a stream, and whether another has to follow.
+    pub(super) fn changes(
+        &mut self,
+        stream: StreamId,
+        cache: &Cache,
+        settings: &Settings,
+        now: Instant,
+    ) -> (Option<DeltaDiscoveryRequest>, bool) {
+        let placed = self.placement(stream);
+        let fresh = !self.is_started(stream);
+        let turning = VIEWS.map(|view| self.links(stream).any(|link| link.is_turning(view)));
+        // Beside locators an empty list of names would not be the legacy wildcard.
+        let alone = self.plain || self.topics.keys().all(Parameters::is_empty);
+        let mut whole: Option<DeltaDiscoveryRequest> = None;
+        let mut more = false;
+        let snapshots: Vec<Arc<Snapshot>> =
+            self.topics.keys().map(|parameters| self.snapshot(cache, parameters)).collect();
+        for ((parameters, topic), at) in self.topics.iter_mut().zip(0..) {
+            if whole.as_ref().is_some_and(|request| size(request) >= super::sending::REQUEST_BYTES) {
+                more = true;
+                continue;
+            }
+            let others = || snapshots.iter().enumerate().filter(move |(other, _)| *other != at);
+            let has_variants = |name: &str| {
+                others().any(|(_, snapshot)| VIEWS.iter().any(|view| is_variant(snapshot, *view, name)))
+            };
+            let nothing = Parameters::NONE;
+            let target = Target {
+                view: placed.view.filter(|view| topic.wants(*view)),
+                parameters: if self.plain { &nothing } else { parameters },
+                fresh: fresh && parameters.is_empty(),
+                alone,
+                turning,
+                has_variants: &has_variants,
+                copy: placed.copy,
+                snapshot: &snapshots[at],
+                settings,
+                now,
+            };
+            let (request, again) = topic.changes(stream, &target);
+            more |= again;
+            match (&mut whole, request) {
+                (Some(whole), Some(request)) => merge(whole, request),
+                (None, request) => whole = request,
+                (Some(_), None) => {}
+            }
+        }
+        if let Some(request) = whole.as_mut().filter(|_| self.plain && self.topics.len() > 1) {
+            // What one topic let go of another may hold by the same plain name.
+            request.resource_names_unsubscribe.retain(|name| {
+                !self.links(stream).any(|link| match name.as_str() {
+                    Name::WILDCARD => link.covers_wildcard(),
+                    name => link.covered(name).is_some(),
+                })
+            });
+        }
+        (whole, more)
+    }
+
+    /// Works out what an accepted response changes.
+    pub(super) fn learn(
+        &mut self,
+        stream: StreamId,
+        mut reading: Reading<'_>,
+        cache: &Cache,
+        counters: &Counters,
+        now: Instant,
+    ) -> Changes {
+        let placed = self.placement(stream);
+        let is_only = self.topics.len() == 1;
+        for (parameters, topic) in &mut self.topics {
+            let snapshot = snapshot(cache, &self.type_url, parameters);
+            topic.hear(placed, &mut reading, &snapshot, is_only, now);
+        }
+        let covered = |covered: &bool| !*covered;
+        let unrequested = reading.resources.iter().map(|heard| &heard.covered).filter(|c| covered(c)).count()
+            + reading.removed.iter().map(|removed| &removed.covered).filter(|c| covered(c)).count();
+        counters.unrequested_resources.add(unrequested as u64);
+        let refused =
+            reading.resources.iter().filter(|heard| heard.covered && !heard.is_understood()).count();
+        counters.refused_resources.add(refused as u64);
+        let mut changes = Vec::with_capacity(self.topics.len());
+        for (parameters, topic) in &mut self.topics {
+            let snapshot = snapshot(cache, &self.type_url, parameters);
+            let change = topic.learn(placed, &self.type_url, &mut reading, &snapshot, counters, now);
+            changes.push((parameters.clone(), change));
+        }
+        changes
+    }
+}
+
+fn size(request: &DeltaDiscoveryRequest) -> usize {
+    use prost::Message as _;
+    request.encoded_len()
+}
+
+fn merge(whole: &mut DeltaDiscoveryRequest, part: DeltaDiscoveryRequest) {
+    whole.resource_names_subscribe.extend(part.resource_names_subscribe);
+    whole.resource_names_unsubscribe.extend(part.resource_names_unsubscribe);
+    whole.resource_locators_subscribe.extend(part.resource_locators_subscribe);
+    whole.resource_locators_unsubscribe.extend(part.resource_locators_unsubscribe);
+    whole.initial_resource_versions.extend(part.initial_resource_versions);
+}
+
+fn is_variant(snapshot: &Snapshot, view: View, name: &str) -> bool {
+    snapshot.held(view, name).is_some_and(|held| held.constraints().is_some())
+}
+
+/// What is held of a type for clients with these parameters.
+pub(super) fn snapshot(cache: &Cache, type_url: &TypeUrl, parameters: &Parameters) -> Arc<Snapshot> {
+    cache.seen(type_url, &Lens::uniform(parameters.clone())).map(|of| of.snapshot()).unwrap_or_default()
+}
+
+const fn opposite(view: View) -> View {
+    match view {
+        View::Wildcard => View::Named,
+        View::Named => View::Wildcard,
+    }
+}

@@ -1,0 +1,72 @@
+//! Which of several variants of a name is seen, where more than one is for the same parameters.
+//!
+//! A control plane must not publish such variants (R-DP-04). If it does, what is seen does not depend on the order in
+//! which they came: who has one keeps it for as long as it is for them, and else the one whose constraints have the lowest
+//! canonical encoding counts; none at all is lower than any.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::cache::Resend;
+use crate::resource::{Constraints, Resource};
+
+type Identity = Option<Constraints>;
+
+/// How a variant came, and when its time is over.
+type News = (Resend, Option<Instant>);
+
+/// All variants of one name that are for one set of parameters.
+#[derive(Clone, Debug)]
+pub(super) struct Candidates {
+    /// The one that is seen so far.
+    held: Option<Identity>,
+    variants: BTreeMap<Identity, (Arc<Resource>, Option<News>)>,
+}
+
+/// The variant that is seen from now on.
+#[derive(Debug)]
+pub(super) struct Chosen<'a> {
+    pub(super) resource: &'a Arc<Resource>,
+    /// Where it has just come.
+    pub(super) news: Option<News>,
+}
+
+impl Candidates {
+    /// What is held so far: the one that is seen, and those that rival with it.
+    pub(super) fn new(held: Option<&Arc<Resource>>, rivals: Option<&Self>) -> Self {
+        let mut variants = rivals.map(|rivals| rivals.variants.clone()).unwrap_or_default();
+        let identity = |resource: &Arc<Resource>| resource.constraints().cloned();
+        variants.extend(held.map(|held| (identity(held), (Arc::clone(held), None))));
+        Self { held: held.map(identity), variants }
+    }
+
+    pub(super) fn set(&mut self, resource: Arc<Resource>, resend: Resend, deadline: Option<Instant>) {
+        self.variants.insert(resource.constraints().cloned(), (resource, Some((resend, deadline))));
+    }
+
+    pub(super) fn remove(&mut self, constraints: Option<&Constraints>) {
+        self.variants.remove(&constraints.cloned());
+    }
+
+    pub(super) fn choose(&self) -> Option<Chosen<'_>> {
+        let kept = self.held.as_ref().and_then(|held| self.variants.get(held));
+        let (resource, news) = kept.or_else(|| self.variants.values().next())?;
+        Some(Chosen { resource, news: *news })
+    }
+
+    pub(super) fn is_held(&self, resource: &Resource) -> bool {
+        self.held.as_ref().is_some_and(|held| held.as_ref() == resource.constraints())
+    }
+
+    pub(super) fn are_ambiguous(&self) -> bool {
+        self.variants.len() > 1
+    }
+
+    /// The same once what came is what is held.
+    pub(super) fn settled(mut self) -> Self {
+        self.held = self.choose().map(|chosen| chosen.resource.constraints().cloned());
+        self.variants.values_mut().for_each(|(_, news)| *news = None);
+        self
+    }
+}
