@@ -73,11 +73,11 @@ enum Tree {
         key: Box<str>,
     },
     /// At least two, sorted, none of them `Any`; or none at all: what matches nobody.
-    Any(Vec<Tree>),
+    Any(Vec<Self>),
     /// At least two, sorted, none of them `All`; or none at all: what matches everybody, which is never part of another.
-    All(Vec<Tree>),
+    All(Vec<Self>),
     /// Of anything but a negation, or what matches everybody or nobody.
-    Not(Box<Tree>),
+    Not(Box<Self>),
 }
 
 impl Constraints {

@@ -13,6 +13,7 @@
 
 mod ack;
 mod delta;
+mod given;
 mod memory;
 mod order;
 mod own;
@@ -21,6 +22,7 @@ mod session;
 mod sotw;
 mod stream_type;
 
+pub use given::{Given, Missing, NodeField, Outcome, Rule};
 pub use memory::Memory;
 pub use order::Next;
 pub use poll::{Poll, Verdict};

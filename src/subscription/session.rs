@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::given::Given;
 use super::stream_type::StreamType;
 use crate::cache::{Cache, Dialect, FellBehind, Frame, Mailbox, Membership, Subscription, TooManyTypes};
 use crate::proto;
@@ -33,6 +34,8 @@ pub struct Rules {
     pub max_names: usize,
     /// The most types of one stream.
     pub max_types: usize,
+    /// The parameters of clients that send none (R-DP-17).
+    pub given: Given,
 }
 
 impl Default for Rules {
@@ -56,6 +59,7 @@ impl Default for Rules {
             max_name_bytes: 16 << 10,
             max_names: 100_000,
             max_types: 64,
+            given: Given::default(),
         }
     }
 }
