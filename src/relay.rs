@@ -450,7 +450,7 @@ fn node(config: &config::Node) -> proto::Node {
     proto::Node {
         id: config.id.clone(),
         cluster: config.cluster.clone(),
-        metadata: Some(to_struct(&config.metadata)),
+        metadata: Some(proto::structure(&config.metadata)),
         locality: Some(proto::Locality {
             region: text(&config.locality.region),
             zone: text(&config.locality.zone),
@@ -460,25 +460,4 @@ fn node(config: &config::Node) -> proto::Node {
         user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         client_features: Vec::new(),
     }
-}
-
-fn to_struct(map: &serde_json::Map<String, serde_json::Value>) -> prost_types::Struct {
-    let fields = map.iter().map(|(key, value)| (key.clone(), to_value(value))).collect();
-    prost_types::Struct { fields }
-}
-
-fn to_value(value: &serde_json::Value) -> prost_types::Value {
-    use prost_types::value::Kind;
-    let kind = match value {
-        serde_json::Value::Null => Kind::NullValue(0),
-        serde_json::Value::Bool(flag) => Kind::BoolValue(*flag),
-        // Struct knows doubles only; an integer that does not fit is rounded, as everywhere in JSON.
-        serde_json::Value::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or(f64::NAN)),
-        serde_json::Value::String(text) => Kind::StringValue(text.clone()),
-        serde_json::Value::Array(values) => {
-            Kind::ListValue(prost_types::ListValue { values: values.iter().map(to_value).collect() })
-        }
-        serde_json::Value::Object(map) => Kind::StructValue(to_struct(map)),
-    };
-    prost_types::Value { kind: Some(kind) }
 }

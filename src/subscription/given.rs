@@ -83,9 +83,14 @@ impl Given {
         Self { rules, max_value_bytes }
     }
 
+    /// Whether there are no rules, and a node need not be read any further for them.
+    pub const fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
     /// What this client is given.
     pub fn parameters(&self, node: &Node) -> Parameters {
-        if self.rules.is_empty() {
+        if self.is_empty() {
             return Parameters::NONE;
         }
         let value = |(rule, outcome)| match outcome {
