@@ -54,7 +54,7 @@ impl Raw {
 
     /// Read by Envoy's descriptors, as far as they can; `None` where the bytes or what they say are not allowed.
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let message = DynamicMessage::decode(descriptor(), bytes).ok()?;
+        let message = DynamicMessage::decode(descriptor(), bytes).ok().filter(is_known)?;
         Self::from_json(&serde_json::to_value(&message).unwrap())
     }
 
@@ -79,6 +79,16 @@ impl Raw {
     fn parse(&self) -> Option<Constraints> {
         Constraints::parse(&self.encode()).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
+}
+
+/// Whether there is nothing in it that its descriptor does not know, at any depth.
+fn is_known(message: &DynamicMessage) -> bool {
+    let inner = |value: &prost_reflect::Value| match value {
+        prost_reflect::Value::Message(message) => is_known(message),
+        prost_reflect::Value::List(items) => items.iter().filter_map(|item| item.as_message()).all(is_known),
+        _ => true,
+    };
+    message.unknown_fields().next().is_none() && message.fields().all(|(_, value)| inner(value))
 }
 
 fn descriptor() -> MessageDescriptor {
