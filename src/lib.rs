@@ -9,6 +9,7 @@ pub mod directory;
 pub mod downstream;
 pub mod grpc;
 pub mod http2;
+pub mod preview;
 pub mod proto;
 pub mod relay;
 pub mod resource;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use deltafan::client::{self, Format, Query};
 use deltafan::config::Config;
+use deltafan::preview;
 use deltafan::proto::Node;
 use deltafan::relay::{self, Relay};
 use deltafan::resource::{Name, TypeUrl};
@@ -52,6 +53,10 @@ enum Command {
         /// The configuration.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
+        /// Instead of printing it, show which dynamic parameters it gives to the node in this file: a Node of xDS, or the
+        /// bootstrap of an Envoy or of gRPC, as JSON or YAML.
+        #[arg(long, value_name = "FILE")]
+        node: Option<PathBuf>,
     },
     /// Ask an xDS server for resources over delta ADS and show its answer
     ///
@@ -101,8 +106,8 @@ fn main() -> ExitCode {
             }
             Err(code) => return code,
         },
-        Command::Check { config } => match load(&config) {
-            Ok(config) => print(&config.to_string()),
+        Command::Check { config, node } => match load(&config) {
+            Ok(config) => check(&config, node.as_deref()),
             Err(code) => return code,
         },
         Command::Get { type_url, names, server, output, node_id, node_cluster, timeout } => {
@@ -158,6 +163,13 @@ fn start_log(format: Option<LogFormat>, level: &str) {
     match format {
         LogFormat::Text => log.with_ansi(colours).init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+}
+
+fn check(config: &Config, node: Option<&Path>) -> anyhow::Result<()> {
+    match node {
+        None => print(&config.to_string()),
+        Some(path) => print(&preview::parameters(config, &preview::read_node(path)?)),
     }
 }
 

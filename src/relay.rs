@@ -26,11 +26,11 @@ use crate::directory::Directory;
 use crate::downstream::{Connections, Context, Limits, Listener, Polls, UpstreamView};
 use crate::proto;
 use crate::rest::Book;
-use crate::subscription::Rules;
+use crate::subscription::{self, Given, Rules};
 use crate::telemetry::{self, TypeFigures};
 use crate::upstream::{
-    Backoff, Client, Counters, DirectorySource, DirectoryState, Mux, Options, Reconcile, Settings, Transport,
-    UpstreamState,
+    Backoff, Client, Counters, DirectorySource, DirectoryState, Locators, Mux, Options, Reconcile, Settings,
+    Transport, UpstreamState,
 };
 
 /// A running relay.
@@ -85,7 +85,7 @@ impl Relay {
 
         let shared = Arc::new(Context {
             cache: Arc::clone(&cache),
-            rules: rules(&config.downstream),
+            rules: rules(&config),
             limits: limits(&config.downstream),
             upstream: view,
             rejections: Mutex::default(),
@@ -275,7 +275,8 @@ fn cache_limits(config: &Config) -> cache::Limits {
     }
 }
 
-fn rules(downstream: &config::Downstream) -> Rules {
+fn rules(config: &Config) -> Rules {
+    let downstream = &config.downstream;
     Rules {
         ack_timeout: downstream.ack_timeout,
         cold_deadline: downstream.cold_deadline,
@@ -286,8 +287,28 @@ fn rules(downstream: &config::Downstream) -> Rules {
         serve_secrets: downstream.secrets_without_authentication,
         max_name_bytes: downstream.max_name_bytes,
         max_names: downstream.max_names,
+        given: given(config),
         ..Rules::default()
     }
+}
+
+/// What clients are given that send no dynamic parameters. A value is bounded as a name is: longer ones count as not said.
+pub fn given(config: &Config) -> Given {
+    let rule = |rule: &config::DynamicParameter| subscription::Rule {
+        key: rule.key.as_str().into(),
+        from: match &rule.from {
+            config::NodeField::Id => subscription::NodeField::Id,
+            config::NodeField::Cluster => subscription::NodeField::Cluster,
+            config::NodeField::Region => subscription::NodeField::Region,
+            config::NodeField::Zone => subscription::NodeField::Zone,
+            config::NodeField::SubZone => subscription::NodeField::SubZone,
+            config::NodeField::UserAgentName => subscription::NodeField::UserAgentName,
+            config::NodeField::Metadata(path) => subscription::NodeField::Metadata(path.clone()),
+        },
+        pattern: rule.pattern.as_ref().map(|pattern| pattern.whole().clone()),
+        default: rule.default.as_deref().map(Into::into),
+    };
+    Given::new(config.dynamic_parameters.iter().map(rule).collect(), config.downstream.max_name_bytes)
 }
 
 fn limits(downstream: &config::Downstream) -> Limits {
@@ -352,6 +373,10 @@ impl Origin {
             reconcile: match from.reconcile {
                 config::Reconcile::Trust => Reconcile::Trust,
                 config::Reconcile::Sweep => Reconcile::Sweep,
+            },
+            locators: match from.locators {
+                config::Locators::Native => Locators::Native,
+                config::Locators::Plain => Locators::Plain,
             },
         };
         let transport = Transport {
@@ -425,7 +450,7 @@ fn node(config: &config::Node) -> proto::Node {
     proto::Node {
         id: config.id.clone(),
         cluster: config.cluster.clone(),
-        metadata: Some(to_struct(&config.metadata)),
+        metadata: Some(proto::structure(&config.metadata)),
         locality: Some(proto::Locality {
             region: text(&config.locality.region),
             zone: text(&config.locality.zone),
@@ -435,25 +460,4 @@ fn node(config: &config::Node) -> proto::Node {
         user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         client_features: Vec::new(),
     }
-}
-
-fn to_struct(map: &serde_json::Map<String, serde_json::Value>) -> prost_types::Struct {
-    let fields = map.iter().map(|(key, value)| (key.clone(), to_value(value))).collect();
-    prost_types::Struct { fields }
-}
-
-fn to_value(value: &serde_json::Value) -> prost_types::Value {
-    use prost_types::value::Kind;
-    let kind = match value {
-        serde_json::Value::Null => Kind::NullValue(0),
-        serde_json::Value::Bool(flag) => Kind::BoolValue(*flag),
-        // Struct knows doubles only; an integer that does not fit is rounded, as everywhere in JSON.
-        serde_json::Value::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or(f64::NAN)),
-        serde_json::Value::String(text) => Kind::StringValue(text.clone()),
-        serde_json::Value::Array(values) => {
-            Kind::ListValue(prost_types::ListValue { values: values.iter().map(to_value).collect() })
-        }
-        serde_json::Value::Object(map) => Kind::StructValue(to_struct(map)),
-    };
-    prost_types::Value { kind: Some(kind) }
 }

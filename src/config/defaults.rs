@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::{
-    Admin, Backoff, Cache, Config, Downstream, Keepalive, ListenAddress, Listener, Locality, Node, NonEmpty,
-    Reconcile, Rest, Source, Upstream, values,
+    Admin, Backoff, Cache, Config, Downstream, Keepalive, ListenAddress, Listener, Locality, Locators, Node,
+    NonEmpty, Reconcile, Rest, Source, Upstream, values,
 };
 
 const NAME: &str = "deltafan";
@@ -23,6 +23,7 @@ impl Config {
             rest: Rest::default(),
             admin: Admin::default(),
             cache: Cache::default(),
+            dynamic_parameters: Vec::new(),
         }
     }
 }
@@ -58,6 +59,7 @@ impl Upstream {
             request_interval: Duration::from_millis(10),
             unsubscribe_linger: Duration::from_secs(60),
             reconcile: Reconcile::Trust,
+            locators: Locators::Native,
             backoff: Backoff::default(),
             keepalive: Keepalive::default(),
         }

@@ -96,7 +96,7 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 /// Messages go to terminals and logs: what the file says must not be able to steer these.
-fn printable(message: &str) -> String {
+pub(crate) fn printable(message: &str) -> String {
     let mut safe = String::with_capacity(message.len());
     for c in message.chars() {
         if c.is_control() { safe.extend(c.escape_default()) } else { safe.push(c) }

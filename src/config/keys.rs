@@ -78,6 +78,7 @@ pub(super) const KEYS: &[Key] = &[
     key("upstream.request_interval", Shape::Duration(ZERO, Duration::from_millis(10))),
     key("upstream.unsubscribe_linger", Shape::Duration(ZERO, DAY)),
     key("upstream.reconcile", Shape::Text),
+    key("upstream.locators", Shape::Text),
     key("upstream.backoff", Shape::Section),
     key("upstream.backoff.initial", Shape::Duration(TICK, HOUR)),
     key("upstream.backoff.max", Shape::Duration(TICK, HOUR)),
@@ -121,6 +122,12 @@ pub(super) const KEYS: &[Key] = &[
     key("cache", Shape::Section),
     key("cache.encoded_bytes", Shape::Size(1, TIB)),
     key("cache.tombstones", Shape::Count(1, 100_000_000)),
+    key("dynamic_parameters", Shape::List),
+    key("dynamic_parameters[]", Shape::Section),
+    key("dynamic_parameters[].key", Shape::Text),
+    key("dynamic_parameters[].from", Shape::Text),
+    key("dynamic_parameters[].pattern", Shape::Text),
+    key("dynamic_parameters[].default", Shape::Text),
 ];
 
 /// Something users may expect that this version cannot do. Deleting the row lifts the refusal.
@@ -149,7 +156,6 @@ const fn not_yet(path: &'static str, when: When, what: &'static str, instead: &'
 }
 
 pub(super) const NOT_YET: &[NotYet] = &[
-    not_yet("dynamic_parameters", When::Present, "`dynamic_parameters`", "leave it out"),
     not_yet("authorization", When::Present, "`authorization`", "leave it out"),
     not_yet("snapshot", When::Present, "`snapshot`", "leave it out"),
     not_yet("groups", When::NotEmpty, "`groups`", "leave it out or write []"),
@@ -160,6 +166,12 @@ pub(super) const NOT_YET: &[NotYet] = &[
         When::StartsWith("https:"),
         "`https:` in `upstream.servers[].uri`: upstream TLS",
         "write http://HOST:PORT",
+    ),
+    not_yet(
+        "dynamic_parameters[].from",
+        When::StartsWith("peer.spiffe_id"),
+        "`peer.spiffe_id` in `dynamic_parameters[].from`: the identity of a client, which needs TLS,",
+        "look at a part of its node",
     ),
     not_yet("downstream.listeners[].tls", When::Present, "`downstream.listeners[].tls`", "leave it out"),
     not_yet(

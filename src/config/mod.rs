@@ -9,6 +9,7 @@
 
 mod check;
 mod defaults;
+mod dynamic_parameters;
 mod errors;
 mod keys;
 mod parse;
@@ -28,8 +29,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+pub use dynamic_parameters::{DynamicParameter, NodeField, Pattern};
+pub(crate) use errors::printable;
 pub use errors::{ConfigErrors, Problem};
-pub use values::{ListenAddress, NonEmpty, Reconcile, Server, ServerUri, Source};
+pub use values::{ListenAddress, Locators, NonEmpty, Reconcile, Server, ServerUri, Source};
 
 /// Everything the relay can be told. Only [`Upstream::source`] has no default.
 ///
@@ -49,6 +52,8 @@ pub struct Config {
     pub admin: Admin,
     /// Bounds of what is remembered.
     pub cache: Cache,
+    /// What clients are given that send no dynamic parameters (R-DP-17). No two are for the same key. Default: nothing.
+    pub dynamic_parameters: Vec<DynamicParameter>,
 }
 
 /// The xDS node of the relay.
@@ -95,6 +100,8 @@ pub struct Upstream {
     pub unsubscribe_linger: Duration,
     /// How deletions missed while disconnected are found (R-Up-21). Default: trust.
     pub reconcile: Reconcile,
+    /// How names with dynamic parameters are asked for (R-Up-18). Default: native.
+    pub locators: Locators,
     /// Waits between attempts to connect.
     pub backoff: Backoff,
     /// HTTP/2 pings to the control plane (R-Up-09).

@@ -9,8 +9,8 @@ use super::section::Section;
 use super::tree::Value;
 use super::values::{self, ListenAddress, NonEmpty, Server, ServerUri, Source};
 use super::{
-    Admin, Backoff, Cache, Config, Downstream, Keepalive, Listener, Locality, Node, Rest, Upstream, check,
-    tree,
+    Admin, Backoff, Cache, Config, Downstream, DynamicParameter, Keepalive, Listener, Locality, Node, Rest,
+    Upstream, check, tree,
 };
 
 /// `base` is where relative paths in the text start; absent or empty is the working directory.
@@ -40,16 +40,13 @@ fn read(root: &Section<'_>, base: &Path) -> Option<Config> {
     let rest = rest(&root.section("rest"), base);
     let admin = admin(&root.section("admin"));
     let cache = cache(&root.section("cache"));
+    let dynamic_parameters = dynamic_parameters(root);
     let upstream = upstream(root, base)?;
-    Some(Config { node, upstream, downstream, rest, admin, cache })
+    Some(Config { node, upstream, downstream, rest, admin, cache, dynamic_parameters })
 }
 
 fn node(section: &Section<'_>) -> Node {
     let mut node = Node::default();
-    let filled = |text: &str| match text {
-        "" => Err("must not be empty".to_owned()),
-        _ => Ok(text.to_owned()),
-    };
     if let Some(id) = section.parsed("id", filled) {
         node.id = id;
     }
@@ -59,6 +56,10 @@ fn node(section: &Section<'_>) -> Node {
     node.locality = locality(&section.section("locality"));
     section.free("metadata", &mut node.metadata);
     node
+}
+
+fn filled(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) }
 }
 
 fn locality(section: &Section<'_>) -> Locality {
@@ -80,6 +81,9 @@ fn upstream(root: &Section<'_>, base: &Path) -> Option<Upstream> {
     section.duration("unsubscribe_linger", &mut upstream.unsubscribe_linger);
     if let Some(reconcile) = section.parsed("reconcile", str::parse) {
         upstream.reconcile = reconcile;
+    }
+    if let Some(locators) = section.parsed("locators", str::parse) {
+        upstream.locators = locators;
     }
     upstream.backoff = backoff(&section.section("backoff"));
     upstream.keepalive = keepalive(&section.section("keepalive"));
@@ -118,7 +122,7 @@ fn servers(upstream: &Section<'_>) -> Option<NonEmpty<Server>> {
     for section in sections {
         match section.parsed("uri", str::parse::<ServerUri>) {
             Some(uri) => servers.push(Server { uri }),
-            None if section.has("uri") => {}
+            None if section.has("uri") || section.was_refused() => {}
             None => section.wrong("uri", section.line(), "is missing; write http://HOST:PORT"),
         }
     }
@@ -224,6 +228,32 @@ fn cache(section: &Section<'_>) -> Cache {
     section.size("encoded_bytes", &mut cache.encoded_bytes);
     section.count("tombstones", &mut cache.tombstones);
     cache
+}
+
+fn dynamic_parameters(root: &Section<'_>) -> Vec<DynamicParameter> {
+    let mut lines = HashMap::new();
+    let mut rules = Vec::new();
+    let sections = root.sections("dynamic_parameters").unwrap_or_default();
+    for section in sections.iter().filter(|section| !section.was_refused()) {
+        for (name, example) in [("key", "the parameter that is given"), ("from", "what it is taken from")] {
+            if !section.has(name) {
+                section.wrong(name, section.line(), &format!("is missing; write {example}"));
+            }
+        }
+        let key = section.parsed("key", filled);
+        let from = section.parsed("from", str::parse);
+        let pattern = section.parsed("pattern", str::parse);
+        let default = section.parsed("default", |text| Ok(text.to_owned()));
+        let Some(key) = key else { continue };
+        let line = section.line_of("key");
+        if let Some(first) = lines.insert(key.clone(), line) {
+            section.wrong("key", line, &format!("{} has a rule on line {first} already", quoted(&key)));
+        }
+        if let Some(from) = from {
+            rules.push(DynamicParameter { key, from, pattern, default });
+        }
+    }
+    rules
 }
 
 /// Reported where the file sets the lower one, else where it sets the upper one: the other may be a default.

@@ -15,6 +15,7 @@ pub(super) struct Section<'t> {
     path: String,
     line: usize,
     entries: &'t [Entry],
+    refused: bool,
     report: &'t Report,
 }
 
@@ -25,7 +26,8 @@ impl<'t> Section<'t> {
 
     fn over(tree: &'t Tree, path: String, line: usize, report: &'t Report) -> Self {
         let entries = if let Value::Map(entries) = &tree.value { entries.as_slice() } else { &[] };
-        Self { path, line, entries, report }
+        let refused = matches!(tree.value, Value::Refused);
+        Self { path, line, entries, refused, report }
     }
 
     /// Where it stands, for what is wrong with it as a whole; an absent one stands where its parent does.
@@ -33,12 +35,17 @@ impl<'t> Section<'t> {
         self.line
     }
 
+    /// Whether it was reported as a whole: what it lacks is then no news.
+    pub(super) fn was_refused(&self) -> bool {
+        self.refused
+    }
+
     /// An absent section reads as an empty one.
     pub(super) fn section(&self, name: &str) -> Self {
         let path = keys::join(&self.path, name);
         match self.entry(name) {
             Some(entry) => Self::over(&entry.value, path, entry.line, self.report),
-            None => Self { path, line: self.line, entries: &[], report: self.report },
+            None => Self { path, line: self.line, entries: &[], refused: false, report: self.report },
         }
     }
 

@@ -133,6 +133,28 @@ impl FromStr for Reconcile {
     }
 }
 
+/// How the relay asks for names that clients have asked for with dynamic parameters (R-Up-18).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Locators {
+    /// By resource locators.
+    Native,
+    /// By their names alone, for origins that send every variant of a name.
+    Plain,
+}
+
+impl FromStr for Locators {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "native" => Ok(Self::Native),
+            "plain" => Ok(Self::Plain),
+            other => Err(format!("{} is neither `native` nor `plain`", quoted(other))),
+        }
+    }
+}
+
 /// Where a listener listens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ListenAddress {

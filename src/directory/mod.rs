@@ -15,7 +15,10 @@ mod readable;
 mod watch;
 mod wire;
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use bytes::Bytes;
 
@@ -60,6 +63,18 @@ pub enum DirectoryError {
     Unreadable { path: PathBuf, source: std::io::Error },
     #[error("cannot start the thread that watches {}: {source}", path.display())]
     NoThread { path: PathBuf, source: std::io::Error },
+}
+
+/// Why a file holds no node.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct NotANode(#[from] decode::DecodeError);
+
+/// The encoding of the `envoy.config.core.v3.Node` in a file: by itself, or the `node` of a whole bootstrap. JSON where
+/// the file's name ends so, YAML elsewhere.
+pub fn read_node(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, NotANode> {
+    let format = decode::Format::of(file).unwrap_or(decode::Format::Yaml);
+    Ok(readable::node(format, bytes)?)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     canonical,
-    decode::{DISCOVERY_RESPONSE, DecodeError, Document},
+    decode::{DISCOVERY_RESPONSE, DecodeError, Document, Format},
 };
 use crate::descriptors::{ANY, DescriptorError, MAX_DEPTH, message, message_name};
 
@@ -16,13 +16,42 @@ use crate::descriptors::{ANY, DescriptorError, MAX_DEPTH, message, message_name}
 /// bounded, bounds these too, save for aliases, which keep the library's.
 const MAX_YAML_EVENTS: usize = 64 << 20;
 
+const NODE: &str = "envoy.config.core.v3.Node";
+
 pub(super) fn json(bytes: &[u8]) -> Result<Document, DecodeError> {
-    let value =
-        serde_json::from_slice(bytes).map_err(|error| DecodeError::Syntax(format!("not JSON: {error}")))?;
-    from_value(&value)
+    from_value(&json_value(bytes)?)
 }
 
 pub(super) fn yaml(bytes: &[u8]) -> Result<Document, DecodeError> {
+    from_value(&yaml_value(bytes)?)
+}
+
+/// See [`super::read_node`].
+pub(super) fn node(format: Format, bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    let value = match format {
+        Format::Json => json_value(bytes)?,
+        _ => yaml_value(bytes)?,
+    };
+    // A Node has no field of this name; bootstraps of Envoy and of gRPC have.
+    let node = value.get("node").unwrap_or(&value);
+    if !node.is_object() {
+        return Err(DecodeError::Syntax(format!(
+            "expected an {NODE}, or a bootstrap with a `node`, as an object"
+        )));
+    }
+    let node = parse(NODE, node).map_err(|reason| {
+        let what =
+            if value.get("node").is_some() { "its `node`" } else { "it has no `node`, and by itself it" };
+        DecodeError::Syntax(format!("{what} is not a valid {NODE}: {reason}"))
+    })?;
+    Ok(canonical::encode(&node)?)
+}
+
+fn json_value(bytes: &[u8]) -> Result<Value, DecodeError> {
+    serde_json::from_slice(bytes).map_err(|error| DecodeError::Syntax(format!("not JSON: {error}")))
+}
+
+fn yaml_value(bytes: &[u8]) -> Result<Value, DecodeError> {
     let options = serde_saphyr::options! {
         // YAML 1.2: `no` and `on` are words, as in a host name.
         strict_booleans: true,
@@ -34,9 +63,8 @@ pub(super) fn yaml(bytes: &[u8]) -> Result<Document, DecodeError> {
             max_nodes: MAX_YAML_EVENTS,
         },
     };
-    let value = serde_saphyr::from_slice_with_options(bytes, options)
-        .map_err(|error| DecodeError::Syntax(format!("not YAML: {error}")))?;
-    from_value(&value)
+    serde_saphyr::from_slice_with_options(bytes, options)
+        .map_err(|error| DecodeError::Syntax(format!("not YAML: {error}")))
 }
 
 pub(super) fn text(bytes: &[u8]) -> Result<Document, DecodeError> {

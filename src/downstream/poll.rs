@@ -222,7 +222,7 @@ where
 }
 
 fn parse(body: &[u8], rules: &Rules) -> Result<proto::DiscoveryRequest, Fault> {
-    rest::read(body, rules.max_names)
+    rest::read(body, rules.max_names, !rules.given.is_empty())
         .map_err(|error| Fault::refused(StatusCode::BAD_REQUEST, error.to_string()))
 }
 

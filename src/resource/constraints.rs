@@ -73,11 +73,11 @@ enum Tree {
         key: Box<str>,
     },
     /// At least two, sorted, none of them `Any`; or none at all: what matches nobody.
-    Any(Vec<Tree>),
+    Any(Vec<Self>),
     /// At least two, sorted, none of them `All`; or none at all: what matches everybody, which is never part of another.
-    All(Vec<Tree>),
+    All(Vec<Self>),
     /// Of anything but a negation, or what matches everybody or nobody.
-    Not(Box<Tree>),
+    Not(Box<Self>),
 }
 
 impl Constraints {
@@ -155,8 +155,9 @@ impl fmt::Display for Tree {
             f.write_str(")")
         };
         match self {
-            Self::Equals { key, value } => write!(f, "{key} = {value:?}"),
-            Self::Exists { key } => write!(f, "exists({key})"),
+            // Keys are the origin's too: they must not be able to steer a terminal, or to begin a line of the log.
+            Self::Equals { key, value } => write!(f, "{} = {value:?}", key.escape_debug()),
+            Self::Exists { key } => write!(f, "exists({})", key.escape_debug()),
             Self::Any(parts) if parts.is_empty() => f.write_str("never"),
             Self::All(parts) if parts.is_empty() => f.write_str("always"),
             Self::Any(parts) => list(f, parts, " or "),
@@ -313,3 +314,6 @@ fn read_single(bytes: &[u8]) -> Result<Tree, ConstraintError> {
     }
     if kind.bytes()?.is_empty() { Ok(Tree::Exists { key }) } else { Err(ConstraintError::Malformed) }
 }
+
+#[cfg(test)]
+mod tests;

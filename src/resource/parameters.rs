@@ -48,12 +48,48 @@ impl fmt::Debug for Parameters {
 }
 
 impl fmt::Display for Parameters {
-    /// As `key=value, …`, for people.
+    /// As `key=value, …`, for people; both are a peer's, so what could steer a terminal is escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (key, value)) in self.iter().enumerate() {
             let comma = if at == 0 { "" } else { ", " };
-            write!(f, "{comma}{key}={value}")?;
+            write!(f, "{comma}{}={}", key.escape_debug(), value.escape_debug())?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn equal_pairs_are_equal_however_they_came_about() {
+        let one: Parameters = [("a", "1"), ("b", "")].into_iter().collect();
+        let other: Parameters = [("b", ""), ("a", "0"), ("a", "1")].into_iter().collect();
+        assert_eq!(one, other);
+        assert_eq!(HashSet::from([one.clone(), other]).len(), 1);
+        assert_eq!([one.get("a"), one.get("b"), one.get("c")], [Some("1"), Some(""), None]);
+        assert_eq!(one.iter().collect::<Vec<_>>(), [("a", "1"), ("b", "")]);
+        assert_ne!(one, [("a", "1")].into_iter().collect());
+    }
+
+    #[test]
+    fn without_a_pair_it_is_none() {
+        let empty: Parameters = std::iter::empty::<(&str, &str)>().collect();
+        assert_eq!(empty, Parameters::NONE);
+        assert!(empty.is_empty());
+        assert_eq!(empty.get(""), None);
+        // An empty key with an empty value is a pair.
+        let pair: Parameters = [("", "")].into_iter().collect();
+        assert!(!pair.is_empty());
+        assert_eq!(pair.get(""), Some(""));
+    }
+
+    #[test]
+    fn what_a_peer_says_cannot_steer_a_terminal() {
+        let parameters: Parameters = [("a\n", "\u{1b}[2J"), ("b", "x y")].into_iter().collect();
+        assert_eq!(parameters.to_string(), r"a\n=\u{1b}[2J, b=x y");
     }
 }

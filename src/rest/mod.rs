@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! - What a peer sends is bounded in size, depth and number of parts before it is parsed, and parsed without building
-//!   what is not read: `metadata`, `extensions` and `error_detail` are passed over, no `Any` in them is looked into.
+//!   what is not read: `extensions` and `error_detail` are passed over, no `Any` in them is looked into; `locality` and
+//!   `metadata` are too, unless the operator's rules may want them (R-DP-17).
 //! - An answer is whole or an error; there is no answer with a part missing.
 
 mod book;

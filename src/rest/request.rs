@@ -42,15 +42,20 @@ impl From<serde_json::Error> for BadRequest {
     }
 }
 
-/// Reads a request that asks for no more than about so many names.
-pub fn read(body: &[u8], max_names: usize) -> Result<proto::DiscoveryRequest, BadRequest> {
+/// Reads a request that asks for no more than about so many names. Of its node, what is large and seldom wanted is read
+/// with `whole_node` only.
+pub fn read(body: &[u8], max_names: usize, whole_node: bool) -> Result<proto::DiscoveryRequest, BadRequest> {
     let text = std::str::from_utf8(body)?;
     if text.trim_ascii().is_empty() {
         return Err(BadRequest::Empty);
     }
     outline::check(body, max_names.saturating_add(OTHER_VALUES))?;
     let mut json = serde_json::Deserializer::from_str(text);
-    let request = Message::<proto::DiscoveryRequest>(PhantomData).deserialize(&mut json)?;
+    let request = if whole_node {
+        Message::<Request<true>>(PhantomData).deserialize(&mut json)?.0
+    } else {
+        Message::<Request<false>>(PhantomData).deserialize(&mut json)?.0
+    };
     json.end()?;
     Ok(request)
 }
@@ -144,17 +149,26 @@ where
     Ok(Taken::Read)
 }
 
-impl Fields for proto::DiscoveryRequest {
+/// `WHOLE` says how much of its node is read.
+#[derive(Default)]
+struct Request<const WHOLE: bool>(proto::DiscoveryRequest);
+
+/// `WHOLE`: with its locality and metadata.
+#[derive(Default)]
+struct Node<const WHOLE: bool>(proto::Node);
+
+impl<const WHOLE: bool> Fields for Request<WHOLE> {
     const NAME: &'static str = "DiscoveryRequest";
 
     fn take<'de, A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Taken, A::Error> {
         match field {
-            "version_info" | "versionInfo" => set(&mut self.version_info, field, map),
-            "resource_names" | "resourceNames" => set(&mut self.resource_names, field, map),
-            "type_url" | "typeUrl" => set(&mut self.type_url, field, map),
-            "node" if self.node.is_some() => Err(A::Error::duplicate_field("node")),
+            "version_info" | "versionInfo" => set(&mut self.0.version_info, field, map),
+            "resource_names" | "resourceNames" => set(&mut self.0.resource_names, field, map),
+            "type_url" | "typeUrl" => set(&mut self.0.type_url, field, map),
+            "node" if self.0.node.is_some() => Err(A::Error::duplicate_field("node")),
             "node" => {
-                self.node = map.next_value_seed(Optional(PhantomData))?;
+                let node = map.next_value_seed(Optional::<Node<WHOLE>>(PhantomData))?;
+                self.0.node = node.map(|node| node.0);
                 Ok(Taken::Read)
             }
             // There are no nonces and no rejections over REST-JSON (R-REST-02).
@@ -163,14 +177,37 @@ impl Fields for proto::DiscoveryRequest {
     }
 }
 
-impl Fields for proto::Node {
+impl<const WHOLE: bool> Fields for Node<WHOLE> {
     const NAME: &'static str = "Node";
 
     fn take<'de, A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Taken, A::Error> {
         match field {
-            "id" => set(&mut self.id, field, map),
-            "cluster" => set(&mut self.cluster, field, map),
-            "user_agent_name" | "userAgentName" => set(&mut self.user_agent_name, field, map),
+            "id" => set(&mut self.0.id, field, map),
+            "cluster" => set(&mut self.0.cluster, field, map),
+            "user_agent_name" | "userAgentName" => set(&mut self.0.user_agent_name, field, map),
+            "locality" if WHOLE && self.0.locality.is_some() => Err(A::Error::duplicate_field("locality")),
+            "locality" if WHOLE => {
+                self.0.locality = map.next_value_seed(Optional(PhantomData))?;
+                Ok(Taken::Read)
+            }
+            "metadata" if WHOLE && self.0.metadata.is_some() => Err(A::Error::duplicate_field("metadata")),
+            "metadata" if WHOLE => {
+                self.0.metadata = map.next_value::<Option<_>>()?.as_ref().map(proto::structure);
+                Ok(Taken::Read)
+            }
+            _ => Ok(Taken::Left),
+        }
+    }
+}
+
+impl Fields for proto::Locality {
+    const NAME: &'static str = "Locality";
+
+    fn take<'de, A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Taken, A::Error> {
+        match field {
+            "region" => set(&mut self.region, field, map),
+            "zone" => set(&mut self.zone, field, map),
+            "sub_zone" | "subZone" => set(&mut self.sub_zone, field, map),
             _ => Ok(Taken::Left),
         }
     }
@@ -183,7 +220,7 @@ mod tests {
     use super::*;
 
     fn fault(body: &str) -> String {
-        read(body.as_bytes(), 10).expect_err(body).to_string()
+        read(body.as_bytes(), 10, true).expect_err(body).to_string()
     }
 
     #[test]
@@ -193,7 +230,7 @@ mod tests {
             "user_agent_build_version":{"version":{"major_number":1},"metadata":{"ssl.version":"BoringSSL","n":[1,{"a":null}]}},
             "extensions":[{"name":"e","category":"c","type_urls":["x"]}],"client_features":["f"]},
             "resource_names":["a","b"],"type_url":"type.googleapis.com/envoy.config.cluster.v3.Cluster"}"#;
-        let request = read(body.as_bytes(), 10).expect("a request of Envoy's");
+        let request = read(body.as_bytes(), 10, true).expect("a request of Envoy's");
         let node = request.node.expect("its node");
         assert_eq!(
             (node.id.as_str(), node.cluster.as_str(), node.user_agent_name.as_str()),
@@ -208,11 +245,37 @@ mod tests {
     fn r_rest_03_both_spellings_are_read_and_unknown_fields_ignored() {
         let snake = r#"{"version_info":"7","resource_names":["a"],"type_url":"t","node":{"user_agent_name":"u"},"new_field":{"x":[]}}"#;
         let camel = r#"{"versionInfo":"7","resourceNames":["a"],"typeUrl":"t","node":{"userAgentName":"u","newField":1}}"#;
-        let read = |body: &str| read(body.as_bytes(), 10).expect("both are good");
+        let read = |body: &str| read(body.as_bytes(), 10, true).expect("both are good");
         assert_eq!(read(snake), read(camel));
         assert_eq!(read("{}"), proto::DiscoveryRequest::default());
         let nulls = r#"{"version_info":null,"resource_names":null,"node":null,"type_url":null}"#;
         assert_eq!(read(nulls), proto::DiscoveryRequest::default());
+    }
+
+    #[test]
+    fn r_dp_17_the_whole_node_is_read_where_rules_may_want_it_and_passed_over_elsewhere() {
+        let body = r#"{"node":{"id":"a","locality":{"region":"r","zone":"z","subZone":"s","new":1},
+            "metadata":{"env":"prod","n":1.5,"deep":{"list":[true,null]}}}}"#;
+        let node = |whole| read(body.as_bytes(), 10, whole).expect("a request").node.expect("its node");
+        let locality =
+            proto::Locality { region: "r".to_owned(), zone: "z".to_owned(), sub_zone: "s".to_owned() };
+        assert_eq!(node(true).locality, Some(locality));
+        let json = serde_json::json!({"env": "prod", "n": 1.5, "deep": {"list": [true, null]}});
+        assert_eq!(node(true).metadata.as_ref(), json.as_object().map(proto::structure).as_ref());
+        assert_eq!(node(false), proto::Node { id: "a".to_owned(), ..proto::Node::default() });
+
+        let nulls = r#"{"node":{"locality":null,"metadata":null}}"#;
+        assert_eq!(read(nulls.as_bytes(), 10, true).expect("a request").node, Some(proto::Node::default()));
+        for (node, reason) in [
+            (r#"{"metadata":[]}"#, "expected a map"),
+            (r#"{"locality":["r"]}"#, "a Locality as an object"),
+            (r#"{"locality":{"zone":1}}"#, "expected a string"),
+            (r#"{"locality":{"sub_zone":"a","subZone":"b"}}"#, "set twice"),
+            (r#"{"metadata":{},"metadata":{}}"#, "duplicate field `metadata`"),
+        ] {
+            let told = fault(&format!("{{\"node\":{node}}}"));
+            assert!(told.contains(reason), "{node}: {told}");
+        }
     }
 
     #[test]
@@ -237,7 +300,7 @@ mod tests {
             let told = fault(body);
             assert!(told.contains(reason), "{body}: {told}");
         }
-        assert!(read(b"{\"x\":\"\xff\"}", 10).expect_err("no text").to_string().contains("UTF-8"));
+        assert!(read(b"{\"x\":\"\xff\"}", 10, true).expect_err("no text").to_string().contains("UTF-8"));
     }
 
     #[test]
@@ -266,14 +329,14 @@ mod tests {
         assert!(fault(&many).contains("more than"));
         // What nobody reads is not decoded: an unknown type in it is no fault.
         let detail = r#"{"error_detail":{"details":[{"@type":"type.googleapis.com/no.such.Type","x":1}]}}"#;
-        assert!(read(detail.as_bytes(), 10).is_ok());
+        assert!(read(detail.as_bytes(), 10, true).is_ok());
     }
 
     proptest! {
         #[test]
         fn any_text_is_read_or_refused_without_a_panic(bytes: Vec<u8>, text in "[\\[\\]{}\":,a-z0-9\\\\ ]{0,200}") {
-            _ = read(&bytes, 10);
-            _ = read(text.as_bytes(), 10);
+            _ = read(&bytes, 10, true);
+            _ = read(text.as_bytes(), 10, true);
         }
     }
 }

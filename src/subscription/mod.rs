@@ -14,6 +14,7 @@
 mod ack;
 mod asks;
 mod delta;
+mod given;
 mod memory;
 mod order;
 mod own;
@@ -22,6 +23,7 @@ mod session;
 mod sotw;
 mod stream_type;
 
+pub use given::{Given, Missing, NodeField, Outcome, Rule};
 pub use memory::Memory;
 pub use order::Next;
 pub use poll::{Poll, Verdict};

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::given::Given;
 use super::stream_type::StreamType;
 use crate::cache::{Cache, Dialect, FellBehind, Frame, Full, Mailbox, Membership, Subscription, TypeCache};
 use crate::proto;
@@ -35,6 +36,8 @@ pub struct Rules {
     pub max_parameters: usize,
     /// The most types of one stream.
     pub max_types: usize,
+    /// The parameters of clients that send none (R-DP-17).
+    pub given: Given,
 }
 
 impl Default for Rules {
@@ -59,6 +62,7 @@ impl Default for Rules {
             max_names: 100_000,
             max_parameters: 64,
             max_types: 64,
+            given: Given::default(),
         }
     }
 }

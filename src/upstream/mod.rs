@@ -66,6 +66,17 @@ pub enum Reconcile {
     Sweep,
 }
 
+/// How names are asked for that clients want with dynamic parameters (R-Up-18).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Locators {
+    /// By resource locators: the name and the parameters. An origin that does not know them is asked for nothing that
+    /// it would understand, so it has to.
+    #[default]
+    Native,
+    /// By the name alone, in the lists that every origin reads, for those that send all variants of a name.
+    Plain,
+}
+
 /// How the relay behaves as a client.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -81,6 +92,8 @@ pub struct Settings {
     pub request_interval: Duration,
     /// See [`Reconcile`].
     pub reconcile: Reconcile,
+    /// See [`Locators`].
+    pub locators: Locators,
 }
 
 impl Default for Settings {
@@ -92,6 +105,7 @@ impl Default for Settings {
             settle_max: Duration::from_secs(1),
             request_interval: Duration::from_millis(10),
             reconcile: Reconcile::default(),
+            locators: Locators::default(),
         }
     }
 }

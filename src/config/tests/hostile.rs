@@ -1,6 +1,7 @@
 use std::io::Write as _;
 
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::{UPSTREAM, refused, refused_part};
 use crate::config::Config;
@@ -110,6 +111,26 @@ fn what_is_no_file_is_refused() {
     assert!(errors.starts_with(&format!("{name}: cannot be read: ")), "{errors}");
     let errors = Config::load(&folder.path().join("none.yaml")).unwrap_err().to_string();
     assert!(errors.starts_with(&format!("{name}/none.yaml: cannot be read: ")), "{errors}");
+}
+
+#[test]
+fn patterns_that_would_cost_much_are_refused() {
+    let nested = |levels: usize| format!("{}a{}", "(".repeat(levels), ")".repeat(levels));
+    for pattern in [
+        "(".repeat(10_000),
+        nested(10_000),
+        "((((a{100}){100}){100}){100})".to_owned(),
+        "(\\pL{1000})".to_owned(),
+        format!("({})", "x".repeat(500_000)),
+        format!("({})", "\\w".repeat(10_000)),
+    ] {
+        let rule = json!([{"key": "k", "from": "node.id", "pattern": pattern}]);
+        let start = std::time::Instant::now();
+        let text = refused_part(&format!("dynamic_parameters: {rule}\n"));
+        assert!(start.elapsed() < std::time::Duration::from_secs(5), "{:?}", start.elapsed());
+        assert!(text.starts_with("f:2: `dynamic_parameters[].pattern`: `"), "{text}");
+        assert_eq!((text.lines().count(), text.len() < 300), (1, true), "{text}");
+    }
 }
 
 #[test]

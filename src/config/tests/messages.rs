@@ -60,8 +60,9 @@ fn keys_are_set_once() {
 fn what_later_versions_will_do_is_refused_by_name() {
     for (text, message) in [
         (
-            "dynamic_parameters: []\n",
-            "f:2: `dynamic_parameters` is not supported yet by this version; leave it out",
+            "dynamic_parameters:\n- key: id\n  from: peer.spiffe_id\n",
+            "f:4: `peer.spiffe_id` in `dynamic_parameters[].from`: the identity of a client, which needs TLS, \
+             is not supported yet by this version; look at a part of its node",
         ),
         ("authorization: {}\n", "f:2: `authorization` is not supported yet by this version; leave it out"),
         ("snapshot:\n  path: /p\n", "f:3: `snapshot` is not supported yet by this version; leave it out"),
@@ -200,6 +201,95 @@ fn values() {
 }
 
 #[test]
+fn dynamic_parameters() {
+    let rule = |lines: &str| format!("dynamic_parameters:\n- key: env\n  {lines}\n");
+    let path = "write node.metadata.PATH or one of node.id, node.cluster, node.locality.region, \
+                node.locality.zone, node.locality.sub_zone, node.user_agent_name";
+    for (text, message) in [
+        (rule(""), "f:3: `dynamic_parameters[].from`: is missing; write what it is taken from".to_owned()),
+        (
+            "dynamic_parameters:\n- from: node.id\n".to_owned(),
+            "f:3: `dynamic_parameters[].key`: is missing; write the parameter that is given".to_owned(),
+        ),
+        (
+            "dynamic_parameters: [{key: \"\", from: node.id}]\n".to_owned(),
+            "f:2: `dynamic_parameters[].key`: must not be empty".to_owned(),
+        ),
+        (
+            rule("from: node.id\n- {key: b, from: node.id}\n- from: node.cluster\n  key: env"),
+            "f:7: `dynamic_parameters[].key`: `env` has a rule on line 3 already".to_owned(),
+        ),
+        (
+            rule("form: node.id"),
+            "f:3: `dynamic_parameters[].from`: is missing; write what it is taken from\n\
+             f:4: unknown key `form` in `dynamic_parameters[]`; did you mean `from`?"
+                .to_owned(),
+        ),
+        (
+            rule("from: node.locality.zones"),
+            "f:4: `dynamic_parameters[].from`: `node.locality.zones` is no part of a node; \
+             did you mean `node.locality.zone`?"
+                .to_owned(),
+        ),
+        (
+            rule("from: metadata.env.of.a.client"),
+            format!(
+                "f:4: `dynamic_parameters[].from`: `metadata.env.of.a.client` is no part of a node; {path}"
+            ),
+        ),
+        (
+            rule("from: node.metadata.a..b"),
+            "f:4: `dynamic_parameters[].from`: `node.metadata.a..b` has an empty key in its path".to_owned(),
+        ),
+        (
+            rule("from: node.metadata."),
+            "f:4: `dynamic_parameters[].from`: `node.metadata.` has an empty key in its path".to_owned(),
+        ),
+        (
+            rule("from: node.id\n  pattern: prod-.*"),
+            "f:5: `dynamic_parameters[].pattern`: `prod-.*` has no group; put what is the value in parentheses, \
+             as in `(prod|canary)-.*`"
+                .to_owned(),
+        ),
+        (
+            rule("from: node.id\n  pattern: \"(?:a)\""),
+            "f:5: `dynamic_parameters[].pattern`: `(?:a)` has no group; put what is the value in parentheses, \
+             as in `(prod|canary)-.*`"
+                .to_owned(),
+        ),
+        (
+            rule("from: node.id\n  pattern: \"(a\""),
+            "f:5: `dynamic_parameters[].pattern`: `(a` is no regular expression: unclosed group".to_owned(),
+        ),
+        // What would close the group that anchors it.
+        (
+            rule("from: node.id\n  pattern: \"a)|(b\""),
+            "f:5: `dynamic_parameters[].pattern`: `a)|(b` is no regular expression: unopened group".to_owned(),
+        ),
+        (
+            rule("from: node.id\n  pattern: \"(a)\\\\1\""),
+            "f:5: `dynamic_parameters[].pattern`: `(a)\\1` is no regular expression: backreferences are not supported"
+                .to_owned(),
+        ),
+        (
+            rule("from: node.id\n  pattern: \"(\\\\w{500})\""),
+            "f:5: `dynamic_parameters[].pattern`: `(\\w{500})` is too large a regular expression".to_owned(),
+        ),
+        (
+            rule("from: node.id\n  pattern:"),
+            "f:5: `dynamic_parameters[].pattern` must be a single value, not nothing".to_owned(),
+        ),
+        ("dynamic_parameters: {}\n".to_owned(), "f:2: `dynamic_parameters` must be a list, not a mapping".to_owned()),
+        (
+            "dynamic_parameters: [env]\n".to_owned(),
+            "f:2: `dynamic_parameters[]` must be a mapping, not `env`".to_owned(),
+        ),
+    ] {
+        assert_eq!(refused_part(&text), message, "{text}");
+    }
+}
+
+#[test]
 fn upstream_sources() {
     for (upstream, message) in [
         ("{}", "f:1: `upstream`: has no source; write `servers` or `directory`"),
@@ -209,11 +299,16 @@ fn upstream_sources() {
             "f:3: `upstream`: has both `servers` and `directory`; one of them is allowed",
         ),
         ("\n  servers: []", "f:2: `upstream.servers`: is empty; list one server"),
+        ("\n  servers: [a]", "f:2: `upstream.servers[]` must be a mapping, not `a`"),
         ("\n  servers: [{}]", "f:2: `upstream.servers[].uri`: is missing; write http://HOST:PORT"),
         ("{directory: \"\"}", "f:1: `upstream.directory`: a path must not be empty"),
         (
             "{directory: d, reconcile: maybe}",
             "f:1: `upstream.reconcile`: `maybe` is neither `trust` nor `sweep`",
+        ),
+        (
+            "{directory: d, locators: none}",
+            "f:1: `upstream.locators`: `none` is neither `native` nor `plain`",
         ),
         (
             "{directory: d, request_interval: 11ms}",

@@ -8,13 +8,22 @@ use serde_json::{Value as Json, json};
 use crate::config::errors::Report;
 use crate::config::keys::{KEYS, NOT_YET, Shape, When, join};
 use crate::config::tree::{self, Tree, Value};
-use crate::config::{Config, ListenAddress, NonEmpty, Server, Source};
+use crate::config::{Config, ListenAddress, NodeField, NonEmpty, Server, Source};
 
 const REFERENCE: &str = include_str!("../../../config/reference.yaml");
 
 /// Shown in a comment, since the reference cannot set them: the first depends on the host, the second excludes
-/// `servers`, of the third there are none by default.
-const COMMENTED: [&str; 3] = ["node.id", "upstream.directory", "rest.descriptor_sets[]"];
+/// `servers`, of the others there are none by default.
+const COMMENTED: [&str; 8] = [
+    "node.id",
+    "upstream.directory",
+    "rest.descriptor_sets[]",
+    "dynamic_parameters[]",
+    "dynamic_parameters[].key",
+    "dynamic_parameters[].from",
+    "dynamic_parameters[].pattern",
+    "dynamic_parameters[].default",
+];
 
 fn server(uri: &str) -> Source {
     Source::Servers(NonEmpty::one(Server { uri: uri.parse().unwrap() }))
@@ -67,8 +76,9 @@ fn the_reference_has_every_key() {
 }
 
 fn is_commented(path: &str) -> bool {
-    let start = format!("# {}:", path.trim_end_matches("[]").rsplit('.').next().unwrap());
-    REFERENCE.lines().any(|line| line.trim_start().starts_with(&start))
+    let key = format!("{}:", path.trim_end_matches("[]").rsplit('.').next().unwrap());
+    let comments = REFERENCE.lines().filter_map(|line| line.trim_start().strip_prefix('#'));
+    comments.map(|comment| comment.trim_start_matches([' ', '-'])).any(|comment| comment.starts_with(&key))
 }
 
 #[test]
@@ -88,6 +98,7 @@ fn the_reference_says_what_every_key_means_and_its_range() {
 fn the_printed_configuration_has_every_key() {
     let mut config = Config::new(server("http://cp:1"));
     config.rest.descriptor_sets.push("/d".into());
+    config.dynamic_parameters = Config::parse(&example(), "f").unwrap().dynamic_parameters;
     let printed = lines(&config.to_string());
     for key in KEYS.iter().filter(|key| key.path != "upstream.directory") {
         assert!(printed.contains_key(key.path), "{} is not printed", key.path);
@@ -95,6 +106,22 @@ fn the_printed_configuration_has_every_key() {
     assert!(
         lines(&Config::new(Source::Directory("/d".into())).to_string()).contains_key("upstream.directory")
     );
+}
+
+/// A file with the example of dynamic parameters in the reference.
+fn example() -> String {
+    let lines = REFERENCE.lines().skip_while(|line| *line != "# dynamic_parameters:");
+    let example: Vec<&str> = lines.map_while(|line| line.strip_prefix("# ")).collect();
+    format!("upstream: {{servers: [{{uri: \"http://cp:1\"}}]}}\n{}\n", example.join("\n"))
+}
+
+#[test]
+fn the_example_of_dynamic_parameters_is_what_the_comments_say() {
+    let config = Config::parse(&example(), "f").unwrap();
+    let [rule] = &config.dynamic_parameters[..] else { panic!("{config:?}") };
+    assert_eq!((rule.key.as_str(), rule.default.as_deref()), ("env", Some("prod")));
+    assert_eq!(rule.from, NodeField::Metadata(vec!["env".to_owned()]));
+    assert_eq!(rule.pattern.as_ref().unwrap().to_string(), "(prod|canary)-.*");
 }
 
 /// A key that is in the table but not read would be accepted and do nothing.
@@ -113,6 +140,9 @@ fn every_key_has_an_effect() {
             json!("127.0.0.1:9"),
             json!("sweep"),
             json!("cds"),
+            json!("plain"),
+            json!("node.cluster"),
+            json!("(a)"),
         ];
         let plain = Config::parse(&with(key.path, None), "f").unwrap();
         let changes = |value: &Json| match Config::parse(&with(key.path, Some(value)), "f") {
@@ -126,6 +156,10 @@ fn every_key_has_an_effect() {
 /// A valid file, in JSON, which is YAML; with a value at a path if one is given.
 fn with(path: &str, value: Option<&Json>) -> String {
     let mut document = json!({"upstream": {"servers": [{"uri": "http://a:1"}]}});
+    // A rule is nothing without these two.
+    if path.starts_with("dynamic_parameters[]") {
+        document["dynamic_parameters"] = json!([{"key": "a", "from": "node.id"}]);
+    }
     let Some(value) = value else { return document.to_string() };
     if path == "upstream.directory" {
         document["upstream"] = json!({});

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
 use super::UPSTREAM;
-use crate::config::{Backoff, Config, Keepalive, ListenAddress, Reconcile, Source};
+use crate::config::{Backoff, Config, Keepalive, ListenAddress, Locators, NodeField, Reconcile, Source};
 
 const EVERYTHING: &str = r#"
 node:
@@ -22,6 +22,7 @@ upstream:
   request_interval: 0s
   unsubscribe_linger: 0ms
   reconcile: sweep
+  locators: plain
   backoff: {initial: 1s, max: 1s}
   keepalive: {interval: 61s, timeout: "7s"}
 downstream:
@@ -36,6 +37,10 @@ downstream:
   no_legacy_wildcard: [cds, type.example.com/acme.Thing, cds]
 admin: {address: "[::1]:15000"}
 cache: {encoded_bytes: 1GiB, tombstones: 1}
+dynamic_parameters:
+- {key: env, from: node.metadata.env.name, pattern: "(prod|canary)-.*", default: ""}
+- {key: "a: b", from: node.locality.sub_zone}
+- {key: "007", from: node.id, pattern: '(?x)([^:]+) \n # "the \ rest"'}
 groups: []
 "#;
 
@@ -60,6 +65,7 @@ fn values_are_what_the_file_says() {
     assert_eq!(config.upstream.max_response_bytes, 1000);
     assert_eq!(config.upstream.request_interval, Duration::ZERO);
     assert_eq!(config.upstream.reconcile, Reconcile::Sweep);
+    assert_eq!(config.upstream.locators, Locators::Plain);
     let second = Duration::from_secs(1);
     assert_eq!(config.upstream.backoff, Backoff { initial: second, max: second });
     let keepalive = Keepalive { interval: Duration::from_secs(61), timeout: Duration::from_secs(7) };
@@ -72,6 +78,11 @@ fn values_are_what_the_file_says() {
         ["type.example.com/acme.Thing", "type.googleapis.com/envoy.config.cluster.v3.Cluster"]
     );
     assert_eq!(config.cache.encoded_bytes, 1 << 30);
+    let path = vec!["env".to_owned(), "name".to_owned()];
+    assert_eq!(config.dynamic_parameters[0].from, NodeField::Metadata(path));
+    assert_eq!(config.dynamic_parameters[0].default.as_deref(), Some(""));
+    let last = &config.dynamic_parameters[2];
+    assert_eq!((last.key.as_str(), &last.from), ("007", &NodeField::Id));
 }
 
 #[test]
@@ -153,6 +164,31 @@ fn any_text() -> impl Strategy<Value = String> {
 }
 
 proptest! {
+    /// Whatever pattern is accepted means the same when it is printed and read again.
+    #[test]
+    fn rules_survive_printing(
+        key in any_text(), default in any_text(), path in any_text(),
+        pattern in "[ab|*?+^$()\\[\\]{},#:\\\\ xi\\n-]{0,12}|\\(\\?x\\)\\(a\\).{0,8}", id in "[ab\\n]{0,4}",
+    ) {
+        let rule = json!({
+            "key": key, "from": format!("node.metadata.{path}"), "pattern": pattern, "default": default,
+        });
+        let Ok(config) = Config::parse(&format!("{UPSTREAM}dynamic_parameters: [{rule}]\n"), "f") else {
+            return Ok(());
+        };
+        let printed = config.to_string();
+        let again = Config::parse(&printed, "f").map_err(|error| TestCaseError::fail(format!("{error}\n{printed}")))?;
+        prop_assert_eq!(&again, &config);
+        let [read, expected] = [&again, &config].map(|config| {
+            let whole = config.dynamic_parameters[0].pattern.as_ref().unwrap().whole();
+            prop_assert!(whole.captures_len() > 1);
+            // Anchored: what it finds is all there is.
+            prop_assert!(whole.find(&id).is_none_or(|found| found.as_str() == id));
+            Ok(whole.is_match(&id))
+        });
+        prop_assert_eq!(read?, expected?);
+    }
+
     #[test]
     fn metadata_survives_printing(value in any_json(), id in "\\PC{1,20}") {
         let mut config = Config::parse(UPSTREAM, "f").unwrap();

@@ -1,0 +1,178 @@
+//! The dynamic parameters that a client is given by the operator's rules, from the node that it says it is (R-DP-17).
+//!
+//! Owns the rules and their reading of a node. Knows nothing of requests, of variants or of the file where the rules are
+//! written.
+//!
+//! Invariants: what a client is given depends on its node and the rules alone · no value is longer than the bound, so
+//! neither is what a pattern is matched against · without rules nothing is looked at and nothing allocated.
+
+use std::borrow::Cow;
+
+use prost_types::value::Kind;
+use regex::Regex;
+
+use crate::proto::Node;
+use crate::resource::Parameters;
+
+/// What clients that send no parameters are given.
+#[derive(Clone, Debug, Default)]
+pub struct Given {
+    rules: Vec<Rule>,
+    max_value_bytes: usize,
+}
+
+/// Where the value of one key comes from.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// The key.
+    pub key: Box<str>,
+    /// What is looked at.
+    pub from: NodeField,
+    /// What that has to look like. The first group of a match is the value; without a pattern all of it is.
+    pub pattern: Option<Regex>,
+    /// The value where there is none, or none that matches.
+    pub default: Option<Box<str>>,
+}
+
+/// A part of a node. An empty one counts as not told, but for a text in the metadata, which is there or is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeField {
+    /// `id`
+    Id,
+    /// `cluster`
+    Cluster,
+    /// `locality.region`
+    Region,
+    /// `locality.zone`
+    Zone,
+    /// `locality.sub_zone`
+    SubZone,
+    /// `user_agent_name`
+    UserAgentName,
+    /// The value that these keys lead to in `metadata`: a text, or a number or a boolean as JSON writes it.
+    Metadata(Vec<String>),
+}
+
+/// What one rule makes of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome<'a> {
+    /// The node has the value.
+    Found(Cow<'a, str>),
+    /// It has not, for this reason, and the rule has a default.
+    Default(&'a str, Missing),
+    /// It has not, for this reason, and the key is absent.
+    Absent(Missing),
+}
+
+/// Why a node has no value for a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// It is not there, or empty.
+    NotSaid,
+    /// It is null, a list, an object, or a number that is none.
+    NoText,
+    /// What it says is longer than a value may be.
+    TooLong,
+    /// It does not match the pattern, or the group that is the value takes no part in the match.
+    NoMatch,
+}
+
+impl Given {
+    /// No two rules may be for the same key; of those that are, the last would count.
+    pub const fn new(rules: Vec<Rule>, max_value_bytes: usize) -> Self {
+        Self { rules, max_value_bytes }
+    }
+
+    /// Whether there are no rules, and a node need not be read any further for them.
+    pub const fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// What this client is given.
+    pub fn parameters(&self, node: &Node) -> Parameters {
+        if self.is_empty() {
+            return Parameters::NONE;
+        }
+        let value = |(rule, outcome)| match outcome {
+            Outcome::Found(value) => Some((rule, value)),
+            Outcome::Default(value, _) => Some((rule, Cow::Borrowed(value))),
+            Outcome::Absent(_) => None,
+        };
+        self.outcomes(node)
+            .filter_map(value)
+            .map(|(rule, value): (&Rule, _)| (rule.key.clone(), value))
+            .collect()
+    }
+
+    /// What each rule makes of it, for people.
+    pub fn outcomes<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = (&'a Rule, Outcome<'a>)> {
+        self.rules.iter().map(|rule| {
+            let outcome = match (rule.value(node, self.max_value_bytes), &rule.default) {
+                (Ok(value), _) => Outcome::Found(value),
+                (Err(missing), Some(default)) => Outcome::Default(default, missing),
+                (Err(missing), None) => Outcome::Absent(missing),
+            };
+            (rule, outcome)
+        })
+    }
+}
+
+impl Rule {
+    fn value<'a>(&self, node: &'a Node, limit: usize) -> Result<Cow<'a, str>, Missing> {
+        let value = self.from.read(node)?;
+        if value.len() > limit {
+            return Err(Missing::TooLong);
+        }
+        let Some(pattern) = &self.pattern else { return Ok(value) };
+        let group =
+            pattern.captures(&value).and_then(|groups| groups.get(1)).ok_or(Missing::NoMatch)?.range();
+        Ok(match value {
+            Cow::Borrowed(text) => Cow::Borrowed(&text[group]),
+            Cow::Owned(text) => Cow::Owned(text[group].to_owned()),
+        })
+    }
+}
+
+impl NodeField {
+    fn read<'a>(&self, node: &'a Node) -> Result<Cow<'a, str>, Missing> {
+        let locality = node.locality.as_ref();
+        let text = match self {
+            Self::Id => Some(&node.id),
+            Self::Cluster => Some(&node.cluster),
+            Self::Region => locality.map(|locality| &locality.region),
+            Self::Zone => locality.map(|locality| &locality.zone),
+            Self::SubZone => locality.map(|locality| &locality.sub_zone),
+            Self::UserAgentName => Some(&node.user_agent_name),
+            Self::Metadata(path) => return metadata(node, path),
+        };
+        text.filter(|text| !text.is_empty()).map(|text| Cow::Borrowed(&**text)).ok_or(Missing::NotSaid)
+    }
+}
+
+fn metadata<'a>(node: &'a Node, path: &[String]) -> Result<Cow<'a, str>, Missing> {
+    let mut fields = node.metadata.as_ref().map(|metadata| &metadata.fields);
+    let mut found = None;
+    for key in path {
+        found = fields.and_then(|fields| fields.get(key)).and_then(|value| value.kind.as_ref());
+        fields = match found {
+            Some(Kind::StructValue(inner)) => Some(&inner.fields),
+            _ => None,
+        };
+    }
+    match found {
+        None => Err(Missing::NotSaid),
+        Some(Kind::StringValue(text)) => Ok(Cow::Borrowed(text)),
+        Some(Kind::BoolValue(flag)) => Ok(Cow::Borrowed(if *flag { "true" } else { "false" })),
+        Some(Kind::NumberValue(number)) if number.is_finite() => Ok(Cow::Owned(canonical(*number))),
+        Some(_) => Err(Missing::NoText),
+    }
+}
+
+/// The shortest decimal that reads back as the same number, without an exponent: `1`, not `1.0` or `1e0`.
+fn canonical(number: f64) -> String {
+    // Zero has one spelling.
+    if number == 0.0 { "0".to_owned() } else { number.to_string() }
+}
+
+#[cfg(test)]
+mod tests;
