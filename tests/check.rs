@@ -175,6 +175,8 @@ fn hostile_nodes_neither_crash_it_nor_steer_a_terminal() {
     assert!(!shown.contains('\u{1b}'));
     let unknown = files.write("unknown.json", r#"{"\u001b[2J\n": 1}"#);
     assert!(!files.refused(&unknown).contains('\u{1b}'));
+    let files = Files::with("dynamic_parameters: [{key: \"\\e[2J\\n\", from: \"node.metadata.\\e\"}]\n");
+    assert_eq!(files.given(&node), "\\u{1b}[2J\\n is absent  # the node has no node.metadata.\\u{1b}\n");
 }
 
 #[test]

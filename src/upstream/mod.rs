@@ -69,8 +69,7 @@ pub enum Reconcile {
 /// How names are asked for that clients want with dynamic parameters (R-Up-18).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Locators {
-    /// By resource locators: the name and the parameters. An origin that does not know them is asked for nothing that
-    /// it would understand, so it has to.
+    /// By resource locators: the name and the parameters. To an origin that does not know them that asks for nothing.
     #[default]
     Native,
     /// By the name alone, in the lists that every origin reads, for those that send all variants of a name.
