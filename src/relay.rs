@@ -378,6 +378,7 @@ impl Origin {
                 config::Locators::Native => Locators::Native,
                 config::Locators::Plain => Locators::Plain,
             },
+            ..Settings::default()
         };
         let transport = Transport {
             connect_timeout: from.connect_timeout,

@@ -11,6 +11,8 @@ mod ads;
 mod cost;
 #[path = "protocol/delta.rs"]
 mod delta;
+#[path = "protocol/dp.rs"]
+mod dp;
 #[path = "protocol/ep.rs"]
 mod ep;
 #[path = "protocol/parts.rs"]

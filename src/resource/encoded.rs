@@ -76,6 +76,8 @@ pub struct Envelope<'a> {
     /// Which clients it is for, if not for all (R-DP-03); or why that is not to be understood. Then the resource is of
     /// no use to anybody, but the response that holds it is (R-DP-02).
     pub constraints: Result<Option<Constraints>, ConstraintError>,
+    /// Whether it is named as only control planes do that know constraints.
+    pub by_resource_name: bool,
     whole: &'a [u8],
 }
 
@@ -103,6 +105,7 @@ impl<'a> Envelope<'a> {
             }
         }
         let mut constraints = Ok(None);
+        let by_resource_name = resource_name.is_some();
         if let Some(inner) = resource_name {
             if !name.is_empty() {
                 return Err(EnvelopeError::TwoNames(name.to_owned()));
@@ -122,7 +125,7 @@ impl<'a> Envelope<'a> {
                 });
             }
         }
-        Ok(Self { name, version, body, has_aliases, ttl, constraints, whole: bytes })
+        Ok(Self { name, version, body, has_aliases, ttl, constraints, by_resource_name, whole: bytes })
     }
 
     /// Copies the resource, once, into an allocation of its own size: a slice would pin the whole response that

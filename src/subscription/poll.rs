@@ -17,7 +17,7 @@ use super::session::{Refusal, Rules, Upstream, only_type};
 use super::sotw::Wants;
 use crate::cache::{Cache, Dialect, Found, Mailbox, Membership, Protocol, SetVersion, Sight};
 use crate::proto;
-use crate::resource::{Kind, Parameters, TypeUrl};
+use crate::resource::{Kind, TypeUrl};
 
 /// Who holds nothing is kept from what it may have rejected no longer than this: it may as well have been restarted, and
 /// wait for its first configuration.
@@ -78,12 +78,14 @@ impl Poll {
         rules.check_names(request.resource_names.iter(), count)?;
         rules.check_locators(request.resource_locators.iter())?;
         // Each poll carries its node (R-REST-02), but nothing depends on it that people with curl would want.
-        let client = rules.client(request.node.unwrap_or_default())?;
+        let node = request.node.unwrap_or_default();
+        let given = rules.given.parameters(&node);
+        let client = rules.client(node)?;
         let legacy = rules.allows_legacy_wildcard(&type_url, &client.user_agent);
         // Each request is its own first one (R-REST-10).
         let (names, locators) = (&request.resource_names, request.resource_locators);
         let subscription = Wants::default().read(names, locators, legacy);
-        let of = cache.seen(&type_url, &subscription.lens(&Parameters::NONE))?;
+        let of = cache.seen(&type_url, &subscription.lens(&given))?;
         let who = Who::new(peer, &client.node_id, &type_url, &subscription);
         let past = memory.recall(who, now);
         let offered = Offered::read(&request.version_info);

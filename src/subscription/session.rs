@@ -351,6 +351,7 @@ impl Session {
             let Some(node) = node else {
                 return Err(Refusal::invalid("the first request of a stream must carry `node`"));
             };
+            self.given = self.rules.given.parameters(&node);
             self.client = Some(self.rules.client(node)?);
         }
         Ok(())

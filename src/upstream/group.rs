@@ -67,6 +67,19 @@ impl Group {
         self.topics.entry(parameters.clone()).or_insert_with(|| Topic::new(parameters.clone(), open))
     }
 
+    /// Since when the origin has left something unanswered that it was asked for by locators.
+    pub(super) fn unanswered_since(&self) -> Option<Instant> {
+        let located = self.topics.iter().filter(|(parameters, _)| !self.plain && !parameters.is_empty());
+        located.filter_map(|(_, topic)| topic.unanswered_since()).min()
+    }
+
+    /// Asks by plain names for what was asked for by locators (R-Up-18).
+    pub(super) fn ask_plainly(&mut self) {
+        self.plain = true;
+        let located = self.topics.iter_mut().filter(|(parameters, _)| !parameters.is_empty());
+        located.for_each(|(_, topic)| topic.ask_anew());
+    }
+
     /// Whether there is nothing to remember of it.
     pub(super) fn is_idle(&self) -> bool {
         self.topics.values().all(Topic::is_idle)

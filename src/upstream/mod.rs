@@ -69,7 +69,8 @@ pub enum Reconcile {
 /// How names are asked for that clients want with dynamic parameters (R-Up-18).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Locators {
-    /// By resource locators: the name and the parameters. To an origin that does not know them that asks for nothing.
+    /// By resource locators: the name and the parameters. An origin that leaves them unanswered is asked by plain names,
+    /// until the next connection.
     #[default]
     Native,
     /// By the name alone, in the lists that every origin reads, for those that send all variants of a name.
@@ -93,6 +94,9 @@ pub struct Settings {
     pub reconcile: Reconcile,
     /// See [`Locators`].
     pub locators: Locators,
+    /// An origin that leaves a locator unanswered for so long, and never showed that it knows constraints, is taken not to
+    /// read locators (R-Up-18).
+    pub locator_timeout: Duration,
 }
 
 impl Default for Settings {
@@ -105,6 +109,8 @@ impl Default for Settings {
             request_interval: Duration::from_millis(10),
             reconcile: Reconcile::default(),
             locators: Locators::default(),
+            // Clients give up on a first answer after 15 s (R-SotW-26).
+            locator_timeout: Duration::from_secs(5),
         }
     }
 }
@@ -132,6 +138,8 @@ pub struct Counters {
     pub expired: Counter,
     /// Resources and removals handed to the cache.
     pub operations: Counter,
+    /// Connections on which locators were given up, because the origin does not answer them (R-Up-18).
+    pub locators_ignored: Counter,
     /// Connections that stood.
     pub connects: Counter,
     /// Connections that stood, after the first.
@@ -144,7 +152,7 @@ pub struct Counters {
 
 impl Counters {
     /// All of them with their names.
-    pub fn all(&self) -> [(&'static str, u64); 14] {
+    pub fn all(&self) -> [(&'static str, u64); 15] {
         [
             ("response", self.responses.get()),
             ("nack_sent", self.nacks_sent.get()),
@@ -155,6 +163,7 @@ impl Counters {
             ("ambiguous_variant", self.ambiguous.get()),
             ("unsolicited_resend", self.unsolicited.get()),
             ("expired_resource", self.expired.get()),
+            ("locators_ignored", self.locators_ignored.get()),
             ("operation", self.operations.get()),
             ("connect", self.connects.get()),
             ("reconnect", self.reconnects.get()),

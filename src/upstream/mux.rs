@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::group::{Changes, Group, snapshot};
 use super::response::{self, ProtocolError};
 use super::topic::Want;
-use super::{Counters, Settings, StreamId};
+use super::{Counters, Locators, Settings, StreamId};
 use crate::cache::{Cache, Change, Op, Seen, View, Wanted, Writer};
 use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::{Name, Parameters, TypeUrl};
@@ -72,6 +72,11 @@ pub struct Mux {
     streams: [Option<Stream>; 2],
     /// What nobody wants, by the time when it is let go; without a name: the wildcard.
     lingering: BTreeSet<(Instant, TypeUrl, Parameters, Option<Name>)>,
+    /// Whether the origin on this connection is asked by locators, and whether it has shown that it knows them.
+    locators: Locators,
+    knows_locators: bool,
+    /// When to look whether it has left any unanswered.
+    locators_due: Option<Instant>,
     complaints: Sparingly,
 }
 
@@ -86,6 +91,9 @@ impl Mux {
             groups,
             streams: [None, None],
             lingering,
+            locators: Locators::default(),
+            knows_locators: false,
+            locators_due: None,
             complaints: Sparingly::default(),
         }
     }
@@ -103,7 +111,13 @@ impl Mux {
     /// A stream was opened. Everything wanted is subscribed to on it, in the clean layout where it is the primary.
     pub fn opened(&mut self, stream: StreamId, now: Instant) {
         self.streams[stream as usize] = Some(Stream::default());
-        self.groups.values_mut().for_each(|group| group.opened(stream, false));
+        if stream == StreamId::Primary {
+            self.locators = self.settings.locators;
+            self.knows_locators = false;
+            self.locators_due = None;
+        }
+        let plain = self.locators == Locators::Plain;
+        self.groups.values_mut().for_each(|group| group.opened(stream, plain));
         self.groups.keys().cloned().collect::<Vec<_>>().iter().for_each(|type_url| self.mark(type_url));
         self.on_deadline(now);
     }
@@ -138,7 +152,8 @@ impl Mux {
     fn want(&mut self, wanted: &Wanted, now: Instant) {
         let Wanted { type_url, parameters, interest, .. } = wanted;
         let open = StreamId::ALL.map(|stream| self.streams[stream as usize].is_some());
-        let new = || Group::new(type_url.clone(), open, false);
+        let plain = self.locators == Locators::Plain;
+        let new = || Group::new(type_url.clone(), open, plain);
         let group = self.groups.entry(type_url.clone()).or_insert_with(new);
         let until = now + self.settings.linger;
         let linger = |item: Option<Name>| (until, type_url.clone(), parameters.clone(), item);
@@ -197,6 +212,8 @@ impl Mux {
         };
         let fault = match response::read(&response, &type_url) {
             Ok(reading) => {
+                self.knows_locators |=
+                    reading.knows_locators() || !response.removed_resource_names.is_empty();
                 let changes = group.learn(stream, reading, self.writer.cache(), &self.counters, now);
                 self.apply(&type_url, changes, now);
                 self.tidy(&type_url, now);
@@ -268,6 +285,10 @@ impl Mux {
         let group = self.groups.get_mut(&type_url)?;
         let (mut request, more) = group.changes(stream, self.writer.cache(), &self.settings, now);
         if let Some(request) = &mut request {
+            if !request.resource_locators_subscribe.is_empty() && !self.knows_locators {
+                let due = now + self.settings.locator_timeout;
+                self.locators_due = Some(self.locators_due.map_or(due, |at| at.min(due)));
+            }
             request.type_url = type_url.as_str().to_owned();
         }
         self.tidy(&type_url, now);
@@ -290,6 +311,7 @@ impl Mux {
         for type_url in due {
             self.advance(&type_url, now);
         }
+        self.look_for_ignored_locators(now);
         self.streams.iter_mut().flatten().for_each(|stream| stream.tick(&self.settings, now));
     }
 
@@ -298,7 +320,32 @@ impl Mux {
         let groups = self.groups.values().filter_map(|group| group.deadline(&self.settings));
         let ticks = self.streams.iter().flatten().filter(|stream| !stream.dirty.is_empty());
         let lingering = self.lingering.first().map(|(at, ..)| *at);
-        groups.chain(ticks.filter_map(|stream| stream.next_tick)).chain(lingering).min()
+        let ticks = ticks.filter_map(|stream| stream.next_tick);
+        groups.chain(ticks).chain(lingering).chain(self.locators_due).min()
+    }
+
+    /// Finds out whether the origin reads locators: if not, it leaves them unanswered (R-Up-18).
+    fn look_for_ignored_locators(&mut self, now: Instant) {
+        if self.locators_due.is_none_or(|due| due > now) {
+            return;
+        }
+        self.locators_due = None;
+        if self.knows_locators || self.locators == Locators::Plain {
+            return;
+        }
+        let since = self.groups.values().filter_map(Group::unanswered_since).min();
+        let Some(due) = since.map(|since| since + self.settings.locator_timeout) else { return };
+        if due > now {
+            self.locators_due = Some(due);
+            return;
+        }
+        self.counters.locators_ignored.add(1);
+        tracing::warn!(
+            "the control plane does not answer resource locators: it is asked by plain names on this connection, and              what it sends is matched here; set upstream.locators to plain if that is how it is meant"
+        );
+        self.locators = Locators::Plain;
+        self.groups.values_mut().for_each(Group::ask_plainly);
+        self.groups.keys().cloned().collect::<Vec<_>>().iter().for_each(|type_url| self.mark(type_url));
     }
 
     fn advance(&mut self, type_url: &TypeUrl, now: Instant) {

@@ -59,6 +59,11 @@ pub(super) struct Reading<'a> {
 }
 
 impl Reading<'_> {
+    /// Whether it can only be of an origin that knows locators.
+    pub(super) fn knows_locators(&self) -> bool {
+        self.resources.iter().any(|heard| heard.envelope.by_resource_name)
+    }
+
     /// Whether any of it is for some clients and not for others.
     pub(super) fn has_variants(&self) -> bool {
         self.resources.iter().any(|heard| heard.constraints().is_some())

@@ -24,7 +24,8 @@ const VERSIONS_BYTES: usize = 3 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
     No,
-    Answer,
+    /// Since then.
+    Answer(Instant),
     /// We said which version we hold: the origin need not answer, and after a while it will not (R-Up-02).
     Until(Instant),
 }
@@ -45,6 +46,7 @@ enum Phase {
     Idle,
     /// Asked for. Where versions were sent, silence is an answer too, at `quiet_at`.
     Asked {
+        since: Instant,
         quiet_at: Option<Instant>,
     },
     Arriving {
@@ -67,7 +69,7 @@ impl Phase {
     /// When the answer counts as complete, if nothing more comes.
     fn complete_at(self, settings: &Settings) -> Option<Instant> {
         match self {
-            Self::Asked { quiet_at } => quiet_at,
+            Self::Asked { quiet_at, .. } => quiet_at,
             Self::Arriving { first, last } => Some((last + settings.settle).min(first + settings.settle_max)),
             Self::Idle | Self::Settled => None,
         }
@@ -122,6 +124,8 @@ pub(super) struct Link {
     incomplete: BTreeMap<Name, Incomplete>,
     awaiting: usize,
     answer_by: Option<Instant>,
+    /// The origin may have taken a first request without names for the legacy wildcard (R-Up-18).
+    misread: bool,
     /// The view that was left last, and until when responses to it may still be on their way. The other view is
     /// not subscribed to before: what comes for the one must not be taken for the other.
     turn: Option<(View, Instant)>,
@@ -165,6 +169,28 @@ impl Link {
             asked.dropped = true;
             self.touch([name.clone()]);
         }
+    }
+
+    /// Since when the origin has left something unanswered, of which it said nothing else either.
+    pub(super) fn unanswered_since(&self) -> Option<Instant> {
+        let names = self.names.values().filter_map(|asked| match asked.awaited {
+            Awaited::Answer(since) => Some(since),
+            Awaited::No | Awaited::Until(_) => None,
+        });
+        let wildcard = match self.phase {
+            Phase::Asked { since, .. } => self.wildcard.map(|_| since),
+            Phase::Idle | Phase::Arriving { .. } | Phase::Settled => None,
+        };
+        names.chain(wildcard).min()
+    }
+
+    /// Everything is to be asked for in another form: the origin did not understand (R-Up-18).
+    pub(super) fn ask_anew(&mut self) {
+        self.misread = self.started && self.wildcard.is_none();
+        self.wildcard = None;
+        self.phase = Phase::Idle;
+        self.names.values_mut().for_each(|asked| asked.dropped = true);
+        self.touch_sent();
     }
 
     pub(super) fn drop_wildcard(&mut self) {
@@ -220,7 +246,7 @@ impl Link {
         self.awaiting -= usize::from(awaited != Awaited::No);
         match awaited {
             Awaited::No => false,
-            Awaited::Answer => true,
+            Awaited::Answer(_) => true,
             Awaited::Until(end) => now < end,
         }
     }
@@ -308,6 +334,9 @@ impl Link {
         self.dirty = false;
         let mut request = DeltaDiscoveryRequest::default();
         let left_wildcard = self.leave_wildcard(target, &mut request);
+        if std::mem::take(&mut self.misread) {
+            request.resource_names_unsubscribe.push(Name::WILDCARD.to_owned());
+        }
         let cut = self.exchange_names(target, wanted, &mut request);
         let is_new = target.view == Some(View::Wildcard) && self.wildcard.is_none();
         let join = is_new
@@ -374,7 +403,7 @@ impl Link {
         }
         // Otherwise the request stays empty: the form that every server understands (R-Up-05).
         self.started = true;
-        self.phase = Phase::Asked { quiet_at };
+        self.phase = Phase::Asked { since: target.now, quiet_at };
     }
 
     /// Puts names to leave and to join into the request; returns whether some did not fit.
@@ -449,7 +478,7 @@ impl Link {
             })
         };
         let awaited = match bytes {
-            0 => Awaited::Answer,
+            0 => Awaited::Answer(target.now),
             _ => Awaited::Until(target.now + target.settings.settle_max),
         };
         let before = self.names.insert(name, Asked { awaited, dropped: false });
@@ -479,14 +508,15 @@ impl Link {
         } else if !target.copy {
             unseen = members().map(|held| held.name().clone()).collect();
         }
-        self.incomplete.insert(name.clone(), Incomplete { phase: Phase::Asked { quiet_at }, unseen });
+        self.incomplete
+            .insert(name.clone(), Incomplete { phase: Phase::Asked { since: target.now, quiet_at }, unseen });
         bytes
     }
 
     fn start_names(&mut self, target: &Target<'_>, wanted: &dyn Fn(&Name) -> bool) {
         self.phase = Phase::Settled;
         if target.settings.reconcile == Reconcile::Sweep && !target.copy {
-            self.phase = Phase::Asked { quiet_at: None };
+            self.phase = Phase::Asked { since: target.now, quiet_at: None };
             let is_held = |name: &&Name| target.snapshot.held(View::Named, name.as_str()).is_some();
             let all = self.names.keys().chain(&self.pending);
             self.unseen = all.filter(|name| wanted(name)).filter(is_held).cloned().collect();

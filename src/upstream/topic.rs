@@ -48,6 +48,8 @@ pub(super) struct Topic {
     pub(super) names: HashMap<Name, Want>,
     /// Of these, which are not asked for here: another topic's subscription brings them too (R-DP-16).
     borrowed: HashSet<Name>,
+    /// What was borrowed and may be gone: held until the answer to what is asked in its place (R-DP-16).
+    orphans: HashSet<Name>,
     /// Where more than one variant of a name is for these parameters (R-DP-04), all that are held.
     rivals: BTreeMap<(View, Name), Candidates>,
     expiry: Expiry,
@@ -58,9 +60,9 @@ pub(super) struct Topic {
 impl Topic {
     /// Parameters with which nothing is wanted yet, and which of the streams are open.
     pub(super) fn new(parameters: Parameters, open: [bool; 2]) -> Self {
-        let (wildcard, names, borrowed, rivals, expiry) = Default::default();
+        let (wildcard, names, borrowed, orphans, rivals, expiry) = Default::default();
         let links = open.map(|open| open.then(Link::default));
-        Self { parameters, wildcard, names, borrowed, rivals, expiry, links }
+        Self { parameters, wildcard, names, borrowed, orphans, rivals, expiry, links }
     }
 
     pub(super) const fn link(&self, stream: StreamId) -> Option<&Link> {
@@ -116,7 +118,7 @@ impl Topic {
 
     /// What was borrowed is to be asked for.
     pub(super) fn end_loan(&mut self, name: &Name, is_on: impl Fn(StreamId) -> bool) {
-        self.borrowed.remove(name);
+        self.orphans.extend(self.borrowed.take(name));
         self.touch_on(is_on, Some(name));
     }
 
@@ -140,6 +142,14 @@ impl Topic {
         }
     }
 
+    pub(super) fn unanswered_since(&self) -> Option<Instant> {
+        self.links.iter().flatten().filter_map(Link::unanswered_since).min()
+    }
+
+    pub(super) fn ask_anew(&mut self) {
+        self.links.iter_mut().flatten().for_each(Link::ask_anew);
+    }
+
     /// Something that others did may let it say what it could not.
     pub(super) fn touch(&mut self) {
         self.links.iter_mut().flatten().for_each(|link| link.touch([]));
@@ -149,6 +159,7 @@ impl Topic {
     pub(super) fn remove_name(&mut self, name: &Name) {
         self.names.remove(name);
         self.borrowed.remove(name);
+        self.orphans.remove(name);
         self.links.iter_mut().flatten().for_each(|link| link.drop_name(name));
     }
 
@@ -344,6 +355,7 @@ impl Topic {
             } else if heard.envelope.has_aliases {
                 continue;
             }
+            let held = held.filter(|_| view == View::Wildcard || !self.orphans.remove(&name));
             if many || held.is_some_and(|held| held.constraints().is_some()) {
                 let rivals = self.rivals.get(&(view, name.clone()));
                 let candidates =
@@ -376,6 +388,7 @@ impl Topic {
                 continue;
             }
             let held = snapshot.held(view, &removed.name);
+            let held = held.filter(|_| view == View::Wildcard || !self.orphans.remove(&name));
             let key = (view, name);
             if variants.contains_key(&key) || self.rivals.contains_key(&key) {
                 let rivals = self.rivals.get(&key);

@@ -127,7 +127,18 @@ fn error() -> proto::Status {
 }
 
 impl Client {
-    fn nonce(&self, short: &str) -> String {
+    /// Asks for one name in either protocol.
+    pub(crate) fn ask_or_change(&mut self, bed: &Bed, short: &str, name: &str) {
+        match self.protocol {
+            // The wildcard in its legacy form, which an ACK without names repeats.
+            Protocol::Sotw => {
+                self.ask(bed, short, if name == "*" { &[] } else { std::slice::from_ref(&name) })
+            }
+            Protocol::Delta => self.change(bed, short, name),
+        };
+    }
+
+    pub(crate) fn nonce(&self, short: &str) -> String {
         self.newest.get(type_url(short).as_str()).map(|told| told.nonce.clone()).unwrap_or_default()
     }
 

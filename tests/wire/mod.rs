@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use deltafan::cache::{Frame, Protocol};
 use deltafan::proto;
-use deltafan::resource::{Envelope, Kind, Resource, TypeUrl, normal_form, wire};
+use deltafan::resource::{Constraints, Envelope, Kind, Parameters, Resource, TypeUrl, normal_form, wire};
 use prost::Message as _;
 
 /// The field in which the bodies of these tests carry what a client can check them by.
@@ -38,13 +38,56 @@ pub(crate) fn put(message: &mut BytesMut, number: u8, payload: &[u8]) {
 
 /// A resource whose body is this message.
 pub(crate) fn envelope(type_url: &TypeUrl, name: &str, version: &str, message: &[u8]) -> Arc<Resource> {
+    let mut named = BytesMut::new();
+    put(&mut named, 3, name.as_bytes());
+    encoded(type_url, name, version, message, &named)
+}
+
+fn encoded(type_url: &TypeUrl, name: &str, version: &str, message: &[u8], named: &[u8]) -> Arc<Resource> {
     let (mut any, mut sent) = (BytesMut::new(), BytesMut::new());
     put(&mut any, 1, type_url.as_str().as_bytes());
     put(&mut any, 2, message);
     put(&mut sent, 1, version.as_bytes());
     put(&mut sent, 2, &any);
-    put(&mut sent, 3, name.as_bytes());
+    sent.extend_from_slice(named);
     Arc::new(Envelope::parse(&sent, type_url).unwrap().encode(type_url, name.into()).unwrap())
+}
+
+/// A variant of a resource; its body says its name and `text`. The constraints are written as for [`constraints`].
+pub(crate) fn variant(type_url: &TypeUrl, name: &str, text: &str, rule: &str) -> Arc<Resource> {
+    let (mut message, mut inner, mut named) = (BytesMut::new(), BytesMut::new(), BytesMut::new());
+    put(&mut message, 1, name.as_bytes());
+    put(&mut message, TEXT as u8, text.as_bytes());
+    put(&mut inner, 1, name.as_bytes());
+    put(&mut inner, 2, &constraints(rule));
+    put(&mut named, 8, &inner);
+    encoded(type_url, name, text, &message, &named)
+}
+
+/// Encoded constraints: `env=prod`, `canary` (exists), `!canary`, and any number of those that all have to hold, with `,`
+/// between them.
+pub(crate) fn constraints(rule: &str) -> Vec<u8> {
+    let field = |number: u8, payload: &[u8]| {
+        let mut out = BytesMut::new();
+        wire::put_header(&mut out, number, payload.len());
+        out.extend_from_slice(payload);
+        out.to_vec()
+    };
+    let single = |part: &str| match part.split_once('=') {
+        Some((key, value)) => field(1, &[field(1, key.as_bytes()), field(2, value.as_bytes())].concat()),
+        None => field(1, &[field(1, part.as_bytes()), field(3, &[])].concat()),
+    };
+    let part = |part: &str| match part.strip_prefix('!') {
+        Some(part) => field(4, &single(part)),
+        None => single(part),
+    };
+    let parts: Vec<Vec<u8>> = rule.split(',').map(|text| field(1, &part(text))).collect();
+    field(3, &parts.concat())
+}
+
+/// Parameters, written as `env=prod v=1`.
+pub(crate) fn parameters(text: &str) -> Parameters {
+    text.split_whitespace().map(|pair| pair.split_once('=').unwrap()).collect()
 }
 
 /// A response as a client sees it.
@@ -70,7 +113,7 @@ pub(crate) fn read(protocol: Protocol, frame: &Frame) -> Told {
             let message = proto::DiscoveryResponse::decode(frame.message()).unwrap();
             let type_url = TypeUrl::from(message.type_url.as_str());
             Told {
-                resources: message.resources.iter().map(|any| body(any, &type_url)).collect(),
+                resources: message.resources.iter().map(|any| unwrapped(any, &type_url)).collect(),
                 version: message.version_info,
                 nonce: message.nonce,
                 removed: Vec::new(),
@@ -85,13 +128,17 @@ pub(crate) fn read(protocol: Protocol, frame: &Frame) -> Told {
                 let (name, text) = body(envelope.body.unwrap(), &type_url);
                 assert_eq!(normal_form(envelope.name), normal_form(&name));
                 assert_eq!(envelope.version, text.split('/').next().unwrap());
-                (envelope.name.to_owned(), text)
+                (identity(&envelope), text)
             };
+            let gone = message.removed_resource_names.iter().map(|gone| {
+                let constraints = Constraints::parse(&gone.dynamic_parameter_constraints).unwrap();
+                located(&gone.name, constraints.as_ref())
+            });
             Told {
                 resources: message.resources.iter().map(unwrap).collect(),
                 version: message.system_version_info,
                 nonce: message.nonce,
-                removed: message.removed_resources,
+                removed: message.removed_resources.iter().cloned().chain(gone).collect(),
                 type_url,
             }
         }
@@ -102,6 +149,32 @@ pub(crate) fn read(protocol: Protocol, frame: &Frame) -> Told {
     assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "a name twice in {told:?}");
     assert!(!told.nonce.is_empty());
     told
+}
+
+/// A name as it is told by locator.
+fn located(name: &str, constraints: Option<&Constraints>) -> String {
+    format!("{name}{{{}}}", constraints.map(ToString::to_string).unwrap_or_default())
+}
+
+/// What a resource is called in its envelope.
+fn identity(envelope: &Envelope<'_>) -> String {
+    match &envelope.constraints {
+        Ok(constraints) if envelope.by_resource_name => located(envelope.name, constraints.as_ref()),
+        _ => envelope.name.to_owned(),
+    }
+}
+
+/// The name and the text of an element of a state of the world, be it wrapped (R-DP-11).
+fn unwrapped(any: &[u8], type_url: &TypeUrl) -> (String, String) {
+    let fields: Vec<_> = wire::fields(any).map(Result::unwrap).collect();
+    let value = |number| fields.iter().find(|field| field.number == number).unwrap().bytes().unwrap();
+    if value(1) != b"type.googleapis.com/envoy.service.discovery.v3.Resource" {
+        return body(any, type_url);
+    }
+    let envelope = Envelope::parse(value(2), type_url).unwrap();
+    let (name, text) = body(envelope.body.unwrap(), type_url);
+    assert_eq!(envelope.name, name);
+    (identity(&envelope), text)
 }
 
 /// The name and the text in a body.

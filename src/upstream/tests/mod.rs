@@ -1,6 +1,7 @@
 //! Unit tests of the pure core, by rule.
 
 mod linger;
+mod locators;
 mod random;
 mod requests;
 mod responses;

@@ -1,0 +1,395 @@
+//! Dynamic parameters towards the origin (R-DP-*, R-Up-18).
+
+use super::*;
+use crate::cache::Lens;
+use crate::proto::ResourceLocator;
+use crate::resource::Parameters;
+use crate::upstream::Locators;
+
+const EDS: Kind = Kind::Endpoint;
+const CDS: Kind = Kind::Cluster;
+
+fn parameters(text: &str) -> Parameters {
+    text.split_whitespace().filter_map(|pair| pair.split_once('=')).collect()
+}
+
+/// Constraints: all of these have to hold, `env=prod,v=1`.
+fn constraints(rule: &str) -> Vec<u8> {
+    let single = |part: &str| {
+        let (key, value) = part.split_once('=').expect("key=value");
+        field(1, &field(1, &[field(1, key.as_bytes()), field(2, value.as_bytes())].concat()))
+    };
+    field(3, &rule.split(',').map(single).collect::<Vec<_>>().concat())
+}
+
+fn resource_name(name: &str, constraints: &[u8]) -> Vec<u8> {
+    [field(1, name.as_bytes()), field(2, constraints)].concat()
+}
+
+impl Answer {
+    fn variant(self, name: &str, rule: &str, version: &str) -> Self {
+        self.constrained(name, &constraints(rule), version)
+    }
+
+    fn constrained(self, name: &str, constraints: &[u8], version: &str) -> Self {
+        let any = any(&self.1, version);
+        let named = resource_name(name, constraints);
+        self.raw([field(8, &named), field(1, version.as_bytes()), field(2, &any)].concat())
+    }
+
+    fn remove_variant(mut self, name: &str, rule: &str) -> Self {
+        let name = crate::proto::ResourceName {
+            name: name.to_owned(),
+            dynamic_parameter_constraints: constraints(rule).into(),
+        };
+        self.0.removed_resource_names.push(name);
+        self
+    }
+}
+
+impl Rig {
+    fn client_with(&mut self, who: &'static str, kind: Kind, pairs: &str, names: &[&str]) {
+        let subscription =
+            Subscription::new(names.contains(&"*"), names.iter().filter(|n| **n != "*").map(|n| (*n).into()));
+        let dialect = Dialect { protocol: Protocol::Delta, aggregated: true };
+        let lens = Lens::uniform(parameters(pairs));
+        let of = self.cache.seen(&kind.into(), &lens).expect("few parameters");
+        self.clients.insert(who, of.join(subscription, dialect, &Arc::new(Mailbox::default())));
+        self.look();
+    }
+
+    fn snapshot_with(&self, kind: Kind, pairs: &str) -> Arc<Snapshot> {
+        self.cache.seen(&kind.into(), &Lens::uniform(parameters(pairs))).expect("few parameters").snapshot()
+    }
+
+    fn seen_with(&self, kind: Kind, pairs: &str, name: &str) -> String {
+        match self.snapshot_with(kind, pairs).by_name(name) {
+            Seen::Present(resource) => resource.version().to_owned(),
+            other => format!("{other:?}").to_lowercase(),
+        }
+    }
+
+    fn members_with(&self, kind: Kind, pairs: &str) -> Vec<String> {
+        let snapshot = self.snapshot_with(kind, pairs);
+        snapshot.members().map(|member| format!("{}:{}", member.name(), member.version())).collect()
+    }
+}
+
+/// Locators as `name{k=v}`, sorted.
+fn located(locators: &[ResourceLocator]) -> Vec<String> {
+    let text = |locator: &ResourceLocator| {
+        let pairs: Parameters = locator.dynamic_parameters.clone().into_iter().collect();
+        format!("{}{{{pairs}}}", locator.name)
+    };
+    let mut texts: Vec<String> = locators.iter().map(text).collect();
+    texts.sort();
+    texts
+}
+
+/// `asked` and `let go` of the one request that there is.
+fn exchange(rig: &mut Rig, stream: StreamId) -> (Vec<String>, Vec<String>) {
+    let request = rig.request(stream);
+    (located(&request.resource_locators_subscribe), located(&request.resource_locators_unsubscribe))
+}
+
+#[test]
+fn r_dp_16_names_are_asked_for_with_the_parameters_of_those_who_want_them() {
+    let mut rig = Rig::connected();
+    rig.client("plain", EDS, &["a"]);
+    rig.client_with("prod", EDS, "env=prod", &["a"]);
+    rig.client_with("dev", EDS, "env=dev", &["a", "b"]);
+    rig.pass(20);
+    let requests = rig.requests(Primary);
+    let plain: Vec<&str> =
+        requests.iter().flat_map(|request| &request.resource_names_subscribe).map(String::as_str).collect();
+    let all: Vec<ResourceLocator> =
+        requests.iter().flat_map(|request| request.resource_locators_subscribe.clone()).collect();
+    assert_eq!(plain, ["a"]);
+    assert_eq!(located(&all), ["a{env=dev}", "a{env=prod}", "b{env=dev}"]);
+    let answer =
+        Answer::of(EDS, "1").set("b", "1").variant("a", "env=prod", "1").variant("a", "env=dev", "2");
+    rig.hear(Primary, &answer);
+    assert_eq!(rig.seen_with(EDS, "env=prod", "a"), "1");
+    assert_eq!(rig.seen_with(EDS, "env=dev", "a"), "2");
+    assert_eq!(rig.seen_with(EDS, "env=dev", "b"), "1");
+    assert_eq!(rig.seen(EDS, "a"), "unknown");
+    rig.hear(Primary, &Answer::of(EDS, "2").remove("a"));
+    assert_eq!(rig.seen(EDS, "a"), "absent", "nothing is for those without parameters");
+    assert_eq!(rig.seen_with(EDS, "env=prod", "a"), "1", "another identity");
+}
+
+#[test]
+fn r_dp_16_a_live_variant_serves_all_whom_it_is_for_without_a_word_upstream() {
+    let mut rig = Rig::connected();
+    rig.client_with("one", EDS, "env=prod v=1", &["a"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").variant("a", "env=prod", "1"));
+    rig.client_with("two", EDS, "env=prod v=2", &["a"]);
+    rig.pass(50);
+    assert!(rig.requests(Primary).is_empty());
+    assert_eq!(rig.seen_with(EDS, "env=prod v=2", "a"), "1");
+    rig.hear(Primary, &Answer::of(EDS, "2").variant("a", "env=prod", "2"));
+    assert_eq!(rig.seen_with(EDS, "env=prod v=2", "a"), "2", "it is kept up to date");
+    rig.client_with("dev", EDS, "env=dev", &["a"]);
+    rig.pass(50);
+    assert_eq!(exchange(&mut rig, Primary).0, ["a{env=dev}"], "it is not for these");
+}
+
+#[test]
+fn r_dp_16_who_loses_a_borrowed_variant_keeps_it_until_its_own_answer() {
+    for found in [true, false] {
+        let mut rig = Rig::connected();
+        rig.client_with("one", EDS, "env=prod v=1", &["a"]);
+        rig.requests(Primary);
+        rig.hear(Primary, &Answer::of(EDS, "1").variant("a", "env=prod", "1"));
+        rig.client_with("two", EDS, "env=prod v=2", &["a"]);
+        rig.pass(50);
+        // The variant is split; the origin was never told of v=2 and sends only what v=1 is to have.
+        let split = Answer::of(EDS, "2").remove_variant("a", "env=prod").variant("a", "env=prod,v=1", "2");
+        rig.mux.on_message(Primary, split.bytes(), rig.now).expect("a response");
+        assert_eq!(rig.seen_with(EDS, "env=prod v=1", "a"), "2");
+        assert_eq!(rig.seen_with(EDS, "env=prod v=2", "a"), "1", "kept");
+        rig.pass(50);
+        let asked: Vec<ResourceLocator> =
+            rig.requests(Primary).iter().flat_map(|r| r.resource_locators_subscribe.clone()).collect();
+        assert_eq!(located(&asked), ["a{env=prod, v=2}"]);
+        let answer = Answer::of(EDS, "3");
+        let (answer, expected) = if found {
+            (answer.variant("a", "env=prod,v=2", "3"), "3")
+        } else {
+            (answer.remove("a"), "absent")
+        };
+        rig.hear(Primary, &answer);
+        assert_eq!(rig.seen_with(EDS, "env=prod v=2", "a"), expected);
+        assert_eq!(rig.seen_with(EDS, "env=prod v=1", "a"), "2");
+    }
+}
+
+#[test]
+fn r_dp_16_when_the_lender_leaves_the_borrower_asks_in_the_same_request() {
+    let mut rig = Rig::connected();
+    rig.client_with("one", EDS, "env=prod v=1", &["a"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").variant("a", "env=prod", "1"));
+    rig.client_with("two", EDS, "env=prod v=2", &["a"]);
+    rig.leave("one");
+    rig.pass(59_000);
+    assert!(rig.requests(Primary).is_empty());
+    rig.pass(2_000);
+    let (asked, let_go) = exchange(&mut rig, Primary);
+    assert_eq!((asked, let_go), (vec!["a{env=prod, v=2}".to_owned()], vec!["a{env=prod, v=1}".to_owned()]));
+    assert_eq!(rig.seen_with(EDS, "env=prod v=2", "a"), "1");
+}
+
+#[test]
+fn r_dp_13_a_variant_that_is_replaced_is_one_change_for_each_who_sees_it() {
+    let mut rig = Rig::connected();
+    rig.client_with("one", CDS, "env=prod v=1", &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").variant("a", "env=prod", "1").set("b", "1"));
+    rig.pass(1_000);
+    let before = rig.snapshot_with(CDS, "env=prod v=1");
+    assert!(before.wildcard_known());
+    let split = Answer::of(CDS, "2")
+        .remove_variant("a", "env=prod")
+        .variant("a", "env=prod,v=2", "3")
+        .variant("a", "env=prod,v=1", "2");
+    rig.hear(Primary, &split);
+    let after = rig.snapshot_with(CDS, "env=prod v=1");
+    assert_eq!(rig.members_with(CDS, "env=prod v=1"), ["a:2", "b:1"]);
+    assert_eq!(after.generation(), before.generation().next(), "one change");
+    rig.hear(Primary, &Answer::of(CDS, "3").remove_variant("a", "env=prod,v=2"));
+    assert_eq!(rig.members_with(CDS, "env=prod v=1"), ["a:2", "b:1"], "a variant of others");
+    rig.hear(Primary, &Answer::of(CDS, "4").remove_variant("a", "env=prod,v=1"));
+    assert_eq!(rig.members_with(CDS, "env=prod v=1"), ["b:1"]);
+}
+
+#[test]
+fn the_wildcard_is_asked_for_with_each_set_of_parameters_and_known_for_each_by_itself() {
+    let mut rig = Rig::connected();
+    rig.client_with("prod", CDS, "env=prod", &["*"]);
+    assert_eq!(exchange(&mut rig, Primary).0, ["*{env=prod}"]);
+    rig.hear(Primary, &Answer::of(CDS, "1").variant("a", "env=prod", "1").set("b", "1"));
+    rig.pass(1_000);
+    rig.client_with("dev", CDS, "env=dev", &["*"]);
+    rig.pass(20);
+    assert_eq!(exchange(&mut rig, Primary).0, ["*{env=dev}"]);
+    rig.hear(Primary, &Answer::of(CDS, "2").variant("a", "env=prod", "2"));
+    rig.pass(1_000);
+    assert!(!rig.snapshot_with(CDS, "env=dev").wildcard_known(), "what came was for others");
+    rig.hear(Primary, &Answer::of(CDS, "3").variant("a", "env=dev", "3").set("b", "1"));
+    rig.pass(1_000);
+    assert!(rig.snapshot_with(CDS, "env=dev").wildcard_known());
+    assert_eq!(rig.members_with(CDS, "env=dev"), ["a:3", "b:1"]);
+    assert_eq!(rig.members_with(CDS, "env=prod"), ["a:2", "b:1"]);
+    rig.leave("dev");
+    rig.pass(61_000);
+    assert_eq!(exchange(&mut rig, Primary).1, ["*{env=dev}"]);
+    assert_eq!(rig.members_with(CDS, "env=prod"), ["a:2", "b:1"]);
+}
+
+#[test]
+fn r_dp_02_constraints_that_are_not_understood_cost_that_resource_only() {
+    let mut rig = Rig::connected();
+    rig.client_with("prod", EDS, "env=prod", &["a", "b"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").variant("a", "env=prod", "1"));
+    let bomb = (0..100).fold(constraints("env=prod"), |inner, _| field(4, &inner));
+    for bad in [vec![0xff], field(9, b"x"), field(1, &field(1, b"env")), bomb] {
+        let count = rig.mux.counters().refused_resources.get();
+        let answer = Answer::of(EDS, "2").constrained("a", &bad, "2").set("b", "2");
+        rig.hear(Primary, &answer);
+        assert_eq!(rig.seen_with(EDS, "env=prod", "a"), "1", "the old one is kept");
+        assert_eq!(rig.seen_with(EDS, "env=prod", "b"), "2", "the others are taken, and the response ACKed");
+        assert_eq!(rig.mux.counters().refused_resources.get(), count + 1);
+    }
+}
+
+#[test]
+fn r_dp_04_ambiguous_variants_are_counted_and_one_is_seen_whatever_their_order() {
+    for backwards in [false, true] {
+        let mut rig = Rig::connected();
+        rig.client_with("one", EDS, "env=prod v=1", &["a"]);
+        rig.requests(Primary);
+        let both = |nonce: &str, version: &str| {
+            let answer = Answer::of(EDS, nonce);
+            let (v, env) = (format!("v{version}"), format!("env{version}"));
+            if backwards {
+                answer.variant("a", "v=1", &v).variant("a", "env=prod", &env)
+            } else {
+                answer.variant("a", "env=prod", &env).variant("a", "v=1", &v)
+            }
+        };
+        rig.hear(Primary, &both("1", "1"));
+        assert_eq!(rig.seen_with(EDS, "env=prod v=1", "a"), "v1", "the lowest encoding");
+        assert!(rig.mux.counters().ambiguous.get() > 0);
+        rig.hear(Primary, &Answer::of(EDS, "2").variant("a", "env=prod", "env2"));
+        assert_eq!(rig.seen_with(EDS, "env=prod v=1", "a"), "v1", "what is held is kept");
+        rig.hear(Primary, &Answer::of(EDS, "3").remove_variant("a", "v=1"));
+        assert_eq!(rig.seen_with(EDS, "env=prod v=1", "a"), "env2", "the other is still there");
+        rig.hear(Primary, &Answer::of(EDS, "4").variant("a", "v=1", "v4"));
+        assert_eq!(rig.seen_with(EDS, "env=prod v=1", "a"), "env2", "also if a lower one comes");
+        rig.hear(Primary, &Answer::of(EDS, "5").remove_variant("a", "env=prod").remove_variant("a", "v=1"));
+        assert_eq!(rig.seen_with(EDS, "env=prod v=1", "a"), "absent");
+    }
+}
+
+#[test]
+fn r_dp_05_volunteered_variants_that_are_for_nobody_reach_nobody() {
+    let mut rig = Rig::connected();
+    rig.client_with("one", EDS, "env=prod", &["a"]);
+    rig.client("plain", EDS, &["a"]);
+    rig.pass(20);
+    rig.requests(Primary);
+    let answer = Answer::of(EDS, "1").variant("a", "env=dev", "1").variant("a", "env=test", "2");
+    rig.hear(Primary, &answer);
+    assert_eq!(rig.seen_with(EDS, "env=prod", "a"), "unknown");
+    assert_eq!(rig.seen(EDS, "a"), "unknown");
+    assert_eq!(rig.mux.counters().unrequested_resources.get(), 2);
+}
+
+#[test]
+fn r_up_13_an_identity_twice_is_a_fault_and_a_name_twice_is_not() {
+    let nacked = |answer: Answer| {
+        let mut rig = Rig::connected();
+        rig.client_with("one", EDS, "v=1", &["a"]);
+        rig.requests(Primary);
+        rig.mux.on_message(Primary, answer.bytes(), rig.now).expect("a response");
+        rig.requests(Primary).iter().any(|request| request.error_detail.is_some())
+    };
+    let of = || Answer::of(EDS, "1");
+    assert!(!nacked(of().variant("a", "v=1", "1").variant("a", "v=2", "1").set("a", "1")));
+    assert!(!nacked(of().variant("a", "v=1", "1").remove("a")));
+    assert!(nacked(of().variant("a", "v=1", "1").variant("a", "v=1,v=1", "2")), "equal once canonical");
+    assert!(nacked(of().variant("a", "v=1", "1").remove_variant("a", "v=1")));
+}
+
+#[test]
+fn r_dp_14_versions_of_variants_are_not_told_after_a_reconnect() {
+    let mut rig = Rig::connected();
+    rig.client("plain", EDS, &["a", "b"]);
+    rig.client_with("one", EDS, "v=1", &["a"]);
+    rig.pass(20);
+    rig.requests(Primary);
+    let not_v = field(4, &field(1, &[field(1, b"v"), vec![26, 0]].concat()));
+    rig.hear(
+        Primary,
+        &Answer::of(EDS, "1").set("b", "1").constrained("a", &not_v, "1").variant("a", "v=1", "2"),
+    );
+    assert_eq!((rig.seen(EDS, "a"), rig.seen_with(EDS, "v=1", "a")), ("1".to_owned(), "2".to_owned()));
+    rig.close();
+    rig.open(Primary);
+    let request = rig.request(Primary);
+    let claimed: Vec<&String> = request.initial_resource_versions.keys().collect();
+    assert_eq!(claimed, ["b"], "of `a` there is more than one");
+    assert_eq!(located(&request.resource_locators_subscribe), ["a{v=1}"]);
+    assert_eq!(sorted(&request.resource_names_subscribe), ["a", "b"]);
+}
+
+#[test]
+fn r_up_18_an_origin_that_does_not_answer_locators_is_asked_by_plain_names() {
+    let mut rig = Rig::connected();
+    rig.client_with("one", EDS, "v=1", &["a"]);
+    rig.client_with("star", CDS, "v=1", &["*"]);
+    rig.pass(20);
+    rig.requests(Primary);
+    rig.pass(4_000);
+    assert!(rig.requests(Primary).is_empty());
+    rig.pass(1_500);
+    let requests = rig.requests(Primary);
+    let eds = requests.iter().find(|r| r.type_url == EDS.url().expect("a url")).expect("endpoints");
+    assert_eq!(eds.resource_names_subscribe, ["a"]);
+    assert_eq!(eds.resource_names_unsubscribe, ["*"], "it may have understood the wildcard");
+    let cds = requests.iter().find(|r| r.type_url == CDS.url().expect("a url")).expect("clusters");
+    assert_eq!(cds.resource_names_subscribe, ["*"]);
+    assert_eq!(rig.mux.counters().locators_ignored.get(), 1);
+    rig.hear(Primary, &Answer::of(EDS, "1").set("a", "1"));
+    rig.hear(Primary, &Answer::of(CDS, "2").set("c", "1"));
+    rig.pass(1_000);
+    assert_eq!(rig.seen_with(EDS, "v=1", "a"), "1");
+    assert_eq!(rig.members_with(CDS, "v=1"), ["c:1"]);
+    // Whoever comes now shares the plain names, and leaving takes nothing from others.
+    rig.client_with("two", EDS, "v=2", &["a", "b"]);
+    rig.pass(20);
+    assert_eq!(rig.request(Primary).resource_names_subscribe, ["b"], "`a` is borrowed");
+    rig.leave("one");
+    rig.pass(61_000);
+    let request = rig.request(Primary);
+    assert_eq!(
+        (request.resource_names_subscribe, request.resource_names_unsubscribe),
+        (vec!["a".to_owned()], vec![])
+    );
+    rig.close();
+    rig.open(Primary);
+    let again = rig.requests(Primary);
+    assert!(
+        again.iter().any(|r| !r.resource_locators_subscribe.is_empty()),
+        "another connection, another try"
+    );
+}
+
+#[test]
+fn r_up_18_an_origin_that_knows_constraints_may_be_slow() {
+    let mut rig = Rig::connected();
+    rig.client_with("one", EDS, "v=1", &["a", "b"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").variant("a", "v=1", "1"));
+    rig.pass(60_000);
+    assert!(rig.requests(Primary).is_empty());
+    let mut rig = Rig::connected();
+    rig.client_with("one", EDS, "v=1", &["a", "b"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").set("a", "1").remove("b"));
+    rig.pass(60_000);
+    assert!(rig.requests(Primary).is_empty(), "nothing is left unanswered");
+}
+
+#[test]
+fn r_up_18_plain_asks_by_names_from_the_start() {
+    let mut rig = Rig::with(Settings { locators: Locators::Plain, ..Settings::default() });
+    rig.open(Primary);
+    rig.client_with("one", EDS, "v=1", &["a"]);
+    assert_eq!(rig.request(Primary).resource_names_subscribe, ["a"]);
+    rig.hear(Primary, &Answer::of(EDS, "1").variant("a", "v=1", "1").variant("a", "v=2", "2"));
+    assert_eq!(rig.seen_with(EDS, "v=1", "a"), "1", "what comes is matched here");
+}

@@ -1,0 +1,290 @@
+//! Dynamic parameters, towards clients (R-DP-*).
+
+use std::sync::Arc;
+
+use deltafan::cache::{Change, Op, Resend, View};
+use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator};
+use deltafan::subscription::{Code, Given, NodeField, Rule};
+
+use crate::support::{Bed, Client, strings, url};
+use crate::wire::{parameters, variant};
+
+/// What the control plane says to clients with some parameters: `a:1[env=prod]` is a variant, `a:1` is for everybody.
+fn op(short: &str, view: View, item: &str) -> Op {
+    if let Some(name) = item.strip_prefix('-') {
+        return Op::Remove { view, name: name.into() };
+    }
+    let (name, rest) = item.split_once(':').unwrap();
+    let resource = match rest.trim_end_matches(']').split_once('[') {
+        Some((version, rule)) => variant(&url(short), name, version, rule),
+        None => crate::wire::resource(&url(short), name, rest, 0),
+    };
+    Op::Set { view, resource, resend: Resend::Unsolicited }
+}
+
+impl Bed {
+    fn seen(&mut self, pairs: &str, view: View, text: &str) {
+        let (short, items) = text.split_once(' ').unwrap();
+        let ops = items.split(' ').map(|item| op(short, view, item)).collect();
+        let change = Change { ops, ..Change::default() };
+        self.writer.apply_seen(&url(short), &parameters(pairs), change, self.now).unwrap();
+    }
+
+    /// Brings stores of mixed parameters up to date, as the upstream does.
+    fn fill(&mut self) {
+        for wanted in self.cache.take_interest() {
+            self.writer.fill(&wanted, self.now).unwrap();
+        }
+    }
+
+    fn known_to(&mut self, pairs: &str, short: &str) {
+        let change = Change { wildcard_known: Some(true), ..Change::default() };
+        self.writer.apply_seen(&url(short), &parameters(pairs), change, self.now).unwrap();
+    }
+}
+
+fn locator(name: &str, pairs: &str) -> ResourceLocator {
+    let dynamic_parameters =
+        parameters(pairs).iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    ResourceLocator { name: name.to_owned(), dynamic_parameters }
+}
+
+fn locate(client: &mut Client, bed: &Bed, short: &str, plain: &[&str], located: &[(&str, &str)]) {
+    let request = DeltaDiscoveryRequest {
+        type_url: url(short).as_str().to_owned(),
+        resource_names_subscribe: strings(plain),
+        resource_locators_subscribe: located.iter().map(|(name, pairs)| locator(name, pairs)).collect(),
+        ..DeltaDiscoveryRequest::default()
+    };
+    client.hear_delta(bed, request).unwrap();
+}
+
+fn unlocate(client: &mut Client, bed: &Bed, short: &str, located: &[(&str, &str)]) {
+    let request = DeltaDiscoveryRequest {
+        type_url: url(short).as_str().to_owned(),
+        resource_locators_unsubscribe: located.iter().map(|(name, pairs)| locator(name, pairs)).collect(),
+        ..DeltaDiscoveryRequest::default()
+    };
+    client.hear_delta(bed, request).unwrap();
+}
+
+fn list(client: &mut Client, bed: &Bed, short: &str, plain: &[&str], located: &[(&str, &str)]) {
+    let nonce = client.nonce(short);
+    let request = DiscoveryRequest {
+        type_url: url(short).as_str().to_owned(),
+        resource_names: strings(plain),
+        resource_locators: located.iter().map(|(name, pairs)| locator(name, pairs)).collect(),
+        response_nonce: nonce,
+        ..DiscoveryRequest::default()
+    };
+    client.hear_sotw(bed, request).unwrap();
+}
+
+#[test]
+fn r_dp_07_and_08_who_asks_by_locator_is_told_the_constraints() {
+    let mut bed = Bed::new();
+    let mut client = bed.delta();
+    locate(&mut client, &bed, "eds", &[], &[("a", "env=prod"), ("b", "env=prod"), ("c", "env=prod")]);
+    bed.seen("env=prod", View::Named, "eds a:1[env=prod] b:1 -c");
+    assert_eq!(client.acked(&bed), [r#"eds a{env = "prod"}:1 b{}:1 -c{}"#]);
+    bed.seen("env=prod", View::Named, "eds -a -b");
+    assert_eq!(client.acked(&bed), [r#"eds -a{env = "prod"} -b{}"#]);
+}
+
+#[test]
+fn r_dp_09_who_asks_by_plain_names_is_told_plain_names() {
+    let mut bed = Bed::new();
+    bed.rules.given = given("env", NodeField::Id);
+    let mut client = bed.delta();
+    client.node.as_mut().unwrap().id = "prod".to_owned();
+    client.change(&bed, "eds", "a");
+    bed.seen("env=prod", View::Named, "eds a:1[env=prod]");
+    assert_eq!(client.acked(&bed), ["eds a:1"]);
+    bed.seen("env=prod", View::Named, "eds -a");
+    assert_eq!(client.acked(&bed), ["eds -a"]);
+}
+
+fn given(key: &str, from: NodeField) -> Given {
+    Given::new(vec![Rule { key: key.into(), from, pattern: None, default: None }], 100)
+}
+
+#[test]
+fn r_dp_17_parameters_given_by_the_node_choose_the_variant_on_every_protocol() {
+    let mut bed = Bed::new();
+    bed.rules.given = given("env", NodeField::Cluster);
+    for pairs in ["env=prod", "env=dev"] {
+        bed.known_to(pairs, "cds");
+    }
+    let mut clients = Vec::new();
+    for env in ["prod", "dev"] {
+        for mut client in [bed.sotw(), bed.delta()] {
+            client.node.as_mut().unwrap().cluster = env.to_owned();
+            client.ask_or_change(&bed, "cds", "*");
+            clients.push((env, client));
+        }
+    }
+    bed.seen("env=prod", View::Wildcard, "cds a:1[env=prod] b:1");
+    bed.seen("env=dev", View::Wildcard, "cds a:2[env=dev] b:1");
+    for (env, client) in &mut clients {
+        let told = client.acked(&bed);
+        let expected = if *env == "prod" { "cds a:1 b:1" } else { "cds a:2 b:1" };
+        assert_eq!(told.last().map(String::as_str), Some(expected));
+    }
+    bed.seen("env=prod", View::Wildcard, "cds a:3[env=prod]");
+    for (env, client) in &mut clients {
+        assert_eq!(client.acked(&bed).is_empty(), *env == "dev", "others are not even woken");
+    }
+}
+
+#[test]
+fn r_dp_10_one_request_may_mix_plain_names_and_locators() {
+    let mut bed = Bed::new();
+    let mut client = bed.delta();
+    locate(&mut client, &bed, "eds", &["a"], &[("b", "v=2"), ("c", "v=3")]);
+    bed.fill();
+    bed.seen("", View::Named, "eds a:1 b:wrong c:wrong");
+    bed.seen("v=2", View::Named, "eds a:wrong b:2[v=2] c:wrong");
+    bed.seen("v=3", View::Named, "eds a:wrong b:wrong c:3[v=3]");
+    assert_eq!(client.acked(&bed), [r#"eds a:1 b{v = "2"}:2 c{v = "3"}:3"#]);
+    let mut late = bed.delta();
+    locate(&mut late, &bed, "eds", &["c"], &[("b", "v=2")]);
+    bed.fill();
+    assert_eq!(late.acked(&bed), [r#"eds b{v = "2"}:2 c:wrong"#], "filled from what is held");
+}
+
+#[test]
+fn r_dp_11_over_state_of_the_world_locators_are_answered_wrapped_and_the_list_is_the_full_set() {
+    let mut bed = Bed::new();
+    let mut client = bed.sotw();
+    list(&mut client, &bed, "eds", &[], &[("a", "v=1"), ("b", "v=1")]);
+    bed.seen("v=1", View::Named, "eds a:1[v=1] b:1");
+    assert_eq!(client.told(&bed), [r#"eds a{v = "1"}:1 b{}:1"#]);
+    list(&mut client, &bed, "eds", &[], &[("b", "v=1")]);
+    bed.seen("v=1", View::Named, "eds a:2[v=1]");
+    assert!(client.told(&bed).is_empty(), "it was let go");
+    bed.seen("v=1", View::Named, "eds b:2");
+    assert_eq!(client.told(&bed), ["eds b{}:2"]);
+}
+
+#[test]
+fn r_dp_12_new_parameters_of_a_name_are_a_change_and_unsubscribing_takes_the_exact_ones() {
+    let mut bed = Bed::new();
+    let mut client = bed.delta();
+    bed.seen("v=1", View::Named, "eds a:1[v=1] b:1");
+    bed.seen("v=2", View::Named, "eds a:2[v=2] b:1");
+    locate(&mut client, &bed, "eds", &[], &[("a", "v=1")]);
+    assert_eq!(client.acked(&bed), [r#"eds a{v = "1"}:1"#]);
+    locate(&mut client, &bed, "eds", &[], &[("a", "v=2")]);
+    assert_eq!(client.acked(&bed), [r#"eds a{v = "2"}:2"#]);
+    unlocate(&mut client, &bed, "eds", &[("a", "v=1")]);
+    bed.seen("v=2", View::Named, "eds a:3[v=2]");
+    assert_eq!(client.acked(&bed), [r#"eds a{v = "2"}:3"#], "still subscribed to");
+    unlocate(&mut client, &bed, "eds", &[("a", "v=2")]);
+    bed.seen("v=2", View::Named, "eds a:4[v=2]");
+    assert!(client.acked(&bed).is_empty());
+}
+
+#[test]
+fn r_dp_12_parameters_without_a_variant_take_away_what_was_held() {
+    let mut bed = Bed::new();
+    let mut client = bed.delta();
+    bed.seen("v=1", View::Named, "eds a:1[v=1]");
+    locate(&mut client, &bed, "eds", &[], &[("a", "v=1")]);
+    assert_eq!(client.acked(&bed), [r#"eds a{v = "1"}:1"#]);
+    locate(&mut client, &bed, "eds", &[], &[("a", "v=2")]);
+    assert!(client.acked(&bed).is_empty(), "unknown is not absent");
+    bed.seen("v=2", View::Named, "eds -a");
+    assert_eq!(client.acked(&bed), ["eds -a{}"]);
+}
+
+#[test]
+fn r_dp_12_the_wildcard_with_new_parameters_is_told_by_what_differs() {
+    let mut bed = Bed::new();
+    let mut client = bed.delta();
+    for pairs in ["v=1", "v=2"] {
+        bed.known_to(pairs, "cds");
+    }
+    let same = crate::wire::resource(&url("cds"), "same", "1", 0);
+    for pairs in ["v=1", "v=2"] {
+        let set = Op::Set { view: View::Wildcard, resource: Arc::clone(&same), resend: Resend::Answer };
+        let change = Change { ops: vec![set], ..Change::default() };
+        bed.writer.apply_seen(&url("cds"), &parameters(pairs), change, bed.now).unwrap();
+    }
+    bed.seen("v=1", View::Wildcard, "cds a:1[v=1] gone:1[v=1]");
+    bed.seen("v=2", View::Wildcard, "cds a:1[v=2]");
+    locate(&mut client, &bed, "cds", &[], &[("*", "v=1")]);
+    assert_eq!(client.acked(&bed), [r#"cds a{v = "1"}:1 gone{v = "1"}:1 same{}:1"#]);
+    locate(&mut client, &bed, "cds", &[], &[("*", "v=2")]);
+    let told = client.acked(&bed);
+    assert_eq!(told, [r#"cds a{v = "2"}:1 -gone{}"#], "the same version of another variant is told");
+}
+
+#[test]
+fn r_dp_13_variants_that_replace_another_are_one_update_of_one_resource() {
+    let mut bed = Bed::new();
+    bed.rules.given = given("v", NodeField::Id);
+    for pairs in ["v=1", "v=2"] {
+        bed.known_to(pairs, "cds");
+    }
+    bed.seen("v=1", View::Wildcard, "cds a:1[env]");
+    bed.seen("v=2", View::Wildcard, "cds a:1[env]");
+    let mut plain = [bed.sotw(), bed.delta()];
+    for client in &mut plain {
+        client.node.as_mut().unwrap().id = "1".to_owned();
+        client.ask_or_change(&bed, "cds", "*");
+        assert_eq!(client.acked(&bed), ["cds a:1"]);
+    }
+    let mut located = bed.delta();
+    locate(&mut located, &bed, "cds", &[], &[("*", "v=1")]);
+    assert_eq!(located.acked(&bed), ["cds a{exists(env)}:1"]);
+    bed.seen("v=1", View::Wildcard, "cds a:2[env,v=1]");
+    for client in &mut plain {
+        assert_eq!(client.acked(&bed), ["cds a:2"], "never without it");
+    }
+    let told = located.acked(&bed);
+    assert_eq!(
+        told,
+        [r#"cds a{(v = "1" and exists(env))}:2 -a{exists(env)}"#],
+        "the old identity ends with it"
+    );
+}
+
+#[test]
+fn r_dp_14_versions_brought_count_for_the_variant_that_the_client_would_get() {
+    let mut bed = Bed::new();
+    bed.rules.given = given("v", NodeField::Id);
+    bed.known_to("v=1", "cds");
+    bed.seen("v=1", View::Wildcard, "cds a:1[v=1] b:2");
+    bed.known("cds");
+    bed.origin("cds a:9");
+    let mut client = bed.delta();
+    client.node.as_mut().unwrap().id = "1".to_owned();
+    client.resume(&bed, "cds", &["*"], &[("a", "1"), ("b", "1"), ("c", "1")]);
+    assert_eq!(client.acked(&bed), ["cds b:2 -c"]);
+}
+
+#[test]
+fn parameters_are_bounded_and_so_are_their_sets() {
+    let bed = Bed::with_limits(deltafan::cache::Limits { parameter_sets: 2, ..Default::default() });
+    let mut clients: Vec<Client> = Vec::new();
+    let mut ask = |pairs: &str| {
+        let mut client = bed.delta();
+        let request = DeltaDiscoveryRequest {
+            type_url: url("eds").as_str().to_owned(),
+            resource_locators_subscribe: vec![locator("a", pairs)],
+            ..DeltaDiscoveryRequest::default()
+        };
+        let heard = client.hear_delta(&bed, request);
+        clients.push(client);
+        heard.map_err(|refusal| refusal.code)
+    };
+    let many: Vec<String> = (0..65).map(|number| format!("k{number}=v")).collect();
+    assert_eq!(ask(&many.join(" ")), Err(Code::ResourceExhausted));
+    assert_eq!(ask(&format!("k={}", "x".repeat(20_000))), Err(Code::InvalidArgument));
+    assert!(ask("v=1").is_ok() && ask("v=2").is_ok() && ask("v=1").is_ok());
+    assert_eq!(ask("v=3"), Err(Code::ResourceExhausted));
+    clients.clear();
+    bed.cache.take_interest();
+    let mut client = bed.delta();
+    locate(&mut client, &bed, "eds", &[], &[("a", "v=3")]);
+}
