@@ -85,6 +85,9 @@ enum Command {
         /// `node.cluster` to ask with.
         #[arg(long, value_name = "NAME", default_value = "")]
         node_cluster: String,
+        /// A dynamic parameter to ask with, as `KEY=VALUE`; may be given more than once.
+        #[arg(long = "param", value_name = "KEY=VALUE", value_parser = parameter)]
+        parameters: Vec<(String, String)>,
         /// Seconds to wait for the whole answer.
         #[arg(long, value_name = "SECONDS", default_value_t = 10.0, allow_negative_numbers = true)]
         timeout: f64,
@@ -110,7 +113,7 @@ fn main() -> ExitCode {
             Ok(config) => check(&config, node.as_deref()),
             Err(code) => return code,
         },
-        Command::Get { type_url, names, server, output, node_id, node_cluster, timeout } => {
+        Command::Get { type_url, names, server, output, node_id, node_cluster, parameters, timeout } => {
             let node = Node { id: node_id, cluster: node_cluster, ..Node::default() };
             let Ok(timeout) = Duration::try_from_secs_f64(timeout) else {
                 eprintln!("deltafan: --timeout must be a number of seconds, 0 or more");
@@ -121,7 +124,8 @@ fn main() -> ExitCode {
             if names.contains(Name::WILDCARD) {
                 names.clear();
             }
-            match get(Query { server, type_url, names, node, timeout }, output) {
+            let parameters = parameters.into_iter().collect();
+            match get(Query { server, type_url, names, parameters, node, timeout }, output) {
                 Ok(true) => return ExitCode::SUCCESS,
                 Ok(false) => return ExitCode::FAILURE,
                 Err(error) => Err(error),
@@ -134,6 +138,14 @@ fn main() -> ExitCode {
             eprintln!("deltafan: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// A dynamic parameter of the command line.
+fn parameter(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("a parameter is written KEY=VALUE"),
     }
 }
 

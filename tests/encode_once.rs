@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[allow(dead_code, reason = "what other tests send or read")]
 mod wire;
 
 use std::alloc::System;

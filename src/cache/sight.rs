@@ -38,6 +38,11 @@ impl SetVersion {
         text(&mut hasher, type_url.as_str());
         hasher.update(&[subscription.wildcard.into()]);
         subscription.names().iter().for_each(|name| text(&mut hasher, name.as_str()));
+        // The same resources are written in another way for who asked by locators (R-DP-09).
+        for (name, parameters) in subscription.locators().into_iter().flatten() {
+            text(&mut hasher, name.as_str());
+            parameters.iter().flat_map(|(key, value)| [key, value]).for_each(|part| text(&mut hasher, part));
+        }
         hasher.update(&found.to_le_bytes());
         Self(hasher.digest128())
     }
@@ -128,6 +133,8 @@ pub struct Found {
     pub version: SetVersion,
     /// Members of the wildcard set by name, then what was asked for beside them.
     pub resources: Vec<Arc<Resource>>,
+    /// How they were asked for, where some were by locators.
+    pub asked: Option<Subscription>,
 }
 
 impl Found {
@@ -140,8 +147,9 @@ impl Found {
                 resources.push(Arc::clone(resource));
             }
         });
-        let version = SetVersion::of(of.type_url(), &cohort.subscription, found);
-        Self { version, resources }
+        let asked = &cohort.subscription;
+        let version = SetVersion::of(of.type_url(), asked, found);
+        Self { version, resources, asked: asked.locators().is_some().then(|| asked.clone()) }
     }
 }
 

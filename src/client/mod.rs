@@ -5,7 +5,7 @@
 
 mod show;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -18,8 +18,8 @@ use tonic::transport::{Channel, Endpoint};
 pub use show::{Format, show};
 
 use crate::grpc::RawCodec;
-use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
-use crate::resource::{Envelope, Name, TypeUrl};
+use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node, ResourceLocator};
+use crate::resource::{Envelope, Name, Parameters, TypeUrl};
 
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 /// Nothing more has come for this long: the answer to a wildcard is taken for complete, as the protocol has no mark
@@ -35,6 +35,8 @@ pub struct Query {
     pub type_url: TypeUrl,
     /// The names, or none for all.
     pub names: BTreeSet<String>,
+    /// With which dynamic parameters; with any, names are asked for by locators (TP2).
+    pub parameters: Parameters,
     /// Who to say one is.
     pub node: Node,
     /// How long to wait for the whole answer.
@@ -89,12 +91,19 @@ async fn ask(channel: Channel, query: &Query, answer: &mut Answer) -> anyhow::Re
         query.names.iter().cloned().collect()
     };
     let (requests, mut outgoing) = mpsc::channel::<DeltaDiscoveryRequest>(1);
-    let first = DeltaDiscoveryRequest {
+    let mut first = DeltaDiscoveryRequest {
         node: Some(query.node.clone()),
         type_url: query.type_url.as_str().to_owned(),
-        resource_names_subscribe: names,
         ..DeltaDiscoveryRequest::default()
     };
+    if query.parameters.is_empty() {
+        first.resource_names_subscribe = names;
+    } else {
+        let pairs: HashMap<String, String> =
+            query.parameters.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        let locator = |name| ResourceLocator { name, dynamic_parameters: pairs.clone() };
+        first.resource_locators_subscribe = names.into_iter().map(locator).collect();
+    }
     requests.send(first).await.context("the stream ended before it began")?;
     let stream = futures_util::stream::poll_fn(move |cx| outgoing.poll_recv(cx));
 
@@ -142,7 +151,8 @@ fn take(response: DeltaDiscoveryResponse, query: &Query, answer: &mut Answer) ->
         let found = Found { version: envelope.version.to_owned(), body: Bytes::copy_from_slice(body) };
         answer.found.insert(envelope.name.to_owned(), found);
     }
-    for name in response.removed_resources {
+    let variants = response.removed_resource_names.into_iter().map(|removed| removed.name);
+    for name in response.removed_resources.into_iter().chain(variants) {
         answer.unanswered.remove(&name);
         answer.found.remove(&name);
         if query.names.contains(&name) {

@@ -244,16 +244,22 @@ impl Resource {
         self.entry_with(RESOURCE_RESOURCE_NAME as u8, &resource_name(name, self.constraints.as_ref()))
     }
 
-    /// The same as an element of `DiscoveryResponse.resources`: wrapped, which is the only way for it to carry
-    /// constraints (R-DP-11).
-    pub fn located_sotw_entry(&self, name: &Name) -> Bytes {
+    /// The same as an `Any`: wrapped, which is the only way for a state of the world to carry constraints (R-DP-11).
+    pub fn located_any(&self, name: &Name) -> Bytes {
         let entry = self.located_entry(name);
         let wrapped = wire::fields(&entry).flatten().find_map(|field| field.bytes().ok()).unwrap_or_default();
         let len = wire::field_len(WRAPPER.len()) + wire::field_len(wrapped.len());
-        let mut out = BytesMut::with_capacity(wire::field_len(len));
-        wire::put_header(&mut out, RESOURCES, len);
+        let mut out = BytesMut::with_capacity(len);
         wire::put_field(&mut out, ANY_TYPE_URL, WRAPPER.as_bytes());
         wire::put_field(&mut out, ANY_VALUE, wrapped);
+        out.freeze()
+    }
+
+    /// The same as an element of `DiscoveryResponse.resources`.
+    pub fn located_sotw_entry(&self, name: &Name) -> Bytes {
+        let any = self.located_any(name);
+        let mut out = BytesMut::with_capacity(wire::field_len(any.len()));
+        wire::put_field(&mut out, RESOURCES, &any);
         out.freeze()
     }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use moka::policy::EvictionPolicy;
+use xxhash_rust::xxh3;
 
 use crate::cache::{Found, SetVersion};
 use crate::descriptors::{DescriptorError, Descriptors};
@@ -169,8 +170,14 @@ impl Book {
     }
 
     fn put_together(&self, type_url: &TypeUrl, found: &Found) -> Result<Answer, Unwritable> {
-        let texts: Vec<Bytes> =
-            found.resources.iter().map(|resource| self.resource(resource)).collect::<Result<_, _>>()?;
+        let is_located = |resource: &Resource| {
+            found.asked.as_ref().is_some_and(|asked| asked.locates(resource.name().as_str()))
+        };
+        let text = |resource: &Arc<Resource>| match is_located(resource) {
+            true => self.wrapped(resource),
+            false => self.resource(resource),
+        };
+        let texts: Vec<Bytes> = found.resources.iter().map(text).collect::<Result<_, _>>()?;
         self.answers_written.fetch_add(1, Ordering::Relaxed);
         // Only what this relay has known as long as any client is said of a response (R-REST-12).
         let mut pages = Pages::default();
@@ -191,10 +198,20 @@ impl Book {
     }
 
     fn resource(&self, resource: &Resource) -> Result<Bytes, Unwritable> {
-        let made = self.resources.get_with(resource.content_digest(), || {
+        self.any(resource, resource.content_digest(), resource.body())
+    }
+
+    /// The same for who asked by locator: wrapped, with its constraints (R-DP-07, R-DP-11).
+    fn wrapped(&self, resource: &Resource) -> Result<Bytes, Unwritable> {
+        let any = resource.located_any(resource.name());
+        self.any(resource, xxh3::xxh3_128(&any), &any)
+    }
+
+    fn any(&self, resource: &Resource, key: u128, any: &[u8]) -> Result<Bytes, Unwritable> {
+        let made = self.resources.get_with(key, || {
             self.resources_written.fetch_add(1, Ordering::Relaxed);
-            let mut json = Vec::with_capacity(2 * resource.body().len());
-            self.descriptors.write_json(resource.body(), &mut json)?;
+            let mut json = Vec::with_capacity(2 * any.len());
+            self.descriptors.write_json(any, &mut json)?;
             json.shrink_to_fit();
             Ok(json.into())
         });
@@ -269,7 +286,7 @@ mod tests {
         let sent = [&[18, 0x80 | (any.len() & 0x7f) as u8, (any.len() >> 7) as u8], &any[..], &[26, 1, b'a']]
             .concat();
         let resource = Envelope::parse(&sent, &type_url).unwrap().encode(&type_url, "a".into()).unwrap();
-        Found { version: version.parse().unwrap(), resources: vec![Arc::new(resource)] }
+        Found { version: version.parse().unwrap(), resources: vec![Arc::new(resource)], asked: None }
     }
 
     #[tokio::test]

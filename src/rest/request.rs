@@ -5,7 +5,7 @@
 
 use std::marker::PhantomData;
 
-use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::outline::{self, OutOfBounds};
 use crate::proto;
@@ -134,6 +134,37 @@ impl<'de, M: Fields> Visitor<'de> for Optional<M> {
     }
 }
 
+/// Any number of messages; `null` is none.
+struct List<M>(PhantomData<M>);
+
+impl<'de, M: Fields> DeserializeSeed<'de> for List<M> {
+    type Value = Vec<M>;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Vec<M>, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, M: Fields> Visitor<'de> for List<M> {
+    type Value = Vec<M>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a list of {}", M::NAME)
+    }
+
+    fn visit_unit<E>(self) -> Result<Vec<M>, E> {
+        Ok(Vec::new())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<M>, A::Error> {
+        let mut messages = Vec::new();
+        while let Some(message) = items.next_element_seed(Message(PhantomData))? {
+            messages.push(message);
+        }
+        Ok(messages)
+    }
+}
+
 /// Takes a value into a field that still has its default. Twice, be it in two spellings, is a fault of the sender's that
 /// would be read in two ways.
 fn set<'de, T, A>(into: &mut T, field: &str, map: &mut A) -> Result<Taken, A::Error>
@@ -165,6 +196,13 @@ impl<const WHOLE: bool> Fields for Request<WHOLE> {
             "version_info" | "versionInfo" => set(&mut self.0.version_info, field, map),
             "resource_names" | "resourceNames" => set(&mut self.0.resource_names, field, map),
             "type_url" | "typeUrl" => set(&mut self.0.type_url, field, map),
+            "resource_locators" | "resourceLocators" if !self.0.resource_locators.is_empty() => {
+                Err(A::Error::duplicate_field("resource_locators"))
+            }
+            "resource_locators" | "resourceLocators" => {
+                self.0.resource_locators = map.next_value_seed(List(PhantomData))?;
+                Ok(Taken::Read)
+            }
             "node" if self.0.node.is_some() => Err(A::Error::duplicate_field("node")),
             "node" => {
                 let node = map.next_value_seed(Optional::<Node<WHOLE>>(PhantomData))?;
@@ -195,6 +233,18 @@ impl<const WHOLE: bool> Fields for Node<WHOLE> {
                 self.0.metadata = map.next_value::<Option<_>>()?.as_ref().map(proto::structure);
                 Ok(Taken::Read)
             }
+            _ => Ok(Taken::Left),
+        }
+    }
+}
+
+impl Fields for proto::ResourceLocator {
+    const NAME: &'static str = "ResourceLocator";
+
+    fn take<'de, A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Taken, A::Error> {
+        match field {
+            "name" => set(&mut self.name, field, map),
+            "dynamic_parameters" | "dynamicParameters" => set(&mut self.dynamic_parameters, field, map),
             _ => Ok(Taken::Left),
         }
     }
@@ -279,6 +329,18 @@ mod tests {
     }
 
     #[test]
+    fn r_dp_11_locators_are_read_in_both_spellings() {
+        let snake = r#"{"resource_locators":[{"name":"a","dynamic_parameters":{"k":"v"}},{"name":"b"}]}"#;
+        let camel = r#"{"resourceLocators":[{"name":"a","dynamicParameters":{"k":"v"},"new":1},{"name":"b","dynamicParameters":null}]}"#;
+        let read = |body: &str| read(body.as_bytes(), 10, true).expect("both are good");
+        assert_eq!(read(snake), read(camel));
+        let locators = read(snake).resource_locators;
+        assert_eq!(locators[0].dynamic_parameters["k"], "v");
+        assert_eq!((locators.len(), locators[1].name.as_str()), (2, "b"));
+        assert_eq!(read(r#"{"resource_locators":null}"#), proto::DiscoveryRequest::default());
+    }
+
+    #[test]
     fn r_rest_13_what_is_no_request_is_told_with_its_reason() {
         for (body, reason) in [
             ("", "empty"),
@@ -296,6 +358,10 @@ mod tests {
             (r#"{"node":{"id":{}}}"#, "expected a string"),
             (r#"{"version_info":"1","versionInfo":"2"}"#, "`versionInfo` is set twice"),
             (r#"{"type_url":"t",}"#, "trailing comma"),
+            (r#"{"resource_locators":{}}"#, "a list of ResourceLocator"),
+            (r#"{"resource_locators":["a"]}"#, "a ResourceLocator as an object"),
+            (r#"{"resource_locators":[{"name":"a","dynamic_parameters":["x"]}]}"#, "expected a map"),
+            (r#"{"resource_locators":[{"name":"a","dynamic_parameters":{"k":1}}]}"#, "expected a string"),
         ] {
             let told = fault(body);
             assert!(told.contains(reason), "{body}: {told}");

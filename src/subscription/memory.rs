@@ -39,6 +39,10 @@ impl Who {
         part(type_url.as_str().as_bytes());
         part(&[subscription.wildcard.into()]);
         subscription.names().iter().for_each(|name| part(name.as_str().as_bytes()));
+        for (name, parameters) in subscription.locators().into_iter().flatten() {
+            part(name.as_str().as_bytes());
+            parameters.iter().flat_map(|(key, value)| [key, value]).for_each(|text| part(text.as_bytes()));
+        }
         Self(hasher.digest128())
     }
 }
