@@ -23,5 +23,7 @@ mod rest;
 mod sotw;
 #[path = "protocol/support.rs"]
 mod support;
+#[path = "protocol/ttl.rs"]
+mod ttl;
 #[path = "protocol/xdstp.rs"]
 mod xdstp;

@@ -17,6 +17,7 @@ mod entry;
 mod frame;
 mod generation;
 mod journal;
+mod lease;
 mod nonce;
 mod registry;
 mod scan;
@@ -25,6 +26,7 @@ mod shelf;
 mod sight;
 mod snapshot;
 mod span;
+mod timed;
 mod update;
 
 use std::sync::Arc;
@@ -34,11 +36,12 @@ use arc_swap::ArcSwap;
 use foldhash::HashMap;
 use parking_lot::{Mutex, RwLock};
 
-pub use cohort::{Cohort, Dialect, Mailbox, Protocol};
+pub use cohort::{Cohort, Dialect, Mailbox, Protocol, Ttl};
 pub use encoder::{Encoder, FellBehind};
 pub use entry::{Entry, Named, Seen};
 pub use frame::Frame;
 pub use generation::Generation;
+pub use lease::Lease;
 pub use nonce::{Nonce, NonceText, Suffix};
 pub use registry::{Interest, Membership, Subscription};
 pub use sight::{Found, SetVersion, Sight};
@@ -80,6 +83,17 @@ pub enum Op {
         resource: Arc<Resource>,
         /// Why it came.
         resend: Resend,
+        /// For how long it is to be kept, unless the origin says otherwise before; `None` is without end.
+        lease: Option<Lease>,
+    },
+    /// What is held is to be kept for this time from now on (R-TTL-02).
+    Renew {
+        /// Where that was said.
+        view: View,
+        /// The name.
+        name: Name,
+        /// As in [`Set`](Self::Set).
+        lease: Option<Lease>,
     },
     /// It does not exist, says the origin.
     Remove {
@@ -117,7 +131,8 @@ impl Op {
     pub fn name(&self) -> &Name {
         match self {
             Self::Set { resource, .. } => resource.name(),
-            Self::Remove { name, .. }
+            Self::Renew { name, .. }
+            | Self::Remove { name, .. }
             | Self::Forget { name, .. }
             | Self::Withdraw { name }
             | Self::Complete { name }

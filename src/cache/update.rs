@@ -18,6 +18,7 @@ use super::nonce::{Nonce, Suffix};
 use super::registry::Spellings;
 use super::segments::Segment;
 use super::span::{Class, Next};
+use super::timed::Timed;
 use crate::resource::{Name, Resource, TypeUrl};
 
 /// What one client is to be told beside its cohort.
@@ -27,10 +28,12 @@ pub struct Owed {
     pub names: BTreeSet<Name>,
     /// Names that it is to be told are gone, whatever it subscribes to (R-Delta-07).
     pub gone: BTreeSet<Name>,
+    /// It refused something that it was told up to here: what of that it holds is not sure.
+    pub doubt: Generation,
 }
 
 impl Owed {
-    /// Whether there is nothing.
+    /// Whether there is nothing to be told.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty() && self.gone.is_empty()
     }
@@ -70,6 +73,8 @@ pub struct Update {
     pub(super) endpoints: Vec<Name>,
     pub(super) owed: Owed,
     pub(super) digest: u128,
+    /// What stands for resources whose time is told (R-TTL-07).
+    pub(super) timed: Option<Box<Timed>>,
     pub(super) frames: [OnceLock<Frame>; 2],
 }
 
@@ -157,15 +162,21 @@ impl Update {
         match self.dialect.protocol {
             Protocol::Delta => {
                 let removed = if class == Class::Both { &self.removed[..] } else { &[] };
-                match self.spelled.as_deref() {
-                    None => self.splice_delta(nonce, [removed, &self.absent], &[]),
-                    Some(spelled) => self.splice_spelled(nonce, [removed, &self.absent], spelled),
+                match (&self.timed, self.spelled.as_deref()) {
+                    (Some(timed), _) => {
+                        self.splice_timed(timed, nonce, &self.version, [removed, &self.absent], &[])
+                    }
+                    (None, None) => self.splice_delta(nonce, [removed, &self.absent], &[]),
+                    (None, Some(spelled)) => self.splice_spelled(nonce, [removed, &self.absent], spelled),
                 }
             }
             Protocol::Sotw => {
                 let ghosts = if class == Class::Additions { &self.ghosts[..] } else { &[] };
                 let union = ghosts.iter().fold(self.digest, |sum, ghost| sum.wrapping_add(ghost.digest()));
                 let version = format!("{union:032x}");
+                if let Some(timed) = &self.timed {
+                    return self.splice_timed(timed, nonce, &version, [&[], &[]], ghosts);
+                }
                 let fields =
                     Fields { version: &version, type_url: self.type_url.as_str(), removed: [&[], &[]] };
                 let pieces = self.segments.iter().map(|segment| Piece::Shared(segment.sotw()));
@@ -201,6 +212,7 @@ impl Update {
 
     pub(super) fn weight(&self) -> u32 {
         let bytes: usize = self.resources.iter().map(|resource| resource.delta_entry().len()).sum();
+        let bytes = bytes + self.own_bytes();
         u32::try_from(bytes + 512 + 16 * (self.segments.len() + self.removed.len())).unwrap_or(u32::MAX)
     }
 }

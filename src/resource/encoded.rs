@@ -11,15 +11,15 @@ use super::wire::{self, Malformed, Value};
 use super::{Kind, Name, TypeUrl};
 
 // Field numbers of envoy.service.discovery.v3.Resource.
-const RESOURCE_VERSION: u32 = 1;
-const RESOURCE_BODY: u32 = 2;
-const RESOURCE_NAME: u32 = 3;
+pub(super) const RESOURCE_VERSION: u32 = 1;
+pub(super) const RESOURCE_BODY: u32 = 2;
+pub(super) const RESOURCE_NAME: u32 = 3;
 const RESOURCE_ALIASES: u32 = 4;
-const RESOURCE_TTL: u32 = 6;
+pub(super) const RESOURCE_TTL: u32 = 6;
 const RESOURCE_RESOURCE_NAME: u32 = 8;
 /// `resources` of DiscoveryResponse and DeltaDiscoveryResponse, and `resource` of Resource: the coincidence that
 /// lets one encoding serve both protocols.
-const RESOURCES: u8 = 2;
+pub(super) const RESOURCES: u8 = 2;
 
 /// Why the envelope of a resource was refused. All of these are the origin's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -136,8 +136,8 @@ impl<'a> Envelope<'a> {
         };
 
         // Everything but the name, the version and the body goes along as it came: metadata, cache control, aliases
-        // and what later versions of the protocol add. A TTL does not: the relay enforces it, and without heartbeats it
-        // would expire at the client while the origin still stands by the resource.
+        // and what later versions of the protocol add. A TTL does not: what is left of it is told at the time of
+        // telling, to who understands it (R-TTL-07, R-TTL-09).
         let kept = |number| {
             !matches!(
                 number,

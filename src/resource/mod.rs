@@ -11,6 +11,7 @@ mod encoded;
 mod kind;
 mod name;
 mod parameters;
+mod timed;
 pub mod wire;
 mod xdstp;
 

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::features::Features;
 use super::stream_type::StreamType;
-use crate::cache::{Cache, Dialect, FellBehind, Frame, Mailbox, Membership, Subscription, TooManyTypes};
+use crate::cache::{Cache, Dialect, FellBehind, Frame, Mailbox, Membership, Subscription, TooManyTypes, Ttl};
 use crate::proto;
 use crate::resource::{Kind, TypeUrl};
 
@@ -63,7 +64,7 @@ impl Default for Rules {
 impl Rules {
     /// gRPC clients ask for what they want by name and mean nothing by an empty list (R-SotW-14).
     pub(super) fn allows_legacy_wildcard(&self, type_url: &TypeUrl, user_agent: &str) -> bool {
-        !user_agent.starts_with("gRPC") && !self.no_legacy_wildcard.contains(type_url.as_str())
+        !is_grpc(user_agent) && !self.no_legacy_wildcard.contains(type_url.as_str())
     }
 
     pub(super) fn check_names<'a>(
@@ -102,6 +103,11 @@ impl Rules {
         }
         Ok(Client { node_id: node.id, cluster: node.cluster, user_agent: node.user_agent_name })
     }
+}
+
+/// Whether a client is gRPC itself.
+pub(super) fn is_grpc(user_agent: &str) -> bool {
+    user_agent.starts_with("gRPC")
 }
 
 /// The type of a request to a service of one type: implied, and not to be contradicted (R-EP-03).
@@ -259,7 +265,7 @@ impl Session {
         Self {
             cache,
             rules,
-            dialect: Dialect { protocol, aggregated: only.is_none() },
+            dialect: Dialect { protocol, aggregated: only.is_none(), ttl: Ttl::Untold },
             only,
             one_shot: false,
             mailbox: Arc::default(),
@@ -331,6 +337,10 @@ impl Session {
             let Some(node) = node else {
                 return Err(Refusal::invalid("the first request of a stream must carry `node`"));
             };
+            // An answer that stands alone is never renewed.
+            if !self.one_shot {
+                self.dialect.ttl = Features::read(&node).ttl(self.dialect.protocol);
+            }
             self.client = Some(self.rules.client(node)?);
         }
         Ok(())

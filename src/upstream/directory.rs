@@ -121,6 +121,7 @@ impl Shelf {
                             view,
                             resource: Arc::clone(held),
                             resend: Resend::Answer,
+                            lease: None,
                         };
                         change.ops.extend(members.map(set));
                         change.ops.push(Op::Complete { name });
@@ -161,7 +162,12 @@ impl Shelf {
             if let Some(resource) = read(&type_url, &name, file) {
                 let asked = self.asked.get(&type_url);
                 let listed = asked.is_some_and(|asked| is_listed(asked, &name)).then_some(View::Named);
-                let set = |view| Op::Set { view, resource: Arc::clone(&resource), resend: Resend::Answer };
+                let set = |view| Op::Set {
+                    view,
+                    resource: Arc::clone(&resource),
+                    resend: Resend::Answer,
+                    lease: None,
+                };
                 let views = std::iter::once(View::Wildcard).chain(listed);
                 changes.entry(type_url.clone()).or_default().ops.extend(views.map(set));
                 self.held.entry(type_url).or_default().insert(name, file.wrapper.clone());
@@ -231,7 +237,7 @@ fn read(type_url: &TypeUrl, name: &Name, file: &FileResource) -> Option<Arc<Reso
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{Dialect, Limits, Mailbox, Membership, Protocol, Seen, Subscription};
+    use crate::cache::{Dialect, Limits, Mailbox, Membership, Protocol, Seen, Subscription, Ttl};
     use crate::resource::{Kind, wire};
 
     const CDS: Kind = Kind::Cluster;
@@ -250,7 +256,7 @@ mod tests {
         fn client(&mut self, kind: Kind, wildcard: bool, names: &[&str]) -> Membership {
             let of = self.shelf.cache().of(&kind.into()).expect("few types");
             let subscription = Subscription::new(wildcard, names.iter().map(|name| (*name).into()));
-            let dialect = Dialect { protocol: Protocol::Delta, aggregated: true };
+            let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
             let client = of.join(subscription, dialect, &Arc::new(Mailbox::default()));
             self.look();
             client

@@ -15,7 +15,7 @@ use foldhash::{HashMap, HashSet};
 use super::expiry::Expiry;
 use super::sending::{Link, Target};
 use super::{Counters, Settings, StreamId};
-use crate::cache::{Change, Op, Resend, Snapshot, View};
+use crate::cache::{Change, Lease, Op, Resend, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Collection, Envelope, Name, TypeUrl, normal_form};
 
@@ -311,15 +311,22 @@ impl Topic {
             }
             let held = snapshot.held(view, &text);
             let same = held.is_some_and(|held| held.origin_version() == Some(envelope.version));
+            // Of what never had a version a heartbeat has none either; what does not exist has no TTL (R-TTL-08).
+            let unversioned = || held.is_some_and(|held| held.origin_version().is_none());
+            let renews = same || (envelope.version.is_empty() && envelope.ttl.is_some() && unversioned());
             let deadline = envelope.ttl.and_then(|ttl| now.checked_add(ttl));
+            let lease = envelope.ttl.and_then(|ttl| Lease::new(ttl, now));
             if let Some(resource) = envelope.encode(type_url, name.clone()) {
                 self.expiry.set(view, &name, deadline);
                 let resend = if answers || copy { Resend::Answer } else { Resend::Unsolicited };
                 counters.unsolicited.add(u64::from(same && resend == Resend::Unsolicited));
-                ops.push(Op::Set { view, resource: Arc::new(resource), resend });
-            } else if same && !envelope.has_aliases {
+                ops.push(Op::Set { view, resource: Arc::new(resource), resend, lease });
+            } else if renews && !envelope.has_aliases {
                 // A heartbeat (R-TTL-02).
                 self.expiry.set(view, &name, deadline);
+                if lease.is_some() || snapshot.is_leased(&text) {
+                    ops.push(Op::Renew { view, name, lease });
+                }
             } else if !envelope.has_aliases {
                 // Neither a heartbeat nor an unresolved alias: the old form of "does not exist" (R-Up-16).
                 ops.push(gone(&self.names, view, name));

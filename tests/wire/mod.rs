@@ -53,7 +53,7 @@ pub(crate) struct Told {
     pub(crate) type_url: TypeUrl,
     pub(crate) version: String,
     pub(crate) nonce: String,
-    /// Name and text.
+    /// Name and text; `@` and milliseconds follow where a TTL is told, and of a heartbeat the version behind `~` is all.
     pub(crate) resources: Vec<(String, String)>,
     pub(crate) removed: Vec<String>,
 }
@@ -70,7 +70,7 @@ pub(crate) fn read(protocol: Protocol, frame: &Frame) -> Told {
             let message = proto::DiscoveryResponse::decode(frame.message()).unwrap();
             let type_url = TypeUrl::from(message.type_url.as_str());
             Told {
-                resources: message.resources.iter().map(|any| body(any, &type_url)).collect(),
+                resources: message.resources.iter().map(|any| unwrapped(any, &type_url)).collect(),
                 version: message.version_info,
                 nonce: message.nonce,
                 removed: Vec::new(),
@@ -82,10 +82,7 @@ pub(crate) fn read(protocol: Protocol, frame: &Frame) -> Told {
             let type_url = TypeUrl::from(message.type_url.as_str());
             let unwrap = |bytes: &bytes::Bytes| {
                 let envelope = Envelope::parse(bytes, &type_url).unwrap();
-                let (name, text) = body(envelope.body.unwrap(), &type_url);
-                assert_eq!(normal_form(envelope.name), normal_form(&name));
-                assert_eq!(envelope.version, text.split('/').next().unwrap());
-                (envelope.name.to_owned(), text)
+                (envelope.name.to_owned(), timed(&envelope, &type_url))
             };
             Told {
                 resources: message.resources.iter().map(unwrap).collect(),
@@ -102,6 +99,38 @@ pub(crate) fn read(protocol: Protocol, frame: &Frame) -> Told {
     assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "a name twice in {told:?}");
     assert!(!told.nonce.is_empty());
     told
+}
+
+/// The text of a resource with an envelope, and the time that is told of it.
+fn timed(envelope: &Envelope<'_>, type_url: &TypeUrl) -> String {
+    let text = match envelope.body {
+        Some(any) => {
+            let (name, text) = body(any, type_url);
+            assert_eq!(normal_form(envelope.name), normal_form(&name));
+            assert_eq!(envelope.version, text.split('/').next().unwrap());
+            text
+        }
+        None => format!("~{}", envelope.version),
+    };
+    match envelope.ttl {
+        Some(ttl) => format!("{text}@{}", ttl.as_millis()),
+        None => text,
+    }
+}
+
+/// The name and the text of an element of a state of the world, be it wrapped.
+fn unwrapped(any: &[u8], type_url: &TypeUrl) -> (String, String) {
+    let fields: Vec<_> = wire::fields(any).map(Result::unwrap).collect();
+    let value = |number| fields.iter().find(|field| field.number == number).unwrap().bytes().unwrap();
+    if value(1) != b"type.googleapis.com/envoy.service.discovery.v3.Resource" {
+        return body(any, type_url);
+    }
+    let envelope = Envelope::parse(value(2), type_url).unwrap();
+    assert!(
+        envelope.body.is_some() && envelope.ttl.is_some(),
+        "nothing else is wrapped (R-SotW-23, R-TTL-05)"
+    );
+    (envelope.name.to_owned(), timed(&envelope, type_url))
 }
 
 /// The name and the text in a body.
