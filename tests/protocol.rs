@@ -25,5 +25,7 @@ mod sotw;
 mod support;
 #[path = "protocol/ttl.rs"]
 mod ttl;
+#[path = "protocol/ttl_histories.rs"]
+mod ttl_histories;
 #[path = "protocol/xdstp.rs"]
 mod xdstp;

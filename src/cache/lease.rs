@@ -131,16 +131,20 @@ pub(super) struct Renewed {
 }
 
 impl Entry {
-    /// The origin spoke of what is held: with a body that is news, or only of its time (R-TTL-01, R-TTL-02).
-    pub(super) fn lend(&mut self, view: View, lease: Option<Lease>, with_news: bool) {
+    /// The origin spoke of what is held: with a body that is new, or with what was held before, which it may mean for
+    /// the clients, or only of its time (R-TTL-01, R-TTL-02).
+    pub(super) fn lend(&mut self, view: View, lease: Option<Lease>, is_new: bool, resent: bool) {
         if lease.is_none() && self.leases.is_none() {
             return;
         }
         let body_at = self.wild_changed.max(self.named_changed);
         let slot = self.leases.get_or_insert_default().slot(view);
         let current = Term { lease, at: Generation::ZERO };
-        if with_news {
+        if is_new {
             *slot = lease.map(|_| Tenure { current, before: None });
+        } else if resent {
+            // That there was a time is remembered: who was away may have been told of it.
+            *slot = (lease.is_some() || slot.is_some()).then_some(Tenure { current, before: None });
         } else {
             let before = slot.map_or(Term { lease: None, at: body_at }, |tenure| tenure.current);
             if lease.is_some() || before.lease.is_some() {

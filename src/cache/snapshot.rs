@@ -283,11 +283,11 @@ impl<'a> Draft<'a> {
                     View::Wildcard => new.wild = Some(resource),
                     View::Named => new.named = Named::Present(resource),
                 }
-                new.lend(view, lease, resent || !is_held);
+                new.lend(view, lease, !is_held, resent);
             }
             Op::Renew { view, lease, .. } => {
                 if self.snapshot.held(view, name.as_str()).is_some() {
-                    new.lend(view, lease, false);
+                    new.lend(view, lease, false, false);
                 }
             }
             Op::Remove { view: View::Named, .. } => new.named = Named::Absent,

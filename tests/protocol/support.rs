@@ -90,6 +90,11 @@ impl Bed {
         self.say(View::Named, Resend::Answer, text, 0);
     }
 
+    /// It answers in either way.
+    pub(crate) fn answer(&mut self, view: View, text: &str) {
+        self.say(view, Resend::Answer, text, 0);
+    }
+
     /// It sends something again that nobody asked for again.
     pub(crate) fn resend(&mut self, view: View, text: &str) {
         self.say(view, Resend::Unsolicited, text, 0);
