@@ -243,6 +243,10 @@ impl<'a> Scan<'a> {
                 // Removals come with the last part.
                 update.removed.clear();
                 update.owed.gone.clear();
+                // What was asked for and is in a later part is still owed: a heartbeat would be no answer.
+                for (_, resource) in added.filter(|_| self.is_timed) {
+                    update.owed.names.remove(resource.name());
+                }
                 break;
             }
         }

@@ -537,6 +537,7 @@ fn r_ttl_02_a_renewal_is_no_change_of_which_the_age_is_measured() {
     let mut changed_at = |bed: &Bed| {
         [&mut delta, &mut sotw].map(|client| {
             let Next::Say(outgoing) = client.next(bed) else { panic!("something is to be said") };
+            client.session.taken(bed.now);
             outgoing.changed_at
         })
     };
