@@ -508,6 +508,37 @@ fn r_ttl_09_large_sets_share_what_has_no_time() {
     assert_eq!(words(sotw.told(&bed)), expected);
 }
 
+#[test]
+fn r_ttl_03_what_is_asked_for_while_an_answer_is_cut_is_sent_in_full() {
+    let mut bed = Bed::with_limits(Limits { response_bytes: 300, ..Limits::default() });
+    bed.named("eds a:1 b:1 c:1 d:1 e:1 f:1 z:1@60000");
+    let mut client = delta(&bed);
+    client.change(&bed, "eds", "a b c d e f");
+    assert!(client.acked(&bed).len() > 1);
+    bed.named("eds a:2 b:2 c:2 d:2 e:2 f:2 ~z@60000");
+    client.change(&bed, "eds", "z");
+    let told = client.acked(&bed);
+    assert!(told.len() > 1 && told.last().unwrap().contains("z:1@60000"), "{told:?}");
+}
+
+#[test]
+fn r_ttl_03_what_was_told_of_a_member_is_not_sure_of_the_copy_in_a_glob() {
+    let mut bed = Bed::knowing(&["cds"]);
+    let (member, glob) = ("xdstp://auth/t/dir/a", "xdstp://auth/t/dir/*");
+    bed.named(&format!("cds {member}:1@20000"));
+    let complete = vec![Op::Complete { name: glob.into() }];
+    bed.apply("cds", deltafan::cache::Change { ops: complete, ..Default::default() });
+    bed.origin(&format!("cds {member}:1@5000"));
+    let mut client = delta(&bed);
+    client.change(&bed, "cds", &format!("{glob} {member}"));
+    assert_eq!(client.acked(&bed), [format!("cds {member}:1@5000")], "by its name it is the member");
+    client.change(&bed, "cds", &format!("-{member}"));
+    assert_eq!(client.acked(&bed), NOTHING);
+    after(&mut bed, 5_000);
+    bed.named(&format!("cds ~{member}@20000"));
+    assert_eq!(client.acked(&bed), [format!("cds {member}:1@20000")], "it may have ended at the client");
+}
+
 /// Many renewals are small: they fit in one response, where the bodies would not.
 #[test]
 fn r_ttl_02_heartbeats_of_many_are_one_response() {

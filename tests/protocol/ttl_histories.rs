@@ -86,8 +86,10 @@ impl Truth {
 
     /// The relay takes away what ended.
     fn expire(&mut self, bed: &mut Bed) {
-        let ended = self.held.extract_if(.., |_, held| held.1.is_some_and(|until| until <= bed.now));
+        let has_ended = |held: &(u64, Option<Instant>)| held.1.is_some_and(|until| until <= bed.now);
+        let ended = self.held.iter().filter(|(_, held)| has_ended(held));
         let ended: Vec<String> = ended.map(|(name, _)| format!("-{name}")).collect();
+        self.held.retain(|_, held| !has_ended(held));
         if !ended.is_empty() {
             self.say(bed, &ended.join(" "), false);
         }
