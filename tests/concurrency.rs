@@ -21,7 +21,7 @@ const MOVES: u32 = 20_000;
 fn set(writer: &mut Writer, short: &str, view: View, name: &str, text: &str) {
     let type_url = wire::type_url(short);
     let resource = wire::resource(&type_url, name, text, 0);
-    let ops = vec![Op::Set { view, resource, resend: Resend::Answer }];
+    let ops = vec![Op::Set { view, resource, resend: Resend::Answer, lease: None }];
     writer
         .apply(&type_url, Change { ops, wildcard_known: Some(true), system_version: None }, Instant::now())
         .unwrap();

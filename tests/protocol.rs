@@ -25,5 +25,9 @@ mod rest;
 mod sotw;
 #[path = "protocol/support.rs"]
 mod support;
+#[path = "protocol/ttl.rs"]
+mod ttl;
+#[path = "protocol/ttl_histories.rs"]
+mod ttl_histories;
 #[path = "protocol/xdstp.rs"]
 mod xdstp;

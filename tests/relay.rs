@@ -5,12 +5,12 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
+use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, Node};
 use deltafan::resource::{Envelope, Kind, TypeUrl};
-use support::client::{CDS, DELTA_ADS, Delta, EDS, MOMENT, PATIENCE, SOTW_ADS, Sotw, connect, names};
-use support::origin::{Origin, OriginStream, resource, response};
+use support::client::{CDS, DELTA_ADS, Delta, EDS, MOMENT, PATIENCE, SOTW_ADS, Sotw, connect, names, node};
+use support::origin::{Origin, OriginStream, resource, response, timed};
 use support::process::Process;
 use tonic::Code;
 
@@ -203,4 +203,93 @@ async fn r_relay_17_a_second_subscriber_costs_the_origin_nothing() {
     second.subscribe("second", EDS, &["a"]).await;
     assert_eq!(second.response().await.resources.len(), 1);
     assert!(upstream.is_quiet_for(MOMENT).await);
+}
+
+/// A node that understands times.
+fn understanding(id: &str) -> Option<Node> {
+    let features = ["xds.config.supports-resource-ttl", "xds.config.resource-in-sotw"];
+    Some(Node { client_features: features.map(str::to_owned).into(), ..node(id) })
+}
+
+/// The times that a delta client is told, and whether a body comes with them, by name.
+fn times(told: &DeltaDiscoveryResponse) -> BTreeMap<&str, (Option<Duration>, bool)> {
+    let envelopes = told.resources.iter().map(|bytes| Envelope::parse(bytes, &CDS.into()).unwrap());
+    envelopes.map(|envelope| (envelope.name, (envelope.ttl, envelope.body.is_some()))).collect()
+}
+
+/// The origin keeps a cluster alive with one heartbeat, then falls silent.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_ttl_09_times_reach_who_understands_them_and_end_for_everybody() {
+    const TTL: Duration = Duration::from_secs(4);
+    let (relay, _origin, mut upstream) = start("").await;
+    let channel = connect(&relay.uri()).await;
+    let join = async |id: &str, features: bool| {
+        let stream = Delta::open(&channel, DELTA_ADS).await;
+        let node = if features { understanding(id) } else { Some(node(id)) };
+        let type_url = CDS.to_owned();
+        stream.send(DeltaDiscoveryRequest { node, type_url, ..Default::default() }).await;
+        stream
+    };
+    let mut told = join("told", true).await;
+    let mut untold = join("untold", false).await;
+    let mut sotw = Sotw::open(&channel, SOTW_ADS).await;
+    let first =
+        DiscoveryRequest { node: understanding("sotw"), type_url: CDS.to_owned(), ..Default::default() };
+    sotw.send(first).await;
+
+    upstream.expect_request().await;
+    let cds: TypeUrl = Kind::Cluster.into();
+    let both = vec![timed(&cds, "c1", "1", Some(b""), TTL), resource(&cds, "c2", "1", b"")];
+    upstream.send(&DeltaDiscoveryResponse { resources: both, ..response(&cds, "both") });
+    upstream.expect_ack("both").await;
+
+    // Busy machines do not make a frame within the moment in which the time is the original one.
+    let about = |left: Option<Duration>, most: Duration| {
+        let left = left.expect("a time");
+        assert!(left <= most && left + Duration::from_secs(1) > most, "{left:?} of {most:?}");
+    };
+    let answer = told.response().await;
+    assert_eq!(times(&answer)["c2"], (None, true));
+    assert!(times(&answer)["c1"].1);
+    about(times(&answer)["c1"].0, TTL);
+    told.ack(&answer).await;
+    let answer = untold.response().await;
+    assert_eq!(times(&answer), BTreeMap::from([("c1", (None, true)), ("c2", (None, true))]));
+    untold.ack(&answer).await;
+    let whole = sotw.response().await;
+    let wrapped = |any: &[u8]| any.windows(36).any(|part| part == b"envoy.service.discovery.v3.Resource\x12");
+    assert_eq!(whole.resources.iter().map(|any| wrapped(any)).collect::<Vec<_>>(), [true, false]);
+    sotw.ack(&whole, &[]).await;
+
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let beat = vec![timed(&cds, "c1", "1", None, TTL)];
+    upstream.send(&DeltaDiscoveryResponse { resources: beat, ..response(&cds, "beat") });
+    let began = Instant::now();
+    upstream.expect_ack("beat").await;
+    let answer = told.response().await;
+    assert_eq!(answer.resources.len(), 1);
+    assert!(!times(&answer)["c1"].1, "no body");
+    about(times(&answer)["c1"].0, TTL);
+    told.ack(&answer).await;
+    let again = sotw.response().await;
+    assert_eq!((&again.version_info, again.resources.len()), (&whole.version_info, 2));
+    assert_ne!(again.nonce, whole.nonce);
+    sotw.ack(&again, &[]).await;
+    untold.silence().await;
+
+    tokio::time::sleep((began + Duration::from_millis(1_500)).saturating_duration_since(Instant::now()))
+        .await;
+    let mut late = join("late", true).await;
+    let answer = late.response().await;
+    about(times(&answer)["c1"].0, TTL - Duration::from_millis(1_500));
+    late.ack(&answer).await;
+
+    for stream in [&mut told, &mut untold, &mut late] {
+        let end = stream.response().await;
+        assert_eq!((end.removed_resources, end.resources.len()), (vec!["c1".to_owned()], 0));
+    }
+    assert!(began.elapsed() > TTL - Duration::from_millis(100), "not before its time");
+    let end = sotw.response().await;
+    assert_eq!(end.resources.len(), 1);
+    assert!(!wrapped(&end.resources[0]) && end.version_info != whole.version_info);
 }

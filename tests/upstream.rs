@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use deltafan::cache::{Cache, Dialect, Limits, Mailbox, Membership, Protocol, Subscription};
+use deltafan::cache::{Cache, Dialect, Limits, Mailbox, Membership, Protocol, Subscription, Ttl};
 use deltafan::proto::Node;
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan::upstream::{Backoff, Client, Counters, Mux, Options, Settings, Transport, UpstreamState};
@@ -51,7 +51,7 @@ impl Relay {
 
     fn client(&self, kind: Kind, wildcard: bool, names: &[&str]) -> Membership {
         let subscription = Subscription::new(wildcard, names.iter().map(|name| (*name).into()));
-        let dialect = Dialect { protocol: Protocol::Delta, aggregated: true };
+        let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
         let of = self.cache.of(&kind.into()).expect("few types");
         of.join(subscription, dialect, &Arc::new(Mailbox::default()))
     }

@@ -144,7 +144,7 @@ impl Fleet {
 
     fn set(&self, type_url: &TypeUrl, at: usize) -> Op {
         let resource = resource(type_url, &name(at), self.round);
-        Op::Set { view: self.shape.view(), resource, resend: Resend::Answer }
+        Op::Set { view: self.shape.view(), resource, resend: Resend::Answer, lease: None }
     }
 
     fn change(&mut self, which: impl Iterator<Item = usize>) {

@@ -23,6 +23,7 @@ pub(crate) fn joins() {
         view: View::Wildcard,
         resource: resource(&type_url, &name(at), version),
         resend: Resend::Answer,
+        lease: None,
     };
     let ops = (0..RESOURCES).map(|at| set(at, 0)).collect();
     let all = Change { ops, wildcard_known: Some(true), system_version: None };

@@ -51,6 +51,18 @@ impl Protocol {
     }
 }
 
+/// Whether a client is told for how long to keep what it is sent (R-TTL-07).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Ttl {
+    /// No: the relay removes what ends.
+    #[default]
+    Untold,
+    /// With the resources alone: it takes a heartbeat for a fault (R-TTL-06).
+    Told,
+    /// And it understands heartbeats, where its protocol has them.
+    Heartbeats,
+}
+
 /// What, beside its subscription, decides which bytes a client is sent.
 ///
 /// A poll is of the dialect of a state-of-the-world stream of one type: it sees the same and is woken by the same. Its
@@ -61,6 +73,8 @@ pub struct Dialect {
     pub protocol: Protocol,
     /// Whether its types share one stream (ADS).
     pub aggregated: bool,
+    /// See [`Ttl`].
+    pub ttl: Ttl,
 }
 
 /// Clients of one type with the same subscription and dialect.

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use moka::policy::EvictionPolicy;
 
@@ -45,17 +46,24 @@ impl Encoder {
     }
 
     /// What a client of this cohort has to be told next.
-    pub fn update(&self, of: &TypeCache, cohort: &Cohort, span: &Span) -> Result<Arc<Update>, FellBehind> {
+    pub fn update(
+        &self,
+        of: &TypeCache,
+        cohort: &Cohort,
+        span: &Span,
+        now: Instant,
+    ) -> Result<Arc<Update>, FellBehind> {
         let touched = cohort.touched();
         if !cohort.is_shared() {
-            return Ok(Arc::new(self.make(of, cohort, span, touched, &Owed::default())?));
+            return Ok(Arc::new(self.make(of, cohort, span, touched, &Owed::default(), now)?));
         }
-        if let Some(found) = cohort.shelf().find(touched, span, cohort.id, &self.updates) {
+        if let Some(found) = cohort.shelf().find(touched, span, cohort.id, &self.updates, now) {
             return Ok(found);
         }
         // Made without the lock. Who makes the same meanwhile gets the one that was put first.
-        let made = Arc::new(self.make(of, cohort, span, touched, &Owed::default())?);
-        Ok(cohort.shelf().put(touched, span, cohort.id, made, &self.small, &self.updates))
+        let made = Arc::new(self.make(of, cohort, span, touched, &Owed::default(), now)?);
+        let key = UpdateKey { cohort: cohort.id, touched, span: span.clone() };
+        Ok(cohort.shelf().put(key, made, &self.small, &self.updates, now))
     }
 
     /// The same for a client that is owed something of its own.
@@ -65,8 +73,9 @@ impl Encoder {
         cohort: &Cohort,
         span: &Span,
         owed: &Owed,
+        now: Instant,
     ) -> Result<Update, FellBehind> {
-        self.make(of, cohort, span, cohort.touched(), owed)
+        self.make(of, cohort, span, cohort.touched(), owed, now)
     }
 
     fn make(
@@ -76,8 +85,9 @@ impl Encoder {
         span: &Span,
         touched: Generation,
         owed: &Owed,
+        now: Instant,
     ) -> Result<Update, FellBehind> {
-        Ok(Scan::new(of, cohort, span, touched, self.response_bytes)?.run(owed))
+        Ok(Scan::new(of, cohort, span, touched, self.response_bytes, now)?.run(owed))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Generation;
+use super::lease::Leases;
 use crate::resource::{Constraints, Name, Resource};
 
 /// What the origin said of a name that was asked for by name (R-Relay-04).
@@ -74,6 +75,8 @@ pub struct Entry {
     pub(super) named_changed: Generation,
     /// When aggregated subscribers were last to be sent it again, unchanged (R-ADS-05).
     pub(super) repushed: Generation,
+    /// For how long it is to be kept, where the origin said so (R-TTL-01).
+    pub(super) leases: Option<Box<Leases>>,
 }
 
 impl Entry {
@@ -88,6 +91,7 @@ impl Entry {
             wild_since: Generation::ZERO,
             named_changed: Generation::ZERO,
             repushed: Generation::ZERO,
+            leases: None,
         }
     }
 

@@ -17,6 +17,7 @@ mod entry;
 mod frame;
 mod generation;
 mod journal;
+mod lease;
 mod lens;
 mod nonce;
 mod registry;
@@ -27,6 +28,7 @@ mod sight;
 mod snapshot;
 mod span;
 mod stores;
+mod timed;
 mod update;
 
 use std::sync::Arc;
@@ -35,11 +37,12 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 
-pub use cohort::{Cohort, Dialect, Mailbox, Protocol};
+pub use cohort::{Cohort, Dialect, Mailbox, Protocol, Ttl};
 pub use encoder::{Encoder, FellBehind};
 pub use entry::{Entry, Named, Seen};
 pub use frame::Frame;
 pub use generation::Generation;
+pub use lease::Lease;
 pub use lens::Lens;
 pub use nonce::{Nonce, NonceText, Suffix};
 pub use registry::{Interest, Membership, Subscription};
@@ -84,6 +87,17 @@ pub enum Op {
         resource: Arc<Resource>,
         /// Why it came.
         resend: Resend,
+        /// For how long it is to be kept, unless the origin says otherwise before; `None` is without end.
+        lease: Option<Lease>,
+    },
+    /// What is held is to be kept for this time from now on (R-TTL-02).
+    Renew {
+        /// Where that was said.
+        view: View,
+        /// The name.
+        name: Name,
+        /// As in [`Set`](Self::Set).
+        lease: Option<Lease>,
     },
     /// It does not exist, says the origin.
     Remove {
@@ -118,14 +132,17 @@ pub enum Op {
 
 impl Op {
     /// What is held already is seen by more clients.
-    pub(crate) const fn held(view: View, resource: Arc<Resource>) -> Self {
-        Self::Set { view, resource, resend: Resend::Answer }
+    pub(crate) const fn held(view: View, resource: Arc<Resource>, lease: Option<Lease>) -> Self {
+        Self::Set { view, resource, resend: Resend::Answer, lease }
     }
 
     /// Through which subscription it was learned.
     pub(crate) const fn view(&self) -> View {
         match self {
-            Self::Set { view, .. } | Self::Remove { view, .. } | Self::Forget { view, .. } => *view,
+            Self::Set { view, .. }
+            | Self::Renew { view, .. }
+            | Self::Remove { view, .. }
+            | Self::Forget { view, .. } => *view,
             Self::Withdraw { .. } | Self::Complete { .. } | Self::Repush { .. } => View::Named,
         }
     }
@@ -134,7 +151,8 @@ impl Op {
     pub fn name(&self) -> &Name {
         match self {
             Self::Set { resource, .. } => resource.name(),
-            Self::Remove { name, .. }
+            Self::Renew { name, .. }
+            | Self::Remove { name, .. }
             | Self::Forget { name, .. }
             | Self::Withdraw { name }
             | Self::Complete { name }
@@ -456,8 +474,8 @@ impl Writer {
         let mut change =
             Change { system_version: Some(Arc::clone(&from.system_version)), ..Change::default() };
         if wanted.interest.wildcard && of.wants_wildcard() && !of.snapshot().wildcard_known() {
-            let members = from.members().cloned();
-            change.ops.extend(members.map(|resource| Op::held(View::Wildcard, resource)));
+            let held = |resource: &Arc<Resource>| from.op_for(View::Wildcard, resource);
+            change.ops.extend(from.members().map(held));
             change.wildcard_known = from.wildcard_known().then_some(true);
         }
         for name in wanted.interest.names.iter().filter(|(_, wanted)| *wanted).map(|(name, _)| name) {

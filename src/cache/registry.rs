@@ -12,7 +12,7 @@ use foldhash::{HashMap, HashSet};
 use slab::Slab;
 use smallvec::SmallVec;
 
-use super::cohort::{Cohort, Dialect, Mailbox};
+use super::cohort::{Cohort, Dialect, Mailbox, Ttl};
 use super::entry::{Entry, Seen};
 use super::snapshot::{Snapshot, Touch};
 use super::{Generation, Lens, TypeCache};
@@ -206,6 +206,8 @@ pub(super) struct Registry {
     wildcards: Vec<u32>,
     /// How many cohorts ask for collections.
     collectors: usize,
+    /// How many cohorts are told TTLs.
+    timed: usize,
     dirty: HashSet<Name>,
     wildcard_dirty: bool,
     next_id: u64,
@@ -231,6 +233,7 @@ impl Registry {
             }
         }
         self.collectors += usize::from(key.0.has_collections());
+        self.timed += usize::from(dialect.ttl != Ttl::Untold);
         if key.0.wildcard {
             self.wildcard_dirty |= self.wildcards.is_empty();
             self.wildcards.push(slot);
@@ -260,6 +263,7 @@ impl Registry {
             }
         }
         self.collectors -= usize::from(cohort.subscription.has_collections());
+        self.timed -= usize::from(cohort.dialect.ttl != Ttl::Untold);
         if cohort.subscription.wildcard {
             self.wildcards.retain(|other| *other != slot);
             self.wildcard_dirty |= self.wildcards.is_empty();
@@ -311,15 +315,26 @@ impl Registry {
     }
 
     /// Marks every cohort that a change concerns and returns them.
-    pub(super) fn touch(&self, touched: &[Touch], turned: bool, generation: Generation) -> Vec<Arc<Cohort>> {
-        let named = || {
-            let touched = touched.iter().filter(|touch| touch.named);
-            touched.flat_map(|touch| {
-                let slots = [self.index.get(&touch.name), self.collecting(&touch.name)];
-                slots.into_iter().flatten().flatten().map(move |slot| (*slot, touch))
-            })
+    pub(super) fn touch<'t>(
+        &self,
+        touched: &'t [Touch],
+        turned: bool,
+        generation: Generation,
+    ) -> Vec<Arc<Cohort>> {
+        let by_name = |touch: &'t Touch| {
+            let slots = [self.index.get(&touch.name), self.collecting(&touch.name)];
+            slots.into_iter().flatten().flatten().map(move |slot| (*slot, touch))
         };
-        named().for_each(|(slot, touch)| self.cohorts[slot as usize].note(generation, &touch.name));
+        let named = || touched.iter().filter(|touch| touch.named).flat_map(by_name);
+        // That a time was renewed is news to few, and mostly to nobody.
+        let renewals = if self.timed > 0 { touched } else { &[] };
+        let is_timed = |slot: &u32| self.cohorts[*slot as usize].dialect.ttl != Ttl::Untold;
+        let renewed = || {
+            let renewed = renewals.iter().filter(|touch| touch.renewed.named && !touch.named);
+            renewed.flat_map(by_name).filter(|(slot, _)| is_timed(slot))
+        };
+        let note = |(slot, touch): (u32, &Touch)| self.cohorts[slot as usize].note(generation, &touch.name);
+        named().chain(renewed()).for_each(note);
         let mut wake = Vec::new();
         let mut mark = |slot: u32| {
             let cohort = &self.cohorts[slot as usize];
@@ -330,7 +345,10 @@ impl Registry {
         if turned || touched.iter().any(|touch| touch.members) {
             self.wildcards.iter().copied().for_each(&mut mark);
         }
-        named().for_each(|(slot, _)| mark(slot));
+        if renewals.iter().any(|touch| touch.renewed.members) {
+            self.wildcards.iter().copied().filter(is_timed).for_each(&mut mark);
+        }
+        named().chain(renewed()).for_each(|(slot, _)| mark(slot));
         wake
     }
 }
@@ -401,6 +419,11 @@ impl Membership {
     /// The subscription.
     pub fn subscription(&self) -> &Subscription {
         &self.cohort.subscription
+    }
+
+    /// Whether its client is told for how long to keep what it is sent.
+    pub fn is_told_times(&self) -> bool {
+        self.cohort.dialect.ttl != Ttl::Untold
     }
 
     /// The type's cache.

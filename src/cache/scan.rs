@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Instant;
 
 use foldhash::HashSet;
 use smallvec::SmallVec;
 
-use super::cohort::{Cohort, Dialect, Protocol};
+use super::cohort::{Cohort, Dialect, Protocol, Ttl};
 use super::encoder::FellBehind;
 use super::entry::{Entry, Seen};
 use super::journal::{Changed, Known};
@@ -20,12 +21,15 @@ use crate::resource::{Name, Resource};
 
 /// One computation of an update.
 pub(super) struct Scan<'a> {
-    snapshot: Arc<Snapshot>,
+    pub(super) snapshot: Arc<Snapshot>,
     of: &'a TypeCache,
     cohort: &'a Cohort,
-    subscription: &'a Subscription,
-    dialect: Dialect,
-    span: &'a Span,
+    pub(super) subscription: &'a Subscription,
+    pub(super) dialect: Dialect,
+    pub(super) span: &'a Span,
+    pub(super) now: Instant,
+    /// Whether there is any time to tell.
+    pub(super) is_timed: bool,
     touched: Generation,
     limit: usize,
     /// All names that may have changed since, where the cohort remembers.
@@ -42,6 +46,7 @@ impl<'a> Scan<'a> {
         span: &'a Span,
         touched: Generation,
         limit: usize,
+        now: Instant,
     ) -> Result<Self, FellBehind> {
         // Loaded after `touched` was read: it holds everything that was marked.
         let snapshot = of.snapshot();
@@ -59,7 +64,8 @@ impl<'a> Scan<'a> {
         let from = span.added.min(span.removed);
         let whole = !span.is_start() && !span.is_in_parts();
         let changed = if whole { cohort.changed_after(from) } else { None };
-        Ok(Self { snapshot, of, cohort, subscription, dialect, span, touched, limit, changed })
+        let is_timed = dialect.ttl != Ttl::Untold && snapshot.leased > 0;
+        Ok(Self { snapshot, of, cohort, subscription, dialect, span, now, is_timed, touched, limit, changed })
     }
 
     pub(super) fn run(mut self, owed: &Owed) -> Update {
@@ -76,7 +82,7 @@ impl<'a> Scan<'a> {
         let mut update = self.blank();
         let full_state = self.dialect.protocol == Protocol::Sotw && self.of.type_url.kind().full_state();
         if full_state {
-            self.full_state(&mut update);
+            self.full_state(&mut update, owed);
         } else if self.is_whole_set()
             && (self.span.is_start() || matches!(self.span.part, Part::Members { .. }))
         {
@@ -98,6 +104,7 @@ impl<'a> Scan<'a> {
         if self.subscription.locators().is_some() && self.dialect.protocol == Protocol::Delta {
             self.remember_variants(&mut update);
         }
+        self.write_forms(&mut update);
         update
     }
 
@@ -136,6 +143,7 @@ impl<'a> Scan<'a> {
             endpoints: Vec::new(),
             owed: Owed::default(),
             digest: 0,
+            forms: None,
             frames: Default::default(),
         }
     }
@@ -180,7 +188,7 @@ impl<'a> Scan<'a> {
                 let rest = segment.members().filter(|member| member.name().as_str() > after);
                 update.resources.extend(rest.cloned());
                 bytes += update.resources.iter().map(|resource| resource.delta_entry().len()).sum::<usize>();
-            } else if self.subscription.locates(Name::WILDCARD) {
+            } else if self.has_own_form(segment) {
                 update.resources.extend(segment.members().cloned());
                 bytes += segment.members().map(|resource| resource.delta_entry().len()).sum::<usize>();
             } else {
@@ -201,20 +209,27 @@ impl<'a> Scan<'a> {
     fn changes(&self, update: &mut Update, owed: &Owed) {
         let floor = self.span.floor();
         let mut added = Added::new();
-        let mut bytes = 0;
-        self.for_each_candidate(|entry, look| match look.seen {
-            Seen::Present(resource) if look.changed > floor && entry.position() > self.span.added => {
-                bytes += resource.delta_entry().len();
-                added.push((entry.position(), resource));
-                update.to = update.to.max(look.changed);
+        let (mut bytes, mut has_news) = (0, false);
+        self.for_each_candidate(|entry, look| match (look.seen, self.stamps(entry, &look)) {
+            (Seen::Present(resource), (changed, place)) if changed > floor && place > self.span.added => {
+                has_news |= look.changed > floor;
+                self.beat(update, entry, &look, owed);
+                bytes += update.size_of(resource);
+                added.push((place, resource));
+                update.to = update.to.max(changed);
             }
-            Seen::Absent if look.changed > self.span.removed && look.since <= self.span.seen => {
+            (Seen::Absent, _) if look.changed > self.span.removed && look.since <= self.span.seen => {
                 let list = if self.span.is_start() { &mut update.absent } else { &mut update.removed };
                 list.push(entry.name().clone());
                 update.to = update.to.max(look.changed);
+                has_news = true;
             }
-            Seen::Present(_) | Seen::Absent | Seen::Unknown | Seen::Collection => {}
+            (Seen::Present(_) | Seen::Absent | Seen::Unknown | Seen::Collection, _) => {}
         });
+        if self.is_timed && !has_news {
+            // That times were renewed is no change.
+            update.at = None;
+        }
         added.sort_unstable_by_key(|(position, _)| *position);
         let own = self.owed(update, owed, &added);
         if own > 0 && own + bytes > self.limit {
@@ -229,10 +244,11 @@ impl<'a> Scan<'a> {
         let mut bytes = 0;
         let mut added = added.into_iter().peekable();
         while let Some((position, resource)) = added.next() {
-            if let Some(service) = resource.eds_service().filter(|_| !self.span.is_start()) {
+            let is_changed = !self.span.is_start() && !update.is_heartbeat(resource);
+            if let Some(service) = resource.eds_service().filter(|_| is_changed) {
                 update.endpoints.push(service.clone());
             }
-            bytes += resource.delta_entry().len();
+            bytes += update.size_of(resource);
             update.resources.push(Arc::clone(resource));
             if bytes >= self.limit && added.peek().is_some() {
                 update.to = position;
@@ -240,6 +256,10 @@ impl<'a> Scan<'a> {
                 // Removals come with the last part.
                 update.removed.clear();
                 update.owed.gone.clear();
+                // What was asked for and is in a later part is still owed: a heartbeat would be no answer.
+                for (_, resource) in added.filter(|_| self.is_timed) {
+                    update.owed.names.remove(resource.name());
+                }
                 break;
             }
         }
@@ -251,7 +271,7 @@ impl<'a> Scan<'a> {
             return 0;
         }
         let is_added =
-            |entry: &Entry| added.binary_search_by_key(&entry.position(), |(position, _)| *position).is_ok();
+            |entry: &Entry| added.binary_search_by_key(&self.place(entry), |(position, _)| *position).is_ok();
         let mut bytes = 0;
         // Both lists may have as many names as a request: each is looked up, not searched for.
         let mut told: HashSet<Name> = update.removed.iter().chain(&update.absent).cloned().collect();
@@ -298,31 +318,48 @@ impl<'a> Scan<'a> {
     }
 
     /// Everything that the client may see, and whether any of it is news.
-    fn full_state(&self, update: &mut Update) {
+    fn full_state(&self, update: &mut Update, owed: &Owed) {
+        let mut has_news = false;
         self.for_each_candidate(|entry, look| {
+            let (changed, _) = self.stamps(entry, &look);
             match look.seen {
-                Seen::Present(resource) if look.changed > self.span.added => {
+                Seen::Present(resource) if changed > self.span.added => {
                     update.additions = true;
-                    if let Some(service) = resource.eds_service().filter(|_| !self.span.is_start()) {
+                    has_news |= look.changed > self.span.added;
+                    let is_changed = !self.span.is_start() && !self.is_only_renewed(entry, &look, owed);
+                    if let Some(service) = resource.eds_service().filter(|_| is_changed) {
                         update.endpoints.push(service.clone());
                     }
                 }
                 Seen::Absent if look.changed > self.span.removed && look.since <= self.span.seen => {
                     update.removals = true;
+                    has_news = true;
                     update.ghosts.extend(entry.ghost().cloned());
                 }
                 Seen::Present(_) | Seen::Absent | Seen::Unknown | Seen::Collection => return,
             }
-            update.to = update.to.max(look.changed);
+            update.to = update.to.max(changed);
         });
+        if self.is_timed && !has_news {
+            // That times were renewed is no change.
+            update.at = None;
+        }
         if self.span.is_start() {
             update.ghosts.clear();
             update.removals = false;
             // Who asks for nothing is told nothing, not even that nothing is there.
             update.additions = !self.subscription.is_empty();
         }
-        if self.is_whole_set() && !self.subscription.locates(Name::WILDCARD) {
-            update.segments = self.snapshot.table.after(None).to_vec();
+        if self.is_whole_set() {
+            let segments = self.snapshot.table.after(None);
+            if self.is_timed || self.subscription.locates(Name::WILDCARD) {
+                let (own, shared): (Vec<_>, Vec<_>) =
+                    segments.iter().partition(|segment| self.has_own_form(segment));
+                update.segments = shared.into_iter().cloned().collect();
+                update.resources.extend(own.into_iter().flat_map(|segment| segment.members()).cloned());
+            } else {
+                update.segments = segments.to_vec();
+            }
         } else {
             if self.subscription.wildcard {
                 update.resources.extend(self.snapshot.members().cloned());
@@ -356,8 +393,13 @@ impl<'a> Scan<'a> {
         let has_collections = self.subscription.has_collections();
         let is_shorter =
             || !self.span.is_start() && (has_collections || log.clone().nth(names.len()).is_none());
-        if self.subscription.wildcard || (self.changed.is_none() && is_shorter()) {
-            for entry in log {
+        let renewals = || {
+            let since = self.snapshot.renewals.range((Bound::Excluded(from), Bound::Unbounded));
+            since.map(|(_, entry)| entry).filter(|entry| self.is_timed && entry.position() <= from)
+        };
+        let few_renewed = || !self.is_timed || has_collections || renewals().nth(names.len()).is_none();
+        if self.subscription.wildcard || (self.changed.is_none() && is_shorter() && few_renewed()) {
+            for entry in log.chain(renewals()) {
                 if let Some(look) = self.subscription.look(entry, aggregated) {
                     with(entry, look);
                 }

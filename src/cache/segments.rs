@@ -37,6 +37,10 @@ impl Segment {
         self.entries.iter().filter_map(|entry| entry.wild.as_ref())
     }
 
+    pub(super) fn has_leases(&self) -> bool {
+        self.entries.iter().any(|entry| entry.is_leased())
+    }
+
     pub(super) fn first_name(&self) -> Option<&str> {
         self.entries.first().map(|entry| entry.name().as_str())
     }
@@ -101,10 +105,25 @@ impl Segments {
             self.list.push(Arc::default());
         }
         let at = self.segment_of(entry.name().as_str());
+        let found = self.list[at].entries.binary_search_by(|other| other.name().cmp(entry.name()));
+        let is_same_member = |old: &Entry| match (&old.wild, &entry.wild) {
+            (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+            (old, new) => old.is_none() && new.is_none(),
+        };
+        if let Ok(found) = found
+            && is_same_member(&self.list[at].entries[found])
+        {
+            // What is encoded are members, and none of them changed.
+            let (delta, sotw) = (self.list[at].delta.clone(), self.list[at].sotw.clone());
+            let segment = Arc::make_mut(&mut self.list[at]);
+            segment.entries[found] = entry;
+            (segment.delta, segment.sotw) = (delta, sotw);
+            return;
+        }
         let segment = Arc::make_mut(&mut self.list[at]);
         segment.delta.take();
         segment.sotw.take();
-        match segment.entries.binary_search_by(|other| other.name().cmp(entry.name())) {
+        match found {
             Ok(found) => segment.entries[found] = entry,
             Err(place) => segment.entries.insert(place, entry),
         }

@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use super::Generation;
 use super::encoder::ByteCache;
@@ -21,9 +22,9 @@ const NEAR: usize = 4;
 /// changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct UpdateKey {
-    cohort: u64,
-    touched: Generation,
-    span: Span,
+    pub(super) cohort: u64,
+    pub(super) touched: Generation,
+    pub(super) span: Span,
 }
 
 /// The updates of one cohort, all of one `touched`: superseded ones go at once.
@@ -49,28 +50,30 @@ impl Shelf {
         span: &Span,
         cohort: u64,
         cache: &ByteCache,
+        now: Instant,
     ) -> Option<Arc<Update>> {
         if self.touched != touched {
             return None;
         }
-        match self.near.iter().find(|(other, _)| other == span) {
+        let found = match self.near.iter().find(|(other, _)| other == span) {
             Some((_, Held::Small { update, .. })) => Some(Arc::clone(update)),
             Some((_, Held::Large(update))) => update.upgrade(),
             None if self.near.len() < NEAR => None,
             None => cache.get(&UpdateKey { cohort, touched, span: span.clone() }),
-        }
+        };
+        found.filter(|update| update.is_true(now))
     }
 
     /// Keeps an update and returns it, or the one that somebody else put there meanwhile.
     pub(super) fn put(
         &mut self,
-        touched: Generation,
-        span: &Span,
-        cohort: u64,
+        key: UpdateKey,
         made: Arc<Update>,
         allowance: &Arc<Allowance>,
         cache: &ByteCache,
+        now: Instant,
     ) -> Arc<Update> {
+        let UpdateKey { cohort, touched, ref span } = key;
         if self.touched > touched {
             return made;
         }
@@ -79,7 +82,7 @@ impl Shelf {
             self.cached.drain(..).for_each(|old| cache.invalidate(&old));
             self.touched = touched;
         }
-        if let Some(found) = self.find(touched, span, cohort, cache) {
+        if let Some(found) = self.find(touched, span, cohort, cache, now) {
             return found;
         }
         self.near.retain(|(other, _)| other != span);
@@ -90,11 +93,13 @@ impl Shelf {
             self.near.push((span.clone(), Held::Small { update: Arc::clone(&made), _spent: spent }));
             return made;
         }
-        let key = UpdateKey { cohort, touched, span: span.clone() };
-        cache.insert(key.clone(), Arc::clone(&made));
-        self.cached.push(key);
         if is_near {
             self.near.push((span.clone(), Held::Large(Arc::downgrade(&made))));
+        }
+        cache.insert(key.clone(), Arc::clone(&made));
+        // One in whose place this comes, because its times are no longer true, is listed already.
+        if !made.tells_times() || !self.cached.contains(&key) {
+            self.cached.push(key);
         }
         made
     }

@@ -6,9 +6,10 @@ use std::time::Instant;
 use imbl::OrdMap;
 
 use super::entry::{Entry, Named, Seen};
+use super::lease::Renewed;
 use super::registry::Subscription;
 use super::segments::Segments;
-use super::{Change, Generation, Op, Resend, View};
+use super::{Change, Generation, Lease, Op, Resend, View};
 use crate::resource::{Collection, Name, Resource, TypeUrl};
 
 /// Everything that the cache knows of one type at one moment. Readers hold one for as long as they like; the
@@ -21,6 +22,10 @@ pub struct Snapshot {
     pub(super) table: Segments,
     /// Every entry once, at the place where it last changed for anybody. "What has changed since" is a range.
     pub(super) log: OrdMap<Generation, Arc<Entry>>,
+    /// Entries of which the latest to be told is that their time was renewed, at the place of that.
+    pub(super) renewals: OrdMap<Generation, Arc<Entry>>,
+    /// How many entries have a time.
+    pub(super) leased: usize,
     /// Tombstones up to here have been dropped: a wildcard's client that stands before it cannot be told what was
     /// removed. Names that are asked for are remembered for as long as they are.
     pub(super) horizon: Generation,
@@ -41,6 +46,8 @@ impl Default for Snapshot {
             at: None,
             table: Segments::default(),
             log: OrdMap::new(),
+            renewals: OrdMap::new(),
+            leased: 0,
             horizon: Generation::ZERO,
             forgotten: Generation::ZERO,
             wildcard_known: false,
@@ -92,6 +99,11 @@ impl Snapshot {
             (View::Named, Named::Present(resource)) => Some(resource),
             (View::Named, _) => None,
         }
+    }
+
+    /// Whether anything that is held by this name is to be kept for a time only.
+    pub fn is_leased(&self, name: &str) -> bool {
+        self.leased > 0 && self.get(name).is_some_and(Entry::is_leased)
     }
 
     /// The members of a collection, by name; none where it is the name of something else.
@@ -164,17 +176,27 @@ impl Snapshot {
         self.members > 0 || self.wildcard_known
     }
 
+    /// What is held here, for who has not heard of it.
+    pub(crate) fn op_for(&self, view: View, resource: &Arc<Resource>) -> Op {
+        Op::held(view, Arc::clone(resource), self.lease(view, resource.name().as_str()))
+    }
+
+    /// For how long what is held of a name is to be kept.
+    pub(crate) fn lease(&self, view: View, name: &str) -> Option<Lease> {
+        if self.leased == 0 { None } else { self.get(name)?.lease(view) }
+    }
+
     /// What was said of a name that was asked for by name, for a store that has not heard it.
     pub(super) fn said_of(&self, name: &Name) -> Vec<Op> {
         let name = || name.clone();
         match self.get(name().as_str()).map(Entry::named) {
             None | Some(Named::Unknown | Named::Gone) => Vec::new(),
             Some(Named::Absent) => vec![Op::Remove { view: View::Named, name: name() }],
-            Some(Named::Present(resource)) => vec![Op::held(View::Named, Arc::clone(resource))],
+            Some(Named::Present(resource)) => vec![self.op_for(View::Named, resource)],
             Some(Named::Collection { .. }) => {
                 let name = name();
-                let members = self.members_of(&name).cloned();
-                let mut ops: Vec<Op> = members.map(|held| Op::held(View::Named, held)).collect();
+                let members = self.members_of(&name);
+                let mut ops: Vec<Op> = members.map(|held| self.op_for(View::Named, held)).collect();
                 ops.push(Op::Complete { name });
                 ops
             }
@@ -193,6 +215,8 @@ pub(super) struct Touch {
     pub(super) name: Name,
     pub(super) members: bool,
     pub(super) named: bool,
+    /// The same of those who are told TTLs.
+    pub(super) renewed: Renewed,
 }
 
 /// The next snapshot in the making. Nobody sees it before it is published.
@@ -206,6 +230,8 @@ pub(super) struct Draft<'a> {
     pub(super) wildcard_turned: bool,
     /// Endpoints of EDS clusters that changed (R-ADS-05).
     pub(super) endpoints: Vec<Name>,
+    /// Whether it is more than a renewal of times.
+    has_news: bool,
 }
 
 impl<'a> Draft<'a> {
@@ -218,6 +244,7 @@ impl<'a> Draft<'a> {
             touched: Vec::new(),
             wildcard_turned: false,
             endpoints: Vec::new(),
+            has_news: false,
         }
     }
 
@@ -232,6 +259,7 @@ impl<'a> Draft<'a> {
             self.wildcard_turned = known != self.snapshot.wildcard_known;
             self.snapshot.wildcard_known = known;
             if self.wildcard_turned {
+                self.has_news = true;
                 self.tick();
             }
         }
@@ -242,7 +270,7 @@ impl<'a> Draft<'a> {
         if self.snapshot.tombstones > tombstones {
             self.bury(tombstones / 4 * 3);
         }
-        if self.snapshot.generation != self.from {
+        if self.has_news {
             self.snapshot.at = Some(at);
         }
         self.snapshot
@@ -260,8 +288,13 @@ impl<'a> Draft<'a> {
         let mut new = old.as_deref().cloned().unwrap_or_else(|| Entry::new(name.clone()));
         let mut resent = false;
         let mut repush = false;
+        let ended = match &op {
+            Op::Remove { view, .. } | Op::Forget { view, .. } => Some(*view),
+            Op::Withdraw { .. } => Some(View::Named),
+            Op::Set { .. } | Op::Renew { .. } | Op::Complete { .. } | Op::Repush { .. } => None,
+        };
         match op {
-            Op::Set { view, resource, resend } => {
+            Op::Set { view, resource, resend, lease } => {
                 let held = match view {
                     View::Wildcard => new.wild.as_ref(),
                     View::Named => match &new.named {
@@ -269,8 +302,9 @@ impl<'a> Draft<'a> {
                         _ => None,
                     },
                 };
+                let is_held = held.is_some_and(|held| held.same_content(&resource));
                 let resource = match held {
-                    Some(held) if held.same_content(&resource) => {
+                    Some(held) if is_held => {
                         // A resend that answers no question of ours is meant for the clients (R-Relay-21). What a
                         // member's own name brings is the second copy and no resend.
                         resent =
@@ -286,6 +320,12 @@ impl<'a> Draft<'a> {
                     View::Wildcard => new.wild = Some(resource),
                     View::Named => new.named = Named::Present(resource),
                 }
+                new.lend(view, lease, !is_held, resent);
+            }
+            Op::Renew { view, lease, .. } => {
+                if self.snapshot.held(view, name.as_str()).is_some() {
+                    new.lend(view, lease, false, false);
+                }
             }
             Op::Remove { view: View::Named, .. } => new.named = Named::Absent,
             Op::Forget { view: View::Named, .. } => new.named = Named::Unknown,
@@ -300,6 +340,9 @@ impl<'a> Draft<'a> {
                 new.named = Named::Collection { members, buried: Generation::ZERO };
             }
             Op::Repush { .. } => repush = new.by_name().present().is_some(),
+        }
+        if let Some(view) = ended {
+            new.end_lease(view);
         }
         let is_listed = |entry: &Entry| matches!(entry.named, Named::Present(_));
         let (was_listed, is_listed) = (old.as_deref().is_some_and(is_listed), is_listed(&new));
@@ -336,7 +379,7 @@ impl<'a> Draft<'a> {
     }
 
     fn replace(&mut self, old: Option<Arc<Entry>>, mut new: Entry, resent: bool, repush: bool) {
-        let (members, named, body) = {
+        let (members, named, body, renewed) = {
             let blank = Entry::new(new.name().clone());
             let old = old.as_deref().unwrap_or(&blank);
             let members = resent && new.wild.is_some() || differ(old.as_member(), new.as_member());
@@ -358,14 +401,16 @@ impl<'a> Draft<'a> {
                 self.snapshot.members -= 1;
                 self.snapshot.wildcard_digest = self.snapshot.wildcard_digest.wrapping_sub(resource.digest());
             }
-            (members, named, body)
+            (members, named, body, new.renewed_since(old))
         };
         if let Some(resource) = &new.wild {
             self.snapshot.members += 1;
             self.snapshot.wildcard_digest = self.snapshot.wildcard_digest.wrapping_add(resource.digest());
         }
-        if members || named || repush {
+        if members || named || repush || renewed.any {
             let stamp = self.tick();
+            self.has_news |= members || named || repush;
+            new.stamp_leases(stamp);
             if members {
                 new.wild_changed = stamp;
                 if new.wild_since == Generation::ZERO {
@@ -389,6 +434,7 @@ impl<'a> Draft<'a> {
                 name: new.name().clone(),
                 members: members || (repush && new.wild.is_some()),
                 named: named || repush,
+                renewed,
             });
         }
         self.store(old, new);
@@ -398,6 +444,8 @@ impl<'a> Draft<'a> {
         if let Some(old) = old {
             self.snapshot.log.remove(&old.position());
             self.snapshot.tombstones -= usize::from(old.is_tombstone());
+            self.snapshot.leased -= usize::from(old.is_leased());
+            old.renewal().inspect(|place| _ = self.snapshot.renewals.remove(place));
         }
         let untold = matches!(new.named, Named::Unknown) && new.wild_changed == Generation::ZERO;
         if new.position() == Generation::ZERO || (new.is_tombstone() && untold) {
@@ -408,6 +456,10 @@ impl<'a> Draft<'a> {
         self.snapshot.tombstones += usize::from(new.is_tombstone());
         let new = Arc::new(new);
         self.snapshot.log.insert(new.position(), Arc::clone(&new));
+        self.snapshot.leased += usize::from(new.is_leased());
+        if let Some(place) = new.renewal() {
+            self.snapshot.renewals.insert(place, Arc::clone(&new));
+        }
         self.snapshot.table.insert(new);
     }
 

@@ -8,8 +8,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use bytes::Bytes;
-
 use super::Generation;
 use super::cohort::{Dialect, Protocol};
 use super::encoder::Encoder;
@@ -19,7 +17,8 @@ use super::nonce::{Nonce, Suffix};
 use super::registry::Subscription;
 use super::segments::Segment;
 use super::span::{Class, Next};
-use crate::resource::{Constraints, Name, Resource, TypeUrl, resource_name};
+use super::timed::Forms;
+use crate::resource::{Name, Resource, TypeUrl};
 
 /// What one client is to be told beside its cohort.
 #[derive(Clone, Debug, Default)]
@@ -28,10 +27,12 @@ pub struct Owed {
     pub names: BTreeSet<Name>,
     /// Names that it is to be told are gone, whatever it subscribes to (R-Delta-07).
     pub gone: BTreeSet<Name>,
+    /// It refused something that it was told up to here: what of that it holds is not sure.
+    pub doubt: Generation,
 }
 
 impl Owed {
-    /// Whether there is nothing.
+    /// Whether there is nothing to be told.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty() && self.gone.is_empty()
     }
@@ -73,6 +74,8 @@ pub struct Update {
     pub(super) endpoints: Vec<Name>,
     pub(super) owed: Owed,
     pub(super) digest: u128,
+    /// What stands for resources that are written in another form than for everybody.
+    pub(super) forms: Option<Box<Forms>>,
     pub(super) frames: [OnceLock<Frame>; 2],
 }
 
@@ -160,100 +163,38 @@ impl Update {
         match self.dialect.protocol {
             Protocol::Delta => {
                 let removed = if class == Class::Both { &self.removed[..] } else { &[] };
-                match &self.form {
-                    None => self.splice_delta(nonce, [removed, &self.absent], &[], &[]),
-                    Some(form) => self.splice_delta_as(form, nonce, [removed, &self.absent]),
-                }
+                self.splice(nonce, &self.version, [removed, &self.absent], &[])
             }
             Protocol::Sotw => {
                 let ghosts = if class == Class::Additions { &self.ghosts[..] } else { &[] };
                 let union = ghosts.iter().fold(self.digest, |sum, ghost| sum.wrapping_add(ghost.digest()));
-                let version = format!("{union:032x}");
-                let fields = Fields {
-                    version: &version,
-                    type_url: self.type_url.as_str(),
-                    removed: [&[], &[]],
-                    removed_variants: &[],
-                };
-                let segments = self.segments.iter().map(|segment| Piece::Shared(segment.sotw()));
-                let listed = self.resources.iter().chain(ghosts);
-                let tail = |resource| {
-                    let (entry, at) = Resource::sotw_tail(resource);
-                    Piece::Tail(entry, at)
-                };
-                match &self.form {
-                    None => frame::splice(fields, nonce, segments.chain(listed.map(|r| tail(r)))),
-                    Some(form) => {
-                        let located = |resource: &&Arc<Resource>| form.locates(resource.name().as_str());
-                        let own: Vec<Bytes> = listed
-                            .clone()
-                            .filter(located)
-                            .map(|resource| resource.located_sotw_entry(form.spelling(resource.name())))
-                            .collect();
-                        let rest = listed.filter(|resource| !located(resource)).map(|r| tail(r));
-                        frame::splice(
-                            fields,
-                            nonce,
-                            segments.chain(own.iter().map(Piece::Shared)).chain(rest),
-                        )
-                    }
-                }
+                self.splice(nonce, &format!("{union:032x}"), [&[], &[]], ghosts)
             }
         }
     }
 
-    /// `own` are entries that stand for those of `resources`, from the first one on.
-    fn splice_delta(
-        &self,
-        nonce: Nonce,
-        removed: [&[Name]; 2],
-        removed_variants: &[Bytes],
-        own: &[Bytes],
-    ) -> Frame {
+    /// `ghosts` are what is gone and still said.
+    fn splice(&self, nonce: Nonce, version: &str, removed: [&[Name]; 2], ghosts: &[Arc<Resource>]) -> Frame {
+        if self.has_forms() {
+            return self.splice_forms(nonce, version, removed, ghosts);
+        }
         let type_url = self.type_url.as_str();
-        let fields = Fields { version: &self.version, type_url, removed, removed_variants };
-        let segments = self.segments.iter().map(|segment| segment.delta());
-        let resources = self.resources.iter().skip(own.len()).map(|resource| resource.delta_entry());
-        frame::splice(fields, nonce, segments.chain(own).chain(resources).map(Piece::Shared))
-    }
-
-    /// The same for clients that do not spell their names in the normal form, or asked by locators.
-    fn splice_delta_as(&self, form: &Subscription, nonce: Nonce, removed: [&[Name]; 2]) -> Frame {
-        let past = |name: &Name| self.past.get(name).into_iter().flatten().flat_map(|past| past.iter());
-        let mut variants = Vec::new();
-        let mut variant = |name: &Name, constraints: Option<&Constraints>| {
-            variants.push(resource_name(form.spelling(name), constraints));
-        };
-        let mut entry = |resource: &Arc<Resource>| {
-            let name = resource.name();
-            if form.locates(name.as_str()) {
-                past(name).for_each(|constraints| variant(name, constraints.as_ref()));
-                return resource.located_entry(form.spelling(name));
-            }
-            match form.spelling(name) {
-                own if own == name => resource.delta_entry().clone(),
-                own => resource.delta_entry_as(own),
-            }
-        };
-        let own: Vec<Bytes> = self.resources.iter().map(&mut entry).collect();
-        let removed = removed.map(|names| {
-            let (located, plain): (Vec<&Name>, Vec<&Name>) =
-                names.iter().partition(|name| form.locates(name.as_str()));
-            for name in located {
-                // What never was there is said to be gone by its name alone.
-                let never = past(name).next().is_none().then_some(None);
-                past(name)
-                    .map(Option::as_ref)
-                    .chain(never)
-                    .for_each(|constraints| variant(name, constraints));
-            }
-            plain.into_iter().map(|name| form.spelling(name).clone()).collect::<Vec<_>>()
+        let fields = Fields { version, type_url, removed, removed_variants: &[] };
+        let is_delta = self.dialect.protocol == Protocol::Delta;
+        let segments = self
+            .segments
+            .iter()
+            .map(|segment| Piece::Shared(if is_delta { segment.delta() } else { segment.sotw() }));
+        let listed = self.resources.iter().chain(ghosts).map(|resource| {
+            let (entry, at) = resource.sotw_tail();
+            Piece::Tail(entry, if is_delta { 0 } else { at })
         });
-        self.splice_delta(nonce, [&removed[0], &removed[1]], &variants, &own)
+        frame::splice(fields, nonce, segments.chain(listed))
     }
 
     pub(super) fn weight(&self) -> u32 {
         let bytes: usize = self.resources.iter().map(|resource| resource.delta_entry().len()).sum();
+        let bytes = bytes + self.own_bytes();
         u32::try_from(bytes + 512 + 16 * (self.segments.len() + self.removed.len())).unwrap_or(u32::MAX)
     }
 }

@@ -11,23 +11,18 @@ use super::wire::{self, Malformed, Value};
 use super::{ConstraintError, Constraints, Kind, Name, Parameters, TypeUrl};
 
 // Field numbers of envoy.service.discovery.v3.Resource.
-const RESOURCE_VERSION: u32 = 1;
-const RESOURCE_BODY: u32 = 2;
-const RESOURCE_NAME: u32 = 3;
+pub(super) const RESOURCE_VERSION: u32 = 1;
+pub(super) const RESOURCE_BODY: u32 = 2;
+pub(super) const RESOURCE_NAME: u32 = 3;
 const RESOURCE_ALIASES: u32 = 4;
-const RESOURCE_TTL: u32 = 6;
-const RESOURCE_RESOURCE_NAME: u32 = 8;
+pub(super) const RESOURCE_TTL: u32 = 6;
+pub(super) const RESOURCE_RESOURCE_NAME: u32 = 8;
 // Of ResourceName.
 const NAMED_NAME: u8 = 1;
 const NAMED_CONSTRAINTS: u8 = 2;
-// Of google.protobuf.Any.
-const ANY_TYPE_URL: u8 = 1;
-const ANY_VALUE: u8 = 2;
-/// What a resource is wrapped in over state of the world.
-const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 /// `resources` of DiscoveryResponse and DeltaDiscoveryResponse, and `resource` of Resource: the coincidence that
 /// lets one encoding serve both protocols.
-const RESOURCES: u8 = 2;
+pub(super) const RESOURCES: u8 = 2;
 
 /// Why the envelope of a resource was refused. All of these are the origin's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -141,8 +136,8 @@ impl<'a> Envelope<'a> {
         };
 
         // Everything but the name, the version and the body goes along as it came: metadata, cache control, aliases
-        // and what later versions of the protocol add. A TTL does not: the relay enforces it, and without heartbeats it
-        // would expire at the client while the origin still stands by the resource.
+        // and what later versions of the protocol add. A TTL does not: what is left of it is told at the time of
+        // telling, to who understands it (R-TTL-07, R-TTL-09).
         let kept = |number| {
             !matches!(
                 number,
@@ -231,50 +226,6 @@ impl Resource {
     /// As an element of `DeltaDiscoveryResponse.resources`, tag and length included.
     pub const fn delta_entry(&self) -> &Bytes {
         &self.entry
-    }
-
-    /// The same under the name by which a client asks for it, copied.
-    pub fn delta_entry_as(&self, name: &Name) -> Bytes {
-        self.entry_with(RESOURCE_NAME as u8, name.as_str().as_bytes())
-    }
-
-    /// The same for a client that asked by locator: with its constraints, under the name as that client spells it
-    /// (R-DP-07, R-DP-08), copied.
-    pub fn located_entry(&self, name: &Name) -> Bytes {
-        self.entry_with(RESOURCE_RESOURCE_NAME as u8, &resource_name(name, self.constraints.as_ref()))
-    }
-
-    /// The same as an `Any`: wrapped, which is the only way for a state of the world to carry constraints (R-DP-11).
-    pub fn located_any(&self, name: &Name) -> Bytes {
-        let entry = self.located_entry(name);
-        let wrapped = wire::fields(&entry).flatten().find_map(|field| field.bytes().ok()).unwrap_or_default();
-        let len = wire::field_len(WRAPPER.len()) + wire::field_len(wrapped.len());
-        let mut out = BytesMut::with_capacity(len);
-        wire::put_field(&mut out, ANY_TYPE_URL, WRAPPER.as_bytes());
-        wire::put_field(&mut out, ANY_VALUE, wrapped);
-        out.freeze()
-    }
-
-    /// The same as an element of `DiscoveryResponse.resources`.
-    pub fn located_sotw_entry(&self, name: &Name) -> Bytes {
-        let any = self.located_any(name);
-        let mut out = BytesMut::with_capacity(wire::field_len(any.len()));
-        wire::put_field(&mut out, RESOURCES, &any);
-        out.freeze()
-    }
-
-    /// The entry with another field in place of the name.
-    fn entry_with(&self, field: u8, name: &[u8]) -> Bytes {
-        // The name is the first field of what follows the entry's tag and length.
-        let inner = wire::fields(&self.entry).flatten().find_map(|field| field.bytes().ok());
-        let kept =
-            inner.unwrap_or_default().get(wire::field_len(self.name.as_str().len())..).unwrap_or_default();
-        let len = wire::field_len(name.len()) + kept.len();
-        let mut out = BytesMut::with_capacity(wire::field_len(len));
-        wire::put_header(&mut out, RESOURCES, len);
-        wire::put_field(&mut out, field, name);
-        out.extend_from_slice(kept);
-        out.freeze()
     }
 
     /// As an element of `DiscoveryResponse.resources`, tag and length included.

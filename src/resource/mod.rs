@@ -11,6 +11,7 @@ mod encoded;
 mod kind;
 mod name;
 mod parameters;
+mod timed;
 pub mod wire;
 mod xdstp;
 
@@ -19,4 +20,5 @@ pub use encoded::{Envelope, EnvelopeError, Resource, parse_resource_name, resour
 pub use kind::{Kind, TypeUrl, UnknownKind};
 pub use name::Name;
 pub use parameters::Parameters;
+pub use timed::Called;
 pub use xdstp::{Collection, normal_form, without_directives};

@@ -13,7 +13,7 @@ use xxhash_rust::xxh3;
 
 use crate::cache::{Found, SetVersion};
 use crate::descriptors::{DescriptorError, Descriptors};
-use crate::resource::{Name, Resource, TypeUrl};
+use crate::resource::{Called, Name, Resource, TypeUrl};
 
 /// Resources from this size on are shared, not copied.
 const SHARED: usize = 32 << 10;
@@ -203,7 +203,7 @@ impl Book {
 
     /// The same for who asked by locator: wrapped, with its constraints (R-DP-07, R-DP-11).
     fn wrapped(&self, resource: &Resource) -> Result<Bytes, Unwritable> {
-        let any = resource.located_any(resource.name());
+        let any = resource.wrapped(Called::Locator(resource.name()));
         self.any(resource, xxh3::xxh3_128(&any), &any)
     }
 

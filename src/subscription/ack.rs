@@ -128,8 +128,12 @@ mod tests {
         let any = [&[10, type_url.as_str().len() as u8], type_url.as_str().as_bytes()].concat();
         let sent = [&[18, any.len() as u8], &any[..], &[26, 1, b'a']].concat();
         let resource = Envelope::parse(&sent, &type_url).unwrap().encode(&type_url, "a".into()).unwrap();
-        let ops =
-            vec![Op::Set { view: View::Wildcard, resource: Arc::new(resource), resend: Resend::Answer }];
+        let ops = vec![Op::Set {
+            view: View::Wildcard,
+            resource: Arc::new(resource),
+            resend: Resend::Answer,
+            lease: None,
+        }];
         let change = Change { ops, wildcard_known: Some(true), system_version: None };
         writer.apply(&type_url, change, now).unwrap();
 

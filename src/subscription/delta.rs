@@ -126,6 +126,9 @@ impl Session {
                 )));
             }
         }
+        if request.error_detail.is_some() {
+            self.state(at).doubt();
+        }
         Ok(match request.error_detail {
             _ if request.response_nonce.is_empty() => Heard::Subscribed { type_url },
             _ if !newest => Heard::Stale { type_url },

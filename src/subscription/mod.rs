@@ -14,6 +14,7 @@
 mod ack;
 mod asks;
 mod delta;
+mod features;
 mod given;
 mod memory;
 mod order;

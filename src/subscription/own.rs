@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::cache::Owed;
+use crate::cache::{Generation, Owed};
 use crate::resource::Name;
 
 /// What the first request of a type brought along from an earlier stream.
@@ -26,13 +26,16 @@ pub(super) struct Own {
 impl Own {
     /// Nothing.
     pub(super) const NONE: Self = Self {
-        owed: Owed { names: BTreeSet::new(), gone: BTreeSet::new() },
+        owed: Owed { names: BTreeSet::new(), gone: BTreeSet::new(), doubt: Generation::ZERO },
         brought: None,
         answering: BTreeSet::new(),
     };
 
     /// Whether there is nothing.
     pub(super) fn is_empty(&self) -> bool {
-        self.owed.is_empty() && self.brought.is_none() && self.answering.is_empty()
+        self.owed.is_empty()
+            && self.owed.doubt == Generation::ZERO
+            && self.brought.is_none()
+            && self.answering.is_empty()
     }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::memory::{Delivered, Memory, Offered, Past, Who};
 use super::session::{Refusal, Rules, Upstream, only_type};
 use super::sotw::Wants;
-use crate::cache::{Cache, Dialect, Found, Mailbox, Membership, Protocol, SetVersion, Sight};
+use crate::cache::{Cache, Dialect, Found, Mailbox, Membership, Protocol, SetVersion, Sight, Ttl};
 use crate::proto;
 use crate::resource::{Kind, TypeUrl};
 
@@ -92,7 +92,7 @@ impl Poll {
         // Clients without a name cannot be told from one another.
         let is_unwelcome = |given: &Delivered| given.over == offered && !client.node_id.is_empty();
         let mailbox = Arc::default();
-        let dialect = Dialect { protocol: Protocol::Sotw, aggregated: false };
+        let dialect = Dialect { protocol: Protocol::Sotw, aggregated: false, ttl: Ttl::Untold };
         Ok(Self {
             membership: of.join(subscription, dialect, &mailbox),
             mailbox,

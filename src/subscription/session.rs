@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::features::Features;
 use super::given::Given;
 use super::stream_type::StreamType;
-use crate::cache::{Cache, Dialect, FellBehind, Frame, Full, Mailbox, Membership, Subscription, TypeCache};
+use crate::cache::{
+    Cache, Dialect, FellBehind, Frame, Full, Mailbox, Membership, Subscription, Ttl, TypeCache,
+};
 use crate::proto;
 use crate::resource::{Kind, Parameters, TypeUrl};
 
@@ -70,7 +73,7 @@ impl Default for Rules {
 impl Rules {
     /// gRPC clients ask for what they want by name and mean nothing by an empty list (R-SotW-14).
     pub(super) fn allows_legacy_wildcard(&self, type_url: &TypeUrl, user_agent: &str) -> bool {
-        !user_agent.starts_with("gRPC") && !self.no_legacy_wildcard.contains(type_url.as_str())
+        !is_grpc(user_agent) && !self.no_legacy_wildcard.contains(type_url.as_str())
     }
 
     pub(super) fn check_names<'a>(
@@ -109,6 +112,11 @@ impl Rules {
         }
         Ok(Client { node_id: node.id, cluster: node.cluster, user_agent: node.user_agent_name })
     }
+}
+
+/// Whether a client is gRPC itself.
+pub(super) fn is_grpc(user_agent: &str) -> bool {
+    user_agent.starts_with("gRPC")
 }
 
 /// The type of a request to a service of one type: implied, and not to be contradicted (R-EP-03).
@@ -268,7 +276,7 @@ impl Session {
         Self {
             cache,
             rules,
-            dialect: Dialect { protocol, aggregated: only.is_none() },
+            dialect: Dialect { protocol, aggregated: only.is_none(), ttl: Ttl::Untold },
             only,
             one_shot: false,
             mailbox: Arc::default(),
@@ -352,6 +360,10 @@ impl Session {
                 return Err(Refusal::invalid("the first request of a stream must carry `node`"));
             };
             self.given = self.rules.given.parameters(&node);
+            // An answer that stands alone is never renewed.
+            if !self.one_shot {
+                self.dialect.ttl = Features::read(&node).ttl(self.dialect.protocol);
+            }
             self.client = Some(self.rules.client(node)?);
         }
         Ok(())

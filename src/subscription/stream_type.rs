@@ -137,6 +137,13 @@ impl StreamType {
         !std::mem::replace(&mut self.rejected, true)
     }
 
+    /// Something that it was told was rejected: where times are told, what of it the client holds is not sure.
+    pub(super) fn doubt(&mut self) {
+        if self.membership.is_told_times() {
+            self.own_mut().owed.doubt = self.span.added;
+        }
+    }
+
     /// The transport took the newest response.
     pub(super) fn taken(&mut self, now: Instant) {
         if let Some(in_flight) = &mut self.in_flight {
@@ -180,7 +187,7 @@ impl StreamType {
             // What the old subscription has been told in full is told up to now: else names that are new to this
             // client, and owed, would be told twice.
             let (of, cohort) = (self.membership.of(), self.membership.cohort());
-            let update = of.encoder().update(of, cohort, &self.span)?;
+            let update = of.encoder().update(of, cohort, &self.span, now)?;
             if !update.has_additions() && !update.has_removals() {
                 self.span.settle(&update);
             }
@@ -285,10 +292,10 @@ impl StreamType {
         }
         let (of, cohort) = (self.membership.of(), self.membership.cohort());
         let owed = &self.own().owed;
-        let update = if owed.is_empty() {
-            of.encoder().update(of, cohort, &self.span)?
+        let update = if owed.is_empty() && owed.doubt == Generation::ZERO {
+            of.encoder().update(of, cohort, &self.span, moment.now)?
         } else {
-            Arc::new(of.encoder().own_update(of, cohort, &self.span, owed)?)
+            Arc::new(of.encoder().own_update(of, cohort, &self.span, owed, moment.now)?)
         };
 
         let unknown_name = update.has_unknown_name() && self.waits_for_names(&update, rules, moment);
@@ -299,6 +306,7 @@ impl StreamType {
         }
         if let Some(Brought::Digest(digest)) = self.take_brought()
             && digest == update.version_info()
+            && !update.tells_times()
         {
             // It holds exactly this (R-SotW-10).
             self.span.advance(&update, Class::Both);
@@ -414,8 +422,11 @@ impl StreamType {
         owed.gone.extend(
             versions.keys().filter(|name| !subscription.contains(name)).map(|name| Name::from(name.as_str())),
         );
-        let holds =
-            |name: &Name, version: &str| versions.get(name.as_str()).is_some_and(|held| held == version);
+        // When it was told the time of what it holds, it is not known: it is told once more (R-TTL-09).
+        let is_timed = |name: &Name| self.membership.is_told_times() && snapshot.is_leased(name.as_str());
+        let holds = |name: &Name, version: &str| {
+            versions.get(name.as_str()).is_some_and(|held| held == version) && !is_timed(name)
+        };
         let trusted = rules.trust_initial_versions
             && subscription.names().iter().any(|name| versions.contains_key(name.as_str()));
         if !subscription.wildcard && !trusted && !subscription.has_collections() {

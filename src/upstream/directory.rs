@@ -129,7 +129,7 @@ impl Shelf {
             // Who has no parameters is told of everything whether it asks or not.
             let held = self.held.get(type_url).into_iter().flat_map(BTreeMap::values);
             members = held.map(|held| Arc::clone(&held.resource)).filter(|r| r.matches(parameters)).collect();
-            change.ops.extend(members.iter().map(|held| Op::held(View::Wildcard, Arc::clone(held))));
+            change.ops.extend(members.iter().map(|held| Op::held(View::Wildcard, Arc::clone(held), None)));
         }
         for (name, is_wanted) in &interest.names {
             let (view, name) = (View::Named, name.clone());
@@ -147,7 +147,7 @@ impl Shelf {
             } else if asked.insert(name.clone()) {
                 if let Some(collection) = collection {
                     let covered = members.iter().filter(|held| collection.covers(held.name().as_str()));
-                    change.ops.extend(covered.map(|held| Op::held(view, Arc::clone(held))));
+                    change.ops.extend(covered.map(|held| Op::held(view, Arc::clone(held), None)));
                     change.ops.push(Op::Complete { name });
                 } else if !is_listed(asked, &name) {
                     change.ops.push(Op::Remove { view, name });
@@ -189,7 +189,7 @@ impl Shelf {
         match now_held.filter(|resource| resource.matches(parameters)) {
             Some(resource) => {
                 let views = std::iter::once(View::Wildcard).chain(is_listed.then_some(View::Named));
-                views.map(|view| Op::held(view, Arc::clone(resource))).collect()
+                views.map(|view| Op::held(view, Arc::clone(resource), None)).collect()
             }
             None => {
                 let named = is_listed.then(|| match asked.is_some_and(|asked| asked.contains(name)) {
@@ -294,7 +294,7 @@ fn read(type_url: &TypeUrl, name: &Name, file: &FileResource) -> Option<Arc<Reso
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{Dialect, Limits, Mailbox, Membership, Protocol, Seen, Subscription};
+    use crate::cache::{Dialect, Limits, Mailbox, Membership, Protocol, Seen, Subscription, Ttl};
     use crate::resource::{Kind, wire};
 
     const CDS: Kind = Kind::Cluster;
@@ -313,7 +313,7 @@ mod tests {
         fn client(&mut self, kind: Kind, wildcard: bool, names: &[&str]) -> Membership {
             let of = self.shelf.cache().of(&kind.into()).expect("few types");
             let subscription = Subscription::new(wildcard, names.iter().map(|name| (*name).into()));
-            let dialect = Dialect { protocol: Protocol::Delta, aggregated: true };
+            let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
             let client = of.join(subscription, dialect, &Arc::new(Mailbox::default()));
             self.look();
             client

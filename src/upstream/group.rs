@@ -20,7 +20,7 @@ use super::response::Reading;
 use super::sending::{Link, Target};
 use super::topic::{Placed, Topic};
 use super::{Counters, Settings, StreamId};
-use crate::cache::{Cache, Change, Lens, Op, Snapshot, View};
+use crate::cache::{Cache, Change, Lease, Lens, Op, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Name, Parameters, Resource, TypeUrl};
 
@@ -140,9 +140,9 @@ impl Group {
 
     /// A name is wanted that was not. It is asked for, unless what is held already is for these clients too.
     pub(super) fn add_name(&mut self, parameters: &Parameters, name: &Name, cache: &Cache) -> Option<Op> {
-        if let Some(resource) = self.lender(parameters, name, cache) {
-            self.topic(parameters).borrow(name);
-            return Some(Op::held(View::Named, resource));
+        if let Some((resource, lease)) = self.lender(parameters, name, cache) {
+            self.topic(parameters).borrow(name, lease);
+            return Some(Op::held(View::Named, resource, lease));
         }
         let place = self.places[View::Named as usize];
         self.topic(parameters).add_name(name, |stream| place.is_on(stream));
@@ -156,11 +156,19 @@ impl Group {
     }
 
     /// What another topic's subscription keeps up to date and is for these parameters too.
-    fn lender(&self, parameters: &Parameters, name: &Name, cache: &Cache) -> Option<Arc<Resource>> {
+    fn lender(
+        &self,
+        parameters: &Parameters,
+        name: &Name,
+        cache: &Cache,
+    ) -> Option<(Arc<Resource>, Option<Lease>)> {
         let others = self.topics.iter().filter(|(other, topic)| *other != parameters && topic.asks_for(name));
-        let held =
-            |other: &Parameters| self.snapshot(cache, other).held(View::Named, name.as_str()).map(Arc::clone);
-        others.filter_map(|(other, _)| held(other)).find(|resource| resource.matches(parameters))
+        let held = |other: &Parameters| {
+            let snapshot = self.snapshot(cache, other);
+            let (view, text) = (View::Named, name.as_str());
+            snapshot.held(view, text).map(|held| (Arc::clone(held), snapshot.lease(view, text)))
+        };
+        others.filter_map(|(other, _)| held(other)).find(|(resource, _)| resource.matches(parameters))
     }
 
     /// Whether anything is borrowed.
@@ -176,7 +184,7 @@ impl Group {
             for name in names.iter().filter(|name| topic.has_borrowed(name)) {
                 let mine = mine.held(View::Named, name.as_str());
                 let is_lent = |mine: &Arc<Resource>| {
-                    self.lender(parameters, name, cache).is_some_and(|theirs| theirs.same_content(mine))
+                    self.lender(parameters, name, cache).is_some_and(|(theirs, _)| theirs.same_content(mine))
                 };
                 if !mine.is_some_and(is_lent) {
                     ended.push((parameters.clone(), name.clone()));

@@ -11,9 +11,9 @@ use foldhash::{HashMap, HashSet};
 use super::expiry::Expiry;
 use super::response::{Reading, Removed};
 use super::sending::{Link, Target};
-use super::variants::Candidates;
+use super::variants::{Candidates, News};
 use super::{Counters, Settings, StreamId};
-use crate::cache::{Change, Op, Resend, Snapshot, View};
+use crate::cache::{Change, Lease, Op, Resend, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Collection, Name, Parameters, Resource, TypeUrl};
 
@@ -111,7 +111,8 @@ impl Topic {
     }
 
     /// A name is wanted that was not, and what is held by another topic serves.
-    pub(super) fn borrow(&mut self, name: &Name) {
+    pub(super) fn borrow(&mut self, name: &Name, lease: Option<Lease>) {
+        self.expiry.set(View::Named, name, lease.map(|lease| lease.until()));
         self.names.insert(name.clone(), Want::Yes);
         self.borrowed.insert(name.clone());
     }
@@ -343,14 +344,22 @@ impl Topic {
             let same = held.is_some_and(|held| {
                 held.origin_version() == Some(heard.envelope.version) && heard.is_variant_of(held)
             });
-            let deadline = heard.envelope.ttl.and_then(|ttl| now.checked_add(ttl));
+            let ttl = heard.envelope.ttl;
+            // Of what never had a version a heartbeat has none either; what does not exist has no TTL (R-TTL-08).
+            let unversioned = || held.is_some_and(|held| held.origin_version().is_none());
+            let renews = same || (heard.envelope.version.is_empty() && ttl.is_some() && unversioned());
+            let deadline = ttl.and_then(|ttl| now.checked_add(ttl));
+            let lease = ttl.and_then(|ttl| Lease::new(ttl, now));
             let resend = if heard.answers || placed.copy { Resend::Answer } else { Resend::Unsolicited };
             let resource = heard.encode(type_url, &name);
             if resource.is_some() {
                 counters.unsolicited.add(u64::from(same && resend == Resend::Unsolicited));
-            } else if same && !heard.envelope.has_aliases {
+            } else if renews && !heard.envelope.has_aliases {
                 // A heartbeat (R-TTL-02).
                 self.expiry.set(view, &name, deadline);
+                if lease.is_some() || snapshot.is_leased(&heard.name) {
+                    ops.push(Op::Renew { view, name, lease });
+                }
                 continue;
             } else if heard.envelope.has_aliases {
                 continue;
@@ -361,7 +370,7 @@ impl Topic {
                 let candidates =
                     variants.entry((view, name)).or_insert_with(|| Candidates::new(held, rivals));
                 match resource {
-                    Some(resource) => candidates.set(resource, resend, deadline),
+                    Some(resource) => candidates.set(resource, News { resend, deadline, lease }),
                     None => candidates.remove(heard.constraints()),
                 }
                 continue;
@@ -369,7 +378,7 @@ impl Topic {
             match resource {
                 Some(resource) => {
                     self.expiry.set(view, &name, deadline);
-                    ops.push(Op::Set { view, resource, resend });
+                    ops.push(Op::Set { view, resource, resend, lease });
                 }
                 // Neither a heartbeat nor an unresolved alias: the old form of "does not exist" (R-Up-16).
                 None if self.borrowed.contains(&name) => {}
@@ -403,12 +412,12 @@ impl Topic {
         for ((view, name), candidates) in variants {
             match candidates.choose() {
                 Some(chosen) => {
-                    if let Some((resend, deadline)) = chosen.news {
+                    if let Some(News { resend, deadline, lease }) = chosen.news {
                         self.expiry.set(view, &name, deadline);
-                        ops.push(Op::Set { view, resource: Arc::clone(chosen.resource), resend });
+                        ops.push(Op::Set { view, resource: Arc::clone(chosen.resource), resend, lease });
                     } else if !candidates.is_held(chosen.resource) {
                         self.expiry.set(view, &name, None);
-                        ops.push(Op::held(view, Arc::clone(chosen.resource)));
+                        ops.push(Op::held(view, Arc::clone(chosen.resource), None));
                     }
                 }
                 // What was borrowed is kept until it was asked for and answered (R-DP-16).

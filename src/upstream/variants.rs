@@ -8,13 +8,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::cache::Resend;
+use crate::cache::{Lease, Resend};
 use crate::resource::{Constraints, Resource};
 
 type Identity = Option<Constraints>;
 
-/// How a variant came, and when its time is over.
-type News = (Resend, Option<Instant>);
+/// How a variant came, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct News {
+    pub(super) resend: Resend,
+    pub(super) deadline: Option<Instant>,
+    pub(super) lease: Option<Lease>,
+}
 
 /// All variants of one name that are for one set of parameters.
 #[derive(Clone, Debug)]
@@ -41,8 +46,8 @@ impl Candidates {
         Self { held: held.map(identity), variants }
     }
 
-    pub(super) fn set(&mut self, resource: Arc<Resource>, resend: Resend, deadline: Option<Instant>) {
-        self.variants.insert(resource.constraints().cloned(), (resource, Some((resend, deadline))));
+    pub(super) fn set(&mut self, resource: Arc<Resource>, news: News) {
+        self.variants.insert(resource.constraints().cloned(), (resource, Some(news)));
     }
 
     pub(super) fn remove(&mut self, constraints: Option<&Constraints>) {

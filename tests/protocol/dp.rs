@@ -19,7 +19,7 @@ fn op(short: &str, view: View, item: &str) -> Op {
         Some((version, rule)) => variant(&url(short), name, version, rule),
         None => crate::wire::resource(&url(short), name, rest, 0),
     };
-    Op::Set { view, resource, resend: Resend::Unsolicited }
+    Op::Set { view, resource, resend: Resend::Unsolicited, lease: None }
 }
 
 impl Bed {
@@ -206,7 +206,8 @@ fn r_dp_12_the_wildcard_with_new_parameters_is_told_by_what_differs() {
     }
     let same = crate::wire::resource(&url("cds"), "same", "1", 0);
     for pairs in ["v=1", "v=2"] {
-        let set = Op::Set { view: View::Wildcard, resource: Arc::clone(&same), resend: Resend::Answer };
+        let (view, resource) = (View::Wildcard, Arc::clone(&same));
+        let set = Op::Set { view, resource, resend: Resend::Answer, lease: None };
         let change = Change { ops: vec![set], ..Change::default() };
         bed.writer.apply_seen(&url("cds"), &parameters(pairs), change, bed.now).unwrap();
     }

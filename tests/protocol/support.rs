@@ -1,13 +1,14 @@
 //! A scripted origin and scripted clients.
 //!
 //! What the origin says and what a client is told are written the same way: `cds a:1 b:2 -c` is a response of
-//! clusters with `a` in version 1, `b` in version 2, and `c` gone.
+//! clusters with `a` in version 1, `b` in version 2, and `c` gone. `a:1@5000` is `a` with a TTL of five seconds, and
+//! `~a@5000` its heartbeat; a client is told `a:~1@5000`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deltafan::cache::{Cache, Change, Limits, Op, Protocol, Resend, View, Writer};
+use deltafan::cache::{Cache, Change, Lease, Limits, Op, Protocol, Resend, View, Writer};
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
 use deltafan::subscription::{Heard, Next, Refusal, Rules, Session, Upstream};
@@ -57,12 +58,18 @@ impl Bed {
     fn say(&mut self, view: View, resend: Resend, text: &str, padding: usize) {
         let (short, items) = text.split_once(' ').unwrap();
         let type_url = type_url(short);
-        let op = |item: &str| match item.strip_prefix('-') {
-            Some(name) => Op::Remove { view, name: name.into() },
-            None => {
-                let (name, version) = item.rsplit_once(':').unwrap();
-                Op::Set { view, resource: wire::resource(&type_url, name, version, padding), resend }
+        let op = |item: &str| {
+            let (item, ttl) = item.rsplit_once('@').map_or((item, None), |(item, ttl)| (item, Some(ttl)));
+            let ttl = ttl.map(|ttl| Duration::from_millis(ttl.parse().unwrap()));
+            let lease = ttl.and_then(|ttl| Lease::new(ttl, self.now));
+            if let Some(name) = item.strip_prefix('-') {
+                return Op::Remove { view, name: name.into() };
             }
+            if let Some(name) = item.strip_prefix('~') {
+                return Op::Renew { view, name: name.into(), lease };
+            }
+            let (name, version) = item.rsplit_once(':').unwrap();
+            Op::Set { view, resource: wire::resource(&type_url, name, version, padding), resend, lease }
         };
         let change = Change { ops: items.split(' ').map(op).collect(), ..Change::default() };
         self.apply(short, change);
@@ -83,6 +90,11 @@ impl Bed {
         self.say(View::Named, Resend::Answer, text, 0);
     }
 
+    /// It answers in either way.
+    pub(crate) fn answer(&mut self, view: View, text: &str) {
+        self.say(view, Resend::Answer, text, 0);
+    }
+
     /// It sends something again that nobody asked for again.
     pub(crate) fn resend(&mut self, view: View, text: &str) {
         self.say(view, Resend::Unsolicited, text, 0);
@@ -100,6 +112,13 @@ impl Bed {
             node: Some(proto::Node { user_agent_name: user_agent.to_owned(), ..proto::Node::default() }),
             newest: HashMap::new(),
         }
+    }
+
+    /// A client whose node lists these features.
+    pub(crate) fn client_with(&self, features: &[&str], protocol: Protocol) -> Client {
+        let mut client = self.client(protocol, None);
+        client.node.as_mut().unwrap().client_features = strings(features);
+        client
     }
 
     pub(crate) fn sotw(&self) -> Client {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use deltafan::cache::{Change, Dialect, Interest, Limits, Op, Protocol, Subscription};
+use deltafan::cache::{Change, Dialect, Interest, Limits, Op, Protocol, Subscription, Ttl};
 use deltafan::proto;
 use deltafan::subscription::Next;
 
@@ -335,7 +335,7 @@ fn r_xt_05_a_poll_sees_the_members_of_a_glob() {
     bed.named(&format!("eds {X}:1 {BARE}:1 {Y}:1"));
     bed.complete("eds", GLOB);
     let subscription = Subscription::new(false, [GLOB, X].map(Into::into));
-    let dialect = Dialect { protocol: Protocol::Sotw, aggregated: false };
+    let dialect = Dialect { protocol: Protocol::Sotw, aggregated: false, ttl: Ttl::Untold };
     let of = bed.cache.of(&url("eds")).unwrap();
     let poll = of.join(subscription, dialect, &Arc::default());
     let names = |bed: &Bed| -> Vec<String> {

@@ -100,7 +100,7 @@ impl Origin {
         // Bodies are of two sizes, so that small limits cut answers in many ways.
         let padding = if name.ends_with('3') { 900 } else { 0 };
         let body = resource(&type_url(TYPES[at]), name, &text, padding);
-        ops.push(Op::Set { view, resource: body, resend });
+        ops.push(Op::Set { view, resource: body, resend, lease: None });
         let said = &mut self.said[at];
         said.texts.insert((name.to_owned(), text.clone()));
         match view {

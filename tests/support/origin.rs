@@ -160,6 +160,22 @@ pub fn resource(type_url: &TypeUrl, name: &str, version: &str, body: &[u8]) -> B
     out.freeze()
 }
 
+/// The same with a TTL; without a body it is a heartbeat.
+pub fn timed(type_url: &TypeUrl, name: &str, version: &str, body: Option<&[u8]>, ttl: Duration) -> Bytes {
+    let mut out = BytesMut::new();
+    match body {
+        Some(body) => out.extend_from_slice(&resource(type_url, name, version, body)),
+        None => {
+            wire::put_field(&mut out, 3, name.as_bytes());
+            wire::put_field(&mut out, 1, version.as_bytes());
+        }
+    }
+    let mut seconds = BytesMut::from(&[1 << 3][..]);
+    wire::put_varint(&mut seconds, ttl.as_secs());
+    wire::put_field(&mut out, 6, &seconds);
+    out.freeze()
+}
+
 async fn within<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future).await.expect("this happens in time")
 }

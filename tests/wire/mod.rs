@@ -96,7 +96,7 @@ pub(crate) struct Told {
     pub(crate) type_url: TypeUrl,
     pub(crate) version: String,
     pub(crate) nonce: String,
-    /// Name and text.
+    /// Name and text; `@` and milliseconds follow where a TTL is told, and of a heartbeat the version behind `~` is all.
     pub(crate) resources: Vec<(String, String)>,
     pub(crate) removed: Vec<String>,
 }
@@ -125,10 +125,7 @@ pub(crate) fn read(protocol: Protocol, frame: &Frame) -> Told {
             let type_url = TypeUrl::from(message.type_url.as_str());
             let unwrap = |bytes: &bytes::Bytes| {
                 let envelope = Envelope::parse(bytes, &type_url).unwrap();
-                let (name, text) = body(envelope.body.unwrap(), &type_url);
-                assert_eq!(normal_form(envelope.name), normal_form(&name));
-                assert_eq!(envelope.version, text.split('/').next().unwrap());
-                (identity(&envelope), text)
+                (identity(&envelope), timed(&envelope, &type_url))
             };
             let gone = message.removed_resource_names.iter().map(|gone| {
                 let constraints = Constraints::parse(&gone.dynamic_parameter_constraints).unwrap();
@@ -164,7 +161,24 @@ fn identity(envelope: &Envelope<'_>) -> String {
     }
 }
 
-/// The name and the text of an element of a state of the world, be it wrapped (R-DP-11).
+/// The text of a resource with an envelope, and the time that is told of it.
+fn timed(envelope: &Envelope<'_>, type_url: &TypeUrl) -> String {
+    let text = match envelope.body {
+        Some(any) => {
+            let (name, text) = body(any, type_url);
+            assert_eq!(normal_form(envelope.name), normal_form(&name));
+            assert_eq!(envelope.version, text.split('/').next().unwrap());
+            text
+        }
+        None => format!("~{}", envelope.version),
+    };
+    match envelope.ttl {
+        Some(ttl) => format!("{text}@{}", ttl.as_millis()),
+        None => text,
+    }
+}
+
+/// The name and the text of an element of a state of the world, be it wrapped (R-DP-11, R-TTL-05).
 fn unwrapped(any: &[u8], type_url: &TypeUrl) -> (String, String) {
     let fields: Vec<_> = wire::fields(any).map(Result::unwrap).collect();
     let value = |number| fields.iter().find(|field| field.number == number).unwrap().bytes().unwrap();
@@ -172,9 +186,9 @@ fn unwrapped(any: &[u8], type_url: &TypeUrl) -> (String, String) {
         return body(any, type_url);
     }
     let envelope = Envelope::parse(value(2), type_url).unwrap();
-    let (name, text) = body(envelope.body.unwrap(), type_url);
-    assert_eq!(envelope.name, name);
-    (identity(&envelope), text)
+    let is_told_more = envelope.ttl.is_some() || envelope.by_resource_name;
+    assert!(envelope.body.is_some() && is_told_more, "nothing else is wrapped (R-SotW-23)");
+    (identity(&envelope), timed(&envelope, type_url))
 }
 
 /// The name and the text in a body.

@@ -83,7 +83,7 @@ fn r_relay_16_who_came_at_the_last_moment_keeps_the_name() {
     rig.leave("b");
     rig.pass(59_000);
     // They join, and the deadline passes before the mailbox is looked into.
-    let dialect = Dialect { protocol: Protocol::Delta, aggregated: true };
+    let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
     let join = |kind: Kind, subscription| {
         let of = rig.cache.of(&kind.into()).expect("few types");
         of.join(subscription, dialect, &Arc::new(Mailbox::default()))

@@ -1,7 +1,7 @@
 //! Dynamic parameters towards the origin (R-DP-*, R-Up-18).
 
 use super::*;
-use crate::cache::Lens;
+use crate::cache::{Lens, Ttl};
 use crate::proto::ResourceLocator;
 use crate::resource::Parameters;
 use crate::upstream::Locators;
@@ -51,7 +51,7 @@ impl Rig {
     fn client_with(&mut self, who: &'static str, kind: Kind, pairs: &str, names: &[&str]) {
         let subscription =
             Subscription::new(names.contains(&"*"), names.iter().filter(|n| **n != "*").map(|n| (*n).into()));
-        let dialect = Dialect { protocol: Protocol::Delta, aggregated: true };
+        let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
         let lens = Lens::uniform(parameters(pairs));
         let of = self.cache.seen(&kind.into(), &lens).expect("few parameters");
         self.clients.insert(who, of.join(subscription, dialect, &Arc::new(Mailbox::default())));

@@ -19,7 +19,7 @@ use prost::Message;
 
 use super::{Mux, Reconcile, Settings, StreamId};
 use crate::cache::{
-    Cache, Dialect, Limits, Mailbox, Membership, Named, Protocol, Seen, Snapshot, Subscription,
+    Cache, Dialect, Limits, Mailbox, Membership, Named, Protocol, Seen, Snapshot, Subscription, Ttl,
 };
 use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
 use crate::resource::{Kind, TypeUrl, wire};
@@ -114,7 +114,7 @@ impl Rig {
     fn client(&mut self, who: &'static str, kind: Kind, names: &[&str]) {
         let subscription =
             Subscription::new(names.contains(&"*"), names.iter().filter(|n| **n != "*").map(|n| (*n).into()));
-        let dialect = Dialect { protocol: Protocol::Delta, aggregated: true };
+        let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
         let of = self.cache.of(&kind.into()).expect("few types");
         let joined = of.join(subscription, dialect, &Arc::new(Mailbox::default()));
         self.clients.insert(who, joined);

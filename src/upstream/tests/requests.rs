@@ -215,7 +215,7 @@ fn r_up_20_a_request_is_cut_before_it_is_too_long_for_a_server() {
 fn r_relay_14_a_client_cannot_make_the_relay_ask_for_the_wildcard_by_a_name() {
     let mut rig = Rig::connected();
     let of = rig.cache.of(&CDS.into()).expect("few types");
-    let dialect = Dialect { protocol: Protocol::Delta, aggregated: true };
+    let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
     let names = ["*".into(), "".into()];
     let _client = of.join(Subscription::new(false, names), dialect, &Arc::new(Mailbox::default()));
     rig.look();

@@ -1,6 +1,7 @@
 //! Resources that end by themselves.
 
 use super::*;
+use crate::cache::Ttl;
 
 const CDS: Kind = Kind::Cluster;
 const EDS: Kind = Kind::Endpoint;
@@ -12,6 +13,28 @@ impl Answer {
         let mut ttl = BytesMut::from(&[8][..]);
         wire::put_varint(&mut ttl, seconds);
         self.raw([field(3, name.as_bytes()), field(1, version.as_bytes()), body, field(6, &ttl)].concat())
+    }
+}
+
+impl Rig {
+    /// When the clients of a type last had something to learn: those that are told no times, and those that are.
+    fn marks(&self, kind: Kind) -> [crate::cache::Generation; 2] {
+        let of = self.cache.of(&kind.into()).expect("few types");
+        let clients = self.clients.values().filter(|client| Arc::ptr_eq(client.of(), &of));
+        let mark = |told: bool| {
+            let clients = clients.clone().filter(|client| client.is_told_times() == told);
+            clients.map(|client| client.cohort().touched()).max().unwrap_or_default()
+        };
+        [mark(false), mark(true)]
+    }
+
+    /// A client that is told times.
+    fn timed(&mut self, who: &'static str, kind: Kind, names: &[&str]) {
+        let subscription = Subscription::new(false, names.iter().map(|name| (*name).into()));
+        let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Heartbeats };
+        let of = self.cache.of(&kind.into()).expect("few types");
+        self.clients.insert(who, of.join(subscription, dialect, &Arc::new(Mailbox::default())));
+        self.look();
     }
 }
 
@@ -68,10 +91,13 @@ fn r_ttl_02_a_heartbeat_moves_the_end_or_takes_it_away() {
     let mut rig = rig();
     rig.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 10, true).ttl("e2", "v1", 10, true));
     rig.pass(5_000);
-    let before = rig.snapshot(EDS).generation();
+    rig.timed("t", EDS, &["e1", "e2"]);
+    let [untold, told] = rig.marks(EDS);
     let unset = [field(3, b"e2"), field(1, b"v1")].concat();
     rig.hear(Primary, &Answer::of(EDS, "2").ttl("e1", "v1", 10, false).raw(unset));
-    assert_eq!(rig.snapshot(EDS).generation(), before, "nothing that clients have to learn of");
+    let [untold_after, told_after] = rig.marks(EDS);
+    assert_eq!(untold_after, untold, "nothing that most clients have to learn of");
+    assert!(told_after > told, "but those that are told times");
     rig.pass(9_999);
     assert_eq!(rig.seen(EDS, "e1"), "v1");
     rig.pass(60_000);
@@ -136,4 +162,45 @@ fn r_ttl_09_what_is_let_go_has_no_timer() {
     assert_eq!(rig.mux.next_deadline(), None);
     rig.pass(86_400_000);
     assert_eq!(rig.mux.counters().expired.get(), 0);
+}
+
+/// R-TTL-08: what is unset is there still, be the version there or be none to say, as long as it is the one held.
+#[test]
+fn r_ttl_08_a_heartbeat_keeps_what_is_held_and_nothing_else() {
+    let mut rig = rig();
+    rig.timed("t", EDS, &["e1", "e2"]);
+    let unversioned = field(3, b"e2");
+    let any = any(&EDS.into(), "e2@");
+    let mut first = Answer::of(EDS, "1").ttl("e1", "v1", 10, true);
+    first = first.raw([unversioned.clone(), field(2, &any), field(6, &[8, 10])].concat());
+    rig.hear(Primary, &first);
+    let held = rig.seen(EDS, "e2");
+    assert!(held.starts_with("h:"), "R-Up-17: {held}");
+    rig.pass(9_000);
+    let [_, before] = rig.marks(EDS);
+    rig.hear(Primary, &Answer::of(EDS, "2").ttl("e1", "v1", 10, false).ttl("e2", "", 10, false));
+    assert!(rig.marks(EDS)[1] > before);
+    rig.pass(9_999);
+    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("v1".to_owned(), held));
+    rig.hear(Primary, &Answer::of(EDS, "3").ttl("e1", "v0", 10, false).raw(unversioned));
+    assert_eq!(
+        (rig.seen(EDS, "e1"), rig.seen(EDS, "e2")),
+        ("absent".to_owned(), "absent".to_owned()),
+        "R-Up-16: neither is a heartbeat"
+    );
+}
+
+#[test]
+fn r_ttl_02_what_had_no_ttl_and_gets_none_is_no_change() {
+    let mut rig = rig();
+    rig.timed("t", EDS, &["e1", "e2"]);
+    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1"));
+    let before = rig.snapshot(EDS).generation();
+    rig.hear(Primary, &Answer::of(EDS, "2").raw([field(3, b"e1"), field(1, b"v1")].concat()));
+    assert_eq!(rig.snapshot(EDS).generation(), before);
+    rig.hear(Primary, &Answer::of(EDS, "3").ttl("e1", "v1", 10, false));
+    assert!(rig.snapshot(EDS).generation() > before, "now it has one");
+    assert!(rig.snapshot(EDS).is_leased("e1") && !rig.snapshot(EDS).is_leased("e2"));
+    rig.pass(10_000);
+    assert_eq!((rig.seen(EDS, "e1"), rig.snapshot(EDS).is_leased("e1")), ("absent".to_owned(), false));
 }

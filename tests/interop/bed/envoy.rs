@@ -31,11 +31,11 @@ impl Envoy {
             .find(|program| program.exists())
     }
 
-    /// Starts an Envoy whose xDS server listens on `server`.
-    pub(crate) fn start(dir: &Path, id: &str, transport: Transport, server: u16) -> Self {
+    /// Starts an Envoy whose xDS server listens on `server`, and which says that it has these features.
+    pub(crate) fn start(dir: &Path, id: &str, transport: Transport, server: u16, features: &[&str]) -> Self {
         let example = in_repository("config").join(transport.bootstrap());
         let server = format!("port_value: {server}");
-        let node = format!("id: {id} ");
+        let node = format!("client_features: {features:?}\n  id: {id} ");
         let bootstrap = substitute(
             &fs::read_to_string(example).unwrap(),
             &[("port_value: 15010", &server), ("port_value: 9901", "port_value: 0"), ("id: envoy-1 ", &node)],

@@ -61,7 +61,7 @@ impl Bed {
     }
 
     pub(crate) fn start_envoy(&self, id: &str, transport: Transport) -> Envoy {
-        Envoy::start(self.logs.dir(), id, transport, self.xds_port())
+        Envoy::start(self.logs.dir(), id, transport, self.xds_port(), &[])
     }
 
     pub(crate) fn start_grpc_client(&self, id: &str, target: &str) -> GrpcClient {
@@ -78,6 +78,34 @@ impl Bed {
 
     pub(crate) fn start_relay_again(&self) {
         self.relay.as_ref().unwrap().lock().start_again();
+    }
+}
+
+/// An Envoy on a relay that is the test's own.
+pub(crate) struct AloneEnvoy {
+    envoy: Envoy,
+    _logs: Logs,
+    _seats: Seats,
+}
+
+impl AloneEnvoy {
+    /// Whether there is one to start.
+    pub(crate) fn is_there() -> bool {
+        require(Envoy::program().is_some(), "no Envoy").is_some()
+    }
+
+    pub(crate) fn start(transport: Transport, server: u16, features: &[&str]) -> Self {
+        let (seats, logs) = (Seats::take(1), Logs::new());
+        let envoy = Envoy::start(logs.dir(), "envoy", transport, server, features);
+        Self { envoy, _logs: logs, _seats: seats }
+    }
+}
+
+impl std::ops::Deref for AloneEnvoy {
+    type Target = Envoy;
+
+    fn deref(&self) -> &Envoy {
+        &self.envoy
     }
 }
 

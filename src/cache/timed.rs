@@ -1,0 +1,233 @@
+//! What of an update is written in another form than for everybody: for clients that are told TTLs (R-TTL-07), that asked
+//! by locators (R-DP-09), or that spell their names in a way of their own.
+//!
+//! Owns what stands in it for the shared encodings of resources, and for how long it may be shared. Bodies are shared all
+//! the same. An update in which no time is told is shared without end.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use foldhash::HashMap;
+
+use super::cohort::{Dialect, Protocol, Ttl};
+use super::entry::Entry;
+use super::frame::{self, Fields, Frame, Piece};
+use super::lease::MOMENT;
+use super::nonce::Nonce;
+use super::registry::{Look, Subscription};
+use super::scan::Scan;
+use super::segments::Segment;
+use super::update::{Owed, Update};
+use super::{Generation, Seen};
+use crate::resource::{Called, Constraints, Name, Resource, resource_name};
+
+/// What stands for the shared encodings of resources, by name.
+#[derive(Debug, Default)]
+pub(super) struct Forms {
+    /// When the times in it were told, if there are any.
+    told: Option<Instant>,
+    elements: HashMap<Name, Element>,
+}
+
+#[derive(Debug)]
+struct Element {
+    head: Bytes,
+    /// Whether the tail of the shared encoding follows.
+    with_body: bool,
+}
+
+impl Update {
+    /// Whether what it says of times is still true.
+    pub(super) fn is_true(&self, now: Instant) -> bool {
+        let told = self.forms.as_ref().and_then(|forms| forms.told);
+        told.is_none_or(|told| now.saturating_duration_since(told) <= MOMENT)
+    }
+
+    /// Whether it says any.
+    pub fn tells_times(&self) -> bool {
+        self.forms.as_ref().is_some_and(|forms| forms.told.is_some())
+    }
+
+    /// Whether anything in it is in another form than for everybody.
+    pub(super) const fn has_forms(&self) -> bool {
+        self.forms.is_some() || self.form.is_some()
+    }
+
+    fn element(&self, name: &Name) -> Option<&Element> {
+        self.forms.as_ref()?.elements.get(name)
+    }
+
+    /// Whether it has no more of a resource than a heartbeat.
+    pub(super) fn is_heartbeat(&self, resource: &Resource) -> bool {
+        self.element(resource.name()).is_some_and(|element| !element.with_body)
+    }
+
+    /// About what a resource takes in it.
+    pub(super) fn size_of(&self, resource: &Resource) -> usize {
+        match self.element(resource.name()) {
+            Some(element) if !element.with_body => element.head.len(),
+            _ => resource.delta_entry().len(),
+        }
+    }
+
+    /// What it takes beside the shared encodings.
+    pub(super) fn own_bytes(&self) -> usize {
+        let elements = self.forms.iter().flat_map(|forms| forms.elements.values());
+        elements.map(|element| element.head.len() + size_of::<(Name, Element)>()).sum()
+    }
+
+    /// The frame of an update of which something is in another form; its removals are to be `removed`. `ghosts` are what
+    /// is gone and still said.
+    pub(super) fn splice_forms(
+        &self,
+        nonce: Nonce,
+        version: &str,
+        removed: [&[Name]; 2],
+        ghosts: &[Arc<Resource>],
+    ) -> Frame {
+        let is_delta = self.dialect.protocol == Protocol::Delta;
+        let mut pieces = Vec::with_capacity(self.segments.len() + 2 * self.resources.len());
+        for segment in &self.segments {
+            pieces.push(Piece::Shared(if is_delta { segment.delta() } else { segment.sotw() }));
+        }
+        for resource in self.resources.iter().chain(ghosts) {
+            let (entry, tail) = resource.sotw_tail();
+            match self.element(resource.name()) {
+                Some(element) => {
+                    pieces.push(Piece::Shared(&element.head));
+                    pieces.extend(element.with_body.then_some(Piece::Tail(entry, tail)));
+                }
+                None => pieces.push(Piece::Tail(entry, if is_delta { 0 } else { tail })),
+            }
+        }
+        let mut variants = Vec::new();
+        let names = match &self.form {
+            Some(form) => removed.map(|names| self.plainly_removed(form, names, &mut variants)),
+            None => removed.map(<[Name]>::to_vec),
+        };
+        let fields = Fields {
+            version,
+            type_url: self.type_url.as_str(),
+            removed: [&names[0], &names[1]],
+            removed_variants: &variants,
+        };
+        frame::splice(fields, nonce, pieces.iter().copied())
+    }
+
+    /// What is gone as the client spells it. What it asked for by locator is told by its identity, and so is what was
+    /// replaced by another variant (R-DP-08, R-DP-13).
+    fn plainly_removed(&self, form: &Subscription, names: &[Name], variants: &mut Vec<Bytes>) -> Vec<Name> {
+        let past = |name: &Name| self.past.get(name).into_iter().flatten().flat_map(|past| past.iter());
+        let mut variant = |name: &Name, constraints: Option<&Constraints>| {
+            let variant = resource_name(form.spelling(name), constraints);
+            if !variants.contains(&variant) {
+                variants.push(variant);
+            }
+        };
+        for resource in self.resources.iter().filter(|resource| form.locates(resource.name().as_str())) {
+            past(resource.name()).for_each(|constraints| variant(resource.name(), constraints.as_ref()));
+        }
+        let (located, plain): (Vec<&Name>, Vec<&Name>) =
+            names.iter().partition(|name| form.locates(name.as_str()));
+        for name in located {
+            // What never was there is said to be gone by its name alone.
+            let never = past(name).next().is_none().then_some(None);
+            let all = past(name).map(Option::as_ref).chain(never);
+            all.for_each(|constraints| variant(name, constraints));
+        }
+        plain.into_iter().map(|name| form.spelling(name).clone()).collect()
+    }
+}
+
+impl Dialect {
+    fn head(self, resource: &Resource, called: Called<'_>, ttl: Option<Duration>) -> Bytes {
+        match self.protocol {
+            Protocol::Delta => resource.delta_head(called, ttl),
+            Protocol::Sotw => resource.wrapped_head(called, ttl),
+        }
+    }
+}
+
+impl Scan<'_> {
+    /// When a client last had something to learn of an entry, and the entry's place in the order of that.
+    pub(super) fn stamps(&self, entry: &Entry, look: &Look<'_>) -> (Generation, Generation) {
+        if !self.is_timed {
+            return (look.changed, entry.position());
+        }
+        let renewed = self.subscription.tenure(entry).map_or(Generation::ZERO, |tenure| tenure.at());
+        (look.changed.max(renewed), entry.place())
+    }
+
+    /// An entry's place in the order of what clients of this dialect have to learn.
+    pub(super) fn place(&self, entry: &Entry) -> Generation {
+        if self.is_timed { entry.place() } else { entry.position() }
+    }
+
+    /// Whether there is nothing to learn of an entry but that its time was renewed, of which the client surely holds the
+    /// body (R-TTL-03).
+    pub(super) fn is_only_renewed(&self, entry: &Entry, look: &Look<'_>, owed: &Owed) -> bool {
+        // Within a run through the changes, only what was told before it is sure.
+        let told = self.span.floor();
+        if !self.is_timed || look.changed > told || owed.names.contains(entry.name()) {
+            return false;
+        }
+        let tenure = self.subscription.tenure(entry);
+        tenure.is_some_and(|tenure| tenure.is_held(told, owed.doubt, self.now))
+    }
+
+    /// Makes a resource's part of an update a heartbeat, where that is all the client needs and it understands it: over
+    /// state of the world nobody does (R-TTL-05, R-TTL-06).
+    pub(super) fn beat(&self, update: &mut Update, entry: &Entry, look: &Look<'_>, owed: &Owed) {
+        let is_understood = self.dialect.protocol == Protocol::Delta && self.dialect.ttl == Ttl::Heartbeats;
+        if let Seen::Present(resource) = look.seen
+            && is_understood
+            && self.is_only_renewed(entry, look, owed)
+        {
+            let lease = self.subscription.tenure(entry).and_then(|tenure| tenure.lease());
+            let ttl = lease.map(|lease| lease.told(self.now));
+            let head = resource.heartbeat(self.called(entry.name()), ttl);
+            let forms = update.forms.get_or_insert_default();
+            forms.told = Some(self.now);
+            forms.elements.insert(entry.name().clone(), Element { head, with_body: false });
+        }
+    }
+
+    /// Whether the shared encoding of a segment is not the form for these clients.
+    pub(super) fn has_own_form(&self, segment: &Segment) -> bool {
+        self.subscription.locates(Name::WILDCARD) || (self.is_timed && segment.has_leases())
+    }
+
+    /// Writes what is in an update and goes to these clients in another form than to everybody.
+    pub(super) fn write_forms(&self, update: &mut Update) {
+        if !self.is_timed && !self.subscription.has_own_form() {
+            return;
+        }
+        let is_delta = self.dialect.protocol == Protocol::Delta;
+        for resource in update.resources.iter().chain(&update.ghosts) {
+            let name = resource.name();
+            if update.forms.as_ref().is_some_and(|forms| forms.elements.contains_key(name)) {
+                continue;
+            }
+            let entry = if self.is_timed { self.snapshot.get(name.as_str()) } else { None };
+            let lease = entry.and_then(|entry| self.subscription.tenure(entry)?.lease());
+            let called = self.called(name);
+            let is_plain = match called {
+                Called::Plain(own) => !is_delta || own == name,
+                Called::Locator(_) => false,
+            };
+            if is_plain && lease.is_none() {
+                continue;
+            }
+            let forms = update.forms.get_or_insert_default();
+            forms.told = forms.told.or(lease.map(|_| self.now));
+            let head = self.dialect.head(resource, called, lease.map(|lease| lease.told(self.now)));
+            forms.elements.insert(name.clone(), Element { head, with_body: true });
+        }
+    }
+
+    fn called<'n>(&'n self, name: &'n Name) -> Called<'n> {
+        let own = self.subscription.spelling(name);
+        if self.subscription.locates(name.as_str()) { Called::Locator(own) } else { Called::Plain(own) }
+    }
+}

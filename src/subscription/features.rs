@@ -1,0 +1,48 @@
+//! What a client says it understands: `client_features` of its node.
+//!
+//! Owns the names of features, and which of them are needed for what. Keeps nothing of what a client wrote.
+
+use super::session::is_grpc;
+use crate::cache::{Protocol, Ttl};
+use crate::proto;
+
+/// More features than this are not looked at.
+const LISTED: usize = 1024;
+
+/// Resources may carry a time, and heartbeats may renew it.
+const RESOURCE_TTL: [&str; 2] = ["xds.config.supports-resource-ttl", "envoy.config.supports-resource-ttl"];
+/// A state of the world may wrap resources. The documents write one of these, the implementations another.
+const RESOURCE_IN_SOTW: [&str; 3] =
+    ["xds.config.resource-in-sotw", "xds.config.supports-resource-in-sotw", "envoy.config.resource-in-sotw"];
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Features {
+    resource_ttl: bool,
+    resource_in_sotw: bool,
+    is_grpc: bool,
+}
+
+impl Features {
+    pub(super) fn read(node: &proto::Node) -> Self {
+        let has = |names: &[&str]| {
+            node.client_features.iter().take(LISTED).any(|feature| names.contains(&feature.as_str()))
+        };
+        Self {
+            resource_ttl: has(&RESOURCE_TTL),
+            resource_in_sotw: has(&RESOURCE_IN_SOTW),
+            is_grpc: is_grpc(&node.user_agent_name),
+        }
+    }
+
+    /// Whether the client is told times on a stream of this protocol (R-TTL-06, R-TTL-07, R-SotW-23).
+    pub(super) const fn ttl(self, protocol: Protocol) -> Ttl {
+        match protocol {
+            _ if !self.resource_ttl => Ttl::Untold,
+            Protocol::Sotw if self.resource_in_sotw => Ttl::Told,
+            Protocol::Sotw => Ttl::Untold,
+            Protocol::Delta if self.is_grpc => Ttl::Told,
+            Protocol::Delta => Ttl::Heartbeats,
+        }
+    }
+}
