@@ -238,6 +238,7 @@ impl<'a> Scan<'a> {
             update.to = self.span.added;
             update.removed.clear();
             update.owed.gone.clear();
+            self.keep_owed(update, added);
             return;
         }
 
@@ -256,10 +257,7 @@ impl<'a> Scan<'a> {
                 // Removals come with the last part.
                 update.removed.clear();
                 update.owed.gone.clear();
-                // What was asked for and is in a later part is still owed: a heartbeat would be no answer.
-                for (_, resource) in added.filter(|_| self.is_timed) {
-                    update.owed.names.remove(resource.name());
-                }
+                self.keep_owed(update, added);
                 break;
             }
         }

@@ -193,6 +193,17 @@ impl Scan<'_> {
         }
     }
 
+    /// What was asked for and comes later, because it is news too, is still owed: a heartbeat would be no answer.
+    pub(super) fn keep_owed<'s>(
+        &self,
+        update: &mut Update,
+        later: impl IntoIterator<Item = (Generation, &'s Arc<Resource>)>,
+    ) {
+        for (_, resource) in later.into_iter().filter(|_| self.is_timed) {
+            update.owed.names.remove(resource.name());
+        }
+    }
+
     /// Whether the shared encoding of a segment is not the form for these clients.
     pub(super) fn has_own_form(&self, segment: &Segment) -> bool {
         self.subscription.locates(Name::WILDCARD) || (self.is_timed && segment.has_leases())

@@ -519,6 +519,16 @@ fn r_ttl_03_what_is_asked_for_while_an_answer_is_cut_is_sent_in_full() {
     client.change(&bed, "eds", "z");
     let told = client.acked(&bed);
     assert!(told.len() > 1 && told.last().unwrap().contains("z:1@60000"), "{told:?}");
+
+    // The same where what was asked for fills a response of its own.
+    bed.named("eds x:1@60000 y:1");
+    bed.named("eds a:3 b:3 c:3");
+    assert!(!client.acked(&bed).is_empty());
+    bed.named("eds a:4 b:4 c:4 ~x@60000");
+    client.change(&bed, "eds", "x y");
+    let told = client.acked(&bed);
+    assert_eq!(told[0], "eds y:1");
+    assert!(told.len() > 1 && told.iter().any(|told| told.contains("x:1@60000")), "{told:?}");
 }
 
 #[test]
