@@ -76,6 +76,8 @@ pub(super) struct Fields<'a> {
     pub(super) type_url: &'a str,
     /// `removed_resources`; delta only. Two lists, so that they need not be joined.
     pub(super) removed: [&'a [Name]; 2],
+    /// `resource_errors`, encoded.
+    pub(super) errors: &'a [u8],
 }
 
 /// A piece of the body.
@@ -114,6 +116,7 @@ pub(super) fn splice<'a>(
         fields.removed.iter().copied().flatten().map(|name| wire::field_len(name.as_str().len())).sum();
     let small =
         optional(fields.version) + optional(fields.type_url) + wire::field_len(nonce_text.len()) + removed;
+    let small = small + fields.errors.len();
     let body: usize = pieces.clone().map(|piece| piece.len()).sum();
     let message = small + body;
 
@@ -127,6 +130,7 @@ pub(super) fn splice<'a>(
     for name in fields.removed.into_iter().flatten() {
         wire::put_field(&mut out.open, REMOVED, name.as_str().as_bytes());
     }
+    out.open.put_slice(fields.errors);
     for piece in pieces {
         match piece {
             Piece::Shared(bytes) => out.share(bytes),
@@ -222,7 +226,7 @@ mod tests {
         ) {
             let elements: Vec<_> = sizes.iter().map(|(shared, size)| (*shared, element(*size))).collect();
             let removed: Vec<Name> = removed.into_iter().map(Name::from).collect();
-            let fields = Fields { version: "7", type_url: "t/x", removed: [&removed, &[]] };
+            let fields = Fields { version: "7", type_url: "t/x", removed: [&removed, &[]], errors: &[] };
             let nonce = Nonce { type_index: 3, generation: 255.into(), suffix: Suffix::None };
             let frame = splice(fields, nonce, elements.iter().map(|(shared, bytes)| {
                 if *shared { Piece::Shared(bytes) } else { Piece::Tail(bytes, 0) }
@@ -252,7 +256,7 @@ mod tests {
     fn a_large_shared_element_is_not_copied() {
         let big = element(1 << 20);
         let nonce = Nonce { type_index: 1, generation: 1.into(), suffix: Suffix::Own(2) };
-        let fields = Fields { version: "", type_url: "t/x", removed: [&[], &[]] };
+        let fields = Fields { version: "", type_url: "t/x", removed: [&[], &[]], errors: &[] };
         let frame = splice(fields, nonce, std::iter::once(Piece::Shared(&big)));
         let range = big.as_ptr_range();
         let shared: usize =

@@ -1,5 +1,6 @@
 //! How an update is worked out from a snapshot.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use smallvec::SmallVec;
 use super::cohort::{Cohort, Dialect, Protocol};
 use super::encoder::FellBehind;
 use super::entry::{Entry, Seen};
+use super::failure::{Failing, Telling};
 use super::journal::{Changed, Known};
 use super::registry::{Look, Subscription};
 use super::snapshot::Snapshot;
@@ -19,14 +21,16 @@ use crate::resource::{Name, Resource};
 
 /// One computation of an update.
 pub(super) struct Scan<'a> {
-    snapshot: Arc<Snapshot>,
+    pub(super) snapshot: Arc<Snapshot>,
     of: &'a TypeCache,
     cohort: &'a Cohort,
-    subscription: &'a Subscription,
-    dialect: Dialect,
-    span: &'a Span,
+    pub(super) subscription: &'a Subscription,
+    pub(super) dialect: Dialect,
+    pub(super) span: &'a Span,
     touched: Generation,
-    limit: usize,
+    pub(super) limit: usize,
+    /// See [`Owed::refused`].
+    refused: Option<&'a BTreeMap<Name, Generation>>,
     /// All names that may have changed since, where the cohort remembers.
     changed: Option<Changed>,
 }
@@ -58,10 +62,11 @@ impl<'a> Scan<'a> {
         let from = span.added.min(span.removed);
         let whole = !span.is_start() && !span.is_in_parts();
         let changed = if whole { cohort.changed_after(from) } else { None };
-        Ok(Self { snapshot, of, cohort, subscription, dialect, span, touched, limit, changed })
+        Ok(Self { snapshot, of, cohort, subscription, dialect, span, touched, limit, refused: None, changed })
     }
 
-    pub(super) fn run(mut self, owed: &Owed) -> Update {
+    pub(super) fn run(mut self, owed: &'a Owed) -> Update {
+        self.refused = Some(&owed.refused).filter(|refused| !refused.is_empty());
         let update = self.look(owed);
         if self.changed.is_none() || update.additions || update.removals {
             return update;
@@ -75,7 +80,7 @@ impl<'a> Scan<'a> {
         let mut update = self.blank();
         let full_state = self.dialect.protocol == Protocol::Sotw && self.of.type_url.kind().full_state();
         if full_state {
-            self.full_state(&mut update);
+            self.full_state(&mut update, owed);
         } else if self.is_whole_set()
             && (self.span.is_start() || matches!(self.span.part, Part::Members { .. }))
         {
@@ -114,6 +119,7 @@ impl<'a> Scan<'a> {
             ghosts: Vec::new(),
             absent: Vec::new(),
             removed: Vec::new(),
+            errors: None,
             additions: false,
             removals: false,
             unknown_name,
@@ -186,27 +192,42 @@ impl<'a> Scan<'a> {
         let floor = self.span.floor();
         let mut added = Added::new();
         let mut bytes = 0;
-        self.for_each_candidate(|entry, look| match look.seen {
-            Seen::Present(resource) if look.changed > floor && entry.position() > self.span.added => {
-                bytes += resource.delta_entry().len();
-                added.push((entry.position(), resource));
-                update.to = update.to.max(look.changed);
+        let mut failing = Failing::new();
+        self.for_each_candidate(|entry, look| {
+            let is_news = look.changed > floor && entry.position() > self.span.added;
+            if look.failed.is_some() {
+                let body = is_news && matches!(look.seen, Seen::Present(_));
+                failing.extend(self.telling(entry, &look, body).map(|telling| (entry, telling, false)));
             }
-            Seen::Absent if look.changed > self.span.removed && look.since <= self.span.seen => {
-                let list = if self.span.is_start() { &mut update.absent } else { &mut update.removed };
-                list.push(entry.name().clone());
-                update.to = update.to.max(look.changed);
+            match look.seen {
+                Seen::Present(resource) if is_news => {
+                    bytes += resource.delta_entry().len();
+                    added.push((entry.position(), resource));
+                    update.to = update.to.max(look.changed);
+                }
+                Seen::Absent if look.changed > self.span.removed && look.since <= self.span.seen => {
+                    let list = if self.span.is_start() { &mut update.absent } else { &mut update.removed };
+                    list.push(entry.name().clone());
+                    update.to = update.to.max(look.changed);
+                }
+                // Who holds what is denied has it, who does not is not given it (R-Err-06).
+                Seen::Present(_)
+                | Seen::Denied(_)
+                | Seen::Absent
+                | Seen::Unknown
+                | Seen::Failed
+                | Seen::Collection => {}
             }
-            Seen::Present(_) | Seen::Absent | Seen::Unknown | Seen::Collection => {}
         });
         added.sort_unstable_by_key(|(position, _)| *position);
-        let own = self.owed(update, owed, &added);
+        let own = self.owed(update, owed, &added, &mut failing);
         if own > 0 && own + bytes > self.limit {
             // Too much for one response: what is owed goes first, and nothing else yet.
             update.next = Next::Stay;
             update.to = self.span.added;
             update.removed.clear();
             update.owed.gone.clear();
+            self.tell_errors(update, failing, owed);
             return;
         }
 
@@ -227,10 +248,17 @@ impl<'a> Scan<'a> {
                 break;
             }
         }
+        self.tell_errors(update, failing, owed);
     }
 
     /// Adds what the client is owed beside `added`; returns how many bytes that is.
-    fn owed(&self, update: &mut Update, owed: &Owed, added: &Added<'_>) -> usize {
+    fn owed<'s>(
+        &'s self,
+        update: &mut Update,
+        owed: &Owed,
+        added: &Added<'_>,
+        failing: &mut Failing<'s>,
+    ) -> usize {
         if owed.is_empty() {
             return 0;
         }
@@ -246,7 +274,14 @@ impl<'a> Scan<'a> {
             let entry = self.snapshot.table.get(name.as_str());
             let seen = match entry.and_then(|entry| Some((entry, self.subscription.look(entry, false)?))) {
                 Some((entry, _)) if is_added(entry) => Seen::Unknown,
-                Some((_, look)) => look.seen,
+                Some((entry, look)) => {
+                    if look.failed.is_some() {
+                        let body = matches!(look.seen, Seen::Present(_));
+                        let telling = if body { Telling::Later } else { Telling::Now };
+                        failing.push((entry, telling, true));
+                    }
+                    look.seen
+                }
                 // No longer asked for by name: whether the wildcard has it is the answer (R-Delta-09), if known.
                 None if self.subscription.contains(name.as_str()) => Seen::Unknown,
                 None if self.subscription.wildcard => Seen::Absent,
@@ -266,7 +301,7 @@ impl<'a> Scan<'a> {
                 Seen::Absent if told.insert(name.clone()) => update.absent.push(name.clone()),
                 // What is unknown is told when it is known, as a change like any other.
                 // The members of a collection are owed beside it.
-                Seen::Absent | Seen::Unknown | Seen::Collection => {}
+                Seen::Absent | Seen::Unknown | Seen::Collection | Seen::Failed | Seen::Denied(_) => {}
             }
             update.owed.names.insert(name.clone());
         }
@@ -282,10 +317,18 @@ impl<'a> Scan<'a> {
     }
 
     /// Everything that the client may see, and whether any of it is news.
-    fn full_state(&self, update: &mut Update) {
+    fn full_state(&self, update: &mut Update, owed: &Owed) {
+        let mut failing = Failing::new();
         self.for_each_candidate(|entry, look| {
+            let is_news = look.changed > self.span.added;
+            if look.failed.is_some() {
+                let body = is_news && self.given(look.seen).is_some();
+                failing.extend(self.telling(entry, &look, body).map(|telling| (entry, telling, false)));
+            }
             match look.seen {
-                Seen::Present(resource) if look.changed > self.span.added => {
+                Seen::Present(resource) | Seen::Denied(resource)
+                    if is_news && self.given(look.seen).is_some() =>
+                {
                     update.additions = true;
                     if let Some(service) = resource.eds_service().filter(|_| !self.span.is_start()) {
                         update.endpoints.push(service.clone());
@@ -295,7 +338,12 @@ impl<'a> Scan<'a> {
                     update.removals = true;
                     update.ghosts.extend(entry.ghost().cloned());
                 }
-                Seen::Present(_) | Seen::Absent | Seen::Unknown | Seen::Collection => return,
+                Seen::Present(_)
+                | Seen::Denied(_)
+                | Seen::Absent
+                | Seen::Unknown
+                | Seen::Failed
+                | Seen::Collection => return,
             }
             update.to = update.to.max(look.changed);
         });
@@ -314,11 +362,22 @@ impl<'a> Scan<'a> {
             update.resources.extend(self.explicit().cloned());
         }
         update.digest = self.effective_digest();
+        self.tell_errors(update, failing, owed);
+    }
+
+    /// The resource that a full state holds for what is seen: of what is denied, for who is not new to it.
+    fn given<'s>(&self, seen: Seen<'s>) -> Option<&'s Arc<Resource>> {
+        let is_refused =
+            |resource: &Name| self.refused.is_some_and(|refused| refused.contains_key(resource));
+        match seen {
+            Seen::Denied(resource) if is_refused(resource.name()) => None,
+            _ => seen.present(),
+        }
     }
 
     /// What was asked for by name or through a collection, exists, and is not seen through the wildcard anyway.
     fn explicit(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        self.snapshot.beside_wildcard(self.subscription).filter_map(Seen::present)
+        self.snapshot.beside_wildcard(self.subscription).filter_map(|seen| self.given(seen))
     }
 
     fn effective_digest(&self) -> u128 {

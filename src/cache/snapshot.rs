@@ -30,6 +30,8 @@ pub struct Snapshot {
     /// Sum of the digests of the wildcard's members.
     pub(super) wildcard_digest: u128,
     pub(super) members: usize,
+    /// Names whose bodies are kept from newcomers.
+    pub(super) denials: usize,
     pub(super) system_version: Arc<str>,
     tombstones: usize,
 }
@@ -46,6 +48,7 @@ impl Default for Snapshot {
             wildcard_known: false,
             wildcard_digest: 0,
             members: 0,
+            denials: 0,
             system_version: Arc::from(""),
             tombstones: 0,
         }
@@ -99,6 +102,37 @@ impl Snapshot {
         let collection = Collection::named(name.as_str());
         let entries = collection.into_iter().flat_map(|collection| self.table.covered(collection));
         entries.filter_map(|entry| entry.as_listed().present())
+    }
+
+    /// The names of which there is something to tell to who asks for a collection: its members, and those that have an
+    /// error.
+    pub fn answers_of<'s>(&'s self, name: &'s Name) -> impl Iterator<Item = &'s Name> {
+        let collection = Collection::named(name.as_str());
+        let entries = collection.into_iter().flat_map(|collection| self.table.covered(collection));
+        let is_told = |entry: &&Arc<Entry>| {
+            let seen = entry.as_listed();
+            seen.present().is_some() || matches!(seen, Seen::Failed)
+        };
+        entries.filter(is_told).map(|entry| entry.name())
+    }
+
+    /// Since when the body of this name is kept from newcomers, where it is.
+    pub fn denied(&self, name: &str) -> Option<Generation> {
+        if self.denials == 0 {
+            return None;
+        }
+        let entry = self.get(name)?;
+        matches!(entry.by_name(), Seen::Denied(_)).then_some(entry.failed.as_deref()?.denied)
+    }
+
+    /// The names in a subscription whose bodies are kept from newcomers, and since when.
+    pub fn denied_of<'s>(
+        &'s self,
+        subscription: &'s Subscription,
+    ) -> impl Iterator<Item = (&'s Name, Generation)> {
+        let listed = self.listed(subscription).map(|entry| entry.name());
+        let names = subscription.names().iter().chain(listed).filter(|_| self.denials > 0);
+        names.filter_map(|name| Some((name, self.denied(name.as_str())?)))
     }
 
     /// What is seen through the collections of a subscription and was not asked for by name.
@@ -255,23 +289,36 @@ impl<'a> Draft<'a> {
                     }
                     _ => self.other_copy(&new, view, resource),
                 };
+                new.failed = None;
                 match view {
                     View::Wildcard => new.wild = Some(resource),
                     View::Named => new.named = Named::Present(resource),
                 }
             }
-            Op::Remove { view: View::Named, .. } => new.named = Named::Absent,
-            Op::Forget { view: View::Named, .. } => new.named = Named::Unknown,
+            Op::Remove { view: View::Named, .. } => {
+                new.recover();
+                new.named = Named::Absent;
+            }
+            Op::Forget { view: View::Named, .. } => {
+                new.failed = None;
+                new.named = Named::Unknown;
+            }
             Op::Remove { view: View::Wildcard, .. } | Op::Forget { view: View::Wildcard, .. } => {
                 new.wild = None
             }
-            Op::Withdraw { .. } if matches!(new.named, Named::Present(_)) => new.named = Named::Gone,
-            Op::Withdraw { .. } => {}
+            Op::Withdraw { .. } => {
+                new.recover();
+                if matches!(new.named, Named::Present(_)) {
+                    new.named = Named::Gone;
+                }
+            }
             Op::Complete { .. } if matches!(new.named, Named::Collection { .. }) => {}
             Op::Complete { .. } => {
                 let members = self.snapshot.members_of(&name).count();
+                new.failed = None;
                 new.named = Named::Collection { members, buried: Generation::ZERO };
             }
+            Op::Fail { failure, listed, .. } => new.fail(failure, listed),
             Op::Repush { .. } => repush = new.by_name().present().is_some(),
         }
         let is_listed = |entry: &Entry| matches!(entry.named, Named::Present(_));
@@ -291,6 +338,9 @@ impl<'a> Draft<'a> {
         let mut new = Entry::clone(&old);
         if let Named::Collection { members, .. } = &mut new.named {
             *members = if came { *members + 1 } else { members.saturating_sub(1) };
+            if came {
+                new.failed = None;
+            }
             self.replace(Some(old), new, false, false);
         }
     }
@@ -309,13 +359,17 @@ impl<'a> Draft<'a> {
     }
 
     fn replace(&mut self, old: Option<Arc<Entry>>, mut new: Entry, resent: bool, repush: bool) {
+        let failed = new.failed.as_ref().is_some_and(|failed| failed.at == Generation::ZERO);
         let (members, named, body) = {
             let blank = Entry::new(new.name().clone());
             let old = old.as_deref().unwrap_or(&blank);
             let members = resent && new.wild.is_some() || differ(old.as_member(), new.as_member());
             // Behind a member of the wildcard set a collection may have its own.
             let listed = || new.name().is_xdstp() && differ(old.as_listed(), new.as_listed());
-            let named = resent || differ(old.by_name(), new.by_name()) || listed();
+            // The resource ends an error, be it unchanged (R-Err-01). That it does not exist is said as a removal too.
+            let recovered = old.failed.is_some() && new.failed.is_none();
+            let missed = failed && matches!(new.by_name(), Seen::Absent);
+            let named = resent || recovered || missed || differ(old.by_name(), new.by_name()) || listed();
             let body = differ(old.by_name(), new.by_name());
             if !self.type_url.kind().full_state() || new.wild.is_some() {
                 new.ghost = None;
@@ -330,13 +384,15 @@ impl<'a> Draft<'a> {
                 self.snapshot.members -= 1;
                 self.snapshot.wildcard_digest = self.snapshot.wildcard_digest.wrapping_sub(resource.digest());
             }
+            self.snapshot.denials -= usize::from(matches!(old.by_name(), Seen::Denied(_)));
             (members, named, body)
         };
+        self.snapshot.denials += usize::from(matches!(new.by_name(), Seen::Denied(_)));
         if let Some(resource) = &new.wild {
             self.snapshot.members += 1;
             self.snapshot.wildcard_digest = self.snapshot.wildcard_digest.wrapping_add(resource.digest());
         }
-        if members || named || repush {
+        if members || named || repush || failed {
             let stamp = self.tick();
             if members {
                 new.wild_changed = stamp;
@@ -353,6 +409,9 @@ impl<'a> Draft<'a> {
             if repush {
                 new.repushed = stamp;
             }
+            if failed && let Some(failed) = &mut new.failed {
+                failed.stamp(stamp);
+            }
             if body && let Some(service) = new.by_name().present().and_then(|resource| resource.eds_service())
             {
                 self.endpoints.push(service.clone());
@@ -360,7 +419,7 @@ impl<'a> Draft<'a> {
             self.touched.push(Touch {
                 name: new.name().clone(),
                 members: members || (repush && new.wild.is_some()),
-                named: named || repush,
+                named: named || repush || failed,
             });
         }
         self.store(old, new);
@@ -416,10 +475,13 @@ impl<'a> Draft<'a> {
 }
 
 fn differ(old: Seen<'_>, new: Seen<'_>) -> bool {
+    if let (Some(old), Some(new)) = (old.present(), new.present()) {
+        return !Arc::ptr_eq(old, new) && !old.same_content(new);
+    }
     match (old, new) {
-        (Seen::Present(old), Seen::Present(new)) => !Arc::ptr_eq(old, new) && !old.same_content(new),
         (Seen::Absent, Seen::Absent)
         | (Seen::Unknown, Seen::Unknown)
+        | (Seen::Failed, Seen::Failed)
         | (Seen::Collection, Seen::Collection) => false,
         _ => true,
     }

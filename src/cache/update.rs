@@ -8,17 +8,22 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use super::Generation;
 use super::cohort::{Dialect, Protocol};
 use super::encoder::Encoder;
+use super::failure::Errors;
 use super::frame::{self, Fields, Frame, Piece};
 use super::nonce::{Nonce, Suffix};
 use super::registry::Spellings;
 use super::segments::Segment;
 use super::span::{Class, Next};
 use crate::resource::{Name, Resource, TypeUrl};
+
+// Numbers of `resource_errors`.
+const DELTA_ERRORS: u8 = 9;
+const SOTW_ERRORS: u8 = 7;
 
 /// What one client is to be told beside its cohort.
 #[derive(Clone, Debug, Default)]
@@ -27,12 +32,25 @@ pub struct Owed {
     pub names: BTreeSet<Name>,
     /// Names that it is to be told are gone, whatever it subscribes to (R-Delta-07).
     pub gone: BTreeSet<Name>,
+    /// Names whose errors it is to be told, once it has been told their bodies (R-Err-06).
+    pub errors: BTreeSet<Name>,
+    /// Names that it came to ask for when they were denied, and since when they were: full states leave them out for as
+    /// long as that lasts. Nothing that is to be told.
+    pub refused: BTreeMap<Name, Generation>,
 }
 
 impl Owed {
-    /// Whether there is nothing.
+    /// Nothing.
+    pub const NONE: Self = Self {
+        names: BTreeSet::new(),
+        gone: BTreeSet::new(),
+        errors: BTreeSet::new(),
+        refused: BTreeMap::new(),
+    };
+
+    /// Whether there is nothing to be told.
     pub fn is_empty(&self) -> bool {
-        self.names.is_empty() && self.gone.is_empty()
+        self.names.is_empty() && self.gone.is_empty() && self.errors.is_empty()
     }
 }
 
@@ -58,6 +76,8 @@ pub struct Update {
     /// Names that were asked for and do not exist: an answer, which need not wait as removals do.
     pub(super) absent: Vec<Name>,
     pub(super) removed: Vec<Name>,
+    /// Few have any.
+    pub(super) errors: Option<Box<Errors>>,
     /// Whether anything is new, and whether anything is gone.
     pub(super) additions: bool,
     pub(super) removals: bool,
@@ -127,6 +147,16 @@ impl Update {
         self.dialect.protocol == Protocol::Sotw && self.type_url.kind().full_state()
     }
 
+    /// Names whose errors are to be told in another response than this.
+    pub fn errors_later(&self) -> &[Name] {
+        self.errors.as_deref().map_or(&[], |errors| &errors.later)
+    }
+
+    /// Whether the error of this name is told in it.
+    pub fn tells_error(&self, name: &Name) -> bool {
+        self.errors.as_deref().is_some_and(|errors| errors.tell(name))
+    }
+
     /// What of the client's own set it took in.
     pub const fn owed(&self) -> &Owed {
         &self.owed
@@ -158,16 +188,17 @@ impl Update {
             Protocol::Delta => {
                 let removed = if class == Class::Both { &self.removed[..] } else { &[] };
                 match self.spelled.as_deref() {
-                    None => self.splice_delta(nonce, [removed, &self.absent], &[]),
-                    Some(spelled) => self.splice_spelled(nonce, [removed, &self.absent], spelled),
+                    None => self.splice_delta(nonce, class, [removed, &self.absent], &[]),
+                    Some(spelled) => self.splice_spelled(nonce, class, [removed, &self.absent], spelled),
                 }
             }
             Protocol::Sotw => {
                 let ghosts = if class == Class::Additions { &self.ghosts[..] } else { &[] };
                 let union = ghosts.iter().fold(self.digest, |sum, ghost| sum.wrapping_add(ghost.digest()));
                 let version = format!("{union:032x}");
-                let fields =
-                    Fields { version: &version, type_url: self.type_url.as_str(), removed: [&[], &[]] };
+                let errors = self.encode_errors(class, SOTW_ERRORS);
+                let type_url = self.type_url.as_str();
+                let fields = Fields { version: &version, type_url, removed: [&[], &[]], errors: &errors };
                 let pieces = self.segments.iter().map(|segment| Piece::Shared(segment.sotw()));
                 let listed = self.resources.iter().chain(ghosts);
                 let pieces = pieces.chain(listed.map(|resource| {
@@ -179,16 +210,29 @@ impl Update {
         }
     }
 
+    fn encode_errors(&self, class: Class, number: u8) -> BytesMut {
+        let encode = |errors: &Errors| errors.encode(class, number, self.spelled.as_deref());
+        self.errors.as_deref().map(encode).unwrap_or_default()
+    }
+
     /// `own` are entries that stand for those of `resources`, from the first one on.
-    fn splice_delta(&self, nonce: Nonce, removed: [&[Name]; 2], own: &[Bytes]) -> Frame {
-        let fields = Fields { version: &self.version, type_url: self.type_url.as_str(), removed };
+    fn splice_delta(&self, nonce: Nonce, class: Class, removed: [&[Name]; 2], own: &[Bytes]) -> Frame {
+        let errors = self.encode_errors(class, DELTA_ERRORS);
+        let fields =
+            Fields { version: &self.version, type_url: self.type_url.as_str(), removed, errors: &errors };
         let segments = self.segments.iter().map(|segment| segment.delta());
         let resources = self.resources.iter().skip(own.len()).map(|resource| resource.delta_entry());
         frame::splice(fields, nonce, segments.chain(own).chain(resources).map(Piece::Shared))
     }
 
     /// The same for clients that do not spell their names in the normal form.
-    fn splice_spelled(&self, nonce: Nonce, removed: [&[Name]; 2], spelled: &BTreeMap<Name, Name>) -> Frame {
+    fn splice_spelled(
+        &self,
+        nonce: Nonce,
+        class: Class,
+        removed: [&[Name]; 2],
+        spelled: &BTreeMap<Name, Name>,
+    ) -> Frame {
         let name = |name: &Name| spelled.get(name).unwrap_or(name).clone();
         let removed = removed.map(|names| names.iter().map(name).collect::<Vec<_>>());
         let entry = |resource: &Arc<Resource>| match spelled.get(resource.name()) {
@@ -196,11 +240,13 @@ impl Update {
             None => resource.delta_entry().clone(),
         };
         let own: Vec<Bytes> = self.resources.iter().map(entry).collect();
-        self.splice_delta(nonce, [&removed[0], &removed[1]], &own)
+        self.splice_delta(nonce, class, [&removed[0], &removed[1]], &own)
     }
 
     pub(super) fn weight(&self) -> u32 {
         let bytes: usize = self.resources.iter().map(|resource| resource.delta_entry().len()).sum();
-        u32::try_from(bytes + 512 + 16 * (self.segments.len() + self.removed.len())).unwrap_or(u32::MAX)
+        let errors = self.errors.as_deref().map_or(0, Errors::weight);
+        let lists = 16 * (self.segments.len() + self.removed.len());
+        u32::try_from(bytes + 512 + lists + errors).unwrap_or(u32::MAX)
     }
 }

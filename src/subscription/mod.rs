@@ -13,6 +13,7 @@
 
 mod ack;
 mod delta;
+mod failures;
 mod memory;
 mod order;
 mod own;

@@ -79,6 +79,9 @@ pub struct Settings {
     pub request_interval: Duration,
     /// See [`Reconcile`].
     pub reconcile: Reconcile,
+    /// Whether clients are told the origin's resource errors (R-Err-07). If not, all that counts of them is that a
+    /// resource does not exist.
+    pub resource_errors: bool,
 }
 
 impl Default for Settings {
@@ -90,6 +93,7 @@ impl Default for Settings {
             settle_max: Duration::from_secs(1),
             request_interval: Duration::from_millis(10),
             reconcile: Reconcile::default(),
+            resource_errors: true,
         }
     }
 }
@@ -105,10 +109,12 @@ pub struct Counters {
     pub requests: Counter,
     /// Responses dropped because their type was never subscribed to on their stream (R-Up-11).
     pub unrequested_responses: Counter,
-    /// Resources ignored because nothing subscribed to covers them (R-Up-15).
+    /// Resources, removals and errors ignored because nothing subscribed to covers them (R-Up-15).
     pub unrequested_resources: Counter,
     /// Resources refused because they carry dynamic parameter constraints.
     pub refused_resources: Counter,
+    /// Errors of single resources, whether or not they were of use.
+    pub resource_errors: Counter,
     /// Resources sent again by the origin of its own accord at the version held (R-Relay-21).
     pub unsolicited: Counter,
     /// Resources whose TTL ended without a word of the origin (R-TTL-09).
@@ -127,7 +133,7 @@ pub struct Counters {
 
 impl Counters {
     /// All of them with their names.
-    pub fn all(&self) -> [(&'static str, u64); 13] {
+    pub fn all(&self) -> [(&'static str, u64); 14] {
         [
             ("response", self.responses.get()),
             ("nack_sent", self.nacks_sent.get()),
@@ -135,6 +141,7 @@ impl Counters {
             ("unrequested_response", self.unrequested_responses.get()),
             ("unrequested_resource", self.unrequested_resources.get()),
             ("refused_resource", self.refused_resources.get()),
+            ("resource_error", self.resource_errors.get()),
             ("unsolicited_resend", self.unsolicited.get()),
             ("expired_resource", self.expired.get()),
             ("operation", self.operations.get()),

@@ -72,6 +72,7 @@ pub struct Mux {
     /// What nobody wants, by the time when it is let go; without a name: the wildcard.
     lingering: BTreeSet<(Instant, TypeUrl, Option<Name>)>,
     complaints: Sparingly,
+    reports: Sparingly,
 }
 
 impl Mux {
@@ -86,6 +87,7 @@ impl Mux {
             streams: [None, None],
             lingering,
             complaints: Sparingly::default(),
+            reports: Sparingly::default(),
         }
     }
 
@@ -183,13 +185,23 @@ impl Mux {
             self.counters.unrequested_responses.add(1);
             return Ok(());
         };
-        let fault = match response::envelopes(&response, &type_url) {
-            Ok(envelopes) => {
-                let reading = Reading {
-                    envelopes,
-                    removed: response::removed(&response).collect(),
-                    system_version: &response.system_version_info,
-                };
+        let read = response::envelopes(&response, &type_url).and_then(|envelopes| {
+            let reports = response::reports(&response, &envelopes)?;
+            Ok(Reading {
+                envelopes,
+                removed: response::removed(&response).collect(),
+                reports,
+                tells_errors: self.settings.resource_errors,
+                system_version: &response.system_version_info,
+            })
+        });
+        let fault = match read {
+            Ok(reading) => {
+                if let Some(report) = reading.reports.first()
+                    && let Some(unsaid) = self.reports.say(now)
+                {
+                    report.complain(&type_url, unsaid);
+                }
                 let snapshot = snapshot(self.writer.cache(), &type_url);
                 let change = topic.learn(stream, &type_url, &reading, &snapshot, &self.counters, now);
                 self.apply(&type_url, change, now);
@@ -322,7 +334,7 @@ impl Mux {
                 Some(name) if of.wants(name.as_str()) => {
                     topic.names.insert(name, Want::Yes);
                 }
-                Some(name) if away && !matches!(of.snapshot().by_name(name.as_str()), Seen::Unknown) => {
+                Some(name) if away && is_known(&of.snapshot(), &name) => {
                     topic.names.insert(name.clone(), Want::Until(later));
                     self.lingering.insert((later, of.type_url().clone(), Some(name)));
                 }
@@ -385,4 +397,9 @@ impl Mux {
 
 fn snapshot(cache: &Cache, type_url: &TypeUrl) -> Arc<Snapshot> {
     cache.of(type_url).map(|of| of.snapshot()).unwrap_or_default()
+}
+
+/// Whether the origin said of a name what is worth keeping.
+fn is_known(snapshot: &Snapshot, name: &Name) -> bool {
+    !matches!(snapshot.by_name(name.as_str()), Seen::Unknown | Seen::Failed)
 }

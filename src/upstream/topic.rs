@@ -13,6 +13,7 @@ use std::time::Instant;
 use foldhash::{HashMap, HashSet};
 
 use super::expiry::Expiry;
+use super::response::Report;
 use super::sending::{Link, Target};
 use super::{Counters, Settings, StreamId};
 use crate::cache::{Change, Op, Resend, Snapshot, View};
@@ -51,6 +52,9 @@ impl Place {
 pub(super) struct Reading<'a> {
     pub(super) envelopes: Vec<Envelope<'a>>,
     pub(super) removed: Vec<Cow<'a, str>>,
+    pub(super) reports: Vec<Report<'a>>,
+    /// Whether errors are told to clients.
+    pub(super) tells_errors: bool,
     pub(super) system_version: &'a str,
 }
 
@@ -136,7 +140,7 @@ impl Topic {
             // It is held as a member of a collection too.
             return Vec::new();
         }
-        let members = snapshot.members_of(&name).map(|member| member.name().clone());
+        let members = snapshot.answers_of(&name).cloned();
         let mut ops: Vec<Op> = members
             .filter(|member| !self.names.contains_key(member))
             .map(|name| Op::Forget { view, name })
@@ -292,7 +296,7 @@ impl Topic {
         let view = self.placed(stream);
         let copy = view.is_some_and(|view| self.places[view as usize].home != Some(stream));
         let Some(link) = &mut self.links[stream as usize] else { return Change::default() };
-        let mut ops = Vec::with_capacity(reading.envelopes.len() + reading.removed.len());
+        let mut ops = Vec::with_capacity(reading.envelopes.len() + reading.removed.len() + reading.reports.len());
         for envelope in &reading.envelopes {
             let text = normal_form(envelope.name);
             let Some((view, name)) = covering(link, view, snapshot, &text) else {
@@ -339,6 +343,32 @@ impl Topic {
                 None => counters.unrequested_resources.add(1),
             }
         }
+        let mut failed = Vec::new();
+        for report in &reading.reports {
+            counters.resource_errors.add(1);
+            let Some((view, name)) = covering(link, view, snapshot, &report.name).filter(is_reportable) else {
+                counters.unrequested_resources.add(1);
+                continue;
+            };
+            link.heard(&report.name, now);
+            if view == View::Wildcard && !report.failure.is_not_found() {
+                // Who has the wildcard is told of no errors (R-Err-05).
+                counters.unrequested_resources.add(1);
+                continue;
+            }
+            if view == View::Named && reading.tells_errors {
+                let listed = !self.names.contains_key(&name);
+                let failure = Arc::clone(&report.failure);
+                failed.push(Op::Fail { name: name.clone(), failure, listed });
+            }
+            if report.failure.is_not_found() && !reading.removed.contains(&report.name) {
+                match Collection::named(&report.name) {
+                    Some(_) if view == View::Named => empty.push(name),
+                    _ if view == View::Named && reading.tells_errors => {}
+                    _ => ops.push(gone(&self.names, view, name)),
+                }
+            }
+        }
         // A collection without members (R-XT-04): what is held of it is gone, but for what came beside this.
         let came: HashSet<Name> =
             empty.first().map(|_| ops.iter().map(Op::name).cloned().collect()).unwrap_or_default();
@@ -350,6 +380,7 @@ impl Topic {
             link.heard_empty(&collection);
             ops.push(Op::Complete { name: collection });
         }
+        ops.append(&mut failed);
         link.arrived(now);
         // What is not a member cannot stop being one; a list of such names is not worth a change.
         ops.retain(|op| match op {
@@ -373,6 +404,11 @@ fn gone(names: &HashMap<Name, Want>, view: View, name: Name) -> Op {
     } else {
         Op::Remove { view, name }
     }
+}
+
+/// What a client could be told an error of, or be told to be without. The wildcard as a whole has no errors (R-Err-05).
+fn is_reportable((_, name): &(View, Name)) -> bool {
+    name.as_str() != Name::WILDCARD
 }
 
 const fn opposite(view: View) -> View {
