@@ -13,6 +13,8 @@ mod cost;
 mod delta;
 #[path = "protocol/ep.rs"]
 mod ep;
+#[path = "protocol/errors.rs"]
+mod errors;
 #[path = "protocol/parts.rs"]
 mod parts;
 #[path = "protocol/relay.rs"]

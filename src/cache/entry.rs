@@ -128,9 +128,11 @@ impl Entry {
     }
 
     /// The error that those who asked by name, or for its collection, are told of. That it does not exist is not told of
-    /// what they see exist, be it as a member of the wildcard set.
+    /// what they see exist, be it as a member of the wildcard set; nor is anything told of what is unknown to them.
     pub(super) fn failed_as(&self, seen: Seen<'_>) -> Option<&Failed> {
-        self.failed.as_deref().filter(|failed| !failed.failure.is_not_found() || seen.present().is_none())
+        let failed = self.failed.as_deref()?;
+        let is_hidden = failed.failure.is_not_found() && seen.present().is_some();
+        (!is_hidden && !matches!(seen, Seen::Unknown)).then_some(failed)
     }
 
     /// The last error of the name.

@@ -120,6 +120,8 @@ impl Failed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Telling {
     Now,
+    /// With the first part of the first answer, which says what does not exist.
+    AtFirst,
     /// With the removal that it stands for.
     WithRemoval,
     /// In a later response than the body of the same name.
@@ -183,42 +185,56 @@ impl Scan<'_> {
         if is_absent && look.since > self.span.seen {
             return None;
         }
-        if is_absent && failed.failure.is_not_found() && !self.span.is_start() {
-            return (failed.at > self.span.removed).then_some(Telling::WithRemoval);
+        if is_absent && failed.failure.is_not_found() {
+            return match self.span.is_start() {
+                true => Some(Telling::AtFirst),
+                false => (failed.at > self.span.removed).then_some(Telling::WithRemoval),
+            };
         }
         let is_news = failed.at > self.span.floor() && entry.position() > self.span.added;
         is_news.then_some(Telling::Now)
     }
 
+    fn look_at<'e>(&self, entry: &'e Entry) -> Option<Look<'e>> {
+        self.subscription.look(entry, self.dialect.aggregated)
+    }
+
     /// Puts errors into an update of which all else is settled.
-    pub(super) fn tell_errors(&self, update: &mut Update, failing: Failing<'_>, owed: &Owed) {
+    pub(super) fn tell_errors<'s>(&'s self, update: &mut Update, mut failing: Failing<'s>, owed: &Owed) {
         if failing.is_empty() && owed.errors.is_empty() {
             return;
         }
+        let entries = owed.errors.iter().filter_map(|name| self.snapshot.table.get(name.as_str()));
+        failing.extend(entries.map(|entry| (entry, Telling::Now, true)));
         // What a later part of the answer brings is told with that.
-        let partial = update.is_partial();
-        let reach = update.to;
-        let failing: Failing<'_> = failing
-            .into_iter()
-            .filter(|(entry, telling, is_owed)| {
-                !partial
-                    || *is_owed
-                    || (*telling != Telling::WithRemoval && entry.position() <= reach)
-            })
-            .collect();
+        let (partial, reach) = (update.is_partial(), update.to);
+        let is_ahead = |entry: &Entry, telling| match telling {
+            Telling::AtFirst => false,
+            Telling::WithRemoval => true,
+            Telling::Now | Telling::Later => entry.position() > reach,
+        };
+        let waits = |(entry, telling, is_owed): &(&Arc<Entry>, Telling, bool)| {
+            let telling = if *is_owed {
+                self.look_at(entry).and_then(|look| self.telling(entry, &look, false))
+            } else {
+                Some(*telling)
+            };
+            telling.is_some_and(|telling| is_ahead(entry, telling))
+        };
         let mut errors = Errors::default();
         let mut seen: HashSet<&Name> = HashSet::new();
-        for (entry, ..) in failing.iter().filter(|(_, telling, _)| *telling == Telling::Later) {
-            if seen.insert(entry.name()) {
+        for item in failing.iter().filter(|(_, telling, _)| *telling == Telling::Later) {
+            let ((entry, _, is_owed), waits) = (item, partial && waits(item));
+            // What is owed is in this part, be its error told with another.
+            if (*is_owed || !waits) && seen.insert(entry.name()) && !waits {
                 errors.later.push(entry.name().clone());
             }
         }
         let mut bytes = 0;
-        let owed_entries = owed.errors.iter().filter_map(|name| self.snapshot.table.get(name.as_str()));
-        let news = failing.iter().map(|(entry, telling, _)| (*entry, *telling));
-        for (entry, telling) in news.chain(owed_entries.map(|entry| (entry, Telling::Now))) {
-            let look = self.subscription.look(entry, self.dialect.aggregated);
-            let Some(failed) = look.and_then(|look| look.failed) else { continue };
+        let news = failing.iter().filter(|item| item.1 != Telling::Later && !(partial && waits(item)));
+        let news = news.map(|(entry, telling, _)| (*entry, *telling));
+        for (entry, telling) in news {
+            let Some(failed) = self.look_at(entry).and_then(|look| look.failed) else { continue };
             if !seen.insert(entry.name()) {
                 continue;
             }

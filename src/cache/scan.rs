@@ -367,8 +367,7 @@ impl<'a> Scan<'a> {
 
     /// The resource that a full state holds for what is seen: of what is denied, for who is not new to it.
     fn given<'s>(&self, seen: Seen<'s>) -> Option<&'s Arc<Resource>> {
-        let is_refused =
-            |resource: &Name| self.refused.is_some_and(|refused| refused.contains_key(resource));
+        let is_refused = |resource: &Name| self.refused.is_some_and(|refused| refused.contains_key(resource));
         match seen {
             Seen::Denied(resource) if is_refused(resource.name()) => None,
             _ => seen.present(),

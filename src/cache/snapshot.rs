@@ -6,6 +6,7 @@ use std::time::Instant;
 use imbl::OrdMap;
 
 use super::entry::{Entry, Named, Seen};
+use super::failure::Failure;
 use super::registry::Subscription;
 use super::segments::Segments;
 use super::{Change, Generation, Op, Resend, View};
@@ -359,7 +360,7 @@ impl<'a> Draft<'a> {
     }
 
     fn replace(&mut self, old: Option<Arc<Entry>>, mut new: Entry, resent: bool, repush: bool) {
-        let failed = new.failed.as_ref().is_some_and(|failed| failed.at == Generation::ZERO);
+        let mut failed = new.failed.as_ref().is_some_and(|failed| failed.at == Generation::ZERO);
         let (members, named, body) = {
             let blank = Entry::new(new.name().clone());
             let old = old.as_deref().unwrap_or(&blank);
@@ -368,9 +369,12 @@ impl<'a> Draft<'a> {
             let listed = || new.name().is_xdstp() && differ(old.as_listed(), new.as_listed());
             // The resource ends an error, be it unchanged (R-Err-01). That it does not exist is said as a removal too.
             let recovered = old.failed.is_some() && new.failed.is_none();
-            let missed = failed && matches!(new.by_name(), Seen::Absent);
-            let named = resent || recovered || missed || differ(old.by_name(), new.by_name()) || listed();
             let body = differ(old.by_name(), new.by_name());
+            let is_missing =
+                matches!(new.by_name(), Seen::Absent) && new.failure().is_some_and(Failure::is_not_found);
+            // A member of the wildcard set may have stood before it.
+            failed |= body && is_missing;
+            let named = resent || recovered || body || (failed && is_missing) || listed();
             if !self.type_url.kind().full_state() || new.wild.is_some() {
                 new.ghost = None;
             } else if let Some(gone) = &old.wild {

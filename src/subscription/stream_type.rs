@@ -347,8 +347,7 @@ impl StreamType {
     fn brought_of_unknown(&self, snapshot: &Snapshot) -> bool {
         let Some(Brought::Versions(versions)) = &self.own().brought else { return false };
         self.subscription().collections().any(|(name, collection)| {
-            is_unheard(snapshot, name)
-                && versions.keys().any(|version| collection.covers(version))
+            is_unheard(snapshot, name) && versions.keys().any(|version| collection.covers(version))
         })
     }
 

@@ -124,7 +124,9 @@ pub(super) fn reports<'a>(
         };
         let normal = normal_form(name);
         if sent.contains(&normal) {
-            return Err(Fault::new(format_args!("resource `{name}` is both sent and in error in one response")));
+            return Err(Fault::new(format_args!(
+                "resource `{name}` is both sent and in error in one response"
+            )));
         }
         Ok(Report { name: normal, failure: Arc::new(Failure::new(status.code, &status.message)) })
     };

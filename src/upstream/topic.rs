@@ -296,7 +296,8 @@ impl Topic {
         let view = self.placed(stream);
         let copy = view.is_some_and(|view| self.places[view as usize].home != Some(stream));
         let Some(link) = &mut self.links[stream as usize] else { return Change::default() };
-        let mut ops = Vec::with_capacity(reading.envelopes.len() + reading.removed.len() + reading.reports.len());
+        let mut ops =
+            Vec::with_capacity(reading.envelopes.len() + reading.removed.len() + reading.reports.len());
         for envelope in &reading.envelopes {
             let text = normal_form(envelope.name);
             let Some((view, name)) = covering(link, view, snapshot, &text) else {
@@ -346,7 +347,8 @@ impl Topic {
         let mut failed = Vec::new();
         for report in &reading.reports {
             counters.resource_errors.add(1);
-            let Some((view, name)) = covering(link, view, snapshot, &report.name).filter(is_reportable) else {
+            let Some((view, name)) = covering(link, view, snapshot, &report.name).filter(is_reportable)
+            else {
                 counters.unrequested_resources.add(1);
                 continue;
             };
