@@ -16,11 +16,12 @@ use foldhash::{HashSet, HashSetExt};
 
 use super::Generation;
 use super::entry::{Entry, Seen};
-use super::registry::Look;
+use super::registry::{Look, Subscription};
 use super::scan::Scan;
+use super::snapshot::Snapshot;
 use super::span::Class;
 use super::update::{Owed, Update};
-use crate::resource::{Name, wire};
+use crate::resource::{Collection, Name, wire};
 
 /// No response tells more errors than this.
 const TOLD: usize = 1000;
@@ -173,6 +174,39 @@ fn size(name: &Name, failure: &Failure) -> usize {
     name.as_str().len() + failure.message.len() + 16
 }
 
+impl Snapshot {
+    /// The names of which there is something to tell to who asks for a collection: its members, and those that have an
+    /// error.
+    pub fn answers_of<'s>(&'s self, name: &'s Name) -> impl Iterator<Item = &'s Name> {
+        let collection = Collection::named(name.as_str());
+        let entries = collection.into_iter().flat_map(|collection| self.table.covered(collection));
+        let is_told = |entry: &&Arc<Entry>| {
+            let seen = entry.as_listed();
+            seen.present().is_some() || matches!(seen, Seen::Failed)
+        };
+        entries.filter(is_told).map(|entry| entry.name())
+    }
+
+    /// Since when the body of this name is kept from newcomers, where it is.
+    pub fn denied(&self, name: &str) -> Option<Generation> {
+        if self.denials == 0 {
+            return None;
+        }
+        let entry = self.get(name)?;
+        matches!(entry.by_name(), Seen::Denied(_)).then_some(entry.failed.as_deref()?.denied)
+    }
+
+    /// The names in a subscription whose bodies are kept from newcomers, and since when.
+    pub fn denied_of<'s>(
+        &'s self,
+        subscription: &'s Subscription,
+    ) -> impl Iterator<Item = (&'s Name, Generation)> {
+        let listed = self.listed(subscription).map(|entry| entry.name());
+        let names = subscription.names().iter().chain(listed).filter(|_| self.denials > 0);
+        names.filter_map(|name| Some((name, self.denied(name.as_str())?)))
+    }
+}
+
 impl Scan<'_> {
     /// When the error of a candidate is told, if it is news; `body` is whether its body is told now.
     pub(super) fn telling(&self, entry: &Entry, look: &Look<'_>, body: bool) -> Option<Telling> {
@@ -225,8 +259,11 @@ impl Scan<'_> {
         let mut seen: HashSet<&Name> = HashSet::new();
         for item in failing.iter().filter(|(_, telling, _)| *telling == Telling::Later) {
             let ((entry, _, is_owed), waits) = (item, partial && waits(item));
+            if waits && !is_owed {
+                continue;
+            }
             // What is owed is in this part, be its error told with another.
-            if (*is_owed || !waits) && seen.insert(entry.name()) && !waits {
+            if seen.insert(entry.name()) && !waits {
                 errors.later.push(entry.name().clone());
             }
         }
