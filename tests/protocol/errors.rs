@@ -389,6 +389,17 @@ fn r_err_07_not_found_waits_with_the_removal_that_it_is() {
     bed.named("rds r:2");
     assert_eq!(client.acked(&bed), ["rds r:2", "cds -a !a:5"], "R-ADS-03");
     assert_eq!(sotw.acked_with(&bed, &names), ["rds r:2", "cds !a:5"]);
+    bed.named("cds a:1");
+    client.acked(&bed);
+    client.change(&bed, "cds", "b");
+    bed.fail("cds", "a", NOT_FOUND);
+    bed.named("cds b:1");
+    bed.named("rds r:3");
+    assert_eq!(
+        client.acked(&bed),
+        ["cds b:1", "rds r:3", "cds -a !a:5"],
+        "not with an addition of its own type"
+    );
 }
 
 #[test]
