@@ -370,6 +370,7 @@ impl Origin {
             settle: config.downstream.settle,
             settle_max: config.downstream.settle_max,
             request_interval: from.request_interval,
+            resource_errors: config.downstream.resource_errors,
             reconcile: match from.reconcile {
                 config::Reconcile::Trust => Reconcile::Trust,
                 config::Reconcile::Sweep => Reconcile::Sweep,

@@ -15,6 +15,10 @@ mod delta;
 mod dp;
 #[path = "protocol/ep.rs"]
 mod ep;
+#[path = "protocol/errors.rs"]
+mod errors;
+#[path = "protocol/errors_random.rs"]
+mod errors_random;
 #[path = "protocol/parts.rs"]
 mod parts;
 #[path = "protocol/relay.rs"]

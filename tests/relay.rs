@@ -7,7 +7,10 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, Node};
+use deltafan::proto::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Node, ResourceError,
+    ResourceName, Status,
+};
 use deltafan::resource::{Envelope, Kind, TypeUrl};
 use support::client::{CDS, DELTA_ADS, Delta, EDS, MOMENT, PATIENCE, SOTW_ADS, Sotw, connect, names, node};
 use support::origin::{Origin, OriginStream, resource, response, timed};
@@ -292,4 +295,133 @@ async fn r_ttl_09_times_reach_who_understands_them_and_end_for_everybody() {
     let end = sotw.response().await;
     assert_eq!(end.resources.len(), 1);
     assert!(!wrapped(&end.resources[0]) && end.version_info != whole.version_info);
+}
+
+fn error(name: &str, code: Code, message: &str) -> ResourceError {
+    ResourceError {
+        resource_name: Some(ResourceName { name: name.to_owned(), ..ResourceName::default() }),
+        error_detail: Some(Status { code: code as i32, message: message.to_owned() }),
+    }
+}
+
+/// The names and codes of errors.
+fn codes(errors: &[ResourceError]) -> BTreeSet<(&str, i32)> {
+    let code = |error: &ResourceError| error.error_detail.as_ref().unwrap().code;
+    errors.iter().map(|error| (error.resource_name.as_ref().unwrap().name.as_str(), code(error))).collect()
+}
+
+/// What a delta client is told until all of these errors have come: names that were sent, names that were removed.
+async fn delta_until(stream: &mut Delta, errors: &[(&str, i32)]) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut sent, mut removed, mut seen) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    while seen.len() < errors.len() {
+        let told = stream.response().await;
+        stream.ack(&told).await;
+        for (name, code) in codes(&told.resource_errors) {
+            assert!(errors.contains(&(name, code)) && seen.insert(name.to_owned()), "{name} {code}");
+            assert!(!names(&told).iter().any(|sent| sent == name), "both sent and in error");
+            let is_removed = told.removed_resources.iter().any(|removed| removed == name);
+            assert_eq!(is_removed, code == Code::NotFound as i32, "R-Err-07");
+        }
+        sent.extend(names(&told));
+        removed.extend(told.removed_resources);
+    }
+    stream.silence().await;
+    (sent, removed)
+}
+
+/// The same over state of the world: how many resources each response had.
+async fn sotw_until(stream: &mut Sotw, listed: &[&str], errors: &[(&str, i32)]) -> Vec<DiscoveryResponse> {
+    let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
+    while seen.len() < errors.len() {
+        let told = stream.response().await;
+        stream.ack(&told, listed).await;
+        for (name, code) in codes(&told.resource_errors) {
+            assert!(errors.contains(&(name, code)) && seen.insert(name.to_owned()), "{name} {code}");
+        }
+        all.push(told);
+    }
+    stream.silence().await;
+    all
+}
+
+/// R-Err: one cluster that cannot be had now, one that does not exist any more, one that is denied; clients that were
+/// there before, and after.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_err_06_early_and_late_clients_learn_the_errors_of_the_origin() {
+    const LISTED: [&str; 4] = ["a", "b", "c", "d"];
+    let (relay, _origin, mut upstream) = start("").await;
+    let channel = connect(&relay.uri()).await;
+    let mut delta = Delta::open(&channel, DELTA_ADS).await;
+    delta.subscribe("early", CDS, &LISTED).await;
+    let mut sotw = Sotw::open(&channel, SOTW_ADS).await;
+    sotw.subscribe("early", CDS, &LISTED).await;
+    upstream.expect_request().await;
+    let cds: TypeUrl = Kind::Cluster.into();
+    let resources = LISTED.iter().map(|name| resource(&cds, name, "1", b"")).collect();
+    upstream.send(&DeltaDiscoveryResponse { resources, ..response(&cds, "1") });
+    upstream.expect_ack("1").await;
+    let told = delta.response().await;
+    delta.ack(&told).await;
+    assert_eq!(names(&told), LISTED);
+    let first = sotw.response().await;
+    sotw.ack(&first, &LISTED).await;
+    assert_eq!(first.resources.len(), 4);
+
+    let long = "why ".repeat(1 << 10);
+    let resource_errors = vec![
+        error("a", Code::Unavailable, &long),
+        error("b", Code::NotFound, "gone"),
+        error("c", Code::PermissionDenied, "no"),
+        error("nobody", Code::Unavailable, "asked"),
+    ];
+    let errors = [("a", 14), ("b", 5), ("c", 7)];
+    let removed_resources = vec!["b".to_owned()];
+    upstream.send(&DeltaDiscoveryResponse { resource_errors, removed_resources, ..response(&cds, "2") });
+    upstream.expect_ack("2").await;
+
+    let (sent, removed) = delta_until(&mut delta, &errors).await;
+    assert_eq!((sent, removed), (BTreeSet::new(), BTreeSet::from(["b".to_owned()])));
+    let told = sotw_until(&mut sotw, &LISTED, &errors).await;
+    assert!(told.iter().rev().skip(1).all(|told| told.resources.len() == 4), "old and new first (R-ADS-03)");
+    assert_eq!(
+        told.last().unwrap().resources.len(),
+        3,
+        "who holds what is denied keeps it, and only `b` is gone"
+    );
+
+    let mut late = Delta::open(&channel, DELTA_ADS).await;
+    late.subscribe("late", CDS, &LISTED).await;
+    let (sent, removed) = delta_until(&mut late, &errors).await;
+    assert_eq!(sent, ["a", "d"].map(str::to_owned).into(), "`c` is denied");
+    assert_eq!(removed, ["b".to_owned()].into());
+    let mut late = Sotw::open(&channel, SOTW_ADS).await;
+    late.subscribe("late", CDS, &LISTED).await;
+    let told = sotw_until(&mut late, &LISTED, &errors).await;
+    assert_eq!(told.iter().map(|told| told.resources.len()).collect::<Vec<_>>(), [2, 2]);
+    assert_eq!(codes(&told[1].resource_errors), [("a", 14)].into(), "after the body");
+    let message = &told[1].resource_errors[0].error_detail.as_ref().unwrap().message;
+    assert_eq!(message.len(), 1 << 10, "bounded");
+    assert_eq!(told[0].version_info, told[1].version_info);
+
+    let resources = vec![resource(&cds, "a", "1", b""), resource(&cds, "c", "1", b"")];
+    upstream.send(&DeltaDiscoveryResponse { resources, ..response(&cds, "3") });
+    let told = late.response().await;
+    assert_eq!((told.resources.len(), told.resource_errors.len()), (3, 0), "all is well again");
+    assert!(relay.metric("deltafan_upstream_events_total{event=\"resource_error\"}") >= 4.0);
+    assert!(relay.admin_get("/ready").0 == 200);
+}
+
+/// R-Err-07: the off-switch.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_err_07_switched_off_a_client_is_told_no_errors() {
+    let (relay, _origin, mut upstream) = start("  resource_errors: false\n").await;
+    let channel = connect(&relay.uri()).await;
+    let mut delta = Delta::open(&channel, DELTA_ADS).await;
+    delta.subscribe("delta", CDS, &["a", "b"]).await;
+    upstream.expect_request().await;
+    let cds: TypeUrl = Kind::Cluster.into();
+    let resource_errors = vec![error("a", Code::Unavailable, ""), error("b", Code::NotFound, "")];
+    upstream.send(&DeltaDiscoveryResponse { resource_errors, ..response(&cds, "1") });
+    let told = delta.response().await;
+    assert_eq!((told.removed_resources, told.resource_errors), (vec!["b".to_owned()], Vec::new()));
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Generation;
+use super::failure::{Failed, Failure};
 use super::lease::Leases;
 use crate::resource::{Constraints, Name, Resource};
 
@@ -41,14 +42,18 @@ pub enum Seen<'a> {
     Present(&'a Arc<Resource>),
     /// It is a collection that has members.
     Collection,
+    /// It exists, but not for who comes to ask for it now: the relay is not permitted to have it (R-Err-06).
+    Denied(&'a Arc<Resource>),
+    /// The origin has said nothing of it but an error.
+    Failed,
 }
 
 impl<'a> Seen<'a> {
-    /// The resource, where there is one.
+    /// The resource, where there is one, for who holds it.
     pub const fn present(self) -> Option<&'a Arc<Resource>> {
         match self {
-            Self::Present(resource) => Some(resource),
-            Self::Absent | Self::Unknown | Self::Collection => None,
+            Self::Present(resource) | Self::Denied(resource) => Some(resource),
+            Self::Absent | Self::Unknown | Self::Collection | Self::Failed => None,
         }
     }
 }
@@ -77,6 +82,8 @@ pub struct Entry {
     pub(super) repushed: Generation,
     /// For how long it is to be kept, where the origin said so (R-TTL-01).
     pub(super) leases: Option<Box<Leases>>,
+    /// The last error of the name, since which the resource has not come (R-Err-01). Few have any.
+    pub(super) failed: Option<Box<Failed>>,
 }
 
 impl Entry {
@@ -92,6 +99,7 @@ impl Entry {
             named_changed: Generation::ZERO,
             repushed: Generation::ZERO,
             leases: None,
+            failed: None,
         }
     }
 
@@ -114,18 +122,65 @@ impl Entry {
     /// What those who asked by name see.
     pub fn by_name(&self) -> Seen<'_> {
         match (&self.wild, &self.named) {
-            (Some(resource), _) | (None, Named::Present(resource)) => Seen::Present(resource),
+            (Some(resource), _) => Seen::Present(resource),
+            (None, Named::Present(resource)) => self.unless_denied(resource),
             (None, Named::Absent | Named::Collection { members: 0, .. }) => Seen::Absent,
+            (None, Named::Unknown) if self.failed.is_some() => Seen::Failed,
             (None, Named::Unknown | Named::Gone) => Seen::Unknown,
             (None, Named::Collection { .. }) => Seen::Collection,
         }
     }
 
+    fn unless_denied<'a>(&self, resource: &'a Arc<Resource>) -> Seen<'a> {
+        match &self.failed {
+            Some(failed) if failed.is_denial() => Seen::Denied(resource),
+            _ => Seen::Present(resource),
+        }
+    }
+
+    /// The error that those who asked by name, or for its collection, are told of. That it does not exist is not told of
+    /// what they see exist, be it as a member of the wildcard set; nor is anything told of what is unknown to them.
+    pub(super) fn failed_as(&self, seen: Seen<'_>) -> Option<&Failed> {
+        let failed = self.failed.as_deref()?;
+        let is_hidden = failed.failure.is_not_found() && seen.present().is_some();
+        (!is_hidden && !matches!(seen, Seen::Unknown)).then_some(failed)
+    }
+
+    /// The last error of the name.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.failed.as_deref().map(|failed| &*failed.failure)
+    }
+
+    /// Takes in an error (R-Err-02). One that is equal to the last is no news.
+    pub(super) fn fail(&mut self, failure: Arc<Failure>, listed: bool) {
+        if failure.is_not_found() {
+            match &self.named {
+                Named::Collection { .. } | Named::Gone => {}
+                Named::Present(_) if listed => self.named = Named::Gone,
+                // It has not been a member either.
+                _ if listed => return,
+                _ => self.named = Named::Absent,
+            }
+        }
+        if self.failure() != Some(&failure) {
+            self.failed = Some(Box::new(Failed::new(failure, self.failed.as_deref())));
+        }
+    }
+
+    /// The origin says that it does not exist, or nothing is known any more. An error that says the same stays.
+    pub(super) fn recover(&mut self) {
+        let is_gone = matches!(self.named, Named::Absent | Named::Gone);
+        if !(is_gone && self.failure().is_some_and(Failure::is_not_found)) {
+            self.failed = None;
+        }
+    }
+
     /// What those see of it who asked for the collection that it is a member of.
-    pub(super) const fn as_listed(&self) -> Seen<'_> {
+    pub(super) fn as_listed(&self) -> Seen<'_> {
         match &self.named {
-            Named::Present(resource) => Seen::Present(resource),
+            Named::Present(resource) => self.unless_denied(resource),
             Named::Absent | Named::Gone => Seen::Absent,
+            Named::Unknown if self.failed.is_some() => Seen::Failed,
             Named::Unknown | Named::Collection { .. } => Seen::Unknown,
         }
     }
@@ -151,12 +206,14 @@ impl Entry {
 
     /// Its place in the order of changes: no audience's stamp is later.
     pub(super) fn position(&self) -> Generation {
-        self.wild_changed.max(self.named_changed).max(self.repushed)
+        let failed = self.failed.as_ref().map_or(Generation::ZERO, |failed| failed.at);
+        self.wild_changed.max(self.named_changed).max(self.repushed).max(failed)
     }
 
     /// Whether nothing is left of it but the memory that it went.
     pub(super) const fn is_tombstone(&self) -> bool {
-        self.wild.is_none() && matches!(self.named, Named::Unknown | Named::Gone)
+        let is_unknown = matches!(self.named, Named::Unknown) && self.failed.is_none();
+        self.wild.is_none() && (is_unknown || matches!(self.named, Named::Gone))
     }
 
     /// The last body of what is gone.

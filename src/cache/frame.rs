@@ -78,6 +78,8 @@ pub(super) struct Fields<'a> {
     pub(super) removed: [&'a [Name]; 2],
     /// `removed_resource_names`, each encoded; delta only.
     pub(super) removed_variants: &'a [Bytes],
+    /// `resource_errors`, encoded.
+    pub(super) errors: &'a [u8],
 }
 
 /// A piece of the body.
@@ -120,7 +122,8 @@ pub(super) fn splice<'a>(
         + optional(fields.type_url)
         + wire::field_len(nonce_text.len())
         + removed
-        + variants;
+        + variants
+        + fields.errors.len();
     let body: usize = pieces.clone().map(|piece| piece.len()).sum();
     let message = small + body;
 
@@ -137,6 +140,7 @@ pub(super) fn splice<'a>(
     for variant in fields.removed_variants {
         wire::put_field(&mut out.open, REMOVED_VARIANTS, variant);
     }
+    out.open.put_slice(fields.errors);
     for piece in pieces {
         match piece {
             Piece::Shared(bytes) => out.share(bytes),
@@ -232,7 +236,7 @@ mod tests {
         ) {
             let elements: Vec<_> = sizes.iter().map(|(shared, size)| (*shared, element(*size))).collect();
             let removed: Vec<Name> = removed.into_iter().map(Name::from).collect();
-            let fields = Fields { version: "7", type_url: "t/x", removed: [&removed, &[]], removed_variants: &[] };
+            let fields = Fields { version: "7", type_url: "t/x", removed: [&removed, &[]], removed_variants: &[], errors: &[] };
             let nonce = Nonce { type_index: 3, generation: 255.into(), suffix: Suffix::None };
             let frame = splice(fields, nonce, elements.iter().map(|(shared, bytes)| {
                 if *shared { Piece::Shared(bytes) } else { Piece::Tail(bytes, 0) }
@@ -262,7 +266,8 @@ mod tests {
     fn a_large_shared_element_is_not_copied() {
         let big = element(1 << 20);
         let nonce = Nonce { type_index: 1, generation: 1.into(), suffix: Suffix::Own(2) };
-        let fields = Fields { version: "", type_url: "t/x", removed: [&[], &[]], removed_variants: &[] };
+        let fields =
+            Fields { version: "", type_url: "t/x", removed: [&[], &[]], removed_variants: &[], errors: &[] };
         let frame = splice(fields, nonce, std::iter::once(Piece::Shared(&big)));
         let range = big.as_ptr_range();
         let shared: usize =

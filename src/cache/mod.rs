@@ -14,6 +14,7 @@
 mod cohort;
 mod encoder;
 mod entry;
+mod failure;
 mod frame;
 mod generation;
 mod journal;
@@ -40,6 +41,7 @@ use parking_lot::{Mutex, RwLock};
 pub use cohort::{Cohort, Dialect, Mailbox, Protocol, Ttl};
 pub use encoder::{Encoder, FellBehind};
 pub use entry::{Entry, Named, Seen};
+pub use failure::Failure;
 pub use frame::Frame;
 pub use generation::Generation;
 pub use lease::Lease;
@@ -123,6 +125,16 @@ pub enum Op {
         /// The collection's name.
         name: Name,
     },
+    /// The origin has an error to tell in place of the resource (R-Err-01); where that is that it does not exist, it
+    /// is [removed](Self::Remove) too.
+    Fail {
+        /// The name, which is subscribed to by itself or through a collection.
+        name: Name,
+        /// The error.
+        failure: Arc<Failure>,
+        /// Whether nobody asks for it by name: it is a member of a collection.
+        listed: bool,
+    },
     /// Aggregated clients are to be sent it again though it did not change (R-ADS-05).
     Repush {
         /// The name.
@@ -143,7 +155,9 @@ impl Op {
             | Self::Renew { view, .. }
             | Self::Remove { view, .. }
             | Self::Forget { view, .. } => *view,
-            Self::Withdraw { .. } | Self::Complete { .. } | Self::Repush { .. } => View::Named,
+            Self::Withdraw { .. } | Self::Complete { .. } | Self::Fail { .. } | Self::Repush { .. } => {
+                View::Named
+            }
         }
     }
 
@@ -156,6 +170,7 @@ impl Op {
             | Self::Forget { name, .. }
             | Self::Withdraw { name }
             | Self::Complete { name }
+            | Self::Fail { name, .. }
             | Self::Repush { name } => name,
         }
     }

@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 
 use super::cohort::{Cohort, Dialect, Mailbox, Ttl};
 use super::entry::{Entry, Seen};
+use super::failure::Failed;
 use super::snapshot::{Snapshot, Touch};
 use super::{Generation, Lens, TypeCache};
 use crate::resource::{Collection, Name, Parameters, Resource};
@@ -159,6 +160,7 @@ impl Subscription {
             Some(Look {
                 seen: entry.as_listed(),
                 since: Generation::ZERO.next(),
+                failed: entry.failed_as(entry.as_listed()),
                 ..Look::by_name(entry, aggregated)
             })
         } else if self.wildcard {
@@ -166,7 +168,7 @@ impl Subscription {
             let seen = entry.as_member();
             // What is no member cannot be sent again: its name is not even to be known (R-Relay-03).
             let changed = seen.present().map_or(entry.wild_changed, |_| entry.wild_changed.max(repushed));
-            Some(Look { seen, changed, since: entry.wild_since })
+            Some(Look { seen, changed, since: entry.wild_since, failed: None })
         } else {
             None
         }
@@ -187,6 +189,8 @@ pub(super) struct Look<'a> {
     pub(super) changed: Generation,
     /// A client told before this cannot hold it; zero where it is to be told of absence in any case.
     pub(super) since: Generation,
+    /// The error of the name; the wildcard's clients are told of none (R-Err-05).
+    pub(super) failed: Option<&'a Failed>,
 }
 
 impl<'a> Look<'a> {
@@ -194,7 +198,8 @@ impl<'a> Look<'a> {
     pub(super) fn by_name(entry: &'a Entry, aggregated: bool) -> Self {
         let repushed = if aggregated { entry.repushed } else { Generation::ZERO };
         let changed = entry.named_changed.max(repushed);
-        Self { seen: entry.by_name(), changed, since: Generation::ZERO }
+        let seen = entry.by_name();
+        Self { seen, changed, since: Generation::ZERO, failed: entry.failed_as(seen) }
     }
 }
 

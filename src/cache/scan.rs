@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use super::cohort::{Cohort, Dialect, Protocol, Ttl};
 use super::encoder::FellBehind;
 use super::entry::{Entry, Seen};
+use super::failure::{Failing, Telling};
 use super::journal::{Changed, Known};
 use super::registry::{Look, Subscription};
 use super::snapshot::Snapshot;
@@ -31,7 +32,9 @@ pub(super) struct Scan<'a> {
     /// Whether there is any time to tell.
     pub(super) is_timed: bool,
     touched: Generation,
-    limit: usize,
+    pub(super) limit: usize,
+    /// See [`Owed::refused`].
+    refused: Option<&'a BTreeMap<Name, Generation>>,
     /// All names that may have changed since, where the cohort remembers.
     changed: Option<Changed>,
 }
@@ -65,10 +68,25 @@ impl<'a> Scan<'a> {
         let whole = !span.is_start() && !span.is_in_parts();
         let changed = if whole { cohort.changed_after(from) } else { None };
         let is_timed = dialect.ttl != Ttl::Untold && snapshot.leased > 0;
-        Ok(Self { snapshot, of, cohort, subscription, dialect, span, now, is_timed, touched, limit, changed })
+        let refused = None;
+        Ok(Self {
+            snapshot,
+            of,
+            cohort,
+            subscription,
+            dialect,
+            span,
+            now,
+            is_timed,
+            touched,
+            limit,
+            refused,
+            changed,
+        })
     }
 
-    pub(super) fn run(mut self, owed: &Owed) -> Update {
+    pub(super) fn run(mut self, owed: &'a Owed) -> Update {
+        self.refused = Some(&owed.refused).filter(|refused| !refused.is_empty());
         let update = self.look(owed);
         if self.changed.is_none() || update.additions || update.removals {
             return update;
@@ -134,6 +152,7 @@ impl<'a> Scan<'a> {
             ghosts: Vec::new(),
             absent: Vec::new(),
             removed: Vec::new(),
+            errors: None,
             additions: false,
             removals: false,
             unknown_name,
@@ -210,28 +229,43 @@ impl<'a> Scan<'a> {
         let floor = self.span.floor();
         let mut added = Added::new();
         let (mut bytes, mut has_news) = (0, false);
-        self.for_each_candidate(|entry, look| match (look.seen, self.stamps(entry, &look)) {
-            (Seen::Present(resource), (changed, place)) if changed > floor && place > self.span.added => {
-                has_news |= look.changed > floor;
-                self.beat(update, entry, &look, owed);
-                bytes += update.size_of(resource);
-                added.push((place, resource));
-                update.to = update.to.max(changed);
+        let mut failing = Failing::new();
+        self.for_each_candidate(|entry, look| {
+            let (changed, place) = self.stamps(entry, &look);
+            let is_news = changed > floor && place > self.span.added;
+            if look.failed.is_some() {
+                let body = is_news && look.changed > floor && matches!(look.seen, Seen::Present(_));
+                failing.extend(self.telling(entry, &look, body).map(|telling| (entry, telling, false)));
             }
-            (Seen::Absent, _) if look.changed > self.span.removed && look.since <= self.span.seen => {
-                let list = if self.span.is_start() { &mut update.absent } else { &mut update.removed };
-                list.push(entry.name().clone());
-                update.to = update.to.max(look.changed);
-                has_news = true;
+            match look.seen {
+                Seen::Present(resource) if is_news => {
+                    has_news |= look.changed > floor;
+                    self.beat(update, entry, &look, owed);
+                    bytes += update.size_of(resource);
+                    added.push((place, resource));
+                    update.to = update.to.max(changed);
+                }
+                Seen::Absent if look.changed > self.span.removed && look.since <= self.span.seen => {
+                    let list = if self.span.is_start() { &mut update.absent } else { &mut update.removed };
+                    list.push(entry.name().clone());
+                    update.to = update.to.max(look.changed);
+                    has_news = true;
+                }
+                // Who holds what is denied has it, who does not is not given it (R-Err-06).
+                Seen::Present(_)
+                | Seen::Denied(_)
+                | Seen::Absent
+                | Seen::Unknown
+                | Seen::Failed
+                | Seen::Collection => {}
             }
-            (Seen::Present(_) | Seen::Absent | Seen::Unknown | Seen::Collection, _) => {}
         });
         if self.is_timed && !has_news {
             // That times were renewed is no change.
             update.at = None;
         }
         added.sort_unstable_by_key(|(position, _)| *position);
-        let own = self.owed(update, owed, &added);
+        let own = self.owed(update, owed, &added, &mut failing);
         if own > 0 && own + bytes > self.limit {
             // Too much for one response: what is owed goes first, and nothing else yet.
             update.next = Next::Stay;
@@ -239,6 +273,7 @@ impl<'a> Scan<'a> {
             update.removed.clear();
             update.owed.gone.clear();
             self.keep_owed(update, added);
+            self.tell_errors(update, failing, owed);
             return;
         }
 
@@ -261,10 +296,17 @@ impl<'a> Scan<'a> {
                 break;
             }
         }
+        self.tell_errors(update, failing, owed);
     }
 
     /// Adds what the client is owed beside `added`; returns how many bytes that is.
-    fn owed(&self, update: &mut Update, owed: &Owed, added: &Added<'_>) -> usize {
+    fn owed<'s>(
+        &'s self,
+        update: &mut Update,
+        owed: &Owed,
+        added: &Added<'_>,
+        failing: &mut Failing<'s>,
+    ) -> usize {
         if owed.is_empty() {
             return 0;
         }
@@ -280,7 +322,14 @@ impl<'a> Scan<'a> {
             let entry = self.snapshot.table.get(name.as_str());
             let seen = match entry.and_then(|entry| Some((entry, self.subscription.look(entry, false)?))) {
                 Some((entry, _)) if is_added(entry) => Seen::Unknown,
-                Some((_, look)) => look.seen,
+                Some((entry, look)) => {
+                    if look.failed.is_some() {
+                        let body = matches!(look.seen, Seen::Present(_));
+                        let telling = if body { Telling::Later } else { Telling::Now };
+                        failing.push((entry, telling, true));
+                    }
+                    look.seen
+                }
                 // No longer asked for by name: whether the wildcard has it is the answer (R-Delta-09), if known.
                 None if self.subscription.contains(name.as_str()) => Seen::Unknown,
                 None if self.subscription.wildcard => Seen::Absent,
@@ -300,7 +349,7 @@ impl<'a> Scan<'a> {
                 Seen::Absent if told.insert(name.clone()) => update.absent.push(name.clone()),
                 // What is unknown is told when it is known, as a change like any other.
                 // The members of a collection are owed beside it.
-                Seen::Absent | Seen::Unknown | Seen::Collection => {}
+                Seen::Absent | Seen::Unknown | Seen::Collection | Seen::Failed | Seen::Denied(_) => {}
             }
             update.owed.names.insert(name.clone());
         }
@@ -318,10 +367,18 @@ impl<'a> Scan<'a> {
     /// Everything that the client may see, and whether any of it is news.
     fn full_state(&self, update: &mut Update, owed: &Owed) {
         let mut has_news = false;
+        let mut failing = Failing::new();
         self.for_each_candidate(|entry, look| {
             let (changed, _) = self.stamps(entry, &look);
+            let is_news = changed > self.span.added;
+            if look.failed.is_some() {
+                let body = look.changed > self.span.added && self.given(look.seen).is_some();
+                failing.extend(self.telling(entry, &look, body).map(|telling| (entry, telling, false)));
+            }
             match look.seen {
-                Seen::Present(resource) if changed > self.span.added => {
+                Seen::Present(resource) | Seen::Denied(resource)
+                    if is_news && self.given(look.seen).is_some() =>
+                {
                     update.additions = true;
                     has_news |= look.changed > self.span.added;
                     let is_changed = !self.span.is_start() && !self.is_only_renewed(entry, &look, owed);
@@ -334,7 +391,12 @@ impl<'a> Scan<'a> {
                     has_news = true;
                     update.ghosts.extend(entry.ghost().cloned());
                 }
-                Seen::Present(_) | Seen::Absent | Seen::Unknown | Seen::Collection => return,
+                Seen::Present(_)
+                | Seen::Denied(_)
+                | Seen::Absent
+                | Seen::Unknown
+                | Seen::Failed
+                | Seen::Collection => return,
             }
             update.to = update.to.max(changed);
         });
@@ -365,11 +427,21 @@ impl<'a> Scan<'a> {
             update.resources.extend(self.explicit().cloned());
         }
         update.digest = self.effective_digest();
+        self.tell_errors(update, failing, owed);
+    }
+
+    /// The resource that a full state holds for what is seen: of what is denied, for who is not new to it.
+    fn given<'s>(&self, seen: Seen<'s>) -> Option<&'s Arc<Resource>> {
+        let is_refused = |resource: &Name| self.refused.is_some_and(|refused| refused.contains_key(resource));
+        match seen {
+            Seen::Denied(resource) if is_refused(resource.name()) => None,
+            _ => seen.present(),
+        }
     }
 
     /// What was asked for by name or through a collection, exists, and is not seen through the wildcard anyway.
     fn explicit(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        self.snapshot.beside_wildcard(self.subscription).filter_map(Seen::present)
+        self.snapshot.beside_wildcard(self.subscription).filter_map(|seen| self.given(seen))
     }
 
     fn effective_digest(&self) -> u128 {

@@ -111,7 +111,8 @@ impl Sight {
                 found = u128::wrapping_add(found, resource.content_digest());
             }
             Seen::Absent | Seen::Collection => knows_something = true,
-            Seen::Unknown => unknown_name = true,
+            // An error has no form here (R-REST-12): what it is about waits, and is not shown as missing.
+            Seen::Unknown | Seen::Failed | Seen::Denied(_) => unknown_name = true,
         });
         let sight = Self {
             touched,

@@ -6,6 +6,7 @@ use std::time::Instant;
 use imbl::OrdMap;
 
 use super::entry::{Entry, Named, Seen};
+use super::failure::Failure;
 use super::lease::Renewed;
 use super::registry::Subscription;
 use super::segments::Segments;
@@ -35,6 +36,8 @@ pub struct Snapshot {
     /// Sum of the digests of the wildcard's members.
     pub(super) wildcard_digest: u128,
     pub(super) members: usize,
+    /// Names whose bodies are kept from newcomers.
+    pub(super) denials: usize,
     pub(super) system_version: Arc<str>,
     tombstones: usize,
 }
@@ -53,6 +56,7 @@ impl Default for Snapshot {
             wildcard_known: false,
             wildcard_digest: 0,
             members: 0,
+            denials: 0,
             system_version: Arc::from(""),
             tombstones: 0,
         }
@@ -188,19 +192,24 @@ impl Snapshot {
 
     /// What was said of a name that was asked for by name, for a store that has not heard it.
     pub(super) fn said_of(&self, name: &Name) -> Vec<Op> {
-        let name = || name.clone();
-        match self.get(name().as_str()).map(Entry::named) {
-            None | Some(Named::Unknown | Named::Gone) => Vec::new(),
-            Some(Named::Absent) => vec![Op::Remove { view: View::Named, name: name() }],
-            Some(Named::Present(resource)) => vec![self.op_for(View::Named, resource)],
-            Some(Named::Collection { .. }) => {
-                let name = name();
-                let members = self.members_of(&name);
+        let Some(entry) = self.get(name.as_str()) else { return Vec::new() };
+        let mut ops = match entry.named() {
+            Named::Unknown | Named::Gone => Vec::new(),
+            Named::Absent => vec![Op::Remove { view: View::Named, name: name.clone() }],
+            Named::Present(resource) => vec![self.op_for(View::Named, resource)],
+            Named::Collection { .. } => {
+                let members = self.members_of(name);
                 let mut ops: Vec<Op> = members.map(|held| self.op_for(View::Named, held)).collect();
-                ops.push(Op::Complete { name });
+                ops.push(Op::Complete { name: name.clone() });
                 ops
             }
-        }
+        };
+        ops.extend(entry.failed.as_ref().map(|failed| Op::Fail {
+            name: name.clone(),
+            failure: Arc::clone(&failed.failure),
+            listed: false,
+        }));
+        ops
     }
 
     /// Everything held, with both of its views.
@@ -291,7 +300,10 @@ impl<'a> Draft<'a> {
         let ended = match &op {
             Op::Remove { view, .. } | Op::Forget { view, .. } => Some(*view),
             Op::Withdraw { .. } => Some(View::Named),
-            Op::Set { .. } | Op::Renew { .. } | Op::Complete { .. } | Op::Repush { .. } => None,
+            Op::Fail { failure, .. } if failure.is_not_found() => Some(View::Named),
+            Op::Set { .. } | Op::Renew { .. } | Op::Complete { .. } | Op::Fail { .. } | Op::Repush { .. } => {
+                None
+            }
         };
         match op {
             Op::Set { view, resource, resend, lease } => {
@@ -316,6 +328,7 @@ impl<'a> Draft<'a> {
                     }
                     _ => self.other_copy(&new, view, resource),
                 };
+                new.failed = None;
                 match view {
                     View::Wildcard => new.wild = Some(resource),
                     View::Named => new.named = Named::Present(resource),
@@ -327,18 +340,30 @@ impl<'a> Draft<'a> {
                     new.lend(view, lease, false, false);
                 }
             }
-            Op::Remove { view: View::Named, .. } => new.named = Named::Absent,
-            Op::Forget { view: View::Named, .. } => new.named = Named::Unknown,
+            Op::Remove { view: View::Named, .. } => {
+                new.recover();
+                new.named = Named::Absent;
+            }
+            Op::Forget { view: View::Named, .. } => {
+                new.failed = None;
+                new.named = Named::Unknown;
+            }
             Op::Remove { view: View::Wildcard, .. } | Op::Forget { view: View::Wildcard, .. } => {
                 new.wild = None
             }
-            Op::Withdraw { .. } if matches!(new.named, Named::Present(_)) => new.named = Named::Gone,
-            Op::Withdraw { .. } => {}
+            Op::Withdraw { .. } => {
+                new.recover();
+                if matches!(new.named, Named::Present(_)) {
+                    new.named = Named::Gone;
+                }
+            }
             Op::Complete { .. } if matches!(new.named, Named::Collection { .. }) => {}
             Op::Complete { .. } => {
                 let members = self.snapshot.members_of(&name).count();
+                new.failed = None;
                 new.named = Named::Collection { members, buried: Generation::ZERO };
             }
+            Op::Fail { failure, listed, .. } => new.fail(failure, listed),
             Op::Repush { .. } => repush = new.by_name().present().is_some(),
         }
         if let Some(view) = ended {
@@ -361,6 +386,9 @@ impl<'a> Draft<'a> {
         let mut new = Entry::clone(&old);
         if let Named::Collection { members, .. } = &mut new.named {
             *members = if came { *members + 1 } else { members.saturating_sub(1) };
+            if came {
+                new.failed = None;
+            }
             self.replace(Some(old), new, false, false);
         }
     }
@@ -379,14 +407,21 @@ impl<'a> Draft<'a> {
     }
 
     fn replace(&mut self, old: Option<Arc<Entry>>, mut new: Entry, resent: bool, repush: bool) {
+        let mut failed = new.failed.as_ref().is_some_and(|failed| failed.at == Generation::ZERO);
         let (members, named, body, renewed) = {
             let blank = Entry::new(new.name().clone());
             let old = old.as_deref().unwrap_or(&blank);
             let members = resent && new.wild.is_some() || differ(old.as_member(), new.as_member());
             // Behind a member of the wildcard set a collection may have its own.
             let listed = || new.name().is_xdstp() && differ(old.as_listed(), new.as_listed());
-            let named = resent || differ(old.by_name(), new.by_name()) || listed();
+            // The resource ends an error, be it unchanged (R-Err-01). That it does not exist is said as a removal too.
+            let recovered = old.failed.is_some() && new.failed.is_none();
             let body = differ(old.by_name(), new.by_name());
+            let is_missing =
+                matches!(new.by_name(), Seen::Absent) && new.failure().is_some_and(Failure::is_not_found);
+            // A member of the wildcard set may have stood before it.
+            failed |= body && is_missing;
+            let named = resent || recovered || body || (failed && is_missing) || listed();
             new.turn_from(old);
             if !self.type_url.kind().full_state() || new.wild.is_some() {
                 new.ghost = None;
@@ -401,15 +436,17 @@ impl<'a> Draft<'a> {
                 self.snapshot.members -= 1;
                 self.snapshot.wildcard_digest = self.snapshot.wildcard_digest.wrapping_sub(resource.digest());
             }
+            self.snapshot.denials -= usize::from(matches!(old.by_name(), Seen::Denied(_)));
             (members, named, body, new.renewed_since(old))
         };
+        self.snapshot.denials += usize::from(matches!(new.by_name(), Seen::Denied(_)));
         if let Some(resource) = &new.wild {
             self.snapshot.members += 1;
             self.snapshot.wildcard_digest = self.snapshot.wildcard_digest.wrapping_add(resource.digest());
         }
-        if members || named || repush || renewed.any {
+        if members || named || repush || failed || renewed.any {
             let stamp = self.tick();
-            self.has_news |= members || named || repush;
+            self.has_news |= members || named || repush || failed;
             new.stamp_leases(stamp);
             if members {
                 new.wild_changed = stamp;
@@ -426,6 +463,9 @@ impl<'a> Draft<'a> {
             if repush {
                 new.repushed = stamp;
             }
+            if failed && let Some(failed) = &mut new.failed {
+                failed.stamp(stamp);
+            }
             if body && let Some(service) = new.by_name().present().and_then(|resource| resource.eds_service())
             {
                 self.endpoints.push(service.clone());
@@ -433,7 +473,7 @@ impl<'a> Draft<'a> {
             self.touched.push(Touch {
                 name: new.name().clone(),
                 members: members || (repush && new.wild.is_some()),
-                named: named || repush,
+                named: named || repush || failed,
                 renewed,
             });
         }
@@ -496,11 +536,8 @@ impl<'a> Draft<'a> {
 }
 
 fn differ(old: Seen<'_>, new: Seen<'_>) -> bool {
-    match (old, new) {
-        (Seen::Present(old), Seen::Present(new)) => !Arc::ptr_eq(old, new) && !old.same_content(new),
-        (Seen::Absent, Seen::Absent)
-        | (Seen::Unknown, Seen::Unknown)
-        | (Seen::Collection, Seen::Collection) => false,
-        _ => true,
+    if let (Some(old), Some(new)) = (old.present(), new.present()) {
+        return !Arc::ptr_eq(old, new) && !old.same_content(new);
     }
+    std::mem::discriminant(&old) != std::mem::discriminant(&new)
 }

@@ -84,6 +84,7 @@ impl Update {
         nonce: Nonce,
         version: &str,
         removed: [&[Name]; 2],
+        errors: &[u8],
         ghosts: &[Arc<Resource>],
     ) -> Frame {
         let is_delta = self.dialect.protocol == Protocol::Delta;
@@ -111,6 +112,7 @@ impl Update {
             type_url: self.type_url.as_str(),
             removed: [&names[0], &names[1]],
             removed_variants: &variants,
+            errors,
         };
         frame::splice(fields, nonce, pieces.iter().copied())
     }

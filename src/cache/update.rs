@@ -8,10 +8,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use bytes::BytesMut;
+
 use super::Generation;
 use super::cohort::{Dialect, Protocol};
 use super::encoder::Encoder;
 use super::entry::Past;
+use super::failure::Errors;
 use super::frame::{self, Fields, Frame, Piece};
 use super::nonce::{Nonce, Suffix};
 use super::registry::Subscription;
@@ -19,6 +22,10 @@ use super::segments::Segment;
 use super::span::{Class, Next};
 use super::timed::Forms;
 use crate::resource::{Name, Resource, TypeUrl};
+
+// Numbers of `resource_errors`.
+const DELTA_ERRORS: u8 = 9;
+const SOTW_ERRORS: u8 = 7;
 
 /// What one client is to be told beside its cohort.
 #[derive(Clone, Debug, Default)]
@@ -29,12 +36,26 @@ pub struct Owed {
     pub gone: BTreeSet<Name>,
     /// It refused something that it was told up to here: what of that it holds is not sure.
     pub doubt: Generation,
+    /// Names whose errors it is to be told, once it has been told their bodies (R-Err-06).
+    pub errors: BTreeSet<Name>,
+    /// Names that it came to ask for when they were denied, and since when they were: full states leave them out for as
+    /// long as that lasts. Nothing that is to be told.
+    pub refused: BTreeMap<Name, Generation>,
 }
 
 impl Owed {
+    /// Nothing.
+    pub const NONE: Self = Self {
+        names: BTreeSet::new(),
+        gone: BTreeSet::new(),
+        doubt: Generation::ZERO,
+        errors: BTreeSet::new(),
+        refused: BTreeMap::new(),
+    };
+
     /// Whether there is nothing to be told.
     pub fn is_empty(&self) -> bool {
-        self.names.is_empty() && self.gone.is_empty()
+        self.names.is_empty() && self.gone.is_empty() && self.errors.is_empty()
     }
 }
 
@@ -62,6 +83,8 @@ pub struct Update {
     /// Names that were asked for and do not exist: an answer, which need not wait as removals do.
     pub(super) absent: Vec<Name>,
     pub(super) removed: Vec<Name>,
+    /// Few have any.
+    pub(super) errors: Option<Box<Errors>>,
     /// Whether anything is new, and whether anything is gone.
     pub(super) additions: bool,
     pub(super) removals: bool,
@@ -133,6 +156,16 @@ impl Update {
         self.dialect.protocol == Protocol::Sotw && self.type_url.kind().full_state()
     }
 
+    /// Names whose errors are to be told in another response than this.
+    pub fn errors_later(&self) -> &[Name] {
+        self.errors.as_deref().map_or(&[], |errors| &errors.later)
+    }
+
+    /// Whether the error of this name is told in it.
+    pub fn tells_error(&self, name: &Name) -> bool {
+        self.errors.as_deref().is_some_and(|errors| errors.tell(name))
+    }
+
     /// What of the client's own set it took in.
     pub const fn owed(&self) -> &Owed {
         &self.owed
@@ -163,23 +196,37 @@ impl Update {
         match self.dialect.protocol {
             Protocol::Delta => {
                 let removed = if class == Class::Both { &self.removed[..] } else { &[] };
-                self.splice(nonce, &self.version, [removed, &self.absent], &[])
+                let errors = self.encode_errors(class, DELTA_ERRORS);
+                self.splice(nonce, &self.version, [removed, &self.absent], &errors, &[])
             }
             Protocol::Sotw => {
                 let ghosts = if class == Class::Additions { &self.ghosts[..] } else { &[] };
                 let union = ghosts.iter().fold(self.digest, |sum, ghost| sum.wrapping_add(ghost.digest()));
-                self.splice(nonce, &format!("{union:032x}"), [&[], &[]], ghosts)
+                let errors = self.encode_errors(class, SOTW_ERRORS);
+                self.splice(nonce, &format!("{union:032x}"), [&[], &[]], &errors, ghosts)
             }
         }
     }
 
+    fn encode_errors(&self, class: Class, number: u8) -> BytesMut {
+        let spelled = self.form.as_ref().and_then(Subscription::spellings);
+        self.errors.as_deref().map(|errors| errors.encode(class, number, spelled)).unwrap_or_default()
+    }
+
     /// `ghosts` are what is gone and still said.
-    fn splice(&self, nonce: Nonce, version: &str, removed: [&[Name]; 2], ghosts: &[Arc<Resource>]) -> Frame {
+    fn splice(
+        &self,
+        nonce: Nonce,
+        version: &str,
+        removed: [&[Name]; 2],
+        errors: &[u8],
+        ghosts: &[Arc<Resource>],
+    ) -> Frame {
         if self.has_forms() {
-            return self.splice_forms(nonce, version, removed, ghosts);
+            return self.splice_forms(nonce, version, removed, errors, ghosts);
         }
         let type_url = self.type_url.as_str();
-        let fields = Fields { version, type_url, removed, removed_variants: &[] };
+        let fields = Fields { version, type_url, removed, removed_variants: &[], errors };
         let is_delta = self.dialect.protocol == Protocol::Delta;
         let segments = self
             .segments
@@ -194,7 +241,7 @@ impl Update {
 
     pub(super) fn weight(&self) -> u32 {
         let bytes: usize = self.resources.iter().map(|resource| resource.delta_entry().len()).sum();
-        let bytes = bytes + self.own_bytes();
+        let bytes = bytes + self.own_bytes() + self.errors.as_deref().map_or(0, Errors::weight);
         u32::try_from(bytes + 512 + 16 * (self.segments.len() + self.removed.len())).unwrap_or(u32::MAX)
     }
 }

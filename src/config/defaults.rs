@@ -98,6 +98,7 @@ impl Default for Downstream {
             max_streams_per_connection: 1000,
             trust_initial_versions_for_explicit: false,
             eds_repush_on_cds_change: true,
+            resource_errors: true,
             secrets_without_authentication: false,
             no_legacy_wildcard: ["eds", "rds", "sds", "ecds", "rtds", "leds"]
                 .into_iter()

@@ -107,6 +107,7 @@ pub(super) const KEYS: &[Key] = &[
     key("downstream.max_streams_per_connection", Shape::Count(1, 1_000_000)),
     key("downstream.trust_initial_versions_for_explicit", Shape::Flag),
     key("downstream.eds_repush_on_cds_change", Shape::Flag),
+    key("downstream.resource_errors", Shape::Flag),
     key("downstream.secrets_without_authentication", Shape::Flag),
     key("downstream.no_legacy_wildcard", Shape::List),
     key("downstream.no_legacy_wildcard[]", Shape::Text),

@@ -179,6 +179,8 @@ pub struct Downstream {
     pub trust_initial_versions_for_explicit: bool,
     /// Whether endpoints are sent again after a change of their cluster (R-ADS-05). Default: true.
     pub eds_repush_on_cds_change: bool,
+    /// Whether the control plane's errors of single resources are passed on (R-Err-07). Default: true.
+    pub resource_errors: bool,
     /// Whether Secrets are served to peers that have not authenticated themselves and are not on this machine.
     pub secrets_without_authentication: bool,
     /// Full type URLs for which an empty first request is no wildcard (R-SotW-14). Default: EDS, RDS, SDS, ECDS, RTDS

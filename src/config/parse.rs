@@ -170,6 +170,7 @@ fn downstream(section: &Section<'_>, base: &Path) -> Downstream {
     section.count("max_streams_per_connection", &mut downstream.max_streams_per_connection);
     section.flag("trust_initial_versions_for_explicit", &mut downstream.trust_initial_versions_for_explicit);
     section.flag("eds_repush_on_cds_change", &mut downstream.eds_repush_on_cds_change);
+    section.flag("resource_errors", &mut downstream.resource_errors);
     section.flag("secrets_without_authentication", &mut downstream.secrets_without_authentication);
     if let Some(types) = section.texts("no_legacy_wildcard", values::parse_type) {
         downstream.no_legacy_wildcard = types.into_iter().collect();

@@ -105,7 +105,7 @@ impl Session {
             let snapshot = state.membership.of().snapshot();
             let names = &mut state.own_mut().owed.names;
             for name in owed {
-                names.extend(snapshot.members_of(&name).map(|member| member.name().clone()));
+                names.extend(snapshot.answers_of(&name).cloned());
                 names.insert(name);
             }
             for name in ended {

@@ -14,6 +14,7 @@
 mod ack;
 mod asks;
 mod delta;
+mod failures;
 mod features;
 mod given;
 mod memory;

@@ -179,6 +179,7 @@ impl Session {
         let live = !state.span.is_start() && !state.span.is_in_parts() && update.owed().is_empty();
         let answered = state.take_answering();
         let frame = state.say(update, class, &mut self.own_nonces);
+        state.owe_errors(&answered, update);
         self.unsaid = Some(at);
         self.responded = true;
         if self.dialect.aggregated && self.rules.eds_repush && type_url.kind() == Kind::Cluster {

@@ -25,16 +25,13 @@ pub(super) struct Own {
 
 impl Own {
     /// Nothing.
-    pub(super) const NONE: Self = Self {
-        owed: Owed { names: BTreeSet::new(), gone: BTreeSet::new(), doubt: Generation::ZERO },
-        brought: None,
-        answering: BTreeSet::new(),
-    };
+    pub(super) const NONE: Self = Self { owed: Owed::NONE, brought: None, answering: BTreeSet::new() };
 
     /// Whether there is nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.owed.is_empty()
             && self.owed.doubt == Generation::ZERO
+            && self.owed.refused.is_empty()
             && self.brought.is_none()
             && self.answering.is_empty()
     }

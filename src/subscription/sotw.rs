@@ -87,7 +87,7 @@ impl Session {
             owed.names
                 .retain(|name| subscription.contains(name.as_str()) || subscription.covers(name.as_str()));
             for name in added {
-                owed.names.extend(snapshot.members_of(&name).map(|member| member.name().clone()));
+                owed.names.extend(snapshot.answers_of(&name).cloned());
                 owed.names.insert(name);
             }
             state.trim();

@@ -4,12 +4,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::failures::is_unheard;
 use super::own::{Brought, Own};
 use super::session::Rules;
 use super::sotw::Wants;
 use crate::cache::{
-    Class, Dialect, FellBehind, Frame, Generation, Membership, Nonce, Owed, Protocol, Seen, Snapshot, Span,
-    Subscription, TypeCache, Update,
+    Class, Dialect, FellBehind, Frame, Generation, Membership, Nonce, Protocol, Snapshot, Span, Subscription,
+    TypeCache, Update,
 };
 use crate::resource::{Kind, Name, Resource};
 
@@ -267,11 +268,14 @@ impl StreamType {
 
     fn look(&mut self, protocol: Protocol, rules: &Rules, moment: Moment) -> Result<Pending, FellBehind> {
         let full_state = protocol == Protocol::Sotw && self.kind.full_state();
-        if full_state && !self.own().owed.is_empty() {
+        if full_state && !self.own().owed.names.is_empty() {
             // The next full state answers for every name.
             let own = self.own_mut();
             own.answering.append(&mut own.owed.names);
             self.must_answer = true;
+        }
+        if full_state {
+            self.refuse();
         }
         let empty_says_nothing = protocol == Protocol::Sotw && !full_state;
         if (empty_says_nothing || self.subscription().is_empty()) && !moment.one_shot {
@@ -292,7 +296,8 @@ impl StreamType {
         }
         let (of, cohort) = (self.membership.of(), self.membership.cohort());
         let owed = &self.own().owed;
-        let update = if owed.is_empty() && owed.doubt == Generation::ZERO {
+        let is_plain = owed.is_empty() && owed.refused.is_empty() && owed.doubt == Generation::ZERO;
+        let update = if is_plain {
             of.encoder().update(of, cohort, &self.span, moment.now)?
         } else {
             Arc::new(of.encoder().own_update(of, cohort, &self.span, owed, moment.now)?)
@@ -374,9 +379,14 @@ impl StreamType {
     }
 
     fn consume(&mut self, update: &Update, class: Class) {
+        if !update.errors_later().is_empty() {
+            self.own_mut();
+        }
         let Some(own) = &mut self.own else { return };
+        Self::consume_errors(&mut own.owed, update);
         if update.is_full_state() {
-            own.owed = Owed::default();
+            own.owed.names.clear();
+            own.owed.gone.clear();
         } else {
             own.owed.names.retain(|name| !update.owed().names.contains(name));
             if class == Class::Both {
@@ -408,8 +418,7 @@ impl StreamType {
     fn brought_of_unknown(&self, snapshot: &Snapshot) -> bool {
         let Some(Brought::Versions(versions)) = &self.own().brought else { return false };
         self.subscription().collections().any(|(name, collection)| {
-            matches!(snapshot.by_name(name.as_str()), Seen::Unknown)
-                && versions.keys().any(|version| collection.covers(version))
+            is_unheard(snapshot, name) && versions.keys().any(|version| collection.covers(version))
         })
     }
 

@@ -351,6 +351,7 @@ mod tests {
                 Seen::Absent => "absent".to_owned(),
                 Seen::Collection => "collection".to_owned(),
                 Seen::Present(resource) => resource.version().to_owned(),
+                Seen::Denied(_) | Seen::Failed => unreachable!("a directory has no errors"),
             }
         }
     }

@@ -41,7 +41,12 @@ impl Expiry {
             match op {
                 Op::Remove { view, name } | Op::Forget { view, name } => self.set(*view, name, None),
                 Op::Withdraw { name } => self.set(View::Named, name, None),
-                Op::Set { .. } | Op::Renew { .. } | Op::Complete { .. } | Op::Repush { .. } => {}
+                Op::Fail { name, failure, .. } if failure.is_not_found() => self.set(View::Named, name, None),
+                Op::Set { .. }
+                | Op::Renew { .. }
+                | Op::Complete { .. }
+                | Op::Fail { .. }
+                | Op::Repush { .. } => {}
             }
         }
     }

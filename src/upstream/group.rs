@@ -166,7 +166,9 @@ impl Group {
         let held = |other: &Parameters| {
             let snapshot = self.snapshot(cache, other);
             let (view, text) = (View::Named, name.as_str());
-            snapshot.held(view, text).map(|held| (Arc::clone(held), snapshot.lease(view, text)))
+            // What is denied is for nobody who comes now (R-Err-06).
+            let held = snapshot.held(view, text).filter(|_| snapshot.denied(text).is_none());
+            held.map(|held| (Arc::clone(held), snapshot.lease(view, text)))
         };
         others.filter_map(|(other, _)| held(other)).find(|(resource, _)| resource.matches(parameters))
     }
@@ -372,7 +374,9 @@ impl Group {
         }
         let covered = |covered: &bool| !*covered;
         let unrequested = reading.resources.iter().map(|heard| &heard.covered).filter(|c| covered(c)).count()
-            + reading.removed.iter().map(|removed| &removed.covered).filter(|c| covered(c)).count();
+            + reading.removed.iter().map(|removed| &removed.covered).filter(|c| covered(c)).count()
+            + reading.reports.iter().map(|report| &report.covered).filter(|c| covered(c)).count();
+        counters.resource_errors.add(reading.reports.len() as u64);
         counters.unrequested_resources.add(unrequested as u64);
         let refused =
             reading.resources.iter().filter(|heard| heard.covered && !heard.is_understood()).count();

@@ -97,6 +97,9 @@ pub struct Settings {
     /// An origin that leaves a locator unanswered for so long, and never showed that it knows constraints, is taken not to
     /// read locators (R-Up-18).
     pub locator_timeout: Duration,
+    /// Whether clients are told the origin's resource errors (R-Err-07). If not, all that counts of them is that a
+    /// resource does not exist.
+    pub resource_errors: bool,
 }
 
 impl Default for Settings {
@@ -111,6 +114,7 @@ impl Default for Settings {
             locators: Locators::default(),
             // Clients give up on a first answer after 15 s (R-SotW-26).
             locator_timeout: Duration::from_secs(5),
+            resource_errors: true,
         }
     }
 }
@@ -126,12 +130,14 @@ pub struct Counters {
     pub requests: Counter,
     /// Responses dropped because their type was never subscribed to on their stream (R-Up-11).
     pub unrequested_responses: Counter,
-    /// Resources ignored because nothing subscribed to covers them (R-Up-15).
+    /// Resources, removals and errors ignored because nothing subscribed to covers them (R-Up-15).
     pub unrequested_resources: Counter,
     /// Resources refused because their dynamic parameter constraints are not to be understood (R-DP-02).
     pub refused_resources: Counter,
     /// Names of which more than one variant was found to be for the same clients (R-DP-04).
     pub ambiguous: Counter,
+    /// Errors of single resources, whether or not they were of use.
+    pub resource_errors: Counter,
     /// Resources sent again by the origin of its own accord at the version held (R-Relay-21).
     pub unsolicited: Counter,
     /// Resources whose TTL ended without a word of the origin (R-TTL-09).
@@ -152,7 +158,7 @@ pub struct Counters {
 
 impl Counters {
     /// All of them with their names.
-    pub fn all(&self) -> [(&'static str, u64); 15] {
+    pub fn all(&self) -> [(&'static str, u64); 16] {
         [
             ("response", self.responses.get()),
             ("nack_sent", self.nacks_sent.get()),
@@ -161,6 +167,7 @@ impl Counters {
             ("unrequested_resource", self.unrequested_resources.get()),
             ("refused_resource", self.refused_resources.get()),
             ("ambiguous_variant", self.ambiguous.get()),
+            ("resource_error", self.resource_errors.get()),
             ("unsolicited_resend", self.unsolicited.get()),
             ("expired_resource", self.expired.get()),
             ("locators_ignored", self.locators_ignored.get()),

@@ -13,7 +13,7 @@ use super::group::{Changes, Group, snapshot};
 use super::response::{self, ProtocolError};
 use super::topic::Want;
 use super::{Counters, Locators, Settings, StreamId};
-use crate::cache::{Cache, Change, Op, Seen, View, Wanted, Writer};
+use crate::cache::{Cache, Change, Op, Seen, Snapshot, View, Wanted, Writer};
 use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::{Name, Parameters, TypeUrl};
 use crate::telemetry::Sparingly;
@@ -78,6 +78,7 @@ pub struct Mux {
     /// When to look whether it has left any unanswered.
     locators_due: Option<Instant>,
     complaints: Sparingly,
+    reports: Sparingly,
 }
 
 impl Mux {
@@ -95,6 +96,7 @@ impl Mux {
             knows_locators: false,
             locators_due: None,
             complaints: Sparingly::default(),
+            reports: Sparingly::default(),
         }
     }
 
@@ -210,8 +212,13 @@ impl Mux {
             self.counters.unrequested_responses.add(1);
             return Ok(());
         };
-        let fault = match response::read(&response, &type_url) {
+        let fault = match response::read(&response, &type_url, self.settings.resource_errors) {
             Ok(reading) => {
+                if let Some(report) = reading.reports.first()
+                    && let Some(unsaid) = self.reports.say(now)
+                {
+                    report.complain(&type_url, unsaid);
+                }
                 self.knows_locators |=
                     reading.knows_locators() || !response.removed_resource_names.is_empty();
                 let changes = group.learn(stream, reading, self.writer.cache(), &self.counters, now);
@@ -376,7 +383,7 @@ impl Mux {
                 Some(name) if cache.wants(&type_url, &parameters, name.as_str()) => {
                     topic.names.insert(name, Want::Yes);
                 }
-                Some(name) if away && !matches!(snapshot.by_name(name.as_str()), Seen::Unknown) => {
+                Some(name) if away && is_known(&snapshot, &name) => {
                     topic.names.insert(name.clone(), Want::Until(later));
                     self.lingering.insert((key.0, key.1, key.2, Some(name)));
                 }
@@ -446,4 +453,9 @@ impl Mux {
             group.end_loans(&names, self.writer.cache());
         }
     }
+}
+
+/// Whether the origin said of a name what is worth keeping.
+fn is_known(snapshot: &Snapshot, name: &Name) -> bool {
+    !matches!(snapshot.by_name(name.as_str()), Seen::Unknown | Seen::Failed)
 }

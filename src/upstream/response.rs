@@ -10,11 +10,14 @@ use bytes::Bytes;
 use foldhash::{HashSet, HashSetExt};
 use prost::Message;
 
+use crate::cache::Failure;
 use crate::proto::{DeltaDiscoveryResponse, ResourceName};
 use crate::resource::{Constraints, Envelope, Name, Parameters, Resource, TypeUrl, normal_form};
 
 /// How much of a fault is told to the origin: names are its own and may be as long as it likes.
 const FAULT_CHARS: usize = 500;
+/// google.rpc.Code
+const OK: i32 = 0;
 
 /// The origin broke the protocol in a way that leaves nothing to answer; the stream has to end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,6 +58,10 @@ pub(super) struct Reading<'a> {
     pub(super) resources: Vec<Heard<'a>>,
     /// What does not.
     pub(super) removed: Vec<Removed<'a>>,
+    /// What the origin says of names in place of resources.
+    pub(super) reports: Vec<Report<'a>>,
+    /// Whether clients are told errors (R-Err-07).
+    pub(super) tells_errors: bool,
     pub(super) system_version: &'a str,
 }
 
@@ -62,6 +69,11 @@ impl Reading<'_> {
     /// Whether it can only be of an origin that knows locators.
     pub(super) fn knows_locators(&self) -> bool {
         self.resources.iter().any(|heard| heard.envelope.by_resource_name)
+    }
+
+    /// Whether it says nothing of any name.
+    pub(super) fn is_empty(&self) -> bool {
+        self.resources.is_empty() && self.removed.is_empty() && self.reports.is_empty()
     }
 
     /// Whether any of it is for some clients and not for others.
@@ -128,6 +140,7 @@ pub(super) struct Removed<'a> {
 pub(super) fn read<'a>(
     response: &'a DeltaDiscoveryResponse,
     type_url: &TypeUrl,
+    tells_errors: bool,
 ) -> Result<Reading<'a>, Fault> {
     let plain = response.removed_resources.iter().map(|name| (name, None));
     let variant = |removed: &'a ResourceName| {
@@ -164,5 +177,58 @@ pub(super) fn read<'a>(
             )));
         }
     }
-    Ok(Reading { resources, removed, system_version: &response.system_version_info })
+    let reports = reports(response, &seen)?;
+    Ok(Reading { resources, removed, reports, tells_errors, system_version: &response.system_version_info })
+}
+
+/// What the origin says of a name in place of a resource (R-Err-01).
+#[derive(Debug)]
+pub(super) struct Report<'a> {
+    /// In its normal form.
+    pub(super) name: Cow<'a, str>,
+    /// Of which variant, if it says so.
+    pub(super) constraints: Option<Constraints>,
+    pub(super) failure: Arc<Failure>,
+    /// Whether a subscription of ours covers it.
+    pub(super) covered: bool,
+}
+
+impl Report<'_> {
+    /// Whether it is of what clients with these parameters may see.
+    pub(super) fn matches(&self, parameters: &Parameters) -> bool {
+        self.constraints.as_ref().is_none_or(|constraints| constraints.matches(parameters))
+    }
+
+    /// Says it in the log; the message is the origin's and may hold anything.
+    pub(super) fn complain(&self, type_url: &TypeUrl, unsaid: u64) {
+        let name: String = self.name.chars().take(FAULT_CHARS).collect();
+        let code = self.failure.code();
+        tracing::warn!(%type_url, name, code, unsaid, "the control plane reports an error of a resource");
+    }
+}
+
+/// The errors of a response that has these resources, all or none. With a removal an error may go together (R-Err-07).
+fn reports<'a>(
+    response: &'a DeltaDiscoveryResponse,
+    sent: &HashSet<(&str, Option<&Constraints>)>,
+) -> Result<Vec<Report<'a>>, Fault> {
+    let report = |error: &'a crate::proto::ResourceError| {
+        let named = error.resource_name.as_ref().filter(|named| !named.name.is_empty());
+        let Some(ResourceName { name, dynamic_parameter_constraints }) = named else {
+            return Err(Fault::new("a resource error has no name"));
+        };
+        let Some(status) = error.error_detail.as_ref().filter(|status| status.code != OK) else {
+            return Err(Fault::new(format_args!("the error of resource `{name}` is none: its code is OK")));
+        };
+        let constraints = Constraints::parse(dynamic_parameter_constraints).ok().flatten();
+        let normal = normal_form(name);
+        if sent.contains(&(&*normal, constraints.as_ref())) {
+            return Err(Fault::new(format_args!(
+                "resource `{name}` is both sent and in error in one response"
+            )));
+        }
+        let failure = Arc::new(Failure::new(status.code, &status.message));
+        Ok(Report { name: normal, constraints, failure, covered: false })
+    };
+    response.resource_errors.iter().map(report).collect()
 }

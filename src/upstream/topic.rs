@@ -175,7 +175,7 @@ impl Topic {
             // It is held as a member of a collection too.
             return Vec::new();
         }
-        let members = snapshot.members_of(&name).map(|member| member.name().clone());
+        let members = snapshot.answers_of(&name).cloned();
         let mut ops: Vec<Op> = members
             .filter(|member| !self.names.contains_key(member))
             .map(|name| Op::Forget { view, name })
@@ -293,7 +293,7 @@ impl Topic {
         now: Instant,
     ) {
         let Some(link) = &mut self.links[placed.stream as usize] else { return };
-        let mut concerned = is_only || (reading.resources.is_empty() && reading.removed.is_empty());
+        let mut concerned = is_only || reading.is_empty();
         for heard in &mut reading.resources {
             let covered = covering(link, &self.borrowed, placed.view, snapshot, &heard.name);
             // A collection is no resource, whatever the origin calls its own.
@@ -312,6 +312,16 @@ impl Topic {
                 concerned = true;
                 removed.covered = true;
                 link.heard(&removed.name, now);
+            }
+        }
+        for report in &mut reading.reports {
+            let covered = covering(link, &self.borrowed, placed.view, snapshot, &report.name);
+            let Some((view, _)) = covered.filter(is_reportable) else { continue };
+            if report.matches(&self.parameters) {
+                concerned = true;
+                link.heard(&report.name, now);
+                // Who has the wildcard is told of no errors (R-Err-05).
+                report.covered |= view == View::Named || report.failure.is_not_found();
             }
         }
         // What came for others says nothing of how far the answer to this one has come.
@@ -431,6 +441,29 @@ impl Topic {
                 self.rivals.remove(&(view, name));
             }
         }
+        let mut failed = Vec::new();
+        for report in reading.reports.iter().filter(|report| report.covered) {
+            let covered = covering(link, &self.borrowed, placed.view, snapshot, &report.name);
+            let Some((view, name)) = covered.filter(|_| report.matches(&self.parameters)) else { continue };
+            let is_gone = report.failure.is_not_found();
+            let held = snapshot.held(view, &report.name);
+            if is_gone && held.is_some_and(|held| held.constraints() != report.constraints.as_ref()) {
+                // Another identity is gone, or there is nothing for others.
+                continue;
+            }
+            if view == View::Named && reading.tells_errors {
+                let listed = !self.names.contains_key(&name);
+                let failure = Arc::clone(&report.failure);
+                failed.push(Op::Fail { name: name.clone(), failure, listed });
+            }
+            if is_gone && !reading.removed.iter().any(|removed| removed.name == report.name) {
+                match Collection::named(&report.name) {
+                    Some(_) if view == View::Named => empty.push(name),
+                    _ if view == View::Named && reading.tells_errors => {}
+                    _ => ops.push(gone(&self.names, view, name)),
+                }
+            }
+        }
         // A collection without members (R-XT-04): what is held of it is gone, but for what came beside this.
         let came: HashSet<Name> =
             empty.first().map(|_| ops.iter().map(Op::name).cloned().collect()).unwrap_or_default();
@@ -442,6 +475,7 @@ impl Topic {
             link.heard_empty(&collection);
             ops.push(Op::Complete { name: collection });
         }
+        ops.append(&mut failed);
         // What is not a member cannot stop being one; a list of such names is not worth a change.
         ops.retain(|op| match op {
             Op::Remove { view: View::Wildcard, name } => {
@@ -473,6 +507,11 @@ fn gone(names: &HashMap<Name, Want>, view: View, name: Name) -> Op {
     } else {
         Op::Remove { view, name }
     }
+}
+
+/// What a client could be told an error of, or be told to be without. The wildcard as a whole has no errors (R-Err-05).
+fn is_reportable((_, name): &(View, Name)) -> bool {
+    name.as_str() != Name::WILDCARD
 }
 
 /// The view through which a stream brings a name, if anything subscribed to there covers it (R-Up-15), and the name

@@ -2,7 +2,8 @@
 //!
 //! What the origin says and what a client is told are written the same way: `cds a:1 b:2 -c` is a response of
 //! clusters with `a` in version 1, `b` in version 2, and `c` gone. `a:1@5000` is `a` with a TTL of five seconds, and
-//! `~a@5000` its heartbeat; a client is told `a:~1@5000`.
+//! `~a@5000` its heartbeat; a client is told `a:~1@5000`. `!d:14` is the error of
+//! `d` with that code.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -306,6 +307,10 @@ pub(crate) fn show(told: &Told) -> String {
     let mut gone: Vec<String> = told.removed.iter().map(|name| format!("-{name}")).collect();
     gone.sort_unstable();
     words.extend(gone);
+    let mut failed: Vec<String> =
+        told.errors.iter().map(|(name, code, _)| format!("!{name}:{code}")).collect();
+    failed.sort_unstable();
+    words.extend(failed);
     words.insert(0, kind.to_owned());
     words.join(" ")
 }

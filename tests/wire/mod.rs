@@ -99,6 +99,8 @@ pub(crate) struct Told {
     /// Name and text; `@` and milliseconds follow where a TTL is told, and of a heartbeat the version behind `~` is all.
     pub(crate) resources: Vec<(String, String)>,
     pub(crate) removed: Vec<String>,
+    /// Name, code and message.
+    pub(crate) errors: Vec<(String, i32, String)>,
 }
 
 /// Reads a frame and checks what holds of every frame (R-SotW-21, R-SotW-22, R-Delta-14, R-Delta-15).
@@ -117,6 +119,7 @@ pub(crate) fn read(protocol: Protocol, frame: &Frame) -> Told {
                 version: message.version_info,
                 nonce: message.nonce,
                 removed: Vec::new(),
+                errors: errors(message.resource_errors),
                 type_url,
             }
         }
@@ -136,6 +139,7 @@ pub(crate) fn read(protocol: Protocol, frame: &Frame) -> Told {
                 version: message.system_version_info,
                 nonce: message.nonce,
                 removed: message.removed_resources.iter().cloned().chain(gone).collect(),
+                errors: errors(message.resource_errors),
                 type_url,
             }
         }
@@ -145,6 +149,17 @@ pub(crate) fn read(protocol: Protocol, frame: &Frame) -> Told {
     names.sort_unstable();
     assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "a name twice in {told:?}");
     assert!(!told.nonce.is_empty());
+    let failed: Vec<&str> = told.errors.iter().map(|(name, ..)| name.as_str()).collect();
+    assert!(
+        failed.iter().enumerate().all(|(at, name)| !failed[..at].contains(name)),
+        "an error twice in {told:?}"
+    );
+    if protocol == Protocol::Delta || !told.type_url.kind().full_state() {
+        // R-Err-01. A full state holds what its clients are to keep (R-Err-04).
+        let is_sent =
+            |name: &&str| told.resources.iter().any(|(sent, _)| normal_form(sent) == normal_form(name));
+        assert!(!failed.iter().any(is_sent), "both sent and in error in {told:?}");
+    }
     told
 }
 
@@ -189,6 +204,14 @@ fn unwrapped(any: &[u8], type_url: &TypeUrl) -> (String, String) {
     let is_told_more = envelope.ttl.is_some() || envelope.by_resource_name;
     assert!(envelope.body.is_some() && is_told_more, "nothing else is wrapped (R-SotW-23)");
     (identity(&envelope), timed(&envelope, type_url))
+}
+
+fn errors(errors: Vec<proto::ResourceError>) -> Vec<(String, i32, String)> {
+    let read = |error: proto::ResourceError| {
+        let (name, status) = (error.resource_name.unwrap().name, error.error_detail.unwrap());
+        (name, status.code, status.message)
+    };
+    errors.into_iter().map(read).collect()
 }
 
 /// The name and the text in a body.

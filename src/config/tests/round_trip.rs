@@ -34,6 +34,7 @@ downstream:
   max_streams_per_connection: 8
   trust_initial_versions_for_explicit: true
   eds_repush_on_cds_change: false
+  resource_errors: false
   no_legacy_wildcard: [cds, type.example.com/acme.Thing, cds]
 admin: {address: "[::1]:15000"}
 cache: {encoded_bytes: 1GiB, tombstones: 1}

@@ -1,5 +1,6 @@
 //! Unit tests of the pure core, by rule.
 
+mod errors;
 mod linger;
 mod locators;
 mod random;
@@ -193,6 +194,8 @@ impl Rig {
             Seen::Unknown => "unknown".to_owned(),
             Seen::Absent => "absent".to_owned(),
             Seen::Collection => "collection".to_owned(),
+            Seen::Failed => "failed".to_owned(),
+            Seen::Denied(resource) => format!("denied {}", resource.version()),
             Seen::Present(resource) => resource.version().to_owned(),
         }
     }

@@ -1,0 +1,61 @@
+//! What resource errors make of a stream's own.
+//!
+//! Owns which errors a client is owed beside its cohort, and which names are kept from it because they were denied when
+//! it came to ask for them. Invariant: a stream that met neither has nothing of this.
+
+use std::collections::BTreeSet;
+
+use super::stream_type::StreamType;
+use crate::cache::{Owed, Seen, Snapshot, Update};
+use crate::resource::Name;
+
+impl StreamType {
+    /// Notes, before a full state is worked out, what of it is kept from this client (R-Err-06): it cannot be told from
+    /// positions who held what became denied.
+    pub(super) fn refuse(&mut self) {
+        let own = self.own();
+        if !self.span.is_start() && own.answering.is_empty() && own.owed.refused.is_empty() {
+            return;
+        }
+        let snapshot = self.membership.of().snapshot();
+        let mut refused = self.own().owed.refused.clone();
+        refused.retain(|name, since| snapshot.denied(name.as_str()) == Some(*since));
+        let subscription = self.subscription();
+        if self.span.is_start() {
+            refused.extend(snapshot.denied_of(subscription).map(|(name, since)| (name.clone(), since)));
+        } else {
+            let asked = self.own().answering.iter();
+            refused.extend(asked.filter_map(|name| Some((name.clone(), snapshot.denied(name.as_str())?))));
+        }
+        refused.retain(|name, _| subscription.contains(name.as_str()) || subscription.covers(name.as_str()));
+        if refused != self.own().owed.refused {
+            self.own_mut().owed.refused = refused;
+            self.trim();
+        }
+    }
+
+    /// A full state answered for these names; their errors follow it.
+    pub(super) fn owe_errors(&mut self, answered: &BTreeSet<Name>, update: &Update) {
+        if answered.is_empty() {
+            return;
+        }
+        let snapshot = self.membership.of().snapshot();
+        let fails = |name: &Name| snapshot.get(name.as_str()).is_some_and(|entry| entry.failure().is_some());
+        let owed = answered.iter().filter(|name| fails(name) && !update.tells_error(name));
+        let owed: Vec<Name> = owed.cloned().collect();
+        if !owed.is_empty() {
+            self.own_mut().owed.errors.extend(owed);
+        }
+    }
+
+    /// Takes the errors of an update that was said off what is owed, and notes those that follow.
+    pub(super) fn consume_errors(owed: &mut Owed, update: &Update) {
+        owed.errors.retain(|name| !update.owed().errors.contains(name));
+        owed.errors.extend(update.errors_later().iter().cloned());
+    }
+}
+
+/// Whether nothing is known of a name but, at most, an error.
+pub(super) fn is_unheard(snapshot: &Snapshot, name: &Name) -> bool {
+    matches!(snapshot.by_name(name.as_str()), Seen::Unknown | Seen::Failed)
+}
