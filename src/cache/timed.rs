@@ -233,7 +233,7 @@ impl Scan<'_> {
                 continue;
             }
             let forms = update.forms.get_or_insert_default();
-            forms.told = forms.told.or(lease.map(|_| self.now));
+            forms.told = forms.told.or_else(|| lease.map(|_| self.now));
             let head = self.dialect.head(resource, called, lease.map(|lease| lease.told(self.now)));
             forms.elements.insert(name.clone(), Element { head, with_body: true });
         }

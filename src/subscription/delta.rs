@@ -8,6 +8,7 @@ use super::asks::Asks;
 use super::own::Brought;
 use super::session::{Heard, Refusal, Session};
 use super::stream_type::StreamType;
+use crate::cache::Subscription;
 use crate::proto;
 use crate::resource::{Name, normal_form};
 
@@ -36,11 +37,10 @@ impl Session {
         let (locate, unlocate) = (request.resource_locators_subscribe, request.resource_locators_unsubscribe);
         let versions = by_normal_form(request.initial_resource_versions);
         let added = || subscribe.iter().chain(locate.iter().map(|locator| &locator.name));
-        let names = self.find(&type_url).map_or(added().count(), |at| {
-            // A name that is asked for again is not one more.
-            let held = self.types[at].subscription();
-            held.names().len() + added().filter(|name| !held.contains(&normal_form(name))).count()
-        });
+        // A name that is asked for again is not one more.
+        let nothing = Subscription::none();
+        let held = self.find(&type_url).map_or(&nothing, |at| self.types[at].subscription());
+        let names = held.names().len() + added().filter(|name| !held.contains(&normal_form(name))).count();
         self.rules.check_names(subscribe.iter().chain(versions.keys()), names.max(versions.len()))?;
         self.rules.check_locators(locate.iter().chain(&unlocate))?;
         let star = added().any(|name| is_wildcard(name));

@@ -224,7 +224,8 @@ impl Topic {
 
     /// Lets other views in where the last one was left long enough ago; returns whether that is so anywhere.
     pub(super) fn end_turns(&mut self, now: Instant) -> bool {
-        self.links.iter_mut().flatten().fold(false, |any, link| link.end_turn(now) || any)
+        let ended = self.links.iter_mut().flatten().map(|link| link.end_turn(now));
+        ended.filter(|ended| *ended).count() > 0
     }
 
     /// What has become due on the streams.
