@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::Generation;
-use crate::resource::{Name, Resource};
+use super::alias::Alias;
+use crate::resource::{Form, Name, Resource};
 
 /// What the origin said of a name that was asked for by name (R-Relay-04).
 #[derive(Clone, Debug, Default)]
@@ -24,6 +25,8 @@ pub enum Named {
         /// Up to here it is not remembered which were [`Gone`](Self::Gone).
         buried: Generation,
     },
+    /// It is, or was, a name beside its own by which the origin knows a resource (R-Relay-20).
+    Alias(Box<Alias>),
 }
 
 /// What one subscriber sees of a name.
@@ -35,16 +38,37 @@ pub enum Seen<'a> {
     Absent,
     /// It exists.
     Present(&'a Arc<Resource>),
+    /// It exists, but its body was not to be kept (R-XT-09).
+    Dropped(&'a Arc<Resource>),
+    /// The origin cannot say what it stands for, and says it with this (R-Delta-22).
+    Unresolved(&'a Arc<Resource>),
     /// It is a collection that has members.
     Collection,
 }
 
 impl<'a> Seen<'a> {
+    /// What is known by a name to which the origin answered with this.
+    pub(super) fn of(resource: &'a Arc<Resource>) -> Self {
+        match resource.form() {
+            Form::Whole => Self::Present(resource),
+            Form::Unresolved => Self::Unresolved(resource),
+            Form::Dropped => Self::Dropped(resource),
+        }
+    }
+
     /// The resource, where there is one.
     pub const fn present(self) -> Option<&'a Arc<Resource>> {
         match self {
             Self::Present(resource) => Some(resource),
-            Self::Absent | Self::Unknown | Self::Collection => None,
+            Self::Absent | Self::Unknown | Self::Collection | Self::Dropped(_) | Self::Unresolved(_) => None,
+        }
+    }
+
+    /// The same, though its body may not have been kept.
+    pub const fn existing(self) -> Option<&'a Arc<Resource>> {
+        match self {
+            Self::Present(resource) | Self::Dropped(resource) => Some(resource),
+            Self::Absent | Self::Unknown | Self::Collection | Self::Unresolved(_) => None,
         }
     }
 }
@@ -103,7 +127,9 @@ impl Entry {
     /// What those who asked by name see.
     pub fn by_name(&self) -> Seen<'_> {
         match (&self.wild, &self.named) {
-            (Some(resource), _) | (None, Named::Present(resource)) => Seen::Present(resource),
+            (Some(resource), _) => Seen::Present(resource),
+            (None, Named::Present(resource)) => Seen::of(resource),
+            (None, Named::Alias(alias)) => alias.now().map_or(Seen::Absent, Seen::of),
             (None, Named::Absent | Named::Collection { members: 0, .. }) => Seen::Absent,
             (None, Named::Unknown | Named::Gone) => Seen::Unknown,
             (None, Named::Collection { .. }) => Seen::Collection,
@@ -111,9 +137,13 @@ impl Entry {
     }
 
     /// What those see of it who asked for the collection that it is a member of.
-    pub(super) const fn as_listed(&self) -> Seen<'_> {
+    pub(super) fn as_listed(&self) -> Seen<'_> {
         match &self.named {
-            Named::Present(resource) => Seen::Present(resource),
+            Named::Present(resource) => Seen::of(resource),
+            Named::Alias(alias) => match alias.now() {
+                Some(resource) if *resource.name() == self.name => Seen::of(resource),
+                _ => Seen::Absent,
+            },
             Named::Absent | Named::Gone => Seen::Absent,
             Named::Unknown | Named::Collection { .. } => Seen::Unknown,
         }

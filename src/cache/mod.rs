@@ -11,6 +11,7 @@
 //! - A cohort is marked after the snapshot that concerns it is published, and woken after it is marked: a session
 //!   that registers, then looks, misses nothing.
 
+mod alias;
 mod cohort;
 mod encoder;
 mod entry;
@@ -34,6 +35,7 @@ use arc_swap::ArcSwap;
 use foldhash::HashMap;
 use parking_lot::{Mutex, RwLock};
 
+pub use alias::Alias;
 pub use cohort::{Cohort, Dialect, Mailbox, Protocol};
 pub use encoder::{Encoder, FellBehind};
 pub use entry::{Entry, Named, Seen};
@@ -105,6 +107,21 @@ pub enum Op {
         /// The collection's name.
         name: Name,
     },
+    /// The name is one of the aliases of this resource (R-Relay-20); or the origin cannot say of what, and says it with this
+    /// (R-Delta-22).
+    Alias {
+        /// The name that was asked for.
+        name: Name,
+        /// The resource.
+        resource: Arc<Resource>,
+        /// Why it came.
+        resend: Resend,
+    },
+    /// Its body is not to be kept any longer (R-XT-09). Nobody is told.
+    Drop {
+        /// The name.
+        name: Name,
+    },
     /// Aggregated clients are to be sent it again though it did not change (R-ADS-05).
     Repush {
         /// The name.
@@ -121,6 +138,8 @@ impl Op {
             | Self::Forget { name, .. }
             | Self::Withdraw { name }
             | Self::Complete { name }
+            | Self::Alias { name, .. }
+            | Self::Drop { name }
             | Self::Repush { name } => name,
         }
     }
@@ -206,6 +225,13 @@ impl TypeCache {
     /// Whether any client asks for this name.
     pub fn wants(&self, name: &str) -> bool {
         self.registry.lock().wants(name)
+    }
+
+    /// These names are to be asked for upstream once more: their bodies were not kept (R-XT-09).
+    pub fn ask_again<'a>(&self, names: impl IntoIterator<Item = &'a Name>) {
+        if self.registry.lock().ask_again(names) {
+            self.interest.wake();
+        }
     }
 
     /// Whether any client asks for the wildcard.

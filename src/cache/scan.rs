@@ -1,11 +1,13 @@
 //! How an update is worked out from a snapshot.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use foldhash::HashSet;
 use smallvec::SmallVec;
 
+use super::alias::{add_once, tell_once};
 use super::cohort::{Cohort, Dialect, Protocol};
 use super::encoder::FellBehind;
 use super::entry::{Entry, Seen};
@@ -19,12 +21,12 @@ use crate::resource::{Name, Resource};
 
 /// One computation of an update.
 pub(super) struct Scan<'a> {
-    snapshot: Arc<Snapshot>,
+    pub(super) snapshot: Arc<Snapshot>,
     of: &'a TypeCache,
     cohort: &'a Cohort,
-    subscription: &'a Subscription,
+    pub(super) subscription: &'a Subscription,
     dialect: Dialect,
-    span: &'a Span,
+    pub(super) span: &'a Span,
     touched: Generation,
     limit: usize,
     /// All names that may have changed since, where the cohort remembers.
@@ -51,6 +53,12 @@ impl<'a> Scan<'a> {
         if subscription.has_collections()
             && span.removed != Generation::ZERO
             && span.removed < snapshot.buried(subscription)
+        {
+            return Err(FellBehind);
+        }
+        if span.removed != Generation::ZERO
+            && span.removed < snapshot.aliases_buried
+            && span.removed < snapshot.aliases_buried_for(subscription)
         {
             return Err(FellBehind);
         }
@@ -89,6 +97,8 @@ impl<'a> Scan<'a> {
             update.removed.clear();
             update.digest = self.effective_digest();
         }
+        // What is missed is as good as unknown to who has to be told of it.
+        update.unknown_name |= !update.missed.is_empty();
         if !full_state {
             // A full state lists what is not new too.
             update.additions |= !update.resources.is_empty() || !update.absent.is_empty();
@@ -113,6 +123,7 @@ impl<'a> Scan<'a> {
             segments: Vec::new(),
             ghosts: Vec::new(),
             absent: Vec::new(),
+            missed: Vec::new(),
             removed: Vec::new(),
             additions: false,
             removals: false,
@@ -125,6 +136,10 @@ impl<'a> Scan<'a> {
             digest: 0,
             frames: Default::default(),
         }
+    }
+
+    fn is_delta(&self) -> bool {
+        self.dialect.protocol == Protocol::Delta
     }
 
     fn is_whole_set(&self) -> bool {
@@ -186,19 +201,42 @@ impl<'a> Scan<'a> {
         let floor = self.span.floor();
         let mut added = Added::new();
         let mut bytes = 0;
-        self.for_each_candidate(|entry, look| match look.seen {
-            Seen::Present(resource) if look.changed > floor && entry.position() > self.span.added => {
-                bytes += resource.delta_entry().len();
-                added.push((entry.position(), resource));
-                update.to = update.to.max(look.changed);
+        let mut lost = BTreeSet::new();
+        self.for_each_candidate(|entry, look| {
+            let is_new = look.changed > floor && entry.position() > self.span.added;
+            let stood_for = self.lost_through(entry, &look, &mut lost);
+            match look.seen {
+                Seen::Present(resource) if is_new => {
+                    bytes += resource.delta_entry().len();
+                    added.push((entry.position(), resource));
+                    update.to = update.to.max(look.changed);
+                }
+                Seen::Unresolved(resource) if is_new && self.is_delta() => {
+                    bytes += resource.delta_entry().len();
+                    added.push((entry.position(), resource));
+                    update.to = update.to.max(look.changed);
+                }
+                // What came while it could not be told is not kept for it, but is to be had upstream.
+                Seen::Dropped(_) if is_new => update.missed.push(entry.name().clone()),
+                // What an alias stood for is told in its place.
+                Seen::Absent if stood_for => update.to = update.to.max(look.changed),
+                Seen::Absent if look.changed > self.span.removed && look.since <= self.span.seen => {
+                    update.to = update.to.max(look.changed);
+                    if !self.is_seen_by_alias(entry.name()) {
+                        let list =
+                            if self.span.is_start() { &mut update.absent } else { &mut update.removed };
+                        list.push(entry.name().clone());
+                    }
+                }
+                Seen::Present(_)
+                | Seen::Unresolved(_)
+                | Seen::Dropped(_)
+                | Seen::Absent
+                | Seen::Unknown
+                | Seen::Collection => {}
             }
-            Seen::Absent if look.changed > self.span.removed && look.since <= self.span.seen => {
-                let list = if self.span.is_start() { &mut update.absent } else { &mut update.removed };
-                list.push(entry.name().clone());
-                update.to = update.to.max(look.changed);
-            }
-            Seen::Present(_) | Seen::Absent | Seen::Unknown | Seen::Collection => {}
         });
+        add_once(&mut update.removed, lost);
         added.sort_unstable_by_key(|(position, _)| *position);
         let own = self.owed(update, owed, &added);
         if own > 0 && own + bytes > self.limit {
@@ -207,6 +245,7 @@ impl<'a> Scan<'a> {
             update.to = self.span.added;
             update.removed.clear();
             update.owed.gone.clear();
+            tell_once(update);
             return;
         }
 
@@ -226,6 +265,9 @@ impl<'a> Scan<'a> {
                 update.owed.gone.clear();
                 break;
             }
+        }
+        if self.snapshot.has_aliases() {
+            tell_once(update);
         }
     }
 
@@ -263,17 +305,32 @@ impl<'a> Scan<'a> {
                 {
                     continue;
                 }
+                Seen::Absent if !self.subscription.contains(name.as_str()) => {
+                    bytes += self.let_go(update, name, entry, &mut told);
+                }
                 Seen::Absent if told.insert(name.clone()) => update.absent.push(name.clone()),
+                Seen::Unresolved(resource) if self.is_delta() => {
+                    bytes += resource.delta_entry().len();
+                    update.resources.push(Arc::clone(resource));
+                }
+                Seen::Dropped(_) => {
+                    // It stays owed until it has come again.
+                    update.missed.push(name.clone());
+                    continue;
+                }
                 // What is unknown is told when it is known, as a change like any other.
                 // The members of a collection are owed beside it.
-                Seen::Absent | Seen::Unknown | Seen::Collection => {}
+                Seen::Absent | Seen::Unknown | Seen::Collection | Seen::Unresolved(_) => {}
             }
             update.owed.names.insert(name.clone());
         }
         for name in &owed.gone {
             let held =
                 self.snapshot.get(name.as_str()).and_then(|entry| self.subscription.look(entry, false));
-            if held.is_none_or(|look| look.seen.present().is_none()) && told.insert(name.clone()) {
+            if held.is_none_or(|look| look.seen.existing().is_none())
+                && !self.is_seen_by_alias(name)
+                && told.insert(name.clone())
+            {
                 update.removed.push(name.clone());
             }
             update.owed.gone.insert(name.clone());
@@ -293,9 +350,15 @@ impl<'a> Scan<'a> {
                 }
                 Seen::Absent if look.changed > self.span.removed && look.since <= self.span.seen => {
                     update.removals = true;
-                    update.ghosts.extend(entry.ghost().cloned());
+                    let is_seen = |name| self.snapshot.has_aliases() && self.is_seen(name);
+                    update.ghosts.extend(entry.ghost().filter(|ghost| !is_seen(ghost.name())).cloned());
                 }
-                Seen::Present(_) | Seen::Absent | Seen::Unknown | Seen::Collection => return,
+                Seen::Present(_)
+                | Seen::Absent
+                | Seen::Unknown
+                | Seen::Collection
+                | Seen::Dropped(_)
+                | Seen::Unresolved(_) => return,
             }
             update.to = update.to.max(look.changed);
         });

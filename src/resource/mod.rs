@@ -15,7 +15,7 @@ pub mod wire;
 mod xdstp;
 
 pub use constraints::{ConstraintError, Constraints, MAX_DEPTH, MAX_NODES};
-pub use encoded::{Envelope, EnvelopeError, Resource};
+pub use encoded::{Envelope, EnvelopeError, Form, Resource};
 pub use kind::{Kind, TypeUrl, UnknownKind};
 pub use name::Name;
 pub use parameters::Parameters;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::own::Brought;
 use super::session::{Heard, Refusal, Session};
 use super::stream_type::StreamType;
-use crate::cache::Subscription;
+use crate::cache::{Snapshot, Subscription};
 use crate::proto;
 use crate::resource::{Name, normal_form, without_directives};
 
@@ -32,6 +32,23 @@ fn by_normal_form(versions: HashMap<String, String>) -> HashMap<String, String> 
         return versions;
     }
     versions.into_iter().map(|(name, version)| (normal_form(&name).into_owned(), version)).collect()
+}
+
+/// Takes out the names of resources that are let go by another name than they were asked for by (R-Delta-21).
+fn take_other_names(
+    snapshot: &Snapshot,
+    names: &mut BTreeSet<Name>,
+    let_go: &HashSet<Cow<'_, str>>,
+) -> BTreeSet<Name> {
+    let is_let_go = |name: &Name| {
+        snapshot.by_name(name.as_str()).existing().is_some_and(|resource| {
+            let_go.contains(resource.name().as_str())
+                || resource.aliases().any(|alias| let_go.contains(&*normal_form(alias)))
+        })
+    };
+    let (ended, kept) = std::mem::take(names).into_iter().partition(is_let_go);
+    *names = kept;
+    ended
 }
 
 impl Session {
@@ -98,10 +115,15 @@ impl Session {
                 names.insert(name);
             }
             let mut ended = Vec::new();
+            let mut strangers = HashSet::new();
             for name in &unsubscribe {
-                if let Some(name) = names.take(&*normal_form(name)) {
-                    ended.push(name);
+                match names.take(&*normal_form(name)) {
+                    Some(name) => ended.push(name),
+                    None => drop(strangers.insert(normal_form(name))),
                 }
+            }
+            if !strangers.is_empty() {
+                ended.extend(take_other_names(&state.membership.of().snapshot(), &mut names, &strangers));
             }
             let subscription = Subscription::new(wildcard, names).spelled(spelled);
             if let Some(Brought::Versions(versions)) = state.own_mut().brought.as_mut().filter(|_| !wildcard)

@@ -41,7 +41,11 @@ impl Expiry {
             match op {
                 Op::Remove { view, name } | Op::Forget { view, name } => self.set(*view, name, None),
                 Op::Withdraw { name } => self.set(View::Named, name, None),
-                Op::Set { .. } | Op::Complete { .. } | Op::Repush { .. } => {}
+                Op::Set { .. }
+                | Op::Alias { .. }
+                | Op::Drop { .. }
+                | Op::Complete { .. }
+                | Op::Repush { .. } => {}
             }
         }
     }

@@ -146,6 +146,9 @@ impl Mux {
                 if matches!(name.as_str(), "" | Name::WILDCARD) {
                     continue;
                 }
+                if wanted && topic.names.contains_key(&name) {
+                    topic.want_again(&name, &snapshot(self.writer.cache(), &type_url));
+                }
                 match (topic.names.get_mut(&name), wanted) {
                     (None, true) => topic.add_name(&name),
                     (Some(want @ Want::Until(_)), true) => {

@@ -12,7 +12,7 @@ use super::topic::Want;
 use super::{Reconcile, Settings};
 use crate::cache::{Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
-use crate::resource::{Collection, Name};
+use crate::resource::{Collection, Form, Name};
 
 /// A request is cut when its names reach this many bytes: servers that kept gRPC's default take 4 MiB.
 const REQUEST_BYTES: usize = 1 << 20;
@@ -156,6 +156,13 @@ impl Link {
         if let Some(asked) = self.names.get_mut(name) {
             asked.dropped = true;
             self.touch([name.clone()]);
+        }
+    }
+
+    /// The same, unless the origin is about to answer for it anyway.
+    pub(super) fn ask_once_more(&mut self, name: &Name) {
+        if self.names.get(name).is_some_and(|asked| asked.awaited == Awaited::No) {
+            self.ask_again(name);
         }
     }
 
@@ -408,10 +415,10 @@ impl Link {
         let bytes = if Collection::named(name.as_str()).is_some() {
             self.join_collection(target, &name, trusts, request)
         } else {
-            let version = trusts.then(|| version_held(target.snapshot, name.as_str())).flatten();
-            version.map_or(0, |version| {
-                let bytes = name.as_str().len() + version.len() + 8;
-                request.initial_resource_versions.insert(name.to_string(), version);
+            let held = trusts.then(|| version_held(target.snapshot, name.as_str())).flatten();
+            held.map_or(0, |(own, version)| {
+                let bytes = own.len() + version.len() + 8;
+                request.initial_resource_versions.insert(own, version);
                 bytes
             })
         };
@@ -460,7 +467,9 @@ impl Link {
     }
 }
 
-/// The version under which the origin knows what it sent by this name.
-fn version_held(snapshot: &Snapshot, name: &str) -> Option<String> {
-    snapshot.held(View::Named, name)?.origin_version().map(str::to_owned)
+/// The version under which the origin knows what it sent by this name, with the name under which it knows it: an alias
+/// has no version. What was not kept is not held (R-Up-03).
+fn version_held(snapshot: &Snapshot, name: &str) -> Option<(String, String)> {
+    let held = snapshot.held(View::Named, name).filter(|held| held.form() == Form::Whole)?;
+    Some((held.name().to_string(), held.origin_version()?.to_owned()))
 }

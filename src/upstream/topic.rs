@@ -12,12 +12,13 @@ use std::time::Instant;
 
 use foldhash::{HashMap, HashSet};
 
+use super::aliases;
 use super::expiry::Expiry;
 use super::sending::{Link, Target};
 use super::{Counters, Settings, StreamId};
 use crate::cache::{Change, Op, Resend, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
-use crate::resource::{Collection, Envelope, Name, TypeUrl, normal_form};
+use crate::resource::{Collection, Envelope, Form, Name, Resource, TypeUrl, normal_form};
 
 const VIEWS: [View; 2] = [View::Wildcard, View::Named];
 
@@ -61,6 +62,8 @@ pub(super) struct Topic {
     pub(super) names: HashMap<Name, Want>,
     places: [Place; 2],
     expiry: Expiry,
+    /// When what may not be kept came (R-XT-09).
+    uncacheable: Expiry,
     /// `None` where the stream is not open.
     links: [Option<Link>; 2],
 }
@@ -68,8 +71,15 @@ pub(super) struct Topic {
 impl Topic {
     /// A type of which nothing is wanted yet, and which of the streams are open.
     pub(super) fn new(open: [bool; 2]) -> Self {
-        let (wildcard, names, places, expiry) = Default::default();
-        Self { wildcard, names, places, expiry, links: open.map(|open| open.then(Link::default)) }
+        let (wildcard, names, places, expiry, uncacheable) = Default::default();
+        Self {
+            wildcard,
+            names,
+            places,
+            expiry,
+            uncacheable,
+            links: open.map(|open| open.then(Link::default)),
+        }
     }
 
     pub(super) const fn link(&self, stream: StreamId) -> Option<&Link> {
@@ -125,14 +135,30 @@ impl Topic {
         self.links.iter_mut().flatten().for_each(|link| link.drop_name(name));
     }
 
+    /// A client asks for a name that is asked for already: what was not kept has to come once more (R-XT-09).
+    pub(super) fn want_again(&mut self, name: &Name, snapshot: &Snapshot) {
+        if snapshot.held(View::Named, name.as_str()).is_some_and(|held| held.form() == Form::Dropped) {
+            self.links.iter_mut().flatten().for_each(|link| link.ask_once_more(name));
+        }
+    }
+
+    /// Whether a collection was asked for that has this member.
+    fn is_listed(&self, name: &Name) -> bool {
+        let covering = Collection::covering(name.as_str());
+        covering.is_some_and(|covering| self.names.contains_key(covering.as_str()))
+    }
+
+    /// Whatever is gone does not end once more.
+    fn note(&mut self, ops: &[Op]) {
+        self.expiry.note(ops);
+        self.uncacheable.note(ops);
+    }
+
     /// What is no longer known when a name was let go.
     pub(super) fn forget(&mut self, name: Name, snapshot: &Snapshot) -> Vec<Op> {
         let view = View::Named;
-        let is_listed = |name: &Name| {
-            let covering = Collection::covering(name.as_str());
-            covering.is_some_and(|covering| self.names.contains_key(covering.as_str()))
-        };
-        if is_listed(&name) && snapshot.held(view, name.as_str()).is_some() {
+        let is_own = |held: &Arc<Resource>| *held.name() == name;
+        if self.is_listed(&name) && snapshot.held(view, name.as_str()).is_some_and(is_own) {
             // It is held as a member of a collection too.
             return Vec::new();
         }
@@ -142,7 +168,7 @@ impl Topic {
             .map(|name| Op::Forget { view, name })
             .collect();
         ops.push(Op::Forget { view, name });
-        self.expiry.note(&ops);
+        self.note(&ops);
         ops
     }
 
@@ -225,6 +251,13 @@ impl Topic {
             counters.expired.add(1);
             change.ops.push(gone(&self.names, view, name));
         }
+        let past = now.checked_sub(settings.settle_max).map(|before| self.uncacheable.take_due(before));
+        for (_, name) in past.into_iter().flatten() {
+            // Who asks for a collection is served from memory, as who asks for the wildcard.
+            if !self.is_listed(&name) {
+                change.ops.push(Op::Drop { name });
+            }
+        }
         for stream in StreamId::ALL {
             let view = self.placed(stream);
             let Some(link) = &mut self.links[stream as usize] else { continue };
@@ -242,7 +275,7 @@ impl Topic {
                 change.wildcard_known = Some(true);
             }
         }
-        self.expiry.note(&change.ops);
+        self.note(&change.ops);
         change
     }
 
@@ -262,7 +295,8 @@ impl Topic {
         let of = |stream: StreamId| {
             self.link(stream)?.deadline(moving.filter(|_| stream == StreamId::Primary), settings)
         };
-        StreamId::ALL.into_iter().filter_map(of).chain(self.expiry.next()).min()
+        let uncacheable = self.uncacheable.next().map(|came| came + settings.settle_max);
+        StreamId::ALL.into_iter().filter_map(of).chain(self.expiry.next()).chain(uncacheable).min()
     }
 
     /// The next request for this type on a stream, and whether another has to follow.
@@ -293,55 +327,99 @@ impl Topic {
         let copy = view.is_some_and(|view| self.places[view as usize].home != Some(stream));
         let Some(link) = &mut self.links[stream as usize] else { return Change::default() };
         let mut ops = Vec::with_capacity(reading.envelopes.len() + reading.removed.len());
+        let is_named = view == Some(View::Named);
+        // Names that were aliases of what is gone, or has other aliases now.
+        let mut lost = aliases::Asked::new();
         for envelope in &reading.envelopes {
             let text = normal_form(envelope.name);
-            let Some((view, name)) = covering(link, view, snapshot, &text) else {
+            let own = covering(link, view, snapshot, &text);
+            // A collection is no resource, whatever the origin calls its own.
+            let own = own.filter(|(view, _)| *view == View::Wildcard || Collection::named(&text).is_none());
+            let others = if is_named {
+                aliases::asked_by(link, snapshot, envelope, &text)
+            } else {
+                aliases::Asked::new()
+            };
+            let view = if is_named { View::Named } else { View::Wildcard };
+            let Some(first) = own.as_ref().map(|(_, name)| name).or(others.first()) else {
                 counters.unrequested_resources.add(1);
                 continue;
             };
-            if view == View::Named && Collection::named(&text).is_some() {
-                // A collection is no resource, whatever the origin calls its own.
-                counters.unrequested_resources.add(1);
-                continue;
-            }
-            let answers = link.heard(&text, now);
+            let held = snapshot.held(view, first.as_str()).filter(|held| *held.name().as_str() == *text);
+            let name = own.as_ref().map(|(_, name)| name).or(held.map(|held| held.name()));
+            let name = name.cloned().unwrap_or_else(|| Name::from(&*text));
+            let asked = || own.iter().map(|(_, name)| name).chain(&others);
+            let mut answers = false;
+            asked().for_each(|name| answers |= link.heard(name.as_str(), now));
             if envelope.constrained {
                 counters.refused_resources.add(1);
                 continue;
             }
-            let held = snapshot.held(view, &text);
             let same = held.is_some_and(|held| held.origin_version() == Some(envelope.version));
             let deadline = envelope.ttl.and_then(|ttl| now.checked_add(ttl));
+            let resend = if answers || copy { Resend::Answer } else { Resend::Unsolicited };
             if let Some(resource) = envelope.encode(type_url, name.clone()) {
-                self.expiry.set(view, &name, deadline);
-                let resend = if answers || copy { Resend::Answer } else { Resend::Unsolicited };
                 counters.unsolicited.add(u64::from(same && resend == Resend::Unsolicited));
-                ops.push(Op::Set { view, resource: Arc::new(resource), resend });
+                if is_named {
+                    lost.extend(aliases::lost_by(link, snapshot, envelope, &text));
+                }
+                // A full state is made of everything that its client asked for: of such types it is kept.
+                let drops = envelope.do_not_cache && is_named && !type_url.kind().full_state();
+                let resource = Arc::new(resource);
+                for name in asked() {
+                    self.expiry.set(view, name, deadline);
+                    self.uncacheable.set(view, name, drops.then_some(now));
+                }
+                let alias = |name| Op::Alias { name, resource: Arc::clone(&resource), resend };
+                ops.extend(others.into_iter().map(alias));
+                ops.extend(own.map(|_| Op::Set { view, resource, resend }));
             } else if same && !envelope.has_aliases {
                 // A heartbeat (R-TTL-02).
-                self.expiry.set(view, &name, deadline);
+                asked().for_each(|name| self.expiry.set(view, name, deadline));
             } else if !envelope.has_aliases {
                 // Neither a heartbeat nor an unresolved alias: the old form of "does not exist" (R-Up-16).
-                ops.push(gone(&self.names, view, name));
+                lost.extend(others);
+                ops.extend(own.map(|(view, name)| gone(&self.names, view, name)));
+            } else if is_named {
+                let own = own.map(|(_, name)| name).filter(|_| aliases::is_unresolved(envelope, &text));
+                let resource = Arc::new(envelope.encode_unresolved(type_url, name));
+                for name in own.into_iter().chain(others) {
+                    self.expiry.set(view, &name, None);
+                    self.uncacheable.set(view, &name, None);
+                    ops.push(Op::Alias { name, resource: Arc::clone(&resource), resend });
+                }
             }
         }
         let mut empty = Vec::new();
+        let mut removed_names = Vec::new();
         for removed in &reading.removed {
+            let aliases =
+                if is_named { aliases::held_by(link, snapshot, removed) } else { aliases::Asked::new() };
             match covering(link, view, snapshot, removed) {
                 Some((view, name)) => {
                     link.heard(removed, now);
                     if view == View::Named && Collection::named(removed).is_some() {
                         empty.push(name);
                     } else {
-                        ops.push(gone(&self.names, view, name));
+                        removed_names.push((view, name));
                     }
                 }
-                None => counters.unrequested_resources.add(1),
+                None if aliases.is_empty() => counters.unrequested_resources.add(1),
+                None => {}
             }
+            lost.extend(aliases);
         }
+        let is_op_alias = |op: &Op| matches!(op, Op::Alias { .. });
+        let came: HashSet<Name> = if empty.is_empty() && lost.is_empty() && !ops.iter().any(is_op_alias) {
+            HashSet::default()
+        } else {
+            ops.iter().map(Op::name).cloned().collect()
+        };
+        // What is gone by its own name may be there as an alias, and what is no alias any more by its own name.
+        let lost = lost.into_iter().map(|alias| (View::Named, alias));
+        let removed = removed_names.into_iter().chain(lost).filter(|(_, name)| !came.contains(name));
+        ops.extend(removed.map(|(view, name)| gone(&self.names, view, name)));
         // A collection without members (R-XT-04): what is held of it is gone, but for what came beside this.
-        let came: HashSet<Name> =
-            empty.first().map(|_| ops.iter().map(Op::name).cloned().collect()).unwrap_or_default();
         for collection in empty {
             let members = snapshot.members_of(&collection).map(|member| member.name().clone());
             ops.extend(
@@ -358,7 +436,7 @@ impl Topic {
             }
             _ => true,
         });
-        self.expiry.note(&ops);
+        self.note(&ops);
         counters.operations.add(ops.len() as u64);
         let version = reading.system_version;
         Change { ops, wildcard_known: None, system_version: (!version.is_empty()).then(|| version.into()) }

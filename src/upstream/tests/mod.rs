@@ -192,6 +192,8 @@ impl Rig {
             Seen::Unknown => "unknown".to_owned(),
             Seen::Absent => "absent".to_owned(),
             Seen::Collection => "collection".to_owned(),
+            Seen::Unresolved(_) => "unresolved".to_owned(),
+            Seen::Dropped(_) => "dropped".to_owned(),
             Seen::Present(resource) => resource.version().to_owned(),
         }
     }
@@ -205,6 +207,7 @@ impl Rig {
             Named::Gone => "gone".to_owned(),
             Named::Collection { members, .. } => format!("{members} members"),
             Named::Present(resource) => resource.version().to_owned(),
+            Named::Alias(alias) => alias.now().map_or("absent".to_owned(), |now| format!("{now:?}")),
         }
     }
 }
