@@ -7,14 +7,20 @@ mod wire;
 
 #[path = "protocol/ads.rs"]
 mod ads;
+#[path = "protocol/aliases.rs"]
+mod aliases;
 #[path = "protocol/cost.rs"]
 mod cost;
 #[path = "protocol/delta.rs"]
 mod delta;
+#[path = "protocol/envelope.rs"]
+mod envelope;
 #[path = "protocol/ep.rs"]
 mod ep;
 #[path = "protocol/parts.rs"]
 mod parts;
+#[path = "protocol/random_aliases.rs"]
+mod random_aliases;
 #[path = "protocol/relay.rs"]
 mod relay;
 #[path = "protocol/rest.rs"]
@@ -23,5 +29,7 @@ mod rest;
 mod sotw;
 #[path = "protocol/support.rs"]
 mod support;
+#[path = "protocol/whole.rs"]
+mod whole;
 #[path = "protocol/xdstp.rs"]
 mod xdstp;
