@@ -17,3 +17,5 @@ mod grpc;
 #[path = "interop/json.rs"]
 mod json;
 mod support;
+#[path = "interop/vhds.rs"]
+mod vhds;

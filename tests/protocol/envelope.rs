@@ -1,8 +1,14 @@
 //! What comes along with a resource: redirects (R-XT-07) and what may not be kept (R-XT-09).
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
 use deltafan::cache::Protocol;
-use deltafan::proto::DeltaDiscoveryResponse;
+use deltafan::proto::{DeltaDiscoveryResponse, DiscoveryRequest};
 use deltafan::resource::{Envelope, EnvelopeError};
+use deltafan::subscription::{Memory, Poll, Verdict};
 use prost::Message as _;
 
 use crate::support::Client;
@@ -181,4 +187,61 @@ fn r_xt_09_members_and_full_states_are_served_from_memory() {
     let mut late = whole.asking("eds", "*");
     assert_eq!(told(&mut late, &whole), ["eds e:1"]);
     assert_eq!(whole.asked(Primary), "");
+}
+
+/// Counts how often it is woken.
+#[derive(Debug, Default)]
+struct Bell(AtomicUsize);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn r_xt_09_who_waits_for_what_was_not_kept_is_woken_when_it_comes() {
+    let (mut whole, first) = uncacheable();
+    whole.pass(1_000);
+    let mut late = whole.asking("eds", "e");
+    assert_eq!(told(&mut late, &whole), NONE);
+    let bell = Arc::new(Bell::default());
+    late.session.mailbox().register(&Waker::from(Arc::clone(&bell)));
+    whole.asked(Primary);
+    whole.says(Primary, "eds e:1!");
+    assert_eq!(bell.0.load(Ordering::Relaxed), 1);
+    assert_eq!(told(&mut late, &whole), ["eds e:1"]);
+    drop(first);
+}
+
+#[test]
+fn r_xt_09_a_poll_waits_for_what_was_not_kept() {
+    let (mut whole, first) = uncacheable();
+    whole.pass(1_000);
+    let (memory, rules) = (Memory::default(), Arc::new(whole.bed.rules.clone()));
+    let poll = |whole: &Whole, version: &str| {
+        let request = DiscoveryRequest {
+            resource_names: vec!["e".to_owned()],
+            version_info: version.to_owned(),
+            ..DiscoveryRequest::default()
+        };
+        let hold = Duration::from_secs(5);
+        let kind = type_url("eds").kind();
+        Poll::new(&whole.bed.cache, &rules, &memory, kind, request, b"peer", hold, whole.bed.now).unwrap()
+    };
+    let newcomer = poll(&whole, "");
+    let verdict = |poll: &Poll, whole: &Whole| poll.next(whole.bed.now, whole.bed.upstream);
+    assert!(matches!(verdict(&newcomer, &whole), Verdict::Wait(_)));
+    assert_eq!(whole.asked(Primary), "e");
+    whole.says(Primary, "eds e:1!");
+    let Verdict::Answer(version) = verdict(&newcomer, &whole) else { panic!("an answer") };
+    assert_eq!((newcomer.found().version, newcomer.found().resources.len()), (version, 1));
+
+    // Who holds it is told nothing when it is dropped, and does not ask for it.
+    let holder = poll(&whole, &version.to_string());
+    whole.pass(1_000);
+    assert_eq!(whole.seen("eds", "e"), "dropped");
+    assert!(matches!(verdict(&holder, &whole), Verdict::Wait(_)));
+    assert_eq!(whole.asked(Primary), "");
+    drop((first, newcomer));
 }
