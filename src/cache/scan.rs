@@ -245,7 +245,9 @@ impl<'a> Scan<'a> {
             update.to = self.span.added;
             update.removed.clear();
             update.owed.gone.clear();
-            tell_once(update);
+            if self.snapshot.has_aliases() {
+                tell_once(update);
+            }
             return;
         }
 

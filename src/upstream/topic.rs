@@ -341,12 +341,12 @@ impl Topic {
                 aliases::Asked::new()
             };
             let view = if is_named { View::Named } else { View::Wildcard };
-            let Some(first) = own.as_ref().map(|(_, name)| name).or(others.first()) else {
+            let Some(first) = own.as_ref().map(|(_, name)| name).or_else(|| others.first()) else {
                 counters.unrequested_resources.add(1);
                 continue;
             };
             let held = snapshot.held(view, first.as_str()).filter(|held| *held.name().as_str() == *text);
-            let name = own.as_ref().map(|(_, name)| name).or(held.map(|held| held.name()));
+            let name = own.as_ref().map(|(_, name)| name).or_else(|| held.map(|held| held.name()));
             let name = name.cloned().unwrap_or_else(|| Name::from(&*text));
             let asked = || own.iter().map(|(_, name)| name).chain(&others);
             let mut answers = false;

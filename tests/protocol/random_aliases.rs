@@ -159,7 +159,7 @@ fn history(seed: u64) {
     let mut origin = Origin::default();
     let mut keepers: Vec<Keeper> = (0..3)
         .map(|number| {
-            let wildcard = number == 0 && seed % 2 == 0;
+            let wildcard = number == 0 && seed.is_multiple_of(2);
             let client = whole.asking("vhds", if wildcard { "*" } else { "r/a" });
             let names = if wildcard { BTreeSet::new() } else { BTreeSet::from(["r/a".to_owned()]) };
             Keeper { client, wildcard, names, held: BTreeMap::new(), unanswered: None }
@@ -239,7 +239,10 @@ fn history(seed: u64) {
         whole.pass(61_000);
     }
     // Members that went are remembered for who was slow; nothing else is.
-    assert!(seed % 2 == 0 || whole.entries("vhds") == 0, "seed {seed}: what nobody asks for is forgotten");
+    assert!(
+        seed.is_multiple_of(2) || whole.entries("vhds") == 0,
+        "seed {seed}: what nobody asks for is forgotten"
+    );
 }
 
 #[test]

@@ -125,7 +125,7 @@ impl Whole {
         let mut others = Vec::new();
         while self.mux.has_request(stream) {
             let Some(request) = self.mux.next_request(stream, self.bed.now) else { continue };
-            refused = refused.or(request.error_detail.clone());
+            refused = refused.or_else(|| request.error_detail.clone());
             others.extend(has_names(&request).then_some(request));
         }
         assert!(others.is_empty(), "it is asked with an answer: {others:?}");

@@ -207,7 +207,7 @@ impl Rig {
             Named::Gone => "gone".to_owned(),
             Named::Collection { members, .. } => format!("{members} members"),
             Named::Present(resource) => resource.version().to_owned(),
-            Named::Alias(alias) => alias.now().map_or("absent".to_owned(), |now| format!("{now:?}")),
+            Named::Alias(alias) => alias.now().map_or_else(|| "absent".to_owned(), |now| format!("{now:?}")),
         }
     }
 }
