@@ -358,16 +358,20 @@ fn r_delta_22_what_was_held_by_that_very_name_is_not_removed_by_it() {
 
     // Nor in a response of its own, when removals have to wait for another type (R-ADS-03).
     client.change(&whole.bed, "rds", "x");
+    client.change(&whole.bed, "vhds", "r/z");
     whole.asked(Primary);
-    whole.says(Primary, "vhds r/a:2");
-    assert_eq!(told(&mut client, &whole), ["vhds r/a:2"]);
+    whole.says(Primary, "rds x:0");
+    whole.says(Primary, "vhds r/v:1=r/a");
+    assert_eq!(told(&mut client, &whole), ["rds x:0", "vhds r/v:1"]);
+    whole.says(Primary, "vhds r/a:2 r/z:1 -r/v");
+    assert_eq!(told(&mut client, &whole), ["vhds r/a:2 r/z:1 -r/v"]);
     whole.says(Primary, "rds x:1");
     let gate = client.poll(&whole.bed).unwrap();
     whole.says(Primary, "rds x:2");
-    whole.says(Primary, "vhds r/a:?=r/a");
+    whole.says(Primary, "vhds r/a:?=r/a -r/z");
     assert_eq!(told(&mut client, &whole), ["vhds r/a:unresolved"]);
     client.ack(&whole.bed, &gate, &[]);
-    assert_eq!(told(&mut client, &whole), ["rds x:2"]);
+    assert_eq!(told(&mut client, &whole), ["rds x:2", "vhds -r/z"]);
 }
 
 #[test]
