@@ -30,7 +30,7 @@ pub(crate) fn resource(type_url: &TypeUrl, name: &str, text: &str, padding: usiz
     let eds = type_url.kind() == Kind::Cluster && name.starts_with("eds");
     let kind: &[u8] = if eds { &[0x10, 3] } else { &[] };
     let padding = if padding == 0 { Vec::new() } else { field(14, &vec![b'x'; padding]) };
-    let value = [&field(1, name.as_bytes()), kind, &field(TEXT as u8, text.as_bytes()), &padding].concat();
+    let value = [&message(name, text), kind, &padding].concat();
     envelope(type_url, name, text.split('/').next().unwrap(), &value)
 }
 
