@@ -19,3 +19,5 @@ mod json;
 mod support;
 #[path = "interop/ttl.rs"]
 mod ttl;
+#[path = "interop/vhds.rs"]
+mod vhds;

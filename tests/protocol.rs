@@ -7,12 +7,16 @@ mod wire;
 
 #[path = "protocol/ads.rs"]
 mod ads;
+#[path = "protocol/aliases.rs"]
+mod aliases;
 #[path = "protocol/cost.rs"]
 mod cost;
 #[path = "protocol/delta.rs"]
 mod delta;
 #[path = "protocol/dp.rs"]
 mod dp;
+#[path = "protocol/envelope.rs"]
+mod envelope;
 #[path = "protocol/ep.rs"]
 mod ep;
 #[path = "protocol/errors.rs"]
@@ -21,6 +25,8 @@ mod errors;
 mod errors_random;
 #[path = "protocol/parts.rs"]
 mod parts;
+#[path = "protocol/random_aliases.rs"]
+mod random_aliases;
 #[path = "protocol/relay.rs"]
 mod relay;
 #[path = "protocol/rest.rs"]
@@ -33,5 +39,7 @@ mod support;
 mod ttl;
 #[path = "protocol/ttl_histories.rs"]
 mod ttl_histories;
+#[path = "protocol/whole.rs"]
+mod whole;
 #[path = "protocol/xdstp.rs"]
 mod xdstp;

@@ -425,3 +425,43 @@ async fn r_err_07_switched_off_a_client_is_told_no_errors() {
     let told = delta.response().await;
     assert_eq!((told.removed_resources, told.resource_errors), (vec!["b".to_owned()], Vec::new()));
 }
+
+/// R-Relay-20 over sockets: one asks by an alias, one by the own name, and each gets and loses the same resource.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_20_a_client_gets_what_it_asks_for_by_an_alias() {
+    let vhds: TypeUrl = Kind::VirtualHost.into();
+    let (relay, _origin, mut upstream) = start("").await;
+    let channel = connect(&relay.uri()).await;
+    let mut by_alias = Delta::open(&channel, DELTA_ADS).await;
+    by_alias.subscribe("by-alias", vhds.as_str(), &["routes/host"]).await;
+    assert_eq!(upstream.expect_request().await.resource_names_subscribe, ["routes/host"]);
+    let aliased = |version: &str| {
+        let plain = resource(&vhds, "routes/virtual", version, b"");
+        [&plain[..], b"\x22\x0broutes/host"].concat().into()
+    };
+    let say =
+        |nonce: &str| DeltaDiscoveryResponse { resources: vec![aliased(nonce)], ..response(&vhds, nonce) };
+    upstream.send(&say("1"));
+    upstream.expect_ack("1").await;
+    let told = by_alias.response().await;
+    let mut held = BTreeMap::new();
+    take(&mut held, &told);
+    assert_eq!(held, BTreeMap::from([("routes/virtual".to_owned(), "1".to_owned())]));
+    by_alias.ack(&told).await;
+
+    let mut late = Delta::open(&channel, DELTA_ADS).await;
+    late.subscribe("late", vhds.as_str(), &["routes/host"]).await;
+    let told = late.response().await;
+    assert_eq!(told.resources.len(), 1);
+    late.ack(&told).await;
+    assert!(upstream.is_quiet_for(MOMENT).await, "it was answered from the cache");
+
+    let gone = DeltaDiscoveryResponse {
+        removed_resources: vec!["routes/virtual".to_owned()],
+        ..response(&vhds, "2")
+    };
+    upstream.send(&gone);
+    for client in [&mut by_alias, &mut late] {
+        assert_eq!(client.response().await.removed_resources, ["routes/virtual"]);
+    }
+}

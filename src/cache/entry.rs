@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::Generation;
+use super::alias::Alias;
 use super::failure::{Failed, Failure};
 use super::lease::Leases;
-use crate::resource::{Constraints, Name, Resource};
+use crate::resource::{Constraints, Form, Name, Resource};
 
 /// What the origin said of a name that was asked for by name (R-Relay-04).
 #[derive(Clone, Debug, Default)]
@@ -26,6 +27,8 @@ pub enum Named {
         /// Up to here it is not remembered which were [`Gone`](Self::Gone).
         buried: Generation,
     },
+    /// It is, or was, a name beside its own by which the origin knows a resource (R-Relay-20).
+    Alias(Box<Alias>),
 }
 
 /// Variants of a name, by their constraints.
@@ -40,6 +43,10 @@ pub enum Seen<'a> {
     Absent,
     /// It exists.
     Present(&'a Arc<Resource>),
+    /// It exists, but its body was not to be kept (R-XT-09).
+    Dropped(&'a Arc<Resource>),
+    /// The origin cannot say what it stands for, and says it with this (R-Delta-22).
+    Unresolved(&'a Arc<Resource>),
     /// It is a collection that has members.
     Collection,
     /// It exists, but not for who comes to ask for it now: the relay is not permitted to have it (R-Err-06).
@@ -49,11 +56,33 @@ pub enum Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
+    /// What is known by a name to which the origin answered with this.
+    pub(super) fn of(resource: &'a Arc<Resource>) -> Self {
+        match resource.form() {
+            Form::Whole => Self::Present(resource),
+            Form::Unresolved => Self::Unresolved(resource),
+            Form::Dropped => Self::Dropped(resource),
+        }
+    }
+
     /// The resource, where there is one, for who holds it.
     pub const fn present(self) -> Option<&'a Arc<Resource>> {
         match self {
             Self::Present(resource) | Self::Denied(resource) => Some(resource),
-            Self::Absent | Self::Unknown | Self::Collection | Self::Failed => None,
+            Self::Absent
+            | Self::Unknown
+            | Self::Collection
+            | Self::Failed
+            | Self::Dropped(_)
+            | Self::Unresolved(_) => None,
+        }
+    }
+
+    /// The same, though its body may not have been kept.
+    pub const fn existing(self) -> Option<&'a Arc<Resource>> {
+        match self {
+            Self::Present(resource) | Self::Denied(resource) | Self::Dropped(resource) => Some(resource),
+            Self::Absent | Self::Unknown | Self::Collection | Self::Failed | Self::Unresolved(_) => None,
         }
     }
 }
@@ -124,6 +153,9 @@ impl Entry {
         match (&self.wild, &self.named) {
             (Some(resource), _) => Seen::Present(resource),
             (None, Named::Present(resource)) => self.unless_denied(resource),
+            (None, Named::Alias(alias)) => {
+                alias.now().map_or(Seen::Absent, |alias| self.unless_denied(alias))
+            }
             (None, Named::Absent | Named::Collection { members: 0, .. }) => Seen::Absent,
             (None, Named::Unknown) if self.failed.is_some() => Seen::Failed,
             (None, Named::Unknown | Named::Gone) => Seen::Unknown,
@@ -132,9 +164,9 @@ impl Entry {
     }
 
     fn unless_denied<'a>(&self, resource: &'a Arc<Resource>) -> Seen<'a> {
-        match &self.failed {
-            Some(failed) if failed.is_denial() => Seen::Denied(resource),
-            _ => Seen::Present(resource),
+        match (Seen::of(resource), &self.failed) {
+            (Seen::Present(resource), Some(failed)) if failed.is_denial() => Seen::Denied(resource),
+            (seen, _) => seen,
         }
     }
 
@@ -159,7 +191,7 @@ impl Entry {
                 Named::Present(_) if listed => self.named = Named::Gone,
                 // It has not been a member either.
                 _ if listed => return,
-                _ => self.named = Named::Absent,
+                _ => self.set_named(None),
             }
         }
         if self.failure() != Some(&failure) {
@@ -169,7 +201,11 @@ impl Entry {
 
     /// The origin says that it does not exist, or nothing is known any more. An error that says the same stays.
     pub(super) fn recover(&mut self) {
-        let is_gone = matches!(self.named, Named::Absent | Named::Gone);
+        let is_gone = match &self.named {
+            Named::Absent | Named::Gone => true,
+            Named::Alias(alias) => alias.now().is_none(),
+            Named::Unknown | Named::Present(_) | Named::Collection { .. } => false,
+        };
         if !(is_gone && self.failure().is_some_and(Failure::is_not_found)) {
             self.failed = None;
         }
@@ -179,6 +215,10 @@ impl Entry {
     pub(super) fn as_listed(&self) -> Seen<'_> {
         match &self.named {
             Named::Present(resource) => self.unless_denied(resource),
+            Named::Alias(alias) => match alias.now() {
+                Some(resource) if *resource.name() == self.name => Seen::of(resource),
+                _ => Seen::Absent,
+            },
             Named::Absent | Named::Gone => Seen::Absent,
             Named::Unknown if self.failed.is_some() => Seen::Failed,
             Named::Unknown | Named::Collection { .. } => Seen::Unknown,

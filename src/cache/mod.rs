@@ -11,6 +11,7 @@
 //! - A cohort is marked after the snapshot that concerns it is published, and woken after it is marked: a session
 //!   that registers, then looks, misses nothing.
 
+mod alias;
 mod cohort;
 mod encoder;
 mod entry;
@@ -38,6 +39,7 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 
+pub use alias::Alias;
 pub use cohort::{Cohort, Dialect, Mailbox, Protocol, Ttl};
 pub use encoder::{Encoder, FellBehind};
 pub use entry::{Entry, Named, Seen};
@@ -135,6 +137,21 @@ pub enum Op {
         /// Whether nobody asks for it by name: it is a member of a collection.
         listed: bool,
     },
+    /// The name is one of the aliases of this resource (R-Relay-20); or the origin cannot say of what, and says it with this
+    /// (R-Delta-22).
+    Alias {
+        /// The name that was asked for.
+        name: Name,
+        /// The resource.
+        resource: Arc<Resource>,
+        /// Why it came.
+        resend: Resend,
+    },
+    /// Its body is not to be kept any longer (R-XT-09). Nobody is told.
+    Drop {
+        /// The name.
+        name: Name,
+    },
     /// Aggregated clients are to be sent it again though it did not change (R-ADS-05).
     Repush {
         /// The name.
@@ -155,9 +172,12 @@ impl Op {
             | Self::Renew { view, .. }
             | Self::Remove { view, .. }
             | Self::Forget { view, .. } => *view,
-            Self::Withdraw { .. } | Self::Complete { .. } | Self::Fail { .. } | Self::Repush { .. } => {
-                View::Named
-            }
+            Self::Withdraw { .. }
+            | Self::Complete { .. }
+            | Self::Fail { .. }
+            | Self::Alias { .. }
+            | Self::Drop { .. }
+            | Self::Repush { .. } => View::Named,
         }
     }
 
@@ -171,6 +191,8 @@ impl Op {
             | Self::Withdraw { name }
             | Self::Complete { name }
             | Self::Fail { name, .. }
+            | Self::Alias { name, .. }
+            | Self::Drop { name }
             | Self::Repush { name } => name,
         }
     }
@@ -315,6 +337,13 @@ impl TypeCache {
     /// Whether any client asks for this name.
     pub fn wants(&self, name: &str) -> bool {
         self.registry.lock().wants(name)
+    }
+
+    /// These names are to be asked for upstream once more: their bodies were not kept (R-XT-09).
+    pub fn ask_again<'a>(&self, names: impl IntoIterator<Item = &'a Name>) {
+        if self.registry.lock().ask_again(names) {
+            self.interest.wake();
+        }
     }
 
     /// Whether any client asks for the wildcard.

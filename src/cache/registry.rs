@@ -151,6 +151,11 @@ impl Subscription {
         self.look(snapshot.get(name)?, false)?.seen.present().map(|resource| &**resource)
     }
 
+    /// The same without the moments, whatever kind of stream it is.
+    pub(super) fn look_at<'a>(&self, entry: &'a Entry) -> Option<Seen<'a>> {
+        self.look(entry, false).map(|look| look.seen)
+    }
+
     /// What a client with this subscription sees of an entry, or `None` where it does not subscribe to it.
     pub(super) fn look<'a>(&self, entry: &'a Entry, aggregated: bool) -> Option<Look<'a>> {
         if self.contains(entry.name().as_str()) {
@@ -281,6 +286,14 @@ impl Registry {
 
     pub(super) fn wants(&self, name: &str) -> bool {
         self.index.contains_key(name)
+    }
+
+    /// Puts names on the list for the upstream that are wanted still; returns whether there are any.
+    pub(super) fn ask_again<'a>(&mut self, names: impl IntoIterator<Item = &'a Name>) -> bool {
+        let wanted = names.into_iter().filter(|name| self.index.contains_key(*name));
+        let before = self.dirty.len();
+        self.dirty.extend(wanted.cloned());
+        self.dirty.len() > before
     }
 
     pub(super) fn wants_wildcard(&self) -> bool {

@@ -1,6 +1,6 @@
 //! How an update is worked out from a snapshot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,6 +8,7 @@ use std::time::Instant;
 use foldhash::HashSet;
 use smallvec::SmallVec;
 
+use super::alias::{add_once, tell_once};
 use super::cohort::{Cohort, Dialect, Protocol, Ttl};
 use super::encoder::FellBehind;
 use super::entry::{Entry, Seen};
@@ -63,6 +64,12 @@ impl<'a> Scan<'a> {
         {
             return Err(FellBehind);
         }
+        if span.removed != Generation::ZERO
+            && span.removed < snapshot.aliases_buried
+            && span.removed < snapshot.aliases_buried_for(subscription)
+        {
+            return Err(FellBehind);
+        }
         // Within an answer in parts the place of an entry counts, which moves by changes that are no news to the cohort.
         let from = span.added.min(span.removed);
         let whole = !span.is_start() && !span.is_in_parts();
@@ -114,6 +121,8 @@ impl<'a> Scan<'a> {
             update.removed.clear();
             update.digest = self.effective_digest();
         }
+        // What is missed is as good as unknown to who has to be told of it.
+        update.unknown_name |= !update.missed.is_empty();
         if !full_state {
             // A full state lists what is not new too.
             update.additions |= !update.resources.is_empty() || !update.absent.is_empty();
@@ -151,6 +160,7 @@ impl<'a> Scan<'a> {
             segments: Vec::new(),
             ghosts: Vec::new(),
             absent: Vec::new(),
+            missed: Vec::new(),
             removed: Vec::new(),
             errors: None,
             additions: false,
@@ -165,6 +175,10 @@ impl<'a> Scan<'a> {
             forms: None,
             frames: Default::default(),
         }
+    }
+
+    fn is_delta(&self) -> bool {
+        self.dialect.protocol == Protocol::Delta
     }
 
     fn is_whole_set(&self) -> bool {
@@ -230,6 +244,7 @@ impl<'a> Scan<'a> {
         let mut added = Added::new();
         let (mut bytes, mut has_news) = (0, false);
         let mut failing = Failing::new();
+        let mut lost = BTreeSet::new();
         self.for_each_candidate(|entry, look| {
             let (changed, place) = self.stamps(entry, &look);
             let is_news = changed > floor && place > self.span.added;
@@ -237,6 +252,7 @@ impl<'a> Scan<'a> {
                 let body = is_news && look.changed > floor && matches!(look.seen, Seen::Present(_));
                 failing.extend(self.telling(entry, &look, body).map(|telling| (entry, telling, false)));
             }
+            let stood_for = self.lost_through(entry, &look, &mut lost);
             match look.seen {
                 Seen::Present(resource) if is_news => {
                     has_news |= look.changed > floor;
@@ -245,21 +261,40 @@ impl<'a> Scan<'a> {
                     added.push((place, resource));
                     update.to = update.to.max(changed);
                 }
-                Seen::Absent if look.changed > self.span.removed && look.since <= self.span.seen => {
-                    let list = if self.span.is_start() { &mut update.absent } else { &mut update.removed };
-                    list.push(entry.name().clone());
+                Seen::Unresolved(resource) if is_news && self.is_delta() => {
+                    has_news = true;
+                    bytes += resource.delta_entry().len();
+                    added.push((place, resource));
+                    update.to = update.to.max(changed);
+                }
+                // What came while it could not be told is not kept for it, but is to be had upstream.
+                Seen::Dropped(_) if is_news => update.missed.push(entry.name().clone()),
+                // What an alias stood for is told in its place.
+                Seen::Absent if stood_for => {
                     update.to = update.to.max(look.changed);
                     has_news = true;
+                }
+                Seen::Absent if look.changed > self.span.removed && look.since <= self.span.seen => {
+                    update.to = update.to.max(look.changed);
+                    has_news = true;
+                    if !self.is_seen_by_alias(entry.name()) {
+                        let list =
+                            if self.span.is_start() { &mut update.absent } else { &mut update.removed };
+                        list.push(entry.name().clone());
+                    }
                 }
                 // Who holds what is denied has it, who does not is not given it (R-Err-06).
                 Seen::Present(_)
                 | Seen::Denied(_)
+                | Seen::Unresolved(_)
+                | Seen::Dropped(_)
                 | Seen::Absent
                 | Seen::Unknown
                 | Seen::Failed
                 | Seen::Collection => {}
             }
         });
+        add_once(&mut update.removed, lost);
         if self.is_timed && !has_news {
             // That times were renewed is no change.
             update.at = None;
@@ -272,6 +307,9 @@ impl<'a> Scan<'a> {
             update.to = self.span.added;
             update.removed.clear();
             update.owed.gone.clear();
+            if self.snapshot.has_aliases() {
+                tell_once(update);
+            }
             self.keep_owed(update, added);
             self.tell_errors(update, failing, owed);
             return;
@@ -295,6 +333,9 @@ impl<'a> Scan<'a> {
                 self.keep_owed(update, added);
                 break;
             }
+        }
+        if self.snapshot.has_aliases() {
+            tell_once(update);
         }
         self.tell_errors(update, failing, owed);
     }
@@ -346,17 +387,37 @@ impl<'a> Scan<'a> {
                 {
                     continue;
                 }
+                Seen::Absent if !self.subscription.contains(name.as_str()) => {
+                    bytes += self.let_go(update, name, entry, &mut told);
+                }
                 Seen::Absent if told.insert(name.clone()) => update.absent.push(name.clone()),
+                Seen::Unresolved(resource) if self.is_delta() => {
+                    bytes += resource.delta_entry().len();
+                    update.resources.push(Arc::clone(resource));
+                }
+                Seen::Dropped(_) => {
+                    // It stays owed until it has come again.
+                    update.missed.push(name.clone());
+                    continue;
+                }
                 // What is unknown is told when it is known, as a change like any other.
                 // The members of a collection are owed beside it.
-                Seen::Absent | Seen::Unknown | Seen::Collection | Seen::Failed | Seen::Denied(_) => {}
+                Seen::Absent
+                | Seen::Unknown
+                | Seen::Collection
+                | Seen::Failed
+                | Seen::Denied(_)
+                | Seen::Unresolved(_) => {}
             }
             update.owed.names.insert(name.clone());
         }
         for name in &owed.gone {
             let held =
                 self.snapshot.get(name.as_str()).and_then(|entry| self.subscription.look(entry, false));
-            if held.is_none_or(|look| look.seen.present().is_none()) && told.insert(name.clone()) {
+            if held.is_none_or(|look| look.seen.existing().is_none())
+                && !self.is_seen_by_alias(name)
+                && told.insert(name.clone())
+            {
                 update.removed.push(name.clone());
             }
             update.owed.gone.insert(name.clone());
@@ -389,13 +450,16 @@ impl<'a> Scan<'a> {
                 Seen::Absent if look.changed > self.span.removed && look.since <= self.span.seen => {
                     update.removals = true;
                     has_news = true;
-                    update.ghosts.extend(entry.ghost().cloned());
+                    let is_seen = |name| self.snapshot.has_aliases() && self.is_seen(name);
+                    update.ghosts.extend(entry.ghost().filter(|ghost| !is_seen(ghost.name())).cloned());
                 }
                 Seen::Present(_)
                 | Seen::Denied(_)
                 | Seen::Absent
                 | Seen::Unknown
                 | Seen::Failed
+                | Seen::Dropped(_)
+                | Seen::Unresolved(_)
                 | Seen::Collection => return,
             }
             update.to = update.to.max(changed);

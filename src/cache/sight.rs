@@ -92,6 +92,9 @@ pub struct Sight {
     pub unknown_name: bool,
     /// Whether anything is known of what was asked for, be it that it does not exist.
     pub knows_something: bool,
+    /// Whether there is something in it whose body was not to be kept (R-XT-09): it can be told from another version, but
+    /// not be written out.
+    pub dropped: bool,
 }
 
 impl Sight {
@@ -105,12 +108,17 @@ impl Sight {
         let subscription = &cohort.subscription;
         let knows_wildcard = subscription.wildcard && snapshot.wildcard_known();
         let (mut found, mut unknown_name, mut knows_something) = (0, false, knows_wildcard);
+        let mut dropped = false;
         look(&snapshot, subscription, |seen| match seen {
             Seen::Present(resource) => {
                 knows_something = true;
                 found = u128::wrapping_add(found, resource.content_digest());
             }
-            Seen::Absent | Seen::Collection => knows_something = true,
+            Seen::Dropped(resource) => {
+                (knows_something, dropped) = (true, true);
+                found = u128::wrapping_add(found, resource.content_digest());
+            }
+            Seen::Absent | Seen::Collection | Seen::Unresolved(_) => knows_something = true,
             // An error has no form here (R-REST-12): what it is about waits, and is not shown as missing.
             Seen::Unknown | Seen::Failed | Seen::Denied(_) => unknown_name = true,
         });
@@ -121,6 +129,7 @@ impl Sight {
             unknown_wildcard: subscription.wildcard && !knows_wildcard,
             unknown_name,
             knows_something,
+            dropped,
         };
         cohort.set_sight(sight);
         sight
@@ -158,9 +167,14 @@ impl Found {
 /// beside them.
 fn look<'s>(snapshot: &'s Snapshot, subscription: &'s Subscription, mut with: impl FnMut(Seen<'s>)) {
     if subscription.wildcard {
-        snapshot.members().for_each(|member| with(Seen::Present(member)));
+        let members = snapshot.members().filter(|member| !member.is_delta_only());
+        members.for_each(|member| with(Seen::Present(member)));
     }
-    snapshot.beside_wildcard(subscription).for_each(with);
+    // A redirect is no resource of the type, which is all that there are words for (R-XT-07).
+    snapshot.beside_wildcard(subscription).for_each(|seen| match seen {
+        Seen::Present(resource) if resource.is_delta_only() => with(Seen::Absent),
+        seen => with(seen),
+    });
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use imbl::OrdMap;
+use foldhash::HashSet;
+use imbl::{OrdMap, OrdSet};
 
 use super::entry::{Entry, Named, Seen};
 use super::failure::Failure;
@@ -11,7 +12,7 @@ use super::lease::Renewed;
 use super::registry::Subscription;
 use super::segments::Segments;
 use super::{Change, Generation, Lease, Op, Resend, View};
-use crate::resource::{Collection, Name, Resource, TypeUrl};
+use crate::resource::{Collection, Form, Name, Resource, TypeUrl};
 
 /// Everything that the cache knows of one type at one moment. Readers hold one for as long as they like; the
 /// writer publishes a new one with a pointer swap.
@@ -30,6 +31,10 @@ pub struct Snapshot {
     /// Tombstones up to here have been dropped: a wildcard's client that stands before it cannot be told what was
     /// removed. Names that are asked for are remembered for as long as they are.
     pub(super) horizon: Generation,
+    /// Names that were asked for and are aliases, each behind the own name of what it stands for.
+    pub(super) aliases: OrdSet<(Name, Name)>,
+    /// Up to here it is not remembered what some alias stood for.
+    pub(super) aliases_buried: Generation,
     /// When a name that had been known last became unknown.
     pub(super) forgotten: Generation,
     pub(super) wildcard_known: bool,
@@ -52,6 +57,8 @@ impl Default for Snapshot {
             renewals: OrdMap::new(),
             leased: 0,
             horizon: Generation::ZERO,
+            aliases: OrdSet::new(),
+            aliases_buried: Generation::ZERO,
             forgotten: Generation::ZERO,
             wildcard_known: false,
             wildcard_digest: 0,
@@ -95,13 +102,13 @@ impl Snapshot {
         look.seen.present().map(|_| look.changed)
     }
 
-    /// The resource that is held of this name through one of the relay's two subscriptions (R-Relay-03).
+    /// The resource that is held of this name through one of the relay's two subscriptions (R-Relay-03), be it without its
+    /// body.
     pub fn held(&self, view: View, name: &str) -> Option<&Arc<Resource>> {
         let entry = self.get(name)?;
-        match (view, entry.named()) {
-            (View::Wildcard, _) => entry.as_member().present(),
-            (View::Named, Named::Present(resource)) => Some(resource),
-            (View::Named, _) => None,
+        match view {
+            View::Wildcard => entry.as_member().present(),
+            View::Named => entry.named_resource().filter(|held| held.form() != Form::Unresolved),
         }
     }
 
@@ -133,8 +140,18 @@ impl Snapshot {
         subscription: &'s Subscription,
     ) -> impl Iterator<Item = Seen<'s>> {
         let through_wildcard = |entry: &Entry| subscription.wildcard && entry.as_member().present().is_some();
+        // What has several names is seen once.
+        let mut aliased: HashSet<&Name> = HashSet::default();
+        let mut is_seen_already = move |entry: &'s Entry| {
+            entry
+                .stands_for()
+                .map(|resource| resource.name())
+                .is_some_and(|own| self.is_seen_by_itself(subscription, own.as_str()) || !aliased.insert(own))
+        };
         let named = subscription.names().iter().map(|name| self.table.get(name.as_str()));
-        let named = named.filter(move |entry| !entry.is_some_and(|entry| through_wildcard(entry)));
+        let named = named.filter(move |entry| {
+            !entry.is_some_and(|entry| through_wildcard(entry) || is_seen_already(entry))
+        });
         let listed = self.listed(subscription).filter(move |entry| !through_wildcard(entry));
         named
             .map(|entry| entry.map_or(Seen::Unknown, |entry| entry.by_name()))
@@ -195,6 +212,13 @@ impl Snapshot {
         let Some(entry) = self.get(name.as_str()) else { return Vec::new() };
         let mut ops = match entry.named() {
             Named::Unknown | Named::Gone => Vec::new(),
+            Named::Alias(alias) => vec![match alias.now() {
+                Some(resource) => {
+                    let (resource, resend) = (Arc::clone(resource), Resend::Answer);
+                    Op::Alias { name: name.clone(), resource, resend }
+                }
+                None => Op::Remove { view: View::Named, name: name.clone() },
+            }],
             Named::Absent => vec![Op::Remove { view: View::Named, name: name.clone() }],
             Named::Present(resource) => vec![self.op_for(View::Named, resource)],
             Named::Collection { .. } => {
@@ -301,39 +325,38 @@ impl<'a> Draft<'a> {
             Op::Remove { view, .. } | Op::Forget { view, .. } => Some(*view),
             Op::Withdraw { .. } => Some(View::Named),
             Op::Fail { failure, .. } if failure.is_not_found() => Some(View::Named),
-            Op::Set { .. } | Op::Renew { .. } | Op::Complete { .. } | Op::Fail { .. } | Op::Repush { .. } => {
-                None
-            }
+            // What is held under an alias is told without its time.
+            Op::Alias { .. } => Some(View::Named),
+            Op::Set { .. }
+            | Op::Renew { .. }
+            | Op::Drop { .. }
+            | Op::Complete { .. }
+            | Op::Fail { .. }
+            | Op::Repush { .. } => None,
         };
         match op {
             Op::Set { view, resource, resend, lease } => {
-                let held = match view {
-                    View::Wildcard => new.wild.as_ref(),
-                    View::Named => match &new.named {
-                        Named::Present(resource) => Some(resource),
-                        _ => None,
-                    },
-                };
-                let is_held = held.is_some_and(|held| held.same_content(&resource));
-                let resource = match held {
-                    Some(held) if is_held => {
-                        // A resend that answers no question of ours is meant for the clients (R-Relay-21). What a
-                        // member's own name brings is the second copy and no resend.
-                        resent =
-                            resend == Resend::Unsolicited && (view == View::Wildcard || new.wild.is_none());
-                        Arc::clone(held)
-                    }
-                    Some(held) if held.version() == resource.version() => {
-                        Arc::new(Resource::clone(&resource).with_body_in_digest())
-                    }
-                    _ => self.other_copy(&new, view, resource),
-                };
+                let is_held = held_in(&new, view).is_some_and(|held| held.same_content(&resource));
+                let (resource, is_resent) = self.incoming(&new, view, resource, resend);
+                resent = is_resent;
                 new.failed = None;
                 match view {
                     View::Wildcard => new.wild = Some(resource),
-                    View::Named => new.named = Named::Present(resource),
+                    View::Named => new.set_named(Some(resource)),
                 }
                 new.lend(view, lease, !is_held, resent);
+            }
+            Op::Alias { resource, resend, .. } => {
+                let (resource, is_resent) = self.incoming(&new, View::Named, resource, resend);
+                resent = is_resent;
+                new.failed = None;
+                new.set_named(Some(resource));
+            }
+            Op::Drop { .. } => {
+                let held = new.named_resource().filter(|held| held.form() == Form::Whole);
+                if let Some(dropped) = held.map(|held| Arc::new(held.dropped())) {
+                    new.set_named(Some(dropped));
+                }
             }
             Op::Renew { view, lease, .. } => {
                 if self.snapshot.held(view, name.as_str()).is_some() {
@@ -342,7 +365,7 @@ impl<'a> Draft<'a> {
             }
             Op::Remove { view: View::Named, .. } => {
                 new.recover();
-                new.named = Named::Absent;
+                new.set_named(None);
             }
             Op::Forget { view: View::Named, .. } => {
                 new.failed = None;
@@ -369,11 +392,34 @@ impl<'a> Draft<'a> {
         if let Some(view) = ended {
             new.end_lease(view);
         }
-        let is_listed = |entry: &Entry| matches!(entry.named, Named::Present(_));
+        let is_listed = |entry: &Entry| entry.as_listed().existing().is_some();
         let (was_listed, is_listed) = (old.as_deref().is_some_and(is_listed), is_listed(&new));
         self.replace(old, new, resent, repush);
         if was_listed != is_listed {
             self.recount(&name, is_listed);
+        }
+    }
+
+    /// What is to be kept of a resource that came, and whether the clients are to be sent it again.
+    fn incoming(
+        &self,
+        entry: &Entry,
+        view: View,
+        resource: Arc<Resource>,
+        resend: Resend,
+    ) -> (Arc<Resource>, bool) {
+        match held_in(entry, view) {
+            Some(held) if held.same_content(&resource) => {
+                // A resend that answers no question of ours is meant for the clients (R-Relay-21). What a member's own
+                // name brings is the second copy and no resend.
+                let resent =
+                    resend == Resend::Unsolicited && (view == View::Wildcard || entry.wild.is_none());
+                (if held.form() == Form::Dropped { resource } else { Arc::clone(held) }, resent)
+            }
+            Some(held) if held.version() == resource.version() => {
+                (Arc::new(Resource::clone(&resource).with_body_in_digest()), false)
+            }
+            _ => (self.other_copy(entry, view, resource), false),
         }
     }
 
@@ -408,7 +454,7 @@ impl<'a> Draft<'a> {
 
     fn replace(&mut self, old: Option<Arc<Entry>>, mut new: Entry, resent: bool, repush: bool) {
         let mut failed = new.failed.as_ref().is_some_and(|failed| failed.at == Generation::ZERO);
-        let (members, named, body, renewed) = {
+        let (members, named, body, quiet, renewed) = {
             let blank = Entry::new(new.name().clone());
             let old = old.as_deref().unwrap_or(&blank);
             let members = resent && new.wild.is_some() || differ(old.as_member(), new.as_member());
@@ -423,6 +469,9 @@ impl<'a> Draft<'a> {
             failed |= body && is_missing;
             let named = resent || recovered || body || (failed && is_missing) || listed();
             new.turn_from(old);
+            // Its body went, or came back for those who asked for it meanwhile: no news to the others (R-XT-09).
+            let is_dropped = |entry: &Entry| matches!(entry.by_name(), Seen::Dropped(_));
+            let quiet = !named && is_dropped(old) != is_dropped(&new);
             if !self.type_url.kind().full_state() || new.wild.is_some() {
                 new.ghost = None;
             } else if let Some(gone) = &old.wild {
@@ -437,9 +486,18 @@ impl<'a> Draft<'a> {
                 self.snapshot.wildcard_digest = self.snapshot.wildcard_digest.wrapping_sub(resource.digest());
             }
             self.snapshot.denials -= usize::from(matches!(old.by_name(), Seen::Denied(_)));
-            (members, named, body, new.renewed_since(old))
+            (members, named, body, quiet, new.renewed_since(old))
         };
         self.snapshot.denials += usize::from(matches!(new.by_name(), Seen::Denied(_)));
+        if quiet {
+            self.tick();
+            self.touched.push(Touch {
+                name: new.name().clone(),
+                members: false,
+                named: true,
+                renewed: Renewed::default(),
+            });
+        }
         if let Some(resource) = &new.wild {
             self.snapshot.members += 1;
             self.snapshot.wildcard_digest = self.snapshot.wildcard_digest.wrapping_add(resource.digest());
@@ -456,6 +514,8 @@ impl<'a> Draft<'a> {
             }
             if named {
                 new.named_changed = stamp;
+                let buried = new.remember(old.as_deref(), stamp);
+                self.snapshot.aliases_buried = self.snapshot.aliases_buried.max(buried);
                 if matches!(new.by_name(), Seen::Unknown) {
                     self.snapshot.forgotten = stamp;
                 }
@@ -481,6 +541,11 @@ impl<'a> Draft<'a> {
     }
 
     fn store(&mut self, old: Option<Arc<Entry>>, new: Entry) {
+        let (was, is) = (old.as_deref().and_then(Entry::listing), new.listing());
+        if was != is {
+            was.into_iter().for_each(|was| drop(self.snapshot.aliases.remove(&was)));
+            self.snapshot.aliases.extend(is);
+        }
         if let Some(old) = old {
             self.snapshot.log.remove(&old.position());
             self.snapshot.tombstones -= usize::from(old.is_tombstone());
@@ -536,8 +601,19 @@ impl<'a> Draft<'a> {
 }
 
 fn differ(old: Seen<'_>, new: Seen<'_>) -> bool {
-    if let (Some(old), Some(new)) = (old.present(), new.present()) {
+    if let (Seen::Unresolved(old), Seen::Unresolved(new)) = (old, new) {
+        return !Arc::ptr_eq(old, new) && !old.same_content(new);
+    }
+    if let (Some(old), Some(new)) = (old.existing(), new.existing()) {
         return !Arc::ptr_eq(old, new) && !old.same_content(new);
     }
     std::mem::discriminant(&old) != std::mem::discriminant(&new)
+}
+
+/// What is held of a name in one view, in whatever form.
+const fn held_in(entry: &Entry, view: View) -> Option<&Arc<Resource>> {
+    match view {
+        View::Wildcard => entry.wild.as_ref(),
+        View::Named => entry.named_resource(),
+    }
 }

@@ -85,6 +85,8 @@ pub struct Update {
     pub(super) removed: Vec<Name>,
     /// Few have any.
     pub(super) errors: Option<Box<Errors>>,
+    /// Names of what its clients are to be told and the cache may not keep (R-XT-09).
+    pub(super) missed: Vec<Name>,
     /// Whether anything is new, and whether anything is gone.
     pub(super) additions: bool,
     pub(super) removals: bool,
@@ -126,6 +128,11 @@ impl Update {
     /// Whether the wildcard is subscribed to and its set not known yet (R-Relay-05).
     pub const fn has_unknown_wildcard(&self) -> bool {
         self.unknown_wildcard
+    }
+
+    /// Names of what is to be told, but was not to be kept: to be asked for upstream once more (R-XT-09).
+    pub fn missed(&self) -> &[Name] {
+        &self.missed
     }
 
     /// Whether more of the same follows (R-Up-23).

@@ -16,6 +16,7 @@ pub(super) const RESOURCE_BODY: u32 = 2;
 pub(super) const RESOURCE_NAME: u32 = 3;
 const RESOURCE_ALIASES: u32 = 4;
 pub(super) const RESOURCE_TTL: u32 = 6;
+const RESOURCE_CACHE_CONTROL: u32 = 7;
 pub(super) const RESOURCE_RESOURCE_NAME: u32 = 8;
 // Of ResourceName.
 const NAMED_NAME: u8 = 1;
@@ -23,6 +24,8 @@ const NAMED_CONSTRAINTS: u8 = 2;
 /// `resources` of DiscoveryResponse and DeltaDiscoveryResponse, and `resource` of Resource: the coincidence that
 /// lets one encoding serve both protocols.
 pub(super) const RESOURCES: u8 = 2;
+/// The body of a resource that says where the resource is to be found (R-XT-07).
+const REDIRECT: &str = "type.googleapis.com/xds.core.v3.ResourceLocator";
 
 /// Why the envelope of a resource was refused. All of these are the origin's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,6 +69,8 @@ pub struct Envelope<'a> {
     pub body: Option<&'a [u8]>,
     /// Whether it has any alias.
     pub has_aliases: bool,
+    /// Whether no proxy may keep the body (R-XT-09).
+    pub do_not_cache: bool,
     /// How long it is to be kept, unless it comes again (R-TTL-01).
     pub ttl: Option<Duration>,
     /// Which clients it is for, if not for all (R-DP-03); or why that is not to be understood. Then the resource is of
@@ -73,6 +78,8 @@ pub struct Envelope<'a> {
     pub constraints: Result<Option<Constraints>, ConstraintError>,
     /// Whether it is named as only control planes do that know constraints.
     pub by_resource_name: bool,
+    /// Whether its body says where the resource is to be found (R-XT-07).
+    is_redirect: bool,
     whole: &'a [u8],
 }
 
@@ -84,6 +91,7 @@ impl<'a> Envelope<'a> {
         let mut version = "";
         let mut body = None;
         let mut has_aliases = false;
+        let mut do_not_cache = false;
         let mut ttl = None;
         for field in wire::fields(bytes) {
             let field = field?;
@@ -93,7 +101,8 @@ impl<'a> Envelope<'a> {
                 RESOURCE_BODY if body.is_some() => return Err(EnvelopeError::Malformed),
                 RESOURCE_BODY => body = Some(field.bytes()?),
                 RESOURCE_NAME => name = field.text()?,
-                RESOURCE_ALIASES => has_aliases = true,
+                RESOURCE_ALIASES => has_aliases = !field.text()?.is_empty() || has_aliases,
+                RESOURCE_CACHE_CONTROL => do_not_cache = forbids_caching(field.bytes()?)?,
                 RESOURCE_TTL => ttl = Some(duration(field.bytes()?)?),
                 RESOURCE_RESOURCE_NAME => resource_name = Some(field.bytes()?),
                 _ => {}
@@ -110,9 +119,12 @@ impl<'a> Envelope<'a> {
         if name.is_empty() {
             return Err(EnvelopeError::NoName);
         }
+        let mut is_redirect = false;
         if let Some(any) = body {
             let found = any_type_url(any)?;
-            if found != expected.as_str() {
+            // Only names of the new form may be sent elsewhere (R-XT-07).
+            is_redirect = found == REDIRECT && name.starts_with("xdstp://") && expected.as_str() != REDIRECT;
+            if found != expected.as_str() && !is_redirect {
                 return Err(EnvelopeError::WrongType {
                     name: name.to_owned(),
                     found: found.to_owned(),
@@ -120,15 +132,40 @@ impl<'a> Envelope<'a> {
                 });
             }
         }
-        Ok(Self { name, version, body, has_aliases, ttl, constraints, by_resource_name, whole: bytes })
+        Ok(Self {
+            name,
+            version,
+            body,
+            has_aliases,
+            do_not_cache,
+            ttl,
+            constraints,
+            by_resource_name,
+            is_redirect,
+            whole: bytes,
+        })
+    }
+
+    /// The other names that it goes by.
+    pub fn aliases(&self) -> impl Iterator<Item = &'a str> {
+        aliases_in(self.whole)
     }
 
     /// Copies the resource, once, into an allocation of its own size: a slice would pin the whole response that
     /// brought it. `None` where there is no body.
     pub fn encode(&self, type_url: &TypeUrl, name: Name) -> Option<Resource> {
-        let any = self.body?;
+        self.body.map(|any| self.copy(type_url, name, any))
+    }
+
+    /// The same of an alias that leads to nothing (R-Delta-22), which has no body.
+    pub fn encode_unresolved(&self, type_url: &TypeUrl, name: Name) -> Resource {
+        self.copy(type_url, name, &[])
+    }
+
+    fn copy(&self, type_url: &TypeUrl, name: Name, any: &[u8]) -> Resource {
+        let is_resolved = self.body.is_some();
         let invented;
-        let (version, own_version) = if self.version.is_empty() {
+        let (version, own_version) = if self.version.is_empty() && is_resolved {
             invented = format!("h:{:016x}", xxh3::xxh3_64(any));
             (invented.as_str(), true)
         } else {
@@ -146,10 +183,11 @@ impl<'a> Envelope<'a> {
         };
         let others = || wire::fields(self.whole).flatten().filter(|field| kept(field.number));
         let others_len: usize = others().map(|field| field.raw.len()).sum();
+        let optional = |len: usize| if len == 0 { 0 } else { wire::field_len(len) };
         let inner = wire::field_len(name.as_str().len())
-            + wire::field_len(version.len())
+            + optional(version.len())
             + others_len
-            + wire::field_len(any.len());
+            + if is_resolved { wire::field_len(any.len()) } else { 0 };
         let mut out = BytesMut::with_capacity(wire::field_len(inner));
         wire::put_header(&mut out, RESOURCES, inner);
         wire::put_field(&mut out, RESOURCE_NAME as u8, name.as_str().as_bytes());
@@ -157,13 +195,19 @@ impl<'a> Envelope<'a> {
         for field in others() {
             out.extend_from_slice(field.raw);
         }
-        let sotw_at = out.len();
-        wire::put_header(&mut out, RESOURCE_BODY as u8, any.len());
+        let mut sotw_at = out.len();
+        if is_resolved {
+            wire::put_header(&mut out, RESOURCE_BODY as u8, any.len());
+        }
         let body_at = out.len();
         out.extend_from_slice(any);
+        if self.is_redirect {
+            // Without its wrapper it would be a body of another type (R-SotW-22).
+            sotw_at = out.len();
+        }
 
         let constraints = self.constraints.clone().ok().flatten();
-        Some(Resource {
+        Resource {
             digest: digest(name.as_str(), constraints.as_ref(), version, None),
             content_digest: OnceLock::new(),
             eds_service: (type_url.kind() == Kind::Cluster).then(|| eds_service(any)).flatten(),
@@ -171,11 +215,24 @@ impl<'a> Envelope<'a> {
             constraints,
             version: Arc::from(version),
             own_version,
+            form: if is_resolved { Form::Whole } else { Form::Unresolved },
+            has_aliases: self.has_aliases,
             entry: out.freeze(),
             sotw_at,
             body_at,
-        })
+        }
     }
+}
+
+/// What is there of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// All of it.
+    Whole,
+    /// The answer that an alias leads to nothing (R-Delta-22).
+    Unresolved,
+    /// It was not to be kept (R-XT-09): of its bytes there is a hash.
+    Dropped,
 }
 
 /// One version of one resource, ready to be spliced into responses.
@@ -188,6 +245,8 @@ pub struct Resource {
     constraints: Option<Constraints>,
     version: Arc<str>,
     own_version: bool,
+    form: Form,
+    has_aliases: bool,
     entry: Bytes,
     sotw_at: usize,
     body_at: usize,
@@ -263,9 +322,58 @@ impl Resource {
         self.eds_service.as_ref()
     }
 
+    /// What is there of it.
+    pub const fn form(&self) -> Form {
+        self.form
+    }
+
+    /// The other names that it goes by.
+    pub fn aliases(&self) -> impl Iterator<Item = &str> {
+        let inner = wire::fields(&self.entry).flatten().filter(|_| self.has_aliases);
+        inner.filter_map(|field| field.bytes().ok()).flat_map(aliases_in)
+    }
+
+    /// Whether state of the world has no words for it: it has no body of its type.
+    pub const fn is_delta_only(&self) -> bool {
+        self.sotw_at == self.entry.len()
+    }
+
+    /// What may be kept of it where its body may not (R-XT-09): enough to know it when it comes again.
+    #[must_use]
+    pub fn dropped(&self) -> Self {
+        // Worked out while the body is there.
+        let content_digest = self.content_digest().into();
+        let entry = Bytes::copy_from_slice(&self.entry_hash());
+        let (sotw_at, body_at) = (entry.len(), entry.len());
+        let (name, version) = (self.name.clone(), Arc::clone(&self.version));
+        Self {
+            form: Form::Dropped,
+            has_aliases: false,
+            name,
+            version,
+            entry,
+            sotw_at,
+            body_at,
+            content_digest,
+            eds_service: None,
+            constraints: self.constraints.clone(),
+            ..*self
+        }
+    }
+
+    fn entry_hash(&self) -> [u8; 16] {
+        xxh3::xxh3_128(&self.entry).to_le_bytes()
+    }
+
     /// Whether a client that holds `other` has nothing to learn from this one.
     pub fn same_content(&self, other: &Self) -> bool {
-        self.version == other.version && self.entry == other.entry && self.constraints == other.constraints
+        self.version == other.version
+            && self.constraints == other.constraints
+            && match (self.form, other.form) {
+                (Form::Dropped, Form::Whole) => self.entry == other.entry_hash()[..],
+                (Form::Whole, Form::Dropped) => other.entry == self.entry_hash()[..],
+                _ => self.entry == other.entry,
+            }
     }
 
     /// The origin changed the body and kept the version (R-XT-06): the body's hash joins the digest, so that the
@@ -287,6 +395,26 @@ impl fmt::Debug for Resource {
             .field("bytes", &self.entry.len())
             .finish_non_exhaustive()
     }
+}
+
+/// The aliases in a `Resource`.
+fn aliases_in(resource: &[u8]) -> impl Iterator<Item = &str> {
+    let aliases = wire::fields(resource).flatten().filter(|field| field.number == RESOURCE_ALIASES);
+    aliases.filter_map(|field| field.text().ok())
+}
+
+/// `CacheControl.do_not_cache`.
+fn forbids_caching(message: &[u8]) -> Result<bool, Malformed> {
+    let mut forbids = false;
+    for field in wire::fields(message) {
+        let field = field?;
+        match (field.number, field.value) {
+            (1, Value::Varint(value)) => forbids = value != 0,
+            (1, _) => return Err(Malformed),
+            _ => {}
+        }
+    }
+    Ok(forbids)
 }
 
 fn digest(name: &str, constraints: Option<&Constraints>, version: &str, body: Option<u64>) -> u128 {

@@ -16,7 +16,7 @@ pub mod wire;
 mod xdstp;
 
 pub use constraints::{ConstraintError, Constraints, MAX_DEPTH, MAX_NODES};
-pub use encoded::{Envelope, EnvelopeError, Resource, parse_resource_name, resource_name};
+pub use encoded::{Envelope, EnvelopeError, Form, Resource, parse_resource_name, resource_name};
 pub use kind::{Kind, TypeUrl, UnknownKind};
 pub use name::Name;
 pub use parameters::Parameters;

@@ -3,10 +3,11 @@
 //! Owns the reading of names and locators into a [`Subscription`] (R-XT-01, R-DP-08 to R-DP-12). Knows nothing of what they
 //! stand for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::session::{Refusal, Rules};
-use crate::cache::Subscription;
+use crate::cache::{Snapshot, Subscription};
 use crate::proto::ResourceLocator;
 use crate::resource::{Name, Parameters, normal_form, without_directives};
 
@@ -83,6 +84,26 @@ impl Asks {
             return None;
         }
         self.let_go(&normal_form(text), &Parameters::NONE)
+    }
+
+    /// Lets go what is asked for by another name of its resource than the one by which it is let go (R-Delta-21).
+    pub(super) fn unsubscribe_others(
+        &mut self,
+        snapshot: &Snapshot,
+        let_go: &HashSet<Cow<'_, str>>,
+    ) -> BTreeSet<Name> {
+        let is_let_go = |name: &Name| {
+            snapshot.by_name(name.as_str()).existing().is_some_and(|resource| {
+                let_go.contains(resource.name().as_str())
+                    || resource.aliases().any(|alias| let_go.contains(&*normal_form(alias)))
+            })
+        };
+        let located = &self.located;
+        let (ended, kept) = std::mem::take(&mut self.names)
+            .into_iter()
+            .partition(|name| !located.contains_key(name) && is_let_go(name));
+        self.names = kept;
+        ended
     }
 
     /// Lets a name go that was asked for with exactly these parameters (R-DP-12).

@@ -1,7 +1,7 @@
 //! Incremental requests.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use super::asks::Asks;
@@ -80,7 +80,17 @@ impl Session {
             // Answered even if held: to subscribe again is to ask again (R-Delta-04).
             let mut owed: Vec<Name> = subscribe.iter().filter_map(|name| asks.subscribe(name)).collect();
             owed.extend(locate.into_iter().filter_map(|locator| asks.locate(locator)));
-            let mut ended: Vec<Name> = unsubscribe.iter().filter_map(|name| asks.unsubscribe(name)).collect();
+            let mut ended = Vec::new();
+            let mut strangers = HashSet::new();
+            for name in &unsubscribe {
+                match asks.unsubscribe(name) {
+                    Some(name) => ended.push(name),
+                    None => drop(strangers.insert(normal_form(name))),
+                }
+            }
+            if !strangers.is_empty() {
+                ended.extend(asks.unsubscribe_others(&state.membership.of().snapshot(), &strangers));
+            }
             ended.extend(unlocate.iter().filter_map(|locator| asks.unlocate(locator)));
             let wildcard = asks.wildcard;
             state.must_answer = wildcard && (state.must_answer || star);

@@ -129,6 +129,10 @@ impl Poll {
             return self.expire(now, upstream);
         }
         let sight = self.sight();
+        if sight.dropped && !self.holds(&sight) {
+            // It cannot be written before the origin has sent it once more (R-XT-09).
+            self.membership.of().ask_again(self.membership.subscription().names());
+        }
         if !self.is_known(&sight, now, upstream) {
             let moments = [self.rules.settle, self.rules.cold_deadline].map(|wait| self.waits_since + wait);
             let next = moments.into_iter().filter(|at| *at > now).min();
@@ -189,6 +193,9 @@ impl Poll {
     /// hold what it lacks waits long, and for as long as the origin cannot be asked; what takes nothing away waits a
     /// moment for names that are about to be answered.
     fn is_known(&self, sight: &Sight, now: Instant, upstream: Upstream) -> bool {
+        if sight.dropped {
+            return self.holds(sight);
+        }
         if sight.unknown_wildcard || (sight.unknown_name && !sight.knows_something) {
             return false;
         }

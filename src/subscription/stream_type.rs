@@ -9,8 +9,8 @@ use super::own::{Brought, Own};
 use super::session::Rules;
 use super::sotw::Wants;
 use crate::cache::{
-    Class, Dialect, FellBehind, Frame, Generation, Membership, Nonce, Protocol, Snapshot, Span, Subscription,
-    TypeCache, Update,
+    Class, Dialect, FellBehind, Frame, Generation, Membership, Nonce, Protocol, Seen, Snapshot, Span,
+    Subscription, TypeCache, Update,
 };
 use crate::resource::{Kind, Name, Resource};
 
@@ -286,7 +286,11 @@ impl StreamType {
             if self.subscription().wildcard && !snapshot.wildcard_known() {
                 return Ok(Pending::Unknown);
             }
-            if self.brought_of_unknown(&snapshot) && moment.now < self.asked + rules.cold_deadline {
+            let waits = moment.now < self.asked + rules.cold_deadline;
+            if self.brought_of_unknown(&snapshot) && waits {
+                return Ok(Pending::Unknown);
+            }
+            if (waits || !moment.upstream_connected) && self.brought_by_alias(&snapshot) {
                 return Ok(Pending::Unknown);
             }
             self.compare_versions(&snapshot, rules);
@@ -302,6 +306,7 @@ impl StreamType {
         } else {
             Arc::new(of.encoder().own_update(of, cohort, &self.span, owed, moment.now)?)
         };
+        self.miss(update.missed());
 
         let unknown_name = update.has_unknown_name() && self.waits_for_names(&update, rules, moment);
         let unknown = update.has_unknown_wildcard() || unknown_name;
@@ -328,6 +333,14 @@ impl StreamType {
             self.span.advance(&update, Class::Both);
         }
         Ok(if unknown { Pending::Unknown } else { Pending::Nothing })
+    }
+
+    /// What is to be told but was not to be kept is owed until it has come again (R-XT-09).
+    fn miss(&mut self, names: &[Name]) {
+        if !names.is_empty() {
+            self.membership.of().ask_again(names);
+            self.own_mut().owed.names.extend(names.iter().cloned());
+        }
     }
 
     /// Whether a full state waits for names that are not known yet.
@@ -422,6 +435,27 @@ impl StreamType {
         })
     }
 
+    /// Whether it brought versions of what it may have asked for by an alias that is not known yet (R-Delta-21): taken for
+    /// gone it would be deleted.
+    fn brought_by_alias(&self, snapshot: &Snapshot) -> bool {
+        let Some(Brought::Versions(versions)) = &self.own().brought else { return false };
+        let subscription = self.subscription();
+        let is_member = |name: &str| {
+            let member = snapshot.get(name).filter(|_| subscription.wildcard);
+            member.is_some_and(|entry| entry.as_member().present().is_some())
+        };
+        (self.kind == Kind::VirtualHost || snapshot.has_aliases())
+            && subscription
+                .names()
+                .iter()
+                .any(|name| matches!(snapshot.by_name(name.as_str()), Seen::Unknown))
+            && versions.keys().any(|name| {
+                !subscription.contains(name)
+                    && !is_member(name)
+                    && !snapshot.is_seen_by_alias(subscription, name)
+            })
+    }
+
     /// Takes up the versions that the client says it holds (R-Delta-05 to R-Delta-07).
     fn compare_versions(&mut self, snapshot: &Snapshot, rules: &Rules) {
         let Some(Brought::Versions(versions)) = self.take_brought() else { return };
@@ -436,8 +470,11 @@ impl StreamType {
         let holds = |name: &Name, version: &str| {
             versions.get(name.as_str()).is_some_and(|held| held == version) && !is_timed(name)
         };
-        let trusted = rules.trust_initial_versions
-            && subscription.names().iter().any(|name| versions.contains_key(name.as_str()));
+        let current = |name: &Name| snapshot.by_name(name.as_str()).existing();
+        let is_brought = |name: &Name| {
+            versions.contains_key(current(name).map_or(name, |resource| resource.name()).as_str())
+        };
+        let trusted = rules.trust_initial_versions && subscription.names().iter().any(is_brought);
         if !subscription.wildcard && !trusted && !subscription.has_collections() {
             // Names that were asked for are sent whatever the client holds; its versions change nothing.
             self.own = Some(own);
@@ -459,8 +496,8 @@ impl StreamType {
             }
         }
         for name in subscription.names() {
-            let current = snapshot.by_name(name.as_str()).present();
-            if !(trusted && current.is_some_and(|resource| holds(name, resource.version()))) {
+            let is_held = |resource: &Arc<Resource>| holds(resource.name(), resource.version());
+            if !(trusted && current(name).is_some_and(is_held)) {
                 owed.names.insert(name.clone());
             }
         }

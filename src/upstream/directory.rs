@@ -350,6 +350,7 @@ mod tests {
                 Seen::Unknown => "unknown".to_owned(),
                 Seen::Absent => "absent".to_owned(),
                 Seen::Collection => "collection".to_owned(),
+                Seen::Unresolved(_) | Seen::Dropped(_) => "without a body".to_owned(),
                 Seen::Present(resource) => resource.version().to_owned(),
                 Seen::Denied(_) | Seen::Failed => unreachable!("a directory has no errors"),
             }

@@ -43,6 +43,8 @@ impl Expiry {
                 Op::Withdraw { name } => self.set(View::Named, name, None),
                 Op::Fail { name, failure, .. } if failure.is_not_found() => self.set(View::Named, name, None),
                 Op::Set { .. }
+                | Op::Alias { .. }
+                | Op::Drop { .. }
                 | Op::Renew { .. }
                 | Op::Complete { .. }
                 | Op::Fail { .. }

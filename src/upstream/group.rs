@@ -22,7 +22,7 @@ use super::topic::{Placed, Topic};
 use super::{Counters, Settings, StreamId};
 use crate::cache::{Cache, Change, Lease, Lens, Op, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
-use crate::resource::{Name, Parameters, Resource, TypeUrl};
+use crate::resource::{Form, Name, Parameters, Resource, TypeUrl};
 
 const VIEWS: [View; 2] = [View::Wildcard, View::Named];
 
@@ -168,6 +168,8 @@ impl Group {
             let (view, text) = (View::Named, name.as_str());
             // What is denied is for nobody who comes now (R-Err-06).
             let held = snapshot.held(view, text).filter(|_| snapshot.denied(text).is_none());
+            // What goes by another name, or is not kept, is asked for.
+            let held = held.filter(|held| held.name() == name && held.form() == Form::Whole);
             held.map(|held| (Arc::clone(held), snapshot.lease(view, text)))
         };
         others.filter_map(|(other, _)| held(other)).find(|(resource, _)| resource.matches(parameters))

@@ -14,6 +14,7 @@
 //! - A response is applied as a whole or, with a NACK, not at all (R-Up-12, R-Up-13).
 //! - What is kept is bounded by what was subscribed to on the connection that stands, whatever the origin sends.
 
+mod aliases;
 mod backoff;
 mod client;
 mod connection;
@@ -21,6 +22,7 @@ mod dial;
 mod directory;
 mod expiry;
 mod group;
+mod learning;
 mod mux;
 mod response;
 mod sending;

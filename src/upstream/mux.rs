@@ -177,6 +177,10 @@ impl Mux {
             if matches!(name.as_str(), "" | Name::WILDCARD) {
                 continue;
             }
+            if *is_wanted && group.topic(parameters).names.contains_key(name) {
+                let snapshot = snapshot(self.writer.cache(), type_url, parameters);
+                group.topic(parameters).want_again(name, &snapshot);
+            }
             match (group.topic(parameters).names.get_mut(name), is_wanted) {
                 (None, true) => ops.extend(group.add_name(parameters, name, self.writer.cache())),
                 (Some(want @ Want::Until(_)), true) => {

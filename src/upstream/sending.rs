@@ -11,7 +11,7 @@ use foldhash::{HashMap, HashSet};
 use super::{Reconcile, Settings};
 use crate::cache::{Snapshot, View};
 use crate::proto::{DeltaDiscoveryRequest, ResourceLocator};
-use crate::resource::{Collection, Name, Parameters, Resource};
+use crate::resource::{Collection, Form, Name, Parameters, Resource};
 
 /// A request is cut when its names reach this many bytes: servers that kept gRPC's default take 4 MiB.
 pub(super) const REQUEST_BYTES: usize = 1 << 20;
@@ -191,6 +191,13 @@ impl Link {
         self.phase = Phase::Idle;
         self.names.values_mut().for_each(|asked| asked.dropped = true);
         self.touch_sent();
+    }
+
+    /// The same, unless the origin is about to answer for it anyway.
+    pub(super) fn ask_once_more(&mut self, name: &Name) {
+        if self.names.get(name).is_some_and(|asked| asked.awaited == Awaited::No) {
+            self.ask_again(name);
+        }
     }
 
     pub(super) fn drop_wildcard(&mut self) {
@@ -470,10 +477,10 @@ impl Link {
         let bytes = if Collection::named(name.as_str()).is_some() {
             self.join_collection(target, wanted, &name, trusts, request)
         } else {
-            let version = trusts.then(|| target.version_held(name.as_str())).flatten();
-            version.map_or(0, |version| {
-                let bytes = name.as_str().len() + version.len() + 8;
-                request.initial_resource_versions.insert(name.to_string(), version);
+            let held = trusts.then(|| target.version_held(name.as_str())).flatten();
+            held.map_or(0, |(own, version)| {
+                let bytes = own.len() + version.len() + 8;
+                request.initial_resource_versions.insert(own, version);
                 bytes
             })
         };
@@ -553,8 +560,10 @@ impl Target<'_> {
         held.origin_version().filter(|_| is_plain)
     }
 
-    /// The version under which the origin knows what it sent by this name.
-    fn version_held(&self, name: &str) -> Option<String> {
-        self.claim(self.snapshot.held(View::Named, name)?).map(str::to_owned)
+    /// The version under which the origin knows what it sent by this name, with the name under which it knows it: an
+    /// alias has no version. What was not kept is not held (R-Up-03).
+    fn version_held(&self, name: &str) -> Option<(String, String)> {
+        let held = self.snapshot.held(View::Named, name).filter(|held| held.form() == Form::Whole)?;
+        Some((held.name().to_string(), self.claim(held)?.to_owned()))
     }
 }

@@ -9,13 +9,12 @@ use std::time::Instant;
 use foldhash::{HashMap, HashSet};
 
 use super::expiry::Expiry;
-use super::response::{Reading, Removed};
 use super::sending::{Link, Target};
-use super::variants::{Candidates, News};
+use super::variants::Candidates;
 use super::{Counters, Settings, StreamId};
-use crate::cache::{Change, Lease, Op, Resend, Snapshot, View};
+use crate::cache::{Change, Lease, Op, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
-use crate::resource::{Collection, Name, Parameters, Resource, TypeUrl};
+use crate::resource::{Collection, Form, Name, Parameters, Resource};
 
 const VIEWS: [View; 2] = [View::Wildcard, View::Named];
 
@@ -43,26 +42,36 @@ pub(super) struct Placed {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Topic {
-    parameters: Parameters,
+    pub(super) parameters: Parameters,
     pub(super) wildcard: Want,
     pub(super) names: HashMap<Name, Want>,
     /// Of these, which are not asked for here: another topic's subscription brings them too (R-DP-16).
-    borrowed: HashSet<Name>,
+    pub(super) borrowed: HashSet<Name>,
     /// What was borrowed and may be gone: held until the answer to what is asked in its place (R-DP-16).
-    orphans: HashSet<Name>,
+    pub(super) orphans: HashSet<Name>,
     /// Where more than one variant of a name is for these parameters (R-DP-04), all that are held.
-    rivals: BTreeMap<(View, Name), Candidates>,
-    expiry: Expiry,
+    pub(super) rivals: BTreeMap<(View, Name), Candidates>,
+    pub(super) expiry: Expiry,
+    /// When what may not be kept came (R-XT-09).
+    pub(super) uncacheable: Expiry,
     /// `None` where the stream is not open.
-    links: [Option<Link>; 2],
+    pub(super) links: [Option<Link>; 2],
 }
 
 impl Topic {
     /// Parameters with which nothing is wanted yet, and which of the streams are open.
     pub(super) fn new(parameters: Parameters, open: [bool; 2]) -> Self {
-        let (wildcard, names, borrowed, orphans, rivals, expiry) = Default::default();
-        let links = open.map(|open| open.then(Link::default));
-        Self { parameters, wildcard, names, borrowed, orphans, rivals, expiry, links }
+        Self {
+            parameters,
+            wildcard: Want::No,
+            names: HashMap::default(),
+            borrowed: HashSet::default(),
+            orphans: HashSet::default(),
+            rivals: BTreeMap::new(),
+            expiry: Expiry::default(),
+            uncacheable: Expiry::default(),
+            links: open.map(|open| open.then(Link::default)),
+        }
     }
 
     pub(super) const fn link(&self, stream: StreamId) -> Option<&Link> {
@@ -164,14 +173,24 @@ impl Topic {
         self.links.iter_mut().flatten().for_each(|link| link.drop_name(name));
     }
 
+    /// A client asks for a name that is asked for already: what was not kept has to come once more (R-XT-09).
+    pub(super) fn want_again(&mut self, name: &Name, snapshot: &Snapshot) {
+        if snapshot.held(View::Named, name.as_str()).is_some_and(|held| held.form() == Form::Dropped) {
+            self.links.iter_mut().flatten().for_each(|link| link.ask_once_more(name));
+        }
+    }
+
+    /// Whether a collection was asked for that has this member.
+    fn is_listed(&self, name: &Name) -> bool {
+        let covering = Collection::covering(name.as_str());
+        covering.is_some_and(|covering| self.names.contains_key(covering.as_str()))
+    }
+
     /// What is no longer known when a name was let go.
     pub(super) fn forget(&mut self, name: Name, snapshot: &Snapshot) -> Vec<Op> {
         let view = View::Named;
-        let is_listed = |name: &Name| {
-            let covering = Collection::covering(name.as_str());
-            covering.is_some_and(|covering| self.names.contains_key(covering.as_str()))
-        };
-        if is_listed(&name) && snapshot.held(view, name.as_str()).is_some() {
+        let is_own = |held: &Arc<Resource>| *held.name() == name;
+        if self.is_listed(&name) && snapshot.held(view, name.as_str()).is_some_and(is_own) {
             // It is held as a member of a collection too.
             return Vec::new();
         }
@@ -193,11 +212,13 @@ impl Topic {
         self.links.iter_mut().flatten().for_each(Link::drop_wildcard);
     }
 
-    /// Takes notice of what is no longer held.
-    fn note(&mut self, ops: &[Op]) {
+    /// Takes notice of what is no longer held: whatever is gone does not end once more.
+    pub(super) fn note(&mut self, ops: &[Op]) {
         self.expiry.note(ops);
+        self.uncacheable.note(ops);
+        let ends = |op: &&Op| matches!(op, Op::Remove { .. } | Op::Forget { .. } | Op::Withdraw { .. });
         if !self.rivals.is_empty() {
-            for op in ops.iter().filter(|op| !matches!(op, Op::Set { .. })) {
+            for op in ops.iter().filter(ends) {
                 self.rivals.remove(&(op.view(), op.name().clone()));
             }
         }
@@ -246,6 +267,13 @@ impl Topic {
             counters.expired.add(1);
             change.ops.push(gone(&self.names, view, name));
         }
+        let past = now.checked_sub(settings.settle_max).map(|before| self.uncacheable.take_due(before));
+        for (_, name) in past.into_iter().flatten() {
+            // Who asks for a collection is served from memory, as who asks for the wildcard.
+            if !self.is_listed(&name) {
+                change.ops.push(Op::Drop { name });
+            }
+        }
         for Placed { stream, view, .. } in placed {
             let Some(link) = &mut self.links[stream as usize] else { continue };
             if view == Some(View::Named) {
@@ -271,7 +299,8 @@ impl Topic {
         let of = |stream: StreamId| {
             self.link(stream)?.deadline(moving.filter(|_| stream == StreamId::Primary), settings)
         };
-        StreamId::ALL.into_iter().filter_map(of).chain(self.expiry.next()).min()
+        let uncacheable = self.uncacheable.next().map(|came| came + settings.settle_max);
+        StreamId::ALL.into_iter().filter_map(of).chain(self.expiry.next()).chain(uncacheable).min()
     }
 
     /// The next request for this type on a stream, and whether another has to follow.
@@ -283,260 +312,14 @@ impl Topic {
         let wanted = |name: &Name| self.names.contains_key(name) && !self.borrowed.contains(name);
         self.links[stream as usize].as_mut().map_or((None, false), |link| link.changes(target, &wanted))
     }
-
-    /// Notes which of its questions a response answers, and which parts of the response it covers.
-    pub(super) fn hear(
-        &mut self,
-        placed: Placed,
-        reading: &mut Reading<'_>,
-        snapshot: &Snapshot,
-        is_only: bool,
-        now: Instant,
-    ) {
-        let Some(link) = &mut self.links[placed.stream as usize] else { return };
-        let mut concerned = is_only || reading.is_empty();
-        for heard in &mut reading.resources {
-            let covered = covering(link, &self.borrowed, placed.view, snapshot, &heard.name);
-            // A collection is no resource, whatever the origin calls its own.
-            let is_resource = |view| view == View::Wildcard || Collection::named(&heard.name).is_none();
-            if covered.is_some_and(|(view, _)| is_resource(view))
-                && (heard.matches(&self.parameters) || !heard.is_understood())
-            {
-                concerned = true;
-                heard.covered = true;
-                heard.answers |= link.heard(&heard.name, now);
-            }
-        }
-        for removed in &mut reading.removed {
-            let covered = covering(link, &self.borrowed, placed.view, snapshot, &removed.name);
-            if covered.is_some_and(|(view, _)| concerns(removed, view, snapshot, &self.parameters)) {
-                concerned = true;
-                removed.covered = true;
-                link.heard(&removed.name, now);
-            }
-        }
-        for report in &mut reading.reports {
-            let covered = covering(link, &self.borrowed, placed.view, snapshot, &report.name);
-            let Some((view, _)) = covered.filter(is_reportable) else { continue };
-            if report.matches(&self.parameters) {
-                concerned = true;
-                link.heard(&report.name, now);
-                // Who has the wildcard is told of no errors (R-Err-05).
-                report.covered |= view == View::Named || report.failure.is_not_found();
-            }
-        }
-        // What came for others says nothing of how far the answer to this one has come.
-        if concerned {
-            link.arrived(now);
-        }
-    }
-
-    /// Works out what an accepted response changes, of which [`hear`](Self::hear) took notice.
-    pub(super) fn learn(
-        &mut self,
-        placed: Placed,
-        type_url: &TypeUrl,
-        reading: &mut Reading<'_>,
-        snapshot: &Snapshot,
-        counters: &Counters,
-        now: Instant,
-    ) -> Change {
-        let Some(link) = &mut self.links[placed.stream as usize] else { return Change::default() };
-        let mut ops = Vec::with_capacity(reading.resources.len() + reading.removed.len());
-        let mut variants: BTreeMap<(View, Name), Candidates> = BTreeMap::new();
-        let many = reading.has_variants() || !self.rivals.is_empty();
-        for heard in reading.resources.iter_mut().filter(|heard| heard.covered) {
-            if !heard.matches(&self.parameters) {
-                continue;
-            }
-            let covered = covering(link, &self.borrowed, placed.view, snapshot, &heard.name);
-            let Some((view, name)) = covered else { continue };
-            let held = snapshot.held(view, &heard.name);
-            let same = held.is_some_and(|held| {
-                held.origin_version() == Some(heard.envelope.version) && heard.is_variant_of(held)
-            });
-            let ttl = heard.envelope.ttl;
-            // Of what never had a version a heartbeat has none either; what does not exist has no TTL (R-TTL-08).
-            let unversioned = || held.is_some_and(|held| held.origin_version().is_none());
-            let renews = same || (heard.envelope.version.is_empty() && ttl.is_some() && unversioned());
-            let deadline = ttl.and_then(|ttl| now.checked_add(ttl));
-            let lease = ttl.and_then(|ttl| Lease::new(ttl, now));
-            let resend = if heard.answers || placed.copy { Resend::Answer } else { Resend::Unsolicited };
-            let resource = heard.encode(type_url, &name);
-            if resource.is_some() {
-                counters.unsolicited.add(u64::from(same && resend == Resend::Unsolicited));
-            } else if renews && !heard.envelope.has_aliases {
-                // A heartbeat (R-TTL-02).
-                self.expiry.set(view, &name, deadline);
-                if lease.is_some() || snapshot.is_leased(&heard.name) {
-                    ops.push(Op::Renew { view, name, lease });
-                }
-                continue;
-            } else if heard.envelope.has_aliases {
-                continue;
-            }
-            let held = held.filter(|_| view == View::Wildcard || !self.orphans.remove(&name));
-            if many || held.is_some_and(|held| held.constraints().is_some()) {
-                let rivals = self.rivals.get(&(view, name.clone()));
-                let candidates =
-                    variants.entry((view, name)).or_insert_with(|| Candidates::new(held, rivals));
-                match resource {
-                    Some(resource) => candidates.set(resource, News { resend, deadline, lease }),
-                    None => candidates.remove(heard.constraints()),
-                }
-                continue;
-            }
-            match resource {
-                Some(resource) => {
-                    self.expiry.set(view, &name, deadline);
-                    ops.push(Op::Set { view, resource, resend, lease });
-                }
-                // Neither a heartbeat nor an unresolved alias: the old form of "does not exist" (R-Up-16).
-                None if self.borrowed.contains(&name) => {}
-                None => ops.push(gone(&self.names, view, name)),
-            }
-        }
-        let mut empty = Vec::new();
-        for removed in reading.removed.iter().filter(|removed| removed.covered) {
-            let covered = covering(link, &self.borrowed, placed.view, snapshot, &removed.name);
-            let Some((view, name)) = covered else { continue };
-            if !concerns(removed, view, snapshot, &self.parameters) {
-                continue;
-            }
-            if view == View::Named && Collection::named(&removed.name).is_some() {
-                empty.push(name);
-                continue;
-            }
-            let held = snapshot.held(view, &removed.name);
-            let held = held.filter(|_| view == View::Wildcard || !self.orphans.remove(&name));
-            let key = (view, name);
-            if variants.contains_key(&key) || self.rivals.contains_key(&key) {
-                let rivals = self.rivals.get(&key);
-                let candidates = variants.entry(key).or_insert_with(|| Candidates::new(held, rivals));
-                candidates.remove(removed.constraints.as_ref());
-            } else if held.is_none_or(|held| held.constraints() == removed.constraints.as_ref())
-                && !(view == View::Named && self.borrowed.contains(&key.1))
-            {
-                ops.push(gone(&self.names, view, key.1));
-            }
-        }
-        for ((view, name), candidates) in variants {
-            match candidates.choose() {
-                Some(chosen) => {
-                    if let Some(News { resend, deadline, lease }) = chosen.news {
-                        self.expiry.set(view, &name, deadline);
-                        ops.push(Op::Set { view, resource: Arc::clone(chosen.resource), resend, lease });
-                    } else if !candidates.is_held(chosen.resource) {
-                        self.expiry.set(view, &name, None);
-                        ops.push(Op::held(view, Arc::clone(chosen.resource), None));
-                    }
-                }
-                // What was borrowed is kept until it was asked for and answered (R-DP-16).
-                None if view == View::Named && self.borrowed.contains(&name) => {}
-                None => ops.push(gone(&self.names, view, name.clone())),
-            }
-            if candidates.are_ambiguous() {
-                counters.ambiguous.add(1);
-                self.rivals.insert((view, name), candidates.settled());
-            } else {
-                self.rivals.remove(&(view, name));
-            }
-        }
-        let mut failed = Vec::new();
-        for report in reading.reports.iter().filter(|report| report.covered) {
-            let covered = covering(link, &self.borrowed, placed.view, snapshot, &report.name);
-            let Some((view, name)) = covered.filter(|_| report.matches(&self.parameters)) else { continue };
-            let is_gone = report.failure.is_not_found();
-            let held = snapshot.held(view, &report.name);
-            if is_gone && held.is_some_and(|held| held.constraints() != report.constraints.as_ref()) {
-                // Another identity is gone, or there is nothing for others.
-                continue;
-            }
-            if view == View::Named && reading.tells_errors {
-                let listed = !self.names.contains_key(&name);
-                let failure = Arc::clone(&report.failure);
-                failed.push(Op::Fail { name: name.clone(), failure, listed });
-            }
-            if is_gone && !reading.removed.iter().any(|removed| removed.name == report.name) {
-                match Collection::named(&report.name) {
-                    Some(_) if view == View::Named => empty.push(name),
-                    _ if view == View::Named && reading.tells_errors => {}
-                    _ => ops.push(gone(&self.names, view, name)),
-                }
-            }
-        }
-        // A collection without members (R-XT-04): what is held of it is gone, but for what came beside this.
-        let came: HashSet<Name> =
-            empty.first().map(|_| ops.iter().map(Op::name).cloned().collect()).unwrap_or_default();
-        for collection in empty {
-            let members = snapshot.members_of(&collection).map(|member| member.name().clone());
-            ops.extend(
-                members.filter(|name| !came.contains(name)).map(|name| gone(&self.names, View::Named, name)),
-            );
-            link.heard_empty(&collection);
-            ops.push(Op::Complete { name: collection });
-        }
-        ops.append(&mut failed);
-        // What is not a member cannot stop being one; a list of such names is not worth a change.
-        ops.retain(|op| match op {
-            Op::Remove { view: View::Wildcard, name } => {
-                snapshot.held(View::Wildcard, name.as_str()).is_some()
-            }
-            _ => true,
-        });
-        self.expiry.note(&ops);
-        counters.operations.add(ops.len() as u64);
-        let version = reading.system_version;
-        Change { ops, wildcard_known: None, system_version: (!version.is_empty()).then(|| version.into()) }
-    }
-}
-
-/// Whether it answers clients with these parameters that an identity does not exist (any more): they may see it, or, with
-/// no constraints named, it is said that there is nothing for them (R-DP-05).
-fn concerns(removed: &Removed<'_>, view: View, snapshot: &Snapshot, parameters: &Parameters) -> bool {
-    let constraints = removed.constraints.as_ref();
-    let is_held = |held: &Resource| held.constraints() == constraints;
-    constraints.is_none_or(|constraints| constraints.matches(parameters))
-        || snapshot.held(view, &removed.name).is_some_and(|held| is_held(held))
 }
 
 /// What it means that a name does not exist (any more): who asks for it by name is told so for as long as it is asked
 /// for, who asks for a collection only that it left.
-fn gone(names: &HashMap<Name, Want>, view: View, name: Name) -> Op {
+pub(super) fn gone(names: &HashMap<Name, Want>, view: View, name: Name) -> Op {
     if view == View::Named && !names.contains_key(&name) {
         Op::Withdraw { name }
     } else {
         Op::Remove { view, name }
-    }
-}
-
-/// What a client could be told an error of, or be told to be without. The wildcard as a whole has no errors (R-Err-05).
-fn is_reportable((_, name): &(View, Name)) -> bool {
-    name.as_str() != Name::WILDCARD
-}
-
-/// The view through which a stream brings a name, if anything subscribed to there covers it (R-Up-15), and the name
-/// in the allocation that is already held.
-fn covering(
-    link: &Link,
-    borrowed: &HashSet<Name>,
-    placed: Option<View>,
-    snapshot: &Snapshot,
-    name: &str,
-) -> Option<(View, Name)> {
-    match placed? {
-        View::Wildcard if link.covers_wildcard() => {
-            let held = snapshot.get(name).map(|entry| entry.name().clone());
-            Some((View::Wildcard, held.unwrap_or_else(|| name.into())))
-        }
-        View::Wildcard => None,
-        View::Named => {
-            let listed = || {
-                let held = snapshot.get(name).map(|entry| entry.name().clone());
-                link.covers_member(name).then(|| held.unwrap_or_else(|| name.into()))
-            };
-            let lent = || borrowed.get(name).cloned();
-            Some((View::Named, link.covered(name).cloned().or_else(lent).or_else(listed)?))
-        }
     }
 }

@@ -71,6 +71,11 @@ impl Origin {
         within(self.streams.recv()).await.expect("the server runs")
     }
 
+    /// The same, however long it takes.
+    pub async fn next_stream(&mut self) -> Option<OriginStream> {
+        self.streams.recv().await
+    }
+
     /// Whether no client opens a stream for so long.
     pub async fn is_quiet_for(&mut self, time: Duration) -> bool {
         tokio::time::timeout(time, self.streams.recv()).await.is_err()
@@ -101,6 +106,11 @@ impl OriginStream {
     pub async fn expect_request(&mut self) -> DeltaDiscoveryRequest {
         let request = within(self.requests.message()).await.expect("an intact stream");
         request.expect("a request, not the end of the stream")
+    }
+
+    /// The next request, however long it takes; `None` at the end of the stream.
+    pub async fn next_request(&mut self) -> Option<DeltaDiscoveryRequest> {
+        self.requests.message().await.ok().flatten()
     }
 
     /// The next request, which has to be the ACK of this nonce.

@@ -11,6 +11,9 @@ use prost::Message as _;
 /// The field in which the bodies of these tests carry what a client can check them by.
 const TEXT: u32 = 15;
 
+/// The type of a body that says where the resource is to be found.
+pub(crate) const REDIRECT: &str = "type.googleapis.com/xds.core.v3.ResourceLocator";
+
 /// `cds`, `eds` and so on; `thing` is a type that the relay has no rules for.
 pub(crate) fn type_url(short: &str) -> TypeUrl {
     TypeUrl::from_user(if short == "thing" { "example.v1.Thing" } else { short }).unwrap()
@@ -27,8 +30,16 @@ pub(crate) fn resource(type_url: &TypeUrl, name: &str, text: &str, padding: usiz
     let eds = type_url.kind() == Kind::Cluster && name.starts_with("eds");
     let kind: &[u8] = if eds { &[0x10, 3] } else { &[] };
     let padding = if padding == 0 { Vec::new() } else { field(14, &vec![b'x'; padding]) };
-    let value = [&field(1, name.as_bytes()), kind, &field(TEXT as u8, text.as_bytes()), &padding].concat();
+    let value = [&message(name, text), kind, &padding].concat();
     envelope(type_url, name, text.split('/').next().unwrap(), &value)
+}
+
+/// The message that such a resource has for its body.
+pub(crate) fn message(name: &str, text: &str) -> BytesMut {
+    let mut value = BytesMut::new();
+    put(&mut value, 1, name.as_bytes());
+    put(&mut value, TEXT as u8, text.as_bytes());
+    value
 }
 
 /// A field of a message.
@@ -128,6 +139,12 @@ pub(crate) fn read(protocol: Protocol, frame: &Frame) -> Told {
             let type_url = TypeUrl::from(message.type_url.as_str());
             let unwrap = |bytes: &bytes::Bytes| {
                 let envelope = Envelope::parse(bytes, &type_url).unwrap();
+                if envelope.body.is_none() && envelope.has_aliases {
+                    return (envelope.name.to_owned(), "unresolved".to_owned());
+                }
+                if envelope.body.is_some_and(is_redirect) {
+                    return (envelope.name.to_owned(), "redirect".to_owned());
+                }
                 (identity(&envelope), timed(&envelope, &type_url))
             };
             let gone = message.removed_resource_names.iter().map(|gone| {
@@ -212,6 +229,11 @@ fn errors(errors: Vec<proto::ResourceError>) -> Vec<(String, i32, String)> {
         (name, status.code, status.message)
     };
     errors.into_iter().map(read).collect()
+}
+
+/// Whether a body says only where the resource is to be found.
+fn is_redirect(any: &[u8]) -> bool {
+    any.windows(REDIRECT.len()).any(|part| part == REDIRECT.as_bytes())
 }
 
 /// The name and the text in a body.

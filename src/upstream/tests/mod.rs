@@ -196,6 +196,8 @@ impl Rig {
             Seen::Collection => "collection".to_owned(),
             Seen::Failed => "failed".to_owned(),
             Seen::Denied(resource) => format!("denied {}", resource.version()),
+            Seen::Unresolved(_) => "unresolved".to_owned(),
+            Seen::Dropped(_) => "dropped".to_owned(),
             Seen::Present(resource) => resource.version().to_owned(),
         }
     }
@@ -209,6 +211,7 @@ impl Rig {
             Named::Gone => "gone".to_owned(),
             Named::Collection { members, .. } => format!("{members} members"),
             Named::Present(resource) => resource.version().to_owned(),
+            Named::Alias(alias) => alias.now().map_or_else(|| "absent".to_owned(), |now| format!("{now:?}")),
         }
     }
 }

@@ -86,11 +86,20 @@ impl Envoy {
 
     /// The answer to a request to a listener.
     pub(crate) fn request(&self, listener: &str) -> Result<String, String> {
+        http::get(&self.url(listener)?)
+    }
+
+    /// The same to a virtual host of it.
+    pub(crate) fn request_to(&self, listener: &str, host: &str) -> Result<String, String> {
+        http::get_from(&self.url(listener)?, host)
+    }
+
+    fn url(&self, listener: &str) -> Result<String, String> {
         let dump = http::get_json(&format!("{}/listeners?format=json", self.admin))?;
         let status = list(&dump, "listener_statuses")
             .find(|status| status["name"] == listener)
             .ok_or_else(|| format!("Envoy has no listener {listener}: {dump}"))?;
-        http::get(&format!("http://127.0.0.1:{}/", port(&status["local_address"])))
+        Ok(format!("http://127.0.0.1:{}/", port(&status["local_address"])))
     }
 }
 

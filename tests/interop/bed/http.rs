@@ -17,6 +17,11 @@ pub(crate) fn get(url: &str) -> Result<String, String> {
     text(AGENT.get(url).call(), url)
 }
 
+/// The same from a virtual host.
+pub(crate) fn get_from(url: &str, host: &str) -> Result<String, String> {
+    text(AGENT.get(url).header("host", host).call(), url)
+}
+
 pub(crate) fn get_json(url: &str) -> Result<Value, String> {
     serde_json::from_str(&get(url)?).map_err(|error| format!("{url}: {error}"))
 }

@@ -13,6 +13,7 @@ mod ports;
 mod process;
 mod relay;
 pub(crate) mod resources;
+mod scripted;
 mod seats;
 mod transport;
 
@@ -31,6 +32,7 @@ pub(crate) use self::{
     grpc::{CallResult, GrpcBackends, GrpcClient},
     origin::Origin,
     poll::{PATIENCE, always, eventually},
+    scripted::ScriptedBed,
     transport::Transport,
 };
 use self::{ports::free_port, process::Process, relay::Relay, seats::Seats};

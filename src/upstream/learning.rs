@@ -1,0 +1,406 @@
+//! What a response of the origin changes for one type and one set of parameters.
+//!
+//! Knows nothing of requests. A response is first [heard](Topic::hear) by all topics of its type, so that each part of it
+//! is known to be an answer or none, and then [learned](Topic::learn) by each.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use foldhash::HashSet;
+
+use super::Counters;
+use super::aliases;
+use super::response::{Heard, Reading, Removed, Report};
+use super::sending::Link;
+use super::topic::{Placed, Topic, gone};
+use super::variants::{Candidates, News};
+use crate::cache::{Change, Lease, Op, Resend, Snapshot, View};
+use crate::resource::{Collection, Name, Parameters, Resource, TypeUrl};
+
+/// What is learned, as far as the response has been gone through.
+#[derive(Debug, Default)]
+struct Lesson {
+    ops: Vec<Op>,
+    /// Names of which more than one variant has to be weighed.
+    variants: BTreeMap<(View, Name), Candidates>,
+    /// What is gone, unless it came in another way.
+    removed: Vec<(View, Name)>,
+    /// Names that were aliases of what is gone, or has other aliases now.
+    lost: aliases::Asked,
+    /// Collections without members.
+    empty: Vec<Name>,
+    failed: Vec<Op>,
+}
+
+/// Where and when something was learned.
+#[derive(Clone, Copy)]
+struct Scene<'a> {
+    placed: Placed,
+    type_url: &'a TypeUrl,
+    snapshot: &'a Snapshot,
+    counters: &'a Counters,
+    now: Instant,
+    /// Whether variants may come that are not held.
+    many: bool,
+}
+
+impl Topic {
+    /// Notes which of its questions a response answers, and which parts of the response it covers.
+    pub(super) fn hear(
+        &mut self,
+        placed: Placed,
+        reading: &mut Reading<'_>,
+        snapshot: &Snapshot,
+        is_only: bool,
+        now: Instant,
+    ) {
+        let Some(link) = &mut self.links[placed.stream as usize] else { return };
+        let mut concerned = is_only || reading.is_empty();
+        for heard in &mut reading.resources {
+            let own = covered(link, &self.borrowed, placed, snapshot, &heard.name);
+            let others = aliases_of(link, placed, snapshot, heard);
+            let asked = own.iter().map(|(_, name)| name).chain(&others);
+            if heard.matches(&self.parameters) || !heard.is_understood() {
+                for name in asked {
+                    concerned = true;
+                    heard.covered = true;
+                    heard.answers |= link.heard(name.as_str(), now);
+                }
+            }
+        }
+        for removed in &mut reading.removed {
+            let own = covering(link, &self.borrowed, placed.view, snapshot, &removed.name);
+            let is_concerned =
+                own.is_some_and(|(view, _)| concerns(removed, view, snapshot, &self.parameters));
+            if is_concerned {
+                link.heard(&removed.name, now);
+            }
+            let named = placed.view == Some(View::Named);
+            if is_concerned || (named && !aliases::held_by(link, snapshot, &removed.name).is_empty()) {
+                concerned = true;
+                removed.covered = true;
+            }
+        }
+        for report in &mut reading.reports {
+            let covered = covering(link, &self.borrowed, placed.view, snapshot, &report.name);
+            let Some((view, _)) = covered.filter(is_reportable) else { continue };
+            if report.matches(&self.parameters) {
+                concerned = true;
+                link.heard(&report.name, now);
+                // Who has the wildcard is told of no errors (R-Err-05).
+                report.covered |= view == View::Named || report.failure.is_not_found();
+            }
+        }
+        // What came for others says nothing of how far the answer to this one has come.
+        if concerned {
+            link.arrived(now);
+        }
+    }
+
+    /// Works out what an accepted response changes, of which [`hear`](Self::hear) took notice.
+    pub(super) fn learn(
+        &mut self,
+        placed: Placed,
+        type_url: &TypeUrl,
+        reading: &mut Reading<'_>,
+        snapshot: &Snapshot,
+        counters: &Counters,
+        now: Instant,
+    ) -> Change {
+        if self.links[placed.stream as usize].is_none() {
+            return Change::default();
+        }
+        let many = reading.has_variants() || !self.rivals.is_empty();
+        let scene = Scene { placed, type_url, snapshot, counters, now, many };
+        let size = reading.resources.len() + reading.removed.len();
+        let mut lesson = Lesson { ops: Vec::with_capacity(size), ..Lesson::default() };
+        for heard in reading.resources.iter_mut().filter(|heard| heard.covered) {
+            if heard.matches(&self.parameters) {
+                self.learn_resource(&mut lesson, scene, heard);
+            }
+        }
+        for removed in reading.removed.iter().filter(|removed| removed.covered) {
+            self.learn_removal(&mut lesson, scene, removed);
+        }
+        self.weigh_variants(&mut lesson, scene);
+        for report in reading.reports.iter().filter(|report| report.covered) {
+            let removed = reading.removed.iter().any(|removed| removed.name == report.name);
+            self.learn_error(&mut lesson, scene, report, removed, reading.tells_errors);
+        }
+        let ops = self.conclude(lesson, scene);
+        counters.operations.add(ops.len() as u64);
+        let version = reading.system_version;
+        Change { ops, wildcard_known: None, system_version: (!version.is_empty()).then(|| version.into()) }
+    }
+
+    fn learn_resource(&mut self, lesson: &mut Lesson, scene: Scene<'_>, heard: &mut Heard<'_>) {
+        let Scene { placed, type_url, snapshot, counters, now, many } = scene;
+        let Some(link) = &self.links[placed.stream as usize] else { return };
+        let own = covered(link, &self.borrowed, placed, snapshot, &heard.name);
+        let others = aliases_of(link, placed, snapshot, heard);
+        let is_named = placed.view == Some(View::Named);
+        let view = if is_named { View::Named } else { View::Wildcard };
+        let Some(first) = own.as_ref().map(|(_, name)| name).or_else(|| others.first()) else { return };
+        let held = snapshot.held(view, first.as_str()).filter(|held| *held.name().as_str() == *heard.name);
+        let name = own.as_ref().map(|(_, name)| name).or_else(|| held.map(|held| held.name()));
+        let name = name.cloned().unwrap_or_else(|| Name::from(&*heard.name));
+        let same = held.is_some_and(|held| {
+            held.origin_version() == Some(heard.envelope.version) && heard.is_variant_of(held)
+        });
+        let ttl = heard.envelope.ttl;
+        // Of what never had a version a heartbeat has none either; what does not exist has no TTL (R-TTL-08).
+        let unversioned = || held.is_some_and(|held| held.origin_version().is_none());
+        let renews = same || (heard.envelope.version.is_empty() && ttl.is_some() && unversioned());
+        let deadline = ttl.and_then(|ttl| now.checked_add(ttl));
+        let lease = ttl.and_then(|ttl| Lease::new(ttl, now));
+        let resend = if heard.answers || placed.copy { Resend::Answer } else { Resend::Unsolicited };
+        let own = own.map(|(_, name)| name);
+        let asked = || own.iter().chain(&others);
+        let weighed =
+            |held: Option<&Arc<Resource>>| many || held.is_some_and(|held| held.constraints().is_some());
+        if let Some(resource) = heard.encode(type_url, &name) {
+            counters.unsolicited.add(u64::from(same && resend == Resend::Unsolicited));
+            if is_named {
+                lesson.lost.extend(aliases::lost_by(link, snapshot, &heard.envelope, &heard.name));
+            }
+            // A full state is made of everything that its client asked for: of such types it is kept.
+            let drops = heard.envelope.do_not_cache && is_named && !type_url.kind().full_state();
+            for name in asked() {
+                self.expiry.set(view, name, deadline);
+                self.uncacheable.set(view, name, drops.then_some(now));
+            }
+            let alias = |name| Op::Alias { name, resource: Arc::clone(&resource), resend };
+            lesson.ops.extend(others.into_iter().map(alias));
+            let Some(own) = own else { return };
+            let held = held.filter(|_| view == View::Wildcard || !self.orphans.remove(&own));
+            if weighed(held) {
+                let news = News { resend, deadline, lease };
+                self.candidates(lesson, (view, own), held).set(resource, news);
+            } else {
+                lesson.ops.push(Op::Set { view, resource, resend, lease });
+            }
+        } else if renews && !heard.envelope.has_aliases {
+            // A heartbeat (R-TTL-02).
+            asked().for_each(|name| self.expiry.set(view, name, deadline));
+            if let Some(name) = own.filter(|_| lease.is_some() || snapshot.is_leased(&heard.name)) {
+                lesson.ops.push(Op::Renew { view, name, lease });
+            }
+        } else if !heard.envelope.has_aliases {
+            // Neither a heartbeat nor an unresolved alias: the old form of "does not exist" (R-Up-16).
+            lesson.lost.extend(others);
+            let Some(own) = own else { return };
+            let held = held.filter(|_| view == View::Wildcard || !self.orphans.remove(&own));
+            if weighed(held) {
+                self.candidates(lesson, (view, own), held).remove(heard.constraints());
+            } else if !self.keeps(view, &own) {
+                lesson.removed.push((view, own));
+            }
+        } else if is_named {
+            let own = own.filter(|_| aliases::is_unresolved(&heard.envelope, &heard.name));
+            let resource = Arc::new(heard.envelope.encode_unresolved(type_url, name));
+            for name in own.into_iter().chain(others) {
+                self.expiry.set(view, &name, None);
+                self.uncacheable.set(view, &name, None);
+                lesson.ops.push(Op::Alias { name, resource: Arc::clone(&resource), resend });
+            }
+        }
+    }
+
+    fn learn_removal(&mut self, lesson: &mut Lesson, scene: Scene<'_>, removed: &Removed<'_>) {
+        let Scene { placed, snapshot, .. } = scene;
+        let Some(link) = &self.links[placed.stream as usize] else { return };
+        if placed.view == Some(View::Named) && removed.constraints.is_none() {
+            lesson.lost.extend(aliases::held_by(link, snapshot, &removed.name));
+        }
+        let own = covering(link, &self.borrowed, placed.view, snapshot, &removed.name);
+        let Some((view, name)) = own else { return };
+        if !concerns(removed, view, snapshot, &self.parameters) {
+            return;
+        }
+        if view == View::Named && Collection::named(&removed.name).is_some() {
+            lesson.empty.push(name);
+            return;
+        }
+        let held = snapshot.held(view, &removed.name);
+        let held = held.filter(|_| view == View::Wildcard || !self.orphans.remove(&name));
+        let key = (view, name);
+        if lesson.variants.contains_key(&key) || self.rivals.contains_key(&key) {
+            self.candidates(lesson, key, held).remove(removed.constraints.as_ref());
+        } else if held.is_none_or(|held| held.constraints() == removed.constraints.as_ref())
+            && !self.keeps(view, &key.1)
+        {
+            lesson.removed.push(key);
+        }
+    }
+
+    /// What was borrowed is kept until it was asked for and answered (R-DP-16).
+    fn keeps(&self, view: View, name: &Name) -> bool {
+        view == View::Named && self.has_borrowed(name)
+    }
+
+    fn candidates<'l>(
+        &self,
+        lesson: &'l mut Lesson,
+        key: (View, Name),
+        held: Option<&Arc<Resource>>,
+    ) -> &'l mut Candidates {
+        let rivals = self.rivals.get(&key);
+        lesson.variants.entry(key).or_insert_with(|| Candidates::new(held, rivals))
+    }
+
+    /// Decides which variant is seen from now on, of each name of which more than one may be (R-DP-04).
+    fn weigh_variants(&mut self, lesson: &mut Lesson, scene: Scene<'_>) {
+        for ((view, name), candidates) in std::mem::take(&mut lesson.variants) {
+            match candidates.choose() {
+                Some(chosen) => {
+                    if let Some(News { resend, deadline, lease }) = chosen.news {
+                        self.expiry.set(view, &name, deadline);
+                        let resource = Arc::clone(chosen.resource);
+                        lesson.ops.push(Op::Set { view, resource, resend, lease });
+                    } else if !candidates.is_held(chosen.resource) {
+                        self.expiry.set(view, &name, None);
+                        lesson.ops.push(Op::held(view, Arc::clone(chosen.resource), None));
+                    }
+                }
+                None if self.keeps(view, &name) => {}
+                None => lesson.removed.push((view, name.clone())),
+            }
+            if candidates.are_ambiguous() {
+                scene.counters.ambiguous.add(1);
+                self.rivals.insert((view, name), candidates.settled());
+            } else {
+                self.rivals.remove(&(view, name));
+            }
+        }
+    }
+
+    fn learn_error(
+        &self,
+        lesson: &mut Lesson,
+        scene: Scene<'_>,
+        report: &Report<'_>,
+        is_removed: bool,
+        is_told: bool,
+    ) {
+        let Scene { placed, snapshot, .. } = scene;
+        let Some(link) = &self.links[placed.stream as usize] else { return };
+        let own = covering(link, &self.borrowed, placed.view, snapshot, &report.name);
+        let Some((view, name)) = own.filter(|_| report.matches(&self.parameters)) else { return };
+        let is_gone = report.failure.is_not_found();
+        let held = snapshot.held(view, &report.name);
+        if is_gone && held.is_some_and(|held| held.constraints() != report.constraints.as_ref()) {
+            // Another identity is gone, or there is nothing for others.
+            return;
+        }
+        if view == View::Named && is_told {
+            let listed = !self.names.contains_key(&name);
+            let failure = Arc::clone(&report.failure);
+            lesson.failed.push(Op::Fail { name: name.clone(), failure, listed });
+        }
+        if is_gone && !is_removed {
+            match Collection::named(&report.name) {
+                Some(_) if view == View::Named => lesson.empty.push(name),
+                _ if view == View::Named && is_told => {}
+                _ => lesson.removed.push((view, name)),
+            }
+        }
+    }
+
+    /// What all of it comes to, in the order in which it takes effect.
+    fn conclude(&mut self, lesson: Lesson, scene: Scene<'_>) -> Vec<Op> {
+        let Lesson { mut ops, removed, lost, empty, mut failed, .. } = lesson;
+        let snapshot = scene.snapshot;
+        let is_alias = |op: &Op| matches!(op, Op::Alias { .. });
+        let came: HashSet<Name> = if empty.is_empty() && lost.is_empty() && !ops.iter().any(is_alias) {
+            HashSet::default()
+        } else {
+            ops.iter().map(Op::name).cloned().collect()
+        };
+        // What is gone by its own name may be there as an alias, and what is no alias any more by its own name.
+        let lost = lost.into_iter().map(|alias| (View::Named, alias));
+        let removed = removed.into_iter().chain(lost).filter(|(_, name)| !came.contains(name));
+        ops.extend(removed.map(|(view, name)| gone(&self.names, view, name)));
+        // A collection without members (R-XT-04): what is held of it is gone, but for what came beside this.
+        for collection in empty {
+            let members = snapshot.members_of(&collection).map(|member| member.name().clone());
+            ops.extend(
+                members.filter(|name| !came.contains(name)).map(|name| gone(&self.names, View::Named, name)),
+            );
+            if let Some(link) = &mut self.links[scene.placed.stream as usize] {
+                link.heard_empty(&collection);
+            }
+            ops.push(Op::Complete { name: collection });
+        }
+        ops.append(&mut failed);
+        // What is not a member cannot stop being one; a list of such names is not worth a change.
+        ops.retain(|op| match op {
+            Op::Remove { view: View::Wildcard, name } => {
+                snapshot.held(View::Wildcard, name.as_str()).is_some()
+            }
+            _ => true,
+        });
+        self.note(&ops);
+        ops
+    }
+}
+
+/// The same as [`covering`] for a resource: a collection is none, whatever the origin calls its own.
+fn covered(
+    link: &Link,
+    borrowed: &HashSet<Name>,
+    placed: Placed,
+    snapshot: &Snapshot,
+    name: &str,
+) -> Option<(View, Name)> {
+    let is_resource = |view| view == View::Wildcard || Collection::named(name).is_none();
+    covering(link, borrowed, placed.view, snapshot, name).filter(|(view, _)| is_resource(*view))
+}
+
+/// The names under which a resource was asked for beside its own.
+fn aliases_of(link: &Link, placed: Placed, snapshot: &Snapshot, heard: &Heard<'_>) -> aliases::Asked {
+    if placed.view != Some(View::Named) {
+        return aliases::Asked::new();
+    }
+    aliases::asked_by(link, snapshot, &heard.envelope, &heard.name)
+}
+
+/// Whether it answers clients with these parameters that an identity does not exist (any more): they may see it, or, with
+/// no constraints named, it is said that there is nothing for them (R-DP-05).
+fn concerns(removed: &Removed<'_>, view: View, snapshot: &Snapshot, parameters: &Parameters) -> bool {
+    let constraints = removed.constraints.as_ref();
+    let is_held = |held: &Resource| held.constraints() == constraints;
+    constraints.is_none_or(|constraints| constraints.matches(parameters))
+        || snapshot.held(view, &removed.name).is_some_and(|held| is_held(held))
+}
+
+/// What a client could be told an error of, or be told to be without. The wildcard as a whole has no errors (R-Err-05).
+fn is_reportable((_, name): &(View, Name)) -> bool {
+    name.as_str() != Name::WILDCARD
+}
+
+/// The view through which a stream brings a name, if anything subscribed to there covers it (R-Up-15), and the name
+/// in the allocation that is already held.
+fn covering(
+    link: &Link,
+    borrowed: &HashSet<Name>,
+    placed: Option<View>,
+    snapshot: &Snapshot,
+    name: &str,
+) -> Option<(View, Name)> {
+    match placed? {
+        View::Wildcard if link.covers_wildcard() => {
+            let held = snapshot.get(name).map(|entry| entry.name().clone());
+            Some((View::Wildcard, held.unwrap_or_else(|| name.into())))
+        }
+        View::Wildcard => None,
+        View::Named => {
+            let listed = || {
+                let held = snapshot.get(name).map(|entry| entry.name().clone());
+                link.covers_member(name).then(|| held.unwrap_or_else(|| name.into()))
+            };
+            let lent = || borrowed.get(name).cloned();
+            Some((View::Named, link.covered(name).cloned().or_else(lent).or_else(listed)?))
+        }
+    }
+}

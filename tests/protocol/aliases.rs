@@ -1,0 +1,385 @@
+//! Aliases and virtual hosts on demand: R-Delta-21 to R-Delta-23, R-Relay-20.
+
+use deltafan::cache::Protocol;
+use deltafan::subscription::Next;
+use deltafan::upstream::{Reconcile, Settings};
+
+use crate::support::Client;
+use crate::whole::{Primary, Secondary, Whole};
+
+/// Nothing said.
+const NONE: [&str; 0] = [];
+
+/// What a client is told, all of it ACKed.
+fn told(client: &mut Client, whole: &Whole) -> Vec<String> {
+    client.acked(&whole.bed)
+}
+
+/// A relay that holds `r/v` for who asks for its alias `r/a`, and that client.
+fn resolved() -> (Whole, Client) {
+    let mut whole = Whole::new();
+    let mut client = whole.asking("vhds", "r/a");
+    assert_eq!(whole.asked(Primary), "r/a");
+    whole.says(Primary, "vhds r/v:1=r/a,r/b");
+    assert_eq!(told(&mut client, &whole), ["vhds r/v:1"]);
+    (whole, client)
+}
+
+#[test]
+fn r_delta_21_a_subscription_to_an_alias_is_answered_by_the_own_name() {
+    let (mut whole, mut first) = resolved();
+    let mut second = whole.asking("vhds", "r/a");
+    assert_eq!(told(&mut second, &whole), ["vhds r/v:1"]);
+    assert_eq!(whole.asked(Primary), "", "it was answered from the cache");
+
+    let mut third = whole.asking("vhds", "r/b");
+    assert_eq!(told(&mut third, &whole), NONE, "nobody has asked for this one before");
+    assert_eq!(whole.asked(Primary), "r/b", "upstream is asked by the very string");
+    whole.says(Primary, "vhds r/v:1=r/a,r/b");
+    assert_eq!(told(&mut third, &whole), ["vhds r/v:1"]);
+    assert_eq!([told(&mut first, &whole), told(&mut second, &whole)], [NONE, NONE], "an answer is no news");
+
+    whole.says(Primary, "vhds r/v:2=r/a,r/b");
+    for client in [&mut first, &mut second, &mut third] {
+        assert_eq!(told(client, &whole), ["vhds r/v:2"]);
+    }
+}
+
+#[test]
+fn r_delta_21_an_alias_goes_over_the_wire_as_it_came() {
+    let (whole, client) = resolved();
+    let frame = {
+        let mut late = whole.delta();
+        late.change(&whole.bed, "vhds", "r/a");
+        let Next::Say(outgoing) = late.next(&whole.bed) else { panic!("an answer") };
+        outgoing.frame.message()
+    };
+    let has = |text: &[u8]| frame.windows(text.len()).any(|part| part == text);
+    assert!(has(b"\x22\x03r/a\x22\x03r/b"), "both aliases, in their order");
+    drop(client);
+}
+
+#[test]
+fn r_delta_21_a_name_is_let_go_by_either_name() {
+    let (mut whole, mut by_alias) = resolved();
+    let mut by_name = whole.asking("vhds", "r/v");
+    assert_eq!(whole.asked(Primary), "r/v");
+    whole.says(Primary, "vhds r/v:1=r/a,r/b");
+    told(&mut by_name, &whole);
+    by_alias.change(&whole.bed, "vhds", "-r/v");
+    by_name.change(&whole.bed, "vhds", "-r/b");
+    whole.says(Primary, "vhds r/v:2=r/a,r/b");
+    assert_eq!([told(&mut by_alias, &whole), told(&mut by_name, &whole)], [NONE, NONE]);
+    whole.requests(Primary);
+    whole.pass(60_000);
+    assert_eq!(whole.asked(Primary), "-r/a -r/v", "by the strings that were subscribed to");
+    assert_eq!(whole.entries("vhds"), 0);
+}
+
+#[test]
+fn r_delta_21_what_a_client_held_by_another_name_is_not_taken_from_it() {
+    let mut whole = Whole::new();
+    let mut client = whole.delta();
+    client.resume(&whole.bed, "vhds", &["r/a", "r/x"], &[("r/v", "1"), ("r/gone", "1")]);
+    assert_eq!(whole.asked(Primary), "r/a r/x");
+    whole.says(Primary, "vhds -r/x");
+    assert_eq!(told(&mut client, &whole), NONE, "r/a may be either of them");
+    whole.says(Primary, "vhds r/v:1=r/a");
+    assert_eq!(told(&mut client, &whole), ["vhds r/v:1 -r/gone -r/x"]);
+
+    let mut again = whole.delta();
+    again.resume(&whole.bed, "vhds", &["r/a"], &[("r/v", "1"), ("r/gone", "1")]);
+    assert_eq!(told(&mut again, &whole), ["vhds r/v:1 -r/gone"]);
+
+    // While the origin is away it cannot be found out.
+    whole.bed.upstream.connected = false;
+    let mut late = whole.delta();
+    late.resume(&whole.bed, "vhds", &["r/a", "r/b"], &[("r/w", "1")]);
+    assert_eq!(told(&mut late, &whole), NONE);
+    whole.pass(60_000);
+    assert!(matches!(late.next(&whole.bed), Next::Close(_)), "it may turn to another server");
+}
+
+#[test]
+fn r_relay_20_a_removal_is_told_by_the_own_name_and_makes_the_aliases_absent() {
+    let (mut whole, mut client) = resolved();
+    let mut other = whole.asking("vhds", "r/b");
+    whole.asked(Primary);
+    whole.says(Primary, "vhds r/v:1=r/a,r/b");
+    assert_eq!(told(&mut other, &whole), ["vhds r/v:1"]);
+    whole.says(Primary, "vhds -r/v");
+    assert_eq!(told(&mut client, &whole), ["vhds -r/v"]);
+    assert_eq!(told(&mut other, &whole), ["vhds -r/v"]);
+    assert_eq!(whole.seen("vhds", "r/a"), "absent");
+    let mut late = whole.asking("vhds", "r/a");
+    assert_eq!(told(&mut late, &whole), ["vhds -r/a"], "it holds nothing by another name");
+    // And back.
+    whole.says(Primary, "vhds r/v:2=r/a");
+    assert_eq!(told(&mut client, &whole), ["vhds r/v:2"]);
+    assert_eq!(told(&mut late, &whole), ["vhds r/v:2"]);
+    assert_eq!(told(&mut other, &whole), NONE);
+}
+
+#[test]
+fn r_relay_20_an_alias_that_was_never_resolved_is_removed_by_itself() {
+    let mut whole = Whole::new();
+    let mut client = whole.asking("vhds", "r/a");
+    whole.asked(Primary);
+    whole.says(Primary, "vhds -r/a");
+    assert_eq!(told(&mut client, &whole), ["vhds -r/a"]);
+}
+
+#[test]
+fn r_relay_20_an_alias_that_a_resource_lost_is_told_unless_it_is_held_in_another_way() {
+    let (mut whole, mut one) = resolved();
+    let mut both = whole.asking("vhds", "r/a r/b");
+    let mut own = whole.asking("vhds", "r/a r/v");
+    whole.asked(Primary);
+    whole.says(Primary, "vhds r/v:1=r/a,r/b");
+    assert_eq!(told(&mut both, &whole), ["vhds r/v:1"]);
+    assert_eq!(told(&mut own, &whole), ["vhds r/v:1"]);
+
+    whole.says(Primary, "vhds r/v:2=r/b");
+    assert_eq!(told(&mut one, &whole), ["vhds -r/v"]);
+    assert_eq!(told(&mut both, &whole), ["vhds r/v:2"]);
+    assert_eq!(told(&mut own, &whole), ["vhds r/v:2"]);
+    whole.says(Primary, "vhds -r/v");
+    assert_eq!(told(&mut one, &whole), NONE);
+    assert_eq!(told(&mut both, &whole), ["vhds -r/v"]);
+    assert_eq!(told(&mut own, &whole), ["vhds -r/v"]);
+}
+
+#[test]
+fn r_relay_20_an_alias_moves_from_one_resource_to_another() {
+    for text in ["vhds r/w:1=r/a r/v:2=r/b", "vhds r/v:2=r/b r/w:1=r/a", "vhds r/w:1=r/a -r/v"] {
+        let (mut whole, mut client) = resolved();
+        whole.says(Primary, text);
+        assert_eq!(told(&mut client, &whole), ["vhds r/w:1 -r/v"], "{text}");
+        assert_eq!(whole.seen("vhds", "r/a"), "r/w:1", "{text}");
+    }
+}
+
+#[test]
+fn r_relay_20_a_slow_client_is_told_what_it_holds_is_gone_and_nothing_that_it_never_had() {
+    let mut whole = Whole::new();
+    let mut client = whole.asking("vhds", "r/a");
+    whole.asked(Primary);
+    whole.says(Primary, "vhds r/v:1=r/a");
+    let first = client.poll(&whole.bed).unwrap();
+    whole.says(Primary, "vhds r/w:1=r/a -r/v");
+    whole.says(Primary, "vhds r/x:1=r/a -r/w");
+    assert_eq!(told(&mut client, &whole), NONE, "the gate");
+    client.ack(&whole.bed, &first, &[]);
+    assert_eq!(told(&mut client, &whole), ["vhds r/x:1 -r/v"]);
+    let first = {
+        whole.says(Primary, "vhds r/x:2=r/a");
+        client.poll(&whole.bed).unwrap()
+    };
+    for name in ["r/1", "r/2", "r/3", "r/4", "r/5", "r/6", "r/7", "r/8", "r/9", "r/10", "r/11"] {
+        whole.says(Primary, &format!("vhds {name}:1=r/a"));
+    }
+    client.ack(&whole.bed, &first, &[]);
+    let next = client.next(&whole.bed);
+    assert!(matches!(next, Next::Close(_)), "more than is remembered: {next:?}");
+}
+
+#[test]
+fn r_relay_20_a_resource_becomes_an_alias_of_another() {
+    let mut whole = Whole::new();
+    let mut client = whole.asking("vhds", "r/a");
+    whole.asked(Primary);
+    whole.says(Primary, "vhds r/a:1");
+    assert_eq!(told(&mut client, &whole), ["vhds r/a:1"]);
+    whole.says(Primary, "vhds r/v:1=r/a -r/a");
+    assert_eq!(told(&mut client, &whole), ["vhds r/v:1 -r/a"]);
+    whole.says(Primary, "vhds r/a:2 -r/v");
+    assert_eq!(told(&mut client, &whole), ["vhds r/a:2 -r/v"]);
+    assert_eq!(whole.seen("vhds", "r/a"), "r/a:2");
+}
+
+#[test]
+fn r_relay_20_versions_are_claimed_upstream_by_the_own_name() {
+    let (mut whole, mut client) = resolved();
+    whole.reconnect();
+    let requests = whole.requests(Primary);
+    assert_eq!(requests[0].resource_names_subscribe, ["r/a"]);
+    let held: Vec<_> = requests[0].initial_resource_versions.iter().collect();
+    assert_eq!(held, [(&"r/v".to_owned(), &"1".to_owned())]);
+    whole.says(Primary, "vhds -r/v");
+    assert_eq!(told(&mut client, &whole), ["vhds -r/v"]);
+}
+
+#[test]
+fn r_relay_20_an_alias_that_is_not_sent_again_is_swept() {
+    let mut whole = Whole::with(Settings { reconcile: Reconcile::Sweep, ..Settings::default() });
+    let mut clients = [whole.asking("vhds", "r/a"), whole.asking("vhds", "r/b")];
+    whole.asked(Primary);
+    whole.says(Primary, "vhds r/v:1=r/a r/w:1=r/b");
+    assert_eq!(clients.each_mut().map(|client| told(client, &whole)), [["vhds r/v:1"], ["vhds r/w:1"]]);
+    whole.reconnect();
+    whole.requests(Primary);
+    whole.says(Primary, "vhds r/v:1=r/a");
+    whole.pass(2_000);
+    assert_eq!(told(&mut clients[0], &whole), NONE);
+    assert_eq!(told(&mut clients[1], &whole), ["vhds -r/w"]);
+}
+
+#[test]
+fn r_relay_20_aliases_that_nobody_asked_for_leave_no_trace() {
+    let (mut whole, _client) = resolved();
+    let aliases: Vec<String> = (0..10_000).map(|number| format!("r/{number}")).collect();
+    whole.says(Primary, &format!("vhds r/v:2=r/a,{}", aliases.join(",")));
+    assert_eq!(whole.entries("vhds"), 1);
+    whole.says(Primary, "vhds r/other:1=r/unknown r/unknown:?=r/unknown");
+    assert_eq!(whole.entries("vhds"), 1);
+    assert_eq!(whole.mux.counters().unrequested_resources.get(), 2, "nothing covers them");
+}
+
+#[test]
+fn r_relay_20_over_state_of_the_world_an_alias_is_a_name_like_any_other() {
+    let mut whole = Whole::new();
+    let mut client = whole.bed.client(Protocol::Sotw, None);
+    client.ask(&whole.bed, "cds", &["a", "b", "own"]);
+    assert_eq!(whole.asked(Primary), "a b own");
+    whole.says(Primary, "cds own:1=a,b");
+    let names: &[(&str, &[&str])] = &[("cds", &["a", "b", "own"])];
+    assert_eq!(client.acked_with(&whole.bed, names), ["cds own:1"], "once");
+    whole.says(Primary, "cds own:2=b");
+    assert_eq!(client.acked_with(&whole.bed, names), ["cds own:2"]);
+    whole.says(Primary, "cds -own");
+    assert_eq!(client.acked_with(&whole.bed, names), ["cds"]);
+}
+
+#[test]
+fn r_delta_09_an_alias_that_is_let_go_beside_a_wildcard_is_answered_by_what_it_stands_for() {
+    let mut whole = Whole::new();
+    let mut client = whole.asking("vhds", "* r/a r/b");
+    whole.asked(Primary);
+    whole.asked(Secondary);
+    whole.says(Primary, "vhds r/v:1=r/a");
+    whole.says(Secondary, "vhds r/v:1=r/a r/w:1=r/b");
+    whole.pass(1_000);
+    assert_eq!(told(&mut client, &whole), ["vhds r/v:1 r/w:1"]);
+    client.change(&whole.bed, "vhds", "-r/a -r/b");
+    assert_eq!(told(&mut client, &whole), ["vhds r/v:1 -r/b -r/w"], "only one of them is a member");
+}
+
+#[test]
+fn r_relay_03_what_was_asked_for_by_an_alias_is_not_shown_to_the_wildcard() {
+    let mut whole = Whole::new();
+    // Envoy's first request for virtual hosts is empty, which is the legacy wildcard (R-Delta-23).
+    let mut first = whole.asking("vhds", "");
+    let mut second = whole.asking("vhds", "");
+    whole.asked(Primary);
+    whole.says(Primary, "vhds r/member:1");
+    whole.pass(1_000);
+    assert_eq!(told(&mut first, &whole), ["vhds r/member:1"]);
+    assert_eq!(told(&mut second, &whole), ["vhds r/member:1"]);
+    first.change(&whole.bed, "vhds", "r/host.example");
+    assert_eq!(whole.asked(Primary), "");
+    assert_eq!(whole.asked(Secondary), "r/host.example");
+    whole.says(Secondary, "vhds r/v:1=r/host.example");
+    assert_eq!(told(&mut first, &whole), ["vhds r/v:1"]);
+    assert_eq!(told(&mut second, &whole), NONE);
+    whole.says(Secondary, "vhds -r/v");
+    assert_eq!(told(&mut first, &whole), ["vhds -r/v"]);
+    assert_eq!(told(&mut second, &whole), NONE);
+}
+
+#[test]
+fn r_delta_14_a_member_that_is_held_by_an_alias_too_is_told_once_and_removed_last() {
+    let mut whole = Whole::new();
+    let mut client = whole.asking("vhds", "*");
+    client.change(&whole.bed, "vhds", "r/a r/v");
+    whole.asked(Primary);
+    whole.asked(Secondary);
+    whole.says(Primary, "vhds r/v:1=r/a");
+    whole.says(Secondary, "vhds r/v:1=r/a");
+    whole.pass(1_000);
+    assert_eq!(told(&mut client, &whole), ["vhds r/v:1"]);
+    client.change(&whole.bed, "vhds", "-r/v");
+    assert_eq!(told(&mut client, &whole), ["vhds r/v:1"], "beside a wildcard it is answered");
+    whole.says(Primary, "vhds -r/v");
+    assert_eq!(told(&mut client, &whole), NONE, "it has it through the alias still");
+    whole.says(Secondary, "vhds -r/v");
+    assert_eq!(told(&mut client, &whole), ["vhds -r/v"]);
+}
+
+#[test]
+fn r_delta_22_an_alias_of_nothing_is_passed_on_and_is_no_removal() {
+    let mut whole = Whole::new();
+    let mut first = whole.asking("vhds", "r/a");
+    whole.asked(Primary);
+    whole.says(Primary, "vhds r/a:?=r/a");
+    assert_eq!(told(&mut first, &whole), ["vhds r/a:unresolved"]);
+    let mut late = whole.asking("vhds", "r/a");
+    assert_eq!(told(&mut late, &whole), ["vhds r/a:unresolved"], "at once");
+    assert_eq!(whole.asked(Primary), "", "without a word upstream");
+    let mut sotw = whole.bed.client(Protocol::Sotw, None);
+    sotw.ask(&whole.bed, "vhds", &["r/a"]);
+    assert_eq!(sotw.told(&whole.bed), NONE, "there are no words for it");
+
+    whole.says(Primary, "vhds r/v:1=r/a");
+    assert_eq!(told(&mut first, &whole), ["vhds r/v:1"]);
+    assert_eq!(told(&mut late, &whole), ["vhds r/v:1"]);
+    whole.says(Primary, "vhds r/a:?=r/a");
+    assert_eq!(told(&mut first, &whole), ["vhds r/a:unresolved -r/v"], "it is an alias of nothing again");
+    whole.says(Primary, "vhds -r/a");
+    assert_eq!(told(&mut first, &whole), ["vhds -r/a"]);
+    assert_eq!(told(&mut late, &whole), ["vhds -r/v"], "which is what it holds");
+}
+
+#[test]
+fn r_delta_22_it_is_no_version_to_be_claimed_and_forgotten_with_its_last_client() {
+    let mut whole = Whole::new();
+    let client = whole.asking("vhds", "r/a");
+    whole.asked(Primary);
+    whole.says(Primary, "vhds r/a:?=r/a");
+    whole.reconnect();
+    let requests = whole.requests(Primary);
+    assert_eq!(requests[0].resource_names_subscribe, ["r/a"]);
+    assert!(requests[0].initial_resource_versions.is_empty());
+    drop(client);
+    whole.requests(Primary);
+    whole.pass(60_000);
+    assert_eq!(whole.asked(Primary), "-r/a");
+    assert_eq!(whole.entries("vhds"), 0);
+}
+
+#[test]
+fn r_delta_22_what_was_held_by_that_very_name_is_not_removed_by_it() {
+    let mut whole = Whole::new();
+    let mut client = whole.asking("vhds", "r/a");
+    whole.asked(Primary);
+    whole.says(Primary, "vhds r/a:1");
+    assert_eq!(told(&mut client, &whole), ["vhds r/a:1"]);
+    whole.says(Primary, "vhds r/a:?=r/a");
+    assert_eq!(told(&mut client, &whole), ["vhds r/a:unresolved"]);
+
+    // Nor in a response of its own, when removals have to wait for another type (R-ADS-03).
+    client.change(&whole.bed, "rds", "x");
+    client.change(&whole.bed, "vhds", "r/z");
+    whole.asked(Primary);
+    whole.says(Primary, "rds x:0");
+    whole.says(Primary, "vhds r/v:1=r/a");
+    assert_eq!(told(&mut client, &whole), ["rds x:0", "vhds r/v:1"]);
+    whole.says(Primary, "vhds r/a:2 r/z:1 -r/v");
+    assert_eq!(told(&mut client, &whole), ["vhds r/a:2 r/z:1 -r/v"]);
+    whole.says(Primary, "rds x:1");
+    let gate = client.poll(&whole.bed).unwrap();
+    whole.says(Primary, "rds x:2");
+    whole.says(Primary, "vhds r/a:?=r/a -r/z");
+    assert_eq!(told(&mut client, &whole), ["vhds r/a:unresolved"]);
+    client.ack(&whole.bed, &gate, &[]);
+    assert_eq!(told(&mut client, &whole), ["rds x:2", "vhds -r/z"]);
+}
+
+#[test]
+fn r_delta_23_names_of_virtual_hosts_are_not_taken_apart() {
+    let mut whole = Whole::new();
+    let names = ["a/b/c/host:443", "a/b/*.example", "//", "xdstp", "a/"];
+    let mut client = whole.asking("vhds", &names.join(" "));
+    assert_eq!(whole.requests(Primary)[0].resource_names_subscribe.len(), names.len());
+    whole.says(Primary, &format!("vhds a/b/c/v:1={}", names.join(",")));
+    assert_eq!(told(&mut client, &whole), ["vhds a/b/c/v:1"]);
+}
