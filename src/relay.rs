@@ -270,6 +270,7 @@ fn cache_limits(config: &Config) -> cache::Limits {
     cache::Limits {
         encoded_bytes: config.cache.encoded_bytes,
         tombstones: config.cache.tombstones,
+        parameter_sets: config.cache.max_parameter_sets,
         response_bytes: config.downstream.max_response_bytes,
         ..cache::Limits::default()
     }

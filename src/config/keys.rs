@@ -123,6 +123,7 @@ pub(super) const KEYS: &[Key] = &[
     key("cache", Shape::Section),
     key("cache.encoded_bytes", Shape::Size(1, TIB)),
     key("cache.tombstones", Shape::Count(1, 100_000_000)),
+    key("cache.max_parameter_sets", Shape::Count(1, 1_000_000)),
     key("dynamic_parameters", Shape::List),
     key("dynamic_parameters[]", Shape::Section),
     key("dynamic_parameters[].key", Shape::Text),

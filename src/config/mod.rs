@@ -230,6 +230,8 @@ pub struct Cache {
     pub encoded_bytes: u64,
     /// Removed names remembered per type. Default: 10000.
     pub tombstones: usize,
+    /// Sets of dynamic parameters that clients may have at a time, counted per type.
+    pub max_parameter_sets: usize,
 }
 
 impl Config {

@@ -228,6 +228,7 @@ fn cache(section: &Section<'_>) -> Cache {
     let mut cache = Cache::default();
     section.size("encoded_bytes", &mut cache.encoded_bytes);
     section.count("tombstones", &mut cache.tombstones);
+    section.count("max_parameter_sets", &mut cache.max_parameter_sets);
     cache
 }
 

@@ -21,7 +21,7 @@ fn unknown_keys_name_the_nearest_known_one() {
         ),
         (
             "cache:\n  colour: red\n",
-            "f:3: unknown key `colour` in `cache`; known are encoded_bytes, tombstones",
+            "f:3: unknown key `colour` in `cache`; known are encoded_bytes, tombstones, max_parameter_sets",
         ),
         (
             "node.id: a\n",
@@ -33,7 +33,7 @@ fn unknown_keys_name_the_nearest_known_one() {
         ),
         (
             "cache: {<<: {tombstones: 1}}\n",
-            "f:2: unknown key `<<` in `cache`; known are encoded_bytes, tombstones",
+            "f:2: unknown key `<<` in `cache`; known are encoded_bytes, tombstones, max_parameter_sets",
         ),
         (
             "\"\": 1\n",

@@ -37,7 +37,7 @@ downstream:
   resource_errors: false
   no_legacy_wildcard: [cds, type.example.com/acme.Thing, cds]
 admin: {address: "[::1]:15000"}
-cache: {encoded_bytes: 1GiB, tombstones: 1}
+cache: {encoded_bytes: 1GiB, tombstones: 1, max_parameter_sets: 7}
 dynamic_parameters:
 - {key: env, from: node.metadata.env.name, pattern: "(prod|canary)-.*", default: ""}
 - {key: "a: b", from: node.locality.sub_zone}
