@@ -456,7 +456,7 @@ impl Writer {
         let mut change =
             Change { system_version: Some(Arc::clone(&from.system_version)), ..Change::default() };
         if wanted.interest.wildcard && of.wants_wildcard() && !of.snapshot().wildcard_known() {
-            let members = from.members().cloned();
+            let members = from.members().filter(|held| !of.lens.is_beside_wildcard(held.name().as_str())).cloned();
             change.ops.extend(members.map(|resource| Op::held(View::Wildcard, resource)));
             change.wildcard_known = from.wildcard_known().then_some(true);
         }
@@ -476,10 +476,11 @@ impl Writer {
         let has_wildcard =
             of.lens.wildcard() == parameters && (of.wants_wildcard() || snapshot.holds_wildcard());
         let concerns = |op: &&Op| match op.view() {
-            View::Wildcard => has_wildcard,
+            View::Wildcard => has_wildcard && !of.lens.is_beside_wildcard(op.name().as_str()),
             View::Named => {
                 let name = op.name().as_str();
-                of.lens.of(name) == parameters && (asks_for(name) || snapshot.get(name).is_some())
+                let is_known = || snapshot.get(name).is_some_and(|entry| !matches!(entry.named(), Named::Unknown));
+                of.lens.of(name) == parameters && (asks_for(name) || is_known())
             }
         };
         Change {

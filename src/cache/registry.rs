@@ -86,7 +86,8 @@ impl Subscription {
         let Some(located) = &self.located else { return Lens::uniform(given.clone()) };
         let star = located.contains_key(Name::WILDCARD);
         let asks_plainly = (self.wildcard && !star) || located.len() - usize::from(star) < self.names.len();
-        Lens::new(given, asks_plainly, located)
+        let lens = Lens::new(given, asks_plainly, located);
+        if self.wildcard { lens.beside_wildcard(&self.names) } else { lens }
     }
 
     /// How names are spelled whose normal form is another one.

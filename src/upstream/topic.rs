@@ -48,8 +48,9 @@ pub(super) struct Topic {
     pub(super) names: HashMap<Name, Want>,
     /// Of these, which are not asked for here: another topic's subscription brings them too (R-DP-16).
     borrowed: HashSet<Name>,
-    /// What was borrowed and may be gone: held until the answer to what is asked in its place (R-DP-16).
-    orphans: HashSet<Name>,
+    /// What is held from a lender or from an earlier stream and may be gone: kept until the answer to what is asked in its
+    /// place, which takes its place whatever its constraints (R-DP-14, R-DP-16).
+    orphans: HashSet<(View, Name)>,
     /// Where more than one variant of a name is for these parameters (R-DP-04), all that are held.
     rivals: BTreeMap<(View, Name), Candidates>,
     expiry: Expiry,
@@ -118,7 +119,7 @@ impl Topic {
 
     /// What was borrowed is to be asked for.
     pub(super) fn end_loan(&mut self, name: &Name, is_on: impl Fn(StreamId) -> bool) {
-        self.orphans.extend(self.borrowed.take(name));
+        self.orphans.extend(self.borrowed.take(name).map(|name| (View::Named, name)));
         self.touch_on(is_on, Some(name));
     }
 
@@ -159,7 +160,7 @@ impl Topic {
     pub(super) fn remove_name(&mut self, name: &Name) {
         self.names.remove(name);
         self.borrowed.remove(name);
-        self.orphans.remove(name);
+        self.orphans.remove(&(View::Named, name.clone()));
         self.links.iter_mut().flatten().for_each(|link| link.drop_name(name));
     }
 
@@ -189,6 +190,7 @@ impl Topic {
         self.wildcard = Want::No;
         self.expiry.drop_wildcard();
         self.rivals.retain(|(view, _), _| *view != View::Wildcard);
+        self.orphans.retain(|(view, _)| *view != View::Wildcard);
         self.links.iter_mut().flatten().for_each(Link::drop_wildcard);
     }
 
@@ -279,7 +281,29 @@ impl Topic {
         target: &Target<'_>,
     ) -> (Option<DeltaDiscoveryRequest>, bool) {
         let wanted = |name: &Name| self.names.contains_key(name) && !self.borrowed.contains(name);
-        self.links[stream as usize].as_mut().map_or((None, false), |link| link.changes(target, &wanted))
+        let Some(link) = &mut self.links[stream as usize] else { return (None, false) };
+        let (request, more) = link.changes(target, &wanted);
+        if let Some(request) = request.as_ref().filter(|_| !target.copy) {
+            self.doubt(request, target);
+        }
+        (request, more)
+    }
+
+    /// What is held of what is asked for now may have become another variant meanwhile, but for what is claimed.
+    fn doubt(&mut self, request: &DeltaDiscoveryRequest, target: &Target<'_>) {
+        let Some(view) = target.view else { return };
+        let located = request.resource_locators_subscribe.iter().map(|locator| &locator.name);
+        let asked = || request.resource_names_subscribe.iter().chain(located.clone());
+        let is_claimed = |held: &Arc<Resource>| {
+            request.initial_resource_versions.contains_key(held.name().as_str())
+        };
+        let doubted = |held: &Arc<Resource>| (!is_claimed(held)).then(|| (view, held.name().clone()));
+        if view == View::Named {
+            let held = asked().filter_map(|name| target.snapshot.held(view, name));
+            self.orphans.extend(held.filter_map(doubted));
+        } else if asked().next().is_some() || request.resource_names_unsubscribe.is_empty() {
+            self.orphans.extend(target.snapshot.members().filter_map(doubted));
+        }
     }
 
     /// Notes which of its questions a response answers, and which parts of the response it covers.
@@ -355,7 +379,11 @@ impl Topic {
             } else if heard.envelope.has_aliases {
                 continue;
             }
-            let held = held.filter(|_| view == View::Wildcard || !self.orphans.remove(&name));
+            let is_orphan = !self.orphans.is_empty() && self.orphans.remove(&(view, name.clone()));
+            if is_orphan {
+                self.rivals.remove(&(view, name.clone()));
+            }
+            let held = held.filter(|_| !is_orphan);
             if many || held.is_some_and(|held| held.constraints().is_some()) {
                 let rivals = self.rivals.get(&(view, name.clone()));
                 let candidates =
@@ -388,8 +416,12 @@ impl Topic {
                 continue;
             }
             let held = snapshot.held(view, &removed.name);
-            let held = held.filter(|_| view == View::Wildcard || !self.orphans.remove(&name));
             let key = (view, name);
+            let is_orphan = removed.constraints.is_none() && self.orphans.remove(&key);
+            if is_orphan {
+                self.rivals.remove(&key);
+            }
+            let held = held.filter(|_| !is_orphan);
             if variants.contains_key(&key) || self.rivals.contains_key(&key) {
                 let rivals = self.rivals.get(&key);
                 let candidates = variants.entry(key).or_insert_with(|| Candidates::new(held, rivals));
