@@ -455,12 +455,15 @@ impl Writer {
         let from = self.cache.seen(&wanted.type_url, &Lens::uniform(wanted.parameters.clone()))?.snapshot();
         let mut change =
             Change { system_version: Some(Arc::clone(&from.system_version)), ..Change::default() };
-        if wanted.interest.wildcard && of.wants_wildcard() && !of.snapshot().wildcard_known() {
+        // What others want with these parameters is none of this store's.
+        let has_wildcard = of.lens.wildcard() == &wanted.parameters && of.wants_wildcard();
+        if has_wildcard && !of.snapshot().wildcard_known() {
             let members = from.members().filter(|held| !of.lens.is_beside_wildcard(held.name().as_str())).cloned();
             change.ops.extend(members.map(|resource| Op::held(View::Wildcard, resource)));
             change.wildcard_known = from.wildcard_known().then_some(true);
         }
-        for name in wanted.interest.names.iter().filter(|(_, wanted)| *wanted).map(|(name, _)| name) {
+        let names = wanted.interest.names.iter().map(|(name, _)| name);
+        for name in names.filter(|name| of.wants(name.as_str())) {
             change.ops.extend(from.said_of(name));
         }
         self.publish_with_endpoints(of, change, now);
