@@ -13,7 +13,6 @@ use bytes::Bytes;
 use super::Generation;
 use super::cohort::{Dialect, Protocol};
 use super::encoder::Encoder;
-use super::entry::Past;
 use super::frame::{self, Fields, Frame, Piece};
 use super::nonce::{Nonce, Suffix};
 use super::registry::Subscription;
@@ -28,12 +27,25 @@ pub struct Owed {
     pub names: BTreeSet<Name>,
     /// Names that it is to be told are gone, whatever it subscribes to (R-Delta-07).
     pub gone: BTreeSet<Name>,
+    /// Variants that it may hold from when it asked with other parameters, until it is told of their names (R-DP-08).
+    pub past: BTreeMap<Name, Vec<Option<Constraints>>>,
 }
 
 impl Owed {
+    /// Notes variants of a name that the client may hold. It is not told of those that went unsaid for long.
+    pub fn remember(&mut self, name: Name, variants: impl IntoIterator<Item = Option<Constraints>>) {
+        const REMEMBERED: usize = 16;
+        let past = self.past.entry(name).or_default();
+        for variant in variants {
+            past.retain(|other| *other != variant);
+            past.push(variant);
+        }
+        past.drain(..past.len().saturating_sub(REMEMBERED));
+    }
+
     /// Whether there is nothing.
     pub fn is_empty(&self) -> bool {
-        self.names.is_empty() && self.gone.is_empty()
+        self.names.is_empty() && self.gone.is_empty() && self.past.is_empty()
     }
 }
 
@@ -50,7 +62,7 @@ pub struct Update {
     /// How its clients asked, where what they are told has to be written as they did.
     pub(super) form: Option<Subscription>,
     /// Variants that they may hold of what is in it, for those that are told by locator (R-DP-13).
-    pub(super) past: BTreeMap<Name, Past>,
+    pub(super) past: BTreeMap<Name, Vec<Option<Constraints>>>,
     pub(super) type_url: TypeUrl,
     pub(super) type_index: u32,
     pub(super) version: Arc<str>,
@@ -219,7 +231,7 @@ impl Update {
 
     /// The same for clients that do not spell their names in the normal form, or asked by locators.
     fn splice_delta_as(&self, form: &Subscription, nonce: Nonce, removed: [&[Name]; 2]) -> Frame {
-        let past = |name: &Name| self.past.get(name).into_iter().flatten().flat_map(|past| past.iter());
+        let past = |name: &Name| self.past.get(name).into_iter().flatten();
         let mut variants = Vec::new();
         let mut variant = |name: &Name, constraints: Option<&Constraints>| {
             variants.push(resource_name(form.spelling(name), constraints));

@@ -1,6 +1,6 @@
 //! What a client has of its own, beside its cohort and its place.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::cache::Owed;
 use crate::resource::Name;
@@ -26,7 +26,7 @@ pub(super) struct Own {
 impl Own {
     /// Nothing.
     pub(super) const NONE: Self = Self {
-        owed: Owed { names: BTreeSet::new(), gone: BTreeSet::new() },
+        owed: Owed { names: BTreeSet::new(), gone: BTreeSet::new(), past: BTreeMap::new() },
         brought: None,
         answering: BTreeSet::new(),
     };
