@@ -147,6 +147,10 @@ impl Entry {
         let mut past: Vec<Option<Constraints>> =
             self.past.iter().flat_map(|past| past.iter()).cloned().collect();
         past.retain(|other| Some(other) != was.as_ref() && Some(other) != is.as_ref());
+        if was.is_none() && self.past.is_none() && old.position() != Generation::ZERO {
+            // What was there before it went had no constraints, or this would remember them.
+            past.push(None);
+        }
         past.extend(was);
         let surplus = past.len().saturating_sub(REMEMBERED);
         self.past = Some(past.drain(surplus..).collect());
