@@ -298,11 +298,16 @@ impl Topic {
             request.initial_resource_versions.contains_key(held.name().as_str())
         };
         let doubted = |held: &Arc<Resource>| (!is_claimed(held)).then(|| (view, held.name().clone()));
+        // Those that are not seen are not claimed either.
         if view == View::Named {
             let held = asked().filter_map(|name| target.snapshot.held(view, name));
             self.orphans.extend(held.filter_map(doubted));
+            if !self.rivals.is_empty() {
+                asked().for_each(|name| drop(self.rivals.remove(&(view, name.as_str().into()))));
+            }
         } else if asked().next().is_some() || request.resource_names_unsubscribe.is_empty() {
             self.orphans.extend(target.snapshot.members().filter_map(doubted));
+            self.rivals.retain(|(other, _), _| *other != view);
         }
     }
 
