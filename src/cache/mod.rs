@@ -458,7 +458,8 @@ impl Writer {
         // What others want with these parameters is none of this store's.
         let has_wildcard = of.lens.wildcard() == &wanted.parameters && of.wants_wildcard();
         if has_wildcard && !of.snapshot().wildcard_known() {
-            let members = from.members().filter(|held| !of.lens.is_beside_wildcard(held.name().as_str())).cloned();
+            let members =
+                from.members().filter(|held| !of.lens.is_beside_wildcard(held.name().as_str())).cloned();
             change.ops.extend(members.map(|resource| Op::held(View::Wildcard, resource)));
             change.wildcard_known = from.wildcard_known().then_some(true);
         }
@@ -482,7 +483,8 @@ impl Writer {
             View::Wildcard => has_wildcard && !of.lens.is_beside_wildcard(op.name().as_str()),
             View::Named => {
                 let name = op.name().as_str();
-                let is_known = || snapshot.get(name).is_some_and(|entry| !matches!(entry.named(), Named::Unknown));
+                let is_known =
+                    || snapshot.get(name).is_some_and(|entry| !matches!(entry.named(), Named::Unknown));
                 of.lens.of(name) == parameters && (asks_for(name) || is_known())
             }
         };

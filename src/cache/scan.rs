@@ -108,7 +108,8 @@ impl<'a> Scan<'a> {
         let mut all = BTreeMap::new();
         for (name, is) in told.chain(gone).filter(|(name, _)| self.subscription.locates(name.as_str())) {
             let earlier = owed.past.get(name).into_iter().flatten().cloned();
-            let mut past: Vec<Option<Constraints>> = self.snapshot.variants(name.as_str()).chain(earlier).collect();
+            let mut past: Vec<Option<Constraints>> =
+                self.snapshot.variants(name.as_str()).chain(earlier).collect();
             past.sort_unstable();
             past.dedup();
             past.retain(|other| is != Some(other.as_ref()));

@@ -294,9 +294,8 @@ impl Topic {
         let Some(view) = target.view else { return };
         let located = request.resource_locators_subscribe.iter().map(|locator| &locator.name);
         let asked = || request.resource_names_subscribe.iter().chain(located.clone());
-        let is_claimed = |held: &Arc<Resource>| {
-            request.initial_resource_versions.contains_key(held.name().as_str())
-        };
+        let is_claimed =
+            |held: &Arc<Resource>| request.initial_resource_versions.contains_key(held.name().as_str());
         let doubted = |held: &Arc<Resource>| (!is_claimed(held)).then(|| (view, held.name().clone()));
         // Those that are not seen are not claimed either.
         if view == View::Named {

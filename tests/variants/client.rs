@@ -325,7 +325,10 @@ impl Client {
         for identity in &told.removed {
             let name = name_of(identity);
             let way = way(&self.types[at].asks, self.given, name);
-            assert!(!names.contains(name) || way.is_some_and(|way| way.located), "sent and removed: {told:?}");
+            assert!(
+                !names.contains(name) || way.is_some_and(|way| way.located),
+                "sent and removed: {told:?}"
+            );
         }
         let before = self.lasting(at, origin);
         let full_state = self.is_full_state(at);
@@ -376,7 +379,8 @@ impl Client {
                 let held: Vec<_> = held.map(|(identity, held)| (identity, &held.text)).collect();
                 let way = way(&state.asks, self.given, name);
                 let texts = way.map(|way| origin.texts(at, name, way.who)).unwrap_or_default();
-                let place = format!("{name} of {} by {:?}, {:?} {:?}", TYPES[at], self.protocol, way, state.asks);
+                let place =
+                    format!("{name} of {} by {:?}, {:?} {:?}", TYPES[at], self.protocol, way, state.asks);
                 if texts.is_empty() {
                     let stays = self.protocol == Protocol::Sotw && TYPES[at] == "eds";
                     assert!(stays || held.is_empty(), "{held:?} is left of {place}");

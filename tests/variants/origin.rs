@@ -158,7 +158,9 @@ impl Origin {
         let mut visible = BTreeMap::new();
         for (asked, who) in asked {
             for name in NAMES.into_iter().filter(|name| covers(asked, name)) {
-                visible.extend(self.fitting(at, name, *who).map(|(rule, version)| ((name.to_owned(), rule), version)));
+                visible.extend(
+                    self.fitting(at, name, *who).map(|(rule, version)| ((name.to_owned(), rule), version)),
+                );
             }
         }
         visible
@@ -214,7 +216,8 @@ impl Origin {
             }
         }
         if self.trace {
-            let sent: Vec<String> = response.resources.iter().map(|r| crate::client::text_of(r, at)).collect();
+            let sent: Vec<String> =
+                response.resources.iter().map(|r| crate::client::text_of(r, at)).collect();
             eprintln!(
                 "  origin: stream {stream} {} #{} {sent:?} gone {:?} {:?}",
                 TYPES[at],
@@ -231,7 +234,13 @@ impl Origin {
     }
 
     /// Takes a request of the relay onto its way.
-    pub(crate) fn send(&mut self, rng: &mut StdRng, stream: usize, request: DeltaDiscoveryRequest, now: Instant) {
+    pub(crate) fn send(
+        &mut self,
+        rng: &mut StdRng,
+        stream: usize,
+        request: DeltaDiscoveryRequest,
+        now: Instant,
+    ) {
         let Some(peer) = &mut self.peers[stream] else { return };
         let due = now + rng.random_range(Duration::ZERO..DELAY);
         let due = peer.to_origin.back().map_or(due, |(last, _)| due.max(*last));
@@ -239,7 +248,13 @@ impl Origin {
     }
 
     /// Reads a request and answers it, perhaps in parts; all of one name in one of them.
-    pub(crate) fn read(&mut self, rng: &mut StdRng, stream: usize, request: &DeltaDiscoveryRequest, now: Instant) {
+    pub(crate) fn read(
+        &mut self,
+        rng: &mut StdRng,
+        stream: usize,
+        request: &DeltaDiscoveryRequest,
+        now: Instant,
+    ) {
         let at = at_of(&request.type_url);
         let peer = self.peers[stream].as_mut().unwrap();
         assert_eq!(request.error_detail, None, "a NACK");
@@ -253,7 +268,10 @@ impl Origin {
         let located = request.resource_locators_unsubscribe.iter();
         left.extend(located.map(|locator| (locator.name.clone(), Who::read(&locator.dynamic_parameters))));
         if self.trace {
-            eprintln!("  relay: stream {stream} {} +{joined:?} -{left:?} {:?}", TYPES[at], request.initial_resource_versions);
+            eprintln!(
+                "  relay: stream {stream} {} +{joined:?} -{left:?} {:?}",
+                TYPES[at], request.initial_resource_versions
+            );
         }
         if !peer.topics.contains_key(&at) {
             assert!(!is_ack && left.is_empty(), "nothing was asked for before");
@@ -314,7 +332,9 @@ impl Origin {
     pub(crate) fn chatter(&mut self, rng: &mut StdRng, now: Instant) {
         let (stream, at) = (rng.random_range(0..2), rng.random_range(0..TYPES.len()));
         let name = NAMES[rng.random_range(0..NAMES.len())];
-        let Some(topic) = self.peers[stream].as_mut().and_then(|peer| peer.topics.get_mut(&at)) else { return };
+        let Some(topic) = self.peers[stream].as_mut().and_then(|peer| peer.topics.get_mut(&at)) else {
+            return;
+        };
         let variants: Vec<_> = self.truth[at].get(name).into_iter().flatten().collect();
         // What comes for the wildcard is a member.
         let has_star = topic.asked.iter().any(|(name, _)| name == "*");

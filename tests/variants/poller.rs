@@ -60,8 +60,7 @@ impl Poller {
         }
         let asks = self.asks.iter();
         let locators = asks.clone().filter_map(|(name, asked)| Some((name.clone(), (*asked)?)));
-        let locator =
-            |(name, who): (String, Who)| ResourceLocator { name, dynamic_parameters: who.pairs() };
+        let locator = |(name, who): (String, Who)| ResourceLocator { name, dynamic_parameters: who.pairs() };
         let request = proto::DiscoveryRequest {
             node: Some(node(self.node, &self.id)),
             resource_names: asks.filter(|(_, asked)| asked.is_none()).map(|(name, _)| name.clone()).collect(),

@@ -77,8 +77,11 @@ pub(crate) fn encode(rule: &str) -> Vec<u8> {
         Some((key, value)) => field(1, &[field(1, key.as_bytes()), field(2, value.as_bytes())].concat()),
         None => field(1, &[field(1, part.as_bytes()), field(3, &[])].concat()),
     };
-    let part = |text: &str| text.strip_prefix('!').map_or_else(|| single(text), |text| field(4, &single(text)));
-    let all = |text: &str| field(3, &text.split(',').map(|text| field(1, &part(text))).collect::<Vec<_>>().concat());
+    let part =
+        |text: &str| text.strip_prefix('!').map_or_else(|| single(text), |text| field(4, &single(text)));
+    let all = |text: &str| {
+        field(3, &text.split(',').map(|text| field(1, &part(text))).collect::<Vec<_>>().concat())
+    };
     field(2, &rule.split('|').map(|text| field(1, &all(text))).collect::<Vec<_>>().concat())
 }
 

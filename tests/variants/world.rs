@@ -109,7 +109,11 @@ impl World {
             self.pass(LINGER);
         }
         for peer in self.origin.peers.iter().flatten() {
-            assert!(peer.topics.values().all(|topic| topic.asked.is_empty()), "nobody wants {:?}", peer.topics);
+            assert!(
+                peer.topics.values().all(|topic| topic.asked.is_empty()),
+                "nobody wants {:?}",
+                peer.topics
+            );
         }
         // They are dropped with the topics that filled them, and else when there is need of room.
         self.cache.drop_unused();
@@ -130,7 +134,10 @@ impl World {
                     let which = client;
                     let client = &self.clients[client];
                     let asks: Vec<_> = client.types.iter().map(|state| &state.asks).collect();
-                    eprintln!("{} client {which} {:?} given {:?} asks {asks:?}", self.place.step, client.protocol, client.given);
+                    eprintln!(
+                        "{} client {which} {:?} given {:?} asks {asks:?}",
+                        self.place.step, client.protocol, client.given
+                    );
                 }
             }
             320..600 => drop(self.poll(client)),
@@ -155,7 +162,10 @@ impl World {
                 self.pollers[which].step(&mut self.rng, &self.cache, &self.rules, &self.memory, self.now);
                 if self.trace {
                     let Poller { at, asks, given, .. } = &self.pollers[which];
-                    eprintln!("{} poll {which} of {} given {given:?} asks {asks:?}", self.place.step, TYPES[*at]);
+                    eprintln!(
+                        "{} poll {which} of {} given {given:?} asks {asks:?}",
+                        self.place.step, TYPES[*at]
+                    );
                 }
             }
             840..940 => self.pass_up_to(100),
@@ -263,7 +273,8 @@ impl World {
             assert!(turns < 10_000, "a deadline that never passes");
             let mut next = self.mux.next_deadline();
             for peer in self.origin.peers.iter().flatten() {
-                let due = [peer.to_origin.front().map(|(at, _)| *at), peer.to_relay.front().map(|(at, _)| *at)];
+                let due =
+                    [peer.to_origin.front().map(|(at, _)| *at), peer.to_relay.front().map(|(at, _)| *at)];
                 next = next.into_iter().chain(due.into_iter().flatten()).min();
             }
             let Some(next) = next.filter(|at| *at <= end) else { break };
@@ -367,8 +378,8 @@ impl World {
                     let others = self.origin.texts(at, name, other.1);
                     *name == other.0 && texts.iter().any(|text| others.contains(text))
                 };
-                let covered =
-                    subscribed.contains(&(name.clone(), *who)) || subscribed.iter().any(|asked| brings(asked));
+                let covered = subscribed.contains(&(name.clone(), *who))
+                    || subscribed.iter().any(|asked| brings(asked));
                 assert!(covered, "nothing brings {name} of {} for {who:?}: {subscribed:?}", TYPES[at]);
             }
         }
