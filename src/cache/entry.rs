@@ -225,6 +225,13 @@ impl Entry {
         }
     }
 
+    /// All variants that its subscribers may hold, and some that they may not.
+    pub(super) fn variants(&self) -> impl Iterator<Item = Option<Constraints>> {
+        let held = [self.as_member().present(), self.as_listed().present()].into_iter().flatten();
+        let past = self.past.iter().flat_map(|past| past.iter()).cloned();
+        past.chain(held.map(|resource| resource.constraints().cloned()))
+    }
+
     /// Notes that its subscribers no longer see what they saw (R-DP-13).
     pub(super) fn turn_from(&mut self, old: &Self) {
         /// Who missed more changes than this of what a name means may keep one that is gone.
@@ -239,6 +246,10 @@ impl Entry {
         let mut past: Vec<Option<Constraints>> =
             self.past.iter().flat_map(|past| past.iter()).cloned().collect();
         past.retain(|other| Some(other) != was.as_ref() && Some(other) != is.as_ref());
+        if was.is_none() && self.past.is_none() && old.position() != Generation::ZERO {
+            // What was there before it went had no constraints, or this would remember them.
+            past.push(None);
+        }
         past.extend(was);
         let surplus = past.len().saturating_sub(REMEMBERED);
         self.past = Some(past.drain(surplus..).collect());

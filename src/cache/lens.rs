@@ -43,6 +43,23 @@ impl Lens {
         Self { common, others: Some(Arc::new(others)) }
     }
 
+    /// The same for a client that asks for the wildcard and for these names. What it asks for with other parameters than
+    /// for the wildcard it does not see through that: of a name it sees one variant.
+    #[must_use]
+    pub fn beside_wildcard(self, names: &[Name]) -> Self {
+        let Some(others) = &self.others else { return self };
+        let differs = |name: &&Name| self.of(name.as_str()) != self.wildcard();
+        let apart = names.iter().filter(differs).map(|name| (name.clone(), self.of(name.as_str()).clone()));
+        let mut all = BTreeMap::clone(others);
+        all.extend(apart);
+        Self { others: Some(Arc::new(all)), ..self }
+    }
+
+    /// Whether a name is asked for with other parameters than the wildcard.
+    pub fn is_beside_wildcard(&self, name: &str) -> bool {
+        self.own(name).is_some_and(|own| own != self.wildcard())
+    }
+
     /// The parameters of every name, if they are the same.
     pub const fn as_uniform(&self) -> Option<&Parameters> {
         match self.others {
@@ -53,9 +70,12 @@ impl Lens {
 
     /// The parameters with which a name is asked for, be it through its collection.
     pub fn of(&self, name: &str) -> &Parameters {
-        let Some(others) = &self.others else { return &self.common };
-        let covering = || others.get(Collection::covering(name)?.as_str());
-        others.get(name).or_else(covering).unwrap_or(&self.common)
+        self.own(name).unwrap_or(&self.common)
+    }
+
+    fn own(&self, name: &str) -> Option<&Parameters> {
+        let others = self.others.as_ref()?;
+        others.get(name).or_else(|| others.get(Collection::covering(name)?.as_str()))
     }
 
     /// The parameters with which the wildcard is asked for.
@@ -102,6 +122,16 @@ mod tests {
         let one = Lens::new(&set("env=prod"), false, &located(&[("a", "v=1"), ("b", "v=1")]));
         assert_eq!(one, Lens::uniform(set("v=1")));
         assert_eq!(one, Lens::new(&Parameters::NONE, false, &located(&[("*", "v=1")])));
+    }
+
+    #[test]
+    fn names_that_are_asked_for_beside_the_wildcard_with_other_parameters_are_kept_apart() {
+        let star = located(&[("*", "v=1")]);
+        let lens = |name: &str| Lens::new(&Parameters::NONE, true, &star).beside_wildcard(&[name.into()]);
+        assert_ne!(lens("a"), lens("b"), "the one sees through the wildcard what the other asks for by name");
+        assert!(lens("a").is_beside_wildcard("a") && !lens("a").is_beside_wildcard("b"));
+        let same = Lens::new(&set("v=1"), true, &star).beside_wildcard(&["a".into()]);
+        assert_eq!(same, Lens::uniform(set("v=1")));
     }
 
     #[test]

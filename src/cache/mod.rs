@@ -517,12 +517,15 @@ impl Writer {
         let from = self.cache.seen(&wanted.type_url, &Lens::uniform(wanted.parameters.clone()))?.snapshot();
         let mut change =
             Change { system_version: Some(Arc::clone(&from.system_version)), ..Change::default() };
-        if wanted.interest.wildcard && of.wants_wildcard() && !of.snapshot().wildcard_known() {
-            let held = |resource: &Arc<Resource>| from.op_for(View::Wildcard, resource);
-            change.ops.extend(from.members().map(held));
+        // What others want with these parameters is none of this store's.
+        let has_wildcard = of.lens.wildcard() == &wanted.parameters && of.wants_wildcard();
+        if has_wildcard && !of.snapshot().wildcard_known() {
+            let members = from.members().filter(|held| !of.lens.is_beside_wildcard(held.name().as_str()));
+            change.ops.extend(members.map(|resource| from.op_for(View::Wildcard, resource)));
             change.wildcard_known = from.wildcard_known().then_some(true);
         }
-        for name in wanted.interest.names.iter().filter(|(_, wanted)| *wanted).map(|(name, _)| name) {
+        let names = wanted.interest.names.iter().map(|(name, _)| name);
+        for name in names.filter(|name| of.wants(name.as_str())) {
             change.ops.extend(from.said_of(name));
         }
         self.publish_with_endpoints(of, change, now);
@@ -538,10 +541,12 @@ impl Writer {
         let has_wildcard =
             of.lens.wildcard() == parameters && (of.wants_wildcard() || snapshot.holds_wildcard());
         let concerns = |op: &&Op| match op.view() {
-            View::Wildcard => has_wildcard,
+            View::Wildcard => has_wildcard && !of.lens.is_beside_wildcard(op.name().as_str()),
             View::Named => {
                 let name = op.name().as_str();
-                of.lens.of(name) == parameters && (asks_for(name) || snapshot.get(name).is_some())
+                let is_known =
+                    || snapshot.get(name).is_some_and(|entry| !matches!(entry.named(), Named::Unknown));
+                of.lens.of(name) == parameters && (asks_for(name) || is_known())
             }
         };
         Change {

@@ -16,6 +16,7 @@ use super::cohort::{Cohort, Dialect, Mailbox, Ttl};
 use super::entry::{Entry, Seen};
 use super::failure::Failed;
 use super::snapshot::{Snapshot, Touch};
+use super::span::Span;
 use super::{Generation, Lens, TypeCache};
 use crate::resource::{Collection, Name, Parameters, Resource};
 
@@ -87,7 +88,8 @@ impl Subscription {
         let Some(located) = &self.located else { return Lens::uniform(given.clone()) };
         let star = located.contains_key(Name::WILDCARD);
         let asks_plainly = (self.wildcard && !star) || located.len() - usize::from(star) < self.names.len();
-        Lens::new(given, asks_plainly, located)
+        let lens = Lens::new(given, asks_plainly, located);
+        if self.wildcard { lens.beside_wildcard(&self.names) } else { lens }
     }
 
     /// How names are spelled whose normal form is another one.
@@ -144,6 +146,23 @@ impl Subscription {
     /// Whether it asks for nothing at all.
     pub fn is_empty(&self) -> bool {
         !self.wildcard && self.names.is_empty()
+    }
+
+    /// What a client with this subscription may hold that has been told so much: resources that are there, and names that
+    /// went of which it has not been told.
+    pub fn held<'a>(
+        &'a self,
+        snapshot: &'a Snapshot,
+        span: &'a Span,
+    ) -> impl Iterator<Item = (&'a Name, Option<&'a Resource>)> {
+        snapshot.entries().filter_map(|entry| {
+            let look = self.look(entry, false)?;
+            match look.seen.present() {
+                Some(resource) => Some((resource.name(), Some(&**resource))),
+                None if look.changed > span.removed && look.since <= span.seen => Some((entry.name(), None)),
+                None => None,
+            }
+        })
     }
 
     /// The resource that a client with this subscription sees by this name, if there is one.

@@ -19,7 +19,7 @@ use super::snapshot::Snapshot;
 use super::span::{Next, Part, Span};
 use super::update::{Owed, Update};
 use super::{Generation, TypeCache};
-use crate::resource::{Name, Resource};
+use crate::resource::{Constraints, Name, Resource};
 
 /// One computation of an update.
 pub(super) struct Scan<'a> {
@@ -129,18 +129,32 @@ impl<'a> Scan<'a> {
             update.removals |= !update.removed.is_empty();
         }
         if self.subscription.locators().is_some() && self.dialect.protocol == Protocol::Delta {
-            self.remember_variants(&mut update);
+            self.remember_variants(&mut update, owed);
         }
         self.write_forms(&mut update);
         update
     }
 
     /// Which variants a client may hold of what it is told of, so that it can be told that they are gone.
-    fn remember_variants(&self, update: &mut Update) {
-        let told = update.resources.iter().map(|resource| resource.name());
-        let told = told.chain(&update.absent).chain(&update.removed);
-        let past = |name: &Name| Some((name.clone(), self.snapshot.get(name.as_str())?.past.clone()));
-        update.past = told.filter_map(past).filter(|(_, past)| past.is_some()).collect();
+    fn remember_variants(&self, update: &mut Update, owed: &Owed) {
+        let told = update.resources.iter().map(|resource| (resource.name(), Some(resource.constraints())));
+        let gone = update.absent.iter().chain(&update.removed).map(|name| (name, None));
+        let mut all = BTreeMap::new();
+        for (name, is) in told.chain(gone).filter(|(name, _)| self.subscription.locates(name.as_str())) {
+            let earlier = owed.past.get(name).into_iter().flatten().cloned();
+            let mut past: Vec<Option<Constraints>> =
+                self.snapshot.variants(name.as_str()).chain(earlier).collect();
+            past.sort_unstable();
+            past.dedup();
+            past.retain(|other| is != Some(other.as_ref()));
+            if !past.is_empty() {
+                all.insert(name.clone(), past);
+            }
+            if owed.past.contains_key(name) {
+                update.owed.past.insert(name.clone(), Vec::new());
+            }
+        }
+        update.past = all;
     }
 
     fn blank(&self) -> Update {

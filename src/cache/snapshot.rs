@@ -12,7 +12,7 @@ use super::lease::Renewed;
 use super::registry::Subscription;
 use super::segments::Segments;
 use super::{Change, Generation, Lease, Op, Resend, View};
-use crate::resource::{Collection, Form, Name, Resource, TypeUrl};
+use crate::resource::{Collection, Constraints, Form, Name, Resource, TypeUrl};
 
 /// Everything that the cache knows of one type at one moment. Readers hold one for as long as they like; the
 /// writer publishes a new one with a pointer swap.
@@ -100,6 +100,11 @@ impl Snapshot {
     ) -> Option<Generation> {
         let look = subscription.look(self.get(name)?, aggregated)?;
         look.seen.present().map(|_| look.changed)
+    }
+
+    /// All variants of a name that a client may hold that was told of it by locator, and some that it may not.
+    pub fn variants(&self, name: &str) -> impl Iterator<Item = Option<Constraints>> {
+        self.get(name).into_iter().flat_map(Entry::variants)
     }
 
     /// The resource that is held of this name through one of the relay's two subscriptions (R-Relay-03), be it without its

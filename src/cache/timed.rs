@@ -120,7 +120,7 @@ impl Update {
     /// What is gone as the client spells it. What it asked for by locator is told by its identity, and so is what was
     /// replaced by another variant (R-DP-08, R-DP-13).
     fn plainly_removed(&self, form: &Subscription, names: &[Name], variants: &mut Vec<Bytes>) -> Vec<Name> {
-        let past = |name: &Name| self.past.get(name).into_iter().flatten().flat_map(|past| past.iter());
+        let past = |name: &Name| self.past.get(name).into_iter().flatten();
         let mut variant = |name: &Name, constraints: Option<&Constraints>| {
             let variant = resource_name(form.spelling(name), constraints);
             if !variants.contains(&variant) {

@@ -13,7 +13,6 @@ use bytes::BytesMut;
 use super::Generation;
 use super::cohort::{Dialect, Protocol};
 use super::encoder::Encoder;
-use super::entry::Past;
 use super::failure::Errors;
 use super::frame::{self, Fields, Frame, Piece};
 use super::nonce::{Nonce, Suffix};
@@ -21,7 +20,7 @@ use super::registry::Subscription;
 use super::segments::Segment;
 use super::span::{Class, Next};
 use super::timed::Forms;
-use crate::resource::{Name, Resource, TypeUrl};
+use crate::resource::{Constraints, Name, Resource, TypeUrl};
 
 // Numbers of `resource_errors`.
 const DELTA_ERRORS: u8 = 9;
@@ -41,6 +40,8 @@ pub struct Owed {
     /// Names that it came to ask for when they were denied, and since when they were: full states leave them out for as
     /// long as that lasts. Nothing that is to be told.
     pub refused: BTreeMap<Name, Generation>,
+    /// Variants that it may hold from when it asked with other parameters, until it is told of their names (R-DP-08).
+    pub past: BTreeMap<Name, Vec<Option<Constraints>>>,
 }
 
 impl Owed {
@@ -51,11 +52,23 @@ impl Owed {
         doubt: Generation::ZERO,
         errors: BTreeSet::new(),
         refused: BTreeMap::new(),
+        past: BTreeMap::new(),
     };
+
+    /// Notes variants of a name that the client may hold. It is not told of those that went unsaid for long.
+    pub fn remember(&mut self, name: Name, variants: impl IntoIterator<Item = Option<Constraints>>) {
+        const REMEMBERED: usize = 16;
+        let past = self.past.entry(name).or_default();
+        for variant in variants {
+            past.retain(|other| *other != variant);
+            past.push(variant);
+        }
+        past.drain(..past.len().saturating_sub(REMEMBERED));
+    }
 
     /// Whether there is nothing to be told.
     pub fn is_empty(&self) -> bool {
-        self.names.is_empty() && self.gone.is_empty() && self.errors.is_empty()
+        self.names.is_empty() && self.gone.is_empty() && self.errors.is_empty() && self.past.is_empty()
     }
 }
 
@@ -72,7 +85,7 @@ pub struct Update {
     /// How its clients asked, where what they are told has to be written as they did.
     pub(super) form: Option<Subscription>,
     /// Variants that they may hold of what is in it, for those that are told by locator (R-DP-13).
-    pub(super) past: BTreeMap<Name, Past>,
+    pub(super) past: BTreeMap<Name, Vec<Option<Constraints>>>,
     pub(super) type_url: TypeUrl,
     pub(super) type_index: u32,
     pub(super) version: Arc<str>,

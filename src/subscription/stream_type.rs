@@ -215,17 +215,28 @@ impl StreamType {
         };
         let is_set = subscription.wildcard || old_names.wildcard || old_names.has_collections();
         let is_delta = dialect.protocol == Protocol::Delta;
+        let past = if is_delta && !self.span.is_start() && old_names.locators().is_some() {
+            let names = old_names.names().iter();
+            let seen = old.entries().map(|entry| entry.name()).filter(|_| is_set);
+            let told = names.chain(seen).filter(|name| old_names.locates(name.as_str()));
+            let changed = told.filter(|name| !is_held(name.as_str()));
+            changed.map(|name| (name.clone(), old.variants(name.as_str()).collect::<Vec<_>>())).collect()
+        } else {
+            Vec::new()
+        };
+        if !past.is_empty() {
+            let own = self.own.get_or_insert_with(|| Box::new(Own::NONE));
+            past.into_iter().for_each(|(name, past)| own.owed.remember(name, past));
+        }
         if self.span.is_start() {
             // Nothing was told that would have to be taken back.
         } else if is_set && is_delta {
             // As if it came back with what it holds. What is another variant now has no version to go by (R-DP-14).
-            let version = |held: &Resource| match is_held(held.name().as_str()) {
-                true => held.version().to_owned(),
-                false => String::new(),
+            let version = |(name, held): (&Name, Option<&Resource>)| {
+                let held = held.filter(|held| is_held(held.name().as_str()));
+                (name.as_str().to_owned(), held.map(|held| held.version().to_owned()).unwrap_or_default())
             };
-            let seen = old.entries().filter_map(|entry| old_names.sees(&old, entry.name().as_str()));
-            let mut held: HashMap<String, String> =
-                seen.map(|held| (held.name().as_str().to_owned(), version(held))).collect();
+            let mut held: HashMap<String, String> = old_names.held(&old, &self.span).map(version).collect();
             if let Some(Brought::Versions(brought)) = self.take_brought() {
                 for name in brought.into_keys() {
                     held.entry(name).or_default();
@@ -405,6 +416,8 @@ impl StreamType {
             if class == Class::Both {
                 own.owed.gone.retain(|name| !update.owed().gone.contains(name));
             }
+            // Names that only go are not in what is said of additions.
+            own.owed.past.retain(|name, _| class != Class::Both || !update.owed().past.contains_key(name));
         }
         self.trim();
     }

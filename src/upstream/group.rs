@@ -370,10 +370,16 @@ impl Group {
     ) -> Changes {
         let placed = self.placement(stream);
         let is_only = self.topics.len() == 1;
+        let mut answered = Vec::new();
         for (parameters, topic) in &mut self.topics {
             let snapshot = snapshot(cache, &self.type_url, parameters);
-            topic.hear(placed, &mut reading, &snapshot, is_only, now);
+            let asked = topic.link(stream).and_then(Link::wildcard_asked);
+            if topic.hear(placed, &mut reading, &snapshot, is_only, now) {
+                answered.extend(asked);
+            }
         }
+        // One response may answer all wildcards that were asked for in one request, and hold nothing for some.
+        self.topics.values_mut().for_each(|topic| topic.hear_of_others(stream, &answered, now));
         let covered = |covered: &bool| !*covered;
         let unrequested = reading.resources.iter().map(|heard| &heard.covered).filter(|c| covered(c)).count()
             + reading.removed.iter().map(|removed| &removed.covered).filter(|c| covered(c)).count()

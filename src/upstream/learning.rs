@@ -46,7 +46,8 @@ struct Scene<'a> {
 }
 
 impl Topic {
-    /// Notes which of its questions a response answers, and which parts of the response it covers.
+    /// Notes which of its questions a response answers, and which parts of the response it covers. Returns whether there
+    /// was any of either.
     pub(super) fn hear(
         &mut self,
         placed: Placed,
@@ -54,8 +55,8 @@ impl Topic {
         snapshot: &Snapshot,
         is_only: bool,
         now: Instant,
-    ) {
-        let Some(link) = &mut self.links[placed.stream as usize] else { return };
+    ) -> bool {
+        let Some(link) = &mut self.links[placed.stream as usize] else { return false };
         let mut concerned = is_only || reading.is_empty();
         for heard in &mut reading.resources {
             let own = covered(link, &self.borrowed, placed, snapshot, &heard.name);
@@ -96,6 +97,7 @@ impl Topic {
         if concerned {
             link.arrived(now);
         }
+        concerned
     }
 
     /// Works out what an accepted response changes, of which [`hear`](Self::hear) took notice.
@@ -173,7 +175,7 @@ impl Topic {
             let alias = |name| Op::Alias { name, resource: Arc::clone(&resource), resend };
             lesson.ops.extend(others.into_iter().map(alias));
             let Some(own) = own else { return };
-            let held = held.filter(|_| view == View::Wildcard || !self.orphans.remove(&own));
+            let held = held.filter(|_| !self.doubted(view, &own));
             if weighed(held) {
                 let news = News { resend, deadline, lease };
                 self.candidates(lesson, (view, own), held).set(resource, news);
@@ -190,7 +192,7 @@ impl Topic {
             // Neither a heartbeat nor an unresolved alias: the old form of "does not exist" (R-Up-16).
             lesson.lost.extend(others);
             let Some(own) = own else { return };
-            let held = held.filter(|_| view == View::Wildcard || !self.orphans.remove(&own));
+            let held = held.filter(|_| !self.doubted(view, &own));
             if weighed(held) {
                 self.candidates(lesson, (view, own), held).remove(heard.constraints());
             } else if !self.keeps(view, &own) {
@@ -223,7 +225,7 @@ impl Topic {
             return;
         }
         let held = snapshot.held(view, &removed.name);
-        let held = held.filter(|_| view == View::Wildcard || !self.orphans.remove(&name));
+        let held = held.filter(|_| removed.constraints.is_some() || !self.doubted(view, &name));
         let key = (view, name);
         if lesson.variants.contains_key(&key) || self.rivals.contains_key(&key) {
             self.candidates(lesson, key, held).remove(removed.constraints.as_ref());
@@ -232,6 +234,15 @@ impl Topic {
         {
             lesson.removed.push(key);
         }
+    }
+
+    /// Whether what is held was kept until this answer, whatever its constraints.
+    fn doubted(&mut self, view: View, name: &Name) -> bool {
+        let doubted = !self.orphans.is_empty() && self.orphans.remove(&(view, name.clone()));
+        if doubted {
+            self.rivals.remove(&(view, name.clone()));
+        }
+        doubted
     }
 
     /// What was borrowed is kept until it was asked for and answered (R-DP-16).

@@ -171,17 +171,21 @@ impl Link {
         }
     }
 
+    /// When the wildcard was asked for, while nothing came of it.
+    pub(super) fn wildcard_asked(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Asked { since, .. } => self.wildcard.map(|_| since),
+            Phase::Idle | Phase::Arriving { .. } | Phase::Settled => None,
+        }
+    }
+
     /// Since when the origin has left something unanswered, of which it said nothing else either.
     pub(super) fn unanswered_since(&self) -> Option<Instant> {
         let names = self.names.values().filter_map(|asked| match asked.awaited {
             Awaited::Answer(since) => Some(since),
             Awaited::No | Awaited::Until(_) => None,
         });
-        let wildcard = match self.phase {
-            Phase::Asked { since, .. } => self.wildcard.map(|_| since),
-            Phase::Idle | Phase::Arriving { .. } | Phase::Settled => None,
-        };
-        names.chain(wildcard).min()
+        names.chain(self.wildcard_asked()).min()
     }
 
     /// Everything is to be asked for in another form: the origin did not understand (R-Up-18).

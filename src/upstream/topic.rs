@@ -47,8 +47,9 @@ pub(super) struct Topic {
     pub(super) names: HashMap<Name, Want>,
     /// Of these, which are not asked for here: another topic's subscription brings them too (R-DP-16).
     pub(super) borrowed: HashSet<Name>,
-    /// What was borrowed and may be gone: held until the answer to what is asked in its place (R-DP-16).
-    pub(super) orphans: HashSet<Name>,
+    /// What is held from a lender or from an earlier stream and may be gone: kept until the answer to what is asked in its
+    /// place, which takes its place whatever its constraints (R-DP-14, R-DP-16).
+    pub(super) orphans: HashSet<(View, Name)>,
     /// Where more than one variant of a name is for these parameters (R-DP-04), all that are held.
     pub(super) rivals: BTreeMap<(View, Name), Candidates>,
     pub(super) expiry: Expiry,
@@ -128,7 +129,7 @@ impl Topic {
 
     /// What was borrowed is to be asked for.
     pub(super) fn end_loan(&mut self, name: &Name, is_on: impl Fn(StreamId) -> bool) {
-        self.orphans.extend(self.borrowed.take(name));
+        self.orphans.extend(self.borrowed.take(name).map(|name| (View::Named, name)));
         self.touch_on(is_on, Some(name));
     }
 
@@ -152,6 +153,15 @@ impl Topic {
         }
     }
 
+    /// What was asked for at one of these moments was answered for somebody.
+    pub(super) fn hear_of_others(&mut self, stream: StreamId, asked: &[Instant], now: Instant) {
+        if let Some(link) = &mut self.links[stream as usize]
+            && link.wildcard_asked().is_some_and(|at| asked.contains(&at))
+        {
+            link.arrived(now);
+        }
+    }
+
     pub(super) fn unanswered_since(&self) -> Option<Instant> {
         self.links.iter().flatten().filter_map(Link::unanswered_since).min()
     }
@@ -169,7 +179,7 @@ impl Topic {
     pub(super) fn remove_name(&mut self, name: &Name) {
         self.names.remove(name);
         self.borrowed.remove(name);
-        self.orphans.remove(name);
+        self.orphans.remove(&(View::Named, name.clone()));
         self.links.iter_mut().flatten().for_each(|link| link.drop_name(name));
     }
 
@@ -209,6 +219,7 @@ impl Topic {
         self.wildcard = Want::No;
         self.expiry.drop_wildcard();
         self.rivals.retain(|(view, _), _| *view != View::Wildcard);
+        self.orphans.retain(|(view, _)| *view != View::Wildcard);
         self.links.iter_mut().flatten().for_each(Link::drop_wildcard);
     }
 
@@ -310,7 +321,33 @@ impl Topic {
         target: &Target<'_>,
     ) -> (Option<DeltaDiscoveryRequest>, bool) {
         let wanted = |name: &Name| self.names.contains_key(name) && !self.borrowed.contains(name);
-        self.links[stream as usize].as_mut().map_or((None, false), |link| link.changes(target, &wanted))
+        let Some(link) = &mut self.links[stream as usize] else { return (None, false) };
+        let (request, more) = link.changes(target, &wanted);
+        if let Some(request) = request.as_ref().filter(|_| !target.copy) {
+            self.doubt(request, target);
+        }
+        (request, more)
+    }
+
+    /// What is held of what is asked for now may have become another variant meanwhile, but for what is claimed.
+    fn doubt(&mut self, request: &DeltaDiscoveryRequest, target: &Target<'_>) {
+        let Some(view) = target.view else { return };
+        let located = request.resource_locators_subscribe.iter().map(|locator| &locator.name);
+        let asked = || request.resource_names_subscribe.iter().chain(located.clone());
+        let is_claimed =
+            |held: &Arc<Resource>| request.initial_resource_versions.contains_key(held.name().as_str());
+        let doubted = |held: &Arc<Resource>| (!is_claimed(held)).then(|| (view, held.name().clone()));
+        // Those that are not seen are not claimed either.
+        if view == View::Named {
+            let held = asked().filter_map(|name| target.snapshot.held(view, name));
+            self.orphans.extend(held.filter_map(doubted));
+            if !self.rivals.is_empty() {
+                asked().for_each(|name| drop(self.rivals.remove(&(view, name.as_str().into()))));
+            }
+        } else if asked().next().is_some() || request.resource_names_unsubscribe.is_empty() {
+            self.orphans.extend(target.snapshot.members().filter_map(doubted));
+            self.rivals.retain(|(other, _), _| *other != view);
+        }
     }
 }
 

@@ -327,6 +327,24 @@ fn r_dp_14_versions_of_variants_are_not_told_after_a_reconnect() {
 }
 
 #[test]
+fn r_dp_14_a_variant_of_an_earlier_stream_gives_way_to_the_answer_on_a_new_one() {
+    for (answer, expected) in
+        [(Answer::of(EDS, "2").remove("a"), "absent"), (Answer::of(EDS, "2").set("a", "2"), "2")]
+    {
+        let mut rig = Rig::connected();
+        rig.client_with("one", EDS, "v=1", &["a"]);
+        rig.requests(Primary);
+        rig.hear(Primary, &Answer::of(EDS, "1").variant("a", "v=1", "1"));
+        rig.close();
+        rig.open(Primary);
+        rig.requests(Primary);
+        assert_eq!(rig.seen_with(EDS, "v=1", "a"), "1", "kept until the answer");
+        rig.hear(Primary, &answer);
+        assert_eq!(rig.seen_with(EDS, "v=1", "a"), expected);
+    }
+}
+
+#[test]
 fn r_up_18_an_origin_that_does_not_answer_locators_is_asked_by_plain_names() {
     let mut rig = Rig::connected();
     rig.client_with("one", EDS, "v=1", &["a"]);

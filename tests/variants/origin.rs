@@ -1,0 +1,380 @@
+//! The origin: what there is, what it was asked for on each stream, and what it says.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, ResourceName};
+use rand::Rng;
+use rand::rngs::StdRng;
+
+use crate::rule::{LAYOUTS, Who, encode};
+use crate::wire::{put, type_url};
+
+pub(crate) const TYPES: [&str; 3] = ["cds", "eds", "lds"];
+/// Names that begin with `o` exist only for those who ask for them.
+pub(crate) const NAMES: [&str; 4] = ["eds0", "m1", "m2", "o1"];
+/// How long a message is under way at most: below the settle time.
+const DELAY: Duration = Duration::from_millis(60);
+
+pub(crate) fn at_of(url: &str) -> usize {
+    TYPES.iter().position(|short| type_url(short).as_str() == url).expect("a type of these tests")
+}
+
+pub(crate) fn is_member(name: &str) -> bool {
+    !name.starts_with('o')
+}
+
+/// The variants of a name with their versions.
+type Variants = BTreeMap<&'static str, u64>;
+/// A name or `*`, and the parameters.
+pub(crate) type Asked = (String, Who);
+
+/// What was asked for of a type on a stream.
+#[derive(Debug, Default)]
+pub(crate) struct Topic {
+    pub(crate) asked: BTreeSet<Asked>,
+    /// What was sent, by name and rule.
+    told: BTreeMap<(String, &'static str), u64>,
+    /// What was sent without having been asked for.
+    volunteered: BTreeSet<(String, &'static str)>,
+}
+
+/// A stream.
+#[derive(Debug, Default)]
+pub(crate) struct Peer {
+    pub(crate) topics: BTreeMap<usize, Topic>,
+    nonces: BTreeSet<String>,
+    pub(crate) to_origin: VecDeque<(Instant, DeltaDiscoveryRequest)>,
+    pub(crate) to_relay: VecDeque<(Instant, DeltaDiscoveryResponse)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Origin {
+    pub(crate) truth: [BTreeMap<&'static str, Variants>; TYPES.len()],
+    /// Since when there has always been a variant for these parameters.
+    since: HashMap<(usize, &'static str, Who), u64>,
+    pub(crate) clock: u64,
+    nonce: u64,
+    pub(crate) peers: [Option<Peer>; 2],
+    /// It publishes several variants for the same parameters.
+    pub(crate) ambiguous: bool,
+    /// Variants that come together have the same version.
+    pub(crate) shares_versions: bool,
+    pub(crate) trace: bool,
+}
+
+/// What is said of one name.
+#[derive(Debug, Default)]
+struct Word {
+    sent: BTreeMap<&'static str, u64>,
+    gone: BTreeSet<&'static str>,
+    /// Nothing is there for somebody.
+    absent: bool,
+}
+
+impl Origin {
+    pub(crate) fn new(rng: &mut StdRng, trace: bool) -> Self {
+        Self {
+            truth: Default::default(),
+            since: HashMap::new(),
+            clock: 0,
+            nonce: 0,
+            peers: [None, None],
+            ambiguous: rng.random_bool(0.2),
+            shares_versions: rng.random_bool(0.3),
+            trace,
+        }
+    }
+
+    /// All variants of a name that are for these parameters, as texts.
+    pub(crate) fn texts(&self, at: usize, name: &str, who: Who) -> Vec<String> {
+        self.fitting(at, name, who).map(|(rule, version)| format!("{version}/{rule}")).collect()
+    }
+
+    fn fitting(&self, at: usize, name: &str, who: Who) -> impl Iterator<Item = (&'static str, u64)> {
+        let variants = self.truth[at].get(name).into_iter().flatten();
+        variants.filter(move |(rule, _)| who.fits(rule)).map(|(rule, version)| (*rule, *version))
+    }
+
+    /// Since when there has always been something of this name for these parameters.
+    pub(crate) fn since(&self, at: usize, name: &str, who: Who) -> Option<u64> {
+        let name = NAMES.into_iter().find(|known| *known == name)?;
+        self.since.get(&(at, name, who)).copied()
+    }
+
+    fn note_since(&mut self, at: usize, name: &'static str) {
+        for who in Who::all() {
+            if self.fitting(at, name, who).next().is_none() {
+                self.since.remove(&(at, name, who));
+            } else {
+                self.since.entry((at, name, who)).or_insert(self.clock);
+            }
+        }
+    }
+
+    /// Some names change.
+    pub(crate) fn change(&mut self, rng: &mut StdRng, now: Instant) {
+        let at = rng.random_range(0..TYPES.len());
+        for _ in 0..[1, 1, 2][rng.random_range(0..3)] {
+            let name = NAMES[rng.random_range(0..NAMES.len())];
+            self.clock += 1;
+            let old = self.truth[at].remove(name).unwrap_or_default();
+            let keeps = rng.random_bool(0.4);
+            let same = LAYOUTS.into_iter().find(|layout| old.keys().all(|rule| layout.contains(rule)));
+            let layout = match same.filter(|_| keeps && !old.is_empty()) {
+                Some(layout) => layout.to_vec(),
+                None if self.ambiguous && rng.random_bool(0.3) => {
+                    (0..3).map(|_| LAYOUTS[rng.random_range(0..LAYOUTS.len())][0]).collect()
+                }
+                None => LAYOUTS[rng.random_range(0..LAYOUTS.len())].to_vec(),
+            };
+            let chance = [0.0, 0.6, 1.0, 1.0, 1.0][rng.random_range(0..5)];
+            let mut new = Variants::new();
+            for rule in layout {
+                if !rng.random_bool(chance) {
+                    continue;
+                }
+                match old.get(rule).filter(|_| rng.random_bool(0.5)) {
+                    Some(version) => drop(new.insert(rule, *version)),
+                    None => {
+                        self.clock += u64::from(!self.shares_versions);
+                        new.insert(rule, self.clock);
+                    }
+                }
+            }
+            if self.trace {
+                eprintln!("  origin: {} {name} is {new:?}", TYPES[at]);
+            }
+            self.truth[at].insert(name, new);
+            self.note_since(at, name);
+        }
+        for stream in 0..2 {
+            self.tell(rng, stream, at, now);
+        }
+    }
+
+    fn visible(&self, at: usize, asked: &BTreeSet<Asked>) -> BTreeMap<(String, &'static str), u64> {
+        let mut visible = BTreeMap::new();
+        for (asked, who) in asked {
+            for name in NAMES.into_iter().filter(|name| covers(asked, name)) {
+                visible.extend(
+                    self.fitting(at, name, *who).map(|(rule, version)| ((name.to_owned(), rule), version)),
+                );
+            }
+        }
+        visible
+    }
+
+    /// Says on a stream what it has not said of what is seen there, all in one response (R-DP-13).
+    fn tell(&mut self, rng: &mut StdRng, stream: usize, at: usize, now: Instant) {
+        let Some(topic) = self.peers[stream].as_ref().and_then(|peer| peer.topics.get(&at)) else { return };
+        let visible = self.visible(at, &topic.asked);
+        let mut words: BTreeMap<String, Word> = BTreeMap::new();
+        for ((name, rule), version) in &visible {
+            if topic.told.get(&(name.clone(), *rule)) != Some(version) {
+                words.entry(name.clone()).or_default().sent.insert(rule, *version);
+            }
+        }
+        for (name, rule) in topic.told.keys().chain(&topic.volunteered) {
+            if self.truth[at].get(name.as_str()).is_none_or(|variants| !variants.contains_key(rule)) {
+                words.entry(name.clone()).or_default().gone.insert(rule);
+            }
+        }
+        let topic = self.peers[stream].as_mut().unwrap().topics.get_mut(&at).unwrap();
+        topic.told = visible;
+        for (name, word) in &words {
+            topic.volunteered.retain(|(other, rule)| other != name || !word.gone.contains(rule));
+        }
+        if !words.is_empty() {
+            self.say(rng, stream, at, words.into_iter().collect(), now);
+        }
+    }
+
+    fn say(&mut self, rng: &mut StdRng, stream: usize, at: usize, words: Vec<(String, Word)>, now: Instant) {
+        self.nonce += 1;
+        let type_url = type_url(TYPES[at]);
+        let mut response = DeltaDiscoveryResponse {
+            type_url: type_url.as_str().to_owned(),
+            nonce: self.nonce.to_string(),
+            ..DeltaDiscoveryResponse::default()
+        };
+        for (name, word) in words {
+            for (rule, version) in &word.sent {
+                response.resources.push(resource(rng, at, &name, rule, *version).into());
+            }
+            let plainly = rng.random_bool(0.5);
+            for rule in word.gone.iter().filter(|rule| !rule.is_empty() || !plainly) {
+                response.removed_resource_names.push(ResourceName {
+                    name: name.clone(),
+                    dynamic_parameter_constraints: encode(rule).into(),
+                });
+            }
+            let none_gone = word.gone.contains("") && plainly;
+            if none_gone || (word.absent && !word.gone.contains("")) {
+                response.removed_resources.push(name);
+            }
+        }
+        if self.trace {
+            let sent: Vec<String> =
+                response.resources.iter().map(|r| crate::client::text_of(r, at)).collect();
+            eprintln!(
+                "  origin: stream {stream} {} #{} {sent:?} gone {:?} {:?}",
+                TYPES[at],
+                self.nonce,
+                response.removed_resources,
+                response.removed_resource_names.iter().map(|gone| &gone.name).collect::<Vec<_>>()
+            );
+        }
+        let peer = self.peers[stream].as_mut().unwrap();
+        peer.nonces.insert(response.nonce.clone());
+        let due = now + rng.random_range(Duration::ZERO..DELAY);
+        let due = peer.to_relay.back().map_or(due, |(last, _)| due.max(*last));
+        peer.to_relay.push_back((due, response));
+    }
+
+    /// Takes a request of the relay onto its way.
+    pub(crate) fn send(
+        &mut self,
+        rng: &mut StdRng,
+        stream: usize,
+        request: DeltaDiscoveryRequest,
+        now: Instant,
+    ) {
+        let Some(peer) = &mut self.peers[stream] else { return };
+        let due = now + rng.random_range(Duration::ZERO..DELAY);
+        let due = peer.to_origin.back().map_or(due, |(last, _)| due.max(*last));
+        peer.to_origin.push_back((due, request));
+    }
+
+    /// Reads a request and answers it, perhaps in parts; all of one name in one of them.
+    pub(crate) fn read(
+        &mut self,
+        rng: &mut StdRng,
+        stream: usize,
+        request: &DeltaDiscoveryRequest,
+        now: Instant,
+    ) {
+        let at = at_of(&request.type_url);
+        let peer = self.peers[stream].as_mut().unwrap();
+        assert_eq!(request.error_detail, None, "a NACK");
+        let is_ack = !request.response_nonce.is_empty();
+        assert!(!is_ack || peer.nonces.remove(&request.response_nonce), "an ACK of nothing");
+        let plain = |name: &String| (name.clone(), Who::default());
+        let mut joined: Vec<Asked> = request.resource_names_subscribe.iter().map(plain).collect();
+        let located = request.resource_locators_subscribe.iter();
+        joined.extend(located.map(|locator| (locator.name.clone(), Who::read(&locator.dynamic_parameters))));
+        let mut left: Vec<Asked> = request.resource_names_unsubscribe.iter().map(plain).collect();
+        let located = request.resource_locators_unsubscribe.iter();
+        left.extend(located.map(|locator| (locator.name.clone(), Who::read(&locator.dynamic_parameters))));
+        if self.trace {
+            eprintln!(
+                "  relay: stream {stream} {} +{joined:?} -{left:?} {:?}",
+                TYPES[at], request.initial_resource_versions
+            );
+        }
+        if !peer.topics.contains_key(&at) {
+            assert!(!is_ack && left.is_empty(), "nothing was asked for before");
+            if joined.is_empty() {
+                joined.push(("*".to_owned(), Who::default()));
+            }
+        } else {
+            assert!(request.initial_resource_versions.is_empty());
+        }
+        let topic = peer.topics.entry(at).or_default();
+        for asked in &left {
+            assert!(topic.asked.remove(asked), "{asked:?} was not subscribed to");
+        }
+        topic.asked.extend(joined.iter().cloned());
+        let stars = topic.asked.iter().filter(|(name, _)| name == "*").count();
+        assert!(stars == 0 || stars == topic.asked.len(), "wildcard and names on one stream");
+        let mut words: BTreeMap<String, Word> = BTreeMap::new();
+        let versions = &request.initial_resource_versions;
+        for (asked, who) in &joined {
+            for name in NAMES.into_iter().filter(|name| covers(asked, name)) {
+                let fitting: Variants = self.fitting(at, name, *who).collect();
+                if fitting.is_empty() && asked == "*" {
+                    continue;
+                }
+                let word = words.entry(name.to_owned()).or_default();
+                word.absent |= fitting.is_empty();
+                word.sent.extend(fitting);
+            }
+        }
+        for (name, version) in versions {
+            let word = words.entry(name.clone()).or_default();
+            match self.truth[at].get(name.as_str()).and_then(|variants| variants.get("")) {
+                Some(current) if current.to_string() == *version => drop(word.sent.remove("")),
+                Some(_) => {}
+                None => word.absent = true,
+            }
+        }
+        words.retain(|_, word| !word.sent.is_empty() || word.absent);
+        let asked = self.peers[stream].as_ref().unwrap().topics[&at].asked.clone();
+        let visible = self.visible(at, &asked);
+        let topic = self.peers[stream].as_mut().unwrap().topics.get_mut(&at).unwrap();
+        topic.told = visible;
+        let has_star = joined.iter().any(|(name, _)| name == "*");
+        let must_answer = has_star && words.is_empty();
+        let mut part = Vec::new();
+        for word in words {
+            part.push(word);
+            if rng.random_bool(0.2) {
+                self.say(rng, stream, at, std::mem::take(&mut part), now);
+            }
+        }
+        if !part.is_empty() || must_answer {
+            self.say(rng, stream, at, part, now);
+        }
+    }
+
+    /// Says something that is no news, or that nobody asked for.
+    pub(crate) fn chatter(&mut self, rng: &mut StdRng, now: Instant) {
+        let (stream, at) = (rng.random_range(0..2), rng.random_range(0..TYPES.len()));
+        let name = NAMES[rng.random_range(0..NAMES.len())];
+        let Some(topic) = self.peers[stream].as_mut().and_then(|peer| peer.topics.get_mut(&at)) else {
+            return;
+        };
+        let variants: Vec<_> = self.truth[at].get(name).into_iter().flatten().collect();
+        // What comes for the wildcard is a member.
+        let has_star = topic.asked.iter().any(|(name, _)| name == "*");
+        if variants.is_empty() || (has_star && !is_member(name)) {
+            return;
+        }
+        let (rule, version) = variants[rng.random_range(0..variants.len())];
+        if !topic.told.contains_key(&(name.to_owned(), *rule)) {
+            topic.volunteered.insert((name.to_owned(), rule));
+        }
+        let word = Word { sent: [(*rule, *version)].into(), ..Word::default() };
+        self.say(rng, stream, at, vec![(name.to_owned(), word)], now);
+    }
+}
+
+pub(crate) fn covers(asked: &str, name: &str) -> bool {
+    asked == name || (asked == "*" && is_member(name))
+}
+
+/// A resource on the wire. Its body says its name, version and rule.
+fn resource(rng: &mut StdRng, at: usize, name: &str, rule: &str, version: u64) -> Vec<u8> {
+    let (mut value, mut any, mut sent) = (BytesMut::new(), BytesMut::new(), BytesMut::new());
+    put(&mut value, 1, name.as_bytes());
+    if TYPES[at] == "cds" && name.starts_with("eds") {
+        value.extend_from_slice(&[0x10, 3]);
+    }
+    put(&mut value, 15, format!("{version}/{rule}").as_bytes());
+    put(&mut any, 1, type_url(TYPES[at]).as_str().as_bytes());
+    put(&mut any, 2, &value);
+    put(&mut sent, 1, version.to_string().as_bytes());
+    put(&mut sent, 2, &any);
+    if rule.is_empty() && rng.random_bool(0.5) {
+        put(&mut sent, 3, name.as_bytes());
+    } else {
+        let mut named = BytesMut::new();
+        put(&mut named, 1, name.as_bytes());
+        if !rule.is_empty() {
+            put(&mut named, 2, &encode(rule));
+        }
+        put(&mut sent, 8, &named);
+    }
+    sent.to_vec()
+}
