@@ -14,8 +14,25 @@ use crate::resource::{Collection, Name, Parameters};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lens {
     common: Parameters,
-    /// Names, also `*` and those of collections, that are asked for with others.
-    others: Option<Arc<BTreeMap<Name, Parameters>>>,
+    /// What is asked for with others.
+    others: Option<Arc<Others>>,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Others {
+    /// Names, also `*` and those of collections.
+    names: BTreeMap<Name, Parameters>,
+    /// Each set of parameters once, the common ones too.
+    distinct: Vec<Parameters>,
+}
+
+impl Others {
+    fn new(common: &Parameters, names: BTreeMap<Name, Parameters>) -> Arc<Self> {
+        let mut distinct: Vec<Parameters> = std::iter::once(common).chain(names.values()).cloned().collect();
+        distinct.sort_unstable();
+        distinct.dedup();
+        Arc::new(Self { names, distinct })
+    }
 }
 
 impl Lens {
@@ -40,7 +57,7 @@ impl Lens {
         let collections = located.keys().any(|name| Collection::named(name.as_str()).is_some());
         let others = pairs().filter(|pair| collections || differs(pair));
         let others = others.map(|(name, parameters)| (name.clone(), parameters)).collect();
-        Self { common, others: Some(Arc::new(others)) }
+        Self { others: Some(Others::new(&common, others)), common }
     }
 
     /// The same for a client that asks for the wildcard and for these names. What it asks for with other parameters than
@@ -50,9 +67,9 @@ impl Lens {
         let Some(others) = &self.others else { return self };
         let differs = |name: &&Name| self.of(name.as_str()) != self.wildcard();
         let apart = names.iter().filter(differs).map(|name| (name.clone(), self.of(name.as_str()).clone()));
-        let mut all = BTreeMap::clone(others);
+        let mut all = others.names.clone();
         all.extend(apart);
-        Self { others: Some(Arc::new(all)), ..self }
+        Self { others: Some(Others::new(&self.common, all)), ..self }
     }
 
     /// Whether a name is asked for with other parameters than the wildcard.
@@ -74,7 +91,7 @@ impl Lens {
     }
 
     fn own(&self, name: &str) -> Option<&Parameters> {
-        let others = self.others.as_ref()?;
+        let others = &self.others.as_ref()?.names;
         others.get(name).or_else(|| others.get(Collection::covering(name)?.as_str()))
     }
 
@@ -84,12 +101,8 @@ impl Lens {
     }
 
     /// Each set of parameters that some name is asked for with.
-    pub fn parameters(&self) -> impl Iterator<Item = &Parameters> {
-        let others = self.others.iter().flat_map(|others| others.values());
-        let mut all: Vec<&Parameters> = std::iter::once(&self.common).chain(others).collect();
-        all.sort_unstable();
-        all.dedup();
-        all.into_iter()
+    pub fn parameters(&self) -> &[Parameters] {
+        self.others.as_ref().map_or_else(|| std::slice::from_ref(&self.common), |others| &others.distinct)
     }
 }
 
@@ -141,6 +154,6 @@ mod tests {
         assert_eq!(lens.of("xdstp://a/t/foo/y"), &set("v=2"));
         assert_eq!(lens.of("xdstp://a/t/foo/x"), &set("v=1"));
         assert_eq!(lens.of("xdstp://a/t/bar/y"), &set("v=1"));
-        assert_eq!(lens.parameters().count(), 2);
+        assert_eq!(lens.parameters().len(), 2);
     }
 }

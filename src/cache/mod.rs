@@ -250,7 +250,7 @@ impl Wanted {
             },
             mixed: Some(Arc::clone(of)),
         };
-        of.lens.parameters().map(part).collect()
+        of.lens.parameters().iter().map(part).collect()
     }
 }
 
@@ -415,7 +415,7 @@ impl Cache {
     fn mixed(&self, type_url: &TypeUrl, parameters: &Parameters) -> Vec<Arc<TypeCache>> {
         let stores = self.stores.read();
         let is_mixed = |of: &&Arc<TypeCache>| of.lens.as_uniform().is_none();
-        let has = |of: &&Arc<TypeCache>| of.lens.parameters().any(|other| other == parameters);
+        let has = |of: &&Arc<TypeCache>| of.lens.parameters().contains(parameters);
         stores.seen(type_url).filter(is_mixed).filter(has).cloned().collect()
     }
 
@@ -431,17 +431,31 @@ impl Cache {
             Some(Wanted::split(&of, interest))
         };
         let mut wanted: Vec<Wanted> = self.types().into_iter().filter_map(take).flatten().collect();
-        for wanted in &mut wanted {
-            let (type_url, parameters) = (&wanted.type_url, &wanted.parameters);
-            if wanted.mixed.is_some() || !self.mixed(type_url, parameters).is_empty() {
-                // What nobody wants in this store may be wanted in another.
-                wanted.interest.wildcard = self.wants_wildcard(type_url, parameters);
-                for (name, is_wanted) in &mut wanted.interest.names {
-                    *is_wanted = *is_wanted || self.wants(type_url, parameters, name.as_str());
-                }
+        if self.stores.read().has_mixed() {
+            for wanted in &mut wanted {
+                self.ask_others(wanted);
             }
+            self.drop_unused();
         }
         wanted
+    }
+
+    /// What nobody wants in one store may be wanted in another.
+    fn ask_others(&self, wanted: &mut Wanted) {
+        let (type_url, parameters) = (&wanted.type_url, &wanted.parameters);
+        let mut others = self.mixed(type_url, parameters);
+        others.extend(self.find(type_url, &Lens::uniform(parameters.clone())));
+        let any = |is: &dyn Fn(&TypeCache) -> bool| others.iter().any(|of| is(of));
+        wanted.interest.wildcard = any(&|of| of.lens.wildcard() == parameters && of.wants_wildcard());
+        for (name, is_wanted) in &mut wanted.interest.names {
+            let name = name.as_str();
+            *is_wanted = *is_wanted || any(&|of| of.lens.of(name) == parameters && of.wants(name));
+        }
+    }
+
+    /// The store of a type for clients that see it so, if there is one.
+    pub fn find(&self, type_url: &TypeUrl, lens: &Lens) -> Option<Arc<TypeCache>> {
+        self.stores.read().find(type_url, lens).cloned()
     }
 
     /// Whether any client asks for this name with these parameters.
@@ -455,7 +469,7 @@ impl Cache {
     }
 
     fn any_with(&self, type_url: &TypeUrl, parameters: &Parameters, is: impl Fn(&TypeCache) -> bool) -> bool {
-        let uniform = self.stores.read().find(type_url, &Lens::uniform(parameters.clone())).cloned();
+        let uniform = self.find(type_url, &Lens::uniform(parameters.clone()));
         uniform.is_some_and(|of| is(&of)) || self.mixed(type_url, parameters).iter().any(|of| is(of))
     }
 

@@ -111,6 +111,11 @@ impl Stores {
         self.seen.get(type_url.as_str()).into_iter().flat_map(HashMap::values)
     }
 
+    /// Whether any client asks for some names with other parameters than for the rest.
+    pub(super) fn has_mixed(&self) -> bool {
+        self.seen.values().flat_map(HashMap::keys).any(|lens| lens.as_uniform().is_none())
+    }
+
     /// All stores.
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<TypeCache>> {
         self.plain.values().chain(self.seen.values().flat_map(HashMap::values))

@@ -104,7 +104,13 @@ impl Update {
         }
         let mut variants = Vec::new();
         let names = match &self.form {
-            Some(form) => removed.map(|names| self.plainly_removed(form, names, &mut variants)),
+            Some(form) => {
+                let [removed, absent] = removed;
+                // Who asks for what is not there is told by its name alone, whatever it was seen in before.
+                let located = absent.iter().filter(|name| form.locates(name.as_str()));
+                variants.extend(located.map(|name| resource_name(form.spelling(name), None)));
+                [removed, absent].map(|names| self.plainly_removed(form, names, &mut variants))
+            }
             None => removed.map(<[Name]>::to_vec),
         };
         let fields = Fields {

@@ -35,6 +35,11 @@ impl Expiry {
         self.order.extend(deadline.map(|at| (at, view, name.clone())));
     }
 
+    /// Whether it has a deadline.
+    pub(super) fn has(&self, view: View, name: &Name) -> bool {
+        !self.deadlines.is_empty() && self.deadlines.contains_key(&(view, name.clone()))
+    }
+
     /// What is no longer held does not expire.
     pub(super) fn note(&mut self, ops: &[Op]) {
         for op in ops {

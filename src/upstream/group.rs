@@ -49,6 +49,8 @@ pub(super) struct Group {
     type_url: TypeUrl,
     places: [Place; 2],
     open: [bool; 2],
+    /// Whether a request for the type was sent on a stream: its responses are ACKed from then on (R-Up-11).
+    started: [bool; 2],
     pub(super) topics: BTreeMap<Parameters, Topic>,
     /// Whether the origin is asked for plain names whatever the parameters: it does not read locators (R-Up-18).
     plain: bool,
@@ -57,8 +59,8 @@ pub(super) struct Group {
 impl Group {
     /// A type of which nothing is wanted yet, and which of the streams are open.
     pub(super) fn new(type_url: TypeUrl, open: [bool; 2], plain: bool) -> Self {
-        let (places, topics) = Default::default();
-        Self { type_url, places, open, topics, plain }
+        let (places, started, topics) = Default::default();
+        Self { type_url, places, open, started, topics, plain }
     }
 
     /// What is wanted with these parameters.
@@ -82,7 +84,7 @@ impl Group {
 
     /// Whether there is nothing to remember of it.
     pub(super) fn is_idle(&self) -> bool {
-        self.topics.values().all(Topic::is_idle)
+        self.started == [false; 2] && self.topics.values().all(Topic::is_idle)
     }
 
     /// Drops topics of parameters that nobody has any more; returns whether there were any.
@@ -93,8 +95,8 @@ impl Group {
     }
 
     /// Whether a request for the type was sent on a stream.
-    pub(super) fn is_started(&self, stream: StreamId) -> bool {
-        self.links(stream).any(Link::is_started)
+    pub(super) const fn is_started(&self, stream: StreamId) -> bool {
+        self.started[stream as usize]
     }
 
     pub(super) fn is_dirty(&self, stream: StreamId) -> bool {
@@ -123,6 +125,7 @@ impl Group {
     /// A stream was opened; on the primary the layout starts anew.
     pub(super) fn opened(&mut self, stream: StreamId, plain: bool) {
         self.open[stream as usize] = true;
+        self.started[stream as usize] = false;
         self.topics.values_mut().for_each(|topic| topic.opened(stream));
         if stream == StreamId::Primary {
             self.plain = plain;
@@ -135,6 +138,7 @@ impl Group {
 
     pub(super) fn closed(&mut self, stream: StreamId) {
         self.open[stream as usize] = false;
+        self.started[stream as usize] = false;
         self.topics.values_mut().for_each(|topic| topic.closed(stream));
     }
 
@@ -151,6 +155,10 @@ impl Group {
 
     /// The wildcard is wanted that was not.
     pub(super) fn add_wildcard(&mut self, parameters: &Parameters) {
+        if self.plain {
+            // The one wildcard that there is has to be sent once more, for those that were not there.
+            self.topics.values_mut().for_each(Topic::ask_for_wildcard_anew);
+        }
         let place = self.places[View::Wildcard as usize];
         self.topic(parameters).add_wildcard(|stream| place.is_on(stream));
     }
@@ -162,7 +170,7 @@ impl Group {
         name: &Name,
         cache: &Cache,
     ) -> Option<(Arc<Resource>, Option<Lease>)> {
-        let others = self.topics.iter().filter(|(other, topic)| *other != parameters && topic.asks_for(name));
+        let others = self.topics.iter().filter(|(other, topic)| *other != parameters && topic.may_lend(name));
         let held = |other: &Parameters| {
             let snapshot = self.snapshot(cache, other);
             let (view, text) = (View::Named, name.as_str());
@@ -315,27 +323,43 @@ impl Group {
         let alone = self.plain || self.topics.keys().all(Parameters::is_empty);
         let mut whole: Option<DeltaDiscoveryRequest> = None;
         let mut more = false;
-        let snapshots: Vec<Arc<Snapshot>> =
-            self.topics.keys().map(|parameters| self.snapshot(cache, parameters)).collect();
-        for ((parameters, topic), at) in self.topics.iter_mut().zip(0..) {
+        let snapshots: BTreeMap<Parameters, Arc<Snapshot>> = self
+            .topics
+            .keys()
+            .map(|parameters| (parameters.clone(), self.snapshot(cache, parameters)))
+            .collect();
+        for (parameters, snapshot) in &snapshots {
             if whole.as_ref().is_some_and(|request| size(request) >= super::sending::REQUEST_BYTES) {
                 more = true;
-                continue;
+                break;
             }
-            let others = || snapshots.iter().enumerate().filter(move |(other, _)| *other != at);
-            let has_variants = |name: &str| {
-                others().any(|(_, snapshot)| VIEWS.iter().any(|view| is_variant(snapshot, *view, name)))
+            let Some(mut topic) = self.topics.remove(parameters) else { continue };
+            // A claim goes by a name alone: it has to be true for everybody who asks for it (R-DP-14).
+            let is_shared = |view, held: &Resource| {
+                let asks = |topic: &Topic| match view {
+                    View::Wildcard => topic.asks_in(view),
+                    View::Named => topic.asks_for(held.name()),
+                };
+                self.topics.iter().filter(|(_, topic)| asks(topic)).all(|(other, _)| {
+                    let theirs =
+                        snapshots.get(other).and_then(|other| other.held(view, held.name().as_str()));
+                    theirs.is_some_and(|theirs| theirs.same_content(held))
+                })
             };
             let nothing = Parameters::NONE;
+            let claimed =
+                whole.as_ref().map(|whole| whole.initial_resource_versions.clone()).unwrap_or_default();
             let target = Target {
+                claimed: &claimed,
+                beside: snapshots.len() > 1,
                 view: placed.view.filter(|view| topic.wants(*view)),
                 parameters: if self.plain { &nothing } else { parameters },
                 fresh: fresh && parameters.is_empty(),
                 alone,
                 turning,
-                has_variants: &has_variants,
+                is_shared: &is_shared,
                 copy: placed.copy,
-                snapshot: &snapshots[at],
+                snapshot,
                 settings,
                 now,
             };
@@ -346,9 +370,14 @@ impl Group {
                 (None, request) => whole = request,
                 (Some(_), None) => {}
             }
+            self.topics.insert(parameters.clone(), topic);
         }
         if let Some(request) = whole.as_mut().filter(|_| self.plain && self.topics.len() > 1) {
-            // What one topic let go of another may hold by the same plain name.
+            // Several topics ask by one plain name, and what one let go of another may hold.
+            for names in [&mut request.resource_names_subscribe, &mut request.resource_names_unsubscribe] {
+                names.sort_unstable();
+                names.dedup();
+            }
             request.resource_names_unsubscribe.retain(|name| {
                 !self.links(stream).any(|link| match name.as_str() {
                     Name::WILDCARD => link.covers_wildcard(),
@@ -356,6 +385,7 @@ impl Group {
                 })
             });
         }
+        self.started[stream as usize] |= whole.is_some();
         (whole, more)
     }
 
@@ -412,13 +442,10 @@ fn merge(whole: &mut DeltaDiscoveryRequest, part: DeltaDiscoveryRequest) {
     whole.initial_resource_versions.extend(part.initial_resource_versions);
 }
 
-fn is_variant(snapshot: &Snapshot, view: View, name: &str) -> bool {
-    snapshot.held(view, name).is_some_and(|held| held.constraints().is_some())
-}
-
 /// What is held of a type for clients with these parameters.
 pub(super) fn snapshot(cache: &Cache, type_url: &TypeUrl, parameters: &Parameters) -> Arc<Snapshot> {
-    cache.seen(type_url, &Lens::uniform(parameters.clone())).map(|of| of.snapshot()).unwrap_or_default()
+    let of = cache.find(type_url, &Lens::uniform(parameters.clone()));
+    of.map(|of| of.snapshot()).unwrap_or_default()
 }
 
 const fn opposite(view: View) -> View {

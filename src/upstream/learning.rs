@@ -168,18 +168,21 @@ impl Topic {
             }
             // A full state is made of everything that its client asked for: of such types it is kept.
             let drops = heard.envelope.do_not_cache && is_named && !type_url.kind().full_state();
-            for name in asked() {
+            for name in &others {
                 self.expiry.set(view, name, deadline);
                 self.uncacheable.set(view, name, drops.then_some(now));
             }
             let alias = |name| Op::Alias { name, resource: Arc::clone(&resource), resend };
             lesson.ops.extend(others.into_iter().map(alias));
             let Some(own) = own else { return };
-            let held = held.filter(|_| !self.doubted(view, &own));
+            let doubted = self.doubted(view, &own);
+            let held = held.filter(|_| !doubted);
             if weighed(held) {
-                let news = News { resend, deadline, lease };
+                let news = News { resend, deadline, lease, drop_from: drops.then_some(now) };
                 self.candidates(lesson, (view, own), held).set(resource, news);
             } else {
+                self.expiry.set(view, &own, deadline);
+                self.uncacheable.set(view, &own, drops.then_some(now));
                 lesson.ops.push(Op::Set { view, resource, resend, lease });
             }
         } else if renews && !heard.envelope.has_aliases {
@@ -192,7 +195,8 @@ impl Topic {
             // Neither a heartbeat nor an unresolved alias: the old form of "does not exist" (R-Up-16).
             lesson.lost.extend(others);
             let Some(own) = own else { return };
-            let held = held.filter(|_| !self.doubted(view, &own));
+            let doubted = self.doubted(view, &own);
+            let held = held.filter(|_| !doubted);
             if weighed(held) {
                 self.candidates(lesson, (view, own), held).remove(heard.constraints());
             } else if !self.keeps(view, &own) {
@@ -212,8 +216,13 @@ impl Topic {
     fn learn_removal(&mut self, lesson: &mut Lesson, scene: Scene<'_>, removed: &Removed<'_>) {
         let Scene { placed, snapshot, .. } = scene;
         let Some(link) = &self.links[placed.stream as usize] else { return };
-        if placed.view == Some(View::Named) && removed.constraints.is_none() {
-            lesson.lost.extend(aliases::held_by(link, snapshot, &removed.name));
+        if placed.view == Some(View::Named) {
+            let is_gone = |alias: &Name| {
+                let held = snapshot.held(View::Named, alias.as_str());
+                held.is_none_or(|held| held.constraints() == removed.constraints.as_ref())
+            };
+            let aliases = aliases::held_by(link, snapshot, &removed.name);
+            lesson.lost.extend(aliases.into_iter().filter(is_gone));
         }
         let own = covering(link, &self.borrowed, placed.view, snapshot, &removed.name);
         let Some((view, name)) = own else { return };
@@ -225,8 +234,13 @@ impl Topic {
             return;
         }
         let held = snapshot.held(view, &removed.name);
-        let held = held.filter(|_| removed.constraints.is_some() || !self.doubted(view, &name));
         let key = (view, name);
+        if removed.constraints.is_some() && self.orphans.contains(&key) {
+            // It is kept until its own question is answered, which this does not.
+            return;
+        }
+        let doubted = self.doubted(view, &key.1);
+        let held = held.filter(|_| !doubted);
         if lesson.variants.contains_key(&key) || self.rivals.contains_key(&key) {
             self.candidates(lesson, key, held).remove(removed.constraints.as_ref());
         } else if held.is_none_or(|held| held.constraints() == removed.constraints.as_ref())
@@ -265,13 +279,16 @@ impl Topic {
         for ((view, name), candidates) in std::mem::take(&mut lesson.variants) {
             match candidates.choose() {
                 Some(chosen) => {
-                    if let Some(News { resend, deadline, lease }) = chosen.news {
+                    let News { resend, deadline, lease, drop_from } = chosen.news;
+                    if chosen.is_new {
                         self.expiry.set(view, &name, deadline);
+                        self.uncacheable.set(view, &name, drop_from);
                         let resource = Arc::clone(chosen.resource);
                         lesson.ops.push(Op::Set { view, resource, resend, lease });
                     } else if !candidates.is_held(chosen.resource) {
-                        self.expiry.set(view, &name, None);
-                        lesson.ops.push(Op::held(view, Arc::clone(chosen.resource), None));
+                        self.expiry.set(view, &name, deadline);
+                        self.uncacheable.set(view, &name, drop_from);
+                        lesson.ops.push(Op::held(view, Arc::clone(chosen.resource), lease));
                     }
                 }
                 None if self.keeps(view, &name) => {}
@@ -287,7 +304,7 @@ impl Topic {
     }
 
     fn learn_error(
-        &self,
+        &mut self,
         lesson: &mut Lesson,
         scene: Scene<'_>,
         report: &Report<'_>,
@@ -299,9 +316,17 @@ impl Topic {
         let own = covering(link, &self.borrowed, placed.view, snapshot, &report.name);
         let Some((view, name)) = own.filter(|_| report.matches(&self.parameters)) else { return };
         let is_gone = report.failure.is_not_found();
-        let held = snapshot.held(view, &report.name);
-        if is_gone && held.is_some_and(|held| held.constraints() != report.constraints.as_ref()) {
-            // Another identity is gone, or there is nothing for others.
+        let came = lesson.ops.iter().find_map(|op| match op {
+            Op::Set { view: of, resource, .. } if *of == view && *resource.name() == name => Some(resource),
+            _ => None,
+        });
+        let doubted = is_gone && came.is_none() && report.constraints.is_none() && self.doubted(view, &name);
+        let held = came.or_else(|| snapshot.held(view, &report.name).filter(|_| !doubted));
+        let is_of_another = held.is_some_and(|held| held.constraints() != report.constraints.as_ref());
+        if (is_of_another && (is_gone || report.constraints.is_some()))
+            || (is_gone && self.keeps(view, &name))
+        {
+            // Another identity is gone, or there is nothing for others, or it is kept until its own question is answered.
             return;
         }
         if view == View::Named && is_told {

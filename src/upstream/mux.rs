@@ -352,7 +352,7 @@ impl Mux {
         }
         self.counters.locators_ignored.add(1);
         tracing::warn!(
-            "the control plane does not answer resource locators: it is asked by plain names on this connection, and              what it sends is matched here; set upstream.locators to plain if that is how it is meant"
+            "the control plane does not answer resource locators: it is asked by plain names on this connection; set upstream.locators to plain if that is how it is meant"
         );
         self.locators = Locators::Plain;
         self.groups.values_mut().for_each(Group::ask_plainly);

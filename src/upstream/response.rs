@@ -220,7 +220,8 @@ fn reports<'a>(
         let Some(status) = error.error_detail.as_ref().filter(|status| status.code != OK) else {
             return Err(Fault::new(format_args!("the error of resource `{name}` is none: its code is OK")));
         };
-        let constraints = Constraints::parse(dynamic_parameter_constraints).ok().flatten();
+        // Of constraints that are not understood nothing is known, least of all that they are for everybody (R-DP-02).
+        let Ok(constraints) = Constraints::parse(dynamic_parameter_constraints) else { return Ok(None) };
         let normal = normal_form(name);
         if sent.contains(&(&*normal, constraints.as_ref())) {
             return Err(Fault::new(format_args!(
@@ -228,7 +229,7 @@ fn reports<'a>(
             )));
         }
         let failure = Arc::new(Failure::new(status.code, &status.message));
-        Ok(Report { name: normal, constraints, failure, covered: false })
+        Ok(Some(Report { name: normal, constraints, failure, covered: false }))
     };
-    response.resource_errors.iter().map(report).collect()
+    response.resource_errors.iter().filter_map(|error| report(error).transpose()).collect()
 }

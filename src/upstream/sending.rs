@@ -74,6 +74,16 @@ impl Phase {
             Self::Idle | Self::Settled => None,
         }
     }
+
+    /// The same of a wildcard beside which others are asked for with other parameters: what comes may be for those. It is
+    /// given more time, and what the origin says nothing of in the end has nothing.
+    fn complete_beside_at(self, settings: &Settings) -> Option<Instant> {
+        match self {
+            Self::Asked { since, quiet_at } => Some(quiet_at.unwrap_or(since + settings.locator_timeout)),
+            Self::Arriving { first, .. } => Some(first + settings.settle_max),
+            Self::Idle | Self::Settled => None,
+        }
+    }
 }
 
 /// A collection whose members have not all been heard yet.
@@ -95,8 +105,12 @@ pub(super) struct Target<'a> {
     pub(super) alone: bool,
     /// The views that have to wait, because responses to another one may be on their way to somebody else.
     pub(super) turning: [bool; 2],
-    /// Whether others hold constrained variants of a name: its version would say nothing (R-DP-14).
-    pub(super) has_variants: &'a dyn Fn(&str) -> bool,
+    /// Whether others ask for the type with other parameters.
+    pub(super) beside: bool,
+    /// The versions that others have claimed in the same request, and that hold for everybody.
+    pub(super) claimed: &'a std::collections::HashMap<String, String>,
+    /// Whether all who ask for a name hold this of it: else its version would say nothing (R-DP-14).
+    pub(super) is_shared: &'a dyn Fn(View, &Resource) -> bool,
     /// Whether the other stream carries it too, and stays the authority on what is gone.
     pub(super) copy: bool,
     pub(super) snapshot: &'a Snapshot,
@@ -116,6 +130,8 @@ pub(super) struct Link {
     pending: BTreeSet<Name>,
     dirty: bool,
     phase: Phase,
+    /// Whether the wildcard was asked for beside others.
+    beside: bool,
     /// What is held and has not been sent again on this stream, where it is to be swept (R-Up-21).
     unseen: HashSet<Name>,
     /// When the last of these came. A sweep waits for those that are still coming, however many there are.
@@ -132,8 +148,9 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) const fn is_started(&self) -> bool {
-        self.started
+    /// Whether nothing was asked for on it that was not let go.
+    pub(super) fn is_idle(&self) -> bool {
+        self.wildcard.is_none() && self.names.is_empty() && self.pending.is_empty()
     }
 
     pub(super) const fn is_dirty(&self) -> bool {
@@ -287,7 +304,9 @@ impl Link {
     }
 
     fn settles_at(&self, settings: &Settings) -> Option<Instant> {
-        let complete = self.phase.complete_at(settings)?;
+        let beside = self.beside && self.wildcard.is_some();
+        let complete =
+            if beside { self.phase.complete_beside_at(settings) } else { self.phase.complete_at(settings) }?;
         let sweep = self
             .last_seen
             .filter(|_| matches!(self.phase, Phase::Arriving { .. }) && !self.unseen.is_empty());
@@ -387,8 +406,10 @@ impl Link {
 
     fn join_wildcard(&mut self, target: &Target<'_>, request: &mut DeltaDiscoveryRequest) {
         self.wildcard = Some(false);
+        self.beside = target.beside;
         let members = || target.snapshot.members();
-        let versions = || members().filter_map(|held| Some((held.name().as_str(), target.claim(held)?)));
+        let versions =
+            || members().filter_map(|held| Some((held.name().as_str(), target.claim(View::Wildcard, held)?)));
         let bytes = || versions().map(|(name, version)| name.len() + version.len() + 10).sum::<usize>();
         let mut quiet_at = None;
         if self.started || !target.fresh || !target.alone {
@@ -405,12 +426,15 @@ impl Link {
                 versions().map(|(name, version)| (name.to_owned(), version.to_owned())).collect();
             quiet_at = Some(target.now + target.settings.settle_max);
             // What cannot be claimed comes again if it is still there.
-            let unclaimed = members().filter(|held| held.constraints().is_some());
+            let unclaimed = members().filter(|held| target.claim(View::Wildcard, held).is_none());
             self.unseen = unclaimed.map(|held| held.name().clone()).collect();
         } else if !target.copy {
             // A set that never was complete is asked for anew: to an origin that had already sent everything
             // there would be nothing to answer, and it would never become known.
-            self.unseen = members().map(|held| held.name().clone()).collect();
+            let unclaimed = members().filter(|held| !target.is_claimed(held));
+            self.unseen = unclaimed.map(|held| held.name().clone()).collect();
+            let silent = target.snapshot.wildcard_known() && !target.claimed.is_empty();
+            quiet_at = silent.then(|| target.now + target.settings.settle_max);
         }
         // Otherwise the request stays empty: the form that every server understands (R-Up-05).
         self.started = true;
@@ -508,7 +532,8 @@ impl Link {
     ) -> usize {
         // What is asked for by its own name too is claimed and swept by that.
         let members = || target.snapshot.members_of(name).filter(|member| !wanted(member.name()));
-        let versions = || members().filter_map(|held| Some((held.name().as_str(), target.claim(held)?)));
+        let versions =
+            || members().filter_map(|held| Some((held.name().as_str(), target.claim(View::Named, held)?)));
         let all: usize = versions().map(|(name, version)| name.len() + version.len() + 8).sum();
         let (mut bytes, mut quiet_at, mut unseen) = (0, None, HashSet::default());
         if trusts && (1..=VERSIONS_BYTES).contains(&all) {
@@ -517,7 +542,8 @@ impl Link {
             quiet_at = Some(target.now + target.settings.settle_max);
             bytes = all;
         } else if !target.copy {
-            unseen = members().map(|held| held.name().clone()).collect();
+            unseen =
+                members().filter(|held| !target.is_claimed(held)).map(|held| held.name().clone()).collect();
         }
         self.incomplete
             .insert(name.clone(), Incomplete { phase: Phase::Asked { since: target.now, quiet_at }, unseen });
@@ -559,15 +585,19 @@ impl Target<'_> {
     }
 
     /// The version of what is held that can be told to the origin: versions go by names alone (R-DP-14).
-    fn claim<'r>(&self, held: &'r Resource) -> Option<&'r str> {
-        let is_plain = held.constraints().is_none() && !(self.has_variants)(held.name().as_str());
-        held.origin_version().filter(|_| is_plain)
+    fn claim<'r>(&self, view: View, held: &'r Resource) -> Option<&'r str> {
+        held.origin_version().filter(|_| held.constraints().is_none() && (self.is_shared)(view, held))
+    }
+
+    /// Whether others have claimed it, so that it need not come again.
+    pub(super) fn is_claimed(&self, held: &Resource) -> bool {
+        self.claimed.contains_key(held.name().as_str())
     }
 
     /// The version under which the origin knows what it sent by this name, with the name under which it knows it: an
     /// alias has no version. What was not kept is not held (R-Up-03).
     fn version_held(&self, name: &str) -> Option<(String, String)> {
         let held = self.snapshot.held(View::Named, name).filter(|held| held.form() == Form::Whole)?;
-        Some((held.name().to_string(), self.claim(held)?.to_owned()))
+        Some((held.name().to_string(), self.claim(View::Named, held)?.to_owned()))
     }
 }

@@ -81,7 +81,7 @@ impl Topic {
 
     /// Whether there is nothing to remember of it.
     pub(super) fn is_idle(&self) -> bool {
-        VIEWS.iter().all(|view| !self.wants(*view)) && !self.links.iter().flatten().any(Link::is_started)
+        VIEWS.iter().all(|view| !self.wants(*view)) && self.links.iter().flatten().all(Link::is_idle)
     }
 
     pub(super) fn wants(&self, view: View) -> bool {
@@ -102,6 +102,16 @@ impl Topic {
     /// Whether the origin is asked for this name here.
     pub(super) fn asks_for(&self, name: &Name) -> bool {
         self.names.contains_key(name) && !self.borrowed.contains(name)
+    }
+
+    /// The same of what others may have from here: what may not be kept is nothing to lend (R-XT-09).
+    pub(super) fn may_lend(&self, name: &Name) -> bool {
+        self.asks_for(name) && !self.uncacheable.has(View::Named, name)
+    }
+
+    /// The wildcard is left and asked for once more.
+    pub(super) fn ask_for_wildcard_anew(&mut self) {
+        self.links.iter_mut().flatten().for_each(Link::drop_wildcard);
     }
 
     pub(super) fn has_loans(&self) -> bool {
@@ -334,8 +344,10 @@ impl Topic {
         let Some(view) = target.view else { return };
         let located = request.resource_locators_subscribe.iter().map(|locator| &locator.name);
         let asked = || request.resource_names_subscribe.iter().chain(located.clone());
-        let is_claimed =
-            |held: &Arc<Resource>| request.initial_resource_versions.contains_key(held.name().as_str());
+        let is_claimed = |held: &Arc<Resource>| {
+            let name = held.name().as_str();
+            target.is_claimed(held) || request.initial_resource_versions.contains_key(name)
+        };
         let doubted = |held: &Arc<Resource>| (!is_claimed(held)).then(|| (view, held.name().clone()));
         // Those that are not seen are not claimed either.
         if view == View::Named {

@@ -13,12 +13,17 @@ use crate::resource::{Constraints, Resource};
 
 type Identity = Option<Constraints>;
 
+/// No more variants are kept for the same parameters: those of the highest encodings are as if they had not come.
+const RIVALS: usize = 32;
+
 /// How a variant came, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct News {
     pub(super) resend: Resend,
     pub(super) deadline: Option<Instant>,
     pub(super) lease: Option<Lease>,
+    /// When it came, if it may not be kept (R-XT-09).
+    pub(super) drop_from: Option<Instant>,
 }
 
 /// All variants of one name that are for one set of parameters.
@@ -26,15 +31,16 @@ pub(super) struct News {
 pub(super) struct Candidates {
     /// The one that is seen so far.
     held: Option<Identity>,
-    variants: BTreeMap<Identity, (Arc<Resource>, Option<News>)>,
+    variants: BTreeMap<Identity, (Arc<Resource>, News, bool)>,
 }
 
 /// The variant that is seen from now on.
 #[derive(Debug)]
 pub(super) struct Chosen<'a> {
     pub(super) resource: &'a Arc<Resource>,
-    /// Where it has just come.
-    pub(super) news: Option<News>,
+    pub(super) news: News,
+    /// Whether it has just come.
+    pub(super) is_new: bool,
 }
 
 impl Candidates {
@@ -42,12 +48,18 @@ impl Candidates {
     pub(super) fn new(held: Option<&Arc<Resource>>, rivals: Option<&Self>) -> Self {
         let mut variants = rivals.map(|rivals| rivals.variants.clone()).unwrap_or_default();
         let identity = |resource: &Arc<Resource>| resource.constraints().cloned();
-        variants.extend(held.map(|held| (identity(held), (Arc::clone(held), None))));
+        let unsaid = News { resend: Resend::Answer, deadline: None, lease: None, drop_from: None };
+        if let Some(held) = held {
+            variants.entry(identity(held)).or_insert_with(|| (Arc::clone(held), unsaid, false));
+        }
         Self { held: held.map(identity), variants }
     }
 
     pub(super) fn set(&mut self, resource: Arc<Resource>, news: News) {
-        self.variants.insert(resource.constraints().cloned(), (resource, Some(news)));
+        self.variants.insert(resource.constraints().cloned(), (resource, news, true));
+        if self.variants.len() > RIVALS {
+            self.variants.pop_last();
+        }
     }
 
     pub(super) fn remove(&mut self, constraints: Option<&Constraints>) {
@@ -56,8 +68,8 @@ impl Candidates {
 
     pub(super) fn choose(&self) -> Option<Chosen<'_>> {
         let kept = self.held.as_ref().and_then(|held| self.variants.get(held));
-        let (resource, news) = kept.or_else(|| self.variants.values().next())?;
-        Some(Chosen { resource, news: *news })
+        let (resource, news, is_new) = kept.or_else(|| self.variants.values().next())?;
+        Some(Chosen { resource, news: *news, is_new: *is_new })
     }
 
     pub(super) fn is_held(&self, resource: &Resource) -> bool {
@@ -71,7 +83,7 @@ impl Candidates {
     /// The same once what came is what is held.
     pub(super) fn settled(mut self) -> Self {
         self.held = self.choose().map(|chosen| chosen.resource.constraints().cloned());
-        self.variants.values_mut().for_each(|(_, news)| *news = None);
+        self.variants.values_mut().for_each(|(_, _, is_new)| *is_new = false);
         self
     }
 }

@@ -194,7 +194,7 @@ fn r_dp_12_parameters_without_a_variant_take_away_what_was_held() {
     locate(&mut client, &bed, "eds", &[], &[("a", "v=2")]);
     assert!(client.acked(&bed).is_empty(), "unknown is not absent");
     bed.seen("v=2", View::Named, "eds -a");
-    assert_eq!(client.acked(&bed), [r#"eds -a{v = "1"}"#]);
+    assert_eq!(client.acked(&bed), [r#"eds -a{v = "1"} -a{}"#]);
 }
 
 #[test]
