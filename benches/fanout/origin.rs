@@ -290,7 +290,7 @@ impl State {
             match held.versions.get(&name) {
                 Some(version) if held.variants > 0 => {
                     let asked = |set: &String| sets.is_none_or(|sets| sets.binary_search(set).is_ok());
-                    let variants = (0..held.variants).map(set_name).filter(asked).map(|set| Named::For(set));
+                    let variants = (0..held.variants).map(set_name).filter(asked).map(Named::For);
                     let variants =
                         variants.map(|named| named.resource(type_url, &name, *version, held.bytes));
                     response.resources.extend(variants);
