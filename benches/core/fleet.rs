@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use deltafan::cache::{Cache, Change, Limits, Nonce, Op, Protocol, Resend, View, Writer};
 use deltafan::proto;
-use deltafan::resource::{Envelope, Kind, Resource, TypeUrl, wire};
-use deltafan::subscription::{Next, Rules, Session, Upstream};
+use deltafan::resource::{Envelope, Kind, Parameters, Resource, TypeUrl, wire};
+use deltafan::subscription::{Given, Next, NodeField, Rule, Rules, Session, Upstream};
 use prost::Message as _;
 
 /// About what a cluster or a small set of endpoints takes.
 const RESOURCE_BYTES: usize = 300;
+const PARAMETER: &str = "cluster";
 
 /// A fleet of equal clients.
 #[derive(Clone, Copy)]
@@ -23,6 +24,8 @@ pub(crate) struct Shape {
     pub(crate) resources: usize,
     /// Names that each client asks for; none: the wildcard.
     pub(crate) names: usize,
+    /// Sets of dynamic parameters among the clients; 0: they have none.
+    pub(crate) sets: usize,
 }
 
 impl Shape {
@@ -44,6 +47,26 @@ impl Shape {
             (0, Protocol::Sotw) => Vec::new(),
             (names, _) => (0..names).map(|at| name((client * 37 + at) % self.resources)).collect(),
         }
+    }
+
+    /// The cluster of a client, from which its parameters come.
+    fn cluster_of(&self, client: usize) -> String {
+        (client % self.sets.max(1)).to_string()
+    }
+
+    /// All sets of parameters that clients have.
+    fn parameters(&self) -> Vec<Parameters> {
+        if self.sets == 0 {
+            return vec![Parameters::NONE];
+        }
+        (0..self.sets).map(|set| [(PARAMETER, self.cluster_of(set))].into_iter().collect()).collect()
+    }
+
+    fn rules(&self) -> Rules {
+        let (key, from) = (PARAMETER.into(), NodeField::Cluster);
+        let rule = Rule { key, from, pattern: None, default: None };
+        let rules = if self.sets == 0 { Vec::new() } else { vec![rule] };
+        Rules { given: Given::new(rules, 256), ..Rules::default() }
     }
 
     /// What one change changes, so that every client has exactly one thing to learn.
@@ -99,7 +122,7 @@ impl Fleet {
         let (cache, writer) = Cache::new(Limits::default());
         let mut fleet = Self { shape, cache, writer, sessions: Vec::new(), now: Instant::now(), round: 0 };
         fleet.change(0..shape.resources);
-        let rules = Arc::new(Rules::default());
+        let rules = Arc::new(shape.rules());
         for client in 0..shape.clients {
             let mut session =
                 Session::new(Arc::clone(&fleet.cache), Arc::clone(&rules), shape.protocol, None, fleet.now);
@@ -123,9 +146,9 @@ impl Fleet {
         let changed = self.shape.changed(self.round);
         let type_url = self.shape.type_url();
         let ops = changed.iter().map(|at| self.set(&type_url, *at)).collect();
+        let parameters = self.shape.parameters();
         let begin = Instant::now();
-        let change = Change { ops, ..Change::default() };
-        self.writer.apply(&type_url, change, self.now).expect("a type of the protocol");
+        self.apply(Change { ops, ..Change::default() }, &parameters);
         let applied = Instant::now();
         let acks = self.updates();
         let updated = Instant::now();
@@ -151,7 +174,16 @@ impl Fleet {
         let type_url = self.shape.type_url();
         let ops = which.map(|at| self.set(&type_url, at)).collect();
         let change = Change { ops, wildcard_known: Some(true), system_version: None };
-        self.writer.apply(&type_url, change, self.now).expect("a type of the protocol");
+        self.apply(change, &self.shape.parameters());
+    }
+
+    /// What is for everybody, in the store of each set.
+    fn apply(&mut self, change: Change, parameters: &[Parameters]) {
+        let type_url = self.shape.type_url();
+        for parameters in parameters {
+            let seen = self.writer.apply_seen(&type_url, parameters, change.clone(), self.now);
+            seen.expect("a type of the protocol, and few sets");
+        }
     }
 
     fn updates(&mut self) -> Vec<(usize, Nonce)> {
@@ -197,7 +229,11 @@ impl Fleet {
 
 fn subscribe(shape: &Shape, client: usize) -> Bytes {
     let type_url = shape.type_url().as_str().to_owned();
-    let node = Some(proto::Node { id: format!("client-{client}"), ..proto::Node::default() });
+    let node = Some(proto::Node {
+        id: format!("client-{client}"),
+        cluster: shape.cluster_of(client),
+        ..proto::Node::default()
+    });
     let names = shape.names_of(client);
     match shape.protocol {
         Protocol::Delta => proto::DeltaDiscoveryRequest {

@@ -14,9 +14,11 @@ use std::time::Duration;
 use deltafan::cache::Protocol;
 use fleet::{Fleet, Round, Shape};
 
-const ROWS: [(&str, Shape); 7] = [
+const ROWS: [(&str, Shape); 9] = [
     ("delta wildcard 1000 x 1000", shape(Protocol::Delta, 1000, 1000, 0)),
     ("delta wildcard 5000 x 1000", shape(Protocol::Delta, 5000, 1000, 0)),
+    ("delta wildcard 10000 x 100", shape(Protocol::Delta, 10_000, 100, 0)),
+    ("the same in 100 sets", Shape { sets: 100, ..shape(Protocol::Delta, 10_000, 100, 0) }),
     ("delta named 1000 x 10 of 1000", shape(Protocol::Delta, 1000, 1000, 10)),
     ("delta named 5000 x 10 of 1000", shape(Protocol::Delta, 5000, 1000, 10)),
     ("delta named 500 x 200 of 1000", shape(Protocol::Delta, 500, 1000, 200)),
@@ -25,7 +27,7 @@ const ROWS: [(&str, Shape); 7] = [
 ];
 
 const fn shape(protocol: Protocol, clients: usize, resources: usize, names: usize) -> Shape {
-    Shape { protocol, clients, resources, names }
+    Shape { protocol, clients, resources, names, sets: 0 }
 }
 
 fn main() {

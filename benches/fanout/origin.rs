@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use deltafan::resource::wire;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
 use prost::Message as _;
@@ -13,27 +14,33 @@ use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant};
 
 use super::measure::monotonic_nanos;
-use super::shape::{Kind, resource_name};
+use super::shape::{Kind, resource_name, set_name};
 
 /// The version of everything until it is changed.
 pub(crate) const FIRST_VERSION: u64 = 1;
+/// The key of the dynamic parameter that the relay gives clients, and that tells variants apart.
+pub(crate) const PARAMETER: &str = "cluster";
 
 /// What the relay asked for of a type.
 #[derive(Default)]
 struct Topic {
     wildcard: bool,
     names: HashSet<String>,
+    /// It asks by locators, always for `*`.
+    located: bool,
 }
 
 /// The resources of a type.
 struct Held {
     versions: BTreeMap<String, u64>,
     bytes: usize,
+    /// Of each, for one set of parameters each; 0: one, for everybody.
+    variants: usize,
 }
 
 /// What the bench tells the origin.
 enum Order {
-    Fill { kind: Kind, count: usize, bytes: usize, done: std::sync::mpsc::Sender<()> },
+    Fill { kind: Kind, count: usize, bytes: usize, variants: usize, done: std::sync::mpsc::Sender<()> },
     Change { kind: Kind, which: Vec<usize>, bytes: Option<usize> },
     Churn { kind: Kind, per_second: usize },
     Rest,
@@ -60,12 +67,17 @@ impl Origin {
 
     /// Holds `count` resources of `bytes` each from now on.
     pub(crate) fn fill(&self, kind: Kind, count: usize, bytes: usize) {
+        self.fill_variants(kind, count, bytes, 0);
+    }
+
+    /// The same, with so many variants of each, one for each set of parameters.
+    pub(crate) fn fill_variants(&self, kind: Kind, count: usize, bytes: usize, variants: usize) {
         let (done, filled) = std::sync::mpsc::channel();
-        self.order(Order::Fill { kind, count, bytes, done });
+        self.order(Order::Fill { kind, count, bytes, variants, done });
         filled.recv().expect("the origin lives");
     }
 
-    /// Changes these resources, in one response. Their version is the time of the change, by the clock of
+    /// Changes these resources, all variants of them, in one response. Their version is the time of the change, by the clock of
     /// [`monotonic_nanos`].
     pub(crate) fn change(&self, kind: Kind, which: Vec<usize>) {
         self.order(Order::Change { kind, which, bytes: None });
@@ -185,9 +197,9 @@ async fn answer(
 impl State {
     fn obey(&mut self, order: Order) {
         match order {
-            Order::Fill { kind, count, bytes, done } => {
+            Order::Fill { kind, count, bytes, variants, done } => {
                 let versions = (0..count).map(|at| (resource_name(at), FIRST_VERSION)).collect();
-                self.held.insert(kind.type_url(), Held { versions, bytes });
+                self.held.insert(kind.type_url(), Held { versions, bytes, variants });
                 // Who filled it waits, unless it is gone with the whole bench.
                 _ = done.send(());
             }
@@ -222,7 +234,7 @@ impl State {
             let now = monotonic_nanos();
             held.versions.extend(names.iter().map(|name| (name.clone(), now)));
         }
-        self.send(kind.type_url(), names);
+        self.send(kind.type_url(), names, None);
     }
 
     fn hear(&mut self, heard: Heard) {
@@ -241,8 +253,12 @@ impl State {
         let first = !self.topics.contains_key(&request.type_url);
         let topic = self.topics.entry(request.type_url.clone()).or_default();
         let subscribe = request.resource_names_subscribe;
-        let wildcard = (first && subscribe.is_empty()) || subscribe.iter().any(|name| name == "*");
+        let located = request.resource_locators_subscribe;
+        let wildcard = (first && subscribe.is_empty() && located.is_empty())
+            || subscribe.iter().any(|name| name == "*")
+            || located.iter().any(|locator| locator.name == "*");
         topic.wildcard |= wildcard;
+        topic.located |= !located.is_empty();
         topic.names.extend(subscribe.iter().cloned());
         for name in &request.resource_names_unsubscribe {
             topic.wildcard &= name != "*";
@@ -251,11 +267,17 @@ impl State {
         let Some((&type_url, held)) = self.held.get_key_value(request.type_url.as_str()) else { return };
         let names: Vec<String> = if wildcard { held.versions.keys().cloned().collect() } else { subscribe };
         if !names.is_empty() {
-            self.send(type_url, names);
+            let mut sets: Vec<String> = located
+                .into_iter()
+                .filter_map(|mut locator| locator.dynamic_parameters.remove(PARAMETER))
+                .collect();
+            sets.sort_unstable();
+            self.send(type_url, names, Some(&sets));
         }
     }
 
-    fn send(&mut self, type_url: &'static str, names: Vec<String>) {
+    /// Sends what is held of these names; of variants only those for some sets, which are in order, where any are said.
+    fn send(&mut self, type_url: &'static str, names: Vec<String>, sets: Option<&[String]>) {
         let (Some(stream), Some(topic)) = (&self.stream, self.topics.get(type_url)) else { return };
         let Some(held) = self.held.get(type_url) else { return };
         self.nonce += 1;
@@ -266,7 +288,17 @@ impl State {
         };
         for name in names.into_iter().filter(|name| topic.wildcard || topic.names.contains(name)) {
             match held.versions.get(&name) {
-                Some(version) => response.resources.push(resource(type_url, &name, *version, held.bytes)),
+                Some(version) if held.variants > 0 => {
+                    let asked = |set: &String| sets.is_none_or(|sets| sets.binary_search(set).is_ok());
+                    let variants = (0..held.variants).map(set_name).filter(asked).map(Named::For);
+                    let variants =
+                        variants.map(|named| named.resource(type_url, &name, *version, held.bytes));
+                    response.resources.extend(variants);
+                }
+                Some(version) => {
+                    let named = if topic.located { Named::ForAll } else { Named::Plainly };
+                    response.resources.push(named.resource(type_url, &name, *version, held.bytes));
+                }
                 None => response.removed_resources.push(name),
             }
         }
@@ -280,20 +312,43 @@ impl State {
     }
 }
 
+/// How the name of a resource is written.
+enum Named {
+    /// As it has always been.
+    Plainly,
+    /// As to who asked by locators; it is for everybody.
+    ForAll,
+    /// The same; it is for one set of parameters.
+    For(String),
+}
+
+impl Named {
+    fn resource(&self, type_url: &str, name: &str, version: u64, bytes: usize) -> Bytes {
+        let field = |number, value: &[u8]| {
+            let mut out = BytesMut::new();
+            wire::put_field(&mut out, number, value);
+            out
+        };
+        let written = match self {
+            Self::Plainly => field(3, name.as_bytes()),
+            Self::ForAll => field(8, &field(1, name.as_bytes())),
+            Self::For(set) => {
+                // DynamicParameterConstraints, of them a SingleConstraint: a key and the value that it has to have.
+                let single = [field(1, PARAMETER.as_bytes()), field(2, set.as_bytes())].concat();
+                let constraints = field(1, &single);
+                field(8, &[field(1, name.as_bytes()), field(2, &constraints)].concat())
+            }
+        };
+        // `name` of a Cluster, `cluster_name` of endpoints; the rest is a field nobody reads.
+        let padding = vec![version as u8; bytes.saturating_sub(name.len() + 4)];
+        let body = [field(1, name.as_bytes()), field(15, &padding)].concat();
+        let any = [field(1, type_url.as_bytes()), field(2, &body)].concat();
+        let version = field(1, version.to_string().as_bytes());
+        [written, version, field(2, &any)].concat().into()
+    }
+}
+
 /// An `envoy.service.discovery.v3.Resource` whose body has about so many bytes.
 pub(crate) fn resource(type_url: &str, name: &str, version: u64, bytes: usize) -> Bytes {
-    use deltafan::resource::wire;
-
-    let mut body = BytesMut::new();
-    // `name` of a Cluster, `cluster_name` of endpoints; the rest is a field nobody reads.
-    wire::put_field(&mut body, 1, name.as_bytes());
-    wire::put_field(&mut body, 15, &vec![version as u8; bytes.saturating_sub(name.len() + 4)]);
-    let mut any = BytesMut::new();
-    wire::put_field(&mut any, 1, type_url.as_bytes());
-    wire::put_field(&mut any, 2, &body);
-    let mut out = BytesMut::new();
-    wire::put_field(&mut out, 3, name.as_bytes());
-    wire::put_field(&mut out, 1, version.to_string().as_bytes());
-    wire::put_field(&mut out, 2, &any);
-    out.freeze()
+    Named::Plainly.resource(type_url, name, version, bytes)
 }

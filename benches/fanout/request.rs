@@ -10,7 +10,7 @@ use super::shape::{Load, Transport};
 
 /// One request for each type.
 pub(crate) fn first_requests(load: &Load, client: usize, pool: &[String]) -> Vec<Vec<u8>> {
-    let node = Node { id: format!("load-{client}"), cluster: "load".to_owned(), ..Node::default() };
+    let node = Node { id: format!("load-{client}"), cluster: load.cluster_of(client), ..Node::default() };
     let request = |(at, kind): (usize, &super::shape::Kind)| {
         // Only the first request of a stream has to name the node.
         let node = (at == 0).then(|| node.clone());

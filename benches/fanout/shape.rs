@@ -52,6 +52,10 @@ pub(crate) struct Load {
     /// Names that exist, one a line, where they are not the bench's own.
     pub(crate) names_file: Option<PathBuf>,
     pub(crate) streams_per_connection: usize,
+    /// Sets of dynamic parameters among the clients, one after the other; 0: they have none.
+    pub(crate) sets: usize,
+    /// Of each resource every set has a variant of its own.
+    pub(crate) variants: bool,
     /// Connections of a hundred that stop reading after their first state.
     pub(crate) silent_percent: usize,
     /// Resources that make up a client's first state; 0: its first response does, whatever is in it.
@@ -82,6 +86,8 @@ impl Load {
             stride: 37,
             names_file: None,
             streams_per_connection: 1,
+            sets: 0,
+            variants: false,
             silent_percent: 0,
             first: resources,
             held: false,
@@ -132,6 +138,11 @@ impl Load {
         }
     }
 
+    /// The cluster that a client says it is in.
+    pub(crate) fn cluster_of(&self, client: usize) -> String {
+        set_name(client % self.sets.max(1))
+    }
+
     /// The resources that one change changes, so that every client has exactly one thing to learn.
     pub(crate) fn changed(&self, round: usize) -> Vec<usize> {
         match self.names {
@@ -153,6 +164,11 @@ impl Load {
     pub(crate) fn readers(&self) -> usize {
         (0..self.connections()).filter(|at| !self.is_silent(*at)).count() * self.streams_per_connection
     }
+}
+
+/// A set of dynamic parameters by its only value, which is a node's cluster.
+pub(crate) fn set_name(at: usize) -> String {
+    format!("cluster-{at:04}")
 }
 
 pub(crate) fn resource_name(at: usize) -> String {

@@ -15,6 +15,8 @@ const FLAT: f64 = 1.3;
 /// What 400 clients may add to the relay's memory by four pushes of 1 MiB; a copy for each of those who do not
 /// read would add 200 at once.
 const PUSHES_MIB: f64 = 32.0;
+/// Of dynamic parameters.
+const SETS: usize = 5;
 
 /// Runs all checks, then fails if one did.
 pub(crate) fn run(cores: Cores) -> io::Result<()> {
@@ -24,10 +26,21 @@ pub(crate) fn run(cores: Cores) -> io::Result<()> {
         faults += usize::from(!holds);
     };
 
-    let (few, many) = (encodes(cores, 50)?, encodes(cores, 500)?);
+    let without = |clients| Load::delta(clients, 100);
+    let (few, many) = (encodes(cores, &without(50))?, encodes(cores, &without(500))?);
     check(
         many <= few.max(CHANGES as u64),
         format!("{CHANGES} changes are encoded {few} times for 50 clients and {many} times for 500"),
+    );
+
+    let sets = Load { sets: SETS, ..without(500) };
+    let (shared, own) = (encodes(cores, &sets)?, encodes(cores, &Load { variants: true, ..sets.clone() })?);
+    check(
+        shared.max(own) <= (CHANGES * SETS) as u64,
+        format!(
+            "{CHANGES} changes are encoded {shared} times for 500 clients with {SETS} sets of parameters, and {own} \
+             times where each set has variants of its own"
+        ),
     );
 
     let ratio = flatness(cores, 300, 9)?;
@@ -54,9 +67,9 @@ pub(crate) fn run(cores: Cores) -> io::Result<()> {
     }
 }
 
-/// Frames encoded for ten changes, each told to so many clients.
-fn encodes(cores: Cores, clients: usize) -> io::Result<u64> {
-    let mut subject = RelaySubject::start(cores, &Load::delta(clients, 100))?;
+/// Frames encoded for ten changes, each told to these clients.
+fn encodes(cores: Cores, load: &Load) -> io::Result<u64> {
+    let mut subject = RelaySubject::start(cores, load)?;
     let before = subject.relay.encodes()?;
     subject.round(0)?;
     Ok(subject.relay.encodes()? - before)

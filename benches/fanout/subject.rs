@@ -99,10 +99,14 @@ pub(crate) struct RelaySubject {
 impl RelaySubject {
     pub(crate) fn start(cores: Cores, load: &Load) -> io::Result<Self> {
         let origin = Origin::start();
+        let variants = if load.variants { load.sets } else { 0 };
         for kind in &load.kinds {
-            origin.fill(*kind, load.resources, RESOURCE_BYTES);
+            origin.fill_variants(*kind, load.resources, RESOURCE_BYTES, variants);
         }
-        let relay = Relay::start(cores, origin.address)?;
+        let relay = match load.sets {
+            0 => Relay::start(cores, origin.address)?,
+            _ => Relay::giving(cores, origin.address)?,
+        };
         let (driver, joined) = Driver::start(cores, relay.address, load)?;
         Ok(Self { load: load.clone(), origin, relay, driver, joined })
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use super::origin::PARAMETER;
 use super::process::{Core, Cores, Process};
 use super::report::{Arrivals, Joined, Tally};
 use super::shape::Load;
@@ -31,15 +32,21 @@ impl Relay {
 
     /// The same, which holds polls for so long.
     pub(crate) fn holding(cores: Cores, origin: SocketAddr, hold: Duration) -> io::Result<Self> {
-        Self::with_source(cores, &format!("servers: [{{uri: \"http://{origin}\"}}]"), hold)
+        Self::with_source(cores, &servers(origin), hold, "")
+    }
+
+    /// The same, which gives its clients dynamic parameters by what cluster they are in.
+    pub(crate) fn giving(cores: Cores, origin: SocketAddr) -> io::Result<Self> {
+        let rule = format!("dynamic_parameters: [{{key: {PARAMETER}, from: node.cluster}}]\n");
+        Self::with_source(cores, &servers(origin), Self::HOLD, &rule)
     }
 
     /// A relay of a directory.
     pub(crate) fn of_directory(cores: Cores, directory: &Path) -> io::Result<Self> {
-        Self::with_source(cores, &format!("directory: \"{}\"", directory.display()), Self::HOLD)
+        Self::with_source(cores, &format!("directory: \"{}\"", directory.display()), Self::HOLD, "")
     }
 
-    fn with_source(cores: Cores, source: &str, hold: Duration) -> io::Result<Self> {
+    fn with_source(cores: Cores, source: &str, hold: Duration, rest: &str) -> io::Result<Self> {
         // Both are held until both are chosen, so that they differ.
         let (one, other) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
         let (address, admin) = (one.local_addr()?, other.local_addr()?);
@@ -50,7 +57,7 @@ impl Relay {
             &config,
             format!(
                 "upstream: {{{source}}}\nadmin: {{address: \"{admin}\"}}\n\
-                 downstream: {{listeners: [{{address: \"{address}\"}}]}}\nrest: {{hold: {}s}}\n",
+                 downstream: {{listeners: [{{address: \"{address}\"}}]}}\nrest: {{hold: {}s}}\n{rest}",
                 hold.as_secs()
             ),
         )?;
@@ -118,6 +125,10 @@ impl Relay {
         };
         Ok(page.lines().filter_map(bucket).collect())
     }
+}
+
+fn servers(origin: SocketAddr) -> String {
+    format!("servers: [{{uri: \"http://{origin}\"}}]")
 }
 
 /// A peer that is told what to hold and change: a go-control-plane server.

@@ -4,6 +4,7 @@ mod churn;
 mod join;
 mod memory;
 mod polls;
+mod sets;
 mod silent;
 mod update;
 
@@ -91,6 +92,7 @@ fn rows() -> Vec<(&'static str, Run)> {
                 Goals { last: Some(Goal::new(2.0, 1.3)), without_peer: true, ..none },
             ),
         ),
+        ("10000 clients in 100 sets of parameters", Box::new(sets::sets)),
         ("headroom of the load client", Box::new(update::headroom)),
         ("join of 1000 wildcard clients x 1000", Box::new(join::join)),
         ("reconnect storm of 15000", Box::new(join::storm)),

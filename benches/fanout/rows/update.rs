@@ -77,7 +77,7 @@ pub(super) fn update(bench: &Bench, name: &str, load: &Load, goals: Goals) -> io
     Ok(())
 }
 
-fn print_cost(name: &str, who: &str, cost: &Cost) {
+pub(super) fn print_cost(name: &str, who: &str, cost: &Cost) {
     let Cost { cpu_us, load_us, p50_ms, p99_ms, last_ms, rss_mib, bytes, .. } = cost;
     println!(
         "{name:<44} {who:<6} {cpu_us:>8.2} us (load {load_us:.2})  {bytes:>8.0} B  \
