@@ -461,6 +461,7 @@ fn node(config: &config::Node) -> proto::Node {
         }),
         user_agent_name: "deltafan".to_owned(),
         user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-        client_features: Vec::new(),
+        // Without it a control plane that keeps to the protocol tells no TTLs (R-TTL-07).
+        client_features: vec!["xds.config.supports-resource-ttl".to_owned()],
     }
 }

@@ -276,7 +276,7 @@ impl Default for Limits {
             tombstones: 10_000,
             response_bytes: 1 << 20,
             types: 1024,
-            parameter_sets: 4096,
+            parameter_sets: 1024,
         }
     }
 }

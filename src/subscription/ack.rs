@@ -84,6 +84,10 @@ impl Session {
 /// Whether a complete list of names subscribes to what is subscribed to.
 fn lists_the_same(state: &StreamType, names: &[&[u8]]) -> bool {
     let subscription = state.subscription();
+    if subscription.locators().is_some() {
+        // A list without locators lets those go.
+        return false;
+    }
     if !state.wants.is_explicit() {
         // No list was anything but empty, so that another empty one means the same (R-SotW-13).
         return names.is_empty();

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::session::{Refusal, Rules};
-use crate::cache::{Snapshot, Subscription};
+use crate::cache::{Lens, Snapshot, Subscription};
 use crate::proto::ResourceLocator;
 use crate::resource::{Name, Parameters, normal_form, without_directives};
 
@@ -154,5 +154,16 @@ impl Rules {
             self.check_names(parameters.iter().flat_map(|(key, value)| [key, value]), 0)?;
         }
         Ok(())
+    }
+
+    /// Whether a client asks with no more sets of parameters than it may.
+    pub(super) fn check_lens(&self, lens: &Lens) -> Result<(), Refusal> {
+        let max = self.max_parameter_sets;
+        if lens.parameters().len() <= max {
+            return Ok(());
+        }
+        Err(Refusal::exhausted(format!(
+            "more than {max} sets of dynamic parameters for one type in one stream"
+        )))
     }
 }

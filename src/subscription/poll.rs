@@ -85,7 +85,9 @@ impl Poll {
         // Each request is its own first one (R-REST-10).
         let (names, locators) = (&request.resource_names, request.resource_locators);
         let subscription = Wants::default().read(names, locators, legacy);
-        let of = cache.seen(&type_url, &subscription.lens(&given))?;
+        let lens = subscription.lens(&given);
+        rules.check_lens(&lens)?;
+        let of = cache.seen(&type_url, &lens)?;
         let who = Who::new(peer, &client.node_id, &type_url, &subscription);
         let past = memory.recall(who, now);
         let offered = Offered::read(&request.version_info);

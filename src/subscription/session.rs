@@ -37,6 +37,8 @@ pub struct Rules {
     pub max_names: usize,
     /// The most dynamic parameters of one locator.
     pub max_parameters: usize,
+    /// The most sets of dynamic parameters of one type and stream: what changes is weighed for each.
+    pub max_parameter_sets: usize,
     /// The most types of one stream.
     pub max_types: usize,
     /// The parameters of clients that send none (R-DP-17).
@@ -64,6 +66,7 @@ impl Default for Rules {
             max_name_bytes: 16 << 10,
             max_names: 100_000,
             max_parameters: 64,
+            max_parameter_sets: 16,
             max_types: 64,
             given: Given::default(),
         }
@@ -350,7 +353,9 @@ impl Session {
         type_url: &TypeUrl,
         subscription: &Subscription,
     ) -> Result<Arc<TypeCache>, Refusal> {
-        Ok(self.cache.seen(type_url, &subscription.lens(&self.given))?)
+        let lens = subscription.lens(&self.given);
+        self.rules.check_lens(&lens)?;
+        Ok(self.cache.seen(type_url, &lens)?)
     }
 
     /// Remembers the node of the first request; what later ones say of it is ignored (R-EP-05).

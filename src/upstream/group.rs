@@ -12,9 +12,11 @@
 //! for its clients too. It is served from what is held without a word upstream, and ends when that is no longer so: then
 //! the name is asked for, and what is held is kept until the answer.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
+
+use prost::Message as _;
 
 use super::response::Reading;
 use super::sending::{Link, Target};
@@ -23,6 +25,10 @@ use super::{Counters, Settings, StreamId};
 use crate::cache::{Cache, Change, Lease, Lens, Op, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Form, Name, Parameters, Resource, TypeUrl};
+
+const NOT_UNDERSTOOD: &str = "its constraints cannot be read (R-DP-02): it is passed on to nobody";
+const AMBIGUOUS: &str =
+    "more than one variant of it is for the same parameters (R-DP-04): clients see one of them";
 
 const VIEWS: [View; 2] = [View::Wildcard, View::Named];
 
@@ -54,13 +60,15 @@ pub(super) struct Group {
     pub(super) topics: BTreeMap<Parameters, Topic>,
     /// Whether the origin is asked for plain names whatever the parameters: it does not read locators (R-Up-18).
     plain: bool,
+    /// What is wrong with a resource that the origin sent last, until it is complained of.
+    complaint: Option<(Name, &'static str)>,
 }
 
 impl Group {
     /// A type of which nothing is wanted yet, and which of the streams are open.
     pub(super) fn new(type_url: TypeUrl, open: [bool; 2], plain: bool) -> Self {
         let (places, started, topics) = Default::default();
-        Self { type_url, places, open, started, topics, plain }
+        Self { type_url, places, open, started, topics, plain, complaint: None }
     }
 
     /// What is wanted with these parameters.
@@ -154,13 +162,26 @@ impl Group {
     }
 
     /// The wildcard is wanted that was not.
-    pub(super) fn add_wildcard(&mut self, parameters: &Parameters) {
+    pub(super) fn add_wildcard(&mut self, parameters: &Parameters, cache: &Cache) -> Change {
+        let mut change = Change::default();
         if self.plain {
-            // The one wildcard that there is has to be sent once more, for those that were not there.
+            // There is one wildcard for all. What it brought others is seen at once, and the rest when it comes once more.
+            let others = self
+                .topics
+                .iter()
+                .filter(|(other, topic)| *other != parameters && topic.asks_in(View::Wildcard));
+            let known =
+                others.map(|(other, _)| self.snapshot(cache, other)).find(|other| other.wildcard_known());
+            if let Some(known) = known {
+                let members = known.members().filter(|member| member.matches(parameters));
+                change.ops.extend(members.map(|member| known.op_for(View::Wildcard, member)));
+                change.wildcard_known = Some(true);
+            }
             self.topics.values_mut().for_each(Topic::ask_for_wildcard_anew);
         }
         let place = self.places[View::Wildcard as usize];
         self.topic(parameters).add_wildcard(|stream| place.is_on(stream));
+        change
     }
 
     /// What another topic's subscription keeps up to date and is for these parameters too.
@@ -181,6 +202,11 @@ impl Group {
             held.map(|held| (Arc::clone(held), snapshot.lease(view, text)))
         };
         others.filter_map(|(other, _)| held(other)).find(|(resource, _)| resource.matches(parameters))
+    }
+
+    /// What is wrong with a resource of the last response.
+    pub(super) const fn take_complaint(&mut self) -> Option<(Name, &'static str)> {
+        self.complaint.take()
     }
 
     /// Whether anything is borrowed.
@@ -318,18 +344,27 @@ impl Group {
     ) -> (Option<DeltaDiscoveryRequest>, bool) {
         let placed = self.placement(stream);
         let fresh = !self.is_started(stream);
-        let turning = VIEWS.map(|view| self.links(stream).any(|link| link.is_turning(view)));
+        // What any topic is about to leave in this request, the others have to wait for as well.
+        let mut turning = VIEWS.map(|view| {
+            let is_left = |link: &Link| placed.view == Some(view) && link.carries(opposite(view));
+            self.links(stream).any(|link| link.is_turning(view) || is_left(link))
+        });
+        // A plain wildcard is one for all: it is asked for anew once all have left it.
+        let anew = self.plain && self.links(stream).any(Link::leaves_wildcard);
+        turning[View::Wildcard as usize] |= anew;
         // Beside locators an empty list of names would not be the legacy wildcard.
         let alone = self.plain || self.topics.keys().all(Parameters::is_empty);
         let mut whole: Option<DeltaDiscoveryRequest> = None;
-        let mut more = false;
+        let mut more = anew;
+        let mut bytes = 0;
+        let unclaimed = HashMap::new();
         let snapshots: BTreeMap<Parameters, Arc<Snapshot>> = self
             .topics
             .keys()
             .map(|parameters| (parameters.clone(), self.snapshot(cache, parameters)))
             .collect();
         for (parameters, snapshot) in &snapshots {
-            if whole.as_ref().is_some_and(|request| size(request) >= super::sending::REQUEST_BYTES) {
+            if bytes >= super::sending::REQUEST_BYTES {
                 more = true;
                 break;
             }
@@ -347,10 +382,9 @@ impl Group {
                 })
             };
             let nothing = Parameters::NONE;
-            let claimed =
-                whole.as_ref().map(|whole| whole.initial_resource_versions.clone()).unwrap_or_default();
+            let claimed = whole.as_ref().map_or(&unclaimed, |whole| &whole.initial_resource_versions);
             let target = Target {
-                claimed: &claimed,
+                claimed,
                 beside: snapshots.len() > 1,
                 view: placed.view.filter(|view| topic.wants(*view)),
                 parameters: if self.plain { &nothing } else { parameters },
@@ -365,6 +399,7 @@ impl Group {
             };
             let (request, again) = topic.changes(stream, &target);
             more |= again;
+            bytes += request.as_ref().map_or(0, DeltaDiscoveryRequest::encoded_len);
             match (&mut whole, request) {
                 (Some(whole), Some(request)) => merge(whole, request),
                 (None, request) => whole = request,
@@ -416,22 +451,19 @@ impl Group {
             + reading.reports.iter().map(|report| &report.covered).filter(|c| covered(c)).count();
         counters.resource_errors.add(reading.reports.len() as u64);
         counters.unrequested_resources.add(unrequested as u64);
-        let refused =
-            reading.resources.iter().filter(|heard| heard.covered && !heard.is_understood()).count();
-        counters.refused_resources.add(refused as u64);
+        let refused = || reading.resources.iter().filter(|heard| heard.covered && !heard.is_understood());
+        counters.refused_resources.add(refused().count() as u64);
+        self.complaint = refused().next().map(|heard| (heard.name.as_ref().into(), NOT_UNDERSTOOD));
         let mut changes = Vec::with_capacity(self.topics.len());
         for (parameters, topic) in &mut self.topics {
             let snapshot = snapshot(cache, &self.type_url, parameters);
             let change = topic.learn(placed, &self.type_url, &mut reading, &snapshot, counters, now);
+            let ambiguous = topic.ambiguous.take().map(|name| (name, AMBIGUOUS));
+            self.complaint = self.complaint.take().or(ambiguous);
             changes.push((parameters.clone(), change));
         }
         changes
     }
-}
-
-fn size(request: &DeltaDiscoveryRequest) -> usize {
-    use prost::Message as _;
-    request.encoded_len()
 }
 
 fn merge(whole: &mut DeltaDiscoveryRequest, part: DeltaDiscoveryRequest) {

@@ -296,6 +296,7 @@ impl Topic {
             }
             if candidates.are_ambiguous() {
                 scene.counters.ambiguous.add(1);
+                self.ambiguous = Some(name.clone());
                 self.rivals.insert((view, name), candidates.settled());
             } else {
                 self.rivals.remove(&(view, name));

@@ -2,7 +2,7 @@
 //!
 //! Owns the aggregated delta streams to the origin, what is subscribed to on them, and the times that decide when
 //! a wildcard set counts as complete and when a name nobody wants is let go. Knows nothing of clients: what they
-//! want comes from the cache as names, and nothing of theirs reaches the origin but those names (R-Relay-14).
+//! want comes from the cache as names with parameters, and nothing of theirs reaches the origin but those (R-Relay-14).
 //!
 //! [`Mux`] is a plain value that is told what happened and when; [`Client`] moves bytes and tells it. [`DirectorySource`] takes
 //! the place of both.

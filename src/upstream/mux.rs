@@ -79,6 +79,8 @@ pub struct Mux {
     locators_due: Option<Instant>,
     complaints: Sparingly,
     reports: Sparingly,
+    /// Complaints of resources that came in responses that are accepted.
+    unfit: Sparingly,
 }
 
 impl Mux {
@@ -97,6 +99,7 @@ impl Mux {
             locators_due: None,
             complaints: Sparingly::default(),
             reports: Sparingly::default(),
+            unfit: Sparingly::default(),
         }
     }
 
@@ -159,8 +162,9 @@ impl Mux {
         let group = self.groups.entry(type_url.clone()).or_insert_with(new);
         let until = now + self.settings.linger;
         let linger = |item: Option<Name>| (until, type_url.clone(), parameters.clone(), item);
+        let mut change = Change::default();
         match (group.topic(parameters).wildcard, interest.wildcard) {
-            (Want::No, true) => group.add_wildcard(parameters),
+            (Want::No, true) => change = group.add_wildcard(parameters, self.writer.cache()),
             (Want::Until(end), true) => {
                 self.lingering.remove(&(end, type_url.clone(), parameters.clone(), None));
                 group.topic(parameters).wildcard = Want::Yes;
@@ -171,7 +175,7 @@ impl Mux {
             }
             (Want::Yes, true) | (Want::No | Want::Until(_), false) => {}
         }
-        let mut ops = Vec::new();
+        let ops = &mut change.ops;
         for (name, is_wanted) in &interest.names {
             // A client cannot ask by name for what would be the wildcard upstream.
             if matches!(name.as_str(), "" | Name::WILDCARD) {
@@ -197,7 +201,7 @@ impl Mux {
             }
         }
         group.arrange();
-        self.apply(type_url, vec![(parameters.clone(), Change { ops, ..Change::default() })], now);
+        self.apply(type_url, vec![(parameters.clone(), change)], now);
     }
 
     /// A message came. An error means that the stream is of no use any more.
@@ -226,6 +230,12 @@ impl Mux {
                 self.knows_locators |=
                     reading.knows_locators() || !response.removed_resource_names.is_empty();
                 let changes = group.learn(stream, reading, self.writer.cache(), &self.counters, now);
+                if let Some((name, fault)) = group.take_complaint()
+                    && let Some(unsaid) = self.unfit.say(now)
+                {
+                    let name = response::clipped(name.as_str());
+                    tracing::warn!(%type_url, name, fault, unsaid, "the control plane sent a resource that is of no use as it is");
+                }
                 self.apply(&type_url, changes, now);
                 self.tidy(&type_url, now);
                 None

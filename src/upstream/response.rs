@@ -201,10 +201,15 @@ impl Report<'_> {
 
     /// Says it in the log; the message is the origin's and may hold anything.
     pub(super) fn complain(&self, type_url: &TypeUrl, unsaid: u64) {
-        let name: String = self.name.chars().take(FAULT_CHARS).collect();
+        let name = clipped(&self.name);
         let code = self.failure.code();
         tracing::warn!(%type_url, name, code, unsaid, "the control plane reports an error of a resource");
     }
+}
+
+/// A name as it is put into a log.
+pub(super) fn clipped(name: &str) -> String {
+    name.chars().take(FAULT_CHARS).collect()
 }
 
 /// The errors of a response that has these resources, all or none. With a removal an error may go together (R-Err-07).

@@ -148,9 +148,9 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Whether nothing was asked for on it that was not let go.
+    /// Whether nothing was asked for on it that was not let go, and nobody waits for the last of it.
     pub(super) fn is_idle(&self) -> bool {
-        self.wildcard.is_none() && self.names.is_empty() && self.pending.is_empty()
+        self.wildcard.is_none() && self.names.is_empty() && self.pending.is_empty() && self.turn.is_none()
     }
 
     pub(super) const fn is_dirty(&self) -> bool {
@@ -390,6 +390,19 @@ impl Link {
         self.turn.is_some_and(|(left, _)| left != view)
     }
 
+    /// Whether anything of a view was asked for and not left yet.
+    pub(super) fn carries(&self, view: View) -> bool {
+        match view {
+            View::Wildcard => self.wildcard.is_some(),
+            View::Named => !self.names.is_empty(),
+        }
+    }
+
+    /// Whether the wildcard was let go, and the origin is still to be told.
+    pub(super) fn leaves_wildcard(&self) -> bool {
+        self.wildcard == Some(true)
+    }
+
     fn leave_wildcard(&mut self, target: &Target<'_>, request: &mut DeltaDiscoveryRequest) -> bool {
         let leave = self.wildcard.is_some_and(|dropped| dropped || target.view != Some(View::Wildcard));
         if leave {
@@ -513,7 +526,7 @@ impl Link {
             })
         };
         let awaited = match bytes {
-            0 => Awaited::Answer(target.now),
+            0 if !target.claimed.contains_key(name.as_str()) => Awaited::Answer(target.now),
             _ => Awaited::Until(target.now + target.settings.settle_max),
         };
         let before = self.names.insert(name, Asked { awaited, dropped: false });

@@ -52,6 +52,8 @@ pub(super) struct Topic {
     pub(super) orphans: HashSet<(View, Name)>,
     /// Where more than one variant of a name is for these parameters (R-DP-04), all that are held.
     pub(super) rivals: BTreeMap<(View, Name), Candidates>,
+    /// One of these that came last, until it is complained of.
+    pub(super) ambiguous: Option<Name>,
     pub(super) expiry: Expiry,
     /// When what may not be kept came (R-XT-09).
     pub(super) uncacheable: Expiry,
@@ -69,6 +71,7 @@ impl Topic {
             borrowed: HashSet::default(),
             orphans: HashSet::default(),
             rivals: BTreeMap::new(),
+            ambiguous: None,
             expiry: Expiry::default(),
             uncacheable: Expiry::default(),
             links: open.map(|open| open.then(Link::default)),

@@ -286,6 +286,20 @@ fn parameters_are_bounded_and_so_are_their_sets() {
     let many: Vec<String> = (0..65).map(|number| format!("k{number}=v")).collect();
     assert_eq!(ask(&many.join(" ")), Err(Code::ResourceExhausted));
     assert_eq!(ask(&format!("k={}", "x".repeat(20_000))), Err(Code::InvalidArgument));
+    let many: Vec<String> = (0..17).map(|number| format!("v={number}")).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|pairs| (pairs.as_str(), pairs.as_str())).collect();
+    let roomy = Bed::new();
+    let mut client = roomy.delta();
+    locate(&mut client, &roomy, "eds", &[], &many[..16]);
+    let request = DeltaDiscoveryRequest {
+        type_url: url("eds").as_str().to_owned(),
+        resource_locators_subscribe: vec![locator("one more", "v=16")],
+        ..DeltaDiscoveryRequest::default()
+    };
+    assert_eq!(
+        client.hear_delta(&roomy, request).map_err(|refusal| refusal.code),
+        Err(Code::ResourceExhausted)
+    );
     assert!(ask("v=1").is_ok() && ask("v=2").is_ok() && ask("v=1").is_ok());
     assert_eq!(ask("v=3"), Err(Code::ResourceExhausted));
     clients.clear();
@@ -293,3 +307,6 @@ fn parameters_are_bounded_and_so_are_their_sets() {
     let mut client = bed.delta();
     locate(&mut client, &bed, "eds", &[], &[("a", "v=3")]);
 }
+
+#[path = "dp_review.rs"]
+mod review;

@@ -1,6 +1,6 @@
 //! One history.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -244,12 +244,12 @@ impl World {
                 assert!(requests < 1000, "it has always something more to say");
             }
             while let Some(peer) = &mut self.origin.peers[on]
-                && let Some((_, request)) = peer.to_origin.pop_front_if(|(at, _)| *at <= self.now)
+                && let Some((_, request)) = pop_due(&mut peer.to_origin, self.now)
             {
                 self.origin.read(&mut self.rng, on, &request, self.now);
             }
             while let Some(peer) = &mut self.origin.peers[on]
-                && let Some((_, response)) = peer.to_relay.pop_front_if(|(at, _)| *at <= self.now)
+                && let Some((_, response)) = pop_due(&mut peer.to_relay, self.now)
             {
                 if self.trace {
                     eprintln!("  relay: hears #{}", response.nonce);
@@ -357,7 +357,7 @@ impl World {
 
     /// What the origin is asked for is wanted, and brings what is.
     fn check_subscriptions(&self) {
-        for at in 0..TYPES.len() {
+        for (at, type_url) in TYPES.iter().enumerate() {
             let asks = self.clients.iter().map(|client| (&client.types[at].asks, client.given));
             let polls = self.pollers.iter().filter(|poller| poller.at == at);
             let asks = asks.chain(polls.map(|poller| (&poller.asks, poller.given)));
@@ -370,7 +370,7 @@ impl World {
             let topics = self.origin.peers.iter().flatten().filter_map(|peer| peer.topics.get(&at));
             let subscribed: BTreeSet<&Asked> = topics.flat_map(|topic| &topic.asked).collect();
             for asked in &subscribed {
-                assert!(wanted.contains(*asked), "{asked:?} of {} is not wanted", TYPES[at]);
+                assert!(wanted.contains(*asked), "{asked:?} of {type_url} is not wanted");
             }
             for (name, who) in &wanted {
                 let texts = self.origin.texts(at, name, *who);
@@ -378,10 +378,15 @@ impl World {
                     let others = self.origin.texts(at, name, other.1);
                     *name == other.0 && texts.iter().any(|text| others.contains(text))
                 };
-                let covered = subscribed.contains(&(name.clone(), *who))
-                    || subscribed.iter().any(|asked| brings(asked));
-                assert!(covered, "nothing brings {name} of {} for {who:?}: {subscribed:?}", TYPES[at]);
+                let covered = subscribed.contains(&(name.clone(), *who)) || subscribed.iter().any(brings);
+                assert!(covered, "nothing brings {name} of {type_url} for {who:?}: {subscribed:?}");
             }
         }
     }
+}
+
+/// What has arrived by now.
+fn pop_due<T>(on_their_way: &mut VecDeque<(Instant, T)>, now: Instant) -> Option<(Instant, T)> {
+    let is_due = on_their_way.front().is_some_and(|(at, _)| *at <= now);
+    if is_due { on_their_way.pop_front() } else { None }
 }

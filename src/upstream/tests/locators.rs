@@ -411,3 +411,5 @@ fn r_up_18_plain_asks_by_names_from_the_start() {
     rig.hear(Primary, &Answer::of(EDS, "1").variant("a", "v=1", "1").variant("a", "v=2", "2"));
     assert_eq!(rig.seen_with(EDS, "v=1", "a"), "1", "what comes is matched here");
 }
+
+mod review;

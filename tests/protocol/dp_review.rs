@@ -1,0 +1,164 @@
+//! What a review of locators towards clients found amiss.
+
+use super::*;
+use deltafan::cache::Failure;
+use deltafan::subscription::Next;
+
+fn star_and_name(bed: &Bed, short: &str) -> Client {
+    let mut client = bed.delta();
+    locate(&mut client, bed, short, &["*"], &[("a", "v=2")]);
+    client
+}
+
+#[test]
+fn p01_a_name_asked_for_by_locator_beside_a_wildcard_is_the_variant_of_its_own_parameters() {
+    let mut bed = Bed::new();
+    let mut client = star_and_name(&bed, "cds");
+    bed.fill();
+    bed.seen("v=2", View::Named, "cds a:2[v=2]");
+    bed.seen("", View::Wildcard, "cds a:1[!v] b:1");
+    bed.known("cds");
+    let told = client.acked(&bed).join(" ");
+    assert!(
+        told.contains(r#"a{v = "2"}:2"#) && !told.contains(":1 b") && !told.contains("not exists"),
+        "{told}"
+    );
+}
+
+#[test]
+fn p01b_the_same_over_state_of_the_world() {
+    let mut bed = Bed::new();
+    let mut client = bed.sotw();
+    list(&mut client, &bed, "cds", &["*"], &[("a", "v=2")]);
+    bed.fill();
+    bed.seen("v=2", View::Named, "cds a:2[v=2]");
+    bed.seen("", View::Wildcard, "cds a:1[!v] b:1");
+    bed.known("cds");
+    let told = client.told(&bed);
+    assert_eq!(told, [r#"cds a{v = "2"}:2 b:1"#]);
+}
+
+#[test]
+fn p02_a_store_of_mixed_parameters_is_filled_with_its_own_wildcard() {
+    let mut bed = Bed::new();
+    // Somebody has the wildcard with v=2.
+    let mut other = bed.delta();
+    locate(&mut other, &bed, "cds", &[], &[("*", "v=2")]);
+    bed.fill();
+    bed.seen("v=2", View::Wildcard, "cds x:2[v=2] y:2[v=2]");
+    bed.known_to("v=2", "cds");
+    // This one has it with v=1, and one name with v=2.
+    let mut client = bed.sotw();
+    list(&mut client, &bed, "cds", &[], &[("*", "v=1"), ("a", "v=2")]);
+    bed.fill();
+    bed.seen("v=2", View::Named, "cds a:2[v=2]");
+    let told = client.told(&bed);
+    assert!(told.is_empty(), "its wildcard is not known: {told:?}");
+}
+
+#[test]
+fn p03_a_removal_that_was_not_told_yet_is_told_after_a_change_of_parameters() {
+    let mut bed = Bed::new();
+    for pairs in ["v=1", "v=2"] {
+        bed.known_to(pairs, "cds");
+        bed.seen(pairs, View::Wildcard, "cds a:1 b:1");
+    }
+    let mut client = bed.delta();
+    locate(&mut client, &bed, "cds", &[], &[("*", "v=1")]);
+    let told = client.poll(&bed).unwrap();
+    bed.seen("v=1", View::Wildcard, "cds -a");
+    bed.seen("v=2", View::Wildcard, "cds -a");
+    assert!(client.poll(&bed).is_none(), "the ACK is awaited");
+    locate(&mut client, &bed, "cds", &[], &[("*", "v=2")]);
+    client.ack(&bed, &told, &[]);
+    assert!(client.acked(&bed).join(" ").contains("-a"), "it holds `a`");
+}
+
+#[test]
+fn p04_stores_of_mixed_parameters_that_nobody_has_any_more_are_dropped() {
+    let mut bed = Bed::new();
+    let mut client = bed.delta();
+    for number in 0..200 {
+        let name = format!("n{number}");
+        locate(&mut client, &bed, "eds", &["a"], &[(&name, "v=2")]);
+        bed.fill();
+    }
+    bed.seen("", View::Named, "eds a:1");
+    bed.fill();
+    let mixed = bed.cache.types().iter().filter(|of| of.lens().as_uniform().is_none()).count();
+    assert!(mixed <= 2, "{mixed} stores for one client, each of them updated with each change");
+}
+
+#[test]
+fn p07_who_comes_when_nothing_is_there_any_more_is_told_of_the_name() {
+    let mut bed = Bed::new();
+    bed.seen("v=1", View::Named, "eds a:1[env]");
+    bed.seen("v=1", View::Named, "eds -a");
+    let mut client = bed.delta();
+    locate(&mut client, &bed, "eds", &[], &[("a", "v=1")]);
+    assert_eq!(client.acked(&bed), ["eds -a{exists(env)} -a{}"]);
+}
+
+#[test]
+fn p11_what_was_held_with_the_old_parameters_is_removed_by_its_identity() {
+    let mut bed = Bed::new();
+    let mut client = bed.delta();
+    bed.seen("v=1", View::Named, "eds a:1[v=1]");
+    locate(&mut client, &bed, "eds", &[], &[("a", "v=1")]);
+    client.acked(&bed);
+    bed.seen("v=2", View::Named, "eds -a");
+    locate(&mut client, &bed, "eds", &[], &[("a", "v=2")]);
+    let told = client.acked(&bed).join(" ");
+    assert!(told.contains(r#"-a{v = "1"}"#), "{told}");
+}
+
+#[test]
+fn p24b_nor_when_the_store_was_filled_before() {
+    let mut bed = Bed::new();
+    bed.seen("v=1", View::Named, "eds a:1");
+    bed.seen("v=2", View::Named, "eds b:2");
+    let mut first = bed.delta();
+    locate(&mut first, &bed, "eds", &[], &[("a", "v=1"), ("b", "v=2")]);
+    bed.fill();
+    let mut client = bed.delta();
+    locate(&mut client, &bed, "eds", &[], &[("a", "v=1")]);
+    client.acked(&bed);
+    locate(&mut client, &bed, "eds", &[], &[("b", "v=2")]);
+    assert_eq!(client.acked(&bed), ["eds b{}:2"]);
+}
+
+#[test]
+fn p30_an_error_of_a_located_name_is_told_and_nothing_panics() {
+    let mut bed = Bed::new();
+    let mut client = bed.delta();
+    locate(&mut client, &bed, "eds", &[], &[("a", "v=1")]);
+    bed.fill();
+    let fail = Op::Fail { name: "a".into(), failure: Arc::new(Failure::new(5, "no")), listed: false };
+    let change = Change { ops: vec![fail], ..Change::default() };
+    bed.writer.apply_seen(&url("eds"), &parameters("v=1"), change, bed.now).unwrap();
+    assert_eq!(client.acked(&bed), ["eds -a{} !a:5"]);
+    assert!(!matches!(client.next(&bed), Next::Close(_)));
+}
+
+/// Prints what it costs the one writer that one client asks for names one after the other.
+#[test]
+fn p04b_cost_of_one_client_that_mixes() {
+    for count in [25, 50, 100] {
+        let mut bed = Bed::new();
+        let mut client = bed.delta();
+        let start = std::time::Instant::now();
+        for number in 0..count {
+            locate(&mut client, &bed, "eds", &["a"], &[(&format!("n{number}"), "v=2")]);
+            bed.fill();
+        }
+        eprintln!("COST {count} names: {:?}", start.elapsed());
+        let mut bed = Bed::new();
+        let mut client = bed.delta();
+        let start = std::time::Instant::now();
+        for number in 0..count {
+            locate(&mut client, &bed, "eds", &[], &[(&format!("n{number}"), "v=2")]);
+            bed.fill();
+        }
+        eprintln!("COST {count} names, not mixed: {:?}", start.elapsed());
+    }
+}
