@@ -215,7 +215,9 @@ impl StreamType {
         };
         let is_set = subscription.wildcard || old_names.wildcard || old_names.has_collections();
         let is_delta = dialect.protocol == Protocol::Delta;
-        let past = if is_delta && !self.span.is_start() && old_names.locators().is_some() {
+        // With the wildcard the span starts anew, whatever was told before.
+        let was_told = self.newest_nonce.is_some();
+        let past = if is_delta && was_told && old_names.locators().is_some() {
             let names = old_names.names().iter();
             let seen = old.entries().map(|entry| entry.name()).filter(|_| is_set);
             let told = names.chain(seen).filter(|name| old_names.locates(name.as_str()));

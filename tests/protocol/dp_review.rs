@@ -162,3 +162,24 @@ fn p04b_cost_of_one_client_that_mixes() {
         eprintln!("COST {count} names, not mixed: {:?}", start.elapsed());
     }
 }
+
+#[test]
+fn p25_what_was_told_before_the_wildcard_was_asked_for_is_taken_back_after_a_change_of_parameters() {
+    let mut bed = Bed::new();
+    let mut client = bed.delta();
+    locate(&mut client, &bed, "eds", &["x"], &[("a", "env=prod v=2")]);
+    bed.fill();
+    bed.seen("env=prod v=2", View::Named, "eds a:1[env=prod]");
+    bed.seen("", View::Named, "eds x:1");
+    let told = client.poll(&bed).unwrap();
+    bed.seen("env=prod v=2", View::Named, "eds a:2[v=2]");
+    assert!(client.poll(&bed).is_none(), "the ACK is awaited");
+    locate(&mut client, &bed, "eds", &["*"], &[]);
+    bed.fill();
+    locate(&mut client, &bed, "eds", &[], &[("m", "env=prod")]);
+    bed.fill();
+    bed.known("eds");
+    client.ack(&bed, &told, &[]);
+    let told = client.acked(&bed).join(" ");
+    assert!(told.contains(r#"a{v = "2"}:2"#) && told.contains(r#"-a{env = "prod"}"#), "{told}");
+}
