@@ -315,7 +315,7 @@ impl Group {
 
     /// Ends a move once the primary can stand alone. A full set says nothing of what is gone, so a wildcard does not
     /// leave the secondary before that one has caught up, had it been lost on the way.
-    pub(super) fn finish_move(&mut self, now: Instant) {
+    pub(super) fn finish_move(&mut self, now: Instant, cache: &Cache) {
         let Some(view) = self.moving() else { return };
         let is_complete = |on| {
             let asking = self.topics.values().filter(|topic| topic.asks_in(view));
@@ -326,6 +326,9 @@ impl Group {
         if is_complete(StreamId::Primary) && (view == View::Named || is_complete(StreamId::Secondary)) {
             self.places[view as usize] = Place { home: Some(StreamId::Primary), moving: false };
             self.leave(view, StreamId::Secondary);
+            for (parameters, topic) in &mut self.topics {
+                topic.ask_for_variants(view, &snapshot(cache, &self.type_url, parameters));
+            }
         }
     }
 

@@ -433,7 +433,7 @@ impl Mux {
     /// Ends a move that is complete, announces what a type has to say, removes what is spent.
     fn tidy(&mut self, type_url: &TypeUrl, now: Instant) {
         if let Some(group) = self.groups.get_mut(type_url) {
-            group.finish_move(now);
+            group.finish_move(now, self.writer.cache());
         }
         self.mark(type_url);
         if self.groups.get_mut(type_url).is_some_and(Group::drop_idle) {

@@ -117,6 +117,25 @@ impl Topic {
         self.links.iter_mut().flatten().for_each(Link::drop_wildcard);
     }
 
+    /// A view has moved to the primary. A variant that is held may be gone: the stream that was left may have said so too
+    /// late, and what came on this one went by another identity, or by none. It is asked for once more.
+    pub(super) fn ask_for_variants(&mut self, view: View, snapshot: &Snapshot) {
+        let Some(link) = &mut self.links[StreamId::Primary as usize] else { return };
+        if view == View::Wildcard {
+            if self.rivals.keys().any(|(of, _)| *of == view) {
+                link.drop_wildcard();
+            }
+            return;
+        }
+        let is_variant = |name: &&Name| {
+            let held = snapshot.held(view, name.as_str());
+            held.is_some_and(|held| held.constraints().is_some())
+                || self.rivals.contains_key(&(view, (*name).clone()))
+        };
+        let names = self.names.keys().filter(|name| !self.borrowed.contains(*name));
+        names.filter(is_variant).for_each(|name| link.ask_again(name));
+    }
+
     pub(super) fn has_loans(&self) -> bool {
         !self.borrowed.is_empty()
     }

@@ -455,3 +455,31 @@ fn g04_members_without_a_version_are_swept_after_a_reconnect() {
     rig.pass(30_000);
     assert!(!rig.members(CDS).iter().any(|member| member.starts_with("a@")), "{:?}", rig.members(CDS));
 }
+
+/// The names move to the primary while a variant is split: its end is told on the stream that is left, too late.
+#[test]
+fn h01_a_variant_that_ended_while_its_name_moved_is_not_kept() {
+    let mut rig = Rig::connected();
+    rig.client("star", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("m", "1"));
+    rig.pass(1_000);
+    rig.client_with("one", CDS, "env=prod v=2", &["a"]);
+    rig.open(Secondary);
+    rig.pass(20);
+    rig.requests(Secondary);
+    rig.hear(Secondary, &Answer::of(CDS, "2").variant("a", "env=prod", "1"));
+    rig.leave("star");
+    rig.pass(61_000);
+    rig.requests(Primary);
+    rig.pass(1_000);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "3").variant("a", "v=2", "2"));
+    rig.pass(2_000);
+    let requests = rig.requests(Primary);
+    let asked: Vec<_> = requests.into_iter().flat_map(|r| r.resource_locators_subscribe).collect();
+    assert_eq!(located(&asked), ["a{env=prod, v=2}"], "once more");
+    rig.hear(Primary, &Answer::of(CDS, "4").variant("a", "v=2", "2"));
+    rig.pass(2_000);
+    assert_eq!(rig.seen_with(CDS, "env=prod v=2", "a"), "2");
+}
