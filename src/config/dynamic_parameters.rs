@@ -9,6 +9,7 @@ use regex::{Regex, RegexBuilder};
 use serde::{Serialize, Serializer};
 
 use super::errors::quoted;
+use super::keys;
 
 /// What the automaton of one pattern may take, in bytes. Reading a value takes time in proportion to it.
 const MAX_PATTERN: usize = 256 * 1024;
@@ -72,16 +73,8 @@ impl FromStr for NodeField {
             }
             return Ok(Self::Metadata(keys));
         }
-        /// A longer word is no slip of the keyboard.
-        const LONGEST: usize = 64;
-        let near = FIELDS
-            .iter()
-            .filter(|_| text.len() <= LONGEST)
-            .map(|(name, _)| (strsim::osa_distance(name, text), name))
-            .filter(|(distance, name)| *distance <= 1 + name.len() / 4)
-            .min_by_key(|(distance, _)| *distance);
-        Err(match near {
-            Some((_, name)) => format!("{} is no part of a node; did you mean `{name}`?", quoted(text)),
+        Err(match keys::near(FIELDS.iter().map(|(name, _)| *name), text) {
+            Some(name) => format!("{} is no part of a node; did you mean `{name}`?", quoted(text)),
             None => {
                 let names: Vec<&str> = FIELDS.iter().map(|(name, _)| *name).collect();
                 format!(

@@ -229,18 +229,21 @@ pub(super) fn join(section: &str, name: &str) -> String {
     if section.is_empty() { name.to_owned() } else { format!("{section}.{name}") }
 }
 
-/// What an unknown key was probably meant to be: a near name in its section, else the same name in another place.
-pub(super) fn nearest(section: &str, name: &str) -> Option<String> {
+/// Which of these a word was probably meant to be.
+pub(super) fn near<'k>(known: impl Iterator<Item = &'k str>, word: &str) -> Option<&'k str> {
     /// A longer word is no slip of the keyboard, and the distance of a huge one takes long to compute.
     const LONGEST: usize = 64;
-    if name.len() > LONGEST {
-        return None;
-    }
-    let near = children(section)
-        .map(|known| (strsim::osa_distance(known, name), known))
+    known
+        .filter(|_| word.len() <= LONGEST)
+        .map(|known| (strsim::osa_distance(known, word), known))
         .filter(|(distance, known)| *distance <= 1 + known.len() / 4)
-        .min_by_key(|(distance, _)| *distance);
-    if let Some((_, known)) = near {
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, known)| known)
+}
+
+/// What an unknown key was probably meant to be: a near name in its section, else the same name in another place.
+pub(super) fn nearest(section: &str, name: &str) -> Option<String> {
+    if let Some(known) = near(children(section), name) {
         return Some(known.to_owned());
     }
     let elsewhere = paths().filter(|path| !path.is_empty() && path.rsplit('.').next() == Some(name));

@@ -313,11 +313,13 @@ impl StreamType {
         }
         let (of, cohort) = (self.membership.of(), self.membership.cohort());
         let owed = &self.own().owed;
-        let is_plain = owed.is_empty() && owed.refused.is_empty() && owed.doubt == Generation::ZERO;
-        let update = if is_plain {
-            of.encoder().update(of, cohort, &self.span, moment.now)?
-        } else {
-            Arc::new(of.encoder().own_update(of, cohort, &self.span, owed, moment.now)?)
+        let is_plain = owed.is_empty() && owed.refused.is_empty();
+        let shared =
+            if is_plain { Some(of.encoder().update(of, cohort, &self.span, moment.now)?) } else { None };
+        // What it refused makes a difference to heartbeats alone, and those tell times.
+        let update = match shared.filter(|shared| owed.doubt == Generation::ZERO || !shared.tells_times()) {
+            Some(shared) => shared,
+            None => Arc::new(of.encoder().own_update(of, cohort, &self.span, owed, moment.now)?),
         };
         self.miss(update.missed());
 
@@ -496,18 +498,12 @@ impl StreamType {
             self.trim();
             return;
         }
-        for member in snapshot.members().filter(|_| subscription.wildcard) {
+        let members = snapshot.members().filter(|_| subscription.wildcard);
+        let listed = subscription.collections().flat_map(|(name, _)| snapshot.members_of(name));
+        for member in members.chain(listed) {
             owed.gone.remove(member.name());
             if !subscription.contains(member.name().as_str()) && !holds(member.name(), member.version()) {
                 owed.names.insert(member.name().clone());
-            }
-        }
-        for (name, _) in subscription.collections() {
-            for member in snapshot.members_of(name).map(|member| (member.name(), member.version())) {
-                owed.gone.remove(member.0);
-                if !subscription.contains(member.0.as_str()) && !holds(member.0, member.1) {
-                    owed.names.insert(member.0.clone());
-                }
             }
         }
         for name in subscription.names() {

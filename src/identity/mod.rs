@@ -1,0 +1,77 @@
+//! Who a peer is.
+//!
+//! Owns what is known of the other end of a connection: where it comes from, and what the certificate says that it
+//! has proven to hold. Knows nothing of what a peer may do, nor of what it says of itself in a request: that is no
+//! identity.
+
+use std::fmt;
+use std::net::IpAddr;
+
+/// The other end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Where it comes from.
+    pub source: Source,
+    /// What it has proven to be.
+    pub certificate: Option<Box<Certificate>>,
+}
+
+/// Where a connection comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// An address. One of IPv4 is of that kind, also where the socket maps it to IPv6.
+    Ip(IpAddr),
+    /// A Unix socket of this machine.
+    Unix,
+}
+
+/// What a certificate, which was verified, says of its holder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Certificate {
+    /// The SPIFFE ID: the only URI among its names, if that is one.
+    pub spiffe_id: Option<Box<str>>,
+    /// The names of DNS, as they are written.
+    pub dns_names: Vec<Box<str>>,
+    /// The subject, as RFC 4514 writes it (`CN=envoy,O=example`).
+    pub subject: Box<str>,
+}
+
+impl Source {
+    /// The source of a connection from this address.
+    pub fn of(address: IpAddr) -> Self {
+        Self::Ip(address.to_canonical())
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => write!(f, "{address}"),
+            Self::Unix => f.write_str("a Unix socket"),
+        }
+    }
+}
+
+impl Peer {
+    /// A peer that has proven nothing.
+    pub const fn unproven(source: Source) -> Self {
+        Self { source, certificate: None }
+    }
+
+    /// Its SPIFFE ID.
+    pub fn spiffe_id(&self) -> Option<&str> {
+        self.certificate.as_ref()?.spiffe_id.as_deref()
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.certificate {
+            Some(certificate) => match &certificate.spiffe_id {
+                Some(id) => write!(f, "{id} ({})", self.source),
+                None => write!(f, "{} ({})", certificate.subject, self.source),
+            },
+            None => write!(f, "{}", self.source),
+        }
+    }
+}
