@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use prost::Message as _;
 
-use crate::config::{self, Config, DynamicParameter, Pattern};
+use crate::config::{self, Config, DynamicParameter, NodeField, Pattern};
 use crate::directory;
 use crate::proto::Node;
 use crate::relay;
@@ -45,7 +45,7 @@ pub fn parameters(config: &Config, node: &Node) -> String {
     }
     let given = relay::given(config);
     let mut text = String::new();
-    for (rule, (_, outcome)) in config.dynamic_parameters.iter().zip(given.outcomes(node)) {
+    for (rule, (_, outcome)) in config.dynamic_parameters.iter().zip(given.outcomes(node, None)) {
         let (key, from) = (&rule.key, &rule.from);
         let line = match (outcome, &rule.pattern) {
             (Outcome::Found(value), None) => format!("{key} = {value:?}  # {from}"),
@@ -64,6 +64,7 @@ pub fn parameters(config: &Config, node: &Node) -> String {
 fn reason(rule: &DynamicParameter, missing: Missing) -> String {
     let from = &rule.from;
     match missing {
+        Missing::NotSaid if *from == NodeField::SpiffeId => format!("{from} is known of a client only"),
         Missing::NotSaid => format!("the node has no {from}"),
         Missing::NoText => format!("{from} is neither text, nor a number, nor true or false"),
         Missing::TooLong => format!("{from} is longer than `downstream.max_name_bytes`"),

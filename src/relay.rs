@@ -3,7 +3,7 @@
 //! Owns which task runs what and in which order they end. What it starts stops when it is dropped, but for
 //! connections that are open: they end with a drain, or with the runtime.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,13 +20,15 @@ use tonic_health::server::HealthReporter;
 
 use crate::admin::{Admin, Report};
 use crate::cache::{self, Cache, Writer};
-use crate::config::{self, Config, ListenAddress, Source};
+use crate::config::{self, AuthorizationRule, Config, DefaultAccess, Glob, ListenAddress, PeerMatch, Source};
 use crate::descriptors::{DescriptorSet, Descriptors, SetError};
 use crate::directory::Directory;
-use crate::downstream::{Connections, Context, Limits, Listener, Polls, UpstreamView};
+use crate::downstream::{Access, Connections, Context, Limits, Listener, Polls, UpstreamView};
+use crate::identity::PeerPattern;
 use crate::proto;
+use crate::resource::{Pattern, Patterns, Scope, TypeUrl};
 use crate::rest::Book;
-use crate::subscription::{self, Given, Rules};
+use crate::subscription::{self, Given, Grant, Rules};
 use crate::telemetry::{self, TypeFigures};
 use crate::upstream::{
     Backoff, Client, Counters, DirectorySource, DirectoryState, Locators, Mux, Options, Reconcile, Settings,
@@ -83,9 +85,12 @@ impl Relay {
         // Ends when a drain begins: what says NOT_SERVING must not be overruled.
         tokio::spawn(follow(origin.clone(), view.clone(), health.clone(), accepting.clone()));
 
+        let rules = rules(&config);
         let shared = Arc::new(Context {
             cache: Arc::clone(&cache),
-            rules: rules(&config),
+            access: access(&config, &rules),
+            denials: Mutex::default(),
+            rules,
             limits: limits(&config.downstream),
             upstream: view,
             rejections: Mutex::default(),
@@ -293,6 +298,48 @@ fn rules(config: &Config) -> Rules {
     }
 }
 
+/// The rules by who the peer is.
+fn access(config: &Config, base: &Rules) -> Access {
+    let authorization = &config.authorization;
+    let rules = authorization.rules.iter().map(|rule| {
+        let peers = rule.peers.iter().map(|peer| match peer {
+            PeerMatch::SpiffeId(glob) => PeerPattern::SpiffeId(pattern(glob)),
+            PeerMatch::DnsName(glob) => PeerPattern::DnsName(pattern(glob)),
+            PeerMatch::Subject(glob) => PeerPattern::Subject(pattern(glob)),
+            PeerMatch::Network(network) => PeerPattern::Network(*network),
+            PeerMatch::Unix => PeerPattern::Unix,
+        });
+        (peers.collect(), grant(rule))
+    });
+    let rest = match authorization.default {
+        DefaultAccess::Allow => Grant::default(),
+        DefaultAccess::Deny => Grant::nothing(),
+    };
+    Access::new(base, rules.collect(), rest)
+}
+
+fn grant(rule: &AuthorizationRule) -> Grant {
+    let patterns = |globs: &Vec<Glob>| globs.iter().map(pattern).collect::<Patterns>();
+    let values = |values: &BTreeSet<String>| values.iter().map(|value| value.as_str().into()).collect();
+    let types = |types: &BTreeSet<String>| types.iter().map(|url| TypeUrl::from(url.as_str())).collect();
+    Grant {
+        nothing: false,
+        node_ids: rule.node_ids.as_ref().map(patterns),
+        clusters: rule.clusters.as_ref().map(patterns),
+        types: rule.types.as_ref().map(types),
+        names: rule.names.as_ref().map(patterns).map_or(Scope::ALL, Scope::only),
+        parameters: rule
+            .parameters
+            .iter()
+            .map(|(key, allowed)| (key.as_str().into(), values(allowed)))
+            .collect(),
+    }
+}
+
+fn pattern(glob: &Glob) -> Pattern {
+    Pattern::new(glob.text(), glob.whole().clone())
+}
+
 /// What clients are given that send no dynamic parameters. A value is bounded as a name is: longer ones count as not said.
 pub fn given(config: &Config) -> Given {
     let rule = |rule: &config::DynamicParameter| subscription::Rule {
@@ -304,6 +351,7 @@ pub fn given(config: &Config) -> Given {
             config::NodeField::Zone => subscription::NodeField::Zone,
             config::NodeField::SubZone => subscription::NodeField::SubZone,
             config::NodeField::UserAgentName => subscription::NodeField::UserAgentName,
+            config::NodeField::SpiffeId => subscription::NodeField::SpiffeId,
             config::NodeField::Metadata(path) => subscription::NodeField::Metadata(path.clone()),
         },
         pattern: rule.pattern.as_ref().map(|pattern| pattern.whole().clone()),

@@ -16,7 +16,7 @@ use deltafan::descriptors::Descriptors;
 use deltafan::proto;
 use deltafan::resource::{Kind, Resource};
 use deltafan::rest::{Answer, Book};
-use deltafan::subscription::{Memory, Next, Outgoing, Poll, Rules, Session, Upstream, Verdict};
+use deltafan::subscription::{Asker, Memory, Next, Outgoing, Poll, Rules, Session, Upstream, Verdict};
 use parking_lot::Mutex;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -235,7 +235,7 @@ impl Pollers {
         };
         let (rules, now) = (Arc::new(Rules::default()), self.fleet.now);
         let (cache, hold) = (&self.fleet.cache, Duration::from_secs(60));
-        let poll = Poll::new(cache, &rules, &self.memory, Kind::Route, request, b"", hold, now);
+        let poll = Poll::new(cache, &rules, &self.memory, Kind::Route, request, Asker::default(), hold, now);
         self.polls.push(poll.unwrap());
     }
 

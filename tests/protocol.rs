@@ -9,6 +9,8 @@ mod wire;
 mod ads;
 #[path = "protocol/aliases.rs"]
 mod aliases;
+#[path = "protocol/authorization.rs"]
+mod authorization;
 #[path = "protocol/cost.rs"]
 mod cost;
 #[path = "protocol/delta.rs"]

@@ -8,7 +8,25 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::resource::{Collection, Name, Parameters};
+use crate::resource::{Collection, Name, Parameters, Scope};
+
+/// What a client has by the operator's rules, whatever it asks for.
+#[derive(Clone, Debug, Default)]
+pub struct Allotment {
+    /// The parameters of what it asks for without any of its own (R-DP-17).
+    pub given: Parameters,
+    /// What its own are completed with, where they lack it.
+    pub imposed: Parameters,
+    /// The names that it may see.
+    pub scope: Scope,
+}
+
+impl Allotment {
+    /// The parameters that are meant by those that were sent. A locator without any is a plain name (R-DP-10).
+    fn effective(&self, sent: &Parameters) -> Parameters {
+        if sent.is_empty() { self.given.clone() } else { sent.completed_with(&self.imposed) }
+    }
+}
 
 /// Parameters by name, as one client asks (R-DP-10, R-DP-12). Nearly all clients have the same for all names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -16,6 +34,8 @@ pub struct Lens {
     common: Parameters,
     /// What is asked for with others.
     others: Option<Arc<Others>>,
+    /// What of all that may be seen.
+    scope: Scope,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -38,26 +58,28 @@ impl Others {
 impl Lens {
     /// The same parameters for every name.
     pub const fn uniform(parameters: Parameters) -> Self {
-        Self { common: parameters, others: None }
+        Self { common: parameters, others: None, scope: Scope::ALL }
     }
 
-    /// What a client sees that asks for some names plainly, which has `given` parameters (R-DP-17), and for others by
-    /// locators. A locator without parameters is a plain name (R-DP-10).
-    pub fn new(given: &Parameters, asks_plainly: bool, located: &BTreeMap<Name, Parameters>) -> Self {
-        let effective = |sent: &Parameters| if sent.is_empty() { given.clone() } else { sent.clone() };
+    /// What a client sees that asks for some names plainly, which has the parameters that it is given (R-DP-17), and for
+    /// others by locators.
+    pub fn new(allotted: &Allotment, asks_plainly: bool, located: &BTreeMap<Name, Parameters>) -> Self {
+        let effective = |sent: &Parameters| allotted.effective(sent);
         let first = || located.values().next().map(effective);
         // Who asks for nothing plainly has no use for what it would be given.
-        let common = if asks_plainly { None } else { first() }.unwrap_or_else(|| given.clone());
-        let differs = |(_, parameters): &(&Name, Parameters)| *parameters != common;
+        let common = if asks_plainly { None } else { first() }.unwrap_or_else(|| allotted.given.clone());
+        let uniform = Self { common, others: None, scope: allotted.scope.clone() };
+        let common = &uniform.common;
+        let differs = |(_, parameters): &(&Name, Parameters)| parameters != common;
         let pairs = || located.iter().map(|(name, sent)| (name, effective(sent)));
         if !pairs().any(|pair| differs(&pair)) {
-            return Self::uniform(common);
+            return uniform;
         }
         // A name may have the common ones and yet be a member of a collection that has others.
         let collections = located.keys().any(|name| Collection::named(name.as_str()).is_some());
         let others = pairs().filter(|pair| collections || differs(pair));
         let others = others.map(|(name, parameters)| (name.clone(), parameters)).collect();
-        Self { others: Some(Others::new(&common, others)), common }
+        Self { others: Some(Others::new(common, others)), ..uniform }
     }
 
     /// The same for a client that asks for the wildcard and for these names. What it asks for with other parameters than
@@ -77,12 +99,17 @@ impl Lens {
         self.own(name).is_some_and(|own| own != self.wildcard())
     }
 
-    /// The parameters of every name, if they are the same.
+    /// The parameters of every name, if they are the same and every name may be seen.
     pub const fn as_uniform(&self) -> Option<&Parameters> {
         match self.others {
-            None => Some(&self.common),
-            Some(_) => None,
+            None if self.scope.is_all() => Some(&self.common),
+            _ => None,
         }
+    }
+
+    /// What of a type may be seen.
+    pub const fn scope(&self) -> &Scope {
+        &self.scope
     }
 
     /// The parameters with which a name is asked for, be it through its collection.
@@ -114,43 +141,56 @@ mod tests {
         text.split_whitespace().filter_map(|pair| pair.split_once('=')).collect()
     }
 
+    fn given(text: &str) -> Allotment {
+        Allotment { given: set(text), ..Allotment::default() }
+    }
+
     fn located(names: &[(&str, &str)]) -> BTreeMap<Name, Parameters> {
         names.iter().map(|(name, parameters)| ((*name).into(), set(parameters))).collect()
     }
 
     #[test]
     fn r_dp_10_a_plain_name_is_one_without_parameters_and_may_be_given_some() {
-        let none = Parameters::NONE;
+        let none = Allotment::default();
         assert_eq!(Lens::new(&none, true, &located(&[("a", "")])), Lens::default());
-        let given = Lens::new(&set("env=prod"), true, &located(&[("a", ""), ("b", "env=prod")]));
-        assert_eq!(given, Lens::uniform(set("env=prod")));
-        let mixed = Lens::new(&set("env=prod"), true, &located(&[("b", "env=dev")]));
+        let same = Lens::new(&given("env=prod"), true, &located(&[("a", ""), ("b", "env=prod")]));
+        assert_eq!(same, Lens::uniform(set("env=prod")));
+        let mixed = Lens::new(&given("env=prod"), true, &located(&[("b", "env=dev")]));
         assert_eq!((mixed.of("a"), mixed.of("b")), (&set("env=prod"), &set("env=dev")));
         assert_eq!(mixed.wildcard(), &set("env=prod"));
         assert_eq!(mixed.as_uniform(), None);
     }
 
     #[test]
+    fn what_is_imposed_completes_what_was_sent_and_never_overrules_it() {
+        let allotted = Allotment { imposed: set("env=prod"), ..given("env=prod v=9") };
+        let lens = Lens::new(&allotted, true, &located(&[("a", "v=1"), ("b", "env=dev"), ("c", "")]));
+        assert_eq!(lens.of("a"), &set("env=prod v=1"));
+        assert_eq!(lens.of("b"), &set("env=dev"), "for its own rule to refuse");
+        assert_eq!((lens.of("c"), lens.of("d")), (&set("env=prod v=9"), &set("env=prod v=9")));
+    }
+
+    #[test]
     fn who_asks_by_locators_alone_shares_with_all_of_the_same_parameters() {
-        let one = Lens::new(&set("env=prod"), false, &located(&[("a", "v=1"), ("b", "v=1")]));
+        let one = Lens::new(&given("env=prod"), false, &located(&[("a", "v=1"), ("b", "v=1")]));
         assert_eq!(one, Lens::uniform(set("v=1")));
-        assert_eq!(one, Lens::new(&Parameters::NONE, false, &located(&[("*", "v=1")])));
+        assert_eq!(one, Lens::new(&Allotment::default(), false, &located(&[("*", "v=1")])));
     }
 
     #[test]
     fn names_that_are_asked_for_beside_the_wildcard_with_other_parameters_are_kept_apart() {
         let star = located(&[("*", "v=1")]);
-        let lens = |name: &str| Lens::new(&Parameters::NONE, true, &star).beside_wildcard(&[name.into()]);
+        let lens = |name: &str| Lens::new(&Allotment::default(), true, &star).beside_wildcard(&[name.into()]);
         assert_ne!(lens("a"), lens("b"), "the one sees through the wildcard what the other asks for by name");
         assert!(lens("a").is_beside_wildcard("a") && !lens("a").is_beside_wildcard("b"));
-        let same = Lens::new(&set("v=1"), true, &star).beside_wildcard(&["a".into()]);
+        let same = Lens::new(&given("v=1"), true, &star).beside_wildcard(&["a".into()]);
         assert_eq!(same, Lens::uniform(set("v=1")));
     }
 
     #[test]
     fn members_of_a_collection_are_seen_with_its_parameters() {
         let glob = "xdstp://a/t/foo/*";
-        let lens = Lens::new(&set("v=1"), true, &located(&[(glob, "v=2"), ("xdstp://a/t/foo/x", "v=1")]));
+        let lens = Lens::new(&given("v=1"), true, &located(&[(glob, "v=2"), ("xdstp://a/t/foo/x", "v=1")]));
         assert_eq!(lens.of("xdstp://a/t/foo/y"), &set("v=2"));
         assert_eq!(lens.of("xdstp://a/t/foo/x"), &set("v=1"));
         assert_eq!(lens.of("xdstp://a/t/bar/y"), &set("v=1"));

@@ -7,7 +7,9 @@
 //! Invariants:
 //! - One [`Writer`] per cache, by ownership. A reader waits for it no longer than a pointer swap.
 //! - A change is one snapshot: readers see all of it or nothing.
-//! - Unknown is never absent (R-Relay-04), and nothing but the origin's word makes a name absent.
+//! - Unknown is never absent (R-Relay-04), and nothing but the origin's word makes a name absent, or the operator's that
+//!   its clients may not see it.
+//! - What clients may see is part of the store that they share: nothing that is built for some reaches others.
 //! - A cohort is marked after the snapshot that concerns it is published, and woken after it is marked: a session
 //!   that registers, then looks, misses nothing.
 
@@ -47,7 +49,7 @@ pub use failure::Failure;
 pub use frame::Frame;
 pub use generation::Generation;
 pub use lease::Lease;
-pub use lens::Lens;
+pub use lens::{Allotment, Lens};
 pub use nonce::{Nonce, NonceText, Suffix};
 pub use registry::{Interest, Membership, Subscription};
 pub use sight::{Found, SetVersion, Sight};
@@ -60,7 +62,7 @@ use registry::Registry;
 use snapshot::Draft;
 use stores::{Bounds, Stores};
 
-use crate::resource::{Collection, Kind, Name, Parameters, Resource, TypeUrl};
+use crate::resource::{Collection, Kind, Name, Parameters, Resource, Scope, TypeUrl};
 
 /// Through which of its two subscriptions the relay holds a resource (R-Relay-03).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -181,6 +183,20 @@ impl Op {
         }
     }
 
+    /// What it is for those who may see no more than this.
+    fn through(self, scope: &Scope) -> Option<Self> {
+        if !scope.allows(self.name().as_str()) {
+            return None;
+        }
+        match self {
+            // What they may not see they may not see by another name either.
+            Self::Alias { name, resource, .. } if !scope.shows(resource.name().as_str()) => {
+                Some(Self::Remove { view: View::Named, name })
+            }
+            op => Some(op),
+        }
+    }
+
     /// The name it is about.
     pub fn name(&self) -> &Name {
         match self {
@@ -225,8 +241,10 @@ pub struct Wanted {
     pub parameters: Parameters,
     /// What they want.
     pub interest: Interest,
-    /// The store that is to be [filled](Writer::fill), where these clients have further parameters.
+    /// The store that is to be [filled](Writer::fill), where these clients have further parameters or may not see all.
     mixed: Option<Arc<TypeCache>>,
+    /// What the clients of that store ask for, or did, and may not see: nobody upstream is told.
+    refused: Vec<(Name, bool)>,
 }
 
 impl Wanted {
@@ -234,21 +252,21 @@ impl Wanted {
     fn split(of: &Arc<TypeCache>, interest: Interest) -> Vec<Self> {
         let type_url = of.type_url.clone();
         if let Some(parameters) = of.lens.as_uniform() {
-            return vec![Self { type_url, parameters: parameters.clone(), interest, mixed: None }];
+            let parameters = parameters.clone();
+            return vec![Self { type_url, parameters, interest, mixed: None, refused: Vec::new() }];
         }
-        let part = |parameters: &Parameters| Self {
-            type_url: type_url.clone(),
-            parameters: parameters.clone(),
-            interest: Interest {
-                wildcard: interest.wildcard && of.lens.wildcard() == parameters,
-                names: interest
-                    .names
-                    .iter()
-                    .filter(|(name, _)| of.lens.of(name.as_str()) == parameters)
-                    .cloned()
-                    .collect(),
-            },
-            mixed: Some(Arc::clone(of)),
+        let part = |parameters: &Parameters| {
+            let names = interest.names.iter().filter(|(name, _)| of.lens.of(name.as_str()) == parameters);
+            let (names, refused) =
+                names.cloned().partition(|(name, _)| of.lens.scope().allows(name.as_str()));
+            let wildcard = interest.wildcard && of.lens.wildcard() == parameters;
+            Self {
+                type_url: type_url.clone(),
+                parameters: parameters.clone(),
+                interest: Interest { wildcard, names },
+                mixed: Some(Arc::clone(of)),
+                refused,
+            }
         };
         of.lens.parameters().iter().map(part).collect()
     }
@@ -334,8 +352,13 @@ impl TypeCache {
         Found::of(self, cohort)
     }
 
-    /// Whether any client asks for this name.
+    /// Whether any client asks for this name and may see it.
     pub fn wants(&self, name: &str) -> bool {
+        self.lens.scope().allows(name) && self.registry.lock().wants(name)
+    }
+
+    /// Whether any client asks for this name, be it for nothing.
+    fn asks(&self, name: &str) -> bool {
         self.registry.lock().wants(name)
     }
 
@@ -411,7 +434,8 @@ impl Cache {
         self.stores.read().all().cloned().collect()
     }
 
-    /// The stores of a type whose clients ask for something with these parameters, and for other things with others.
+    /// The stores of a type whose clients ask for something with these parameters, and for other things with others, or may
+    /// not see all.
     fn mixed(&self, type_url: &TypeUrl, parameters: &Parameters) -> Vec<Arc<TypeCache>> {
         let stores = self.stores.read();
         let is_mixed = |of: &&Arc<TypeCache>| of.lens.as_uniform().is_none();
@@ -535,13 +559,20 @@ impl Writer {
         let has_wildcard = of.lens.wildcard() == &wanted.parameters && of.wants_wildcard();
         if has_wildcard && !of.snapshot().wildcard_known() {
             let members = from.members().filter(|held| !of.lens.is_beside_wildcard(held.name().as_str()));
+            let members = members.filter(|held| of.lens.scope().shows(held.name().as_str()));
             change.ops.extend(members.map(|resource| from.op_for(View::Wildcard, resource)));
             change.wildcard_known = from.wildcard_known().then_some(true);
         }
         let names = wanted.interest.names.iter().map(|(name, _)| name);
         for name in names.filter(|name| of.wants(name.as_str())) {
-            change.ops.extend(from.said_of(name));
+            let said = from.said_of(name).into_iter();
+            change.ops.extend(said.filter_map(|op| op.through(of.lens.scope())));
         }
+        // What a client may not see does not exist for it, whether it does or not.
+        change.ops.extend(wanted.refused.iter().map(|(name, _)| {
+            let (view, name) = (View::Named, name.clone());
+            if of.asks(name.as_str()) { Op::Remove { view, name } } else { Op::Forget { view, name } }
+        }));
         self.publish_with_endpoints(of, change, now);
         Ok(())
     }
@@ -563,8 +594,9 @@ impl Writer {
                 of.lens.of(name) == parameters && (asks_for(name) || is_known())
             }
         };
+        let scope = of.lens.scope();
         Change {
-            ops: change.ops.iter().filter(concerns).cloned().collect(),
+            ops: change.ops.iter().filter(concerns).filter_map(|op| op.clone().through(scope)).collect(),
             wildcard_known: change.wildcard_known.filter(|_| has_wildcard),
             system_version: change.system_version.clone(),
         }

@@ -17,7 +17,7 @@ use super::entry::{Entry, Seen};
 use super::failure::Failed;
 use super::snapshot::{Snapshot, Touch};
 use super::span::Span;
-use super::{Generation, Lens, TypeCache};
+use super::{Allotment, Generation, Lens, TypeCache};
 use crate::resource::{Collection, Name, Parameters, Resource};
 
 /// What a client subscribes to, of one type.
@@ -83,12 +83,12 @@ impl Subscription {
         located.contains_key(covering.as_deref().unwrap_or(Name::WILDCARD))
     }
 
-    /// Through which parameters it sees its names, where plain ones are given these.
-    pub fn lens(&self, given: &Parameters) -> Lens {
-        let Some(located) = &self.located else { return Lens::uniform(given.clone()) };
+    /// Through what it sees its names, for a client that has this by the operator's rules.
+    pub fn lens(&self, allotted: &Allotment) -> Lens {
+        let Some(located) = &self.located else { return Lens::new(allotted, true, &BTreeMap::new()) };
         let star = located.contains_key(Name::WILDCARD);
         let asks_plainly = (self.wildcard && !star) || located.len() - usize::from(star) < self.names.len();
-        let lens = Lens::new(given, asks_plainly, located);
+        let lens = Lens::new(allotted, asks_plainly, located);
         if self.wildcard { lens.beside_wildcard(&self.names) } else { lens }
     }
 

@@ -2,8 +2,9 @@
 //!
 //! Owns finding, making and dropping them. Knows nothing of what they hold.
 //!
-//! A type has one store for clients without parameters, one for each set of parameters, and one for each client that
-//! asks for some names with other parameters than for the rest (R-DP-10): that one is filled from the others.
+//! A type has one store for clients without parameters, one for each set of parameters, one for each client that asks for
+//! some names with other parameters than for the rest (R-DP-10), and one for those who may not see everything, for each
+//! scope and set: these are filled from the others.
 //!
 //! Invariant: the number of stores is bounded, whoever asks, and a store that somebody may still join is not dropped.
 
@@ -20,8 +21,10 @@ pub enum Full {
     /// Of types.
     #[error("the relay already serves {0} resource types, its limit")]
     Types(usize),
-    /// Of sets of parameters, counted per type.
-    #[error("the relay already serves {0} sets of dynamic parameters, its limit (cache.max_parameter_sets)")]
+    /// Of sets of parameters and of what may be seen, counted per type.
+    #[error(
+        "the relay already serves {0} sets of dynamic parameters and of names that clients may see, its limit (cache.max_parameter_sets)"
+    )]
     ParameterSets(usize),
 }
 
@@ -111,7 +114,7 @@ impl Stores {
         self.seen.get(type_url.as_str()).into_iter().flat_map(HashMap::values)
     }
 
-    /// Whether any client asks for some names with other parameters than for the rest.
+    /// Whether any client asks for some names with other parameters than for the rest, or may not see all names.
     pub(super) fn has_mixed(&self) -> bool {
         self.seen.values().flat_map(HashMap::keys).any(|lens| lens.as_uniform().is_none())
     }

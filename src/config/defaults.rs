@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::{
-    Admin, Backoff, Cache, Config, Downstream, Keepalive, ListenAddress, Listener, Locality, Locators, Node,
-    NonEmpty, Reconcile, Rest, Source, Upstream, values,
+    Admin, Authorization, Backoff, Cache, Config, Downstream, Keepalive, ListenAddress, Listener, Locality,
+    Locators, Node, NonEmpty, Reconcile, Rest, Source, Upstream, values,
 };
 
 const NAME: &str = "deltafan";
@@ -24,6 +24,7 @@ impl Config {
             admin: Admin::default(),
             cache: Cache::default(),
             dynamic_parameters: Vec::new(),
+            authorization: Authorization::default(),
         }
     }
 }

@@ -44,18 +44,21 @@ pub enum NodeField {
     SubZone,
     /// `node.user_agent_name`
     UserAgentName,
+    /// `peer.spiffe_id`: what the client has proven to be, not what it says
+    SpiffeId,
     /// `node.metadata.PATH`: the keys on the way to the value, outermost first. At least one, none of them empty.
     Metadata(Vec<String>),
 }
 
 /// Those that are not in the metadata.
-const FIELDS: [(&str, NodeField); 6] = [
+const FIELDS: [(&str, NodeField); 7] = [
     ("node.id", NodeField::Id),
     ("node.cluster", NodeField::Cluster),
     ("node.locality.region", NodeField::Region),
     ("node.locality.zone", NodeField::Zone),
     ("node.locality.sub_zone", NodeField::SubZone),
     ("node.user_agent_name", NodeField::UserAgentName),
+    ("peer.spiffe_id", NodeField::SpiffeId),
 ];
 const METADATA: &str = "node.metadata.";
 

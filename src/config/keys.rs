@@ -130,6 +130,21 @@ pub(super) const KEYS: &[Key] = &[
     key("dynamic_parameters[].from", Shape::Text),
     key("dynamic_parameters[].pattern", Shape::Text),
     key("dynamic_parameters[].default", Shape::Text),
+    key("authorization", Shape::Section),
+    key("authorization.default", Shape::Text),
+    key("authorization.rules", Shape::List),
+    key("authorization.rules[]", Shape::Section),
+    key("authorization.rules[].peers", Shape::List),
+    key("authorization.rules[].peers[]", Shape::Text),
+    key("authorization.rules[].node_ids", Shape::List),
+    key("authorization.rules[].node_ids[]", Shape::Text),
+    key("authorization.rules[].clusters", Shape::List),
+    key("authorization.rules[].clusters[]", Shape::Text),
+    key("authorization.rules[].types", Shape::List),
+    key("authorization.rules[].types[]", Shape::Text),
+    key("authorization.rules[].names", Shape::List),
+    key("authorization.rules[].names[]", Shape::Text),
+    key("authorization.rules[].parameters", Shape::Free),
 ];
 
 /// Something users may expect that this version cannot do. Deleting the row lifts the refusal.
@@ -158,7 +173,6 @@ const fn not_yet(path: &'static str, when: When, what: &'static str, instead: &'
 }
 
 pub(super) const NOT_YET: &[NotYet] = &[
-    not_yet("authorization", When::Present, "`authorization`", "leave it out"),
     not_yet("snapshot", When::Present, "`snapshot`", "leave it out"),
     not_yet("groups", When::NotEmpty, "`groups`", "leave it out or write []"),
     not_yet("upstream.servers", When::Several, "a second entry in `upstream.servers`", "list one server"),
@@ -168,12 +182,6 @@ pub(super) const NOT_YET: &[NotYet] = &[
         When::StartsWith("https:"),
         "`https:` in `upstream.servers[].uri`: upstream TLS",
         "write http://HOST:PORT",
-    ),
-    not_yet(
-        "dynamic_parameters[].from",
-        When::StartsWith("peer.spiffe_id"),
-        "`peer.spiffe_id` in `dynamic_parameters[].from`: the identity of a client, which needs TLS,",
-        "look at a part of its node",
     ),
     not_yet("downstream.listeners[].tls", When::Present, "`downstream.listeners[].tls`", "leave it out"),
     not_yet(

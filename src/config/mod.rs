@@ -7,6 +7,7 @@
 //! The way of a file: `tree` makes nodes with line numbers of the text, `check` holds them against the tables in
 //! `keys`, `parse` reads them over the defaults. Problems are collected on the way, so that one run names them all.
 
+mod authorization;
 mod check;
 mod defaults;
 mod dynamic_parameters;
@@ -29,6 +30,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+pub use authorization::{Authorization, AuthorizationRule, DefaultAccess, Glob, PeerMatch};
 pub use dynamic_parameters::{DynamicParameter, NodeField, Pattern};
 pub(crate) use errors::printable;
 pub use errors::{ConfigErrors, Problem};
@@ -54,6 +56,9 @@ pub struct Config {
     pub cache: Cache,
     /// What clients are given that send no dynamic parameters (R-DP-17). No two are for the same key. Default: nothing.
     pub dynamic_parameters: Vec<DynamicParameter>,
+    /// Who may ask for what. Default: everybody for everything, but Secrets (see
+    /// [`Downstream::secrets_without_authentication`]).
+    pub authorization: Authorization,
 }
 
 /// The xDS node of the relay.

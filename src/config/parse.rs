@@ -1,6 +1,6 @@
 //! From a text to a [`Config`]: reads each section over its defaults, then holds values against each other.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use super::section::Section;
 use super::tree::Value;
 use super::values::{self, ListenAddress, NonEmpty, Server, ServerUri, Source};
 use super::{
-    Admin, Backoff, Cache, Config, Downstream, DynamicParameter, Keepalive, Listener, Locality, Node, Rest,
-    Upstream, check, tree,
+    Admin, Authorization, AuthorizationRule, Backoff, Cache, Config, DefaultAccess, Downstream,
+    DynamicParameter, Glob, Keepalive, Listener, Locality, Node, PeerMatch, Rest, Upstream, check, tree,
 };
 
 /// `base` is where relative paths in the text start; absent or empty is the working directory.
@@ -41,8 +41,9 @@ fn read(root: &Section<'_>, base: &Path) -> Option<Config> {
     let admin = admin(&root.section("admin"));
     let cache = cache(&root.section("cache"));
     let dynamic_parameters = dynamic_parameters(root);
+    let authorization = authorization(&root.section("authorization"));
     let upstream = upstream(root, base)?;
-    Some(Config { node, upstream, downstream, rest, admin, cache, dynamic_parameters })
+    Some(Config { node, upstream, downstream, rest, admin, cache, dynamic_parameters, authorization })
 }
 
 fn node(section: &Section<'_>) -> Node {
@@ -256,6 +257,64 @@ fn dynamic_parameters(root: &Section<'_>) -> Vec<DynamicParameter> {
         }
     }
     rules
+}
+
+fn authorization(section: &Section<'_>) -> Authorization {
+    let mut authorization = Authorization::default();
+    if let Some(default) = section.parsed("default", |text| match text {
+        "allow" => Ok(DefaultAccess::Allow),
+        "deny" => Ok(DefaultAccess::Deny),
+        other => Err(format!("{} is neither `allow` nor `deny`", quoted(other))),
+    }) {
+        authorization.default = default;
+    }
+    for section in section.sections("rules").unwrap_or_default() {
+        if section.was_refused() {
+            continue;
+        }
+        let peers: Vec<PeerMatch> = section.texts("peers", str::parse).unwrap_or_default();
+        if peers.is_empty() && !section.is_refused("peers") {
+            let problem = "names nobody; list who the rule is about, as in [\"spiffe://mesh/ns/prod/**\"]";
+            section.wrong("peers", section.line_of("peers"), problem);
+        }
+        let globs = |name: &str| section.texts(name, str::parse::<Glob>);
+        authorization.rules.push(AuthorizationRule {
+            peers,
+            node_ids: globs("node_ids"),
+            clusters: globs("clusters"),
+            types: section.texts("types", values::parse_type).map(|types| types.into_iter().collect()),
+            names: globs("names"),
+            parameters: allowed_parameters(&section),
+        });
+    }
+    authorization
+}
+
+/// Lists of values by key. A number or a flag counts as it is written in a node's metadata.
+fn allowed_parameters(rule: &Section<'_>) -> BTreeMap<String, BTreeSet<String>> {
+    const NAME: &str = "parameters";
+    let mut given = serde_json::Map::new();
+    rule.free(NAME, &mut given);
+    let wrong = |key: &str, problem: &str| {
+        rule.wrong(NAME, rule.line_of(NAME), &format!("{}: {problem}", quoted(key)));
+    };
+    let mut allowed = BTreeMap::new();
+    for (key, list) in given {
+        let Some(items) = list.as_array().filter(|items| !items.is_empty()) else {
+            wrong(&key, "write a list of the values that are allowed, as in [prod, canary]");
+            continue;
+        };
+        let text = |value: &serde_json::Value| match value {
+            serde_json::Value::String(text) => Some(text.clone()),
+            serde_json::Value::Bool(_) | serde_json::Value::Number(_) => Some(value.to_string()),
+            _ => None,
+        };
+        match items.iter().map(text).collect::<Option<BTreeSet<String>>>() {
+            Some(values) => drop(allowed.insert(key, values)),
+            None => wrong(&key, "a value is a text, a number, true or false"),
+        }
+    }
+    allowed
 }
 
 /// Reported where the file sets the lower one, else where it sets the upper one: the other may be a default.

@@ -1,5 +1,6 @@
 //! The unary Fetch methods: a state-of-the-world stream of one request and one answer.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Instant;
@@ -21,6 +22,7 @@ use crate::subscription::{Next, Rules, Session};
 pub(super) async fn fetch<B>(
     kind: Kind,
     body: B,
+    peer: IpAddr,
     rules: Arc<Rules>,
     shared: Arc<Shared>,
 ) -> Result<Frame, Status>
@@ -40,7 +42,9 @@ where
     let cache = Arc::clone(&shared.cache);
     let mut session =
         Session::new(cache, rules, Protocol::Sotw, Some(kind.into()), Instant::now()).one_shot();
-    session.hear_sotw(request, Instant::now())?;
+    let heard = session.hear_sotw(request, Instant::now());
+    heard.inspect_err(|refusal| shared.note_denial(refusal, &peer, session.client()))?;
+    Shared::note_hidden(session.take_hidden());
     let mut alarm = Alarm::default();
     let answer = std::future::poll_fn(|cx| {
         session.mailbox().register(cx.waker());

@@ -20,7 +20,7 @@ use super::connection::{Connection, Connections, Fate};
 use super::service::{Context, Services};
 use super::stall::Stalling;
 use crate::http2::{self, Serve};
-use crate::subscription::Rules;
+use crate::identity::{Peer, Source};
 use crate::telemetry;
 
 /// The queue of connections that the kernel completed and we did not accept yet. A fleet that comes back comes all
@@ -111,8 +111,6 @@ impl Listener {
         connections: Arc<Connections>,
         stop: CancellationToken,
     ) {
-        let open_rules = Arc::new(Rules { serve_secrets: true, ..shared.rules.clone() });
-        let rules = Arc::new(shared.rules.clone());
         let http2 = Arc::new(shared.limits.http2());
         let mut complaints = telemetry::Sparingly::default();
         loop {
@@ -134,7 +132,8 @@ impl Listener {
             };
             // Only who is on this machine is as good as authenticated where nobody has to show a certificate.
             let local = socket.local_addr().is_ok_and(|address| address.ip().is_loopback());
-            let rules = Arc::clone(if local { &open_rules } else { &rules });
+            let from = Peer::unproven(Source::of(peer.ip()));
+            let rules = Arc::clone(shared.access.rules_for(&from, local));
             let guard = connections.open(shared.limits.max_connection_age, Instant::now());
             let services = Services {
                 shared: Arc::clone(&shared),

@@ -5,6 +5,7 @@
 //! no channel, no queue and no task: its connection polls the response body when it can take more, and the body reads the
 //! stream's requests and asks the session what to say at that moment.
 
+mod access;
 mod alarm;
 mod assembler;
 mod connection;
@@ -18,6 +19,7 @@ mod stall;
 mod status;
 mod stream;
 
+pub use access::Access;
 pub use connection::Connections;
 pub use listener::{Limits, Listener};
 pub use poll::Polls;

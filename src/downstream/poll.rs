@@ -21,7 +21,7 @@ use super::service::{Context, ResponseBody, text};
 use crate::proto;
 use crate::resource::Kind;
 use crate::rest::{self, Answer, Book, Unwritable};
-use crate::subscription::{Code, Memory, Poll, Refusal, Rules, Verdict};
+use crate::subscription::{Asker, Code, Memory, Poll, Refusal, Rules, Verdict};
 use crate::telemetry::{self, PollGauge, PollOutcome};
 
 /// How long a client waits for its answer, says Envoy.
@@ -194,7 +194,11 @@ where
     };
     let polls = &shared.polls;
     let hold = polls.hold(&head.headers);
-    Ok(Poll::new(&shared.cache, &caller.rules, &polls.memory, kind, request, &peer.octets(), hold, now)?)
+    let from = Asker { key: &peer.octets(), spiffe_id: None };
+    let poll = Poll::new(&shared.cache, &caller.rules, &polls.memory, kind, request, from, hold, now);
+    let poll = poll.inspect_err(|refusal| shared.note_denial(refusal, &caller.peer, None))?;
+    Context::note_hidden(poll.hidden());
+    Ok(poll)
 }
 
 async fn read<B>(body: B, shared: &Context) -> Result<Bytes, Fault>

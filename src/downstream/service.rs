@@ -1,5 +1,6 @@
 //! From an HTTP request to the service that answers it.
 
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use parking_lot::Mutex;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::Service as _;
 
+use super::access::Access;
 use super::connection::Connection;
 use super::fetch;
 use super::listener::Limits;
@@ -22,7 +24,7 @@ use super::status::Status;
 use super::stream::StreamBody;
 use crate::cache::{Cache, Frame};
 use crate::rest::Answer;
-use crate::subscription::{Rules, Session, Upstream};
+use crate::subscription::{Client, Hidden, Refusal, Rules, Session, Upstream};
 use crate::telemetry;
 
 /// Whether the origin can be asked, as sessions see it.
@@ -45,8 +47,12 @@ impl UpstreamView {
 pub struct Context {
     /// The cache they read.
     pub cache: Arc<Cache>,
-    /// The rules they follow.
+    /// The rules they follow, whoever the peer is.
     pub rules: Rules,
+    /// The same by who the peer is.
+    pub access: Access,
+    /// How many denials are logged.
+    pub denials: Mutex<telemetry::Sparingly>,
     /// The limits they keep.
     pub limits: Limits,
     /// Whether the origin can be asked.
@@ -55,6 +61,24 @@ pub struct Context {
     pub rejections: Mutex<telemetry::Budget>,
     /// What its long polls share.
     pub polls: Polls,
+}
+
+impl Context {
+    /// Counts what the operator's rules deny a peer, and tells it: who tries the doors is not to go unseen.
+    pub(super) fn note_denial(&self, refusal: &Refusal, peer: &dyn Display, client: Option<&Client>) {
+        let Some(denied) = refusal.denied else { return };
+        telemetry::denied(denied.label(), 1);
+        if let Some(unsaid) = self.denials.lock().say(Instant::now()) {
+            let node = client.map_or("", |client| client.node_id.as_str());
+            tracing::warn!(%peer, node, what = denied.label(), unsaid, "denied to a client: {refusal}");
+        }
+    }
+
+    /// Counts what a peer asked for and is not shown.
+    pub(super) fn note_hidden(hidden: Hidden) {
+        telemetry::denied("name", hidden.names);
+        telemetry::denied("wildcard", hidden.wildcards);
+    }
 }
 
 /// The body of a response.
@@ -237,11 +261,11 @@ impl<H: Health> Services<H> {
                     Instant::now(),
                 );
                 let body =
-                    StreamBody::new(request.into_body(), session, protocol, self.connection, self.shared);
+                    StreamBody::new(request.into_body(), session, self.peer, self.connection, self.shared);
                 grpc(ResponseBody::Stream(Box::new(body)))
             }
             Some(Route::Fetch(kind)) => {
-                match fetch::fetch(kind, request.into_body(), self.rules, self.shared).await {
+                match fetch::fetch(kind, request.into_body(), self.peer, self.rules, self.shared).await {
                     Ok(frame) => grpc(ResponseBody::Unary(Box::new((frame, 0)))),
                     Err(status) => refuse(status),
                 }

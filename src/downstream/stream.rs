@@ -1,6 +1,7 @@
 //! The response body of a stream: the whole of its life on this side.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -29,7 +30,7 @@ const REQUESTS_PER_POLL: usize = 32;
 pub(super) struct StreamBody<B> {
     requests: Assembler<B>,
     session: Session,
-    protocol: Protocol,
+    peer: IpAddr,
     connection: Arc<Connection>,
     shared: Arc<Shared>,
     /// What is being written, and where in it.
@@ -49,18 +50,18 @@ where
     pub(super) fn new(
         requests: B,
         session: Session,
-        protocol: Protocol,
+        peer: IpAddr,
         connection: Arc<Connection>,
         shared: Arc<Shared>,
     ) -> Self {
         let requests = Assembler::new(requests, shared.limits.max_request_bytes);
         Self {
             requests,
-            session,
-            protocol,
+            peer,
             connection,
-            gauge: StreamGauge::open(protocol.label()),
+            gauge: StreamGauge::open(session.protocol().label()),
             shared,
+            session,
             writing: None,
             alarm: Alarm::default(),
             opened: Instant::now(),
@@ -143,16 +144,19 @@ where
         let undecodable = |error| {
             Status::invalid_argument(format!("the request is not a protobuf of this method: {error}"))
         };
-        Ok(match self.protocol {
+        let heard = match self.session.protocol() {
             Protocol::Sotw => {
                 let request = proto::DiscoveryRequest::decode(message).map_err(undecodable)?;
-                self.session.hear_sotw(request, now)?
+                self.session.hear_sotw(request, now)
             }
             Protocol::Delta => {
                 let request = proto::DeltaDiscoveryRequest::decode(message).map_err(undecodable)?;
-                self.session.hear_delta(request, now)?
+                self.session.hear_delta(request, now)
             }
-        })
+        };
+        Shared::note_hidden(self.session.take_hidden());
+        let note = |refusal: &_| self.shared.note_denial(refusal, &self.peer, self.session.client());
+        Ok(heard.inspect_err(note)?)
     }
 
     /// What to write next; `Err` ends the stream.

@@ -4,8 +4,12 @@
 //! has proven to hold. Knows nothing of what a peer may do, nor of what it says of itself in a request: that is no
 //! identity.
 
+mod matching;
+
 use std::fmt;
 use std::net::IpAddr;
+
+pub use matching::PeerPattern;
 
 /// The other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]

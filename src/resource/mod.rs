@@ -11,6 +11,7 @@ mod encoded;
 mod kind;
 mod name;
 mod parameters;
+mod scope;
 mod timed;
 pub mod wire;
 mod xdstp;
@@ -20,5 +21,6 @@ pub use encoded::{Envelope, EnvelopeError, Form, Resource, parse_resource_name, 
 pub use kind::{Kind, TypeUrl, UnknownKind};
 pub use name::Name;
 pub use parameters::Parameters;
+pub use scope::{Pattern, Patterns, Scope};
 pub use timed::Called;
 pub use xdstp::{Collection, normal_form, without_directives};

@@ -26,6 +26,14 @@ impl Parameters {
         self.0.is_none()
     }
 
+    /// The same with those of others that are not among them.
+    pub fn completed_with(&self, others: &Self) -> Self {
+        if others.iter().all(|(key, _)| self.get(key).is_some()) {
+            return self.clone();
+        }
+        others.iter().chain(self.iter()).collect()
+    }
+
     /// All of them, by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().flat_map(|pairs| pairs.iter()).map(|(key, value)| (&**key, &**value))

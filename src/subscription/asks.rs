@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::session::{Refusal, Rules};
-use crate::cache::{Lens, Snapshot, Subscription};
+use crate::cache::{Snapshot, Subscription};
 use crate::proto::ResourceLocator;
 use crate::resource::{Name, Parameters, normal_form, without_directives};
 
@@ -128,8 +128,8 @@ impl Asks {
         self.names.take(name)
     }
 
-    pub(super) fn into_subscription(self) -> Subscription {
-        let spelled = self.spelled.clone();
+    pub(super) fn into_subscription(mut self) -> Subscription {
+        let spelled = std::mem::take(&mut self.spelled);
         self.into_plain_subscription().spelled(spelled)
     }
 
@@ -140,6 +140,12 @@ impl Asks {
 }
 
 impl Rules {
+    /// Whether a whole list of names and locators stays within bounds.
+    pub(super) fn check_list(&self, names: &[String], locators: &[ResourceLocator]) -> Result<(), Refusal> {
+        self.check_names(names.iter(), names.len() + locators.len())?;
+        self.check_locators(locators.iter())
+    }
+
     /// Whether locators stay within bounds.
     pub(super) fn check_locators<'a>(
         &self,
@@ -154,16 +160,5 @@ impl Rules {
             self.check_names(parameters.iter().flat_map(|(key, value)| [key, value]), 0)?;
         }
         Ok(())
-    }
-
-    /// Whether a client asks with no more sets of parameters than it may.
-    pub(super) fn check_lens(&self, lens: &Lens) -> Result<(), Refusal> {
-        let max = self.max_parameter_sets;
-        if lens.parameters().len() <= max {
-            return Ok(());
-        }
-        Err(Refusal::exhausted(format!(
-            "more than {max} sets of dynamic parameters for one type in one stream"
-        )))
     }
 }

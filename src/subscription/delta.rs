@@ -109,6 +109,7 @@ impl Session {
                 }
             }
             let of = self.store(&type_url, &subscription)?;
+            self.count_hidden(star && wildcard, owed.iter());
             let dialect = self.dialect;
             let state = self.state(at);
             state.resubscribe(of, subscription.clone(), dialect, now)?;

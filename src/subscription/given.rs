@@ -3,7 +3,7 @@
 //! Owns the rules and their reading of a node. Knows nothing of requests, of variants or of the file where the rules are
 //! written.
 //!
-//! Invariants: what a client is given depends on its node and the rules alone · no value is longer than the bound, so
+//! Invariants: what a client is given depends on its node, its SPIFFE ID and the rules alone · no value is longer than the bound, so
 //! neither is what a pattern is matched against · without rules nothing is looked at and nothing allocated.
 
 use std::borrow::Cow;
@@ -49,6 +49,8 @@ pub enum NodeField {
     SubZone,
     /// `user_agent_name`
     UserAgentName,
+    /// The SPIFFE ID that the client has proven to have: no part of the node.
+    SpiffeId,
     /// The value that these keys lead to in `metadata`: a text, or a number or a boolean as JSON writes it.
     Metadata(Vec<String>),
 }
@@ -88,8 +90,8 @@ impl Given {
         self.rules.is_empty()
     }
 
-    /// What this client is given.
-    pub fn parameters(&self, node: &Node) -> Parameters {
+    /// What a client is given that says it is this node, and has proven to have this SPIFFE ID.
+    pub fn parameters(&self, node: &Node, spiffe_id: Option<&str>) -> Parameters {
         if self.is_empty() {
             return Parameters::NONE;
         }
@@ -98,16 +100,20 @@ impl Given {
             Outcome::Default(value, _) => Some((rule, Cow::Borrowed(value))),
             Outcome::Absent(_) => None,
         };
-        self.outcomes(node)
+        self.outcomes(node, spiffe_id)
             .filter_map(value)
             .map(|(rule, value): (&Rule, _)| (rule.key.clone(), value))
             .collect()
     }
 
     /// What each rule makes of it, for people.
-    pub fn outcomes<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = (&'a Rule, Outcome<'a>)> {
-        self.rules.iter().map(|rule| {
-            let outcome = match (rule.value(node, self.max_value_bytes), &rule.default) {
+    pub fn outcomes<'a>(
+        &'a self,
+        node: &'a Node,
+        spiffe_id: Option<&'a str>,
+    ) -> impl Iterator<Item = (&'a Rule, Outcome<'a>)> {
+        self.rules.iter().map(move |rule| {
+            let outcome = match (rule.value(node, spiffe_id, self.max_value_bytes), &rule.default) {
                 (Ok(value), _) => Outcome::Found(value),
                 (Err(missing), Some(default)) => Outcome::Default(default, missing),
                 (Err(missing), None) => Outcome::Absent(missing),
@@ -118,8 +124,16 @@ impl Given {
 }
 
 impl Rule {
-    fn value<'a>(&self, node: &'a Node, limit: usize) -> Result<Cow<'a, str>, Missing> {
-        let value = self.from.read(node)?;
+    fn value<'a>(
+        &self,
+        node: &'a Node,
+        spiffe_id: Option<&'a str>,
+        limit: usize,
+    ) -> Result<Cow<'a, str>, Missing> {
+        let value = match self.from {
+            NodeField::SpiffeId => Cow::Borrowed(spiffe_id.ok_or(Missing::NotSaid)?),
+            _ => self.from.read(node)?,
+        };
         if value.len() > limit {
             return Err(Missing::TooLong);
         }
@@ -143,6 +157,7 @@ impl NodeField {
             Self::Zone => locality.map(|locality| &locality.zone),
             Self::SubZone => locality.map(|locality| &locality.sub_zone),
             Self::UserAgentName => Some(&node.user_agent_name),
+            Self::SpiffeId => None,
             Self::Metadata(path) => return metadata(node, path),
         };
         text.filter(|text| !text.is_empty()).map(|text| Cow::Borrowed(&**text)).ok_or(Missing::NotSaid)

@@ -17,6 +17,7 @@ mod delta;
 mod failures;
 mod features;
 mod given;
+mod grant;
 mod memory;
 mod order;
 mod own;
@@ -26,7 +27,8 @@ mod sotw;
 mod stream_type;
 
 pub use given::{Given, Missing, NodeField, Outcome, Rule};
+pub use grant::{Denied, Grant, Hidden};
 pub use memory::Memory;
 pub use order::Next;
-pub use poll::{Poll, Verdict};
+pub use poll::{Asker, Poll, Verdict};
 pub use session::{Client, Code, Heard, Outgoing, Refusal, Rules, Session, Upstream};

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::grant::Hidden;
 use super::memory::{Delivered, Memory, Offered, Past, Who};
 use super::session::{Refusal, Rules, Upstream, only_type};
 use super::sotw::Wants;
@@ -36,6 +37,15 @@ pub enum Verdict {
     Wait(Instant),
 }
 
+/// Who polls, as the transport tells it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asker<'a> {
+    /// What tells peers apart that call themselves the same.
+    pub key: &'a [u8],
+    /// The SPIFFE ID that it has proven to have.
+    pub spiffe_id: Option<&'a str>,
+}
+
 /// A poll that has been read.
 #[derive(Debug)]
 pub struct Poll {
@@ -57,7 +67,7 @@ pub struct Poll {
 }
 
 impl Poll {
-    /// A request to the service of one type, from somebody at this address. It may be held for so long.
+    /// A request to the service of one type. It may be held for so long.
     #[expect(
         clippy::too_many_arguments,
         reason = "each is another's: the relay's, the request's, the caller's"
@@ -68,27 +78,24 @@ impl Poll {
         memory: &Memory,
         kind: Kind,
         request: proto::DiscoveryRequest,
-        peer: &[u8],
+        from: Asker<'_>,
         hold: Duration,
         now: Instant,
     ) -> Result<Self, Refusal> {
         let type_url = only_type(&kind.into(), &request.type_url)?;
         rules.check_type(&type_url)?;
-        let count = request.resource_names.len() + request.resource_locators.len();
-        rules.check_names(request.resource_names.iter(), count)?;
-        rules.check_locators(request.resource_locators.iter())?;
-        // Each poll carries its node (R-REST-02), but nothing depends on it that people with curl would want.
+        rules.check_list(&request.resource_names, &request.resource_locators)?;
+        // Each poll carries its node (R-REST-02). People with curl may leave it out: they are given what the rules give to
+        // a node that says nothing.
         let node = request.node.unwrap_or_default();
-        let given = rules.given.parameters(&node);
+        let given = rules.given.parameters(&node, from.spiffe_id);
         let client = rules.client(node)?;
         let legacy = rules.allows_legacy_wildcard(&type_url, &client.user_agent);
         // Each request is its own first one (R-REST-10).
         let (names, locators) = (&request.resource_names, request.resource_locators);
         let subscription = Wants::default().read(names, locators, legacy);
-        let lens = subscription.lens(&given);
-        rules.check_lens(&lens)?;
-        let of = cache.seen(&type_url, &lens)?;
-        let who = Who::new(peer, &client.node_id, &type_url, &subscription);
+        let of = rules.store(cache, &type_url, &subscription, &rules.grant.allot(&given))?;
+        let who = Who::new(from.key, &client.node_id, &type_url, &subscription);
         let past = memory.recall(who, now);
         let offered = Offered::read(&request.version_info);
         // Clients without a name cannot be told from one another.
@@ -123,6 +130,11 @@ impl Poll {
     /// The type that it asks for.
     pub fn type_url(&self) -> &TypeUrl {
         self.membership.of().type_url()
+    }
+
+    /// What it asks for and is not shown, by the operator's rules.
+    pub fn hidden(&self) -> Hidden {
+        self.rules.grant.hides_of(self.membership.subscription())
     }
 
     /// What becomes of it at this moment.

@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 
 use super::features::Features;
 use super::given::Given;
+use super::grant::{Denied, Grant, Hidden};
 use super::stream_type::StreamType;
 use crate::cache::{
-    Cache, Dialect, FellBehind, Frame, Full, Mailbox, Membership, Subscription, Ttl, TypeCache,
+    Allotment, Cache, Dialect, FellBehind, Frame, Full, Mailbox, Membership, Protocol, Subscription, Ttl,
+    TypeCache,
 };
 use crate::proto;
-use crate::resource::{Kind, Parameters, TypeUrl};
+use crate::resource::{Kind, Name, TypeUrl};
 
 /// What a stream may do and how long it waits.
 #[derive(Clone, Debug)]
@@ -43,6 +45,8 @@ pub struct Rules {
     pub max_types: usize,
     /// The parameters of clients that send none (R-DP-17).
     pub given: Given,
+    /// What this peer may.
+    pub grant: Grant,
 }
 
 impl Default for Rules {
@@ -69,6 +73,7 @@ impl Default for Rules {
             max_parameter_sets: 16,
             max_types: 64,
             given: Given::default(),
+            grant: Grant::default(),
         }
     }
 }
@@ -95,17 +100,37 @@ impl Rules {
         Ok(())
     }
 
-    /// Secrets are for peers that have authenticated themselves only.
+    /// Whether this peer may ask for a type at all. Secrets are for peers that have authenticated themselves only.
     pub(super) fn check_type(&self, type_url: &TypeUrl) -> Result<(), Refusal> {
         if type_url.kind() == Kind::Secret && !self.serve_secrets {
             return Err(Refusal::denied(
-                "secrets are served only over loopback; set downstream.secrets_without_authentication to serve them here",
+                Denied::Secret,
+                "secrets are served to peers that show a certificate, over a Unix socket or over loopback; set downstream.secrets_without_authentication to serve them here",
             ));
         }
-        Ok(())
+        self.grant.check_type(type_url)
     }
 
-    /// Who a node says it is.
+    /// The store through which a client sees what it asks for of a type.
+    pub(super) fn store(
+        &self,
+        cache: &Cache,
+        type_url: &TypeUrl,
+        subscription: &Subscription,
+        allotted: &Allotment,
+    ) -> Result<Arc<TypeCache>, Refusal> {
+        let lens = subscription.lens(allotted);
+        let max = self.max_parameter_sets;
+        if lens.parameters().len() > max {
+            return Err(Refusal::exhausted(format!(
+                "more than {max} sets of dynamic parameters for one type in one stream"
+            )));
+        }
+        self.grant.check_lens(&lens)?;
+        Ok(cache.seen(type_url, &lens)?)
+    }
+
+    /// Who a node says it is, which is for this peer to say.
     pub(super) fn client(&self, node: proto::Node) -> Result<Client, Refusal> {
         let limit = self.max_name_bytes;
         let texts =
@@ -113,7 +138,9 @@ impl Rules {
         if let Some((field, _)) = texts.into_iter().find(|(_, text)| text.len() > limit) {
             return Err(Refusal::invalid(format!("`node.{field}` is longer than {limit} bytes")));
         }
-        Ok(Client { node_id: node.id, cluster: node.cluster, user_agent: node.user_agent_name })
+        let client = Client { node_id: node.id, cluster: node.cluster, user_agent: node.user_agent_name };
+        self.grant.check_node(&client)?;
+        Ok(client)
     }
 }
 
@@ -159,6 +186,8 @@ pub struct Refusal {
     pub code: Code,
     /// For the peer's log: what was expected.
     pub message: String,
+    /// What the operator's rules do not allow, where that is why.
+    pub denied: Option<Denied>,
 }
 
 /// The gRPC status codes that a session closes with.
@@ -176,28 +205,24 @@ pub enum Code {
 
 impl Refusal {
     fn invalid(message: impl Into<String>) -> Self {
-        Self { code: Code::InvalidArgument, message: message.into() }
-    }
-
-    fn denied(message: impl Into<String>) -> Self {
-        Self { code: Code::PermissionDenied, message: message.into() }
+        Self { code: Code::InvalidArgument, message: message.into(), denied: None }
     }
 
     pub(super) fn exhausted(message: impl Into<String>) -> Self {
-        Self { code: Code::ResourceExhausted, message: message.into() }
+        Self { code: Code::ResourceExhausted, message: message.into(), denied: None }
     }
 
     /// Nothing is known and the origin cannot be asked (R-Relay-07).
     pub(super) fn cold() -> Self {
         let message =
             "nothing is cached yet and the control plane cannot be reached; try another server or again";
-        Self { code: Code::Unavailable, message: message.to_owned() }
+        Self { code: Code::Unavailable, message: message.to_owned(), denied: None }
     }
 }
 
 impl From<FellBehind> for Refusal {
     fn from(behind: FellBehind) -> Self {
-        Self { code: Code::Unavailable, message: behind.to_string() }
+        Self { code: Code::Unavailable, message: behind.to_string(), denied: None }
     }
 }
 
@@ -256,8 +281,12 @@ pub struct Session {
     one_shot: bool,
     mailbox: Arc<Mailbox>,
     client: Option<Client>,
-    /// The parameters of what it asks for without any of its own (R-DP-17).
-    given: Parameters,
+    /// What it has whatever it asks for.
+    allotted: Allotment,
+    /// What it asked for since last said and is not shown.
+    hidden: Hidden,
+    /// The SPIFFE ID that it has proven to have.
+    spiffe_id: Option<Arc<str>>,
     /// In flush order (R-ADS-02).
     pub(super) types: Vec<StreamType>,
     pub(super) started: Instant,
@@ -272,7 +301,7 @@ impl Session {
     pub fn new(
         cache: Arc<Cache>,
         rules: Arc<Rules>,
-        protocol: crate::cache::Protocol,
+        protocol: Protocol,
         only: Option<TypeUrl>,
         now: Instant,
     ) -> Self {
@@ -284,7 +313,9 @@ impl Session {
             one_shot: false,
             mailbox: Arc::default(),
             client: None,
-            given: Parameters::NONE,
+            allotted: Allotment::default(),
+            hidden: Hidden::default(),
+            spiffe_id: None,
             types: Vec::new(),
             started: now,
             responded: false,
@@ -300,9 +331,26 @@ impl Session {
         self
     }
 
+    /// The same for a peer that has proven to have this SPIFFE ID.
+    #[must_use]
+    pub fn proven(mut self, spiffe_id: Option<Arc<str>>) -> Self {
+        self.spiffe_id = spiffe_id;
+        self
+    }
+
+    /// What it asked for since this was last said and is not shown, by the operator's rules.
+    pub const fn take_hidden(&mut self) -> Hidden {
+        std::mem::replace(&mut self.hidden, Hidden { names: 0, wildcards: 0 })
+    }
+
     /// Where the cache wakes it.
     pub const fn mailbox(&self) -> &Arc<Mailbox> {
         &self.mailbox
+    }
+
+    /// What it speaks.
+    pub const fn protocol(&self) -> Protocol {
+        self.dialect.protocol
     }
 
     /// Who is at the other end, once it has said so.
@@ -335,7 +383,11 @@ impl Session {
         self.unsaid = self.unsaid.map(|unsaid| if unsaid >= at { unsaid + 1 } else { unsaid });
     }
 
-    pub(super) fn join(&self, type_url: &TypeUrl, subscription: Subscription) -> Result<Membership, Refusal> {
+    pub(super) fn join(
+        &mut self,
+        type_url: &TypeUrl,
+        subscription: Subscription,
+    ) -> Result<Membership, Refusal> {
         self.rules.check_type(type_url)?;
         if self.types.len() >= self.rules.max_types {
             return Err(Refusal::exhausted(format!(
@@ -344,6 +396,7 @@ impl Session {
             )));
         }
         let of = self.store(type_url, &subscription)?;
+        self.hidden += self.rules.grant.hides_of(&subscription);
         Ok(of.join(subscription, self.dialect, &self.mailbox))
     }
 
@@ -353,9 +406,12 @@ impl Session {
         type_url: &TypeUrl,
         subscription: &Subscription,
     ) -> Result<Arc<TypeCache>, Refusal> {
-        let lens = subscription.lens(&self.given);
-        self.rules.check_lens(&lens)?;
-        Ok(self.cache.seen(type_url, &lens)?)
+        self.rules.store(&self.cache, type_url, subscription, &self.allotted)
+    }
+
+    /// Counts what is newly asked for and not shown.
+    pub(super) fn count_hidden<'a>(&mut self, wildcard: bool, names: impl Iterator<Item = &'a Name>) {
+        self.hidden += self.rules.grant.hides(wildcard, names);
     }
 
     /// Remembers the node of the first request; what later ones say of it is ignored (R-EP-05).
@@ -364,7 +420,8 @@ impl Session {
             let Some(node) = node else {
                 return Err(Refusal::invalid("the first request of a stream must carry `node`"));
             };
-            self.given = self.rules.given.parameters(&node);
+            let given = self.rules.given.parameters(&node, self.spiffe_id.as_deref());
+            self.allotted = self.rules.grant.allot(&given);
             // An answer that stands alone is never renewed.
             if !self.one_shot {
                 self.dialect.ttl = Features::read(&node).ttl(self.dialect.protocol);

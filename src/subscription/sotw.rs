@@ -43,9 +43,7 @@ impl Session {
     pub fn hear_sotw(&mut self, request: proto::DiscoveryRequest, now: Instant) -> Result<Heard, Refusal> {
         self.meet(request.node)?;
         let type_url = self.type_of(&request.type_url)?;
-        let count = request.resource_names.len() + request.resource_locators.len();
-        self.rules.check_names(request.resource_names.iter(), count)?;
-        self.rules.check_locators(request.resource_locators.iter())?;
+        self.rules.check_list(&request.resource_names, &request.resource_locators)?;
         let legacy = self.allows_legacy_wildcard(&type_url);
         let one_shot = self.is_one_shot();
 
@@ -78,7 +76,9 @@ impl Session {
                 !old.contains(name) || old.locates(name) != new.locates(name)
             };
             let added: Vec<Name> = subscription.names().iter().filter(is_new).cloned().collect();
+            let wildcard = subscription.wildcard && !state.subscription().wildcard;
             let of = self.store(&type_url, &subscription)?;
+            self.count_hidden(wildcard, added.iter());
             let dialect = self.dialect;
             let state = self.state(at);
             state.resubscribe(of, subscription.clone(), dialect, now)?;

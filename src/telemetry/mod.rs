@@ -21,6 +21,7 @@ const CONNECTIONS: &str = "deltafan_connections";
 const STREAMS: &str = "deltafan_streams";
 const STREAMS_ENDED: &str = "deltafan_streams_ended_total";
 const ACCEPT_FAILURES: &str = "deltafan_accept_failures_total";
+const DENIED: &str = "deltafan_denied_total";
 const RESPONSES: &str = "deltafan_responses_total";
 const RESPONSE_BYTES: &str = "deltafan_response_bytes_total";
 const ENCODES: &str = "deltafan_encodes_total";
@@ -64,6 +65,10 @@ fn describe() {
     describe_gauge!(STREAMS, "open downstream streams");
     describe_counter!(STREAMS_ENDED, "downstream streams that ended, by gRPC status code");
     describe_counter!(ACCEPT_FAILURES, "connections that could not be accepted");
+    describe_counter!(
+        DENIED,
+        "what was asked for and not given, by the rule: peer, node_id, cluster, type, secret and parameters end the stream, name and wildcard are answered without"
+    );
     describe_counter!(RESPONSES, "responses written to clients");
     describe_counter!(RESPONSE_BYTES, Unit::Bytes, "bytes of those responses");
     describe_counter!(ENCODES, "responses encoded: beside the responses written, encode-once at work");
@@ -112,6 +117,13 @@ impl Drop for ConnectionGauge {
 /// A connection could not be accepted.
 pub fn accept_failed() {
     counter!(ACCEPT_FAILURES).increment(1);
+}
+
+/// So much was asked for and not given.
+pub fn denied(what: &'static str, count: u64) {
+    if count > 0 {
+        counter!(DENIED, "what" => what).increment(count);
+    }
 }
 
 /// Counts what happens on one open stream.

@@ -30,13 +30,6 @@ impl Bed {
         self.writer.apply_seen(&url(short), &parameters(pairs), change, self.now).unwrap();
     }
 
-    /// Brings stores of mixed parameters up to date, as the upstream does.
-    fn fill(&mut self) {
-        for wanted in self.cache.take_interest() {
-            self.writer.fill(&wanted, self.now).unwrap();
-        }
-    }
-
     fn known_to(&mut self, pairs: &str, short: &str) {
         let change = Change { wildcard_known: Some(true), ..Change::default() };
         self.writer.apply_seen(&url(short), &parameters(pairs), change, self.now).unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use deltafan::cache::Protocol;
 use deltafan::proto::{DeltaDiscoveryResponse, DiscoveryRequest};
 use deltafan::resource::{Envelope, EnvelopeError};
-use deltafan::subscription::{Memory, Poll, Verdict};
+use deltafan::subscription::{Asker, Memory, Poll, Verdict};
 use prost::Message as _;
 
 use crate::support::Client;
@@ -227,7 +227,17 @@ fn r_xt_09_a_poll_waits_for_what_was_not_kept() {
         };
         let hold = Duration::from_secs(5);
         let kind = type_url("eds").kind();
-        Poll::new(&whole.bed.cache, &rules, &memory, kind, request, b"peer", hold, whole.bed.now).unwrap()
+        Poll::new(
+            &whole.bed.cache,
+            &rules,
+            &memory,
+            kind,
+            request,
+            Asker { key: b"peer", spiffe_id: None },
+            hold,
+            whole.bed.now,
+        )
+        .unwrap()
     };
     let newcomer = poll(&whole, "");
     let verdict = |poll: &Poll, whole: &Whole| poll.next(whole.bed.now, whole.bed.upstream);

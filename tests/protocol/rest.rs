@@ -8,7 +8,7 @@ use std::time::Duration;
 use deltafan::cache::{Change, SetVersion};
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
-use deltafan::subscription::{Code, Memory, Poll, Refusal, Upstream, Verdict};
+use deltafan::subscription::{Asker, Code, Memory, Poll, Refusal, Upstream, Verdict};
 
 use crate::support::{Bed, strings, url};
 use crate::wire;
@@ -42,7 +42,16 @@ impl Poller {
             ..proto::DiscoveryRequest::default()
         };
         let (rules, kind) = (Arc::new(bed.rules.clone()), url(short).kind());
-        Poll::new(&bed.cache, &rules, &self.memory, kind, request, b"peer", self.hold, bed.now)
+        Poll::new(
+            &bed.cache,
+            &rules,
+            &self.memory,
+            kind,
+            request,
+            Asker { key: b"peer", spiffe_id: None },
+            self.hold,
+            bed.now,
+        )
     }
 
     fn ask(&self, bed: &Bed, short: &str, names: &[&str], version: &str) -> Poll {
@@ -393,8 +402,17 @@ fn r_rest_13_a_request_beyond_the_limits_is_refused_with_its_reason() {
     assert_eq!(refusal("sds", &["a"]).code, Code::PermissionDenied);
     let request = proto::DiscoveryRequest { type_url: url("lds").as_str().to_owned(), ..Default::default() };
     let rules = Arc::new(bed.rules.clone());
-    let wrong = Poll::new(&bed.cache, &rules, &client.memory, url("cds").kind(), request, b"", HOLD, bed.now)
-        .unwrap_err();
+    let wrong = Poll::new(
+        &bed.cache,
+        &rules,
+        &client.memory,
+        url("cds").kind(),
+        request,
+        Asker::default(),
+        HOLD,
+        bed.now,
+    )
+    .unwrap_err();
     assert_eq!(wrong.code, Code::InvalidArgument);
     assert!(
         wrong.message.contains("serves `type.googleapis.com/envoy.config.cluster.v3.Cluster`"),

@@ -76,6 +76,13 @@ impl Bed {
         self.apply(short, change);
     }
 
+    /// Brings stores of mixed parameters, or of those who may not see all, up to date, as the upstream does.
+    pub(crate) fn fill(&mut self) {
+        for wanted in self.cache.take_interest() {
+            self.writer.fill(&wanted, self.now).unwrap();
+        }
+    }
+
     /// The origin speaks of its wildcard set, unasked.
     pub(crate) fn origin(&mut self, text: &str) {
         self.say(View::Wildcard, Resend::Unsolicited, text, 0);

@@ -631,7 +631,7 @@ fn r_ttl_07_a_fetch_is_told_no_times() {
 #[test]
 fn r_rest_15_what_ended_is_another_version_without_it() {
     use deltafan::resource::Kind;
-    use deltafan::subscription::{Memory, Poll, Upstream, Verdict};
+    use deltafan::subscription::{Asker, Memory, Poll, Upstream, Verdict};
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1@10000 b:1");
     let poll = |bed: &Bed| {
@@ -639,7 +639,8 @@ fn r_rest_15_what_ended_is_another_version_without_it() {
         let (memory, request, hold) =
             (Memory::default(), proto::DiscoveryRequest::default(), Duration::from_secs(10));
         let poll =
-            Poll::new(&bed.cache, &rules, &memory, Kind::Cluster, request, b"", hold, bed.now).unwrap();
+            Poll::new(&bed.cache, &rules, &memory, Kind::Cluster, request, Asker::default(), hold, bed.now)
+                .unwrap();
         let found =
             poll.found().resources.iter().map(|resource| resource.name().to_string()).collect::<Vec<_>>();
         (poll.next(bed.now, Upstream { connected: true }), found)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use deltafan::cache::Cache;
 use deltafan::proto;
-use deltafan::subscription::{Memory, Poll, Rules, Upstream, Verdict};
+use deltafan::subscription::{Asker, Memory, Poll, Rules, Upstream, Verdict};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -94,7 +94,9 @@ impl Pollers {
             ..proto::DiscoveryRequest::default()
         };
         let hold = Duration::from_secs(1);
-        let poll = Poll::new(cache, rules, &self.memory, type_url.kind(), request, b"", hold, now).unwrap();
+        let poll =
+            Poll::new(cache, rules, &self.memory, type_url.kind(), request, Asker::default(), hold, now)
+                .unwrap();
         let subscribed = subscribed(client);
         let said = &origin.said[client.at];
         let visible = owned(said.visible(&subscribed));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use deltafan::cache::Cache;
 use deltafan::proto::{self, ResourceLocator};
-use deltafan::subscription::{Memory, Poll, Rules, Upstream, Verdict};
+use deltafan::subscription::{Asker, Memory, Poll, Rules, Upstream, Verdict};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -69,7 +69,8 @@ impl Poller {
             ..proto::DiscoveryRequest::default()
         };
         let kind = type_url(TYPES[self.at]).kind();
-        self.open = Some(Poll::new(cache, rules, memory, kind, request, b"", HOLD, now).unwrap());
+        self.open =
+            Some(Poll::new(cache, rules, memory, kind, request, Asker::default(), HOLD, now).unwrap());
     }
 
     /// Looks whether it is answered; returns whether it was.

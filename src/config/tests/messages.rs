@@ -59,12 +59,6 @@ fn keys_are_set_once() {
 #[test]
 fn what_later_versions_will_do_is_refused_by_name() {
     for (text, message) in [
-        (
-            "dynamic_parameters:\n- key: id\n  from: peer.spiffe_id\n",
-            "f:4: `peer.spiffe_id` in `dynamic_parameters[].from`: the identity of a client, which needs TLS, \
-             is not supported yet by this version; look at a part of its node",
-        ),
-        ("authorization: {}\n", "f:2: `authorization` is not supported yet by this version; leave it out"),
         ("snapshot:\n  path: /p\n", "f:3: `snapshot` is not supported yet by this version; leave it out"),
         ("groups: [{}]\n", "f:2: `groups` is not supported yet by this version; leave it out or write []"),
         (

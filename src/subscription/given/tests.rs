@@ -35,7 +35,7 @@ fn rule(from: NodeField, pattern: Option<&str>, default: Option<&str>) -> Rule {
 
 /// What one rule gives.
 fn given(rule: Rule, node: &Node) -> Option<String> {
-    Given::new(vec![rule], 20).parameters(node).get("k").map(str::to_owned)
+    Given::new(vec![rule], 20).parameters(node, None).get("k").map(str::to_owned)
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn r_dp_17_every_part_of_a_node_can_be_a_parameter() {
     }
     let rules =
         fields.iter().map(|(from, value)| Rule { key: (*value).into(), ..rule(from.clone(), None, None) });
-    let all = Given::new(rules.collect(), 20).parameters(&node);
+    let all = Given::new(rules.collect(), 20).parameters(&node, None);
     assert_eq!(all, fields.iter().map(|(_, value)| (*value, *value)).collect());
 }
 
@@ -166,7 +166,7 @@ fn people_are_told_why_a_key_is_absent() {
         rule(metadata("n"), None, None),
     ];
     let given = Given::new(rules, 20);
-    let outcomes: Vec<Outcome<'_>> = given.outcomes(&node).map(|(_, outcome)| outcome).collect();
+    let outcomes: Vec<Outcome<'_>> = given.outcomes(&node, None).map(|(_, outcome)| outcome).collect();
     assert_eq!(
         outcomes,
         [
@@ -181,10 +181,10 @@ fn people_are_told_why_a_key_is_absent() {
 
 #[test]
 fn without_rules_there_are_no_parameters() {
-    assert_eq!(Given::default().parameters(&with_metadata(&[("env", text("prod"))])), Parameters::NONE);
+    assert_eq!(Given::default().parameters(&with_metadata(&[("env", text("prod"))]), None), Parameters::NONE);
     // And with rules that give nothing neither.
     assert_eq!(
-        Given::new(vec![rule(NodeField::Id, None, None)], 20).parameters(&Node::default()),
+        Given::new(vec![rule(NodeField::Id, None, None)], 20).parameters(&Node::default(), None),
         Parameters::NONE
     );
 }

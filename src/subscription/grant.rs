@@ -1,0 +1,161 @@
+//! What a peer may ask for, by the operator's rules.
+//!
+//! Owns the rules for one kind of peer and the judgement of a request by them. Knows nothing of who the peer is, nor of
+//! where the rules are written.
+//!
+//! Invariants: a name that may not be seen is answered as one that does not exist, never otherwise · what a client says
+//! of itself decides nothing before it is held against the grant · without rules nothing is looked at.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::session::{Client, Code, Refusal};
+use crate::cache::{Allotment, Lens, Subscription};
+use crate::resource::{Name, Parameters, Patterns, Scope, TypeUrl};
+
+/// What a peer may. What is `None`, or empty, is not restricted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// It may ask for nothing at all.
+    pub nothing: bool,
+    /// The values of `node.id` that it may claim.
+    pub node_ids: Option<Patterns>,
+    /// The values of `node.cluster` that it may claim.
+    pub clusters: Option<Patterns>,
+    /// The types that it may ask for.
+    pub types: Option<BTreeSet<TypeUrl>>,
+    /// The names that it may see.
+    pub names: Scope,
+    /// The values that it may send or be given, by key. A client has to have one for each key; where only one is allowed,
+    /// it is given that.
+    pub parameters: BTreeMap<Box<str>, BTreeSet<Box<str>>>,
+}
+
+/// What of a request the operator's rules do not allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Denied {
+    /// The peer may ask for nothing.
+    Peer,
+    /// It may not claim this `node.id`.
+    NodeId,
+    /// It may not claim this `node.cluster`.
+    Cluster,
+    /// It may not ask for this type.
+    Type,
+    /// It may not have Secrets, for it has not proven who it is.
+    Secret,
+    /// It may not send these dynamic parameters, or be given them.
+    Parameters,
+}
+
+impl Denied {
+    /// A word for it, as a metric label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Peer => "peer",
+            Self::NodeId => "node_id",
+            Self::Cluster => "cluster",
+            Self::Type => "type",
+            Self::Secret => "secret",
+            Self::Parameters => "parameters",
+        }
+    }
+}
+
+/// What was asked for and is not shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hidden {
+    /// Names that are answered as ones that do not exist.
+    pub names: u64,
+    /// Wildcards that show a part of what there is.
+    pub wildcards: u64,
+}
+
+impl Grant {
+    /// May ask for nothing.
+    pub fn nothing() -> Self {
+        Self { nothing: true, ..Self::default() }
+    }
+
+    /// Whether the peer may be who it says it is.
+    pub(super) fn check_node(&self, client: &Client) -> Result<(), Refusal> {
+        if self.nothing {
+            return Err(Refusal::denied(Denied::Peer, "this peer may ask for nothing (authorization)"));
+        }
+        let claims = [
+            (&self.node_ids, "id", &client.node_id, Denied::NodeId),
+            (&self.clusters, "cluster", &client.cluster, Denied::Cluster),
+        ];
+        for (allowed, field, claim, denied) in claims {
+            if allowed.as_ref().is_some_and(|allowed| !allowed.matches(claim)) {
+                let message = format!("this peer may not claim this `node.{field}` (authorization)");
+                return Err(Refusal::denied(denied, message));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_type(&self, type_url: &TypeUrl) -> Result<(), Refusal> {
+        match &self.types {
+            Some(types) if !types.contains(type_url) => Err(Refusal::denied(
+                Denied::Type,
+                format!("this peer may not ask for {type_url} (authorization)"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether each set of parameters through which a client sees something is allowed. What is not said is refused as
+    /// well, or leaving a key out would show what is meant for those who have none.
+    pub(super) fn check_lens(&self, lens: &Lens) -> Result<(), Refusal> {
+        let is_allowed = |parameters: &Parameters| {
+            let mut rules = self.parameters.iter();
+            rules.find(|(key, values)| !parameters.get(key).is_some_and(|value| values.contains(value)))
+        };
+        match lens.parameters().iter().find_map(is_allowed) {
+            None => Ok(()),
+            Some((key, _)) => Err(Refusal::denied(
+                Denied::Parameters,
+                format!(
+                    "this peer may not ask without, or with this value of, the dynamic parameter `{key}` (authorization)"
+                ),
+            )),
+        }
+    }
+
+    /// What a client has whatever it asks for.
+    pub(super) fn allot(&self, given: &Parameters) -> Allotment {
+        let only = |(key, values): (&'_ Box<str>, &BTreeSet<Box<str>>)| {
+            let value = values.first().filter(|_| values.len() == 1)?;
+            Some((key.clone(), value.clone()))
+        };
+        let imposed: Parameters = self.parameters.iter().filter_map(only).collect();
+        Allotment { given: given.completed_with(&imposed), imposed, scope: self.names.clone() }
+    }
+
+    /// What of these names, and of the wildcard where it is newly asked for, is not shown.
+    pub(super) fn hides<'a>(&self, wildcard: bool, names: impl Iterator<Item = &'a Name>) -> Hidden {
+        if self.names.is_all() {
+            return Hidden::default();
+        }
+        let hidden = names.filter(|name| !self.names.allows(name.as_str()));
+        Hidden { names: hidden.count() as u64, wildcards: wildcard.into() }
+    }
+
+    /// The same of all that is asked for.
+    pub(super) fn hides_of(&self, subscription: &Subscription) -> Hidden {
+        self.hides(subscription.wildcard, subscription.names().iter())
+    }
+}
+
+impl std::ops::AddAssign for Hidden {
+    fn add_assign(&mut self, other: Self) {
+        self.names += other.names;
+        self.wildcards += other.wildcards;
+    }
+}
+
+impl Refusal {
+    pub(super) fn denied(denied: Denied, message: impl Into<String>) -> Self {
+        Self { code: Code::PermissionDenied, message: message.into(), denied: Some(denied) }
+    }
+}

@@ -1,0 +1,389 @@
+//! What a peer may ask for, on every transport and in every order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use deltafan::cache::{Change, Failure, Op, Resend, View};
+use deltafan::config::Glob;
+use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node, ResourceLocator};
+use deltafan::resource::{Pattern, Patterns, Scope};
+use deltafan::subscription::{Asker, Code, Denied, Grant, Hidden, Memory, Next, Poll, Refusal, Verdict};
+
+use crate::support::{Bed, Client, strings, url};
+use crate::wire::{self, variant};
+
+fn patterns(texts: &[&str]) -> Patterns {
+    let pattern = |text: &&str| {
+        let glob: Glob = text.parse().unwrap();
+        Pattern::new(glob.text(), glob.whole().clone())
+    };
+    texts.iter().map(pattern).collect()
+}
+
+fn may_see(texts: &[&str]) -> Grant {
+    Grant { names: Scope::only(patterns(texts)), ..Grant::default() }
+}
+
+fn may_send(key: &str, values: &[&str]) -> Grant {
+    let values: BTreeSet<Box<str>> = values.iter().map(|value| (*value).into()).collect();
+    Grant { parameters: BTreeMap::from([(key.into(), values)]), ..Grant::default() }
+}
+
+/// A bed whose clients, from here on, may no more than this.
+fn bed(grant: Grant) -> Bed {
+    let mut bed = Bed::knowing(&["cds", "eds", "lds", "rds"]);
+    bed.rules.grant = grant;
+    bed
+}
+
+fn denied(result: Result<impl std::fmt::Debug, Refusal>) -> Option<Denied> {
+    let refusal = result.expect_err("it is refused");
+    assert_eq!(refusal.code, Code::PermissionDenied, "{refusal}");
+    refusal.denied
+}
+
+fn poll(bed: &Bed, short: &str, names: &[&str], node: Option<Node>) -> Result<Poll, Refusal> {
+    let rules = Arc::new(bed.rules.clone());
+    let request = DiscoveryRequest { node, resource_names: strings(names), ..DiscoveryRequest::default() };
+    let (memory, hold) = (Memory::default(), Duration::from_secs(1));
+    Poll::new(&bed.cache, &rules, &memory, url(short).kind(), request, Asker::default(), hold, bed.now)
+}
+
+/// The names of what a poll is answered with; `None` where it is not answered.
+fn answered(bed: &Bed, poll: &Poll) -> Option<Vec<String>> {
+    match poll.next(bed.now, bed.upstream) {
+        Verdict::Answer(_) => {
+            Some(poll.found().resources.iter().map(|found| found.name().to_string()).collect())
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn a_refused_name_is_answered_as_absent_and_nobody_upstream_hears_of_it() {
+    let mut bed = bed(may_see(&["mine/**"]));
+    let mut client = bed.delta();
+    client.change(&bed, "eds", "mine/a theirs/b");
+    let wanted: Vec<_> = bed.cache.take_interest();
+    let asked: Vec<String> = wanted
+        .iter()
+        .flat_map(|wanted| wanted.interest.names.iter().map(|(name, _)| name.to_string()))
+        .collect();
+    assert_eq!(asked, ["mine/a"]);
+    wanted.iter().for_each(|wanted| bed.writer.fill(wanted, bed.now).unwrap());
+    assert_eq!(client.acked(&bed), ["eds -theirs/b"]);
+    assert_eq!(client.session.take_hidden(), Hidden { names: 1, wildcards: 0 });
+    assert_eq!(client.session.take_hidden(), Hidden::default(), "it is counted once");
+
+    // It exists, for others; it comes, changes and goes, and this client hears nothing of it.
+    bed.named("eds mine/a:1 theirs/b:1");
+    assert_eq!(client.acked(&bed), ["eds mine/a:1"]);
+    bed.named("eds theirs/b:2");
+    assert_eq!(client.acked(&bed), Vec::<String>::new());
+    bed.named("eds -theirs/b");
+    assert_eq!(client.acked(&bed), Vec::<String>::new());
+
+    // Asked for once more, the answer is the same.
+    bed.named("eds theirs/b:3");
+    client.change(&bed, "eds", "theirs/b");
+    bed.fill();
+    assert_eq!(client.acked(&bed), ["eds -theirs/b"]);
+}
+
+#[test]
+fn a_refused_name_is_no_more_than_one_that_does_not_exist() {
+    let mut told = Vec::new();
+    for exists in [false, true] {
+        let mut bed = bed(may_see(&["mine/**"]));
+        bed.origin("cds mine/a:1");
+        if exists {
+            bed.origin("cds theirs/b:1");
+        }
+        let mut client = bed.delta();
+        client.resume(&bed, "cds", &["*", "theirs/b"], &[("theirs/b", "1"), ("theirs/c", "1")]);
+        bed.fill();
+        told.push(client.acked(&bed));
+    }
+    assert_eq!(told[0], told[1]);
+    assert!(told[0].iter().any(|said| said.contains("-theirs/b") && said.contains("-theirs/c")), "{told:?}");
+}
+
+#[test]
+fn a_wildcard_is_filtered_on_streams_of_both_kinds_and_in_polls() {
+    let mut bed = bed(may_see(&["mine/**"]));
+    bed.origin("cds mine/a:1 theirs/b:1");
+    let (mut delta, mut sotw) = (bed.delta(), bed.sotw());
+    delta.change(&bed, "cds", "*");
+    sotw.ask(&bed, "cds", &[]);
+    let first = poll(&bed, "cds", &[], None).unwrap();
+    bed.fill();
+    assert_eq!(delta.acked(&bed), ["cds mine/a:1"]);
+    assert_eq!(sotw.acked(&bed), ["cds mine/a:1"]);
+    assert_eq!(answered(&bed, &first).unwrap(), ["mine/a"]);
+    assert_eq!(first.hidden().wildcards, 1);
+    assert_eq!(delta.session.take_hidden().wildcards, 1);
+
+    bed.origin("cds theirs/b:2 mine/c:1 -mine/a");
+    assert_eq!(delta.acked(&bed), ["cds mine/c:1 -mine/a"]);
+    assert_eq!(sotw.acked(&bed), ["cds mine/c:1"]);
+    let version = first.found().version;
+    bed.origin("cds theirs/d:1 -theirs/b");
+    assert_eq!((delta.acked(&bed), sotw.acked(&bed)), (vec![], vec![]));
+    assert_eq!(first.found().version, version, "nor can it be told from the version");
+}
+
+#[test]
+fn a_refused_name_holds_no_state_of_the_world_back() {
+    let mut bed = bed(may_see(&["mine/**"]));
+    bed.origin("cds mine/a:1 theirs/b:1");
+    let mut sotw = bed.sotw();
+    sotw.ask(&bed, "cds", &["mine/a", "theirs/b"]);
+    let polled = poll(&bed, "cds", &["mine/a", "theirs/b"], None).unwrap();
+    bed.fill();
+    bed.named("cds mine/a:1 theirs/b:1");
+    assert_eq!(sotw.acked_with(&bed, &[("cds", &["mine/a", "theirs/b"])]), ["cds mine/a:1"]);
+    assert_eq!(answered(&bed, &polled).unwrap(), ["mine/a"]);
+}
+
+#[test]
+fn what_is_told_to_some_never_reaches_those_who_may_see_less() {
+    let mut bed = bed(Grant::default());
+    bed.origin("cds mine/a:1 theirs/b:1");
+    let mut all = bed.delta();
+    bed.rules.grant = may_see(&["mine/**"]);
+    let mut some = bed.delta();
+    let mut same = bed.delta();
+    for client in [&mut all, &mut some, &mut same] {
+        client.change(&bed, "cds", "* theirs/b");
+    }
+    bed.fill();
+    assert_eq!(all.acked(&bed), ["cds mine/a:1 theirs/b:1"]);
+    assert_eq!(some.acked(&bed), ["cds mine/a:1 -theirs/b"]);
+    assert_eq!(same.acked(&bed), ["cds mine/a:1 -theirs/b"]);
+    let before = bed.cache.encoder().encodes();
+    bed.origin("cds mine/a:2 theirs/b:2");
+    assert_eq!(all.acked(&bed), ["cds mine/a:2 theirs/b:2"]);
+    assert_eq!(some.acked(&bed), ["cds mine/a:2"]);
+    assert_eq!(same.acked(&bed), ["cds mine/a:2"]);
+    assert_eq!(
+        bed.cache.encoder().encodes() - before,
+        2,
+        "those who may see the same share what they are told"
+    );
+}
+
+#[test]
+fn another_name_of_what_may_not_be_seen_shows_nothing() {
+    let mut bed = bed(may_see(&["mine/**"]));
+    let mut client = bed.delta();
+    client.change(&bed, "vhds", "mine/alias");
+    bed.fill();
+    let resource = wire::resource(&url("vhds"), "theirs/b", "1", 0);
+    let alias = |resource| Op::Alias { name: "mine/alias".into(), resource, resend: Resend::Unsolicited };
+    let change = Change { ops: vec![alias(resource)], ..Change::default() };
+    bed.apply("vhds", change);
+    assert_eq!(client.acked(&bed), ["vhds -mine/alias"]);
+    // It stands for something else now.
+    let resource = wire::resource(&url("vhds"), "mine/c", "1", 0);
+    bed.apply("vhds", Change { ops: vec![alias(resource)], ..Change::default() });
+    assert_eq!(client.acked(&bed), ["vhds mine/c:1"]);
+}
+
+#[test]
+fn a_collection_shows_the_members_that_may_be_seen() {
+    let mut bed = bed(may_see(&["xdstp://mine/**", "xdstp://shared/envoy.E/foo/a*"]));
+    let mut client = bed.delta();
+    let (shared, theirs) = ("xdstp://shared/envoy.E/foo/*", "xdstp://theirs/envoy.E/foo/*");
+    client.change(&bed, "eds", &format!("{shared} {theirs}"));
+    bed.fill();
+    assert_eq!(client.acked(&bed), [format!("eds -{theirs}")]);
+    let text =
+        "xdstp://shared/envoy.E/foo/a1:1 xdstp://shared/envoy.E/foo/b1:1 xdstp://theirs/envoy.E/foo/a1:1";
+    bed.named(&format!("eds {text}"));
+    assert_eq!(client.acked(&bed), ["eds xdstp://shared/envoy.E/foo/a1:1"]);
+}
+
+#[test]
+fn another_spelling_is_the_same_name() {
+    let mut bed = bed(may_see(&["xdstp://mine/envoy.E/a"]));
+    let mut client = bed.delta();
+    // The one name is spelled with an escape; the other hides a segment.
+    client.change(&bed, "eds", "xdstp://mine/envoy.E/%61 xdstp://mine/envoy.E/a%2F..%2Fb");
+    bed.fill();
+    assert_eq!(client.acked(&bed), ["eds -xdstp://mine/envoy.E/a%2F..%2Fb"]);
+    bed.named("eds xdstp://mine/envoy.E/a:1");
+    assert_eq!(client.acked(&bed), ["eds xdstp://mine/envoy.E/%61:1"]);
+}
+
+#[test]
+fn an_error_of_what_may_not_be_seen_is_not_told() {
+    let mut bed = bed(may_see(&["mine/**"]));
+    let mut client = bed.client_with(&["xds.config.resource-in-sotw"], deltafan::cache::Protocol::Delta);
+    client.change(&bed, "eds", "mine/a theirs/b");
+    bed.fill();
+    client.acked(&bed);
+    let failure = |name: &str| Op::Fail {
+        name: name.into(),
+        failure: Arc::new(Failure::new(7, "the owner is somebody")),
+        listed: false,
+    };
+    bed.apply("eds", Change { ops: vec![failure("theirs/b"), failure("mine/a")], ..Change::default() });
+    assert_eq!(client.acked(&bed), ["eds !mine/a:7"]);
+}
+
+#[test]
+fn names_that_are_let_go_leave_nothing_behind() {
+    let mut bed = bed(may_see(&["mine/**"]));
+    let mut stays = bed.delta();
+    stays.change(&bed, "eds", "mine/a");
+    let mut client = bed.delta();
+    client.change(&bed, "eds", "mine/a");
+    for round in 0..20 {
+        let names: Vec<String> = (0..50).map(|at| format!("theirs/{round}-{at}")).collect();
+        client.change(&bed, "eds", &names.join(" "));
+        bed.fill();
+        client.acked(&bed);
+        let gone: Vec<String> = names.iter().map(|name| format!("-{name}")).collect();
+        client.change(&bed, "eds", &gone.join(" "));
+        bed.fill();
+        client.acked(&bed);
+    }
+    let held: usize = bed.cache.types().iter().map(|of| of.snapshot().entries().count()).sum();
+    assert!(held < 10, "{held} names are still known");
+}
+
+#[test]
+fn a_node_that_may_not_be_claimed_ends_the_stream_whatever_comes_first() {
+    let grant = Grant {
+        node_ids: Some(patterns(&["prod-*"])),
+        clusters: Some(patterns(&["edge"])),
+        ..Grant::default()
+    };
+    let node =
+        |id: &str, cluster: &str| Node { id: id.to_owned(), cluster: cluster.to_owned(), ..Node::default() };
+    let bed = bed(grant);
+    let delta = |client: &mut Client, node: Option<Node>| {
+        client.node = node;
+        let type_url = url("cds").as_str().to_owned();
+        let names = strings(&["*"]);
+        client.hear_delta(
+            &bed,
+            DeltaDiscoveryRequest {
+                type_url,
+                resource_names_subscribe: names,
+                ..DeltaDiscoveryRequest::default()
+            },
+        )
+    };
+    for (id, cluster, expected) in [
+        ("dev-1", "edge", Some(Denied::NodeId)),
+        ("", "edge", Some(Denied::NodeId)),
+        ("prod-1", "core", Some(Denied::Cluster)),
+        ("prod-1", "edge", None),
+    ] {
+        let node = node(id, cluster);
+        let mut client = bed.sotw();
+        client.node = Some(node.clone());
+        let type_url = url("cds").as_str().to_owned();
+        let heard = client.hear_sotw(&bed, DiscoveryRequest { type_url, ..DiscoveryRequest::default() });
+        let polled = poll(&bed, "cds", &[], Some(node.clone()));
+        let changed = delta(&mut bed.delta(), Some(node));
+        if let Some(expected) = expected {
+            assert_eq!(denied(heard), Some(expected));
+            assert_eq!(denied(changed), Some(expected));
+            assert_eq!(denied(polled), Some(expected));
+        } else {
+            assert!(heard.is_ok() && changed.is_ok() && polled.is_ok());
+        }
+    }
+    assert_eq!(denied(poll(&bed, "cds", &[], None)), Some(Denied::NodeId), "saying nothing is no way in");
+    // Who a stream is, its first request says: another node later changes nothing (R-EP-05).
+    let mut client = bed.delta();
+    delta(&mut client, Some(node("prod-1", "edge"))).unwrap();
+    delta(&mut client, Some(node("dev-1", "core"))).unwrap();
+    assert_eq!(client.session.client().unwrap().node_id, "prod-1");
+}
+
+#[test]
+fn a_type_that_may_not_be_asked_for_ends_the_stream() {
+    let grant = Grant { types: Some(BTreeSet::from([url("cds")])), ..Grant::default() };
+    let mut bed = bed(grant);
+    bed.origin("cds a:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "*");
+    bed.fill();
+    assert_eq!(client.acked(&bed), ["cds a:1"]);
+    let request = |short: &str| DeltaDiscoveryRequest {
+        type_url: url(short).as_str().to_owned(),
+        ..DeltaDiscoveryRequest::default()
+    };
+    assert_eq!(denied(client.hear_delta(&bed, request("eds"))), Some(Denied::Type));
+    let mut only = bed.client(deltafan::cache::Protocol::Sotw, Some("eds"));
+    assert_eq!(denied(only.hear_sotw(&bed, DiscoveryRequest::default())), Some(Denied::Type));
+    assert_eq!(denied(poll(&bed, "eds", &[], None)), Some(Denied::Type));
+    bed.rules.serve_secrets = false;
+    bed.rules.grant = Grant::default();
+    assert_eq!(denied(poll(&bed, "sds", &["a"], None)), Some(Denied::Secret));
+}
+
+#[test]
+fn who_may_nothing_is_told_so_at_its_first_request() {
+    let bed = bed(Grant::nothing());
+    let type_url = url("cds").as_str().to_owned();
+    let delta = DeltaDiscoveryRequest { type_url: type_url.clone(), ..DeltaDiscoveryRequest::default() };
+    assert_eq!(denied(bed.delta().hear_delta(&bed, delta)), Some(Denied::Peer));
+    let sotw = DiscoveryRequest { type_url, ..DiscoveryRequest::default() };
+    assert_eq!(denied(bed.sotw().hear_sotw(&bed, sotw)), Some(Denied::Peer));
+    assert_eq!(denied(poll(&bed, "cds", &[], None)), Some(Denied::Peer));
+    assert!(
+        matches!(bed.delta().session.next(bed.now, bed.upstream), Next::Wait(_)),
+        "nothing before it asks"
+    );
+}
+
+fn locate(client: &mut Client, bed: &Bed, name: &str, pairs: &str) -> Result<impl std::fmt::Debug, Refusal> {
+    let parameters = wire::parameters(pairs);
+    let dynamic_parameters =
+        parameters.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    let request = DeltaDiscoveryRequest {
+        type_url: url("eds").as_str().to_owned(),
+        resource_locators_subscribe: vec![ResourceLocator { name: name.to_owned(), dynamic_parameters }],
+        ..DeltaDiscoveryRequest::default()
+    };
+    client.hear_delta(bed, request)
+}
+
+#[test]
+fn r_dp_17_parameters_of_others_can_neither_be_sent_nor_evaded() {
+    let mut bed = bed(may_send("env", &["prod"]));
+    let set = |rule: &str, version: &str| Op::Set {
+        view: View::Named,
+        resource: variant(&url("eds"), "a", version, rule),
+        resend: Resend::Unsolicited,
+        lease: None,
+    };
+    // Another's, and one for all who do not say that they are of production.
+    let mut client = bed.delta();
+    assert_eq!(denied(locate(&mut client, &bed, "a", "env=dev")), Some(Denied::Parameters));
+    assert_eq!(denied(locate(&mut bed.delta(), &bed, "a", "env=")), Some(Denied::Parameters));
+    let mut client = bed.delta();
+    locate(&mut client, &bed, "a", "v=1").unwrap();
+    let mut plain = bed.sotw();
+    plain.ask(&bed, "eds", &["a"]);
+    bed.fill();
+    for (pairs, op) in [("env=prod", set("env=prod", "1")), ("", set("!env=prod", "2"))] {
+        let change = Change { ops: vec![op], ..Change::default() };
+        bed.writer.apply_seen(&url("eds"), &wire::parameters(pairs), change, bed.now).unwrap();
+    }
+    let change = Change { ops: vec![set("env=prod", "1")], ..Change::default() };
+    bed.writer.apply_seen(&url("eds"), &wire::parameters("env=prod v=1"), change, bed.now).unwrap();
+    assert_eq!(client.acked(&bed).len(), 1, "what it leaves out it is given");
+    assert_eq!(plain.acked_with(&bed, &[("eds", &["a"])]), ["eds a:1"]);
+
+    // Where more than one value is allowed, one has to be said.
+    bed.rules.grant = may_send("env", &["prod", "canary"]);
+    assert_eq!(denied(locate(&mut bed.delta(), &bed, "a", "v=1")), Some(Denied::Parameters));
+    locate(&mut bed.delta(), &bed, "a", "env=canary").unwrap();
+    assert_eq!(denied(poll(&bed, "eds", &["a"], None)), Some(Denied::Parameters));
+}
