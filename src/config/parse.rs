@@ -272,8 +272,9 @@ fn authorization(section: &Section<'_>) -> Authorization {
         if section.was_refused() {
             continue;
         }
-        let peers: Vec<PeerMatch> = section.texts("peers", str::parse).unwrap_or_default();
-        if peers.is_empty() && !section.is_refused("peers") {
+        let peers: Option<Vec<PeerMatch>> = section.texts("peers", str::parse);
+        let peers = peers.unwrap_or_default();
+        if section.count_of("peers") == 0 && !section.is_refused("peers") {
             let problem = "names nobody; list who the rule is about, as in [\"spiffe://mesh/ns/prod/**\"]";
             section.wrong("peers", section.line_of("peers"), problem);
         }

@@ -82,6 +82,11 @@ impl<'t> Section<'t> {
         Some(items.iter().filter_map(|item| self.judge(name, item, &parse)).collect())
     }
 
+    /// How many entries a list has, right or wrong.
+    pub(super) fn count_of(&self, name: &str) -> usize {
+        self.items(name).map_or(0, <[Tree]>::len)
+    }
+
     pub(super) fn text(&self, name: &str, into: &mut String) {
         self.replace(name, into, |text| Ok(text.to_owned()));
     }

@@ -57,6 +57,47 @@ fn keys_are_set_once() {
 }
 
 #[test]
+fn authorization() {
+    let rule = |text: &str| format!("authorization:\n  rules:\n  - {text}\n");
+    for (text, message) in [
+        (
+            "authorization: {default: maybe}\n".to_owned(),
+            "f:2: `authorization.default`: `maybe` is neither `allow` nor `deny`",
+        ),
+        (
+            rule("types: [cds]"),
+            "f:4: `authorization.rules[].peers`: names nobody; list who the rule is about, \
+             as in [\"spiffe://mesh/ns/prod/**\"]",
+        ),
+        (
+            rule("peers: [prod]"),
+            "f:4: `authorization.rules[].peers`: `prod` is no peer; write spiffe://…, dns:NAME, subject:…, an \
+             address, a network such as 10.0.0.0/8, or unix",
+        ),
+        (
+            rule("peers: [10.1.0.0/8]"),
+            "f:4: `authorization.rules[].peers`: `10.1.0.0/8` has bits beyond its network; write 10.0.0.0/8",
+        ),
+        (
+            rule("{peers: [unix], parameters: {env: prod}}"),
+            "f:4: `authorization.rules[].parameters`: `env`: write a list of the values that are allowed, \
+             as in [prod, canary]",
+        ),
+        (
+            rule("{peers: [unix], parameters: {env: []}}"),
+            "f:4: `authorization.rules[].parameters`: `env`: write a list of the values that are allowed, \
+             as in [prod, canary]",
+        ),
+        (
+            rule("{peers: [unix], parameters: {env: [[a]]}}"),
+            "f:4: `authorization.rules[].parameters`: `env`: a value is a text, a number, true or false",
+        ),
+    ] {
+        assert_eq!(refused_part(&text), message);
+    }
+}
+
+#[test]
 fn what_later_versions_will_do_is_refused_by_name() {
     for (text, message) in [
         ("snapshot:\n  path: /p\n", "f:3: `snapshot` is not supported yet by this version; leave it out"),
@@ -198,7 +239,7 @@ fn values() {
 fn dynamic_parameters() {
     let rule = |lines: &str| format!("dynamic_parameters:\n- key: env\n  {lines}\n");
     let path = "write node.metadata.PATH or one of node.id, node.cluster, node.locality.region, \
-                node.locality.zone, node.locality.sub_zone, node.user_agent_name";
+                node.locality.zone, node.locality.sub_zone, node.user_agent_name, peer.spiffe_id";
     for (text, message) in [
         (rule(""), "f:3: `dynamic_parameters[].from`: is missing; write what it is taken from".to_owned()),
         (

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use crate::config::errors::Report;
 use crate::config::keys::{KEYS, NOT_YET, Shape, When, join};
 use crate::config::tree::{self, Tree, Value};
-use crate::config::{Config, ListenAddress, NodeField, NonEmpty, Server, Source};
+use crate::config::{Config, ListenAddress, NodeField, NonEmpty, PeerMatch, Server, Source};
 
 const REFERENCE: &str = include_str!("../../../config/reference.yaml");
 
@@ -64,7 +64,7 @@ fn the_reference_says_the_defaults() {
 fn the_reference_has_every_key() {
     let lines = lines(REFERENCE);
     for key in KEYS {
-        if COMMENTED.contains(&key.path) {
+        if COMMENTED.contains(&key.path) || key.path.starts_with("authorization.rules[]") {
             assert!(is_commented(key.path), "{} is not in a comment of the reference", key.path);
         } else {
             assert!(lines.contains_key(key.path), "{} is not in the reference", key.path);
@@ -99,6 +99,7 @@ fn the_printed_configuration_has_every_key() {
     let mut config = Config::new(server("http://cp:1"));
     config.rest.descriptor_sets.push("/d".into());
     config.dynamic_parameters = Config::parse(&example(), "f").unwrap().dynamic_parameters;
+    config.authorization = Config::parse(&example_of_rules(), "f").unwrap().authorization;
     let printed = lines(&config.to_string());
     for key in KEYS.iter().filter(|key| key.path != "upstream.directory") {
         assert!(printed.contains_key(key.path), "{} is not printed", key.path);
@@ -113,6 +114,24 @@ fn example() -> String {
     let lines = REFERENCE.lines().skip_while(|line| *line != "# dynamic_parameters:");
     let example: Vec<&str> = lines.map_while(|line| line.strip_prefix("# ")).collect();
     format!("upstream: {{servers: [{{uri: \"http://cp:1\"}}]}}\n{}\n", example.join("\n"))
+}
+
+/// A file with the example of rules in the reference.
+fn example_of_rules() -> String {
+    let lines = REFERENCE.lines().skip_while(|line| *line != "  # rules:");
+    let example: Vec<String> =
+        lines.map_while(|line| line.strip_prefix("  # ")).map(|line| format!("  {line}")).collect();
+    format!("upstream: {{servers: [{{uri: \"http://cp:1\"}}]}}\nauthorization:\n{}\n", example.join("\n"))
+}
+
+#[test]
+fn the_example_of_authorization_is_what_the_comments_say() {
+    let config = Config::parse(&example_of_rules(), "f").unwrap();
+    let [rule] = &config.authorization.rules[..] else { panic!("{config:?}") };
+    assert_eq!((rule.peers.len(), rule.peers[4].clone()), (5, PeerMatch::Unix));
+    assert_eq!(rule.types.as_ref().unwrap().len(), 4);
+    assert!(rule.names.as_ref().unwrap()[0].whole().is_match("prod/a"));
+    assert_eq!(rule.parameters["env"].iter().collect::<Vec<_>>(), ["prod"]);
 }
 
 #[test]
@@ -143,6 +162,9 @@ fn every_key_has_an_effect() {
             json!("plain"),
             json!("node.cluster"),
             json!("(a)"),
+            json!("deny"),
+            json!("10.0.0.0/8"),
+            json!({"a": [1]}),
         ];
         let plain = Config::parse(&with(key.path, None), "f").unwrap();
         let changes = |value: &Json| match Config::parse(&with(key.path, Some(value)), "f") {
@@ -159,6 +181,9 @@ fn with(path: &str, value: Option<&Json>) -> String {
     // A rule is nothing without these two.
     if path.starts_with("dynamic_parameters[]") {
         document["dynamic_parameters"] = json!([{"key": "a", "from": "node.id"}]);
+    }
+    if path.starts_with("authorization.rules[]") {
+        document["authorization"] = json!({"rules": [{"peers": ["unix"]}]});
     }
     let Some(value) = value else { return document.to_string() };
     if path == "upstream.directory" {
