@@ -6,3 +6,4 @@
 pub mod files;
 pub mod pem;
 pub mod reload;
+pub mod server;
