@@ -155,8 +155,9 @@ fn load(path: &Path) -> Result<Config, ExitCode> {
         ExitCode::from(BAD_CONFIG)
     })?;
     // What the configuration points at, as far as it can be judged before anything runs.
-    match relay::load_descriptors(&config.rest) {
-        Ok(_) => Ok(config),
+    let descriptors = relay::load_descriptors(&config.rest).map_err(|error| error.to_string());
+    match descriptors.and_then(|_| relay::check_tls(&config)) {
+        Ok(()) => Ok(config),
         Err(error) => {
             eprintln!("{}: {error}", path.display());
             Err(ExitCode::from(BAD_CONFIG))
@@ -217,7 +218,8 @@ fn serve(config: Config) -> anyhow::Result<()> {
             }
         };
         let relay = Relay::start(config, metrics).await?;
-        tracing::info!(version = VERSION, listeners = ?relay.addresses(), admin = %relay.admin_address(), "serving");
+        let listeners = relay.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        tracing::info!(version = VERSION, listeners = %format!("[{listeners}]"), admin = %relay.admin_address(), "serving");
         tokio::select! {
             () = stop() => {}
             () = relay.failed() => anyhow::bail!("the way upstream has ended by itself, which is a fault of deltafan"),

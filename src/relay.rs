@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use metrics_exporter_prometheus::PrometheusHandle;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -23,13 +23,16 @@ use crate::cache::{self, Cache, Writer};
 use crate::config::{self, AuthorizationRule, Config, DefaultAccess, Glob, ListenAddress, PeerMatch, Source};
 use crate::descriptors::{DescriptorSet, Descriptors, SetError};
 use crate::directory::Directory;
-use crate::downstream::{Access, Connections, Context, Limits, Listener, Polls, UpstreamView};
+use crate::downstream::{Access, Connections, Context, Handshakes, Limits, Listener, Polls, UpstreamView};
 use crate::identity::PeerPattern;
 use crate::proto;
 use crate::resource::{Pattern, Patterns, Scope, TypeUrl};
 use crate::rest::Book;
 use crate::subscription::{self, Given, Grant, Rules};
 use crate::telemetry::{self, TypeFigures};
+use crate::tls::files::Files;
+use crate::tls::reload::{LoadError, Reloader};
+use crate::tls::server::ServerFiles;
 use crate::upstream::{
     Backoff, Client, Counters, DirectorySource, DirectoryState, Locators, Mux, Options, Reconcile, Settings,
     Transport, UpstreamState,
@@ -38,9 +41,10 @@ use crate::upstream::{
 /// A running relay.
 #[derive(Debug)]
 pub struct Relay {
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<ListenAddress>,
     admin_address: SocketAddr,
     drain_window: Duration,
+    reloader: Reloader,
     connections: Arc<Connections>,
     status: Arc<Status>,
     health: HealthReporter,
@@ -57,18 +61,27 @@ impl Relay {
         let everything = CancellationToken::new();
         let accepting = everything.child_token();
 
-        let mut listeners = Vec::new();
-        for listener in config.downstream.listeners.iter() {
-            let address = match &listener.address {
-                ListenAddress::Tcp(address) => *address,
-                // The configuration refuses it by name.
-                ListenAddress::Unix(path) => {
-                    bail!("cannot listen on {}: no Unix sockets yet", path.display())
-                }
+        let reloader = Reloader::default();
+        let threads = tokio::runtime::Handle::current().metrics().num_workers();
+        let handshakes = Handshakes::new(threads, config.downstream.handshake_timeout);
+        let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+        for (at, listener) in config.downstream.listeners.iter().enumerate() {
+            let address = &listener.address;
+            let bound = match address {
+                ListenAddress::Tcp(address) => Listener::bind(*address),
+                ListenAddress::Unix(path) => Listener::bind_unix(path),
             };
-            let bound = Listener::bind(address)
-                .with_context(|| format!("cannot listen on {address} (downstream.listeners)"))?;
-            listeners.push(bound);
+            let bound =
+                bound.with_context(|| format!("cannot listen on {address} (downstream.listeners)"))?;
+            addresses.push(bound.address().map_or_else(|| address.clone(), ListenAddress::Tcp));
+            listeners.push(match tls_of(at, listener) {
+                None => bound,
+                Some((of, files)) => {
+                    let (paths, key) = (files.paths(), of.clone());
+                    let config = reloader.add(&of, paths, move |read| files.load(read)).context(key)?;
+                    bound.with_tls(config, handshakes.clone())
+                }
+            });
         }
         let admin = Admin::bind(config.admin.address)
             .await
@@ -102,7 +115,6 @@ impl Relay {
             ),
         });
         let connections: Arc<Connections> = Arc::default();
-        let addresses = listeners.iter().map(Listener::address).collect();
         for listener in listeners {
             let health = health_service.clone();
             tokio::spawn(listener.serve(
@@ -124,6 +136,7 @@ impl Relay {
             addresses,
             admin_address,
             drain_window: config.downstream.drain,
+            reloader,
             connections,
             status,
             health,
@@ -133,14 +146,19 @@ impl Relay {
         })
     }
 
-    /// The addresses that clients connect to.
-    pub fn addresses(&self) -> &[SocketAddr] {
+    /// The addresses that clients connect to, with the ports that were chosen.
+    pub fn addresses(&self) -> &[ListenAddress] {
         &self.addresses
     }
 
     /// The address for operators.
     pub const fn admin_address(&self) -> SocketAddr {
         self.admin_address
+    }
+
+    /// Keeps certificates and what belongs to them up to date with their files.
+    pub const fn reloader(&self) -> &Reloader {
+        &self.reloader
     }
 
     /// How long a drain may take.
@@ -174,6 +192,29 @@ pub fn load_descriptors(config: &config::Rest) -> Result<Descriptors, Descriptor
     };
     let sets = config.descriptor_sets.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     Ok(Descriptors::with(&sets)?)
+}
+
+/// Reads the files of all `tls` sections as a start would, and says what is wrong with the first that cannot be used.
+pub fn check_tls(config: &Config) -> Result<(), String> {
+    for (at, listener) in config.downstream.listeners.iter().enumerate() {
+        let Some((of, files)) = tls_of(at, listener) else { continue };
+        let loaded = Files::read(&files.paths()).map_err(LoadError::from).and_then(|read| files.load(&read));
+        loaded.map_err(|error| format!("{of}: {error}"))?;
+    }
+    Ok(())
+}
+
+/// The files of a listener's TLS, and the key that names them.
+fn tls_of(at: usize, listener: &config::Listener) -> Option<(String, ServerFiles)> {
+    let tls = listener.tls.as_ref()?;
+    let clients = tls.clients.as_ref();
+    let files = ServerFiles {
+        certificate: tls.cert_file.clone(),
+        key: tls.key_file.clone(),
+        client_authorities: clients.map(|clients| clients.ca_file.clone()),
+        revoked: clients.and_then(|clients| clients.crl_file.clone()),
+    };
+    Some((format!("downstream.listeners[{at}].tls"), files))
 }
 
 /// Why the files of `rest.descriptor_sets` cannot be used.

@@ -10,7 +10,8 @@ use super::tree::Value;
 use super::values::{self, ListenAddress, NonEmpty, Server, ServerUri, Source};
 use super::{
     Admin, Authorization, AuthorizationRule, Backoff, Cache, Config, DefaultAccess, Downstream,
-    DynamicParameter, Glob, Keepalive, Listener, Locality, Node, PeerMatch, Rest, Upstream, check, tree,
+    DynamicParameter, Glob, Keepalive, Listener, Locality, Node, PeerMatch, Rest, Upstream, check,
+    listener_tls, tree,
 };
 
 /// `base` is where relative paths in the text start; absent or empty is the working directory.
@@ -161,6 +162,7 @@ fn downstream(section: &Section<'_>, base: &Path) -> Downstream {
     section.duration("ack_timeout", &mut downstream.ack_timeout);
     section.duration("max_connection_age", &mut downstream.max_connection_age);
     section.duration("drain", &mut downstream.drain);
+    section.duration("handshake_timeout", &mut downstream.handshake_timeout);
     section.duration("first_request_timeout", &mut downstream.first_request_timeout);
     section.duration("stall_timeout", &mut downstream.stall_timeout);
     downstream.keepalive = keepalive(&section.section("keepalive"));
@@ -200,7 +202,8 @@ fn listeners(downstream: &Section<'_>, base: &Path) -> Option<NonEmpty<Listener>
             let problem = format!("{} is listed on line {first} already", quoted(&address.to_string()));
             section.wrong("address", line, &problem);
         }
-        listeners.push(Listener { address });
+        let tls = section.has("tls").then(|| listener_tls::read(&section.section("tls"), base)).flatten();
+        listeners.push(Listener { address, tls });
     }
     NonEmpty::new(listeners)
 }

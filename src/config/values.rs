@@ -204,7 +204,7 @@ pub(super) fn parse_path(text: &str, base: &Path) -> Result<PathBuf, String> {
 }
 
 /// A path that is not Unicode prints with replacement characters; it still works.
-fn serialize_path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn serialize_path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&path.to_string_lossy())
 }
 

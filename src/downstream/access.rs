@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::identity::{Peer, PeerPattern};
+use crate::identity::{Peer, PeerPattern, Source};
 use crate::subscription::{Grant, Rules};
 
 /// The rules of every kind of peer.
@@ -37,11 +37,48 @@ impl Access {
         Self { rules: rules.collect(), default: Chosen::new(base, rest) }
     }
 
-    /// The rules for a peer. One that has authenticated itself, or that is on this machine, is trusted with Secrets.
-    pub(super) fn rules_for(&self, peer: &Peer, trusted: bool) -> &Arc<Rules> {
+    /// The rules for a peer. Who has shown a certificate of an authority is trusted with Secrets; who is on this machine,
+    /// over loopback or a Unix socket, is as good as that.
+    pub(super) fn rules_for(&self, peer: &Peer, local: bool) -> &Arc<Rules> {
+        let trusted = local || peer.source == Source::Unix || peer.certificate.is_some();
         let is_about = |peers: &[PeerPattern]| peers.iter().any(|pattern| pattern.matches(peer));
         let found = self.rules.iter().find(|(peers, _)| is_about(peers));
         let chosen = found.map_or(&self.default, |(_, chosen)| chosen);
         if trusted { &chosen.trusted } else { &chosen.others }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use super::*;
+
+    fn from(last: u8) -> Peer {
+        Peer::unproven(Source::of(IpAddr::V4(Ipv4Addr::new(10, 0, 0, last))))
+    }
+
+    #[test]
+    fn secrets_are_for_who_is_known_or_on_this_machine() {
+        let access = Access::new(&Rules::default(), Vec::new(), Grant::default());
+        let serves = |peer: &Peer, local| access.rules_for(peer, local).serve_secrets;
+        let mut peer = from(1);
+        assert!(!serves(&peer, false), "over the network, without a certificate");
+        assert!(serves(&peer, true));
+        peer.certificate = Some(Box::default());
+        assert!(serves(&peer, false));
+        assert!(serves(&Peer::unproven(Source::Unix), false));
+    }
+
+    #[test]
+    fn the_first_rule_about_a_peer_decides_alone() {
+        let network = |text: &str| vec![PeerPattern::Network(text.parse().unwrap())];
+        let some = Grant { types: Some(std::collections::BTreeSet::new()), ..Grant::default() };
+        let rules = vec![(network("10.0.0.1/32"), some.clone()), (network("10.0.0.0/8"), Grant::default())];
+        let access = Access::new(&Rules::default(), rules, Grant::nothing());
+        let grant = |peer: &Peer| access.rules_for(peer, true).grant.clone();
+        assert_eq!(grant(&from(1)), some);
+        assert_eq!(grant(&from(2)), Grant::default());
+        assert_eq!(grant(&Peer::unproven(Source::Unix)), Grant::nothing());
     }
 }

@@ -1,6 +1,5 @@
 //! The unary Fetch methods: a state-of-the-world stream of one request and one answer.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Instant;
@@ -14,6 +13,7 @@ use super::assembler::Assembler;
 use super::service::Context as Shared;
 use super::status::Status;
 use crate::cache::{Frame, Protocol};
+use crate::identity::Peer;
 use crate::proto;
 use crate::resource::Kind;
 use crate::subscription::{Next, Rules, Session};
@@ -22,7 +22,7 @@ use crate::subscription::{Next, Rules, Session};
 pub(super) async fn fetch<B>(
     kind: Kind,
     body: B,
-    peer: IpAddr,
+    peer: Arc<Peer>,
     rules: Arc<Rules>,
     shared: Arc<Shared>,
 ) -> Result<Frame, Status>
@@ -40,10 +40,11 @@ where
 
     let patience = rules.cold_deadline;
     let cache = Arc::clone(&shared.cache);
-    let mut session =
-        Session::new(cache, rules, Protocol::Sotw, Some(kind.into()), Instant::now()).one_shot();
+    let mut session = Session::new(cache, rules, Protocol::Sotw, Some(kind.into()), Instant::now())
+        .one_shot()
+        .proven(peer.proven());
     let heard = session.hear_sotw(request, Instant::now());
-    heard.inspect_err(|refusal| shared.note_denial(refusal, &peer, session.client()))?;
+    heard.inspect_err(|refusal| shared.note_denial(refusal, &*peer, session.client()))?;
     Shared::note_hidden(session.take_hidden());
     let mut alarm = Alarm::default();
     let answer = std::future::poll_fn(|cx| {

@@ -1,7 +1,6 @@
 //! From an HTTP request to the service that answers it.
 
 use std::fmt::Display;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +22,7 @@ use super::routes::{self, Route};
 use super::status::Status;
 use super::stream::StreamBody;
 use crate::cache::{Cache, Frame};
+use crate::identity::Peer;
 use crate::rest::Answer;
 use crate::subscription::{Client, Hidden, Refusal, Rules, Session, Upstream};
 use crate::telemetry;
@@ -192,7 +192,7 @@ pub(super) struct Services<H> {
     pub(super) rules: Arc<Rules>,
     pub(super) health: HealthServer<H>,
     pub(super) connection: Arc<Connection>,
-    pub(super) peer: IpAddr,
+    pub(super) peer: Arc<Peer>,
 }
 
 impl<H> Clone for Services<H> {
@@ -202,7 +202,7 @@ impl<H> Clone for Services<H> {
             rules: Arc::clone(&self.rules),
             health: self.health.clone(),
             connection: Arc::clone(&self.connection),
-            peer: self.peer,
+            peer: Arc::clone(&self.peer),
         }
     }
 }
@@ -259,7 +259,8 @@ impl<H: Health> Services<H> {
                     protocol,
                     kind.map(Into::into),
                     Instant::now(),
-                );
+                )
+                .proven(self.peer.proven());
                 let body =
                     StreamBody::new(request.into_body(), session, self.peer, self.connection, self.shared);
                 grpc(ResponseBody::Stream(Box::new(body)))

@@ -1,7 +1,6 @@
 //! The response body of a stream: the whole of its life on this side.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -17,6 +16,7 @@ use super::connection::Connection;
 use super::service::Context as Shared;
 use super::status::Status;
 use crate::cache::Protocol;
+use crate::identity::Peer;
 use crate::proto;
 use crate::resource::TypeUrl;
 use crate::subscription::{Heard, Next, Outgoing, Session};
@@ -30,7 +30,7 @@ const REQUESTS_PER_POLL: usize = 32;
 pub(super) struct StreamBody<B> {
     requests: Assembler<B>,
     session: Session,
-    peer: IpAddr,
+    peer: Arc<Peer>,
     connection: Arc<Connection>,
     shared: Arc<Shared>,
     /// What is being written, and where in it.
@@ -50,7 +50,7 @@ where
     pub(super) fn new(
         requests: B,
         session: Session,
-        peer: IpAddr,
+        peer: Arc<Peer>,
         connection: Arc<Connection>,
         shared: Arc<Shared>,
     ) -> Self {
@@ -155,7 +155,7 @@ where
             }
         };
         Shared::note_hidden(self.session.take_hidden());
-        let note = |refusal: &_| self.shared.note_denial(refusal, &self.peer, self.session.client());
+        let note = |refusal: &_| self.shared.note_denial(refusal, &*self.peer, self.session.client());
         Ok(heard.inspect_err(note)?)
     }
 

@@ -78,11 +78,15 @@ impl Batch {
 
 /// What the socket has not taken of a batch. It owns nothing while there is nothing.
 #[derive(Debug, Default)]
-pub(super) struct Outbox(VecDeque<Bytes>);
+pub(super) struct Outbox {
+    waiting: VecDeque<Bytes>,
+    /// Whether the transport took bytes that it has not passed on, as TLS does while its socket is full.
+    unflushed: bool,
+}
 
 impl Outbox {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.waiting.is_empty() && !self.unflushed
     }
 
     /// Hands what waits to the socket. `Ready` with the bytes that went once nothing waits.
@@ -92,25 +96,28 @@ impl Outbox {
         cx: &mut Context<'_>,
         moved: &mut bool,
     ) -> Poll<io::Result<()>> {
-        while !self.0.is_empty() {
+        while !self.waiting.is_empty() {
             let slices: SmallVec<[IoSlice<'_>; 64]> =
-                self.0.iter().take(ENOUGH_PARTS).map(|piece| IoSlice::new(piece)).collect();
+                self.waiting.iter().take(ENOUGH_PARTS).map(|piece| IoSlice::new(piece)).collect();
             let written = ready!(write(io, cx, &slices));
             drop(slices);
             let mut written = written?;
             *moved = true;
-            while let Some(first) = self.0.front_mut().filter(|_| written > 0) {
+            while let Some(first) = self.waiting.front_mut().filter(|_| written > 0) {
                 let part = written.min(first.len());
                 first.advance(part);
                 written -= part;
                 if first.is_empty() {
-                    self.0.pop_front();
+                    self.waiting.pop_front();
                 }
             }
         }
         // A storm of large updates is over.
-        self.0 = VecDeque::new();
-        Poll::Ready(Ok(()))
+        self.waiting = VecDeque::new();
+        let flushed = Pin::new(io).poll_flush(cx);
+        *moved |= self.unflushed && flushed.is_ready();
+        self.unflushed = flushed.is_pending();
+        flushed
     }
 
     /// Hands a batch to the socket, behind nothing that waits, and keeps what it does not take.
@@ -121,7 +128,7 @@ impl Outbox {
         cx: &mut Context<'_>,
         moved: &mut bool,
     ) -> Poll<io::Result<()>> {
-        debug_assert!(self.0.is_empty(), "what waits goes first");
+        debug_assert!(self.waiting.is_empty(), "what waits goes first");
         let slices: SmallVec<[IoSlice<'_>; 64]> =
             batch.parts.iter().map(|part| IoSlice::new(batch.bytes_of(part))).collect();
         let mut written = match write(io, cx, &slices) {
@@ -140,7 +147,7 @@ impl Outbox {
                 };
                 written = written.saturating_sub(batch.bytes_of(part).len());
                 if !bytes.is_empty() {
-                    self.0.push_back(bytes);
+                    self.waiting.push_back(bytes);
                 }
             }
         }
@@ -159,4 +166,43 @@ fn write(
         many => ready!(Pin::new(io).poll_write_vectored(cx, many))?,
     };
     if written == 0 { Poll::Ready(Err(io::ErrorKind::WriteZero.into())) } else { Poll::Ready(Ok(written)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes everything, as TLS does, and passes it on when its socket has room.
+    #[derive(Default)]
+    struct Buffering {
+        has_room: bool,
+    }
+
+    impl AsyncWrite for Buffering {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            if self.has_room { Poll::Ready(Ok(())) } else { Poll::Pending }
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn what_the_transport_holds_back_counts_as_waiting() {
+        let cx = &mut Context::from_waker(std::task::Waker::noop());
+        let (mut io, mut outbox, mut batch) = (Buffering::default(), Outbox::default(), Batch::default());
+        batch.copy(b"abc");
+        assert!(outbox.poll_send(&mut batch, &mut io, cx, &mut false).is_pending());
+        let mut moved = false;
+        assert!(outbox.poll_flush(&mut io, cx, &mut moved).is_pending());
+        assert!(!outbox.is_empty() && !moved, "nothing more is gathered, and the peer counts as stuck");
+        io.has_room = true;
+        assert!(outbox.poll_flush(&mut io, cx, &mut moved).is_ready());
+        assert!(outbox.is_empty() && moved);
+    }
 }

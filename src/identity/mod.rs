@@ -4,10 +4,12 @@
 //! has proven to hold. Knows nothing of what a peer may do, nor of what it says of itself in a request: that is no
 //! identity.
 
+mod certificate;
 mod matching;
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 pub use matching::PeerPattern;
 
@@ -33,7 +35,7 @@ pub enum Source {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Certificate {
     /// The SPIFFE ID: the only URI among its names, if that is one.
-    pub spiffe_id: Option<Box<str>>,
+    pub spiffe_id: Option<Arc<str>>,
     /// The names of DNS, as they are written.
     pub dns_names: Vec<Box<str>>,
     /// The subject, as RFC 4514 writes it (`CN=envoy,O=example`).
@@ -65,6 +67,11 @@ impl Peer {
     /// Its SPIFFE ID.
     pub fn spiffe_id(&self) -> Option<&str> {
         self.certificate.as_ref()?.spiffe_id.as_deref()
+    }
+
+    /// The same, for who keeps it.
+    pub fn proven(&self) -> Option<Arc<str>> {
+        self.certificate.as_ref()?.spiffe_id.clone()
     }
 }
 

@@ -38,6 +38,10 @@ const UPSTREAM_STALE: &str = "deltafan_upstream_stale_seconds";
 const UPSTREAM: &str = "deltafan_upstream_events_total";
 const UPSTREAM_APPLY: &str = "deltafan_upstream_apply_seconds";
 const DIRECTORY_FAILURES: &str = "deltafan_directory_failing_files";
+const TLS_RELOADS: &str = "deltafan_tls_reloads_total";
+const TLS_RELOAD_FAILURES: &str = "deltafan_tls_reload_failures_total";
+const TLS_EXPIRY: &str = "deltafan_tls_certificate_expiry_seconds";
+const TLS_HANDSHAKES: &str = "deltafan_tls_handshakes_total";
 const BUILD: &str = "deltafan_build_info";
 
 /// Installs the recorder; once per process.
@@ -93,6 +97,14 @@ fn describe() {
         "from a response of the control plane until it is in the cache and clients are woken"
     );
     describe_gauge!(DIRECTORY_FAILURES, "files of the directory source that are not in force as they are");
+    describe_counter!(TLS_RELOADS, "changed sets of certificate files that were put in force");
+    describe_counter!(TLS_RELOAD_FAILURES, "changed sets of certificate files that could not be used");
+    describe_gauge!(
+        TLS_EXPIRY,
+        Unit::Seconds,
+        "when what is in force is no longer valid, in seconds since 1970: the first of several"
+    );
+    describe_counter!(TLS_HANDSHAKES, "downstream TLS handshakes, by how they ended");
     describe_gauge!(BUILD, "always 1; the labels name the build");
 }
 
@@ -372,6 +384,29 @@ pub fn upstream_applied(took: Duration) {
 /// Reports how many files of the directory source are not in force as they are.
 pub fn report_directory(failing: usize) {
     gauge!(DIRECTORY_FAILURES).set(failing as f64);
+}
+
+/// A client's TLS handshake ended like this.
+pub fn tls_handshake(result: &'static str) {
+    counter!(TLS_HANDSHAKES, "result" => result).increment(1);
+}
+
+/// A changed set of certificate files is in force. `of` is the key of the configuration that names them.
+pub fn tls_reloaded(of: &str) {
+    counter!(TLS_RELOADS, "of" => of.to_owned()).increment(1);
+}
+
+/// A changed set of certificate files could not be used.
+pub fn tls_reload_failed(of: &str) {
+    counter!(TLS_RELOAD_FAILURES, "of" => of.to_owned()).increment(1);
+}
+
+/// When what is in force expires, in seconds since 1970. `which` is what it is, as in the configuration.
+pub fn report_tls_expiry(of: &str, which: &'static str, expires: i64) {
+    // Both counters are there before anything happens, so that an alert on their rate sees the first event.
+    counter!(TLS_RELOADS, "of" => of.to_owned()).increment(0);
+    counter!(TLS_RELOAD_FAILURES, "of" => of.to_owned()).increment(0);
+    gauge!(TLS_EXPIRY, "of" => of.to_owned(), "which" => which).set(expires as f64);
 }
 
 /// Keeps a repeated complaint down to one line per interval.

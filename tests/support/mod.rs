@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, missing_debug_implementations, clippy::expect_used, clippy::unwrap_used)]
 
+pub mod certificates;
 pub mod client;
 pub mod http1;
 pub mod origin;

@@ -14,9 +14,14 @@ const REFERENCE: &str = include_str!("../../../config/reference.yaml");
 
 /// Shown in a comment, since the reference cannot set them: the first depends on the host, the second excludes
 /// `servers`, of the others there are none by default.
-const COMMENTED: [&str; 8] = [
+const COMMENTED: [&str; 13] = [
     "node.id",
     "upstream.directory",
+    "downstream.listeners[].tls",
+    "downstream.listeners[].tls.cert_file",
+    "downstream.listeners[].tls.key_file",
+    "downstream.listeners[].tls.client_ca_file",
+    "downstream.listeners[].tls.crl_file",
     "rest.descriptor_sets[]",
     "dynamic_parameters[]",
     "dynamic_parameters[].key",
@@ -98,6 +103,8 @@ fn the_reference_says_what_every_key_means_and_its_range() {
 fn the_printed_configuration_has_every_key() {
     let mut config = Config::new(server("http://cp:1"));
     config.rest.descriptor_sets.push("/d".into());
+    let tls = "upstream: {directory: d}\ndownstream: {listeners: [{tls: {cert_file: c, key_file: k, client_ca_file: a, crl_file: r}}]}";
+    config.downstream.listeners = Config::parse(tls, "f").unwrap().downstream.listeners;
     config.dynamic_parameters = Config::parse(&example(), "f").unwrap().dynamic_parameters;
     config.authorization = Config::parse(&example_of_rules(), "f").unwrap().authorization;
     let printed = lines(&config.to_string());
@@ -185,6 +192,10 @@ fn with(path: &str, value: Option<&Json>) -> String {
     if path.starts_with("authorization.rules[]") {
         document["authorization"] = json!({"rules": [{"peers": ["unix"]}]});
     }
+    if path.contains("[].tls.") {
+        let tls = json!({"cert_file": "c", "key_file": "k", "client_ca_file": "a"});
+        document["downstream"] = json!({"listeners": [{"tls": tls}]});
+    }
     let Some(value) = value else { return document.to_string() };
     if path == "upstream.directory" {
         document["upstream"] = json!({});
@@ -211,6 +222,7 @@ fn the_quick_start_serves_its_directory_on_loopback() {
     let mut expected = Config::new(Source::Directory(in_config("resources")));
     expected.downstream.listeners = NonEmpty::one(crate::config::Listener {
         address: ListenAddress::Tcp("127.0.0.1:15010".parse().unwrap()),
+        tls: None,
     });
     expected.admin.address = "127.0.0.1:15000".parse().unwrap();
     assert_eq!(Config::load(&in_config("quickstart.yaml")).unwrap(), expected);
