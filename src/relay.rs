@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use arc_swap::ArcSwap;
 use metrics_exporter_prometheus::PrometheusHandle;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -20,17 +21,18 @@ use tonic_health::server::HealthReporter;
 
 use crate::admin::{Admin, Report};
 use crate::cache::{self, Cache, Writer};
-use crate::config::{self, Config, ListenAddress, Source};
+use crate::config::{self, Changes, Config, ListenAddress, Source};
 use crate::descriptors::{DescriptorSet, Descriptors, SetError};
 use crate::directory::Directory;
-use crate::downstream::{Connections, Context, Limits, Listener, Polls, UpstreamView};
+use crate::downstream::{Connections, Context, Limits, Listener, Policy, PollLimits, Polls, UpstreamView};
+use crate::identity::Peer;
 use crate::proto;
 use crate::rest::Book;
 use crate::subscription::{self, Given, Rules};
 use crate::telemetry::{self, TypeFigures};
 use crate::upstream::{
     Backoff, Client, Counters, DirectorySource, DirectoryState, Locators, Mux, Options, Reconcile, Settings,
-    Transport, UpstreamState,
+    Transport, Tuner, Tuning, UpstreamState,
 };
 
 /// A running relay.
@@ -38,22 +40,26 @@ use crate::upstream::{
 pub struct Relay {
     addresses: Vec<SocketAddr>,
     admin_address: SocketAddr,
-    drain_window: Duration,
+    shared: Arc<Context>,
+    tuner: Tuner,
     connections: Arc<Connections>,
     status: Arc<Status>,
-    health: HealthReporter,
-    accepting: CancellationToken,
+    /// A drain has begun.
+    draining: CancellationToken,
+    /// The listeners have stopped.
+    closed: CancellationToken,
     failed: CancellationToken,
-    _everything: DropGuard,
+    everything: CancellationToken,
+    _stop: DropGuard,
 }
 
 impl Relay {
     /// Binds all addresses, then starts. What fails here is a fault of the configuration or of the machine.
-    pub async fn start(config: Config, metrics: PrometheusHandle) -> anyhow::Result<Self> {
+    pub async fn start(config: &Config, metrics: PrometheusHandle) -> anyhow::Result<Self> {
         let descriptors = load_descriptors(&config.rest)?;
         let book = Book::new(descriptors, config.rest.json_bytes);
         let everything = CancellationToken::new();
-        let accepting = everything.child_token();
+        let (draining, closed) = (everything.child_token(), everything.child_token());
 
         let mut listeners = Vec::new();
         for listener in config.downstream.listeners.iter() {
@@ -72,29 +78,22 @@ impl Relay {
             .await
             .with_context(|| format!("cannot listen on {} (admin.address)", config.admin.address))?;
 
-        let (cache, mut writer) = Cache::new(cache_limits(&config));
+        let (cache, mut writer) = Cache::new(cache_limits(config));
         writer.set_eds_repush(config.downstream.eds_repush_on_cds_change);
         let failed = CancellationToken::new();
-        let origin = Origin::start(&config, writer, everything.clone(), failed.clone())?;
+        let (origin, tuner) = Origin::start(config, writer, everything.clone(), failed.clone())?;
 
         let view = UpstreamView::default();
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", ServingStatus::NotServing).await;
-        // Ends when a drain begins: what says NOT_SERVING must not be overruled.
-        tokio::spawn(follow(origin.clone(), view.clone(), health.clone(), accepting.clone()));
+        tokio::spawn(follow(origin.clone(), view.clone(), health, draining.clone()));
 
         let shared = Arc::new(Context {
             cache: Arc::clone(&cache),
-            rules: rules(&config),
-            limits: limits(&config.downstream),
+            policy: ArcSwap::from_pointee(policy(config)),
             upstream: view,
             rejections: Mutex::default(),
-            polls: Polls::new(
-                config.rest.hold,
-                config.rest.idle_timeout,
-                config.rest.max_polls_per_peer,
-                Arc::clone(&book),
-            ),
+            polls: Polls::new(Arc::clone(&book)),
         });
         let connections: Arc<Connections> = Arc::default();
         let addresses = listeners.iter().map(Listener::address).collect();
@@ -104,27 +103,28 @@ impl Relay {
                 Arc::clone(&shared),
                 health,
                 Arc::clone(&connections),
-                accepting.clone(),
+                closed.clone(),
             ));
         }
 
         let status = Arc::new(Status { cache, book, origin, metrics, draining: AtomicBool::new(false) });
         let admin_address = admin.address();
         tokio::spawn(admin.serve(Arc::clone(&status), everything.clone()));
-        let housekeeping =
-            housekeeping(Arc::clone(&connections), config.downstream.stall_timeout, Arc::clone(&status));
+        let housekeeping = housekeeping(Arc::clone(&connections), Arc::clone(&shared), Arc::clone(&status));
         tokio::spawn(everything.clone().run_until_cancelled_owned(housekeeping));
 
         Ok(Self {
             addresses,
             admin_address,
-            drain_window: config.downstream.drain,
+            shared,
+            tuner,
             connections,
             status,
-            health,
-            accepting,
+            draining,
+            closed,
             failed,
-            _everything: everything.drop_guard(),
+            _stop: everything.clone().drop_guard(),
+            everything,
         })
     }
 
@@ -139,8 +139,30 @@ impl Relay {
     }
 
     /// How long a drain may take.
-    pub const fn drain_window(&self) -> Duration {
-        self.drain_window
+    pub fn drain_window(&self) -> Duration {
+        self.shared.policy.load().drain()
+    }
+
+    /// Takes over what may change while the relay runs. Streams live on as they began, and connections too, unless what
+    /// their peers may do has changed: those are closed, paced, so that their clients come again.
+    pub fn apply(&self, config: &Config, changes: &Changes) {
+        let policy = Arc::new(policy(config));
+        let before = self.shared.policy.swap(Arc::clone(&policy));
+        self.shared.cache.set_limits(&cache_limits(config));
+        self.tuner.send_replace(Some(tuning(config)));
+        // Which parameters a client is given follows from its node, which no connection knows.
+        let for_all = changes.concerns("dynamic_parameters");
+        let window = policy.drain();
+        let concerned = |peer: &Peer| for_all || !before.gives_same_rights(&policy, peer);
+        let (count, closing) = self.connections.close_where(concerned, window);
+        if count > 0 {
+            tracing::info!(
+                connections = count,
+                ?window,
+                "closing the connections whose clients may do or are given something else now"
+            );
+            tokio::spawn(self.everything.clone().run_until_cancelled_owned(closing));
+        }
     }
 
     /// Returns when a part that the relay cannot do without has ended. That is a fault of ours, and half a relay is
@@ -150,11 +172,17 @@ impl Relay {
     }
 
     /// Sends clients elsewhere and returns when the last is gone or the window is over.
+    ///
+    /// Whoever balances load takes a moment to see that this relay is no longer ready, and sends it clients until then. They
+    /// are served, and nobody is closed yet who could come back; then the listeners stop and all are closed.
     pub async fn drain(&self) {
+        let window = self.drain_window();
+        let moment = window / 10;
         self.status.draining.store(true, Ordering::Release);
-        self.accepting.cancel();
-        self.health.set_service_status("", ServingStatus::NotServing).await;
-        self.connections.drain(self.drain_window).await;
+        self.draining.cancel();
+        self.connections.emptied_within(moment).await;
+        self.closed.cancel();
+        self.connections.drain(window - moment).await;
     }
 }
 
@@ -238,24 +266,28 @@ impl Report for Status {
     }
 }
 
-/// Passes on whether the origin can be asked.
-async fn follow(mut origin: Origin, view: UpstreamView, health: HealthReporter, stop: CancellationToken) {
-    let mut serving = false;
-    loop {
-        let standing = origin.standing();
-        view.set(standing.connected);
-        if standing.ever && !serving {
-            serving = true;
-            health.set_service_status("", ServingStatus::Serving).await;
+/// Passes on whether the origin can be asked. When a drain begins, its last word is NOT_SERVING.
+async fn follow(mut origin: Origin, view: UpstreamView, health: HealthReporter, draining: CancellationToken) {
+    let follow = async {
+        let mut serving = false;
+        loop {
+            let standing = origin.standing();
+            view.set(standing.connected);
+            if standing.ever && !serving {
+                serving = true;
+                health.set_service_status("", ServingStatus::Serving).await;
+            }
+            if origin.changed().await.is_err() {
+                return std::future::pending::<()>().await;
+            }
         }
-        let changed = stop.run_until_cancelled(origin.changed()).await;
-        if !matches!(changed, Some(Ok(()))) {
-            return;
-        }
-    }
+    };
+    draining.run_until_cancelled(follow).await;
+    health.set_service_status("", ServingStatus::NotServing).await;
 }
 
-async fn housekeeping(connections: Arc<Connections>, stall: Duration, status: Arc<Status>) {
+async fn housekeeping(connections: Arc<Connections>, shared: Arc<Context>, status: Arc<Status>) {
+    let stall = || shared.policy.load().limits().stall_timeout;
     let upkeep = async {
         let mut tick = tokio::time::interval(Duration::from_secs(5));
         loop {
@@ -273,6 +305,23 @@ fn cache_limits(config: &Config) -> cache::Limits {
         parameter_sets: config.cache.max_parameter_sets,
         response_bytes: config.downstream.max_response_bytes,
         ..cache::Limits::default()
+    }
+}
+
+fn policy(config: &Config) -> Policy {
+    let Config { downstream, rest, .. } = config;
+    let polls =
+        PollLimits { hold: rest.hold, idle_timeout: rest.idle_timeout, per_peer: rest.max_polls_per_peer };
+    Policy::new(rules(config), limits(downstream), polls, downstream.drain)
+}
+
+/// What of the source may change while it runs.
+const fn tuning(config: &Config) -> Tuning {
+    Tuning {
+        settle: config.downstream.settle,
+        settle_max: config.downstream.settle_max,
+        resource_errors: config.downstream.resource_errors,
+        eds_repush: config.downstream.eds_repush_on_cds_change,
     }
 }
 
@@ -343,16 +392,16 @@ impl Origin {
         writer: Writer,
         stop: CancellationToken,
         failed: CancellationToken,
-    ) -> anyhow::Result<Self> {
+    ) -> anyhow::Result<(Self, Tuner)> {
         match &config.upstream.source {
             Source::Servers(servers) => Self::start_client(config, servers.first(), writer, stop, failed),
             Source::Directory(path) => {
                 let directory = Directory::open(path)
                     .with_context(|| format!("cannot watch {} (upstream.directory)", path.display()))?;
                 let source = DirectorySource::new(writer);
-                let state = source.state();
+                let (state, tuner) = (source.state(), source.tuner());
                 spawn_essential(source.run(directory, stop.clone()), stop, failed);
-                Ok(Self::Directory { state })
+                Ok((Self::Directory { state }, tuner))
             }
         }
     }
@@ -363,7 +412,7 @@ impl Origin {
         writer: Writer,
         stop: CancellationToken,
         failed: CancellationToken,
-    ) -> anyhow::Result<Self> {
+    ) -> anyhow::Result<(Self, Tuner)> {
         let from = &config.upstream;
         let settings = Settings {
             node: node(&config.node),
@@ -394,8 +443,9 @@ impl Origin {
         };
         let client = Client::new(Mux::new(writer, settings), options);
         let origin = Self::Server { state: client.state(), counters: Arc::clone(client.counters()) };
+        let tuner = client.tuner();
         spawn_essential(client.run(stop.clone()), stop, failed);
-        Ok(origin)
+        Ok((origin, tuner))
     }
 
     fn standing(&self) -> Standing {

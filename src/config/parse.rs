@@ -10,7 +10,7 @@ use super::tree::Value;
 use super::values::{self, ListenAddress, NonEmpty, Server, ServerUri, Source};
 use super::{
     Admin, Backoff, Cache, Config, Downstream, DynamicParameter, Keepalive, Listener, Locality, Node, Rest,
-    Upstream, check, tree,
+    Upstream, apart, check, tree,
 };
 
 /// `base` is where relative paths in the text start; absent or empty is the working directory.
@@ -41,6 +41,7 @@ fn read(root: &Section<'_>, base: &Path) -> Option<Config> {
     let admin = admin(&root.section("admin"));
     let cache = cache(&root.section("cache"));
     let dynamic_parameters = dynamic_parameters(root);
+    apart::check(root);
     let upstream = upstream(root, base)?;
     Some(Config { node, upstream, downstream, rest, admin, cache, dynamic_parameters })
 }

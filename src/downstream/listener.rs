@@ -20,7 +20,7 @@ use super::connection::{Connection, Connections, Fate};
 use super::service::{Context, Services};
 use super::stall::Stalling;
 use crate::http2::{self, Serve};
-use crate::subscription::Rules;
+use crate::identity::{Peer, Source};
 use crate::telemetry;
 
 /// The queue of connections that the kernel completed and we did not accept yet. A fleet that comes back comes all
@@ -61,7 +61,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    fn http2(&self) -> http2::Limits {
+    pub(super) fn http2(&self) -> http2::Limits {
         http2::Limits {
             max_streams: self.max_streams_per_connection,
             stream_window: 64 << 10,
@@ -111,9 +111,6 @@ impl Listener {
         connections: Arc<Connections>,
         stop: CancellationToken,
     ) {
-        let open_rules = Arc::new(Rules { serve_secrets: true, ..shared.rules.clone() });
-        let rules = Arc::new(shared.rules.clone());
-        let http2 = Arc::new(shared.limits.http2());
         let mut complaints = telemetry::Sparingly::default();
         loop {
             let accepted = tokio::select! {
@@ -132,22 +129,23 @@ impl Listener {
                     continue;
                 }
             };
-            // Only who is on this machine is as good as authenticated where nobody has to show a certificate.
-            let local = socket.local_addr().is_ok_and(|address| address.ip().is_loopback());
-            let rules = Arc::clone(if local { &open_rules } else { &rules });
-            let guard = connections.open(shared.limits.max_connection_age, Instant::now());
+            let guard = connections.open(shared.policy.load().limits.max_connection_age, Instant::now());
+            let identity = Peer::unproven(Source::of(peer.ip()));
+            guard.identify(identity.clone());
+            // Loaded after it is known who this is: a reload finds the connection, or the connection the reload.
+            let policy = shared.policy.load_full();
             let services = Services {
                 shared: Arc::clone(&shared),
-                rules,
+                rules: policy.rules_for(&identity),
+                policy,
                 health: health.clone(),
                 connection: Arc::clone(&guard.connection),
                 peer: peer.ip(),
             };
-            let http2 = Arc::clone(&http2);
             tokio::spawn(async move {
                 let _open = telemetry::ConnectionGauge::open();
                 let connection = Arc::clone(&guard.connection);
-                if let Err(error) = serve_connection(socket, services, http2).await {
+                if let Err(error) = serve_connection(socket, services).await {
                     tracing::debug!(%peer, %error, fate = ?connection.fate(), "connection ends");
                 }
                 drop(guard);
@@ -157,14 +155,11 @@ impl Listener {
 }
 
 /// Serves a connection until it ends by itself or its fate is fulfilled.
-async fn serve_connection<H: Health>(
-    socket: TcpStream,
-    services: Services<H>,
-    http2: Arc<http2::Limits>,
-) -> anyhow::Result<()> {
+async fn serve_connection<H: Health>(socket: TcpStream, services: Services<H>) -> anyhow::Result<()> {
     socket.set_nodelay(true)?;
     let connection = Arc::clone(&services.connection);
-    let limit = services.shared.limits.first_request_timeout;
+    let policy = Arc::clone(&services.policy);
+    let limit = policy.limits.first_request_timeout;
     // Until something comes there is no protocol, and none that would time out.
     let speech = tokio::select! {
         speech = tokio::time::timeout(limit, Speech::on(&socket)) => speech,
@@ -176,6 +171,7 @@ async fn serve_connection<H: Health>(
     match speech.map_err(|_| anyhow::anyhow!("nothing came within {limit:?}"))?? {
         Speech::Http1 => {}
         Speech::Http2 => {
+            let http2 = Arc::clone(&policy.http2);
             let mut serve = Serve::new(socket, http2, move |request| services.clone().answer(request));
             return fulfil(&connection, &mut serve, Serve::shut_down).await;
         }
@@ -187,8 +183,8 @@ async fn serve_connection<H: Health>(
     }
     let mut builder = http1::Builder::new();
     // The first request has begun to come; the wait for the next one is a client's pause between two polls.
-    builder.timer(TokioTimer::new()).header_read_timeout(services.shared.polls.idle_timeout);
-    let socket = Stalling::new(socket, services.shared.limits.stall_timeout);
+    builder.timer(TokioTimer::new()).header_read_timeout(policy.polls.idle_timeout);
+    let socket = Stalling::new(socket, policy.limits.stall_timeout);
     let service = service_fn(move |request| services.clone().answer(request).map(Ok::<_, Infallible>));
     let mut serve = builder.serve_connection(TokioIo::new(socket), service);
     fulfil(&connection, &mut serve, |serve| Pin::new(serve).graceful_shutdown()).await

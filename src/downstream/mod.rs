@@ -11,6 +11,7 @@ mod connection;
 mod fetch;
 mod listener;
 mod peers;
+mod policy;
 mod poll;
 mod routes;
 mod service;
@@ -20,5 +21,6 @@ mod stream;
 
 pub use connection::Connections;
 pub use listener::{Limits, Listener};
+pub use policy::{Policy, PollLimits};
 pub use poll::Polls;
 pub use service::{Context, UpstreamView};

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{self, Poll};
 use std::time::Instant;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use parking_lot::Mutex;
@@ -15,7 +16,7 @@ use tower::Service as _;
 
 use super::connection::Connection;
 use super::fetch;
-use super::listener::Limits;
+use super::policy::Policy;
 use super::poll::{self, Caller, Polls};
 use super::routes::{self, Route};
 use super::status::Status;
@@ -45,10 +46,8 @@ impl UpstreamView {
 pub struct Context {
     /// The cache they read.
     pub cache: Arc<Cache>,
-    /// The rules they follow.
-    pub rules: Rules,
-    /// The limits they keep.
-    pub limits: Limits,
+    /// The rules and limits in force for those who connect now; who is connected has its own.
+    pub policy: ArcSwap<Policy>,
     /// Whether the origin can be asked.
     pub upstream: UpstreamView,
     /// How many rejections are logged: a fleet may reject the same update all at once.
@@ -165,6 +164,7 @@ where
 #[derive(Debug)]
 pub(super) struct Services<H> {
     pub(super) shared: Arc<Context>,
+    pub(super) policy: Arc<Policy>,
     pub(super) rules: Arc<Rules>,
     pub(super) health: HealthServer<H>,
     pub(super) connection: Arc<Connection>,
@@ -175,6 +175,7 @@ impl<H> Clone for Services<H> {
     fn clone(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
+            policy: Arc::clone(&self.policy),
             rules: Arc::clone(&self.rules),
             health: self.health.clone(),
             connection: Arc::clone(&self.connection),
@@ -236,12 +237,13 @@ impl<H: Health> Services<H> {
                     kind.map(Into::into),
                     Instant::now(),
                 );
-                let body =
-                    StreamBody::new(request.into_body(), session, protocol, self.connection, self.shared);
+                let (requests, limits) = (request.into_body(), &self.policy.limits);
+                let body = StreamBody::new(requests, session, protocol, self.connection, self.shared, limits);
                 grpc(ResponseBody::Stream(Box::new(body)))
             }
             Some(Route::Fetch(kind)) => {
-                match fetch::fetch(kind, request.into_body(), self.rules, self.shared).await {
+                let limits = &self.policy.limits;
+                match fetch::fetch(kind, request.into_body(), self.rules, limits, self.shared).await {
                     Ok(frame) => grpc(ResponseBody::Unary(Box::new((frame, 0)))),
                     Err(status) => refuse(status),
                 }

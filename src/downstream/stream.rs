@@ -13,6 +13,7 @@ use prost::Message as _;
 use super::alarm::Alarm;
 use super::assembler::Assembler;
 use super::connection::Connection;
+use super::listener::Limits;
 use super::service::Context as Shared;
 use super::status::Status;
 use crate::cache::Protocol;
@@ -35,7 +36,8 @@ pub(super) struct StreamBody<B> {
     /// What is being written, and where in it.
     writing: Option<(Outgoing, usize)>,
     alarm: Alarm,
-    opened: Instant,
+    /// When its first request is to be here.
+    first_due: Instant,
     ended: bool,
     /// Of its rejections, by type.
     complaints: BTreeMap<TypeUrl, telemetry::Sparingly>,
@@ -52,8 +54,9 @@ where
         protocol: Protocol,
         connection: Arc<Connection>,
         shared: Arc<Shared>,
+        limits: &Limits,
     ) -> Self {
-        let requests = Assembler::new(requests, shared.limits.max_request_bytes);
+        let requests = Assembler::new(requests, limits.max_request_bytes);
         Self {
             requests,
             session,
@@ -63,7 +66,7 @@ where
             shared,
             writing: None,
             alarm: Alarm::default(),
-            opened: Instant::now(),
+            first_due: Instant::now() + limits.first_request_timeout,
             ended: false,
             complaints: BTreeMap::new(),
         }
@@ -174,7 +177,7 @@ where
                 Next::Wait(deadline) => deadline,
             };
             if self.session.client().is_none() {
-                let first = self.opened + self.shared.limits.first_request_timeout;
+                let first = self.first_due;
                 if now >= first {
                     return Poll::Ready(Err(Status::deadline_exceeded("no request came on this stream")));
                 }
