@@ -97,8 +97,12 @@ impl Process {
 
     /// The events of the log so far that say this, each once.
     pub fn said(&self, message: &str) -> Vec<serde_json::Value> {
-        let events = self.log.try_iter().filter_map(|line| serde_json::from_str(&line).ok());
-        events.filter(|event: &serde_json::Value| event["message"] == message).collect()
+        self.events().into_iter().filter(|event| event["message"] == message).collect()
+    }
+
+    /// The events of the log so far, each once.
+    pub fn events(&self) -> Vec<serde_json::Value> {
+        self.log.try_iter().filter_map(|line| serde_json::from_str(&line).ok()).collect()
     }
 
     pub fn uri(&self) -> String {
@@ -156,10 +160,6 @@ impl Process {
             assert!(Instant::now() < deadline, "no {what} in time");
             std::thread::sleep(Duration::from_millis(20));
         }
-    }
-
-    pub fn id(&self) -> u32 {
-        self.child.id()
     }
 
     pub fn terminate(&self) {
