@@ -109,5 +109,5 @@ fn operations_says_when_each_key_takes_effect() {
         );
     }
     let known = |key: &&str| EFFECTS.iter().any(|(path, _)| path == key);
-    assert!(documented.keys().all(|key| known(key)), "{documented:?}");
+    assert!(documented.keys().all(known), "{documented:?}");
 }
