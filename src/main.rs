@@ -11,7 +11,8 @@ use deltafan::client::{self, Format, Query};
 use deltafan::config::Config;
 use deltafan::preview;
 use deltafan::proto::Node;
-use deltafan::relay::{self, Relay};
+use deltafan::relay::Relay;
+use deltafan::reload::{self, Followed, LoadError};
 use deltafan::resource::{Name, TypeUrl};
 use deltafan::telemetry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -34,7 +35,9 @@ struct Cli {
 enum Command {
     /// Run the relay until SIGTERM or SIGINT, then drain and exit.
     ///
-    /// A second signal ends it at once.
+    /// SIGHUP, or a change of the file, has the configuration read again: what can change while it runs does, what needs a
+    /// restart is named in the log, and a file that is wrong changes nothing. A drain closes clients one after the other
+    /// within `downstream.drain`; a second signal ends it at once. Either way it exits with 0.
     Serve {
         /// The configuration; config/reference.yaml has every key.
         #[arg(long, value_name = "FILE")]
@@ -102,12 +105,9 @@ enum LogFormat {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Serve { config, log_format, log_level } => match load(&config) {
-            Ok(config) => {
-                start_log(log_format, &log_level);
-                serve(config)
-            }
-            Err(code) => return code,
+        Command::Serve { config, log_format, log_level } => match serve(&config, log_format, &log_level) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
         },
         Command::Check { config, node } => match load(&config) {
             Ok(config) => check(&config, node.as_deref()),
@@ -150,19 +150,12 @@ fn parameter(text: &str) -> Result<(String, String), &'static str> {
 }
 
 fn load(path: &Path) -> Result<Config, ExitCode> {
-    let config = Config::load(path).map_err(|errors| {
-        eprintln!("{errors}");
-        ExitCode::from(BAD_CONFIG)
-    })?;
-    // What the configuration points at, as far as it can be judged before anything runs.
-    let descriptors = relay::load_descriptors(&config.rest).map_err(|error| error.to_string());
-    match descriptors.and_then(|_| relay::check_tls(&config)) {
-        Ok(()) => Ok(config),
-        Err(error) => {
-            eprintln!("{}: {error}", path.display());
-            Err(ExitCode::from(BAD_CONFIG))
-        }
-    }
+    reload::load(path).map_err(bad_config)
+}
+
+fn bad_config(error: LoadError) -> ExitCode {
+    eprintln!("{error}");
+    ExitCode::from(BAD_CONFIG)
 }
 
 fn start_log(format: Option<LogFormat>, level: &str) {
@@ -203,41 +196,68 @@ fn raise_descriptor_limit() {
     }
 }
 
-fn serve(config: Config) -> anyhow::Result<()> {
-    raise_descriptor_limit();
-    let metrics = telemetry::install()?;
+fn serve(path: &Path, log_format: Option<LogFormat>, log_level: &str) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        tokio::spawn(mind_hangups(signal(SignalKind::hangup())?));
-        let mut stop = async || {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
+    let code = runtime.block_on(async {
+        // Before anything that takes time: a signal that finds nobody ends the process as it is or, where it is the first
+        // of its container, is lost.
+        let mut signals = Signals::new()?;
+        let (followed, config) = match Followed::open(path) {
+            Ok(opened) => opened,
+            Err(error) => return Ok(bad_config(error)),
         };
-        let relay = Relay::start(config, metrics).await?;
-        let listeners = relay.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        tracing::info!(version = VERSION, listeners = %format!("[{listeners}]"), admin = %relay.admin_address(), "serving");
-        tokio::select! {
-            () = stop() => {}
-            () = relay.failed() => anyhow::bail!("the way upstream has ended by itself, which is a fault of deltafan"),
-        }
-        tracing::info!(window = ?relay.drain_window(), "draining; signal again to end at once");
-        tokio::select! {
-            () = relay.drain() => tracing::info!("drained"),
-            () = stop() => tracing::warn!("ended by a second signal while draining"),
-        }
-        Ok(())
-    })
+        start_log(log_format, log_level);
+        raise_descriptor_limit();
+        run(&config, followed, &mut signals).await.map(|()| ExitCode::SUCCESS)
+    });
+    // What still writes an answer on a thread of its own writes it for nobody.
+    runtime.shutdown_background();
+    code
 }
 
-/// SIGHUP asks daemons to read their configuration again. The relay cannot yet, and must not end by it either, as a
-/// process does that pays no attention: every client would be cut off without a drain.
-async fn mind_hangups(mut hangups: Signal) {
-    while hangups.recv().await.is_some() {
-        tracing::warn!("SIGHUP: the configuration is not read again while running yet; restart for it");
+async fn run(config: &Config, followed: Followed, signals: &mut Signals) -> anyhow::Result<()> {
+    let relay = Relay::start(config, telemetry::install()?).await?;
+    let listeners = relay.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    tracing::info!(version = VERSION, listeners = %format!("[{listeners}]"), admin = %relay.admin_address(), "serving");
+    let Signals { stop, hangups } = signals;
+    tokio::select! {
+        () = stop.asked() => {}
+        () = relay.failed() => anyhow::bail!("the way upstream has ended by itself, which is a fault of deltafan"),
+        never = followed.follow(&relay, hangups) => match never {},
+    }
+    tracing::info!(window = ?relay.drain_window(), "draining; signal again to end at once");
+    tokio::select! {
+        () = relay.drain() => tracing::info!("drained"),
+        () = stop.asked() => tracing::warn!("ended by a second signal while draining"),
+    }
+    Ok(())
+}
+
+/// The signals that mean something. From here on none of them ends the process by itself; one that nobody waits for any
+/// more, as SIGHUP during a drain, does nothing.
+struct Signals {
+    stop: Stop,
+    hangups: Signal,
+}
+
+/// SIGTERM and SIGINT.
+struct Stop([Signal; 2]);
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        let stop = Stop([signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?]);
+        Ok(Self { stop, hangups: signal(SignalKind::hangup())? })
+    }
+}
+
+impl Stop {
+    /// Returns with the next of them.
+    async fn asked(&mut self) {
+        let [terminate, interrupt] = &mut self.0;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
     }
 }
 

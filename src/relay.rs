@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use arc_swap::ArcSwap;
 use metrics_exporter_prometheus::PrometheusHandle;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -20,11 +21,15 @@ use tonic_health::server::HealthReporter;
 
 use crate::admin::{Admin, Report};
 use crate::cache::{self, Cache, Writer};
-use crate::config::{self, AuthorizationRule, Config, DefaultAccess, Glob, ListenAddress, PeerMatch, Source};
+use crate::config::{
+    self, AuthorizationRule, Changes, Config, DefaultAccess, Glob, ListenAddress, PeerMatch, Source,
+};
 use crate::descriptors::{DescriptorSet, Descriptors, SetError};
 use crate::directory::Directory;
-use crate::downstream::{Access, Connections, Context, Handshakes, Limits, Listener, Polls, UpstreamView};
-use crate::identity::PeerPattern;
+use crate::downstream::{
+    Access, Connections, Context, Handshakes, Limits, Listener, Policy, PollLimits, Polls, UpstreamView,
+};
+use crate::identity::{Peer, PeerPattern};
 use crate::proto;
 use crate::resource::{Pattern, Patterns, Scope, TypeUrl};
 use crate::rest::Book;
@@ -35,7 +40,7 @@ use crate::tls::reload::{LoadError, Reloader};
 use crate::tls::server::ServerFiles;
 use crate::upstream::{
     Backoff, Client, Counters, DirectorySource, DirectoryState, Locators, Mux, Options, Reconcile, Settings,
-    Transport, UpstreamState,
+    Transport, Tuner, Tuning, UpstreamState,
 };
 
 /// A running relay.
@@ -43,23 +48,27 @@ use crate::upstream::{
 pub struct Relay {
     addresses: Vec<ListenAddress>,
     admin_address: SocketAddr,
-    drain_window: Duration,
     reloader: Reloader,
+    shared: Arc<Context>,
+    tuner: Tuner,
     connections: Arc<Connections>,
     status: Arc<Status>,
-    health: HealthReporter,
-    accepting: CancellationToken,
+    /// A drain has begun.
+    draining: CancellationToken,
+    /// The listeners have stopped.
+    closed: CancellationToken,
     failed: CancellationToken,
-    _everything: DropGuard,
+    everything: CancellationToken,
+    _stop: DropGuard,
 }
 
 impl Relay {
     /// Binds all addresses, then starts. What fails here is a fault of the configuration or of the machine.
-    pub async fn start(config: Config, metrics: PrometheusHandle) -> anyhow::Result<Self> {
+    pub async fn start(config: &Config, metrics: PrometheusHandle) -> anyhow::Result<Self> {
         let descriptors = load_descriptors(&config.rest)?;
         let book = Book::new(descriptors, config.rest.json_bytes);
         let everything = CancellationToken::new();
-        let accepting = everything.child_token();
+        let (draining, closed) = (everything.child_token(), everything.child_token());
 
         let reloader = Reloader::default();
         let threads = tokio::runtime::Handle::current().metrics().num_workers();
@@ -87,32 +96,23 @@ impl Relay {
             .await
             .with_context(|| format!("cannot listen on {} (admin.address)", config.admin.address))?;
 
-        let (cache, mut writer) = Cache::new(cache_limits(&config));
+        let (cache, mut writer) = Cache::new(cache_limits(config));
         writer.set_eds_repush(config.downstream.eds_repush_on_cds_change);
         let failed = CancellationToken::new();
-        let origin = Origin::start(&config, writer, everything.clone(), failed.clone())?;
+        let (origin, tuner) = Origin::start(config, writer, everything.clone(), failed.clone())?;
 
         let view = UpstreamView::default();
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", ServingStatus::NotServing).await;
-        // Ends when a drain begins: what says NOT_SERVING must not be overruled.
-        tokio::spawn(follow(origin.clone(), view.clone(), health.clone(), accepting.clone()));
+        tokio::spawn(follow(origin.clone(), view.clone(), health, draining.clone()));
 
-        let rules = rules(&config);
         let shared = Arc::new(Context {
             cache: Arc::clone(&cache),
-            access: access(&config, &rules),
+            policy: ArcSwap::from_pointee(policy(config)),
             denials: Mutex::default(),
-            rules,
-            limits: limits(&config.downstream),
             upstream: view,
             rejections: Mutex::default(),
-            polls: Polls::new(
-                config.rest.hold,
-                config.rest.idle_timeout,
-                config.rest.max_polls_per_peer,
-                Arc::clone(&book),
-            ),
+            polls: Polls::new(Arc::clone(&book)),
         });
         let connections: Arc<Connections> = Arc::default();
         for listener in listeners {
@@ -121,28 +121,29 @@ impl Relay {
                 Arc::clone(&shared),
                 health,
                 Arc::clone(&connections),
-                accepting.clone(),
+                closed.clone(),
             ));
         }
 
         let status = Arc::new(Status { cache, book, origin, metrics, draining: AtomicBool::new(false) });
         let admin_address = admin.address();
         tokio::spawn(admin.serve(Arc::clone(&status), everything.clone()));
-        let housekeeping =
-            housekeeping(Arc::clone(&connections), config.downstream.stall_timeout, Arc::clone(&status));
+        let housekeeping = housekeeping(Arc::clone(&connections), Arc::clone(&shared), Arc::clone(&status));
         tokio::spawn(everything.clone().run_until_cancelled_owned(housekeeping));
 
         Ok(Self {
             addresses,
             admin_address,
-            drain_window: config.downstream.drain,
             reloader,
+            shared,
+            tuner,
             connections,
             status,
-            health,
-            accepting,
+            draining,
+            closed,
             failed,
-            _everything: everything.drop_guard(),
+            _stop: everything.clone().drop_guard(),
+            everything,
         })
     }
 
@@ -162,8 +163,30 @@ impl Relay {
     }
 
     /// How long a drain may take.
-    pub const fn drain_window(&self) -> Duration {
-        self.drain_window
+    pub fn drain_window(&self) -> Duration {
+        self.shared.policy.load().drain()
+    }
+
+    /// Takes over what may change while the relay runs. Streams live on as they began, and connections too, unless what
+    /// their peers may do has changed: those are closed, paced, so that their clients come again.
+    pub fn apply(&self, config: &Config, changes: &Changes) {
+        let policy = Arc::new(policy(config));
+        let before = self.shared.policy.swap(Arc::clone(&policy));
+        self.shared.cache.set_limits(&cache_limits(config));
+        self.tuner.send_replace(Some(tuning(config)));
+        // Which parameters a client is given follows from its node, which no connection knows.
+        let for_all = changes.concerns("dynamic_parameters");
+        let window = policy.drain();
+        let concerned = |peer: &Peer| for_all || !before.gives_same_rights(&policy, peer);
+        let (count, closing) = self.connections.close_where(concerned, window);
+        if count > 0 {
+            tracing::info!(
+                connections = count,
+                ?window,
+                "closing the connections whose clients may do or are given something else now"
+            );
+            tokio::spawn(self.everything.clone().run_until_cancelled_owned(closing));
+        }
     }
 
     /// Returns when a part that the relay cannot do without has ended. That is a fault of ours, and half a relay is
@@ -173,11 +196,17 @@ impl Relay {
     }
 
     /// Sends clients elsewhere and returns when the last is gone or the window is over.
+    ///
+    /// Whoever balances load takes a moment to see that this relay is no longer ready, and sends it clients until then. They
+    /// are served, and nobody is closed yet who could come back; then the listeners stop and all are closed.
     pub async fn drain(&self) {
+        let window = self.drain_window();
+        let moment = window / 10;
         self.status.draining.store(true, Ordering::Release);
-        self.accepting.cancel();
-        self.health.set_service_status("", ServingStatus::NotServing).await;
-        self.connections.drain(self.drain_window).await;
+        self.draining.cancel();
+        self.connections.emptied_within(moment).await;
+        self.closed.cancel();
+        self.connections.drain(window - moment).await;
     }
 }
 
@@ -284,24 +313,28 @@ impl Report for Status {
     }
 }
 
-/// Passes on whether the origin can be asked.
-async fn follow(mut origin: Origin, view: UpstreamView, health: HealthReporter, stop: CancellationToken) {
-    let mut serving = false;
-    loop {
-        let standing = origin.standing();
-        view.set(standing.connected);
-        if standing.ever && !serving {
-            serving = true;
-            health.set_service_status("", ServingStatus::Serving).await;
+/// Passes on whether the origin can be asked. When a drain begins, its last word is NOT_SERVING.
+async fn follow(mut origin: Origin, view: UpstreamView, health: HealthReporter, draining: CancellationToken) {
+    let follow = async {
+        let mut serving = false;
+        loop {
+            let standing = origin.standing();
+            view.set(standing.connected);
+            if standing.ever && !serving {
+                serving = true;
+                health.set_service_status("", ServingStatus::Serving).await;
+            }
+            if origin.changed().await.is_err() {
+                return std::future::pending::<()>().await;
+            }
         }
-        let changed = stop.run_until_cancelled(origin.changed()).await;
-        if !matches!(changed, Some(Ok(()))) {
-            return;
-        }
-    }
+    };
+    draining.run_until_cancelled(follow).await;
+    health.set_service_status("", ServingStatus::NotServing).await;
 }
 
-async fn housekeeping(connections: Arc<Connections>, stall: Duration, status: Arc<Status>) {
+async fn housekeeping(connections: Arc<Connections>, shared: Arc<Context>, status: Arc<Status>) {
+    let stall = || shared.policy.load().limits().stall_timeout;
     let upkeep = async {
         let mut tick = tokio::time::interval(Duration::from_secs(5));
         loop {
@@ -322,7 +355,25 @@ fn cache_limits(config: &Config) -> cache::Limits {
     }
 }
 
-fn rules(config: &Config) -> Rules {
+fn policy(config: &Config) -> Policy {
+    let Config { downstream, rest, .. } = config;
+    let polls =
+        PollLimits { hold: rest.hold, idle_timeout: rest.idle_timeout, per_peer: rest.max_polls_per_peer };
+    Policy::new(access(config), limits(downstream), polls, downstream.drain)
+}
+
+/// What of the source may change while it runs.
+const fn tuning(config: &Config) -> Tuning {
+    Tuning {
+        settle: config.downstream.settle,
+        settle_max: config.downstream.settle_max,
+        resource_errors: config.downstream.resource_errors,
+        eds_repush: config.downstream.eds_repush_on_cds_change,
+    }
+}
+
+/// The rules that hold whoever the peer is.
+fn base_rules(config: &Config) -> Rules {
     let downstream = &config.downstream;
     Rules {
         ack_timeout: downstream.ack_timeout,
@@ -340,7 +391,7 @@ fn rules(config: &Config) -> Rules {
 }
 
 /// The rules by who the peer is.
-fn access(config: &Config, base: &Rules) -> Access {
+fn access(config: &Config) -> Access {
     let authorization = &config.authorization;
     let rules = authorization.rules.iter().map(|rule| {
         let peers = rule.peers.iter().map(|peer| match peer {
@@ -356,7 +407,7 @@ fn access(config: &Config, base: &Rules) -> Access {
         DefaultAccess::Allow => Grant::default(),
         DefaultAccess::Deny => Grant::nothing(),
     };
-    Access::new(base, rules.collect(), rest)
+    Access::new(&base_rules(config), rules.collect(), rest)
 }
 
 fn grant(rule: &AuthorizationRule) -> Grant {
@@ -432,16 +483,16 @@ impl Origin {
         writer: Writer,
         stop: CancellationToken,
         failed: CancellationToken,
-    ) -> anyhow::Result<Self> {
+    ) -> anyhow::Result<(Self, Tuner)> {
         match &config.upstream.source {
             Source::Servers(servers) => Self::start_client(config, servers.first(), writer, stop, failed),
             Source::Directory(path) => {
                 let directory = Directory::open(path)
                     .with_context(|| format!("cannot watch {} (upstream.directory)", path.display()))?;
                 let source = DirectorySource::new(writer);
-                let state = source.state();
+                let (state, tuner) = (source.state(), source.tuner());
                 spawn_essential(source.run(directory, stop.clone()), stop, failed);
-                Ok(Self::Directory { state })
+                Ok((Self::Directory { state }, tuner))
             }
         }
     }
@@ -452,7 +503,7 @@ impl Origin {
         writer: Writer,
         stop: CancellationToken,
         failed: CancellationToken,
-    ) -> anyhow::Result<Self> {
+    ) -> anyhow::Result<(Self, Tuner)> {
         let from = &config.upstream;
         let settings = Settings {
             node: node(&config.node),
@@ -483,8 +534,9 @@ impl Origin {
         };
         let client = Client::new(Mux::new(writer, settings), options);
         let origin = Self::Server { state: client.state(), counters: Arc::clone(client.counters()) };
+        let tuner = client.tuner();
         spawn_essential(client.run(stop.clone()), stop, failed);
-        Ok(origin)
+        Ok((origin, tuner))
     }
 
     fn standing(&self) -> Standing {

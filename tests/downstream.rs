@@ -345,16 +345,6 @@ async fn sigterm_drains_and_exits_with_zero() {
     assert_eq!(relay.wait().code(), Some(0));
 }
 
-/// A reload is not supported yet, and asking for one does no harm.
-#[tokio::test(flavor = "multi_thread")]
-async fn sighup_ends_nothing() {
-    let relay = relay("");
-    relay.signal("HUP");
-    let about_it = "SIGHUP: the configuration is not read again while running yet; restart for it";
-    relay.wait_for("a word about it", || relay.said(about_it).len() == 1);
-    is_served(&relay).await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn get_takes_a_star_for_everything() {
     let relay = relay("");

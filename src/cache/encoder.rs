@@ -4,7 +4,7 @@
 //! not found is made again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use moka::policy::EvictionPolicy;
@@ -26,7 +26,8 @@ pub struct Encoder {
     /// What cohorts may keep outside of the byte cache.
     small: Arc<Allowance>,
     pub(super) encodes: AtomicU64,
-    response_bytes: usize,
+    /// Where an answer is cut. One that is being sent in parts goes on from where it stands, whatever this is then.
+    response_bytes: AtomicUsize,
 }
 
 impl Encoder {
@@ -37,7 +38,16 @@ impl Encoder {
             .weigher(|_, update: &Arc<Update>| update.weight())
             .eviction_policy(EvictionPolicy::lru())
             .build_with_hasher(foldhash::fast::RandomState::default());
-        Self { updates, small: Arc::new(Allowance::new(small)), encodes: AtomicU64::new(0), response_bytes }
+        Self {
+            updates,
+            small: Arc::new(Allowance::new(small)),
+            encodes: AtomicU64::new(0),
+            response_bytes: AtomicUsize::new(response_bytes),
+        }
+    }
+
+    pub(super) fn set_response_bytes(&self, response_bytes: usize) {
+        self.response_bytes.store(response_bytes, Ordering::Relaxed);
     }
 
     /// How many frames were encoded.
@@ -87,7 +97,8 @@ impl Encoder {
         owed: &Owed,
         now: Instant,
     ) -> Result<Update, FellBehind> {
-        Ok(Scan::new(of, cohort, span, touched, self.response_bytes, now)?.run(owed))
+        let response_bytes = self.response_bytes.load(Ordering::Relaxed);
+        Ok(Scan::new(of, cohort, span, touched, response_bytes, now)?.run(owed))
     }
 }
 

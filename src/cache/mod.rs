@@ -36,6 +36,7 @@ mod timed;
 mod update;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
@@ -391,7 +392,9 @@ pub struct Cache {
     stores: RwLock<Stores>,
     interest: Arc<Mailbox>,
     encoder: Arc<Encoder>,
-    limits: Limits,
+    types: usize,
+    tombstones: AtomicUsize,
+    parameter_sets: AtomicUsize,
 }
 
 impl Cache {
@@ -401,10 +404,20 @@ impl Cache {
             stores: RwLock::default(),
             interest: Arc::default(),
             encoder: Arc::new(Encoder::new(limits.encoded_bytes, limits.response_bytes)),
-            limits,
+            types: limits.types,
+            tombstones: AtomicUsize::new(limits.tombstones),
+            parameter_sets: AtomicUsize::new(limits.parameter_sets),
         });
         let writer = Writer { cache: Arc::clone(&cache), clock: Generation::ZERO, repush: true };
         (cache, writer)
+    }
+
+    /// Takes over other limits, but for those of types and of shared encodings, which stay. What is above one already goes
+    /// as it would have gone: a tombstone with the next change, a set of parameters with its last client.
+    pub fn set_limits(&self, limits: &Limits) {
+        self.tombstones.store(limits.tombstones, Ordering::Relaxed);
+        self.parameter_sets.store(limits.parameter_sets, Ordering::Relaxed);
+        self.encoder.set_response_bytes(limits.response_bytes);
     }
 
     /// The store of a type for clients without parameters, made when first asked for.
@@ -417,7 +430,8 @@ impl Cache {
         if let Some(found) = self.stores.read().find(type_url, lens) {
             return Ok(Arc::clone(found));
         }
-        let bounds = Bounds { types: self.limits.types, parameter_sets: self.limits.parameter_sets };
+        let parameter_sets = self.parameter_sets.load(Ordering::Relaxed);
+        let bounds = Bounds { types: self.types, parameter_sets };
         self.stores.write().enter(type_url, lens, bounds, |index| TypeCache {
             type_url: type_url.clone(),
             lens: lens.clone(),
@@ -623,7 +637,7 @@ impl Writer {
         let touched = std::mem::take(&mut draft.touched);
         let endpoints = std::mem::take(&mut draft.endpoints);
         let turned = draft.wildcard_turned;
-        let snapshot = draft.finish(self.cache.limits.tombstones, now);
+        let snapshot = draft.finish(self.cache.tombstones.load(Ordering::Relaxed), now);
         let generation = snapshot.generation();
         of.snapshot.store(Arc::new(snapshot));
         if turned || !touched.is_empty() {

@@ -6,8 +6,11 @@
 //!
 //! The way of a file: `tree` makes nodes with line numbers of the text, `check` holds them against the tables in
 //! `keys`, `parse` reads them over the defaults. Problems are collected on the way, so that one run names them all.
+//! `changes` tells what differs between two of them, and what comes of that while the relay runs.
 
+mod apart;
 mod authorization;
+mod changes;
 mod check;
 mod defaults;
 mod dynamic_parameters;
@@ -32,6 +35,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 pub use authorization::{Authorization, AuthorizationRule, DefaultAccess, Glob, PeerMatch};
+pub use changes::{Changes, diff};
 pub use dynamic_parameters::{DynamicParameter, NodeField, Pattern};
 pub(crate) use errors::printable;
 pub use errors::{ConfigErrors, Problem};
@@ -250,9 +254,17 @@ pub struct Cache {
 impl Config {
     /// Reads a file of at most 1 MiB.
     pub fn load(path: &Path) -> Result<Self, ConfigErrors> {
-        let origin = path.display().to_string();
-        let text = tree::read_file(path).map_err(|problem| ConfigErrors::single(&origin, problem))?;
-        parse::config(&text, &origin, path.parent())
+        Self::parse_file(&Self::read(path)?, path)
+    }
+
+    /// The text of a file of at most 1 MiB.
+    pub fn read(path: &Path) -> Result<String, ConfigErrors> {
+        tree::read_file(path).map_err(|problem| ConfigErrors::single(&path.display().to_string(), problem))
+    }
+
+    /// Reads what a file holds.
+    pub fn parse_file(text: &str, path: &Path) -> Result<Self, ConfigErrors> {
+        parse::config(text, &path.display().to_string(), path.parent())
     }
 
     /// Reads a text. `origin` names it in messages; if it is a path, relative paths in the text start from its folder.

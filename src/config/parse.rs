@@ -10,7 +10,7 @@ use super::tree::Value;
 use super::values::{self, ListenAddress, NonEmpty, Server, ServerUri, Source};
 use super::{
     Admin, Authorization, AuthorizationRule, Backoff, Cache, Config, DefaultAccess, Downstream,
-    DynamicParameter, Glob, Keepalive, Listener, Locality, Node, PeerMatch, Rest, Upstream, check,
+    DynamicParameter, Glob, Keepalive, Listener, Locality, Node, PeerMatch, Rest, Upstream, apart, check,
     listener_tls, tree,
 };
 
@@ -43,6 +43,7 @@ fn read(root: &Section<'_>, base: &Path) -> Option<Config> {
     let cache = cache(&root.section("cache"));
     let dynamic_parameters = dynamic_parameters(root);
     let authorization = authorization(&root.section("authorization"));
+    apart::check(root);
     let upstream = upstream(root, base)?;
     Some(Config { node, upstream, downstream, rest, admin, cache, dynamic_parameters, authorization })
 }

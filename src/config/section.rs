@@ -64,6 +64,14 @@ impl<'t> Section<'t> {
         self.entry(name).map_or(self.line, |entry| entry.line)
     }
 
+    /// The text of a single value, unjudged.
+    pub(super) fn scalar(&self, name: &str) -> Option<&'t str> {
+        match &self.value(name)?.value {
+            Value::Scalar { text, .. } => Some(text),
+            _ => None,
+        }
+    }
+
     /// Text that a function of its own judges.
     pub(super) fn parsed<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         self.judge(name, self.value(name)?, parse)

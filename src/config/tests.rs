@@ -1,5 +1,6 @@
 //! What files mean, what is wrong with wrong ones, and that the documentation tells the truth.
 
+mod changes;
 mod hostile;
 mod messages;
 mod reference;

@@ -39,8 +39,12 @@ impl Access {
 
     /// The rules for a peer. Who has shown a certificate of an authority is trusted with Secrets; who is on this machine,
     /// over loopback or a Unix socket, is as good as that.
-    pub(super) fn rules_for(&self, peer: &Peer, local: bool) -> &Arc<Rules> {
-        let trusted = local || peer.source == Source::Unix || peer.certificate.is_some();
+    pub(super) fn rules_for(&self, peer: &Peer) -> &Arc<Rules> {
+        let local = match peer.source {
+            Source::Ip(address) => address.is_loopback(),
+            Source::Unix => true,
+        };
+        let trusted = local || peer.certificate.is_some();
         let is_about = |peers: &[PeerPattern]| peers.iter().any(|pattern| pattern.matches(peer));
         let found = self.rules.iter().find(|(peers, _)| is_about(peers));
         let chosen = found.map_or(&self.default, |(_, chosen)| chosen);
@@ -61,13 +65,13 @@ mod tests {
     #[test]
     fn secrets_are_for_who_is_known_or_on_this_machine() {
         let access = Access::new(&Rules::default(), Vec::new(), Grant::default());
-        let serves = |peer: &Peer, local| access.rules_for(peer, local).serve_secrets;
+        let serves = |peer: &Peer| access.rules_for(peer).serve_secrets;
         let mut peer = from(1);
-        assert!(!serves(&peer, false), "over the network, without a certificate");
-        assert!(serves(&peer, true));
+        assert!(!serves(&peer), "over the network, without a certificate");
         peer.certificate = Some(Box::default());
-        assert!(serves(&peer, false));
-        assert!(serves(&Peer::unproven(Source::Unix), false));
+        assert!(serves(&peer));
+        assert!(serves(&Peer::unproven(Source::Unix)));
+        assert!(serves(&Peer::unproven(Source::of([127, 0, 0, 1].into()))));
     }
 
     #[test]
@@ -76,7 +80,7 @@ mod tests {
         let some = Grant { types: Some(std::collections::BTreeSet::new()), ..Grant::default() };
         let rules = vec![(network("10.0.0.1/32"), some.clone()), (network("10.0.0.0/8"), Grant::default())];
         let access = Access::new(&Rules::default(), rules, Grant::nothing());
-        let grant = |peer: &Peer| access.rules_for(peer, true).grant.clone();
+        let grant = |peer: &Peer| access.rules_for(peer).grant.clone();
         assert_eq!(grant(&from(1)), some);
         assert_eq!(grant(&from(2)), Grant::default());
         assert_eq!(grant(&Peer::unproven(Source::Unix)), Grant::nothing());

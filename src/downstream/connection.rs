@@ -1,7 +1,7 @@
 //! What is known of the connections that are open, so that they can be aged, drained and given up.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,8 @@ use parking_lot::Mutex;
 use rand::Rng as _;
 use slab::Slab;
 use tokio::sync::Notify;
+
+use crate::identity::Peer;
 
 /// What becomes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub(super) struct Connection {
     /// When it is to close by itself (`max_connection_age`, or its turn in a drain); later: when it began to.
     closes: Mutex<Instant>,
     task: AtomicWaker,
+    /// Who is at the other end, once that is known.
+    peer: OnceLock<Arc<Peer>>,
 }
 
 impl Connection {
@@ -57,14 +61,20 @@ impl Connection {
         .await;
     }
 
-    fn turn(&self, fate: Fate) {
-        self.fate.store(fate as u8, Ordering::Release);
-        self.task.wake();
+    /// Turns its fate, unless that is another by now.
+    fn turn(&self, from: Fate, to: Fate) {
+        let turned = self.fate.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire);
+        if turned.is_ok() {
+            self.task.wake();
+        }
     }
 
+    /// Lets it close, if it does not already. When it began to is noted first: who finds it closing reads that.
     fn close(&self, now: Instant) {
-        *self.closes.lock() = now;
-        self.turn(Fate::Closes);
+        if !self.is_closing() {
+            *self.closes.lock() = now;
+            self.turn(Fate::Stays, Fate::Closes);
+        }
     }
 
     /// Looks whether it is time to close, or whether it has not closed for too long.
@@ -73,7 +83,7 @@ impl Connection {
         match self.fate() {
             Fate::Stays if now >= closes => self.close(now),
             // What is not ours, as a watch of the health service, does not end by itself.
-            Fate::Closes if now >= closes + stall => self.turn(Fate::Dies),
+            Fate::Closes if now >= closes + stall => self.turn(Fate::Closes, Fate::Dies),
             _ => {}
         }
     }
@@ -101,14 +111,29 @@ impl Connections {
     pub(super) fn open(self: &Arc<Self>, max_age: Duration, now: Instant) -> ConnectionGuard {
         // Spread over the last fifth, so that a fleet that connected at once does not come back at once.
         let age = max_age.mul_f64(rand::rng().random_range(0.8..=1.0));
-        let closes = if self.draining.load(Ordering::Acquire) { now } else { now + age };
+        let mut open = self.open.lock();
+        // Looked at while nobody can list what is open: what a drain does not find there finds the drain.
+        let (fate, closes) = match self.draining.load(Ordering::Acquire) {
+            true => (Fate::Closes, now),
+            false => (Fate::Stays, now + age),
+        };
         let connection = Arc::new(Connection {
-            fate: AtomicU8::new(Fate::Stays as u8),
+            fate: AtomicU8::new(fate as u8),
             closes: Mutex::new(closes),
             task: AtomicWaker::new(),
+            peer: OnceLock::new(),
         });
-        let at = self.open.lock().insert(Arc::clone(&connection));
+        let at = open.insert(Arc::clone(&connection));
+        drop(open);
         ConnectionGuard { connection, at, of: Arc::clone(self) }
+    }
+
+    /// Says who is at the other end of one; once. What that peer may do is to be looked up afterwards: who replaces the
+    /// rules replaces them first and looks for concerned connections then, so that one of the two sees the other.
+    pub(super) fn identify(&self, connection: &Connection, peer: Arc<Peer>) {
+        let _listed = self.open.lock();
+        let is_first = connection.peer.set(peer).is_ok();
+        debug_assert!(is_first, "a connection has one peer");
     }
 
     fn all(&self) -> Vec<Arc<Connection>> {
@@ -116,44 +141,71 @@ impl Connections {
     }
 
     /// Closes what is old and gives up what is stuck, for as long as it is awaited.
-    pub async fn keep_order(&self, stall: Duration) {
-        let mut tick =
-            tokio::time::interval((stall / 4).clamp(Duration::from_millis(50), Duration::from_secs(5)));
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    /// `stall` says how long one may take to close.
+    pub async fn keep_order(&self, stall: impl Fn() -> Duration) {
         loop {
-            tick.tick().await;
-            let now = Instant::now();
+            let (now, stall) = (Instant::now(), stall());
             self.all().iter().for_each(|connection| connection.inspect(now, stall));
+            let pause = (stall / 4).clamp(Duration::from_millis(50), Duration::from_secs(5));
+            tokio::time::sleep(pause).await;
         }
     }
 
-    /// Ends all streams, paced over `window` so that their clients do not arrive elsewhere all at once, and returns
-    /// when no connection is left or the window is over.
+    /// Closes those whose peer is one of these, paced over `window`. Which they are is settled by the call; what it returns
+    /// paces, and is to be awaited: how many they are, and when all have begun to close. A connection of which it is not
+    /// known yet who is at its other end is none of them.
+    pub fn close_where(
+        &self,
+        concerned: impl Fn(&Peer) -> bool,
+        window: Duration,
+    ) -> (usize, impl Future<Output = ()> + Send + 'static) {
+        let mut all = self.all();
+        all.retain(|connection| {
+            !connection.is_closing() && connection.peer.get().is_some_and(|peer| concerned(peer))
+        });
+        (all.len(), close_paced(all, window))
+    }
+
+    /// Ends all streams, paced over `window`, and returns when no connection is left or the window is over. One that is
+    /// accepted from now on is closed at once.
     pub async fn drain(&self, window: Duration) {
         self.draining.store(true, Ordering::Release);
-        let start = tokio::time::Instant::now();
-        let end = start + window;
-        let all = self.all();
-        let step = window.mul_f64(0.8) / u32::try_from(all.len()).unwrap_or(u32::MAX).max(1);
-        let step = step.min(Duration::from_millis(20));
-        let mut turn = start;
-        for connection in all {
-            connection.close(Instant::now());
-            // Moments, not pauses: a pause is never shorter than the timer's tick.
-            turn += step;
-            tokio::time::sleep_until(turn).await;
-        }
+        let end = tokio::time::Instant::now() + window;
+        close_paced(self.all(), window).await;
+        self.emptied_by(end).await;
+    }
+
+    /// Returns when no connection is left, or after so long.
+    pub async fn emptied_within(&self, window: Duration) {
+        self.emptied_by(tokio::time::Instant::now() + window).await;
+    }
+
+    async fn emptied_by(&self, end: tokio::time::Instant) {
         loop {
             let emptied = self.empty.notified();
-            // One that was accepted meanwhile closes too.
-            self.all()
-                .iter()
-                .filter(|connection| !connection.is_closing())
-                .for_each(|connection| connection.close(Instant::now()));
+            tokio::pin!(emptied);
+            // Listening before looking, so that the last one is not missed.
+            emptied.as_mut().enable();
             if self.is_empty() || tokio::time::timeout_at(end, emptied).await.is_err() {
                 return;
             }
         }
+    }
+}
+
+/// The longest that one waits for the next to close; a few need not be spread over the whole window.
+const LONGEST_STEP: Duration = Duration::from_millis(20);
+
+/// Closes these one after the other, so that their clients do not arrive elsewhere all at once. The last fifth of the
+/// window is left to them to end.
+async fn close_paced(all: Vec<Arc<Connection>>, window: Duration) {
+    let step = window.mul_f64(0.8) / u32::try_from(all.len()).unwrap_or(u32::MAX).max(1);
+    let mut turn = tokio::time::Instant::now();
+    for connection in all {
+        connection.close(Instant::now());
+        // Moments, not pauses: a pause is never shorter than the timer's tick.
+        turn += step.min(LONGEST_STEP);
+        tokio::time::sleep_until(turn).await;
     }
 }
 
@@ -175,6 +227,7 @@ impl Drop for ConnectionGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::Source;
 
     #[tokio::test]
     async fn a_drain_ends_with_its_window_however_many_connections_there_are() {
@@ -186,5 +239,65 @@ mod tests {
         connections.drain(WINDOW).await;
         assert!(connections.all().iter().all(|connection| connection.is_closing()));
         assert!(start.elapsed() < WINDOW * 3, "{:?}", start.elapsed());
+    }
+
+    fn open(connections: &Arc<Connections>, last: u8) -> ConnectionGuard {
+        let guard = connections.open(Duration::from_secs(3600), Instant::now());
+        let peer = Peer::unproven(Source::of([10, 0, 0, last].into()));
+        guard.of.identify(&guard.connection, Arc::new(peer));
+        guard
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_that_are_concerned_close_one_after_the_other() {
+        let connections: Arc<Connections> = Arc::default();
+        let open: Vec<_> = (0..200).map(|number| open(&connections, number % 2)).collect();
+        let unknown = connections.open(Duration::from_secs(3600), Instant::now());
+        let odd = |peer: &Peer| peer.source == Source::of([10, 0, 0, 1].into());
+        let (count, closing) = connections.close_where(odd, Duration::from_secs(10));
+        assert_eq!(count, 100);
+        let closed = || connections.all().iter().filter(|connection| connection.is_closing()).count();
+        assert_eq!(closed(), 0, "what was chosen waits for its turn");
+        let closing = tokio::spawn(closing);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!((49..=52).contains(&closed()), "{} after half of the time", closed());
+        closing.await.expect("no panic");
+        let is_odd = |guard: &ConnectionGuard| guard.connection.peer.get().is_some_and(|peer| odd(peer));
+        assert!(open.iter().all(|guard| guard.connection.is_closing() == is_odd(guard)));
+        assert!(!unknown.connection.is_closing());
+        let (count, _) = connections.close_where(odd, Duration::from_secs(10));
+        assert_eq!(count, 0, "they close already");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_does_not_close_dies_and_a_drain_does_not_revive_it() {
+        let connections: Arc<Connections> = Arc::default();
+        let (stuck, aged) = (open(&connections, 1), open(&connections, 2));
+        let now = Instant::now();
+        stuck.connection.close(now);
+        let second = Duration::from_secs(1);
+        stuck.connection.inspect(now + second, second);
+        assert_eq!((stuck.connection.fate(), aged.connection.fate()), (Fate::Dies, Fate::Stays));
+        connections.drain(second).await;
+        assert_eq!((stuck.connection.fate(), aged.connection.fate()), (Fate::Dies, Fate::Closes));
+        let late = connections.open(Duration::from_secs(3600), Instant::now());
+        assert_eq!(late.connection.fate(), Fate::Closes, "who comes during a drain is not kept");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_drain_ends_with_the_last_connection() {
+        let connections: Arc<Connections> = Arc::default();
+        let start = tokio::time::Instant::now();
+        connections.drain(Duration::from_secs(60)).await;
+        assert_eq!(start.elapsed(), Duration::ZERO, "with nothing to drain");
+
+        let guard = open(&connections, 1);
+        let drained = Arc::clone(&connections);
+        let drain = tokio::spawn(async move { drained.drain(Duration::from_secs(60)).await });
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(!drain.is_finished());
+        drop(guard);
+        drain.await.expect("no panic");
+        assert_eq!(start.elapsed(), Duration::from_secs(5));
     }
 }

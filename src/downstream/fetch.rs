@@ -10,6 +10,7 @@ use prost::Message as _;
 
 use super::alarm::Alarm;
 use super::assembler::Assembler;
+use super::listener::Limits;
 use super::service::Context as Shared;
 use super::status::Status;
 use crate::cache::{Frame, Protocol};
@@ -24,14 +25,15 @@ pub(super) async fn fetch<B>(
     body: B,
     peer: Arc<Peer>,
     rules: Arc<Rules>,
+    limits: &Limits,
     shared: Arc<Shared>,
 ) -> Result<Frame, Status>
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    let mut requests = Assembler::new(body, shared.limits.max_request_bytes);
+    let mut requests = Assembler::new(body, limits.max_request_bytes);
     let read = std::future::poll_fn(|cx| requests.poll_message(cx));
-    let message = tokio::time::timeout(shared.limits.first_request_timeout, read)
+    let message = tokio::time::timeout(limits.first_request_timeout, read)
         .await
         .map_err(|_| Status::deadline_exceeded("no request came"))?
         .ok_or_else(|| Status::invalid_argument("a request is required"))??;

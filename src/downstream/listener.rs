@@ -72,7 +72,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    fn http2(&self) -> http2::Limits {
+    pub(super) fn http2(&self) -> http2::Limits {
         http2::Limits {
             max_streams: self.max_streams_per_connection,
             stream_window: 64 << 10,
@@ -163,7 +163,6 @@ impl Listener {
         connections: Arc<Connections>,
         stop: CancellationToken,
     ) {
-        let http2 = Arc::new(shared.limits.http2());
         let mut complaints = telemetry::Sparingly::default();
         loop {
             let accepted = tokio::select! {
@@ -182,21 +181,17 @@ impl Listener {
                     continue;
                 }
             };
-            let guard = connections.open(shared.limits.max_connection_age, Instant::now());
-            let (source, local) = match &accepted {
-                Accepted::Tcp(socket, peer) => {
-                    let local = socket.local_addr().is_ok_and(|address| address.ip().is_loopback());
-                    (Source::of(peer.ip()), local)
-                }
-                Accepted::Unix(_) => (Source::Unix, true),
+            let guard = connections.open(shared.policy.load().limits.max_connection_age, Instant::now());
+            let source = match &accepted {
+                Accepted::Tcp(_, peer) => Source::of(peer.ip()),
+                Accepted::Unix(_) => Source::Unix,
             };
             let entrance = Entrance {
                 shared: Arc::clone(&shared),
                 health: health.clone(),
                 connection: Arc::clone(&guard.connection),
-                http2: Arc::clone(&http2),
+                connections: Arc::clone(&connections),
                 source,
-                local,
             };
             // Futures of their own, so that none is as large as the largest.
             match (accepted, &self.tls) {
@@ -233,43 +228,44 @@ struct Entrance<H> {
     shared: Arc<Context>,
     health: HealthServer<H>,
     connection: Arc<Connection>,
-    http2: Arc<http2::Limits>,
+    connections: Arc<Connections>,
     source: Source,
-    /// Whether it came to an address of this machine that no other reaches.
-    local: bool,
 }
 
 impl<H: Health> Entrance<H> {
-    fn services(self, certificate: Option<Box<Certificate>>) -> (Services<H>, Arc<http2::Limits>) {
-        let peer = Peer { source: self.source, certificate };
-        let services = Services {
-            rules: Arc::clone(self.shared.access.rules_for(&peer, self.local)),
+    fn services(self, certificate: Option<Box<Certificate>>) -> Services<H> {
+        let peer = Arc::new(Peer { source: self.source, certificate });
+        self.connections.identify(&self.connection, Arc::clone(&peer));
+        // Loaded after it is known who this is: a reload finds the connection, or the connection the reload.
+        let policy = self.shared.policy.load_full();
+        Services {
+            rules: Arc::clone(policy.rules_for(&peer)),
+            policy,
             shared: self.shared,
             health: self.health,
             connection: self.connection,
-            peer: Arc::new(peer),
-        };
-        (services, self.http2)
+            peer,
+        }
     }
 }
 
 async fn serve_tcp<H: Health>(socket: TcpStream, entrance: Entrance<H>) -> anyhow::Result<()> {
     socket.set_nodelay(true)?;
-    let (services, http2) = entrance.services(None);
+    let services = entrance.services(None);
     match first_words(&socket, &services).await? {
         // In a box, so that connections over HTTP/2 do not keep the room for it.
         Some(Speech::Http1) => Box::pin(serve_http1(socket, services)).await,
-        Some(Speech::Http2) => serve_http2(socket, services, http2).await,
+        Some(Speech::Http2) => serve_http2(socket, services).await,
         Some(other) => refuse(&socket, other),
         None => Ok(()),
     }
 }
 
 async fn serve_unix<H: Health>(socket: UnixStream, entrance: Entrance<H>) -> anyhow::Result<()> {
-    let (services, http2) = entrance.services(None);
+    let services = entrance.services(None);
     match first_words(&socket, &services).await? {
         Some(Speech::Http1) => serve_http1::<_, Boxed>(Box::new(socket), services).await,
-        Some(Speech::Http2) => serve_http2::<_, Boxed>(Box::new(socket), services, http2).await,
+        Some(Speech::Http2) => serve_http2::<_, Boxed>(Box::new(socket), services).await,
         Some(other) => refuse(&socket, other),
         None => Ok(()),
     }
@@ -298,12 +294,12 @@ impl Tls {
             }
         };
         telemetry::tls_handshake("ok");
-        let (services, http2) = entrance.services(certificate);
+        let services = entrance.services(certificate);
         if is_http2 {
-            return serve_http2::<_, Boxed>(socket, services, http2).await;
+            return serve_http2::<_, Boxed>(socket, services).await;
         }
         // What serves HTTP/1 lets the first request take as long as any.
-        let limit = services.shared.limits.first_request_timeout;
+        let limit = services.policy.limits.first_request_timeout;
         let connection = Arc::clone(&services.connection);
         tokio::select! {
             began = tokio::time::timeout(limit, socket.fill_buf()) => {
@@ -348,7 +344,7 @@ impl Tls {
 /// Waits for what comes first. Until then there is no protocol, and none that would time out. `None` where the
 /// connection is to close before.
 async fn first_words<H>(socket: &impl Peek, services: &Services<H>) -> anyhow::Result<Option<Speech>> {
-    let limit = services.shared.limits.first_request_timeout;
+    let limit = services.policy.limits.first_request_timeout;
     tokio::select! {
         speech = tokio::time::timeout(limit, Speech::on(socket)) => {
             Ok(Some(speech.map_err(|_| anyhow::anyhow!("nothing came within {limit:?}"))??))
@@ -367,22 +363,18 @@ fn refuse(socket: &impl Peek, speech: Speech) -> anyhow::Result<()> {
     anyhow::bail!("neither HTTP/1 nor HTTP/2")
 }
 
-async fn serve_http2<H: Health, IO: Transport>(
-    socket: IO,
-    services: Services<H>,
-    http2: Arc<http2::Limits>,
-) -> anyhow::Result<()> {
-    let connection = Arc::clone(&services.connection);
+async fn serve_http2<H: Health, IO: Transport>(socket: IO, services: Services<H>) -> anyhow::Result<()> {
+    let (connection, http2) = (Arc::clone(&services.connection), Arc::clone(&services.policy.http2));
     let mut serve = Serve::new(socket, http2, move |request| services.clone().answer(request));
     fulfil(&connection, &mut serve, Serve::shut_down).await
 }
 
 async fn serve_http1<H: Health, IO: Transport>(socket: IO, services: Services<H>) -> anyhow::Result<()> {
-    let connection = Arc::clone(&services.connection);
+    let (connection, policy) = (Arc::clone(&services.connection), Arc::clone(&services.policy));
     let mut builder = http1::Builder::new();
     // The first request has begun to come; the wait for the next one is a client's pause between two polls.
-    builder.timer(TokioTimer::new()).header_read_timeout(services.shared.polls.idle_timeout);
-    let socket = Stalling::new(socket, services.shared.limits.stall_timeout);
+    builder.timer(TokioTimer::new()).header_read_timeout(policy.polls.idle_timeout);
+    let socket = Stalling::new(socket, policy.limits.stall_timeout);
     let service = service_fn(move |request| services.clone().answer(request).map(Ok::<_, Infallible>));
     let mut serve = builder.serve_connection(TokioIo::new(socket), service);
     fulfil(&connection, &mut serve, |serve| Pin::new(serve).graceful_shutdown()).await

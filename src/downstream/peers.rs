@@ -8,22 +8,17 @@ use parking_lot::Mutex;
 use crate::identity::Source;
 
 /// Counts what is held for each peer. A peer without anything costs nothing.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Peers {
     held: Mutex<HashMap<Source, usize>>,
-    limit: usize,
 }
 
 impl Peers {
-    pub(super) fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { held: Mutex::default(), limit })
-    }
-
-    /// Takes a place, until that is dropped; `None` where the peer has as many as it may.
-    pub(super) fn hold(self: &Arc<Self>, peer: Source) -> Option<Held> {
+    /// Takes a place, until that is dropped; `None` where the peer has `limit` already.
+    pub(super) fn hold(self: &Arc<Self>, peer: Source, limit: usize) -> Option<Held> {
         let mut held = self.held.lock();
         let count = held.entry(peer).or_default();
-        if *count >= self.limit {
+        if *count >= limit {
             return None;
         }
         *count += 1;
@@ -59,15 +54,16 @@ mod tests {
 
     #[test]
     fn a_peer_has_so_many_places_and_leaves_nothing_behind() {
-        let peers = Peers::new(2);
+        let peers = Arc::<Peers>::default();
         let [a, b] = [1, 2].map(|last| Source::of(IpAddr::V4(Ipv4Addr::new(10, 0, 0, last))));
-        let held = [peers.hold(a), peers.hold(a)];
+        let held = [peers.hold(a, 2), peers.hold(a, 2)];
         assert!(held.iter().all(Option::is_some));
-        assert!(peers.hold(a).is_none());
-        let other = peers.hold(b);
+        assert!(peers.hold(a, 2).is_none());
+        assert!(peers.hold(a, 1).is_none(), "a limit that was lowered takes no place away");
+        let other = peers.hold(b, 2);
         assert!(other.is_some(), "one peer's polls are not another's");
         drop(held);
-        assert!(peers.hold(a).is_some());
+        assert!(peers.hold(a, 2).is_some());
         drop(other);
         assert!(peers.held.lock().is_empty());
     }

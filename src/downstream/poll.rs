@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 
 use super::alarm::Alarm;
 use super::connection::Connection;
+use super::listener::Limits;
 use super::peers::{Held, Peers};
 use super::service::{Context, ResponseBody, text};
 use crate::identity::{Peer, Source};
@@ -37,9 +38,6 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 /// What all polls share.
 #[derive(Debug)]
 pub struct Polls {
-    hold: Duration,
-    /// How long a connection over HTTP/1 may be without a request.
-    pub(super) idle_timeout: Duration,
     book: Arc<Book>,
     memory: Memory,
     peers: Arc<Peers>,
@@ -47,26 +45,19 @@ pub struct Polls {
 }
 
 impl Polls {
-    /// Polls that are held for so long, so many of one peer, and answered out of a book.
-    pub fn new(hold: Duration, idle_timeout: Duration, max_polls_per_peer: usize, book: Arc<Book>) -> Self {
-        Self {
-            hold,
-            idle_timeout,
-            book,
-            memory: Memory::default(),
-            peers: Peers::new(max_polls_per_peer),
-            complaints: Mutex::default(),
-        }
+    /// Polls that are answered out of a book.
+    pub fn new(book: Arc<Book>) -> Self {
+        Self { book, memory: Memory::default(), peers: Arc::default(), complaints: Mutex::default() }
     }
+}
 
-    /// How long a request with these headers may be held (R-REST-06).
-    fn hold(&self, headers: &HeaderMap) -> Duration {
-        let expected = headers.get(EXPECTED_TIMEOUT).and_then(|value| value.to_str().ok()?.parse().ok());
-        match expected.map(Duration::from_millis) {
-            // Envoy does not send a timeout that is switched off; zero is no time to answer in.
-            None | Some(Duration::ZERO) => self.hold,
-            Some(expected) => self.hold.min(expected - MARGIN.min(expected / 5)),
-        }
+/// How long a request with these headers may be held, `longest` at most (R-REST-06).
+fn hold(longest: Duration, headers: &HeaderMap) -> Duration {
+    let expected = headers.get(EXPECTED_TIMEOUT).and_then(|value| value.to_str().ok()?.parse().ok());
+    match expected.map(Duration::from_millis) {
+        // Envoy does not send a timeout that is switched off; zero is no time to answer in.
+        None | Some(Duration::ZERO) => longest,
+        Some(expected) => longest.min(expected - MARGIN.min(expected / 5)),
     }
 }
 
@@ -186,8 +177,10 @@ where
     if codings.into_iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return Err(Fault::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must not be compressed"));
     }
-    let body = read(body, shared).await?;
-    let request = parse(&body, &shared.rules)?;
+    // A connection may be older than what is in force.
+    let policy = shared.policy.load_full();
+    let body = read(body, &policy.limits).await?;
+    let request = parse(&body, &caller.rules)?;
     drop(body);
     // Who is on this machine shares a socket as others do an address.
     let peer = match caller.peer.source {
@@ -196,7 +189,7 @@ where
         Source::Unix => Ipv6Addr::UNSPECIFIED,
     };
     let polls = &shared.polls;
-    let hold = polls.hold(&head.headers);
+    let hold = hold(policy.polls.hold, &head.headers);
     let from = Asker { key: &peer.octets(), spiffe_id: caller.peer.spiffe_id() };
     let poll = Poll::new(&shared.cache, &caller.rules, &polls.memory, kind, request, from, hold, now);
     let poll = poll.inspect_err(|refusal| shared.note_denial(refusal, &*caller.peer, None))?;
@@ -204,12 +197,12 @@ where
     Ok(poll)
 }
 
-async fn read<B>(body: B, shared: &Context) -> Result<Bytes, Fault>
+async fn read<B>(body: B, limits: &Limits) -> Result<Bytes, Fault>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
-    let limit = shared.limits.max_request_bytes;
+    let limit = limits.max_request_bytes;
     let too_large = || {
         let reason = format!("a request of more than {limit} bytes is over the limit");
         Fault::refused(StatusCode::PAYLOAD_TOO_LARGE, reason)
@@ -217,7 +210,7 @@ where
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large());
     }
-    let patience = shared.limits.first_request_timeout;
+    let patience = limits.first_request_timeout;
     let read = tokio::time::timeout(patience, Limited::new(body, limit).collect()).await;
     let read =
         read.map_err(|_| Fault::refused(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"))?;
@@ -269,7 +262,8 @@ impl Waiting {
             };
             let Verdict::Wait(until) = verdict else { return Look::Ready(Ok(verdict)) };
             if self.held.is_none() {
-                self.held = self.shared.polls.peers.hold(self.caller.peer.source);
+                let limit = self.shared.policy.load().polls.per_peer;
+                self.held = self.shared.polls.peers.hold(self.caller.peer.source, limit);
                 if self.held.is_none() {
                     return Look::Ready(Err(too_many()));
                 }

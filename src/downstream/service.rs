@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{self, Poll};
 use std::time::Instant;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use parking_lot::Mutex;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::Service as _;
 
-use super::access::Access;
 use super::connection::Connection;
 use super::fetch;
-use super::listener::Limits;
+use super::policy::Policy;
 use super::poll::{self, Caller, Polls};
 use super::routes::{self, Route};
 use super::status::Status;
@@ -47,14 +47,10 @@ impl UpstreamView {
 pub struct Context {
     /// The cache they read.
     pub cache: Arc<Cache>,
-    /// The rules they follow, whoever the peer is.
-    pub rules: Rules,
-    /// The same by who the peer is.
-    pub access: Access,
+    /// The rules and limits in force for those who connect now; who is connected has its own.
+    pub policy: ArcSwap<Policy>,
     /// How many denials are logged.
     pub denials: Mutex<telemetry::Sparingly>,
-    /// The limits they keep.
-    pub limits: Limits,
     /// Whether the origin can be asked.
     pub upstream: UpstreamView,
     /// How many rejections are logged: a fleet may reject the same update all at once.
@@ -189,6 +185,7 @@ where
 #[derive(Debug)]
 pub(super) struct Services<H> {
     pub(super) shared: Arc<Context>,
+    pub(super) policy: Arc<Policy>,
     pub(super) rules: Arc<Rules>,
     pub(super) health: HealthServer<H>,
     pub(super) connection: Arc<Connection>,
@@ -199,6 +196,7 @@ impl<H> Clone for Services<H> {
     fn clone(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
+            policy: Arc::clone(&self.policy),
             rules: Arc::clone(&self.rules),
             health: self.health.clone(),
             connection: Arc::clone(&self.connection),
@@ -261,12 +259,15 @@ impl<H: Health> Services<H> {
                     Instant::now(),
                 )
                 .proven(self.peer.proven());
+                let (requests, limits) = (request.into_body(), &self.policy.limits);
                 let body =
-                    StreamBody::new(request.into_body(), session, self.peer, self.connection, self.shared);
+                    StreamBody::new(requests, session, self.peer, self.connection, self.shared, limits);
                 grpc(ResponseBody::Stream(Box::new(body)))
             }
             Some(Route::Fetch(kind)) => {
-                match fetch::fetch(kind, request.into_body(), self.peer, self.rules, self.shared).await {
+                let limits = &self.policy.limits;
+                let body = request.into_body();
+                match fetch::fetch(kind, body, self.peer, self.rules, limits, self.shared).await {
                     Ok(frame) => grpc(ResponseBody::Unary(Box::new((frame, 0)))),
                     Err(status) => refuse(status),
                 }

@@ -13,6 +13,7 @@ use prost::Message as _;
 use super::alarm::Alarm;
 use super::assembler::Assembler;
 use super::connection::Connection;
+use super::listener::Limits;
 use super::service::Context as Shared;
 use super::status::Status;
 use crate::cache::Protocol;
@@ -36,7 +37,8 @@ pub(super) struct StreamBody<B> {
     /// What is being written, and where in it.
     writing: Option<(Outgoing, usize)>,
     alarm: Alarm,
-    opened: Instant,
+    /// When its first request is to be here.
+    first_due: Instant,
     ended: bool,
     /// Of its rejections, by type.
     complaints: BTreeMap<TypeUrl, telemetry::Sparingly>,
@@ -53,8 +55,9 @@ where
         peer: Arc<Peer>,
         connection: Arc<Connection>,
         shared: Arc<Shared>,
+        limits: &Limits,
     ) -> Self {
-        let requests = Assembler::new(requests, shared.limits.max_request_bytes);
+        let requests = Assembler::new(requests, limits.max_request_bytes);
         Self {
             requests,
             peer,
@@ -64,7 +67,7 @@ where
             session,
             writing: None,
             alarm: Alarm::default(),
-            opened: Instant::now(),
+            first_due: Instant::now() + limits.first_request_timeout,
             ended: false,
             complaints: BTreeMap::new(),
         }
@@ -178,7 +181,7 @@ where
                 Next::Wait(deadline) => deadline,
             };
             if self.session.client().is_none() {
-                let first = self.opened + self.shared.limits.first_request_timeout;
+                let first = self.first_due;
                 if now >= first {
                     return Poll::Ready(Err(Status::deadline_exceeded("no request came on this stream")));
                 }

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use metrics::{
     Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
@@ -42,6 +42,10 @@ const TLS_RELOADS: &str = "deltafan_tls_reloads_total";
 const TLS_RELOAD_FAILURES: &str = "deltafan_tls_reload_failures_total";
 const TLS_EXPIRY: &str = "deltafan_tls_certificate_expiry_seconds";
 const TLS_HANDSHAKES: &str = "deltafan_tls_handshakes_total";
+const CONFIG_RELOADS: &str = "deltafan_config_reloads_total";
+const CONFIG_SUCCESSFUL: &str = "deltafan_config_last_reload_successful";
+const CONFIG_SUCCESS_AT: &str = "deltafan_config_last_reload_success_timestamp_seconds";
+const CONFIG_RESTART: &str = "deltafan_config_restart_pending";
 const BUILD: &str = "deltafan_build_info";
 
 /// Installs the recorder; once per process.
@@ -105,6 +109,10 @@ fn describe() {
         "when what is in force is no longer valid, in seconds since 1970: the first of several"
     );
     describe_counter!(TLS_HANDSHAKES, "downstream TLS handshakes, by how they ended");
+    describe_counter!(CONFIG_RELOADS, "times that the configuration was read again, by what came of it");
+    describe_gauge!(CONFIG_SUCCESSFUL, "1 if the configuration could be used when it was last read");
+    describe_gauge!(CONFIG_SUCCESS_AT, Unit::Seconds, "when that last was so, in seconds since 1970");
+    describe_gauge!(CONFIG_RESTART, "1 while the configuration has changes that need a restart");
     describe_gauge!(BUILD, "always 1; the labels name the build");
 }
 
@@ -407,6 +415,47 @@ pub fn report_tls_expiry(of: &str, which: &'static str, expires: i64) {
     counter!(TLS_RELOADS, "of" => of.to_owned()).increment(0);
     counter!(TLS_RELOAD_FAILURES, "of" => of.to_owned()).increment(0);
     gauge!(TLS_EXPIRY, "of" => of.to_owned(), "which" => which).set(expires as f64);
+}
+
+/// What came of reading the configuration again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReloadResult {
+    /// Something changed, now or with the next start.
+    Applied,
+    /// It says what was in force.
+    Unchanged,
+    /// It cannot be used, and what was in force stays.
+    Refused,
+}
+
+/// The configuration was read for the first time, so that what counts reloads is there before the first.
+pub fn config_loaded() {
+    for result in ["applied", "unchanged", "refused"] {
+        counter!(CONFIG_RELOADS, "result" => result).absolute(0);
+    }
+    config_is_good(false);
+}
+
+/// The configuration was read again; whether it now holds what needs a restart.
+pub fn config_reloaded(result: ReloadResult, restart_pending: bool) {
+    let label = match result {
+        ReloadResult::Applied => "applied",
+        ReloadResult::Unchanged => "unchanged",
+        ReloadResult::Refused => "refused",
+    };
+    counter!(CONFIG_RELOADS, "result" => label).increment(1);
+    if result == ReloadResult::Refused {
+        gauge!(CONFIG_SUCCESSFUL).set(0.0);
+    } else {
+        config_is_good(restart_pending);
+    }
+}
+
+fn config_is_good(restart_pending: bool) {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    gauge!(CONFIG_SUCCESSFUL).set(1.0);
+    gauge!(CONFIG_SUCCESS_AT).set(since.as_secs_f64());
+    gauge!(CONFIG_RESTART).set(if restart_pending { 1.0 } else { 0.0 });
 }
 
 /// Keeps a repeated complaint down to one line per interval.

@@ -8,19 +8,18 @@
 //! time, never correctness.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
-use notify::event::{AccessKind, AccessMode};
-use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use parking_lot::Mutex;
 
 use super::files::Files;
 use super::pem::PemError;
+use crate::lookout::{Lookout, folders_of};
 use crate::telemetry;
 
 /// The folders have been quiet for so long when the files are read: who replaces several does it one by one.
@@ -271,19 +270,13 @@ fn announce(of: &str, facts: &[Fact], what: &str) {
     }
 }
 
-/// The folder of a file, which sees it and links beside it replaced (as Kubernetes' `..data`); the one above, which sees
-/// the folder replaced; and where the file really is.
-fn folders_of(path: &Path) -> impl Iterator<Item = PathBuf> {
-    let folder = path.parent();
-    let above = folder.and_then(Path::parent);
-    let real = path.canonicalize().ok().and_then(|real| real.parent().map(Path::to_owned));
-    [folder, above].into_iter().flatten().map(Path::to_owned).collect::<Vec<_>>().into_iter().chain(real)
-}
-
 /// The watch, for as long as anybody has the reloader.
 fn run(shared: &Weak<Shared>, woken: &Receiver<()>, wake: &SyncSender<()>) {
-    let mut lookout =
-        Lookout { wake: wake.clone(), watched: BTreeSet::new(), watcher: None, complained: false };
+    let wake = wake.clone();
+    // Full means that a wake-up is already on its way.
+    let mut lookout = Lookout::new("certificates", move || {
+        wake.try_send(()).ok();
+    });
     loop {
         {
             let Some(shared) = shared.upgrade() else { return };
@@ -299,72 +292,6 @@ fn run(shared: &Weak<Shared>, woken: &Receiver<()>, wake: &SyncSender<()>) {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-    }
-}
-
-/// The kernel's watch on the folders, renewed when one of them is another one now.
-struct Lookout {
-    wake: SyncSender<()>,
-    watched: BTreeSet<(PathBuf, Option<(u64, u64)>)>,
-    watcher: Option<RecommendedWatcher>,
-    complained: bool,
-}
-
-impl Lookout {
-    fn renew(&mut self, folders: BTreeSet<PathBuf>) {
-        use std::os::unix::fs::MetadataExt as _;
-        let identity = |folder: &Path| std::fs::metadata(folder).ok().map(|of| (of.dev(), of.ino()));
-        let found: BTreeSet<_> = folders
-            .into_iter()
-            .map(|folder| {
-                let identity = identity(&folder);
-                (folder, identity)
-            })
-            .collect();
-        if self.watcher.is_some() && found == self.watched {
-            return;
-        }
-        self.watcher = match self.watch(&found) {
-            Ok(watcher) => Some(watcher),
-            Err(error) => {
-                // Most often a limit of the kernel's. It is tried again with every poll, but told once.
-                if !std::mem::replace(&mut self.complained, true) {
-                    tracing::warn!(%error, "no events from the folders of certificates: they are polled");
-                }
-                None
-            }
-        };
-        self.watched = found;
-    }
-
-    fn watch(&self, folders: &BTreeSet<(PathBuf, Option<(u64, u64)>)>) -> notify::Result<RecommendedWatcher> {
-        let wake = self.wake.clone();
-        let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            if event.as_ref().map_or(true, is_change) {
-                // Full means that a wake-up is already on its way.
-                wake.try_send(()).ok();
-            }
-        })?;
-        for (folder, identity) in folders {
-            // One that does not exist, or is out of bounds, comes into sight through the one above or a poll.
-            if identity.is_some()
-                && let Err(error) = watcher.watch(folder, RecursiveMode::NonRecursive)
-            {
-                if matches!(error.kind, notify::ErrorKind::MaxFilesWatch) {
-                    return Err(error);
-                }
-                tracing::debug!(%error, folder = %folder.display(), "not watched");
-            }
-        }
-        Ok(watcher)
-    }
-}
-
-/// Reading is an event too, and we read.
-fn is_change(event: &Event) -> bool {
-    match event.kind {
-        EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),
-        _ => true,
     }
 }
 

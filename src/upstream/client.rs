@@ -16,8 +16,8 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::connection::{Open, reasons};
 use super::dial::dial;
-use super::waiting::{at, now, wanted};
-use super::{Backoff, Counters, Mux, ProtocolError, StreamId};
+use super::waiting::{at, now, tuned, wanted};
+use super::{Backoff, Counters, Mux, ProtocolError, StreamId, Tuner, Tuning};
 use crate::proto::DeltaDiscoveryRequest;
 use crate::telemetry::{self, Sparingly};
 
@@ -69,6 +69,8 @@ pub struct Client {
     mux: Mux,
     options: Options,
     state: watch::Sender<UpstreamState>,
+    tuner: Tuner,
+    tuning: watch::Receiver<Option<Tuning>>,
     complaints: Sparingly,
 }
 
@@ -82,12 +84,18 @@ impl Client {
             since: now(),
             last_error: None,
         });
-        Self { mux, options, state, complaints: Sparingly::default() }
+        let (tuner, tuning) = watch::channel(None);
+        Self { mux, options, state, tuner, tuning, complaints: Sparingly::default() }
     }
 
     /// How things stand, now and later.
     pub fn state(&self) -> watch::Receiver<UpstreamState> {
         self.state.subscribe()
+    }
+
+    /// Changes what may change while it runs.
+    pub fn tuner(&self) -> Tuner {
+        self.tuner.clone()
     }
 
     /// What happened so far.
@@ -128,6 +136,7 @@ impl Client {
             let deadline = self.mux.next_deadline();
             tokio::select! {
                 output = &mut future => return output,
+                tuning = tuned(&mut self.tuning) => self.mux.tune(tuning),
                 interest = wanted(&cache) => self.mux.interest(interest, now()),
                 () = at(deadline) => {}
             }
@@ -168,6 +177,10 @@ impl Client {
                 }
                 interest = wanted(&cache) => {
                     self.mux.interest(interest, now());
+                    continue;
+                }
+                tuning = tuned(&mut self.tuning) => {
+                    self.mux.tune(tuning);
                     continue;
                 }
                 () = at(deadline) => continue,

@@ -15,7 +15,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::group::snapshot;
-use super::waiting::{now, wanted};
+use super::waiting::{now, tuned, wanted};
+use super::{Tuner, Tuning};
 use crate::cache::{Cache, Change, Op, View, Wanted, Writer};
 use crate::directory::{Directory, FileFailure, FileResource, Scan};
 use crate::resource::{Collection, Envelope, Name, Parameters, Resource, TypeUrl};
@@ -36,6 +37,8 @@ pub struct DirectoryState {
 pub struct DirectorySource {
     shelf: Shelf,
     state: watch::Sender<DirectoryState>,
+    tuner: Tuner,
+    tuning: watch::Receiver<Option<Tuning>>,
 }
 
 impl DirectorySource {
@@ -43,7 +46,13 @@ impl DirectorySource {
     pub fn new(writer: Writer) -> Self {
         let (held, asked) = Default::default();
         let shelf = Shelf { writer, held, asked, read: false };
-        Self { shelf, state: watch::Sender::default() }
+        let (tuner, tuning) = watch::channel(None);
+        Self { shelf, state: watch::Sender::default(), tuner, tuning }
+    }
+
+    /// Changes what may change while it runs.
+    pub fn tuner(&self) -> Tuner {
+        self.tuner.clone()
     }
 
     /// How things stand, now and later.
@@ -62,6 +71,8 @@ impl DirectorySource {
             tokio::select! {
                 scan = directory.next() => self.take(&scan),
                 interest = wanted(&cache) => self.shelf.interest(interest, now()),
+                // Nothing else of it means anything here: a directory settles at once, and has no errors to pass on.
+                tuning = tuned(&mut self.tuning) => self.shelf.writer.set_eds_repush(tuning.eds_repush),
             }
         }
     }

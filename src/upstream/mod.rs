@@ -121,6 +121,22 @@ impl Default for Settings {
     }
 }
 
+/// What of a source may change while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// As in [`Settings`].
+    pub settle: Duration,
+    /// As in [`Settings`].
+    pub settle_max: Duration,
+    /// As in [`Settings`].
+    pub resource_errors: bool,
+    /// Whether endpoints are sent again when their cluster changed (R-ADS-05).
+    pub eds_repush: bool,
+}
+
+/// Hands a [`Tuning`] to the source that runs; of several the newest counts.
+pub type Tuner = tokio::sync::watch::Sender<Option<Tuning>>;
+
 /// What happened on the upstream side, counted since the start.
 #[derive(Debug, Default)]
 pub struct Counters {

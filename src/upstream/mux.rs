@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::group::{Changes, Group, snapshot};
 use super::response::{self, ProtocolError};
 use super::topic::Want;
-use super::{Counters, Locators, Settings, StreamId};
+use super::{Counters, Locators, Settings, StreamId, Tuning};
 use crate::cache::{Cache, Change, Op, Seen, Snapshot, View, Wanted, Writer};
 use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::{Name, Parameters, TypeUrl};
@@ -101,6 +101,15 @@ impl Mux {
             reports: Sparingly::default(),
             unfit: Sparingly::default(),
         }
+    }
+
+    /// Takes over what may change meanwhile. Deadlines that have not come yet are those of the new values.
+    pub const fn tune(&mut self, tuning: Tuning) {
+        let Tuning { settle, settle_max, resource_errors, eds_repush } = tuning;
+        self.settings.settle = settle;
+        self.settings.settle_max = settle_max;
+        self.settings.resource_errors = resource_errors;
+        self.writer.set_eds_repush(eds_repush);
     }
 
     /// The cache that it fills.

@@ -4,6 +4,9 @@ use std::future::{Future, pending, poll_fn};
 use std::task::Poll;
 use std::time::Instant;
 
+use tokio::sync::watch;
+
+use super::Tuning;
 use crate::cache::{Cache, Wanted};
 
 /// The clock; tests may hold tokio's.
@@ -17,6 +20,17 @@ pub(super) async fn at(deadline: Option<Instant>) {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
         None => pending().await,
     }
+}
+
+/// What the operator wants changed, once there is something. Cancel-safe: it is taken only by returning it.
+pub(super) async fn tuned(tuning: &mut watch::Receiver<Option<Tuning>>) -> Tuning {
+    while tuning.changed().await.is_ok() {
+        if let Some(tuning) = *tuning.borrow_and_update() {
+            return tuning;
+        }
+    }
+    // Nobody can any more.
+    pending().await
 }
 
 /// What the clients want changed, once there is something.

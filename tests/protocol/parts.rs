@@ -31,6 +31,26 @@ fn r_up_23_a_large_answer_is_sent_in_parts_whatever_happens_meanwhile() {
     assert_eq!(rest.matches("n200:").count(), 1);
 }
 
+/// A reload may change where answers are cut while one is being sent.
+#[test]
+fn r_up_23_a_large_answer_goes_on_where_it_stands_when_it_is_cut_elsewhere() {
+    let parts = [2500, 10_000_000].map(|response_bytes| {
+        let mut bed = split();
+        let names: Vec<String> = (0..400).map(|n| format!("n{n:03}:1")).collect();
+        bed.bulky(&format!("thing {}", names.join(" ")));
+        let mut client = bed.delta();
+        client.change(&bed, "thing", "*");
+        let first = client.poll(&bed).unwrap();
+        client.ack(&bed, &first, &[]);
+        bed.cache.set_limits(&Limits { response_bytes, ..Limits::default() });
+        let rest = client.acked(&bed);
+        let told = first.resources.len() + rest.join(" ").matches(":1").count();
+        assert_eq!(told, 400, "each once, in parts of {response_bytes} bytes");
+        rest.len()
+    });
+    assert!(parts[0] > 1 && parts[1] == 1, "{parts:?}");
+}
+
 #[test]
 fn r_up_23_names_that_do_not_exist_are_said_once_in_a_split_answer() {
     let mut bed = split();

@@ -20,6 +20,8 @@ pub struct Process {
     pub listener: SocketAddr,
     pub admin: SocketAddr,
     home: TempDir,
+    /// The part of the configuration that stays.
+    base: String,
     logged: Arc<AtomicUsize>,
 }
 
@@ -48,11 +50,11 @@ impl Process {
             std::fs::write(resources.join(name), text).unwrap();
         }
         let config = home.path().join("relay.yaml");
-        let text = format!(
+        let base = format!(
             "node: {{id: test}}\nupstream: {upstream}\nadmin: {{address: \"127.0.0.1:0\"}}\n\
-             downstream:\n  listeners: {listeners}\n{downstream}"
+             downstream:\n  listeners: {listeners}\n"
         );
-        std::fs::write(&config, text).unwrap();
+        std::fs::write(&config, format!("{base}{downstream}")).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_deltafan"))
             .args(["serve", "--log-format", "json", "--config"])
             .arg(&config)
@@ -84,7 +86,7 @@ impl Process {
                 break (listener, event["admin"].as_str().unwrap().parse().unwrap());
             }
         };
-        let process = Self { child, log: serving, listener, admin, home, logged };
+        let process = Self { child, log: serving, listener, admin, home, base, logged };
         process.wait_for("readiness", || process.admin_get("/ready").0 == 200);
         process
     }
@@ -113,8 +115,12 @@ impl Process {
 
     /// The events of the log so far that say this, each once.
     pub fn said(&self, message: &str) -> Vec<serde_json::Value> {
-        let events = self.log.try_iter().filter_map(|line| serde_json::from_str(&line).ok());
-        events.filter(|event: &serde_json::Value| event["message"] == message).collect()
+        self.events().into_iter().filter(|event| event["message"] == message).collect()
+    }
+
+    /// The events of the log so far, each once.
+    pub fn events(&self) -> Vec<serde_json::Value> {
+        self.log.try_iter().filter_map(|line| serde_json::from_str(&line).ok()).collect()
     }
 
     pub fn uri(&self) -> String {
@@ -126,6 +132,28 @@ impl Process {
         let hidden = self.resources().join(format!(".{name}.new"));
         std::fs::write(&hidden, text).unwrap();
         std::fs::rename(hidden, self.resources().join(name)).unwrap();
+    }
+
+    /// The file of its configuration.
+    pub fn config(&self) -> PathBuf {
+        self.home.path().join("relay.yaml")
+    }
+
+    /// Its configuration with other further lines under `downstream`.
+    pub fn config_with(&self, downstream: &str) -> String {
+        format!("{}{downstream}", self.base)
+    }
+
+    /// Puts another configuration in the place of the one it has, whole or not at all.
+    pub fn reconfigure(&self, text: &str) {
+        let new = self.home.path().join("relay.yaml.new");
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(new, self.config()).unwrap();
+    }
+
+    /// Times that it has read its configuration again with this result.
+    pub fn reloads(&self, result: &str) -> f64 {
+        self.metric(&format!("deltafan_config_reloads_total{{result=\"{result}\"}}"))
     }
 
     pub fn resources(&self) -> PathBuf {

@@ -1,6 +1,7 @@
 //! The exact text of every kind of problem.
 
-use super::{refused, refused_part};
+use super::{UPSTREAM, refused, refused_part};
+use crate::config::Config;
 
 #[test]
 fn unknown_keys_name_the_nearest_known_one() {
@@ -41,6 +42,37 @@ fn unknown_keys_name_the_nearest_known_one() {
         ),
     ] {
         assert_eq!(refused_part(text), message);
+    }
+}
+
+#[test]
+fn listeners_leave_the_admin_address_alone() {
+    for (text, message) in [
+        (
+            "admin: {address: \"127.0.0.1:7\"}\ndownstream:\n  listeners:\n  - address: 0.0.0.0:8\n  - address: 127.0.0.1:7\n",
+            "f:2: `admin.address`: `127.0.0.1:7` meets the listener on line 6, which is `127.0.0.1:7`; use another port",
+        ),
+        (
+            "admin: {address: \"127.0.0.1:7\"}\ndownstream: {listeners: [{address: \"0.0.0.0:7\"}]}\n",
+            "f:2: `admin.address`: `127.0.0.1:7` meets the listener on line 3, which is `0.0.0.0:7`; use another port",
+        ),
+        (
+            "admin:\n  address: \"[::]:15010\"\n",
+            "f:3: `admin.address`: `[::]:15010` meets the default listener, which is `0.0.0.0:15010`; use another port",
+        ),
+        (
+            "downstream:\n  listeners:\n  - address: 0.0.0.0:15000\n",
+            "f:4: `downstream.listeners[].address`: `0.0.0.0:15000` meets `admin.address`, which is `127.0.0.1:15000` by default; use another port",
+        ),
+    ] {
+        assert_eq!(refused_part(text), message);
+    }
+    for apart in [
+        "admin: {address: \"127.0.0.1:0\"}\ndownstream: {listeners: [{address: \"127.0.0.1:0\"}]}\n",
+        "admin: {address: \"127.0.0.1:7\"}\ndownstream: {listeners: [{address: \"127.0.0.2:7\"}, {address: \"[::1]:7\"}]}\n",
+        "admin: {address: \"[::1]:7\"}\ndownstream: {listeners: [{address: \"0.0.0.0:7\"}]}\n",
+    ] {
+        Config::parse(&format!("{UPSTREAM}{apart}"), "f").unwrap_or_else(|error| panic!("{apart}: {error}"));
     }
 }
 
