@@ -82,7 +82,7 @@ impl Process {
                 let all = all.strip_prefix('[').unwrap().strip_suffix(']').unwrap();
                 // Of Unix sockets the test knows the path.
                 let listener = all.split(", ").find_map(|one| one.parse().ok());
-                let listener = listener.unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
+                let listener = listener.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
                 break (listener, event["admin"].as_str().unwrap().parse().unwrap());
             }
         };
