@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use metrics_exporter_prometheus::PrometheusHandle;
 use parking_lot::Mutex;
+use prost::Message as _;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic_health::ServingStatus;
@@ -23,7 +24,9 @@ use crate::cache::{self, Cache, Writer};
 use crate::config::{self, Config, ListenAddress, Source};
 use crate::descriptors::{DescriptorSet, Descriptors, SetError};
 use crate::directory::Directory;
-use crate::downstream::{Connections, Context, Limits, Listener, Polls, UpstreamView};
+use crate::downstream::{
+    Admission, AdmissionLimits, Buffered, Connections, Context, Limits, Listener, Memory, Polls, UpstreamView,
+};
 use crate::proto;
 use crate::rest::Book;
 use crate::subscription::{self, Given, Rules};
@@ -83,10 +86,16 @@ impl Relay {
         // Ends when a drain begins: what says NOT_SERVING must not be overruled.
         tokio::spawn(follow(origin.clone(), view.clone(), health.clone(), accepting.clone()));
 
+        let memory = Memory::new(config.downstream.memory.refuse_above, config.downstream.memory.close_above);
         let shared = Arc::new(Context {
             cache: Arc::clone(&cache),
             rules: rules(&config),
             limits: limits(&config.downstream),
+            admission: Admission::new(admission_limits(&config.downstream.limits), Arc::clone(&memory)),
+            buffered: Buffered::new(
+                config.downstream.max_buffered_request_bytes,
+                config.downstream.max_buffered_request_bytes_per_connection,
+            ),
             upstream: view,
             rejections: Mutex::default(),
             polls: Polls::new(
@@ -111,8 +120,13 @@ impl Relay {
         let status = Arc::new(Status { cache, book, origin, metrics, draining: AtomicBool::new(false) });
         let admin_address = admin.address();
         tokio::spawn(admin.serve(Arc::clone(&status), everything.clone()));
-        let housekeeping =
-            housekeeping(Arc::clone(&connections), config.downstream.stall_timeout, Arc::clone(&status));
+        let watch = {
+            let connections = Arc::clone(&connections);
+            async move { memory.watch(connections).await }
+        };
+        tokio::spawn(everything.clone().run_until_cancelled_owned(watch));
+        let (stall, unacked) = (config.downstream.stall_timeout, config.downstream.unacked_timeout);
+        let housekeeping = housekeeping(Arc::clone(&connections), stall, unacked, Arc::clone(&status));
         tokio::spawn(everything.clone().run_until_cancelled_owned(housekeeping));
 
         Ok(Self {
@@ -255,7 +269,12 @@ async fn follow(mut origin: Origin, view: UpstreamView, health: HealthReporter, 
     }
 }
 
-async fn housekeeping(connections: Arc<Connections>, stall: Duration, status: Arc<Status>) {
+async fn housekeeping(
+    connections: Arc<Connections>,
+    stall: Duration,
+    unacked: Duration,
+    status: Arc<Status>,
+) {
     let upkeep = async {
         let mut tick = tokio::time::interval(Duration::from_secs(5));
         loop {
@@ -263,7 +282,7 @@ async fn housekeeping(connections: Arc<Connections>, stall: Duration, status: Ar
             status.metrics.run_upkeep();
         }
     };
-    tokio::join!(connections.keep_order(stall), upkeep);
+    tokio::join!(connections.keep_order(stall, unacked), upkeep);
 }
 
 fn cache_limits(config: &Config) -> cache::Limits {
@@ -288,6 +307,8 @@ fn rules(config: &Config) -> Rules {
         serve_secrets: downstream.secrets_without_authentication,
         max_name_bytes: downstream.max_name_bytes,
         max_names: downstream.max_names,
+        max_subscription_bytes: downstream.max_subscription_bytes,
+        unacked_timeout: downstream.unacked_timeout,
         given: given(config),
         ..Rules::default()
     }
@@ -312,12 +333,21 @@ pub fn given(config: &Config) -> Given {
     Given::new(config.dynamic_parameters.iter().map(rule).collect(), config.downstream.max_name_bytes)
 }
 
+const fn admission_limits(limits: &config::ConnectionLimits) -> AdmissionLimits {
+    AdmissionLimits {
+        max_connections: limits.max_connections,
+        max_connections_per_address: limits.max_connections_per_address,
+        max_connections_per_identity: limits.max_connections_per_identity,
+    }
+}
+
 fn limits(downstream: &config::Downstream) -> Limits {
     Limits {
         max_request_bytes: downstream.max_request_bytes,
         first_request_timeout: downstream.first_request_timeout,
         max_streams_per_connection: downstream.max_streams_per_connection,
         stall_timeout: downstream.stall_timeout,
+        idle_timeout: downstream.idle_timeout,
         max_connection_age: downstream.max_connection_age,
         keepalive_interval: downstream.keepalive.interval,
         keepalive_timeout: downstream.keepalive.timeout,
@@ -453,7 +483,7 @@ fn node(config: &config::Node) -> proto::Node {
     proto::Node {
         id: config.id.clone(),
         cluster: config.cluster.clone(),
-        metadata: Some(proto::structure(&config.metadata)),
+        metadata: proto::structure(&config.metadata).encode_to_vec().into(),
         locality: Some(proto::Locality {
             region: text(&config.locality.region),
             zone: text(&config.locality.zone),

@@ -1,7 +1,7 @@
 //! What is known of the connections that are open, so that they can be aged, drained and given up.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,14 @@ pub(super) struct Connection {
     /// When it is to close by itself (`max_connection_age`, or its turn in a drain); later: when it began to.
     closes: Mutex<Instant>,
     task: AtomicWaker,
+    /// What its requests take that are not whole, in bytes.
+    buffered: AtomicUsize,
+    /// Names that its streams ask for.
+    names: AtomicUsize,
+    /// Since when its transport takes nothing of what waits for it.
+    stuck: Mutex<Option<Instant>>,
+    /// Its streams are to be looked at, though nothing woke them.
+    look: AtomicBool,
 }
 
 impl Connection {
@@ -46,6 +54,24 @@ impl Connection {
     /// Whom to wake when its fate turns; register first, look after.
     pub(super) fn register(&self, task: &Waker) {
         self.task.register(task);
+    }
+
+    pub(super) const fn buffered(&self) -> &AtomicUsize {
+        &self.buffered
+    }
+
+    pub(super) const fn names(&self) -> &AtomicUsize {
+        &self.names
+    }
+
+    /// Since when its transport takes nothing of what waits, if it does.
+    pub(super) fn set_stuck(&self, since: Option<Instant>) {
+        *self.stuck.lock() = since;
+    }
+
+    /// Whether its streams are to be looked at once, though nothing woke them.
+    pub(super) fn takes_look(&self) -> bool {
+        self.look.load(Ordering::Relaxed) && self.look.swap(false, Ordering::AcqRel)
     }
 
     fn turn(&self, fate: Fate) {
@@ -97,6 +123,10 @@ impl Connections {
             fate: AtomicU8::new(Fate::Stays as u8),
             closes: Mutex::new(closes),
             task: AtomicWaker::new(),
+            buffered: AtomicUsize::new(0),
+            names: AtomicUsize::new(0),
+            stuck: Mutex::new(None),
+            look: AtomicBool::new(false),
         });
         let at = self.open.lock().insert(Arc::clone(&connection));
         ConnectionGuard { connection, at, of: Arc::clone(self) }
@@ -106,16 +136,53 @@ impl Connections {
         self.open.lock().iter().map(|(_, connection)| Arc::clone(connection)).collect()
     }
 
-    /// Closes what is old and gives up what is stuck, for as long as it is awaited.
-    pub async fn keep_order(&self, stall: Duration) {
-        let mut tick =
-            tokio::time::interval((stall / 4).clamp(Duration::from_millis(50), Duration::from_secs(5)));
+    /// Closes what is old and gives up what is stuck, for as long as it is awaited. Has the streams of each connection
+    /// looked at four times in `unacked`, each time those of a part of all, so that clients that answer nothing are found
+    /// out without a timer for each.
+    pub async fn keep_order(&self, stall: Duration, unacked: Duration) {
+        let (shortest, longest) = (Duration::from_millis(50), Duration::from_secs(5));
+        let pause = (stall.min(unacked) / 4).clamp(shortest, longest);
+        let parts = usize::try_from(unacked.as_millis() / 4 / pause.as_millis()).unwrap_or(usize::MAX).max(1);
+        let mut tick = tokio::time::interval(pause);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
+        for turn in (0..parts).cycle() {
             tick.tick().await;
             let now = Instant::now();
-            self.all().iter().for_each(|connection| connection.inspect(now, stall));
+            for (at, connection) in self.all().iter().enumerate() {
+                connection.inspect(now, stall);
+                if at % parts == turn {
+                    connection.look.store(true, Ordering::Release);
+                    connection.task.wake();
+                }
+            }
         }
+    }
+
+    /// Closes so many: first those whose transport has taken nothing for longest, then those that cost most. Those that
+    /// take nothing are not asked to go. Returns how many there were.
+    pub(super) fn close_slowest(&self, count: usize, now: Instant) -> usize {
+        /// What a name costs, roughly, beside what is buffered.
+        const NAME: usize = 64;
+        let mut all: Vec<_> = self
+            .all()
+            .into_iter()
+            .filter(|connection| !connection.is_closing())
+            .map(|connection| {
+                let [names, bytes] =
+                    [&connection.names, &connection.buffered].map(|n| n.load(Ordering::Relaxed));
+                let stuck = *connection.stuck.lock();
+                let cost = names.saturating_mul(NAME).saturating_add(bytes);
+                ((stuck.is_none(), stuck, std::cmp::Reverse(cost)), connection)
+            })
+            .collect();
+        let count = count.min(all.len());
+        if count < all.len() {
+            all.select_nth_unstable_by_key(count, |(key, _)| *key);
+        }
+        for ((takes, ..), connection) in &all[..count] {
+            if *takes { connection.close(now) } else { connection.turn(Fate::Dies) }
+        }
+        count
     }
 
     /// Ends all streams, paced over `window` so that their clients do not arrive elsewhere all at once, and returns
@@ -166,6 +233,26 @@ impl Drop for ConnectionGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn those_that_take_nothing_for_longest_are_closed_first_then_those_that_cost_most() {
+        let connections: Arc<Connections> = Arc::default();
+        let now = Instant::now();
+        let open: Vec<_> = (0..6).map(|_| connections.open(Duration::from_secs(3600), now)).collect();
+        open[1].connection.set_stuck(Some(now + Duration::from_secs(5)));
+        open[4].connection.set_stuck(Some(now + Duration::from_secs(2)));
+        open[2].connection.names.store(1000, Ordering::Relaxed);
+        open[3].connection.buffered.store(1 << 20, Ordering::Relaxed);
+        let fates = || open.iter().map(|guard| guard.connection.fate()).collect::<Vec<_>>();
+        use Fate::{Closes, Dies, Stays};
+        assert_eq!(connections.close_slowest(1, now), 1);
+        assert_eq!(fates(), [Stays, Stays, Stays, Stays, Dies, Stays]);
+        assert_eq!(connections.close_slowest(2, now), 2);
+        assert_eq!(fates(), [Stays, Dies, Stays, Closes, Dies, Stays]);
+        assert_eq!(connections.close_slowest(1, now), 1);
+        assert_eq!(fates(), [Stays, Dies, Closes, Closes, Dies, Stays]);
+        assert_eq!(connections.close_slowest(9, now), 2, "there are no more");
+    }
 
     #[tokio::test]
     async fn a_drain_ends_with_its_window_however_many_connections_there_are() {

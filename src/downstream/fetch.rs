@@ -10,29 +10,39 @@ use prost::Message as _;
 
 use super::alarm::Alarm;
 use super::assembler::Assembler;
+use super::connection::Connection;
 use super::service::Context as Shared;
 use super::status::Status;
 use crate::cache::{Frame, Protocol};
 use crate::proto;
 use crate::resource::Kind;
 use crate::subscription::{Next, Rules, Session};
+use crate::telemetry::Limit;
 
 /// Reads the request and waits until everything it asks for is known.
 pub(super) async fn fetch<B>(
     kind: Kind,
     body: B,
     rules: Arc<Rules>,
+    connection: &Arc<Connection>,
     shared: Arc<Shared>,
 ) -> Result<Frame, Status>
 where
     B: Body<Data = Bytes> + Unpin,
 {
     let mut requests = Assembler::new(body, shared.limits.max_request_bytes);
-    let read = std::future::poll_fn(|cx| requests.poll_message(cx));
+    let read = std::future::poll_fn(|cx| match requests.poll_message(cx) {
+        Poll::Pending => match requests.keep(&shared.buffered, connection, Instant::now()) {
+            Ok(()) => Poll::Pending,
+            Err(status) => Poll::Ready(Some(Err(status))),
+        },
+        read => read,
+    });
     let message = tokio::time::timeout(shared.limits.first_request_timeout, read)
         .await
-        .map_err(|_| Status::deadline_exceeded("no request came"))?
+        .map_err(|_| Status::deadline_exceeded("no request came").over(Limit::FirstRequest))?
         .ok_or_else(|| Status::invalid_argument("a request is required"))??;
+    rules.check_parts(Protocol::Sotw, &message)?;
     let request = proto::DiscoveryRequest::decode(message)
         .map_err(|error| Status::invalid_argument(format!("the request is no DiscoveryRequest: {error}")))?;
 

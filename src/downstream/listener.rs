@@ -19,9 +19,11 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use super::connection::{Connection, Connections, Fate};
 use super::service::{Context, Services};
 use super::stall::Stalling;
+use super::status::report;
 use crate::http2::{self, Serve};
+use crate::identity::{Peer, Source};
 use crate::subscription::Rules;
-use crate::telemetry;
+use crate::telemetry::{self, Limit};
 
 /// The queue of connections that the kernel completed and we did not accept yet. A fleet that comes back comes all
 /// at once, and tokio's own default is short for that.
@@ -38,6 +40,8 @@ pub struct Limits {
     pub max_streams_per_connection: u32,
     /// A connection whose transport takes nothing for so long is closed.
     pub stall_timeout: Duration,
+    /// A connection over HTTP/2 without a stream for so long is asked to go.
+    pub idle_timeout: Duration,
     /// A connection closes after this, less up to a fifth.
     pub max_connection_age: Duration,
     /// A connection that is silent for so long is pinged.
@@ -53,6 +57,7 @@ impl Default for Limits {
             first_request_timeout: Duration::from_secs(10),
             max_streams_per_connection: 1000,
             stall_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(5 * 60),
             max_connection_age: Duration::from_secs(30 * 60),
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
@@ -68,6 +73,7 @@ impl Limits {
             connection_window: 1 << 20,
             max_head_bytes: 16 << 10,
             head_timeout: self.first_request_timeout,
+            idle_timeout: self.idle_timeout,
             keepalive_interval: self.keepalive_interval,
             keepalive_timeout: self.keepalive_timeout,
             stall_timeout: self.stall_timeout,
@@ -132,6 +138,14 @@ impl Listener {
                     continue;
                 }
             };
+            let source = Source::of(peer.ip());
+            let mut slot = match shared.admission.by_source(source) {
+                Ok(slot) => slot,
+                Err(refused) => {
+                    refused.turn_away(&socket, &peer);
+                    continue;
+                }
+            };
             // Only who is on this machine is as good as authenticated where nobody has to show a certificate.
             let local = socket.local_addr().is_ok_and(|address| address.ip().is_loopback());
             let rules = Arc::clone(if local { &open_rules } else { &rules });
@@ -145,7 +159,11 @@ impl Listener {
             };
             let http2 = Arc::clone(&http2);
             tokio::spawn(async move {
-                let _open = telemetry::ConnectionGauge::open();
+                if let Err(refused) = slot.identified(&Peer::unproven(source)) {
+                    refused.turn_away(&socket, &peer);
+                    return;
+                }
+                let _open = (telemetry::ConnectionGauge::open(), slot);
                 let connection = Arc::clone(&guard.connection);
                 if let Err(error) = serve_connection(socket, services, http2).await {
                     tracing::debug!(%peer, %error, fate = ?connection.fate(), "connection ends");
@@ -177,7 +195,20 @@ async fn serve_connection<H: Health>(
         Speech::Http1 => {}
         Speech::Http2 => {
             let mut serve = Serve::new(socket, http2, move |request| services.clone().answer(request));
-            return fulfil(&connection, &mut serve, Serve::shut_down).await;
+            let mut stuck = None;
+            return fulfil(&connection, &mut serve, Serve::shut_down, |serve| {
+                if serve.stuck() != stuck {
+                    stuck = serve.stuck();
+                    connection.set_stuck(stuck);
+                }
+                note_limits(serve.take_refused(), serve.take_idle());
+                if connection.takes_look() {
+                    serve.look();
+                    return true;
+                }
+                false
+            })
+            .await;
         }
         Speech::Other => {
             // A socket that is closed with something unread in it is reset.
@@ -188,10 +219,10 @@ async fn serve_connection<H: Health>(
     let mut builder = http1::Builder::new();
     // The first request has begun to come; the wait for the next one is a client's pause between two polls.
     builder.timer(TokioTimer::new()).header_read_timeout(services.shared.polls.idle_timeout);
-    let socket = Stalling::new(socket, services.shared.limits.stall_timeout);
+    let socket = Stalling::new(socket, services.shared.limits.stall_timeout).telling(&connection);
     let service = service_fn(move |request| services.clone().answer(request).map(Ok::<_, Infallible>));
     let mut serve = builder.serve_connection(TokioIo::new(socket), service);
-    fulfil(&connection, &mut serve, |serve| Pin::new(serve).graceful_shutdown()).await
+    fulfil(&connection, &mut serve, |serve| Pin::new(serve).graceful_shutdown(), |_| false).await
 }
 
 /// What a connection speaks, by what comes first.
@@ -234,8 +265,25 @@ impl Speech {
     }
 }
 
-/// Polls what serves a connection, and tells it when it is to close.
-async fn fulfil<S, E>(connection: &Connection, serve: &mut S, close: impl Fn(&mut S)) -> anyhow::Result<()>
+/// Counts streams that were one too many, and a connection on which there was none for long.
+fn note_limits(refused_streams: u64, idle: bool) {
+    if refused_streams > 0 {
+        report(Limit::Streams, "a connection", "too many streams");
+        Limit::Streams.count_all(refused_streams - 1);
+    }
+    if idle {
+        Limit::Idle.count();
+    }
+}
+
+/// Polls what serves a connection, and tells it when it is to close. What is polled is looked at afterwards, and polled
+/// again if that says so.
+async fn fulfil<S, E>(
+    connection: &Connection,
+    serve: &mut S,
+    close: impl Fn(&mut S),
+    mut look: impl FnMut(&mut S) -> bool,
+) -> anyhow::Result<()>
 where
     S: Future<Output = Result<(), E>> + Unpin,
     E: Into<anyhow::Error>,
@@ -251,7 +299,11 @@ where
             Fate::Dies => return Poll::Ready(Err(anyhow::anyhow!("it does not close"))),
             Fate::Stays | Fate::Closes => {}
         }
-        Pin::new(&mut *serve).poll(cx).map_err(Into::into)
+        let mut polled = Pin::new(&mut *serve).poll(cx);
+        while look(serve) && polled.is_pending() {
+            polled = Pin::new(&mut *serve).poll(cx);
+        }
+        polled.map_err(Into::into)
     })
     .await
 }

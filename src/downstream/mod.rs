@@ -5,11 +5,14 @@
 //! no channel, no queue and no task: its connection polls the response body when it can take more, and the body reads the
 //! stream's requests and asks the session what to say at that moment.
 
+mod admission;
 mod alarm;
 mod assembler;
+mod buffered;
 mod connection;
 mod fetch;
 mod listener;
+mod memory;
 mod peers;
 mod poll;
 mod routes;
@@ -18,7 +21,10 @@ mod stall;
 mod status;
 mod stream;
 
+pub use admission::{Admission, AdmissionLimits};
+pub use buffered::Buffered;
 pub use connection::Connections;
 pub use listener::{Limits, Listener};
+pub use memory::Memory;
 pub use poll::Polls;
 pub use service::{Context, UpstreamView};

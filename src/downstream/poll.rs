@@ -5,24 +5,26 @@
 //! future, and with it the poll, its place in the cohort and the interest upstream.
 
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll as Look, ready};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use parking_lot::Mutex;
 
 use super::alarm::Alarm;
+use super::buffered::Share;
 use super::connection::Connection;
 use super::peers::{Held, Peers};
 use super::service::{Context, ResponseBody, text};
+use super::status::{limit_of, report};
 use crate::proto;
 use crate::resource::Kind;
-use crate::rest::{self, Answer, Book, Unwritable};
+use crate::rest::{self, Answer, BadRequest, Book, OutOfBounds, Unwritable};
 use crate::subscription::{Code, Memory, Poll, Refusal, Rules, Verdict};
-use crate::telemetry::{self, PollGauge, PollOutcome};
+use crate::telemetry::{self, Limit, PollGauge, PollOutcome};
 
 /// How long a client waits for its answer, says Envoy.
 const EXPECTED_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";
@@ -30,6 +32,8 @@ const EXPECTED_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";
 const MARGIN: Duration = Duration::from_millis(200);
 /// How long an answer that cannot be written is at most held back: less where the hold is shorter.
 const PENANCE: Duration = Duration::from_secs(1);
+/// Said to a client whose request has not come whole when its connection closes.
+const CLOSING: &str = "the relay closes this connection; reconnect";
 /// When who was refused for the number of polls, or for what is not known, may try again, in seconds.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
@@ -95,12 +99,29 @@ where
     }
     let now = Instant::now();
     let mut gauge = PollGauge::open(kind.short());
-    // In a box, so that a poll that waits does not keep the room that reading took.
-    let opened = Box::pin(open(kind, request, &caller, &shared, now)).await;
+    if shared.admission.memory().refuses() {
+        gauge.ended(PollOutcome::Refused);
+        let reason = "the relay is short of memory; try another server or again";
+        return Fault::refused(StatusCode::SERVICE_UNAVAILABLE, reason)
+            .over(Limit::MemoryRefuse)
+            .into_response();
+    }
+    // Its place counts from here: who sends slowly costs as much as who waits.
+    let opened = match shared.polls.peers.hold(caller.peer) {
+        // In a box, so that a poll that waits does not keep the room that reading took.
+        Some(held) => Box::pin(open(kind, request, &caller, &shared, now)).await.map(|poll| (poll, held)),
+        None => Err(too_many()),
+    };
     let ended = match opened {
-        Ok(poll) => {
-            let waiting =
-                Waiting { poll, held: None, alarm: Alarm::default(), caller, shared: Arc::clone(&shared) };
+        Ok((poll, held)) => {
+            let waiting = Waiting {
+                poll,
+                _held: held,
+                parked: false,
+                alarm: Alarm::default(),
+                caller,
+                shared: Arc::clone(&shared),
+            };
             wait(waiting, &mut gauge).await
         }
         Err(fault) => Err(fault),
@@ -129,15 +150,22 @@ struct Fault {
     status: StatusCode,
     /// For the one who asked; there is nothing to say about 304.
     reason: Option<String>,
+    /// The limit that was reached, where it was one.
+    limit: Option<Limit>,
 }
 
 impl Fault {
     fn new(outcome: PollOutcome, status: StatusCode, reason: impl Into<String>) -> Self {
-        Self { outcome, status, reason: Some(reason.into()) }
+        Self { outcome, status, reason: Some(reason.into()), limit: None }
     }
 
     fn refused(status: StatusCode, reason: impl Into<String>) -> Self {
         Self::new(PollOutcome::Refused, status, reason)
+    }
+
+    const fn over(mut self, limit: Limit) -> Self {
+        self.limit = Some(limit);
+        self
     }
 
     fn into_response<B>(self) -> Response<ResponseBody<B>> {
@@ -146,6 +174,9 @@ impl Fault {
             *response.status_mut() = self.status;
             return response;
         };
+        if let Some(limit) = self.limit {
+            report(limit, "a client of REST-JSON", &reason);
+        }
         reason.push('\n');
         let mut response = text(self.status, reason);
         if matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
@@ -163,7 +194,7 @@ impl From<Refusal> for Fault {
             Code::ResourceExhausted => StatusCode::PAYLOAD_TOO_LARGE,
             Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         };
-        Self::refused(status, refusal.message)
+        Self { limit: refusal.bound.map(limit_of), ..Self::refused(status, refusal.message) }
     }
 }
 
@@ -185,9 +216,9 @@ where
     if codings.into_iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return Err(Fault::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must not be compressed"));
     }
-    let body = read(body, shared).await?;
+    let (body, share) = read(body, &caller.connection, shared).await?;
     let request = parse(&body, &shared.rules)?;
-    drop(body);
+    drop((body, share));
     let peer = match caller.peer {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,
@@ -197,7 +228,7 @@ where
     Ok(Poll::new(&shared.cache, &caller.rules, &polls.memory, kind, request, &peer.octets(), hold, now)?)
 }
 
-async fn read<B>(body: B, shared: &Context) -> Result<Bytes, Fault>
+async fn read<B>(body: B, connection: &Arc<Connection>, shared: &Context) -> Result<(Bytes, Share), Fault>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
@@ -205,32 +236,59 @@ where
     let limit = shared.limits.max_request_bytes;
     let too_large = || {
         let reason = format!("a request of more than {limit} bytes is over the limit");
-        Fault::refused(StatusCode::PAYLOAD_TOO_LARGE, reason)
+        Fault::refused(StatusCode::PAYLOAD_TOO_LARGE, reason).over(Limit::RequestBytes)
     };
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large());
     }
     let patience = shared.limits.first_request_timeout;
-    let read = tokio::time::timeout(patience, Limited::new(body, limit).collect()).await;
-    let read =
-        read.map_err(|_| Fault::refused(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"))?;
-    let body = read.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
-        Some(_) => too_large(),
-        None => Fault::refused(StatusCode::BAD_REQUEST, format!("the body is not whole: {error}")),
-    })?;
-    Ok(body.to_bytes())
+    let mut share = Share::new(&shared.buffered, connection);
+    let collect = async {
+        let (mut body, mut read) = (body, BytesMut::new());
+        let mut next = |cx: &mut task::Context<'_>| {
+            // A connection that closes does not wait for what may never come.
+            if connection.is_closing() {
+                return Look::Ready(Err(Fault::refused(StatusCode::SERVICE_UNAVAILABLE, CLOSING)));
+            }
+            Pin::new(&mut body).poll_frame(cx).map(Ok)
+        };
+        while let Some(frame) = std::future::poll_fn(&mut next).await? {
+            let frame = frame.map_err(|error| {
+                Fault::refused(StatusCode::BAD_REQUEST, format!("the body is not whole: {error}"))
+            })?;
+            let data = frame.into_data().unwrap_or_default();
+            if read.len() + data.len() > limit {
+                return Err(too_large());
+            }
+            read.extend_from_slice(&data);
+            share.set(read.capacity()).map_err(|limit| {
+                let reason = "too much of requests has come that are not whole yet";
+                Fault::refused(StatusCode::SERVICE_UNAVAILABLE, reason).over(limit)
+            })?;
+        }
+        Ok(read.freeze())
+    };
+    let late = || Fault::refused(StatusCode::REQUEST_TIMEOUT, "the body did not come in time");
+    let read = tokio::time::timeout(patience, collect).await;
+    let body = read.map_err(|_| late().over(Limit::FirstRequest))??;
+    Ok((body, share))
 }
 
 fn parse(body: &[u8], rules: &Rules) -> Result<proto::DiscoveryRequest, Fault> {
-    rest::read(body, rules.max_names, !rules.given.is_empty())
-        .map_err(|error| Fault::refused(StatusCode::BAD_REQUEST, error.to_string()))
+    rest::read(body, rules.max_names, !rules.given.is_empty()).map_err(|error| match error {
+        BadRequest::OutOfBounds(OutOfBounds::TooMany(_)) => {
+            Fault::refused(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()).over(Limit::Names)
+        }
+        _ => Fault::refused(StatusCode::BAD_REQUEST, error.to_string()),
+    })
 }
 
 /// A poll that waits.
 struct Waiting {
     poll: Poll,
-    /// Its place among those of its peer, once it needs one.
-    held: Option<Held>,
+    /// Its place among those of its peer.
+    _held: Held,
+    parked: bool,
     alarm: Alarm,
     caller: Caller,
     shared: Arc<Context>,
@@ -261,11 +319,7 @@ impl Waiting {
                 self.poll.next(now, upstream)
             };
             let Verdict::Wait(until) = verdict else { return Look::Ready(Ok(verdict)) };
-            if self.held.is_none() {
-                self.held = self.shared.polls.peers.hold(self.caller.peer);
-                if self.held.is_none() {
-                    return Look::Ready(Err(too_many()));
-                }
+            if !std::mem::replace(&mut self.parked, true) {
                 gauge.parked();
             }
             ready!(self.alarm.poll(Some(until), cx));
@@ -275,7 +329,7 @@ impl Waiting {
 
 fn too_many() -> Fault {
     let reason = "too many requests of this address are held already (rest.max_polls_per_peer)";
-    Fault::new(PollOutcome::TooMany, StatusCode::TOO_MANY_REQUESTS, reason)
+    Fault::new(PollOutcome::TooMany, StatusCode::TOO_MANY_REQUESTS, reason).over(Limit::Polls)
 }
 
 /// What a poll is given.
@@ -297,7 +351,7 @@ async fn write(poll: Poll, verdict: Verdict, shared: &Context) -> Result<Written
         Verdict::NotModified | Verdict::Wait(_) => {
             poll.end(None, &polls.memory, Instant::now());
             let (outcome, status) = (PollOutcome::NotModified, StatusCode::NOT_MODIFIED);
-            return Err(Fault { outcome, status, reason: None });
+            return Err(Fault { outcome, status, reason: None, limit: None });
         }
     };
     let now = Instant::now();

@@ -13,6 +13,8 @@ use parking_lot::Mutex;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::Service as _;
 
+use super::admission::Admission;
+use super::buffered::Buffered;
 use super::connection::Connection;
 use super::fetch;
 use super::listener::Limits;
@@ -49,6 +51,10 @@ pub struct Context {
     pub rules: Rules,
     /// The limits they keep.
     pub limits: Limits,
+    /// Who may connect.
+    pub admission: Arc<Admission>,
+    /// What requests take that are not whole.
+    pub buffered: Arc<Buffered>,
     /// Whether the origin can be asked.
     pub upstream: UpstreamView,
     /// How many rejections are logged: a fleet may reject the same update all at once.
@@ -227,6 +233,10 @@ impl<H: Health> Services<H> {
         if !is_grpc(&request) {
             return text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "gRPC needs content-type application/grpc\n");
         }
+        // Health is told as ever: it is no fault of this relay's that would be mended elsewhere.
+        if route.is_some() && self.shared.admission.memory().refuses() {
+            return refuse(Status::no_memory());
+        }
         match route {
             Some(Route::Stream(protocol, kind)) => {
                 let session = Session::new(
@@ -241,7 +251,8 @@ impl<H: Health> Services<H> {
                 grpc(ResponseBody::Stream(Box::new(body)))
             }
             Some(Route::Fetch(kind)) => {
-                match fetch::fetch(kind, request.into_body(), self.rules, self.shared).await {
+                match fetch::fetch(kind, request.into_body(), self.rules, &self.connection, self.shared).await
+                {
                     Ok(frame) => grpc(ResponseBody::Unary(Box::new((frame, 0)))),
                     Err(status) => refuse(status),
                 }
@@ -275,6 +286,7 @@ fn grpc<B>(body: ResponseBody<B>) -> Response<ResponseBody<B>> {
 
 /// A response that is only a status.
 fn refuse<B>(status: Status) -> Response<ResponseBody<B>> {
+    status.report("");
     let mut response = grpc(ResponseBody::Text(None));
     response.headers_mut().extend(status.into_trailers());
     response

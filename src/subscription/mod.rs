@@ -13,11 +13,13 @@
 
 mod ack;
 mod asks;
+mod bounds;
 mod delta;
 mod failures;
 mod features;
 mod given;
 mod memory;
+mod metadata;
 mod order;
 mod own;
 mod poll;
@@ -25,6 +27,7 @@ mod session;
 mod sotw;
 mod stream_type;
 
+pub use bounds::Bound;
 pub use given::{Given, Missing, NodeField, Outcome, Rule};
 pub use memory::Memory;
 pub use order::Next;

@@ -85,6 +85,7 @@ impl Poll {
         // Each request is its own first one (R-REST-10).
         let (names, locators) = (&request.resource_names, request.resource_locators);
         let subscription = Wants::default().read(names, locators, legacy);
+        rules.check_weight(&subscription)?;
         let lens = subscription.lens(&given);
         rules.check_lens(&lens)?;
         let of = cache.seen(&type_url, &lens)?;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::bounds::Bound;
 use super::features::Features;
 use super::given::Given;
 use super::stream_type::StreamType;
@@ -35,6 +36,11 @@ pub struct Rules {
     pub max_name_bytes: usize,
     /// The most names of one type.
     pub max_names: usize,
+    /// What these names, their spellings and their locators may take together, in bytes.
+    pub max_subscription_bytes: usize,
+    /// A stream whose client has answered nothing of a type for this long, though the transport took something and it
+    /// still asks for something, is closed.
+    pub unacked_timeout: Duration,
     /// The most dynamic parameters of one locator.
     pub max_parameters: usize,
     /// The most sets of dynamic parameters of one type and stream: what changes is weighed for each.
@@ -65,6 +71,8 @@ impl Default for Rules {
             serve_secrets: false,
             max_name_bytes: 16 << 10,
             max_names: 100_000,
+            max_subscription_bytes: 16 << 20,
+            unacked_timeout: Duration::from_secs(10 * 60),
             max_parameters: 64,
             max_parameter_sets: 16,
             max_types: 64,
@@ -87,10 +95,12 @@ impl Rules {
         let limit = self.max_name_bytes;
         if let Some(long) = names.find(|name| name.len() > limit) {
             let start = clip(long);
-            return Err(Refusal::invalid(format!("resource name `{start}` is longer than {limit} bytes")));
+            let refusal = Refusal::invalid(format!("resource name `{start}` is longer than {limit} bytes"));
+            return Err(refusal.over(Bound::NameBytes));
         }
         if count > self.max_names {
-            return Err(Refusal::exhausted(format!("more than {} names of one type", self.max_names)));
+            let refusal = Refusal::exhausted(format!("more than {} names of one type", self.max_names));
+            return Err(refusal.over(Bound::Names));
         }
         Ok(())
     }
@@ -159,6 +169,8 @@ pub struct Refusal {
     pub code: Code,
     /// For the peer's log: what was expected.
     pub message: String,
+    /// The bound that was reached, where it was one.
+    pub bound: Option<Bound>,
 }
 
 /// The gRPC status codes that a session closes with.
@@ -176,34 +188,34 @@ pub enum Code {
 
 impl Refusal {
     fn invalid(message: impl Into<String>) -> Self {
-        Self { code: Code::InvalidArgument, message: message.into() }
+        Self { code: Code::InvalidArgument, message: message.into(), bound: None }
     }
 
     fn denied(message: impl Into<String>) -> Self {
-        Self { code: Code::PermissionDenied, message: message.into() }
+        Self { code: Code::PermissionDenied, message: message.into(), bound: None }
     }
 
     pub(super) fn exhausted(message: impl Into<String>) -> Self {
-        Self { code: Code::ResourceExhausted, message: message.into() }
+        Self { code: Code::ResourceExhausted, message: message.into(), bound: None }
     }
 
     /// Nothing is known and the origin cannot be asked (R-Relay-07).
     pub(super) fn cold() -> Self {
         let message =
             "nothing is cached yet and the control plane cannot be reached; try another server or again";
-        Self { code: Code::Unavailable, message: message.to_owned() }
+        Self { code: Code::Unavailable, message: message.to_owned(), bound: None }
     }
 }
 
 impl From<FellBehind> for Refusal {
     fn from(behind: FellBehind) -> Self {
-        Self { code: Code::Unavailable, message: behind.to_string() }
+        Self { code: Code::Unavailable, message: behind.to_string(), bound: None }
     }
 }
 
 impl From<Full> for Refusal {
     fn from(full: Full) -> Self {
-        Self::exhausted(full.to_string())
+        Self::exhausted(full.to_string()).over(Bound::ParameterSets)
     }
 }
 
@@ -310,6 +322,11 @@ impl Session {
         self.client.as_ref()
     }
 
+    /// How many names it asks for, over all types.
+    pub fn names(&self) -> usize {
+        self.types.iter().map(|state| state.subscription().names().len()).sum()
+    }
+
     /// The transport has taken the newest response.
     pub fn taken(&mut self, now: Instant) {
         if let Some(at) = self.unsaid.take() {
@@ -338,10 +355,8 @@ impl Session {
     pub(super) fn join(&self, type_url: &TypeUrl, subscription: Subscription) -> Result<Membership, Refusal> {
         self.rules.check_type(type_url)?;
         if self.types.len() >= self.rules.max_types {
-            return Err(Refusal::exhausted(format!(
-                "more than {} types on one stream",
-                self.rules.max_types
-            )));
+            let message = format!("more than {} types on one stream", self.rules.max_types);
+            return Err(Refusal::exhausted(message).over(Bound::Types));
         }
         let of = self.store(type_url, &subscription)?;
         Ok(of.join(subscription, self.dialect, &self.mailbox))
@@ -353,6 +368,7 @@ impl Session {
         type_url: &TypeUrl,
         subscription: &Subscription,
     ) -> Result<Arc<TypeCache>, Refusal> {
+        self.rules.check_weight(subscription)?;
         let lens = subscription.lens(&self.given);
         self.rules.check_lens(&lens)?;
         Ok(self.cache.seen(type_url, &lens)?)
