@@ -136,6 +136,11 @@ impl Connections {
         self.open.lock().iter().map(|(_, connection)| Arc::clone(connection)).collect()
     }
 
+    /// The same, each with a number that it keeps.
+    fn numbered(&self) -> Vec<(usize, Arc<Connection>)> {
+        self.open.lock().iter().map(|(at, connection)| (at, Arc::clone(connection))).collect()
+    }
+
     /// Closes what is old and gives up what is stuck, for as long as it is awaited. Has the streams of each connection
     /// looked at four times in `unacked`, each time those of a part of all, so that clients that answer nothing are found
     /// out without a timer for each.
@@ -148,7 +153,7 @@ impl Connections {
         for turn in (0..parts).cycle() {
             tick.tick().await;
             let now = Instant::now();
-            for (at, connection) in self.all().iter().enumerate() {
+            for (at, connection) in self.numbered() {
                 connection.inspect(now, stall);
                 if at % parts == turn {
                     connection.look.store(true, Ordering::Release);

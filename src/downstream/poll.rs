@@ -106,17 +106,13 @@ where
             .over(Limit::MemoryRefuse)
             .into_response();
     }
-    // Its place counts from here: who sends slowly costs as much as who waits.
-    let opened = match shared.polls.peers.hold(caller.peer) {
-        // In a box, so that a poll that waits does not keep the room that reading took.
-        Some(held) => Box::pin(open(kind, request, &caller, &shared, now)).await.map(|poll| (poll, held)),
-        None => Err(too_many()),
-    };
+    // In a box, so that a poll that waits does not keep the room that reading took.
+    let opened = Box::pin(open(kind, request, &caller, &shared, now)).await;
     let ended = match opened {
         Ok((poll, held)) => {
             let waiting = Waiting {
                 poll,
-                _held: held,
+                held,
                 parked: false,
                 alarm: Alarm::default(),
                 caller,
@@ -205,7 +201,7 @@ async fn open<B>(
     caller: &Caller,
     shared: &Context,
     now: Instant,
-) -> Result<Poll, Fault>
+) -> Result<(Poll, Option<Held>), Fault>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
@@ -216,7 +212,8 @@ where
     if codings.into_iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return Err(Fault::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must not be compressed"));
     }
-    let (body, share) = read(body, &caller.connection, shared).await?;
+    let mut held = None;
+    let (body, share) = read(body, caller, shared, &mut held).await?;
     let request = parse(&body, &shared.rules)?;
     drop((body, share));
     let peer = match caller.peer {
@@ -225,10 +222,17 @@ where
     };
     let polls = &shared.polls;
     let hold = polls.hold(&head.headers);
-    Ok(Poll::new(&shared.cache, &caller.rules, &polls.memory, kind, request, &peer.octets(), hold, now)?)
+    let poll =
+        Poll::new(&shared.cache, &caller.rules, &polls.memory, kind, request, &peer.octets(), hold, now)?;
+    Ok((poll, held))
 }
 
-async fn read<B>(body: B, connection: &Arc<Connection>, shared: &Context) -> Result<(Bytes, Share), Fault>
+async fn read<B>(
+    body: B,
+    caller: &Caller,
+    shared: &Context,
+    held: &mut Option<Held>,
+) -> Result<(Bytes, Share), Fault>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
@@ -242,15 +246,19 @@ where
         return Err(too_large());
     }
     let patience = shared.limits.first_request_timeout;
-    let mut share = Share::new(&shared.buffered, connection);
+    let mut share = Share::new(&shared.buffered, &caller.connection);
     let collect = async {
         let (mut body, mut read) = (body, BytesMut::new());
         let mut next = |cx: &mut task::Context<'_>| {
             // A connection that closes does not wait for what may never come.
-            if connection.is_closing() {
+            if caller.connection.is_closing() {
                 return Look::Ready(Err(Fault::refused(StatusCode::SERVICE_UNAVAILABLE, CLOSING)));
             }
-            Pin::new(&mut body).poll_frame(cx).map(Ok)
+            let polled = Pin::new(&mut body).poll_frame(cx);
+            if polled.is_pending() && held.is_none() {
+                *held = Some(shared.polls.peers.hold(caller.peer).ok_or_else(too_many)?);
+            }
+            polled.map(Ok)
         };
         while let Some(frame) = std::future::poll_fn(&mut next).await? {
             let frame = frame.map_err(|error| {
@@ -286,8 +294,8 @@ fn parse(body: &[u8], rules: &Rules) -> Result<proto::DiscoveryRequest, Fault> {
 /// A poll that waits.
 struct Waiting {
     poll: Poll,
-    /// Its place among those of its peer.
-    _held: Held,
+    /// Its place among those of its peer, once it needs one: who sends slowly costs as much as who waits.
+    held: Option<Held>,
     parked: bool,
     alarm: Alarm,
     caller: Caller,
@@ -319,6 +327,9 @@ impl Waiting {
                 self.poll.next(now, upstream)
             };
             let Verdict::Wait(until) = verdict else { return Look::Ready(Ok(verdict)) };
+            if self.held.is_none() {
+                self.held = Some(self.shared.polls.peers.hold(self.caller.peer).ok_or_else(too_many)?);
+            }
             if !std::mem::replace(&mut self.parked, true) {
                 gauge.parked();
             }
