@@ -253,7 +253,7 @@ mod tests {
                     prop_assert_eq!(taken.is_ok(), open.len() < 6 && of < 3);
                     if let Ok(mut slot) = taken {
                         let name = identity.map(|identity| identity.to_string());
-                        let who = name.map_or(Peer::unproven(source(from)), |name| peer(source(from), None, &name));
+                        let who = name.map_or_else(|| Peer::unproven(source(from)), |name| peer(source(from), None, &name));
                         let of = open.iter().filter(|(_, other, _)| identity.is_some() && *other == identity).count();
                         let identified = slot.identified(&who);
                         prop_assert_eq!(identified.is_ok(), of < 2);
