@@ -29,7 +29,6 @@ pub fn read_node(path: &Path) -> anyhow::Result<Node> {
             bail!("is larger than {MAX_BYTES} bytes");
         }
         let encoded = directory::read_node(path, &bytes)?;
-        // Metadata can nest deeper than a request may: its stream would be closed.
         Node::decode(&encoded[..]).context("is a node that no request could carry")
     };
     read().map_err(|error: anyhow::Error| {

@@ -14,6 +14,7 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use metrics_exporter_prometheus::PrometheusHandle;
 use parking_lot::Mutex;
+use prost::Message as _;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic_health::ServingStatus;
@@ -27,7 +28,8 @@ use crate::config::{
 use crate::descriptors::{DescriptorSet, Descriptors, SetError};
 use crate::directory::Directory;
 use crate::downstream::{
-    Access, Connections, Context, Handshakes, Limits, Listener, Policy, PollLimits, Polls, UpstreamView,
+    Access, Admission, AdmissionLimits, Buffered, Connections, Context, Handshakes, Limits, Listener, Memory,
+    Policy, PollLimits, Polls, UpstreamView,
 };
 use crate::identity::{Peer, PeerPattern};
 use crate::proto;
@@ -106,10 +108,16 @@ impl Relay {
         health.set_service_status("", ServingStatus::NotServing).await;
         tokio::spawn(follow(origin.clone(), view.clone(), health, draining.clone()));
 
+        let memory = Memory::new(config.downstream.memory.refuse_above, config.downstream.memory.close_above);
         let shared = Arc::new(Context {
             cache: Arc::clone(&cache),
             policy: ArcSwap::from_pointee(policy(config)),
             denials: Mutex::default(),
+            admission: Admission::new(admission_limits(&config.downstream.limits), Arc::clone(&memory)),
+            buffered: Buffered::new(
+                config.downstream.max_buffered_request_bytes,
+                config.downstream.max_buffered_request_bytes_per_connection,
+            ),
             upstream: view,
             rejections: Mutex::default(),
             polls: Polls::new(Arc::clone(&book)),
@@ -128,6 +136,11 @@ impl Relay {
         let status = Arc::new(Status { cache, book, origin, metrics, draining: AtomicBool::new(false) });
         let admin_address = admin.address();
         tokio::spawn(admin.serve(Arc::clone(&status), everything.clone()));
+        let watch = {
+            let connections = Arc::clone(&connections);
+            async move { memory.watch(connections).await }
+        };
+        tokio::spawn(everything.clone().run_until_cancelled_owned(watch));
         let housekeeping = housekeeping(Arc::clone(&connections), Arc::clone(&shared), Arc::clone(&status));
         tokio::spawn(everything.clone().run_until_cancelled_owned(housekeeping));
 
@@ -334,7 +347,7 @@ async fn follow(mut origin: Origin, view: UpstreamView, health: HealthReporter, 
 }
 
 async fn housekeeping(connections: Arc<Connections>, shared: Arc<Context>, status: Arc<Status>) {
-    let stall = || shared.policy.load().limits().stall_timeout;
+    let times = || shared.policy.load().times();
     let upkeep = async {
         let mut tick = tokio::time::interval(Duration::from_secs(5));
         loop {
@@ -342,7 +355,7 @@ async fn housekeeping(connections: Arc<Connections>, shared: Arc<Context>, statu
             status.metrics.run_upkeep();
         }
     };
-    tokio::join!(connections.keep_order(stall), upkeep);
+    tokio::join!(connections.keep_order(times), upkeep);
 }
 
 fn cache_limits(config: &Config) -> cache::Limits {
@@ -385,6 +398,8 @@ fn base_rules(config: &Config) -> Rules {
         serve_secrets: downstream.secrets_without_authentication,
         max_name_bytes: downstream.max_name_bytes,
         max_names: downstream.max_names,
+        max_subscription_bytes: downstream.max_subscription_bytes,
+        unacked_timeout: downstream.unacked_timeout,
         given: given(config),
         ..Rules::default()
     }
@@ -452,12 +467,21 @@ pub fn given(config: &Config) -> Given {
     Given::new(config.dynamic_parameters.iter().map(rule).collect(), config.downstream.max_name_bytes)
 }
 
+const fn admission_limits(limits: &config::ConnectionLimits) -> AdmissionLimits {
+    AdmissionLimits {
+        max_connections: limits.max_connections,
+        max_connections_per_address: limits.max_connections_per_address,
+        max_connections_per_identity: limits.max_connections_per_identity,
+    }
+}
+
 fn limits(downstream: &config::Downstream) -> Limits {
     Limits {
         max_request_bytes: downstream.max_request_bytes,
         first_request_timeout: downstream.first_request_timeout,
         max_streams_per_connection: downstream.max_streams_per_connection,
         stall_timeout: downstream.stall_timeout,
+        idle_timeout: downstream.idle_timeout,
         max_connection_age: downstream.max_connection_age,
         keepalive_interval: downstream.keepalive.interval,
         keepalive_timeout: downstream.keepalive.timeout,
@@ -594,7 +618,7 @@ fn node(config: &config::Node) -> proto::Node {
     proto::Node {
         id: config.id.clone(),
         cluster: config.cluster.clone(),
-        metadata: Some(proto::structure(&config.metadata)),
+        metadata: proto::structure(&config.metadata).encode_to_vec().into(),
         locality: Some(proto::Locality {
             region: text(&config.locality.region),
             zone: text(&config.locality.zone),

@@ -25,6 +25,8 @@ mod ep;
 mod errors;
 #[path = "protocol/errors_random.rs"]
 mod errors_random;
+#[path = "protocol/limits.rs"]
+mod limits;
 #[path = "protocol/parts.rs"]
 mod parts;
 #[path = "protocol/random_aliases.rs"]

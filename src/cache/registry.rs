@@ -117,6 +117,15 @@ impl Subscription {
         &self.names
     }
 
+    /// What a client spends on saying it: the bytes of its names, of other spellings and of locators.
+    pub fn weight(&self) -> usize {
+        let names: usize = self.names.iter().map(|name| name.as_str().len()).sum();
+        let spelled = self.spelled.iter().flat_map(|spelled| spelled.values());
+        let located = self.located.iter().flat_map(|located| located.values()).flat_map(Parameters::iter);
+        let parameters = located.map(|(key, value)| key.len() + value.len());
+        names + spelled.map(|name| name.as_str().len()).sum::<usize>() + parameters.sum::<usize>()
+    }
+
     /// Whether this very name was asked for.
     pub fn contains(&self, name: &str) -> bool {
         self.position(name.as_bytes()).is_some()

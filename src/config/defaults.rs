@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::{
-    Admin, Authorization, Backoff, Cache, Config, Downstream, Keepalive, ListenAddress, Listener, Locality,
-    Locators, Node, NonEmpty, Reconcile, Rest, Source, Upstream, values,
+    Admin, Authorization, Backoff, Cache, Config, ConnectionLimits, Downstream, Keepalive, ListenAddress,
+    Listener, Locality, Locators, Memory, Node, NonEmpty, Reconcile, Rest, Source, Upstream, values,
 };
 
 const NAME: &str = "deltafan";
@@ -92,12 +92,19 @@ impl Default for Downstream {
             handshake_timeout: Duration::from_secs(5),
             first_request_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(5 * 60),
+            unacked_timeout: Duration::from_secs(10 * 60),
             keepalive: Keepalive::default(),
             max_request_bytes: 4 * MIB,
             max_response_bytes: MIB,
             max_name_bytes: 16 * 1024,
             max_names: 100_000,
+            max_subscription_bytes: 16 * MIB,
             max_streams_per_connection: 1000,
+            limits: ConnectionLimits::default(),
+            max_buffered_request_bytes: 256 * MIB,
+            max_buffered_request_bytes_per_connection: 16 * MIB,
+            memory: Memory::default(),
             trust_initial_versions_for_explicit: false,
             eds_repush_on_cds_change: true,
             resource_errors: true,

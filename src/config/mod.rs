@@ -17,6 +17,7 @@ mod dynamic_parameters;
 mod errors;
 mod keys;
 mod listener_tls;
+mod machine;
 mod parse;
 mod section;
 mod tree;
@@ -40,6 +41,7 @@ pub use dynamic_parameters::{DynamicParameter, NodeField, Pattern};
 pub(crate) use errors::printable;
 pub use errors::{ConfigErrors, Problem};
 pub use listener_tls::{ClientAuthorities, ListenerTls};
+pub use machine::{ConnectionLimits, Memory};
 pub use values::{ListenAddress, Locators, NonEmpty, Reconcile, Server, ServerUri, Source};
 
 /// Everything the relay can be told. Only [`Upstream::source`] has no default.
@@ -173,6 +175,12 @@ pub struct Downstream {
     /// A connection whose transport takes nothing this long is closed. Default: 60 s.
     #[serde(serialize_with = "units::serialize_duration")]
     pub stall_timeout: Duration,
+    /// A connection over HTTP/2 without an open stream is closed after this. Default: 5 min.
+    #[serde(serialize_with = "units::serialize_duration")]
+    pub idle_timeout: Duration,
+    /// A stream whose client answers nothing of what it took is closed after this. Default: 10 min.
+    #[serde(serialize_with = "units::serialize_duration")]
+    pub unacked_timeout: Duration,
     /// HTTP/2 pings to clients.
     pub keepalive: Keepalive,
     /// The largest request accepted, in bytes. Default: 4 MiB.
@@ -186,8 +194,22 @@ pub struct Downstream {
     pub max_name_bytes: usize,
     /// Names a stream may subscribe to, per type. Default: 100000.
     pub max_names: usize,
+    /// What these names and their locators may take together, in bytes. Default: 16 MiB.
+    #[serde(serialize_with = "units::serialize_size")]
+    pub max_subscription_bytes: usize,
     /// Concurrent HTTP/2 streams of one connection. Default: 1000.
     pub max_streams_per_connection: u32,
+    /// How many connections may be open.
+    #[serde(flatten)]
+    pub limits: ConnectionLimits,
+    /// What requests that have not come whole may take together, in bytes. Default: 256 MiB.
+    #[serde(serialize_with = "units::serialize_size")]
+    pub max_buffered_request_bytes: usize,
+    /// The same of one connection. Default: 16 MiB.
+    #[serde(serialize_with = "units::serialize_size")]
+    pub max_buffered_request_bytes_per_connection: usize,
+    /// What the process may take before clients are refused, and closed.
+    pub memory: Memory,
     /// Whether a name a client both asks for and holds at the current version is left out (R-Delta-06).
     /// Default: false.
     pub trust_initial_versions_for_explicit: bool,

@@ -166,12 +166,22 @@ fn downstream(section: &Section<'_>, base: &Path) -> Downstream {
     section.duration("handshake_timeout", &mut downstream.handshake_timeout);
     section.duration("first_request_timeout", &mut downstream.first_request_timeout);
     section.duration("stall_timeout", &mut downstream.stall_timeout);
+    section.duration("idle_timeout", &mut downstream.idle_timeout);
+    section.duration("unacked_timeout", &mut downstream.unacked_timeout);
     downstream.keepalive = keepalive(&section.section("keepalive"));
     section.size("max_request_bytes", &mut downstream.max_request_bytes);
     section.size("max_response_bytes", &mut downstream.max_response_bytes);
     section.size("max_name_bytes", &mut downstream.max_name_bytes);
     section.count("max_names", &mut downstream.max_names);
+    section.size("max_subscription_bytes", &mut downstream.max_subscription_bytes);
     section.count("max_streams_per_connection", &mut downstream.max_streams_per_connection);
+    downstream.limits.read(section);
+    section.size("max_buffered_request_bytes", &mut downstream.max_buffered_request_bytes);
+    section.size(
+        "max_buffered_request_bytes_per_connection",
+        &mut downstream.max_buffered_request_bytes_per_connection,
+    );
+    downstream.memory.read(&section.section("memory"));
     section.flag("trust_initial_versions_for_explicit", &mut downstream.trust_initial_versions_for_explicit);
     section.flag("eds_repush_on_cds_change", &mut downstream.eds_repush_on_cds_change);
     section.flag("resource_errors", &mut downstream.resource_errors);

@@ -5,6 +5,7 @@
 //! Invariant: the first rule that is about a peer decides, alone.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::identity::{Peer, PeerPattern, Source};
 use crate::subscription::{Grant, Rules};
@@ -35,6 +36,11 @@ impl Access {
     pub fn new(base: &Rules, granted: Vec<(Vec<PeerPattern>, Grant)>, rest: Grant) -> Self {
         let rules = granted.into_iter().map(|(peers, grant)| (peers, Chosen::new(base, grant)));
         Self { rules: rules.collect(), default: Chosen::new(base, rest) }
+    }
+
+    /// How long a client may leave an answer without its own, whoever it is.
+    pub(super) fn unacked_timeout(&self) -> Duration {
+        self.default.others.unacked_timeout
     }
 
     /// The rules for a peer. Who has shown a certificate of an authority is trusted with Secrets; who is on this machine,

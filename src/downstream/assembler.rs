@@ -1,12 +1,17 @@
 //! gRPC messages out of the pieces of a request body.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use bytes::{Buf, Bytes, BytesMut};
 use http_body::Body;
 
+use super::buffered::{Buffered, Share};
+use super::connection::Connection;
 use super::status::Status;
+use crate::telemetry::Limit;
 
 const PREFIX: usize = 5;
 
@@ -19,6 +24,8 @@ pub(super) struct Assembler<B> {
     /// What has arrived and was not looked at.
     rest: Bytes,
     limit: usize,
+    /// Its part of what all may have, while it has anything between two looks.
+    share: Option<Box<Share>>,
 }
 
 impl<B> Assembler<B>
@@ -26,7 +33,7 @@ where
     B: Body<Data = Bytes> + Unpin,
 {
     pub(super) fn new(body: B, limit: usize) -> Self {
-        Self { body, partial: BytesMut::new(), rest: Bytes::new(), limit }
+        Self { body, partial: BytesMut::new(), rest: Bytes::new(), limit, share: None }
     }
 
     /// The next message; `None` at the end of the requests.
@@ -64,9 +71,8 @@ where
         let len = u32::from_be_bytes([a, b, c, d]) as usize;
         if len > self.limit {
             let limit = self.limit;
-            return Err(Status::resource_exhausted(format!(
-                "a request of {len} bytes is over the limit of {limit}"
-            )));
+            let message = format!("a request of {len} bytes is over the limit of {limit}");
+            return Err(Status::resource_exhausted(message).over(Limit::RequestBytes));
         }
         self.fill(PREFIX + len);
         if self.partial.len() < PREFIX + len {
@@ -74,7 +80,32 @@ where
         }
         let mut message = std::mem::take(&mut self.partial).freeze();
         message.advance(PREFIX);
+        if let Some(share) = &mut self.share {
+            share.since = None;
+        }
         Ok(Some(message))
+    }
+
+    /// Counts what it keeps until more comes. To be called when there is no more for now.
+    pub(super) fn keep(
+        &mut self,
+        of: &Arc<Buffered>,
+        connection: &Arc<Connection>,
+        now: Instant,
+    ) -> Result<(), Status> {
+        let bytes = self.partial.capacity() + self.rest.len();
+        if bytes == 0 {
+            self.share = None;
+            return Ok(());
+        }
+        let share = self.share.get_or_insert_with(|| Box::new(Share::new(of, connection)));
+        share.since.get_or_insert(now);
+        share.set(bytes).map_err(Status::too_much_buffered)
+    }
+
+    /// Since when a message is coming that is not whole.
+    pub(super) fn incomplete_since(&self) -> Option<Instant> {
+        self.share.as_ref()?.since
     }
 
     fn fill(&mut self, len: usize) {

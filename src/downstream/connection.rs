@@ -1,6 +1,6 @@
 //! What is known of the connections that are open, so that they can be aged, drained and given up.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
@@ -35,6 +35,14 @@ pub(super) struct Connection {
     task: AtomicWaker,
     /// Who is at the other end, once that is known.
     peer: OnceLock<Arc<Peer>>,
+    /// What its requests take that are not whole, in bytes.
+    buffered: AtomicUsize,
+    /// Names that its streams ask for.
+    names: AtomicUsize,
+    /// Since when its transport takes nothing of what waits for it.
+    stuck: Mutex<Option<Instant>>,
+    /// Its streams are to be looked at, though nothing woke them.
+    look: AtomicBool,
 }
 
 impl Connection {
@@ -59,6 +67,24 @@ impl Connection {
             if self.is_closing() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
+    }
+
+    pub(super) const fn buffered(&self) -> &AtomicUsize {
+        &self.buffered
+    }
+
+    pub(super) const fn names(&self) -> &AtomicUsize {
+        &self.names
+    }
+
+    /// Since when its transport takes nothing of what waits, if it does.
+    pub(super) fn set_stuck(&self, since: Option<Instant>) {
+        *self.stuck.lock() = since;
+    }
+
+    /// Whether its streams are to be looked at once, though nothing woke them.
+    pub(super) fn takes_look(&self) -> bool {
+        self.look.load(Ordering::Relaxed) && self.look.swap(false, Ordering::AcqRel)
     }
 
     /// Turns its fate, unless that is another by now.
@@ -122,6 +148,10 @@ impl Connections {
             closes: Mutex::new(closes),
             task: AtomicWaker::new(),
             peer: OnceLock::new(),
+            buffered: AtomicUsize::new(0),
+            names: AtomicUsize::new(0),
+            stuck: Mutex::new(None),
+            look: AtomicBool::new(false),
         });
         let at = open.insert(Arc::clone(&connection));
         drop(open);
@@ -140,13 +170,31 @@ impl Connections {
         self.open.lock().iter().map(|(_, connection)| Arc::clone(connection)).collect()
     }
 
-    /// Closes what is old and gives up what is stuck, for as long as it is awaited.
-    /// `stall` says how long one may take to close.
-    pub async fn keep_order(&self, stall: impl Fn() -> Duration) {
+    /// The same, each with a number that it keeps.
+    fn numbered(&self) -> Vec<(usize, Arc<Connection>)> {
+        self.open.lock().iter().map(|(at, connection)| (at, Arc::clone(connection))).collect()
+    }
+
+    /// Closes what is old and gives up what is stuck, for as long as it is awaited. Has the streams of each connection
+    /// looked at four times in the time that a client may leave an answer without its own, each time those of a part of
+    /// all, so that clients that answer nothing are found out without a timer for each. `times` says how long one may take
+    /// to close, and that time.
+    pub async fn keep_order(&self, times: impl Fn() -> (Duration, Duration)) {
+        let (shortest, longest) = (Duration::from_millis(50), Duration::from_secs(5));
+        let mut turn = 0;
         loop {
-            let (now, stall) = (Instant::now(), stall());
-            self.all().iter().for_each(|connection| connection.inspect(now, stall));
-            let pause = (stall / 4).clamp(Duration::from_millis(50), Duration::from_secs(5));
+            let (now, (stall, unacked)) = (Instant::now(), times());
+            let pause = (stall.min(unacked) / 4).clamp(shortest, longest);
+            let parts =
+                usize::try_from(unacked.as_millis() / 4 / pause.as_millis()).unwrap_or(usize::MAX).max(1);
+            for (at, connection) in self.numbered() {
+                connection.inspect(now, stall);
+                if at % parts == turn % parts {
+                    connection.look.store(true, Ordering::Release);
+                    connection.task.wake();
+                }
+            }
+            turn = (turn + 1) % parts;
             tokio::time::sleep(pause).await;
         }
     }
@@ -164,6 +212,33 @@ impl Connections {
             !connection.is_closing() && connection.peer.get().is_some_and(|peer| concerned(peer))
         });
         (all.len(), close_paced(all, window))
+    }
+
+    /// Closes so many: first those whose transport has taken nothing for longest, then those that cost most. Those that
+    /// take nothing are not asked to go. Returns how many there were.
+    pub(super) fn close_slowest(&self, count: usize, now: Instant) -> usize {
+        /// What a name costs, roughly, beside what is buffered.
+        const NAME: usize = 64;
+        let mut all: Vec<_> = self
+            .all()
+            .into_iter()
+            .filter(|connection| !connection.is_closing())
+            .map(|connection| {
+                let [names, bytes] =
+                    [&connection.names, &connection.buffered].map(|n| n.load(Ordering::Relaxed));
+                let stuck = *connection.stuck.lock();
+                let cost = names.saturating_mul(NAME).saturating_add(bytes);
+                ((stuck.is_none(), stuck, std::cmp::Reverse(cost)), connection)
+            })
+            .collect();
+        let count = count.min(all.len());
+        if count < all.len() {
+            all.select_nth_unstable_by_key(count, |(key, _)| *key);
+        }
+        for ((takes, ..), connection) in &all[..count] {
+            if *takes { connection.close(now) } else { connection.turn(Fate::Stays, Fate::Dies) }
+        }
+        count
     }
 
     /// Ends all streams, paced over `window`, and returns when no connection is left or the window is over. One that is
@@ -228,6 +303,26 @@ impl Drop for ConnectionGuard {
 mod tests {
     use super::*;
     use crate::identity::Source;
+
+    #[test]
+    fn those_that_take_nothing_for_longest_are_closed_first_then_those_that_cost_most() {
+        let connections: Arc<Connections> = Arc::default();
+        let now = Instant::now();
+        let open: Vec<_> = (0..6).map(|_| connections.open(Duration::from_secs(3600), now)).collect();
+        open[1].connection.set_stuck(Some(now + Duration::from_secs(5)));
+        open[4].connection.set_stuck(Some(now + Duration::from_secs(2)));
+        open[2].connection.names.store(1000, Ordering::Relaxed);
+        open[3].connection.buffered.store(1 << 20, Ordering::Relaxed);
+        let fates = || open.iter().map(|guard| guard.connection.fate()).collect::<Vec<_>>();
+        use Fate::{Closes, Dies, Stays};
+        assert_eq!(connections.close_slowest(1, now), 1);
+        assert_eq!(fates(), [Stays, Stays, Stays, Stays, Dies, Stays]);
+        assert_eq!(connections.close_slowest(2, now), 2);
+        assert_eq!(fates(), [Stays, Dies, Stays, Closes, Dies, Stays]);
+        assert_eq!(connections.close_slowest(1, now), 1);
+        assert_eq!(fates(), [Stays, Dies, Closes, Closes, Dies, Stays]);
+        assert_eq!(connections.close_slowest(9, now), 2, "there are no more");
+    }
 
     #[tokio::test]
     async fn a_drain_ends_with_its_window_however_many_connections_there_are() {

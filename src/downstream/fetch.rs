@@ -10,6 +10,7 @@ use prost::Message as _;
 
 use super::alarm::Alarm;
 use super::assembler::Assembler;
+use super::connection::Connection;
 use super::listener::Limits;
 use super::service::Context as Shared;
 use super::status::Status;
@@ -18,6 +19,7 @@ use crate::identity::Peer;
 use crate::proto;
 use crate::resource::Kind;
 use crate::subscription::{Next, Rules, Session};
+use crate::telemetry::Limit;
 
 /// Reads the request and waits until everything it asks for is known.
 pub(super) async fn fetch<B>(
@@ -25,6 +27,7 @@ pub(super) async fn fetch<B>(
     body: B,
     peer: Arc<Peer>,
     rules: Arc<Rules>,
+    connection: &Arc<Connection>,
     limits: &Limits,
     shared: Arc<Shared>,
 ) -> Result<Frame, Status>
@@ -32,11 +35,18 @@ where
     B: Body<Data = Bytes> + Unpin,
 {
     let mut requests = Assembler::new(body, limits.max_request_bytes);
-    let read = std::future::poll_fn(|cx| requests.poll_message(cx));
+    let read = std::future::poll_fn(|cx| match requests.poll_message(cx) {
+        Poll::Pending => match requests.keep(&shared.buffered, connection, Instant::now()) {
+            Ok(()) => Poll::Pending,
+            Err(status) => Poll::Ready(Some(Err(status))),
+        },
+        read => read,
+    });
     let message = tokio::time::timeout(limits.first_request_timeout, read)
         .await
-        .map_err(|_| Status::deadline_exceeded("no request came"))?
+        .map_err(|_| Status::deadline_exceeded("no request came").over(Limit::FirstRequest))?
         .ok_or_else(|| Status::invalid_argument("a request is required"))??;
+    rules.check_parts(Protocol::Sotw, &message)?;
     let request = proto::DiscoveryRequest::decode(message)
         .map_err(|error| Status::invalid_argument(format!("the request is no DiscoveryRequest: {error}")))?;
 

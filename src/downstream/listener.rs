@@ -22,15 +22,17 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tonic_health::pb::health_server::{Health, HealthServer};
 
+use super::admission::{Refused, Slot};
 use super::connection::{Connection, ConnectionGuard, Connections, Fate};
 use super::handshake::Handshakes;
 use super::service::{Context, Services};
 use super::stall::Stalling;
+use super::status::report;
 use super::transport::{Boxed, Peek, Transport};
 use super::unix::UnixSocket;
 use crate::http2::{self, Serve};
 use crate::identity::{Certificate, Peer, Source};
-use crate::telemetry;
+use crate::telemetry::{self, Limit};
 use crate::tls;
 use crate::tls::reload::Reloaded;
 
@@ -49,6 +51,8 @@ pub struct Limits {
     pub max_streams_per_connection: u32,
     /// A connection whose transport takes nothing for so long is closed.
     pub stall_timeout: Duration,
+    /// A connection over HTTP/2 without a stream for so long is asked to go.
+    pub idle_timeout: Duration,
     /// A connection closes after this, less up to a fifth.
     pub max_connection_age: Duration,
     /// A connection that is silent for so long is pinged.
@@ -64,6 +68,7 @@ impl Default for Limits {
             first_request_timeout: Duration::from_secs(10),
             max_streams_per_connection: 1000,
             stall_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(5 * 60),
             max_connection_age: Duration::from_secs(30 * 60),
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
@@ -79,6 +84,7 @@ impl Limits {
             connection_window: 1 << 20,
             max_head_bytes: 16 << 10,
             head_timeout: self.first_request_timeout,
+            idle_timeout: self.idle_timeout,
             keepalive_interval: self.keepalive_interval,
             keepalive_timeout: self.keepalive_timeout,
             stall_timeout: self.stall_timeout,
@@ -181,12 +187,20 @@ impl Listener {
                     continue;
                 }
             };
-            let guard = connections.open(shared.policy.load().limits.max_connection_age, Instant::now());
             let source = match &accepted {
                 Accepted::Tcp(_, peer) => Source::of(peer.ip()),
                 Accepted::Unix(_) => Source::Unix,
             };
+            let slot = match shared.admission.by_source(source) {
+                Ok(slot) => slot,
+                Err(refused) => {
+                    accepted.turn_away(refused);
+                    continue;
+                }
+            };
+            let guard = connections.open(shared.policy.load().limits.max_connection_age, Instant::now());
             let entrance = Entrance {
+                slot,
                 shared: Arc::clone(&shared),
                 health: health.clone(),
                 connection: Arc::clone(&guard.connection),
@@ -209,6 +223,15 @@ impl Listener {
     }
 }
 
+impl Accepted {
+    fn turn_away(&self, refused: Refused) {
+        match self {
+            Self::Tcp(socket, peer) => refused.turn_away(socket, peer),
+            Self::Unix(socket) => refused.turn_away(socket, &Source::Unix),
+        }
+    }
+}
+
 fn spawn(
     guard: ConnectionGuard,
     source: Source,
@@ -225,6 +248,7 @@ fn spawn(
 
 /// What a connection is served with, before it is known who its peer is.
 struct Entrance<H> {
+    slot: Slot,
     shared: Arc<Context>,
     health: HealthServer<H>,
     connection: Arc<Connection>,
@@ -233,25 +257,31 @@ struct Entrance<H> {
 }
 
 impl<H: Health> Entrance<H> {
-    fn services(self, certificate: Option<Box<Certificate>>) -> Services<H> {
+    /// The services for a peer that has proven to be this, for as long as it has its place.
+    fn services(mut self, certificate: Option<Box<Certificate>>) -> anyhow::Result<(Services<H>, Slot)> {
         let peer = Arc::new(Peer { source: self.source, certificate });
+        if let Err(refused) = self.slot.identified(&peer) {
+            refused.report(&peer);
+            anyhow::bail!("no place for a further connection of this identity");
+        }
         self.connections.identify(&self.connection, Arc::clone(&peer));
         // Loaded after it is known who this is: a reload finds the connection, or the connection the reload.
         let policy = self.shared.policy.load_full();
-        Services {
+        let services = Services {
             rules: Arc::clone(policy.rules_for(&peer)),
             policy,
             shared: self.shared,
             health: self.health,
             connection: self.connection,
             peer,
-        }
+        };
+        Ok((services, self.slot))
     }
 }
 
 async fn serve_tcp<H: Health>(socket: TcpStream, entrance: Entrance<H>) -> anyhow::Result<()> {
     socket.set_nodelay(true)?;
-    let services = entrance.services(None);
+    let (services, _slot) = entrance.services(None)?;
     match first_words(&socket, &services).await? {
         // In a box, so that connections over HTTP/2 do not keep the room for it.
         Some(Speech::Http1) => Box::pin(serve_http1(socket, services)).await,
@@ -262,7 +292,7 @@ async fn serve_tcp<H: Health>(socket: TcpStream, entrance: Entrance<H>) -> anyho
 }
 
 async fn serve_unix<H: Health>(socket: UnixStream, entrance: Entrance<H>) -> anyhow::Result<()> {
-    let services = entrance.services(None);
+    let (services, _slot) = entrance.services(None)?;
     match first_words(&socket, &services).await? {
         Some(Speech::Http1) => serve_http1::<_, Boxed>(Box::new(socket), services).await,
         Some(Speech::Http2) => serve_http2::<_, Boxed>(Box::new(socket), services).await,
@@ -294,7 +324,7 @@ impl Tls {
             }
         };
         telemetry::tls_handshake("ok");
-        let services = entrance.services(certificate);
+        let (services, _slot) = entrance.services(certificate)?;
         if is_http2 {
             return serve_http2::<_, Boxed>(socket, services).await;
         }
@@ -366,7 +396,20 @@ fn refuse(socket: &impl Peek, speech: Speech) -> anyhow::Result<()> {
 async fn serve_http2<H: Health, IO: Transport>(socket: IO, services: Services<H>) -> anyhow::Result<()> {
     let (connection, http2) = (Arc::clone(&services.connection), Arc::clone(&services.policy.http2));
     let mut serve = Serve::new(socket, http2, move |request| services.clone().answer(request));
-    fulfil(&connection, &mut serve, Serve::shut_down).await
+    let mut stuck = None;
+    fulfil(&connection, &mut serve, Serve::shut_down, |serve| {
+        if serve.stuck() != stuck {
+            stuck = serve.stuck();
+            connection.set_stuck(stuck);
+        }
+        note_limits(serve.take_refused(), serve.take_idle());
+        if connection.takes_look() {
+            serve.look();
+            return true;
+        }
+        false
+    })
+    .await
 }
 
 async fn serve_http1<H: Health, IO: Transport>(socket: IO, services: Services<H>) -> anyhow::Result<()> {
@@ -374,10 +417,10 @@ async fn serve_http1<H: Health, IO: Transport>(socket: IO, services: Services<H>
     let mut builder = http1::Builder::new();
     // The first request has begun to come; the wait for the next one is a client's pause between two polls.
     builder.timer(TokioTimer::new()).header_read_timeout(policy.polls.idle_timeout);
-    let socket = Stalling::new(socket, policy.limits.stall_timeout);
+    let socket = Stalling::new(socket, policy.limits.stall_timeout).telling(&connection);
     let service = service_fn(move |request| services.clone().answer(request).map(Ok::<_, Infallible>));
     let mut serve = builder.serve_connection(TokioIo::new(socket), service);
-    fulfil(&connection, &mut serve, |serve| Pin::new(serve).graceful_shutdown()).await
+    fulfil(&connection, &mut serve, |serve| Pin::new(serve).graceful_shutdown(), |_| false).await
 }
 
 /// What a connection speaks, by what comes first.
@@ -424,8 +467,25 @@ impl Speech {
     }
 }
 
-/// Polls what serves a connection, and tells it when it is to close.
-async fn fulfil<S, E>(connection: &Connection, serve: &mut S, close: impl Fn(&mut S)) -> anyhow::Result<()>
+/// Counts streams that were one too many, and a connection on which there was none for long.
+fn note_limits(refused_streams: u64, idle: bool) {
+    if refused_streams > 0 {
+        report(Limit::Streams, "a connection", "too many streams");
+        Limit::Streams.count_all(refused_streams - 1);
+    }
+    if idle {
+        Limit::Idle.count();
+    }
+}
+
+/// Polls what serves a connection, and tells it when it is to close. What is polled is looked at afterwards, and polled
+/// again if that says so.
+async fn fulfil<S, E>(
+    connection: &Connection,
+    serve: &mut S,
+    close: impl Fn(&mut S),
+    mut look: impl FnMut(&mut S) -> bool,
+) -> anyhow::Result<()>
 where
     S: Future<Output = Result<(), E>> + Unpin,
     E: Into<anyhow::Error>,
@@ -441,7 +501,11 @@ where
             Fate::Dies => return Poll::Ready(Err(anyhow::anyhow!("it does not close"))),
             Fate::Stays | Fate::Closes => {}
         }
-        Pin::new(&mut *serve).poll(cx).map_err(Into::into)
+        let mut polled = Pin::new(&mut *serve).poll(cx);
+        while look(serve) && polled.is_pending() {
+            polled = Pin::new(&mut *serve).poll(cx);
+        }
+        polled.map_err(Into::into)
     })
     .await
 }

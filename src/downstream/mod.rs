@@ -6,12 +6,15 @@
 //! stream's requests and asks the session what to say at that moment.
 
 mod access;
+mod admission;
 mod alarm;
 mod assembler;
+mod buffered;
 mod connection;
 mod fetch;
 mod handshake;
 mod listener;
+mod memory;
 mod peers;
 mod policy;
 mod poll;
@@ -24,9 +27,12 @@ mod transport;
 mod unix;
 
 pub use access::Access;
+pub use admission::{Admission, AdmissionLimits};
+pub use buffered::Buffered;
 pub use connection::Connections;
 pub use handshake::Handshakes;
 pub use listener::{Limits, Listener};
+pub use memory::Memory;
 pub use policy::{Policy, PollLimits};
 pub use poll::Polls;
 pub use service::{Context, UpstreamView};

@@ -54,6 +54,11 @@ impl Policy {
         one.serve_secrets == other.serve_secrets && one.grant == other.grant
     }
 
+    /// How long a connection may take to close, and a client may leave an answer without its own.
+    pub fn times(&self) -> (Duration, Duration) {
+        (self.limits.stall_timeout, self.access.unacked_timeout())
+    }
+
     /// The limits that are in force.
     pub const fn limits(&self) -> &Limits {
         &self.limits

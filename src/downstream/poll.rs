@@ -5,26 +5,28 @@
 //! future, and with it the poll, its place in the cohort and the interest upstream.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll as Look, ready};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use parking_lot::Mutex;
 
 use super::alarm::Alarm;
+use super::buffered::Share;
 use super::connection::Connection;
-use super::listener::Limits;
 use super::peers::{Held, Peers};
+use super::policy::Policy;
 use super::service::{Context, ResponseBody, text};
+use super::status::{limit_of, report};
 use crate::identity::{Peer, Source};
 use crate::proto;
 use crate::resource::Kind;
-use crate::rest::{self, Answer, Book, Unwritable};
+use crate::rest::{self, Answer, BadRequest, Book, OutOfBounds, Unwritable};
 use crate::subscription::{Asker, Code, Memory, Poll, Refusal, Rules, Verdict};
-use crate::telemetry::{self, PollGauge, PollOutcome};
+use crate::telemetry::{self, Limit, PollGauge, PollOutcome};
 
 /// How long a client waits for its answer, says Envoy.
 const EXPECTED_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";
@@ -32,6 +34,8 @@ const EXPECTED_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";
 const MARGIN: Duration = Duration::from_millis(200);
 /// How long an answer that cannot be written is at most held back: less where the hold is shorter.
 const PENANCE: Duration = Duration::from_secs(1);
+/// Said to a client whose request has not come whole when its connection closes.
+const CLOSING: &str = "the relay closes this connection; reconnect";
 /// When who was refused for the number of polls, or for what is not known, may try again, in seconds.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
@@ -87,12 +91,25 @@ where
     }
     let now = Instant::now();
     let mut gauge = PollGauge::open(kind.short());
+    if shared.admission.memory().refuses() {
+        gauge.ended(PollOutcome::Refused);
+        let reason = "the relay is short of memory; try another server or again";
+        return Fault::refused(StatusCode::SERVICE_UNAVAILABLE, reason)
+            .over(Limit::MemoryRefuse)
+            .into_response();
+    }
     // In a box, so that a poll that waits does not keep the room that reading took.
     let opened = Box::pin(open(kind, request, &caller, &shared, now)).await;
     let ended = match opened {
-        Ok(poll) => {
-            let waiting =
-                Waiting { poll, held: None, alarm: Alarm::default(), caller, shared: Arc::clone(&shared) };
+        Ok((poll, held)) => {
+            let waiting = Waiting {
+                poll,
+                held,
+                parked: false,
+                alarm: Alarm::default(),
+                caller,
+                shared: Arc::clone(&shared),
+            };
             wait(waiting, &mut gauge).await
         }
         Err(fault) => Err(fault),
@@ -121,15 +138,22 @@ struct Fault {
     status: StatusCode,
     /// For the one who asked; there is nothing to say about 304.
     reason: Option<String>,
+    /// The limit that was reached, where it was one.
+    limit: Option<Limit>,
 }
 
 impl Fault {
     fn new(outcome: PollOutcome, status: StatusCode, reason: impl Into<String>) -> Self {
-        Self { outcome, status, reason: Some(reason.into()) }
+        Self { outcome, status, reason: Some(reason.into()), limit: None }
     }
 
     fn refused(status: StatusCode, reason: impl Into<String>) -> Self {
         Self::new(PollOutcome::Refused, status, reason)
+    }
+
+    const fn over(mut self, limit: Limit) -> Self {
+        self.limit = Some(limit);
+        self
     }
 
     fn into_response<B>(self) -> Response<ResponseBody<B>> {
@@ -138,6 +162,9 @@ impl Fault {
             *response.status_mut() = self.status;
             return response;
         };
+        if let Some(limit) = self.limit {
+            report(limit, "a client of REST-JSON", &reason);
+        }
         reason.push('\n');
         let mut response = text(self.status, reason);
         if matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
@@ -155,7 +182,7 @@ impl From<Refusal> for Fault {
             Code::ResourceExhausted => StatusCode::PAYLOAD_TOO_LARGE,
             Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         };
-        Self::refused(status, refusal.message)
+        Self { limit: refusal.bound.map(limit_of), ..Self::refused(status, refusal.message) }
     }
 }
 
@@ -166,7 +193,7 @@ async fn open<B>(
     caller: &Caller,
     shared: &Context,
     now: Instant,
-) -> Result<Poll, Fault>
+) -> Result<(Poll, Option<Held>), Fault>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
@@ -177,11 +204,12 @@ where
     if codings.into_iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return Err(Fault::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must not be compressed"));
     }
+    let mut held = None;
     // A connection may be older than what is in force.
     let policy = shared.policy.load_full();
-    let body = read(body, &policy.limits).await?;
+    let (body, share) = read(body, caller, &policy, shared, &mut held).await?;
     let request = parse(&body, &caller.rules)?;
-    drop(body);
+    drop((body, share));
     // Who is on this machine shares a socket as others do an address.
     let peer = match caller.peer.source {
         Source::Ip(IpAddr::V4(address)) => address.to_ipv6_mapped(),
@@ -194,43 +222,81 @@ where
     let poll = Poll::new(&shared.cache, &caller.rules, &polls.memory, kind, request, from, hold, now);
     let poll = poll.inspect_err(|refusal| shared.note_denial(refusal, &*caller.peer, None))?;
     Context::note_hidden(poll.hidden());
-    Ok(poll)
+    Ok((poll, held))
 }
 
-async fn read<B>(body: B, limits: &Limits) -> Result<Bytes, Fault>
+async fn read<B>(
+    body: B,
+    caller: &Caller,
+    policy: &Policy,
+    shared: &Context,
+    held: &mut Option<Held>,
+) -> Result<(Bytes, Share), Fault>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
-    let limit = limits.max_request_bytes;
+    let limit = policy.limits.max_request_bytes;
     let too_large = || {
         let reason = format!("a request of more than {limit} bytes is over the limit");
-        Fault::refused(StatusCode::PAYLOAD_TOO_LARGE, reason)
+        Fault::refused(StatusCode::PAYLOAD_TOO_LARGE, reason).over(Limit::RequestBytes)
     };
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large());
     }
-    let patience = limits.first_request_timeout;
-    let read = tokio::time::timeout(patience, Limited::new(body, limit).collect()).await;
-    let read =
-        read.map_err(|_| Fault::refused(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"))?;
-    let body = read.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
-        Some(_) => too_large(),
-        None => Fault::refused(StatusCode::BAD_REQUEST, format!("the body is not whole: {error}")),
-    })?;
-    Ok(body.to_bytes())
+    let patience = policy.limits.first_request_timeout;
+    let mut share = Share::new(&shared.buffered, &caller.connection);
+    let collect = async {
+        let (mut body, mut read) = (body, BytesMut::new());
+        let mut next = |cx: &mut task::Context<'_>| {
+            // A connection that closes does not wait for what may never come.
+            if caller.connection.is_closing() {
+                return Look::Ready(Err(Fault::refused(StatusCode::SERVICE_UNAVAILABLE, CLOSING)));
+            }
+            let polled = Pin::new(&mut body).poll_frame(cx);
+            if polled.is_pending() && held.is_none() {
+                let per_peer = policy.polls.per_peer;
+                *held = Some(shared.polls.peers.hold(caller.peer.source, per_peer).ok_or_else(too_many)?);
+            }
+            polled.map(Ok)
+        };
+        while let Some(frame) = std::future::poll_fn(&mut next).await? {
+            let frame = frame.map_err(|error| {
+                Fault::refused(StatusCode::BAD_REQUEST, format!("the body is not whole: {error}"))
+            })?;
+            let data = frame.into_data().unwrap_or_default();
+            if read.len() + data.len() > limit {
+                return Err(too_large());
+            }
+            read.extend_from_slice(&data);
+            share.set(read.capacity()).map_err(|limit| {
+                let reason = "too much of requests has come that are not whole yet";
+                Fault::refused(StatusCode::SERVICE_UNAVAILABLE, reason).over(limit)
+            })?;
+        }
+        Ok(read.freeze())
+    };
+    let late = || Fault::refused(StatusCode::REQUEST_TIMEOUT, "the body did not come in time");
+    let read = tokio::time::timeout(patience, collect).await;
+    let body = read.map_err(|_| late().over(Limit::FirstRequest))??;
+    Ok((body, share))
 }
 
 fn parse(body: &[u8], rules: &Rules) -> Result<proto::DiscoveryRequest, Fault> {
-    rest::read(body, rules.max_names, !rules.given.is_empty())
-        .map_err(|error| Fault::refused(StatusCode::BAD_REQUEST, error.to_string()))
+    rest::read(body, rules.max_names, !rules.given.is_empty()).map_err(|error| match error {
+        BadRequest::OutOfBounds(OutOfBounds::TooMany(_)) => {
+            Fault::refused(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()).over(Limit::Names)
+        }
+        _ => Fault::refused(StatusCode::BAD_REQUEST, error.to_string()),
+    })
 }
 
 /// A poll that waits.
 struct Waiting {
     poll: Poll,
-    /// Its place among those of its peer, once it needs one.
+    /// Its place among those of its peer, once it needs one: who sends slowly costs as much as who waits.
     held: Option<Held>,
+    parked: bool,
     alarm: Alarm,
     caller: Caller,
     shared: Arc<Context>,
@@ -263,10 +329,10 @@ impl Waiting {
             let Verdict::Wait(until) = verdict else { return Look::Ready(Ok(verdict)) };
             if self.held.is_none() {
                 let limit = self.shared.policy.load().polls.per_peer;
-                self.held = self.shared.polls.peers.hold(self.caller.peer.source, limit);
-                if self.held.is_none() {
-                    return Look::Ready(Err(too_many()));
-                }
+                let held = self.shared.polls.peers.hold(self.caller.peer.source, limit);
+                self.held = Some(held.ok_or_else(too_many)?);
+            }
+            if !std::mem::replace(&mut self.parked, true) {
                 gauge.parked();
             }
             ready!(self.alarm.poll(Some(until), cx));
@@ -276,7 +342,7 @@ impl Waiting {
 
 fn too_many() -> Fault {
     let reason = "too many requests of this address are held already (rest.max_polls_per_peer)";
-    Fault::new(PollOutcome::TooMany, StatusCode::TOO_MANY_REQUESTS, reason)
+    Fault::new(PollOutcome::TooMany, StatusCode::TOO_MANY_REQUESTS, reason).over(Limit::Polls)
 }
 
 /// What a poll is given.
@@ -298,7 +364,7 @@ async fn write(poll: Poll, verdict: Verdict, shared: &Context) -> Result<Written
         Verdict::NotModified | Verdict::Wait(_) => {
             poll.end(None, &polls.memory, Instant::now());
             let (outcome, status) = (PollOutcome::NotModified, StatusCode::NOT_MODIFIED);
-            return Err(Fault { outcome, status, reason: None });
+            return Err(Fault { outcome, status, reason: None, limit: None });
         }
     };
     let now = Instant::now();

@@ -14,6 +14,8 @@ use parking_lot::Mutex;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::Service as _;
 
+use super::admission::Admission;
+use super::buffered::Buffered;
 use super::connection::Connection;
 use super::fetch;
 use super::policy::Policy;
@@ -51,6 +53,10 @@ pub struct Context {
     pub policy: ArcSwap<Policy>,
     /// How many denials are logged.
     pub denials: Mutex<telemetry::Sparingly>,
+    /// Who may connect.
+    pub admission: Arc<Admission>,
+    /// What requests take that are not whole.
+    pub buffered: Arc<Buffered>,
     /// Whether the origin can be asked.
     pub upstream: UpstreamView,
     /// How many rejections are logged: a fleet may reject the same update all at once.
@@ -249,6 +255,10 @@ impl<H: Health> Services<H> {
         if !is_grpc(&request) {
             return text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "gRPC needs content-type application/grpc\n");
         }
+        // Health is told as ever: it is no fault of this relay's that would be mended elsewhere.
+        if route.is_some() && self.shared.admission.memory().refuses() {
+            return refuse(Status::no_memory());
+        }
         match route {
             Some(Route::Stream(protocol, kind)) => {
                 let session = Session::new(
@@ -265,9 +275,9 @@ impl<H: Health> Services<H> {
                 grpc(ResponseBody::Stream(Box::new(body)))
             }
             Some(Route::Fetch(kind)) => {
+                let (body, connection) = (request.into_body(), &self.connection);
                 let limits = &self.policy.limits;
-                let body = request.into_body();
-                match fetch::fetch(kind, body, self.peer, self.rules, limits, self.shared).await {
+                match fetch::fetch(kind, body, self.peer, self.rules, connection, limits, self.shared).await {
                     Ok(frame) => grpc(ResponseBody::Unary(Box::new((frame, 0)))),
                     Err(status) => refuse(status),
                 }
@@ -301,6 +311,7 @@ fn grpc<B>(body: ResponseBody<B>) -> Response<ResponseBody<B>> {
 
 /// A response that is only a status.
 fn refuse<B>(status: Status) -> Response<ResponseBody<B>> {
+    status.report("");
     let mut response = grpc(ResponseBody::Text(None));
     response.headers_mut().extend(status.into_trailers());
     response

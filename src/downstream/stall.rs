@@ -5,12 +5,14 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::alarm::Alarm;
+use super::connection::Connection;
 
 /// See the module.
 #[derive(Debug)]
@@ -20,23 +22,43 @@ pub(super) struct Stalling<T> {
     /// When it is given up, while it takes nothing.
     until: Option<Instant>,
     alarm: Alarm,
+    /// Who is told since when it takes nothing.
+    connection: Option<Arc<Connection>>,
 }
 
 impl<T> Stalling<T> {
     pub(super) fn new(transport: T, patience: Duration) -> Self {
-        Self { transport, patience, until: None, alarm: Alarm::default() }
+        Self { transport, patience, until: None, alarm: Alarm::default(), connection: None }
+    }
+
+    /// Tells a connection since when it takes nothing.
+    pub(super) fn telling(mut self, connection: &Arc<Connection>) -> Self {
+        self.connection = Some(Arc::clone(connection));
+        self
+    }
+
+    fn tell(&self, since: Option<Instant>) {
+        if let Some(connection) = &self.connection {
+            connection.set_stuck(since);
+        }
     }
 
     fn watch<R>(&mut self, taken: Poll<io::Result<R>>, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
         if taken.is_ready() {
             if self.until.take().is_some() {
                 self.alarm = Alarm::default();
+                self.tell(None);
             }
             return taken;
         }
         let patience = self.patience;
-        let until = *self.until.get_or_insert_with(|| tokio::time::Instant::now().into_std() + patience);
-        match self.alarm.poll(Some(until), cx) {
+        if self.until.is_none() {
+            let now = tokio::time::Instant::now().into_std();
+            self.until = Some(now + patience);
+            self.tell(Some(now));
+        }
+        let until = self.until;
+        match self.alarm.poll(until, cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(()) => Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::TimedOut,

@@ -1,20 +1,49 @@
 //! How streams end.
 
+use std::time::Instant;
+
 use http::{HeaderMap, HeaderValue};
 use tonic::Code;
 
-use crate::subscription;
+use crate::subscription::{self, Bound};
+use crate::telemetry::Limit;
 
 /// A gRPC status that says whose fault it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Status {
     code: Code,
     message: String,
+    /// The limit that was reached, where it was one.
+    limit: Option<Limit>,
 }
 
 impl Status {
     fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), limit: None }
+    }
+
+    /// It is for this limit.
+    pub(super) const fn over(mut self, limit: Limit) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Memory is short.
+    pub(super) fn no_memory() -> Self {
+        Self::unavailable("the relay is short of memory; try another server or again")
+            .over(Limit::MemoryRefuse)
+    }
+
+    /// What requests take that are not whole is too much.
+    pub(super) fn too_much_buffered(limit: Limit) -> Self {
+        Self::resource_exhausted("too much of requests has come that are not whole yet").over(limit)
+    }
+
+    /// Counts it, and says in the log whom it hit, if that was not said lately.
+    pub(super) fn report(&self, whom: &str) {
+        if let Some(limit) = self.limit {
+            report(limit, whom, &self.message);
+        }
     }
 
     pub(super) fn ok() -> Self {
@@ -92,6 +121,33 @@ impl From<subscription::Refusal> for Status {
             subscription::Code::ResourceExhausted => Code::ResourceExhausted,
             subscription::Code::Unavailable => Code::Unavailable,
         };
-        Self::new(code, refusal.message)
+        Self { limit: refusal.bound.map(limit_of), ..Self::new(code, refusal.message) }
+    }
+}
+
+/// What a bound of the core is called where it is configured.
+pub(super) const fn limit_of(bound: Bound) -> Limit {
+    match bound {
+        Bound::Names => Limit::Names,
+        Bound::NameBytes => Limit::NameBytes,
+        Bound::SubscriptionBytes => Limit::SubscriptionBytes,
+        Bound::Parameters => Limit::Parameters,
+        Bound::ParameterSets => Limit::ParameterSets,
+        Bound::Types => Limit::Types,
+        Bound::Unacked => Limit::Unacked,
+    }
+}
+
+/// Counts who was refused for a limit, and says so in the log now and then.
+pub(super) fn report(limit: Limit, whom: &str, why: &str) {
+    if let Some(unsaid) = limit.reach(Instant::now()) {
+        let raise = limit.key();
+        tracing::warn!(
+            whom,
+            why,
+            raise,
+            unsaid,
+            "a client reaches a limit; raise it if that is as it should be"
+        );
     }
 }

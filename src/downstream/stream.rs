@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::Body;
@@ -21,7 +22,7 @@ use crate::identity::Peer;
 use crate::proto;
 use crate::resource::TypeUrl;
 use crate::subscription::{Heard, Next, Outgoing, Session};
-use crate::telemetry::{self, RequestResult, StreamGauge};
+use crate::telemetry::{self, Limit, RequestResult, StreamGauge};
 
 /// Requests read in one go before others get their turn.
 const REQUESTS_PER_POLL: usize = 32;
@@ -39,7 +40,11 @@ pub(super) struct StreamBody<B> {
     alarm: Alarm,
     /// When its first request is to be here.
     first_due: Instant,
+    /// How long one may take to come that has begun to.
+    patience: Duration,
     ended: bool,
+    /// What it adds to the names of its connection.
+    names: usize,
     /// Of its rejections, by type.
     complaints: BTreeMap<TypeUrl, telemetry::Sparingly>,
     gauge: StreamGauge,
@@ -68,7 +73,9 @@ where
             writing: None,
             alarm: Alarm::default(),
             first_due: Instant::now() + limits.first_request_timeout,
+            patience: limits.stall_timeout,
             ended: false,
+            names: 0,
             complaints: BTreeMap::new(),
         }
     }
@@ -91,7 +98,7 @@ where
     fn read(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<Status> {
         for _ in 0..REQUESTS_PER_POLL {
             let message = match self.requests.poll_message(cx) {
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => return self.keep(now),
                 Poll::Ready(None) => return Poll::Ready(Status::ok()),
                 Poll::Ready(Some(Err(status))) => return Poll::Ready(status),
                 Poll::Ready(Some(Ok(message))) => message,
@@ -101,12 +108,30 @@ where
                 continue;
             }
             match self.hear(message, now) {
-                Ok(heard) => self.note(&heard, now),
+                Ok(heard) => {
+                    self.count_names();
+                    self.note(&heard, now);
+                }
                 Err(status) => return Poll::Ready(status),
             }
         }
         cx.waker().wake_by_ref();
-        Poll::Pending
+        self.keep(now)
+    }
+
+    fn keep(&mut self, now: Instant) -> Poll<Status> {
+        match self.requests.keep(&self.shared.buffered, &self.connection, now) {
+            Ok(()) => Poll::Pending,
+            Err(status) => Poll::Ready(status),
+        }
+    }
+
+    /// Tells its connection how many names it asks for.
+    fn count_names(&mut self) {
+        let names = self.session.names();
+        let before = std::mem::replace(&mut self.names, names);
+        // Wraps, as it adds what is less by a detour.
+        self.connection.names().fetch_add(names.wrapping_sub(before), Ordering::Relaxed);
     }
 
     /// Counts a request. A rejection is logged: it is what an operator looks for first.
@@ -147,6 +172,7 @@ where
         let undecodable = |error| {
             Status::invalid_argument(format!("the request is not a protobuf of this method: {error}"))
         };
+        self.session.check_parts(&message)?;
         let heard = match self.session.protocol() {
             Protocol::Sotw => {
                 let request = proto::DiscoveryRequest::decode(message).map_err(undecodable)?;
@@ -183,9 +209,19 @@ where
             if self.session.client().is_none() {
                 let first = self.first_due;
                 if now >= first {
-                    return Poll::Ready(Err(Status::deadline_exceeded("no request came on this stream")));
+                    let status = Status::deadline_exceeded("no request came on this stream");
+                    return Poll::Ready(Err(status.over(Limit::FirstRequest)));
                 }
                 deadline = Some(deadline.map_or(first, |deadline| deadline.min(first)));
+            }
+            if let Some(since) = self.requests.incomplete_since() {
+                let until = since + self.patience;
+                if now >= until {
+                    let status =
+                        Status::deadline_exceeded("a request began to come and was not whole in time");
+                    return Poll::Ready(Err(status.over(Limit::Stall)));
+                }
+                deadline = Some(deadline.map_or(until, |deadline| deadline.min(until)));
             }
             ready!(self.alarm.poll(deadline, cx));
         }
@@ -194,9 +230,16 @@ where
     fn end(&mut self, status: Status) -> http_body::Frame<Bytes> {
         self.ended = true;
         let node = self.session.client().map_or("", |client| client.node_id.as_str());
+        status.report(node);
         tracing::debug!(node, code = ?status.code(), message = status.message(), "stream ends");
         self.gauge.ended(status.label());
         http_body::Frame::trailers(status.into_trailers())
+    }
+}
+
+impl<B> Drop for StreamBody<B> {
+    fn drop(&mut self) {
+        self.connection.names().fetch_sub(self.names, Ordering::Relaxed);
     }
 }
 

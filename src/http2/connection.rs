@@ -66,6 +66,10 @@ pub(super) struct Connection<X> {
     pub(super) opened: Instant,
     pub(super) heard: Instant,
     pub(super) pinged: Option<Instant>,
+    /// Since when no stream is open, as far as it was noticed.
+    idle: Option<Instant>,
+    /// Streams that were refused because there were too many, since that was last asked.
+    pub(super) refused: u64,
 }
 
 impl<X: Exchange> Connection<X> {
@@ -97,6 +101,8 @@ impl<X: Exchange> Connection<X> {
             opened: now,
             heard: now,
             pinged: None,
+            idle: None,
+            refused: 0,
         }
     }
 
@@ -310,6 +316,26 @@ impl<X: Exchange> Connection<X> {
             self.leaving = Leaving::Final;
             self.put_go_away(self.highest, Reason::No);
         }
+    }
+
+    /// A stream was opened.
+    pub(super) const fn begin(&mut self) {
+        self.idle = None;
+    }
+
+    /// Notes whether any stream is open, and asks the peer to go if there was none for too long. Returns when to look
+    /// again. Whether that is why it was told to go now is said beside.
+    pub(super) fn keep_idle(&mut self, now: Instant) -> (Option<Instant>, bool) {
+        if !self.streams.is_empty() || self.leaving != Leaving::No {
+            self.idle = None;
+            return (None, false);
+        }
+        let until = *self.idle.get_or_insert(now) + self.limits.idle_timeout;
+        if now < until {
+            return (Some(until), false);
+        }
+        self.shut_down(now);
+        (Some(now + self.limits.keepalive_timeout), true)
     }
 
     /// Does what is due, and returns when to come again.

@@ -52,6 +52,8 @@ pub struct Limits {
     pub max_head_bytes: usize,
     /// The preface, and any head of a request that comes in more than one frame, must be whole by then.
     pub head_timeout: Duration,
+    /// A connection without an open stream for so long is asked to go.
+    pub idle_timeout: Duration,
     /// A connection that is silent for so long is pinged.
     pub keepalive_interval: Duration,
     /// A ping must be answered by then.

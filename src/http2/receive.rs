@@ -314,6 +314,7 @@ impl<X: Exchange> Connection<X> {
         }
         if self.streams.len() >= self.limits.max_streams as usize || self.heads >= HEADS {
             self.refuse(id, Reason::RefusedStream);
+            self.refused += 1;
             return self.spend(now);
         }
         let request = match fields.into_request() {
@@ -329,6 +330,7 @@ impl<X: Exchange> Connection<X> {
                 return self.spend(now);
             }
         };
+        self.begin();
         self.heads += request.size;
         let mut exchange = open(id, request.parts);
         if end_stream {

@@ -155,6 +155,8 @@ pub struct Serve<IO, S, B> {
     turn: u32,
     /// Since when the peer takes nothing of what there is to be sent.
     stuck: Option<Instant>,
+    /// It was asked to go because nothing was asked for on it.
+    idle: bool,
     course: Course,
 }
 
@@ -180,16 +182,37 @@ where
             alarm_set: true,
             turn: 0,
             stuck: None,
+            idle: false,
             course: Course::Serving,
         }
+    }
+
+    /// Since when the peer takes nothing of what there is to be sent.
+    pub const fn stuck(&self) -> Option<Instant> {
+        self.stuck
+    }
+
+    /// Streams that were refused because there were too many, since this was last asked.
+    pub const fn take_refused(&mut self) -> u64 {
+        std::mem::replace(&mut self.connection.refused, 0)
+    }
+
+    /// Whether it was asked to go because nothing was asked for on it, since this was last asked.
+    pub const fn take_idle(&mut self) -> bool {
+        std::mem::replace(&mut self.idle, false)
+    }
+
+    /// Has all streams looked at, though nothing woke them. To be polled next.
+    pub fn look(&mut self) {
+        let streams = self.connection.streams.iter().map(|stream| stream.id);
+        self.connection.stirred.extend(streams);
     }
 
     /// Asks the peer for no new streams. Those that are open are polled, so that they can end themselves, and the
     /// connection ends with the last of them. To be polled next.
     pub fn shut_down(&mut self) {
         self.connection.shut_down(tokio::time::Instant::now().into_std());
-        let streams = self.connection.streams.iter().map(|stream| stream.id);
-        self.connection.stirred.extend(streams);
+        self.look();
     }
 
     fn advance(&mut self, cx: &mut Context<'_>, desk: &mut Desk) -> Poll<Result<(), Ended>> {
@@ -276,6 +299,7 @@ where
             };
             if nothing_to_hear && (full || self.connection.stirred.is_empty()) {
                 self.note_stuck(cx, now);
+                self.note_idle(cx, now);
                 return Ok(Step::Wait);
             }
         }
@@ -426,6 +450,19 @@ where
         if std::mem::take(&mut self.alarm_set) && self.alarm.as_mut().poll(cx).is_ready() {
             // It is as late as that already.
             cx.waker().wake_by_ref();
+        }
+    }
+
+    fn note_idle(&mut self, cx: &mut Context<'_>, now: Instant) {
+        let (until, told) = self.connection.keep_idle(now);
+        if told {
+            self.idle = true;
+            // What it is told goes out.
+            cx.waker().wake_by_ref();
+        }
+        if let Some(until) = until.filter(|until| *until < self.alarm_at) {
+            self.set_alarm(until);
+            self.listen(cx);
         }
     }
 

@@ -15,4 +15,5 @@ mod outline;
 mod request;
 
 pub use book::{Answer, Book, Unwritable};
+pub use outline::OutOfBounds;
 pub use request::{BadRequest, read};

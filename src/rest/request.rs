@@ -5,6 +5,7 @@
 
 use std::marker::PhantomData;
 
+use prost::Message as _;
 use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::outline::{self, OutOfBounds};
@@ -228,9 +229,13 @@ impl<const WHOLE: bool> Fields for Node<WHOLE> {
                 self.0.locality = map.next_value_seed(Optional(PhantomData))?;
                 Ok(Taken::Read)
             }
-            "metadata" if WHOLE && self.0.metadata.is_some() => Err(A::Error::duplicate_field("metadata")),
+            "metadata" if WHOLE && !self.0.metadata.is_empty() => Err(A::Error::duplicate_field("metadata")),
             "metadata" if WHOLE => {
-                self.0.metadata = map.next_value::<Option<_>>()?.as_ref().map(proto::structure);
+                let read = map.next_value::<Option<_>>()?;
+                self.0.metadata = read
+                    .as_ref()
+                    .map(|read| proto::structure(read).encode_to_vec().into())
+                    .unwrap_or_default();
                 Ok(Taken::Read)
             }
             _ => Ok(Taken::Left),
@@ -311,7 +316,8 @@ mod tests {
             proto::Locality { region: "r".to_owned(), zone: "z".to_owned(), sub_zone: "s".to_owned() };
         assert_eq!(node(true).locality, Some(locality));
         let json = serde_json::json!({"env": "prod", "n": 1.5, "deep": {"list": [true, null]}});
-        assert_eq!(node(true).metadata.as_ref(), json.as_object().map(proto::structure).as_ref());
+        let encoded = proto::structure(json.as_object().expect("an object")).encode_to_vec();
+        assert_eq!(node(true).metadata, encoded);
         assert_eq!(node(false), proto::Node { id: "a".to_owned(), ..proto::Node::default() });
 
         let nulls = r#"{"node":{"locality":null,"metadata":null}}"#;
@@ -321,7 +327,7 @@ mod tests {
             (r#"{"locality":["r"]}"#, "a Locality as an object"),
             (r#"{"locality":{"zone":1}}"#, "expected a string"),
             (r#"{"locality":{"sub_zone":"a","subZone":"b"}}"#, "set twice"),
-            (r#"{"metadata":{},"metadata":{}}"#, "duplicate field `metadata`"),
+            (r#"{"metadata":{"a":1},"metadata":{}}"#, "duplicate field `metadata`"),
         ] {
             let told = fault(&format!("{{\"node\":{node}}}"));
             assert!(told.contains(reason), "{node}: {told}");

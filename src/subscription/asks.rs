@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use super::bounds::Bound;
 use super::session::{Refusal, Rules};
 use crate::cache::{Snapshot, Subscription};
 use crate::proto::ResourceLocator;
@@ -155,7 +156,9 @@ impl Rules {
         for parameters in locators.map(|locator| &locator.dynamic_parameters) {
             if parameters.len() > self.max_parameters {
                 let max = self.max_parameters;
-                return Err(Refusal::exhausted(format!("more than {max} dynamic parameters in one locator")));
+                let refusal =
+                    Refusal::exhausted(format!("more than {max} dynamic parameters in one locator"));
+                return Err(refusal.over(Bound::Parameters));
             }
             self.check_names(parameters.iter().flat_map(|(key, value)| [key, value]), 0)?;
         }

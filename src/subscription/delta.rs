@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use super::asks::Asks;
+use super::bounds::Bound;
 use super::own::Brought;
 use super::session::{Heard, Refusal, Session};
 use super::stream_type::StreamType;
@@ -42,6 +43,7 @@ impl Session {
         let held = self.find(&type_url).map_or(&nothing, |at| self.types[at].subscription());
         let names = held.names().len() + added().filter(|name| !held.contains(&normal_form(name))).count();
         self.rules.check_names(subscribe.iter().chain(versions.keys()), names.max(versions.len()))?;
+        self.rules.check_versions(&versions)?;
         self.rules.check_locators(locate.iter().chain(&unlocate))?;
         let star = added().any(|name| is_wildcard(name));
         let asks_nothing = subscribe.is_empty() && locate.is_empty();
@@ -67,10 +69,13 @@ impl Session {
 
         // `initial_resource_versions` of a later request are not looked at (R-Delta-05).
         let max_owed = self.rules.max_names.saturating_mul(2);
+        let max_owed_bytes = self.rules.max_subscription_bytes.saturating_mul(2);
         let state = self.state(at);
         let newest = state.is_newest(request.response_nonce.as_bytes());
         if newest {
             state.open_gate();
+        } else if !request.response_nonce.is_empty() {
+            state.answered_late(now);
         }
         if !changes_nothing {
             let old = state.subscription().clone();
@@ -128,13 +133,19 @@ impl Session {
                 }
             }
             // What the cache has of collections takes none of a client's own.
-            let owed = names.iter().filter(|name| !subscription.covers(name.as_str())).count();
+            let own = names.iter().filter(|name| !subscription.covers(name.as_str()));
+            let (owed, owed_bytes) =
+                own.fold((0, 0), |(count, bytes), name| (count + 1, bytes + name.as_str().len()));
             state.trim();
             // Beside what it asks for, answers for what it let go: while none can be sent they would pile up.
             if owed > max_owed {
-                return Err(Refusal::exhausted(format!(
-                    "more than {max_owed} names of one type to be answered"
-                )));
+                let refusal =
+                    Refusal::exhausted(format!("more than {max_owed} names of one type to be answered"));
+                return Err(refusal.over(Bound::Names));
+            }
+            if owed_bytes > max_owed_bytes {
+                let message = format!("names of more than {max_owed_bytes} bytes of one type to be answered");
+                return Err(Refusal::exhausted(message).over(Bound::SubscriptionBytes));
             }
         }
         if request.error_detail.is_some() {

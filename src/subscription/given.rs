@@ -8,9 +8,9 @@
 
 use std::borrow::Cow;
 
-use prost_types::value::Kind;
 use regex::Regex;
 
+use super::metadata;
 use crate::proto::Node;
 use crate::resource::Parameters;
 
@@ -158,35 +158,10 @@ impl NodeField {
             Self::SubZone => locality.map(|locality| &locality.sub_zone),
             Self::UserAgentName => Some(&node.user_agent_name),
             Self::SpiffeId => None,
-            Self::Metadata(path) => return metadata(node, path),
+            Self::Metadata(path) => return metadata::text(&node.metadata, path),
         };
         text.filter(|text| !text.is_empty()).map(|text| Cow::Borrowed(&**text)).ok_or(Missing::NotSaid)
     }
-}
-
-fn metadata<'a>(node: &'a Node, path: &[String]) -> Result<Cow<'a, str>, Missing> {
-    let mut fields = node.metadata.as_ref().map(|metadata| &metadata.fields);
-    let mut found = None;
-    for key in path {
-        found = fields.and_then(|fields| fields.get(key)).and_then(|value| value.kind.as_ref());
-        fields = match found {
-            Some(Kind::StructValue(inner)) => Some(&inner.fields),
-            _ => None,
-        };
-    }
-    match found {
-        None => Err(Missing::NotSaid),
-        Some(Kind::StringValue(text)) => Ok(Cow::Borrowed(text)),
-        Some(Kind::BoolValue(flag)) => Ok(Cow::Borrowed(if *flag { "true" } else { "false" })),
-        Some(Kind::NumberValue(number)) if number.is_finite() => Ok(Cow::Owned(canonical(*number))),
-        Some(_) => Err(Missing::NoText),
-    }
-}
-
-/// The shortest decimal that reads back as the same number, without an exponent: `1`, not `1.0` or `1e0`.
-fn canonical(number: f64) -> String {
-    // Zero has one spelling.
-    if number == 0.0 { "0".to_owned() } else { number.to_string() }
 }
 
 #[cfg(test)]

@@ -156,6 +156,6 @@ impl std::ops::AddAssign for Hidden {
 
 impl Refusal {
     pub(super) fn denied(denied: Denied, message: impl Into<String>) -> Self {
-        Self { code: Code::PermissionDenied, message: message.into(), denied: Some(denied) }
+        Self { code: Code::PermissionDenied, message: message.into(), denied: Some(denied), bound: None }
     }
 }

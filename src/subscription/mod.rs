@@ -13,12 +13,14 @@
 
 mod ack;
 mod asks;
+mod bounds;
 mod delta;
 mod failures;
 mod features;
 mod given;
 mod grant;
 mod memory;
+mod metadata;
 mod order;
 mod own;
 mod poll;
@@ -26,6 +28,7 @@ mod session;
 mod sotw;
 mod stream_type;
 
+pub use bounds::Bound;
 pub use given::{Given, Missing, NodeField, Outcome, Rule};
 pub use grant::{Denied, Grant, Hidden};
 pub use memory::Memory;

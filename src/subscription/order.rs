@@ -34,7 +34,13 @@ impl Deadline {
 
 impl Session {
     /// What to say at this moment, worked out now and not before.
+    ///
+    /// A client that answers nothing is found out here, but not waited for: so long a wait is worth no timer on each
+    /// stream. Who waits looks again every now and then, be it woken or not.
     pub fn next(&mut self, now: Instant, upstream: Upstream) -> Next {
+        if let Some(silent) = self.types.iter().find(|state| state.owes_answer(now, &self.rules)) {
+            return Next::Close(self.rules.unanswered(silent.membership.of().type_url()));
+        }
         let moment = Moment { now, upstream_connected: upstream.connected, one_shot: self.is_one_shot() };
         let pending = match self.evaluate(moment) {
             Ok(Some(pending)) => pending,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::bounds::Bound;
 use super::features::Features;
 use super::given::Given;
 use super::grant::{Denied, Grant, Hidden};
@@ -37,6 +38,11 @@ pub struct Rules {
     pub max_name_bytes: usize,
     /// The most names of one type.
     pub max_names: usize,
+    /// What these names, their spellings and their locators may take together, in bytes.
+    pub max_subscription_bytes: usize,
+    /// A stream whose client has answered nothing of a type for this long, though the transport took something and it
+    /// still asks for something, is closed.
+    pub unacked_timeout: Duration,
     /// The most dynamic parameters of one locator.
     pub max_parameters: usize,
     /// The most sets of dynamic parameters of one type and stream: what changes is weighed for each.
@@ -69,6 +75,8 @@ impl Default for Rules {
             serve_secrets: false,
             max_name_bytes: 16 << 10,
             max_names: 100_000,
+            max_subscription_bytes: 16 << 20,
+            unacked_timeout: Duration::from_secs(10 * 60),
             max_parameters: 64,
             max_parameter_sets: 16,
             max_types: 64,
@@ -92,10 +100,12 @@ impl Rules {
         let limit = self.max_name_bytes;
         if let Some(long) = names.find(|name| name.len() > limit) {
             let start = clip(long);
-            return Err(Refusal::invalid(format!("resource name `{start}` is longer than {limit} bytes")));
+            let refusal = Refusal::invalid(format!("resource name `{start}` is longer than {limit} bytes"));
+            return Err(refusal.over(Bound::NameBytes));
         }
         if count > self.max_names {
-            return Err(Refusal::exhausted(format!("more than {} names of one type", self.max_names)));
+            let refusal = Refusal::exhausted(format!("more than {} names of one type", self.max_names));
+            return Err(refusal.over(Bound::Names));
         }
         Ok(())
     }
@@ -119,12 +129,12 @@ impl Rules {
         subscription: &Subscription,
         allotted: &Allotment,
     ) -> Result<Arc<TypeCache>, Refusal> {
+        self.check_weight(subscription)?;
         let lens = subscription.lens(allotted);
         let max = self.max_parameter_sets;
         if lens.parameters().len() > max {
-            return Err(Refusal::exhausted(format!(
-                "more than {max} sets of dynamic parameters for one type in one stream"
-            )));
+            let message = format!("more than {max} sets of dynamic parameters for one type in one stream");
+            return Err(Refusal::exhausted(message).over(Bound::Parameters));
         }
         self.grant.check_lens(&lens)?;
         Ok(cache.seen(type_url, &lens)?)
@@ -188,6 +198,8 @@ pub struct Refusal {
     pub message: String,
     /// What the operator's rules do not allow, where that is why.
     pub denied: Option<Denied>,
+    /// The bound that was reached, where it was one.
+    pub bound: Option<Bound>,
 }
 
 /// The gRPC status codes that a session closes with.
@@ -205,30 +217,30 @@ pub enum Code {
 
 impl Refusal {
     fn invalid(message: impl Into<String>) -> Self {
-        Self { code: Code::InvalidArgument, message: message.into(), denied: None }
+        Self { code: Code::InvalidArgument, message: message.into(), denied: None, bound: None }
     }
 
     pub(super) fn exhausted(message: impl Into<String>) -> Self {
-        Self { code: Code::ResourceExhausted, message: message.into(), denied: None }
+        Self { code: Code::ResourceExhausted, message: message.into(), denied: None, bound: None }
     }
 
     /// Nothing is known and the origin cannot be asked (R-Relay-07).
     pub(super) fn cold() -> Self {
         let message =
             "nothing is cached yet and the control plane cannot be reached; try another server or again";
-        Self { code: Code::Unavailable, message: message.to_owned(), denied: None }
+        Self { code: Code::Unavailable, message: message.to_owned(), denied: None, bound: None }
     }
 }
 
 impl From<FellBehind> for Refusal {
     fn from(behind: FellBehind) -> Self {
-        Self { code: Code::Unavailable, message: behind.to_string(), denied: None }
+        Self { code: Code::Unavailable, message: behind.to_string(), denied: None, bound: None }
     }
 }
 
 impl From<Full> for Refusal {
     fn from(full: Full) -> Self {
-        Self::exhausted(full.to_string())
+        Self::exhausted(full.to_string()).over(Bound::ParameterSets)
     }
 }
 
@@ -348,6 +360,11 @@ impl Session {
         &self.mailbox
     }
 
+    /// Whether a request has no more parts than it may, before it is decoded.
+    pub fn check_parts(&self, message: &[u8]) -> Result<(), Refusal> {
+        self.rules.check_parts(self.dialect.protocol, message)
+    }
+
     /// What it speaks.
     pub const fn protocol(&self) -> Protocol {
         self.dialect.protocol
@@ -356,6 +373,11 @@ impl Session {
     /// Who is at the other end, once it has said so.
     pub const fn client(&self) -> Option<&Client> {
         self.client.as_ref()
+    }
+
+    /// How many names it asks for, over all types.
+    pub fn names(&self) -> usize {
+        self.types.iter().map(|state| state.subscription().names().len()).sum()
     }
 
     /// The transport has taken the newest response.
@@ -390,10 +412,8 @@ impl Session {
     ) -> Result<Membership, Refusal> {
         self.rules.check_type(type_url)?;
         if self.types.len() >= self.rules.max_types {
-            return Err(Refusal::exhausted(format!(
-                "more than {} types on one stream",
-                self.rules.max_types
-            )));
+            let message = format!("more than {} types on one stream", self.rules.max_types);
+            return Err(Refusal::exhausted(message).over(Bound::Types));
         }
         let of = self.store(type_url, &subscription)?;
         self.hidden += self.rules.grant.hides_of(&subscription);

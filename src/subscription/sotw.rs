@@ -67,6 +67,8 @@ impl Session {
         let newest = state.is_newest(request.response_nonce.as_bytes());
         if newest {
             state.open_gate();
+        } else if !request.response_nonce.is_empty() {
+            state.answered_late(now);
         }
         // The list counts whatever the nonce: requests arrive in order, so it is the latest (R-SotW-05).
         let subscription = state.wants.read(&request.resource_names, request.resource_locators, legacy);

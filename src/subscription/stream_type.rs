@@ -64,6 +64,9 @@ pub(super) struct StreamType {
     /// Whether anything was unknown when there was last nothing to say; `None` where that has to be looked at.
     unknown: Option<bool>,
     in_flight: Option<InFlight>,
+    /// Since when the transport has taken responses that are not answered. The gate of the newest one may have opened
+    /// by itself meanwhile.
+    unanswered: Option<Instant>,
     newest_nonce: Option<Nonce>,
     /// Whether it was rejected: a client that says so again has nothing new to say.
     rejected: bool,
@@ -84,6 +87,7 @@ impl StreamType {
             wants: Wants::default(),
             unknown: None,
             in_flight: None,
+            unanswered: None,
             newest_nonce: None,
             rejected: false,
             newest_shared: None,
@@ -125,6 +129,18 @@ impl StreamType {
     /// The newest response was answered.
     pub(super) fn open_gate(&mut self) {
         self.in_flight = None;
+        self.unanswered = None;
+    }
+
+    /// An earlier response was answered: the client is slow, or ahead of what was said, but it does answer.
+    pub(super) fn answered_late(&mut self, now: Instant) {
+        self.unanswered = self.unanswered.map(|_| now);
+    }
+
+    /// Whether its client has answered nothing for too long. Who lets go of all it asked for owes no answer.
+    pub(super) fn owes_answer(&self, now: Instant, rules: &Rules) -> bool {
+        self.unanswered.is_some_and(|since| now >= since + rules.unacked_timeout)
+            && !self.subscription().is_empty()
     }
 
     /// Whether the newest response was not answered yet, as far as the gate knows.
@@ -149,6 +165,7 @@ impl StreamType {
     pub(super) fn taken(&mut self, now: Instant) {
         if let Some(in_flight) = &mut self.in_flight {
             in_flight.taken.get_or_insert(now);
+            self.unanswered.get_or_insert(now);
         }
     }
 

@@ -6,6 +6,8 @@
 
 #![expect(clippy::disallowed_macros, reason = "this is the one place where metrics are declared")]
 
+mod limits;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -17,11 +19,15 @@ use metrics::{
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use parking_lot::Mutex;
 
+pub use limits::Limit;
+
 const CONNECTIONS: &str = "deltafan_connections";
 const STREAMS: &str = "deltafan_streams";
 const STREAMS_ENDED: &str = "deltafan_streams_ended_total";
 const ACCEPT_FAILURES: &str = "deltafan_accept_failures_total";
 const DENIED: &str = "deltafan_denied_total";
+const REFUSED: &str = "deltafan_refused_total";
+const MEMORY: &str = "deltafan_memory_bytes";
 const RESPONSES: &str = "deltafan_responses_total";
 const RESPONSE_BYTES: &str = "deltafan_response_bytes_total";
 const ENCODES: &str = "deltafan_encodes_total";
@@ -77,6 +83,8 @@ fn describe() {
         DENIED,
         "what was asked for and not given, by the rule: peer, node_id, cluster, type, secret and parameters end the stream, name and wildcard are answered without"
     );
+    describe_counter!(REFUSED, "connections, streams and requests refused or closed for a limit, by its key");
+    describe_gauge!(MEMORY, Unit::Bytes, "resident memory of the process, and its watermarks");
     describe_counter!(RESPONSES, "responses written to clients");
     describe_counter!(RESPONSE_BYTES, Unit::Bytes, "bytes of those responses");
     describe_counter!(ENCODES, "responses encoded: beside the responses written, encode-once at work");
@@ -132,6 +140,17 @@ impl Drop for ConnectionGauge {
     fn drop(&mut self) {
         gauge!(CONNECTIONS).decrement(1.0);
     }
+}
+
+/// Reports the resident memory of the process.
+pub fn report_memory(resident: u64) {
+    gauge!(MEMORY, "what" => "resident").set(resident as f64);
+}
+
+/// Reports above what memory clients are refused, and closed.
+pub fn report_watermarks(refuse_above: u64, close_above: u64) {
+    gauge!(MEMORY, "what" => "refuse_above").set(refuse_above as f64);
+    gauge!(MEMORY, "what" => "close_above").set(close_above as f64);
 }
 
 /// A connection could not be accepted.

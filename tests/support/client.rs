@@ -59,6 +59,11 @@ impl<Q: Message + 'static> Stream<Q> {
         self.requests = None;
     }
 
+    /// The next message, the end, or the status that is not OK.
+    pub async fn next_message(&mut self) -> Result<Option<Bytes>, tonic::Status> {
+        self.message().await
+    }
+
     async fn message(&mut self) -> Result<Option<Bytes>, tonic::Status> {
         tokio::time::timeout(PATIENCE, self.responses.message()).await.expect("an answer in time")
     }

@@ -12,10 +12,15 @@ use crate::config::{Config, ListenAddress, NodeField, NonEmpty, PeerMatch, Serve
 
 const REFERENCE: &str = include_str!("../../../config/reference.yaml");
 
-/// Shown in a comment, since the reference cannot set them: the first depends on the host, the second excludes
+/// Shown in a comment, since the reference cannot set them: the first ones depend on the host, the next excludes
 /// `servers`, of the others there are none by default.
-const COMMENTED: [&str; 13] = [
+const COMMENTED: [&str; 18] = [
     "node.id",
+    "downstream.max_connections",
+    "downstream.max_connections_per_address",
+    "downstream.max_connections_per_identity",
+    "downstream.memory.refuse_above",
+    "downstream.memory.close_above",
     "upstream.directory",
     "downstream.listeners[].tls",
     "downstream.listeners[].tls.cert_file",
@@ -90,7 +95,11 @@ fn is_commented(path: &str) -> bool {
 fn the_reference_says_what_every_key_means_and_its_range() {
     let lines = lines(REFERENCE);
     for key in KEYS.iter().filter(|key| key.shape.range().is_some()) {
-        let above = REFERENCE.lines().take(lines[key.path] - 1).collect::<Vec<_>>();
+        let name = key.path.rsplit('.').next().unwrap();
+        let commented =
+            || REFERENCE.lines().position(|line| line.trim_start().starts_with(&format!("# {name}:")));
+        let at = lines.get(key.path).map(|line| line - 1).or_else(commented).unwrap();
+        let above = REFERENCE.lines().take(at).collect::<Vec<_>>();
         let comment: Vec<&str> =
             above.into_iter().rev().map_while(|line| line.trim_start().strip_prefix('#')).collect();
         let range = format!("{}.", key.shape.range().unwrap());

@@ -22,6 +22,7 @@ fn limits() -> Limits {
         connection_window: 70_000,
         max_head_bytes: 16 << 10,
         head_timeout: Duration::from_secs(5),
+        idle_timeout: Duration::from_secs(3600),
         keepalive_interval: Duration::from_secs(30),
         keepalive_timeout: Duration::from_secs(10),
         stall_timeout: Duration::from_secs(60),

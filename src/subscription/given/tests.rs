@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use prost::Message as _;
+use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
 
 use super::*;
@@ -21,7 +23,7 @@ fn structure(fields: &[(&str, Value)]) -> Struct {
 }
 
 fn with_metadata(fields: &[(&str, Value)]) -> Node {
-    Node { metadata: Some(structure(fields)), ..Node::default() }
+    Node { metadata: structure(fields).encode_to_vec().into(), ..Node::default() }
 }
 
 fn metadata(path: &str) -> NodeField {
@@ -43,7 +45,7 @@ fn r_dp_17_every_part_of_a_node_can_be_a_parameter() {
     let node = Node {
         id: "i".to_owned(),
         cluster: "c".to_owned(),
-        metadata: Some(structure(&[("env", text("m"))])),
+        metadata: structure(&[("env", text("m"))]).encode_to_vec().into(),
         locality: Some(Locality { region: "r".to_owned(), zone: "z".to_owned(), sub_zone: "s".to_owned() }),
         user_agent_name: "u".to_owned(),
         ..Node::default()
@@ -215,7 +217,8 @@ proptest! {
         fields in prop::collection::btree_map("[ab]", any_value(), 0..3),
         pattern in prop::option::of(prop::sample::select(vec!["(.*)", "(?s)(.*).", "(\\w+)-(\\d+)?.*", "()"])),
     ) {
-        let node = Node { id, metadata: Some(Struct { fields }), ..Node::default() };
+        let metadata_bytes = Struct { fields }.encode_to_vec().into();
+        let node = Node { id, metadata: metadata_bytes, ..Node::default() };
         for from in [NodeField::Id, metadata("a"), metadata("b.a"), metadata("a.b.a")] {
             if let Some(value) = given(rule(from, pattern, None), &node) {
                 prop_assert!(value.len() <= 20, "{value}");

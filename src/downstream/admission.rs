@@ -1,0 +1,277 @@
+//! Who may connect: how many connections are open, in all, from each address and of each identity.
+//!
+//! Owns the counts. Knows nothing of sockets or of TLS: who accepts asks for a place before anything is read, and says who
+//! the peer has proven to be as soon as that is known.
+//!
+//! Invariants: what is taken is given back when the [`Slot`] is dropped, however the connection ends · a count is kept only
+//! while it is not zero, so that the table is bounded by what is open · nothing is done but a look-up or two, under one lock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use foldhash::HashMap;
+use parking_lot::Mutex;
+
+use super::memory::Memory;
+use crate::identity::{Peer, Source};
+use crate::telemetry::Limit;
+
+/// How many connections may be open.
+#[derive(Clone, Copy, Debug)]
+pub struct AdmissionLimits {
+    /// Of all listeners.
+    pub max_connections: usize,
+    /// From one address.
+    pub max_connections_per_address: usize,
+    /// Of one identity.
+    pub max_connections_per_identity: usize,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Admission {
+    limits: AdmissionLimits,
+    memory: Arc<Memory>,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    open: usize,
+    by_source: HashMap<Source, usize>,
+    by_identity: HashMap<Box<str>, usize>,
+}
+
+/// There is no place for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refused(pub(super) Limit);
+
+impl Refused {
+    /// Closes a connection on which nothing was said. At once, so that nothing is left of it here, be it a closed socket
+    /// that waits for its last packet: there may be many.
+    pub(super) fn turn_away<'s, S>(self, socket: &'s S, peer: &dyn fmt::Display)
+    where
+        socket2::SockRef<'s>: From<&'s S>,
+    {
+        _ = socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO));
+        self.report(peer);
+    }
+
+    /// Counts it and tells it.
+    pub(super) fn report(self, peer: &dyn fmt::Display) {
+        if let Some(unsaid) = self.0.reach(Instant::now()) {
+            let raise = self.0.key();
+            tracing::warn!(%peer, raise, unsaid, "a connection is refused; raise the limit if that is as it should be");
+        }
+    }
+}
+
+/// The place of a connection.
+#[derive(Debug)]
+pub(super) struct Slot {
+    of: Arc<Admission>,
+    source: Source,
+    identity: Option<Box<str>>,
+}
+
+impl Admission {
+    /// Nobody is there yet.
+    pub fn new(limits: AdmissionLimits, memory: Arc<Memory>) -> Arc<Self> {
+        Arc::new(Self { limits, memory, table: Mutex::default() })
+    }
+
+    /// Whether memory is short: nobody new is served.
+    pub(super) const fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    /// A place for a connection of which only its source is known.
+    pub(super) fn by_source(self: &Arc<Self>, source: Source) -> Result<Slot, Refused> {
+        if self.memory.refuses() {
+            return Err(Refused(Limit::MemoryRefuse));
+        }
+        let mut table = self.table.lock();
+        if table.open >= self.limits.max_connections {
+            return Err(Refused(Limit::Connections));
+        }
+        let limit = self.limits.max_connections_per_address;
+        if !take(table.by_source.entry(source).or_default(), limit) {
+            return Err(Refused(Limit::ConnectionsPerAddress));
+        }
+        table.open += 1;
+        drop(table);
+        Ok(Slot { of: Arc::clone(self), source, identity: None })
+    }
+}
+
+/// No limit is below one, so that what is refused was there already.
+const fn take(count: &mut usize, limit: usize) -> bool {
+    if *count >= limit {
+        return false;
+    }
+    *count += 1;
+    true
+}
+
+fn give_back<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: K) {
+    if let std::collections::hash_map::Entry::Occupied(mut count) = counts.entry(key) {
+        *count.get_mut() -= 1;
+        if *count.get() == 0 {
+            count.remove();
+            // A storm of addresses leaves no empty table behind.
+            if counts.len() < counts.capacity() / 8 {
+                counts.shrink_to(counts.len() * 2);
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// The peer has proven who it is, or nothing. Asked once, when that is known.
+    pub(super) fn identified(&mut self, peer: &Peer) -> Result<(), Refused> {
+        let Some(certificate) = &peer.certificate else { return Ok(()) };
+        if self.identity.is_some() {
+            return Ok(());
+        }
+        let identity = certificate.spiffe_id.as_deref().unwrap_or(&certificate.subject);
+        let mut table = self.of.table.lock();
+        let limit = self.of.limits.max_connections_per_identity;
+        let taken = match table.by_identity.get_mut(identity) {
+            Some(count) => take(count, limit),
+            None => {
+                table.by_identity.insert(identity.into(), 1);
+                true
+            }
+        };
+        drop(table);
+        if !taken {
+            return Err(Refused(Limit::ConnectionsPerIdentity));
+        }
+        self.identity = Some(identity.into());
+        Ok(())
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut table = self.of.table.lock();
+        table.open -= 1;
+        give_back(&mut table.by_source, self.source);
+        if let Some(identity) = self.identity.take() {
+            give_back(&mut table.by_identity, identity);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::identity::Certificate;
+
+    fn admission(max: usize, per_address: usize, per_identity: usize) -> Arc<Admission> {
+        let limits = AdmissionLimits {
+            max_connections: max,
+            max_connections_per_address: per_address,
+            max_connections_per_identity: per_identity,
+        };
+        Admission::new(limits, Memory::new(0, 0))
+    }
+
+    fn source(last: u8) -> Source {
+        Source::of(IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)))
+    }
+
+    fn peer(source: Source, spiffe_id: Option<&str>, subject: &str) -> Peer {
+        let certificate = Certificate {
+            spiffe_id: spiffe_id.map(Into::into),
+            subject: subject.into(),
+            ..Default::default()
+        };
+        Peer { source, certificate: Some(Box::new(certificate)) }
+    }
+
+    #[test]
+    fn each_limit_is_its_own_and_a_place_comes_back() {
+        let admission = admission(3, 2, 5);
+        let first = [admission.by_source(source(1)), admission.by_source(source(1))];
+        assert!(first.iter().all(Result::is_ok));
+        assert_eq!(admission.by_source(source(1)).err(), Some(Refused(Limit::ConnectionsPerAddress)));
+        let local = admission.by_source(Source::Unix).expect("another source");
+        assert_eq!(admission.by_source(source(2)).err(), Some(Refused(Limit::Connections)));
+        drop(first);
+        let again = admission.by_source(source(1)).expect("what was given back");
+        drop((local, again));
+        let table = admission.table.lock();
+        assert_eq!((table.open, table.by_source.len()), (0, 0), "nothing is left behind");
+    }
+
+    #[test]
+    fn an_address_is_one_however_its_socket_writes_it() {
+        let admission = admission(10, 1, 1);
+        let mapped = Source::of(IpAddr::V6(Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped()));
+        let _open = admission.by_source(source(1)).expect("the first");
+        assert!(admission.by_source(mapped).is_err());
+    }
+
+    #[test]
+    fn an_identity_is_the_spiffe_id_or_else_the_subject() {
+        let admission = admission(100, 100, 2);
+        let mut open = Vec::new();
+        let mut connect = |from: u8, spiffe_id, subject| {
+            let mut slot = admission.by_source(source(from)).expect("a place");
+            let identified = slot.identified(&peer(source(from), spiffe_id, subject));
+            if identified.is_ok() {
+                open.push(slot);
+            }
+            identified
+        };
+        let (one, refused) = (Some("spiffe://mesh/a"), Err(Refused(Limit::ConnectionsPerIdentity)));
+        assert_eq!([connect(1, one, "CN=a"), connect(2, one, "CN=b")], [Ok(()), Ok(())]);
+        assert_eq!(connect(3, one, "CN=c"), refused, "from wherever it comes");
+        assert_eq!([connect(3, None, "CN=a"), connect(3, None, "CN=a")], [Ok(()), Ok(())]);
+        assert_eq!(connect(3, None, "CN=a"), refused);
+        let mut plain = admission.by_source(source(9)).expect("a place");
+        assert_eq!(plain.identified(&Peer::unproven(source(9))), Ok(()));
+        open.truncate(3);
+        assert_eq!(admission.table.lock().by_identity["CN=a"], 1);
+        drop(open);
+        assert!(admission.table.lock().by_identity.is_empty());
+    }
+
+    proptest! {
+        /// Whoever comes and goes, the counts are those of who is there, and no limit is passed.
+        #[test]
+        fn the_counts_are_of_who_is_there(steps in prop::collection::vec((0_u8..4, prop::option::of(0_u8..3), any::<bool>()), 0..200)) {
+            let admission = admission(6, 3, 2);
+            let mut open: Vec<(u8, Option<u8>, Slot)> = Vec::new();
+            for (from, identity, leaves) in steps {
+                if leaves && !open.is_empty() {
+                    open.swap_remove(usize::from(from) % open.len());
+                } else {
+                    let of = open.iter().filter(|(other, ..)| *other == from).count();
+                    let taken = admission.by_source(source(from));
+                    prop_assert_eq!(taken.is_ok(), open.len() < 6 && of < 3);
+                    if let Ok(mut slot) = taken {
+                        let name = identity.map(|identity| identity.to_string());
+                        let who = name.map_or_else(|| Peer::unproven(source(from)), |name| peer(source(from), None, &name));
+                        let of = open.iter().filter(|(_, other, _)| identity.is_some() && *other == identity).count();
+                        let identified = slot.identified(&who);
+                        prop_assert_eq!(identified.is_ok(), of < 2);
+                        if identified.is_ok() {
+                            open.push((from, identity, slot));
+                        }
+                    }
+                }
+                let table = admission.table.lock();
+                prop_assert_eq!(table.open, open.len());
+                prop_assert_eq!(table.by_source.values().sum::<usize>(), open.len());
+                prop_assert_eq!(table.by_identity.values().sum::<usize>(), open.iter().filter(|(_, identity, _)| identity.is_some()).count());
+            }
+        }
+    }
+}

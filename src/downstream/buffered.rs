@@ -1,0 +1,103 @@
+//! What requests take that have begun to come and are not whole: of each connection, and of all.
+//!
+//! Owns the counts. A request that comes whole at once is never counted; one that does not has a [`Share`] until it is whole
+//! or given up. Without such a bound a connection could have as much as the largest request for each of its streams.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use super::connection::Connection;
+use crate::telemetry::Limit;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Buffered {
+    bytes: AtomicUsize,
+    limit: usize,
+    limit_per_connection: usize,
+}
+
+impl Buffered {
+    /// Nothing yet, and so much at most, in bytes: of all connections, and of each.
+    pub fn new(limit: usize, limit_per_connection: usize) -> Arc<Self> {
+        Arc::new(Self { bytes: AtomicUsize::new(0), limit, limit_per_connection })
+    }
+}
+
+/// What one request takes.
+#[derive(Debug)]
+pub(super) struct Share {
+    of: Arc<Buffered>,
+    connection: Arc<Connection>,
+    bytes: usize,
+    /// When the message began to come that is not whole.
+    pub(super) since: Option<Instant>,
+}
+
+impl Share {
+    pub(super) fn new(of: &Arc<Buffered>, connection: &Arc<Connection>) -> Self {
+        Self { of: Arc::clone(of), connection: Arc::clone(connection), bytes: 0, since: None }
+    }
+
+    /// It takes so much now. Who is told that it is too much gives the request up, and this with it.
+    pub(super) fn set(&mut self, bytes: usize) -> Result<(), Limit> {
+        let counts = [&self.of.bytes, self.connection.buffered()];
+        let Some(more) = bytes.checked_sub(self.bytes) else {
+            let less = self.bytes - bytes;
+            for count in counts {
+                count.fetch_sub(less, Ordering::Relaxed);
+            }
+            self.bytes = bytes;
+            return Ok(());
+        };
+        let [all, own] = counts.map(|count| count.fetch_add(more, Ordering::Relaxed) + more);
+        self.bytes = bytes;
+        if own > self.of.limit_per_connection {
+            Err(Limit::BufferedPerConnection)
+        } else if all > self.of.limit {
+            Err(Limit::Buffered)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        for count in [&self.of.bytes, self.connection.buffered()] {
+            count.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::downstream::Connections;
+
+    #[test]
+    fn what_is_taken_is_bounded_per_connection_and_in_all_and_comes_back() {
+        let connections: Arc<Connections> = Arc::default();
+        let open = || connections.open(Duration::from_secs(60), Instant::now());
+        let (one, other) = (open(), open());
+        let all = Buffered::new(150, 100);
+        let mut first = Share::new(&all, &one.connection);
+        let mut second = Share::new(&all, &one.connection);
+        assert_eq!(
+            [first.set(60), second.set(40), second.set(41)],
+            [Ok(()), Ok(()), Err(Limit::BufferedPerConnection)]
+        );
+        drop(second);
+        let mut third = Share::new(&all, &other.connection);
+        assert_eq!(
+            [third.set(90), third.set(91), first.set(10), third.set(100)],
+            [Ok(()), Err(Limit::Buffered), Ok(()), Ok(())]
+        );
+        drop((first, third));
+        assert_eq!(all.bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(one.connection.buffered().load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,209 @@
+//! Memory watermarks: above the first newcomers are refused, above the second connections are closed.
+//!
+//! Owns what the process is found to take and what follows from it. The judgement is a value that is told the figures;
+//! reading them is one task. Where the system does not say them there are no watermarks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::connection::Connections;
+use crate::telemetry::{self, Limit};
+
+/// How often the memory is looked at.
+const TICK: Duration = Duration::from_millis(250);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Memory {
+    refuse_above: Option<u64>,
+    close_above: Option<u64>,
+    refusing: AtomicBool,
+}
+
+/// What is to be done at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Verdict {
+    refuse: bool,
+    /// So many connections.
+    close: usize,
+    /// Closing has not helped: for a while nobody is closed.
+    futile: bool,
+}
+
+/// The judgement over time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Judge {
+    refusing: bool,
+    /// The least that was found since connections are being closed, and how many rounds ago.
+    lowest: Option<(u64, u32)>,
+    /// Rounds until closing is tried again.
+    pause: u32,
+}
+
+impl Judge {
+    /// Rounds of closing that may bring nothing. What is freed shows late, if it does: an allocator keeps some of it, and
+    /// what fills the memory may not be the clients at all, who would then be closed for nothing.
+    const FUTILE: u32 = 8;
+    /// Rounds to wait after that.
+    const PAUSE: u32 = 120;
+
+    fn judge(&mut self, memory: &Memory, resident: u64, open: usize) -> Verdict {
+        // Once begun, it goes on until there is some room: else it would be on and off with every client.
+        let limit = |mark: u64| if self.refusing { mark - mark / 20 } else { mark };
+        self.refusing = memory.refuse_above.is_some_and(|mark| resident > limit(mark));
+        let mut verdict = Verdict { refuse: self.refusing, ..Verdict::default() };
+        let Some(mark) = memory.close_above.filter(|mark| resident > *mark) else {
+            (self.lowest, self.pause) = (None, 0);
+            return verdict;
+        };
+        // Who closes connections lets none in for them.
+        verdict.refuse = true;
+        if self.pause > 0 {
+            self.pause -= 1;
+            return verdict;
+        }
+        self.lowest = match self.lowest {
+            Some((lowest, rounds)) if resident > lowest.saturating_sub(mark / 1000) => {
+                Some((lowest, rounds + 1))
+            }
+            _ => Some((resident, 0)),
+        };
+        if self.lowest.is_some_and(|(_, rounds)| rounds >= Self::FUTILE) {
+            (self.lowest, self.pause) = (None, Self::PAUSE);
+            verdict.futile = true;
+            return verdict;
+        }
+        verdict.close = open.div_ceil(100);
+        verdict
+    }
+}
+
+impl Memory {
+    /// Watermarks in bytes; zero is none.
+    pub fn new(refuse_above: u64, close_above: u64) -> Arc<Self> {
+        let mark = |bytes: u64| Some(bytes).filter(|bytes| *bytes > 0);
+        Arc::new(Self {
+            refuse_above: mark(refuse_above),
+            close_above: mark(close_above),
+            refusing: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether newcomers are refused.
+    pub(super) fn refuses(&self) -> bool {
+        self.refusing.load(Ordering::Relaxed)
+    }
+
+    /// Looks four times a second what the process takes, for as long as it is awaited.
+    pub async fn watch(&self, connections: Arc<Connections>) {
+        let [refuse_above, close_above] =
+            [self.refuse_above, self.close_above].map(Option::unwrap_or_default);
+        telemetry::report_watermarks(refuse_above, close_above);
+        let (mut judge, mut tick) = (Judge::default(), tokio::time::interval(TICK));
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            let Some(resident) = resident() else {
+                tracing::info!("the system does not say how much memory the process takes: no watermarks");
+                return;
+            };
+            telemetry::report_memory(resident);
+            let verdict = judge.judge(self, resident, connections.len());
+            self.apply(verdict, resident, &connections);
+        }
+    }
+
+    fn apply(&self, verdict: Verdict, resident: u64, connections: &Connections) {
+        if self.refusing.swap(verdict.refuse, Ordering::Relaxed) != verdict.refuse {
+            let key = Limit::MemoryRefuse.key();
+            if verdict.refuse {
+                tracing::warn!(
+                    resident,
+                    limit = key,
+                    "memory is short: new connections and streams are refused"
+                );
+            } else {
+                tracing::info!(resident, "there is memory again: new connections and streams are served");
+            }
+        }
+        if verdict.futile {
+            let key = Limit::MemoryClose.key();
+            tracing::error!(
+                resident,
+                limit = key,
+                "closing connections frees no memory; pausing that for a while"
+            );
+        }
+        if verdict.close > 0 {
+            let now = Instant::now();
+            let closed = connections.close_slowest(verdict.close, now);
+            if closed > 0
+                && let Some(unsaid) = Limit::MemoryClose.reach(now)
+            {
+                let key = Limit::MemoryClose.key();
+                tracing::warn!(
+                    resident,
+                    closed,
+                    limit = key,
+                    unsaid,
+                    "memory is short: connections are closed"
+                );
+            }
+            Limit::MemoryClose.count_all((closed as u64).saturating_sub(1));
+        }
+    }
+}
+
+/// The resident memory of this process, in bytes.
+fn resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusing_begins_above_the_mark_and_ends_well_below_it() {
+        let (memory, mut judge) = (Memory::new(1000, 0), Judge::default());
+        let refused: Vec<bool> = [900, 1000, 1001, 990, 951, 950, 1000, 1001]
+            .map(|resident| judge.judge(&memory, resident, 10).refuse)
+            .into();
+        assert_eq!(refused, [false, false, true, true, true, false, false, true]);
+    }
+
+    #[test]
+    fn connections_are_closed_while_it_helps() {
+        let (memory, mut judge) = (Memory::new(0, 10_000), Judge::default());
+        let mut close = |resident, open| judge.judge(&memory, resident, open);
+        assert_eq!(close(10_000, 1000), Verdict::default());
+        assert_eq!(close(20_000, 1000), Verdict { refuse: true, close: 10, futile: false });
+        assert_eq!(close(19_000, 1).close, 1, "one at least");
+        for fallen in 1..50 {
+            assert_eq!(close(19_000 - fallen * 100, 250).close, 3, "as long as it falls");
+        }
+        let stuck: Vec<usize> = (0..200).map(|_| close(14_000, 500).close).collect();
+        let rounds = stuck.iter().take_while(|close| **close > 0).count();
+        assert!((7..=9).contains(&rounds), "{rounds} rounds in vain");
+        assert!(
+            stuck[rounds..rounds + 120].iter().all(|close| *close == 0),
+            "then nobody is closed for nothing"
+        );
+        assert_eq!(stuck[rounds + 121], 5, "it may help later");
+        assert_eq!(close(9_000, 500), Verdict::default());
+    }
+
+    #[test]
+    fn no_watermarks_mean_none() {
+        let verdict = Judge::default().judge(&Memory::new(0, 0), u64::MAX, 10);
+        assert_eq!(verdict, Verdict::default());
+    }
+
+    #[test]
+    fn the_system_says_what_this_process_takes() {
+        assert!(resident().is_none_or(|bytes| bytes > 100 << 10));
+    }
+}

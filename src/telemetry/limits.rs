@@ -1,0 +1,140 @@
+//! Limits that peers reach: their names in metrics and in the log.
+
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use metrics::{Counter, counter};
+use parking_lot::Mutex;
+
+use super::{REFUSED, Sparingly};
+
+/// What was reached by who is refused, or closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Connections of all listeners.
+    Connections,
+    /// Connections from one address.
+    ConnectionsPerAddress,
+    /// Connections of one identity.
+    ConnectionsPerIdentity,
+    /// Streams of one connection.
+    Streams,
+    /// The size of one request.
+    RequestBytes,
+    /// What requests of one connection take that are not whole.
+    BufferedPerConnection,
+    /// The same of all connections.
+    Buffered,
+    /// Names of one type and stream.
+    Names,
+    /// The length of one name.
+    NameBytes,
+    /// The length of all names and locators of one type and stream.
+    SubscriptionBytes,
+    /// Dynamic parameters of one locator, or sets of them of one stream.
+    Parameters,
+    /// Views through dynamic parameters.
+    ParameterSets,
+    /// Types of one stream.
+    Types,
+    /// Polls of one address.
+    Polls,
+    /// The time until something is asked for.
+    FirstRequest,
+    /// The time that a request or a response may stand still.
+    Stall,
+    /// The time without a stream.
+    Idle,
+    /// The time without an answer.
+    Unacked,
+    /// Memory: newcomers are refused.
+    MemoryRefuse,
+    /// Memory: connections are closed.
+    MemoryClose,
+}
+
+/// The label of each, and the key of the configuration that raises it; what cannot be raised has none.
+const NAMES: [(&str, &str); 20] = [
+    ("max_connections", "downstream.max_connections"),
+    ("max_connections_per_address", "downstream.max_connections_per_address"),
+    ("max_connections_per_identity", "downstream.max_connections_per_identity"),
+    ("max_streams_per_connection", "downstream.max_streams_per_connection"),
+    ("max_request_bytes", "downstream.max_request_bytes"),
+    ("max_buffered_request_bytes_per_connection", "downstream.max_buffered_request_bytes_per_connection"),
+    ("max_buffered_request_bytes", "downstream.max_buffered_request_bytes"),
+    ("max_names", "downstream.max_names"),
+    ("max_name_bytes", "downstream.max_name_bytes"),
+    ("max_subscription_bytes", "downstream.max_subscription_bytes"),
+    ("parameters", "none: it is fixed"),
+    ("max_parameter_sets", "cache.max_parameter_sets"),
+    ("types", "none: it is fixed"),
+    ("max_polls_per_peer", "rest.max_polls_per_peer"),
+    ("first_request_timeout", "downstream.first_request_timeout"),
+    ("stall_timeout", "downstream.stall_timeout"),
+    ("idle_timeout", "downstream.idle_timeout"),
+    ("unacked_timeout", "downstream.unacked_timeout"),
+    ("memory_refuse_above", "downstream.memory.refuse_above"),
+    ("memory_close_above", "downstream.memory.close_above"),
+];
+
+/// Of each limit.
+#[derive(Debug)]
+struct Reached {
+    count: Counter,
+    complaints: Mutex<Sparingly>,
+}
+
+fn reached(limit: Limit) -> &'static Reached {
+    // Looked up once: who is refused ten thousand times a second must cost little.
+    static ALL: OnceLock<[Reached; NAMES.len()]> = OnceLock::new();
+    let make =
+        |(reason, _)| Reached { count: counter!(REFUSED, "reason" => reason), complaints: Mutex::default() };
+    &ALL.get_or_init(|| NAMES.map(make))[limit as usize]
+}
+
+impl Limit {
+    /// The key of the configuration that raises it.
+    pub const fn key(self) -> &'static str {
+        NAMES[self as usize].1
+    }
+
+    /// Counts somebody who was refused, or closed, for it.
+    pub fn count(self) {
+        self.count_all(1);
+    }
+
+    /// The same of several.
+    pub fn count_all(self, refused: u64) {
+        reached(self).count.increment(refused);
+    }
+
+    /// Counts it too, and says whether to say so in the log; if so, how many times it was not said.
+    pub fn reach(self, now: Instant) -> Option<u64> {
+        self.count();
+        reached(self).complaints.lock().say(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_limit_has_its_own_name() {
+        assert_eq!(NAMES.len(), Limit::MemoryClose as usize + 1);
+        assert_eq!(Limit::Idle.key(), "downstream.idle_timeout");
+        assert_eq!(Limit::Polls.key(), "rest.max_polls_per_peer");
+        for (reason, key) in NAMES {
+            let tail = key.rsplit('.').next().expect("a word");
+            let is_last = key.starts_with("none") || reason.ends_with(tail);
+            assert!(is_last, "{reason}: {key}");
+        }
+    }
+
+    #[test]
+    fn a_repeated_refusal_is_said_seldom() {
+        let now = Instant::now();
+        assert_eq!(Limit::Types.reach(now), Some(0));
+        assert!((0..100).all(|_| Limit::Types.reach(now).is_none()));
+    }
+}

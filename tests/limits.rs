@@ -1,0 +1,389 @@
+//! The binary over real sockets: who gets no more than is theirs, what they are told, and that it is counted.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest};
+use http_body_util::{BodyExt as _, StreamBody};
+use socket2::{Domain, Socket, Type};
+use support::client::{CDS, DELTA_ADS, Delta, EDS, PATIENCE, SOTW_ADS, Sotw, connect, names, node, unary};
+use support::http1::Http1;
+use support::process::Process;
+use tokio::sync::mpsc;
+use tonic::Code;
+
+fn clusters(names: &[&str]) -> String {
+    let entry = |name: &&str| format!("- \"@type\": {CDS}\n  name: {name}\n  connect_timeout: 1s\n");
+    format!("type_url: {CDS}\nresources:\n{}", names.iter().map(entry).collect::<String>())
+}
+
+/// A relay with these lines under `downstream`.
+fn relay(downstream: &str) -> Process {
+    Process::start(&[("clusters.yaml", &clusters(&["a", "b"]))], downstream)
+}
+
+fn refused(relay: &Process, reason: &str) -> f64 {
+    relay.metric(&format!("deltafan_refused_total{{reason=\"{reason}\"}}"))
+}
+
+/// A client that must not notice what another does: it gets what it asks for, and what changes.
+async fn live(relay: &Process) -> Delta {
+    let channel = connect(&relay.uri()).await;
+    let mut stream = Delta::open(&channel, DELTA_ADS).await;
+    stream.subscribe("honest", CDS, &["*"]).await;
+    let first = stream.response().await;
+    assert_eq!(names(&first), ["a", "b"]);
+    stream.ack(&first).await;
+    stream
+}
+
+async fn goes_on(relay: &Process, stream: &mut Delta, new: &str) {
+    relay.write("clusters.yaml", &clusters(&["a", "b", new]));
+    let next = stream.response().await;
+    assert_eq!(names(&next), [new]);
+    stream.ack(&next).await;
+}
+
+/// Whether a connection is served: one that is not ends before anything is said.
+fn is_open(socket: &TcpStream) -> bool {
+    socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let read = (&mut &*socket).read(&mut [0; 1]);
+    matches!(&read, Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut))
+}
+
+fn connect_from(address: [u8; 4], to: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    socket.into()
+}
+
+#[test]
+fn connections_are_limited_in_all_and_per_address() {
+    let relay = relay("  max_connections: 3\n  max_connections_per_address: 2\n");
+    let one = [127, 0, 0, 1];
+    let mut open = vec![connect_from(one, relay.listener), connect_from(one, relay.listener)];
+    assert!(open.iter().all(is_open));
+    assert!(!is_open(&connect_from(one, relay.listener)), "a third of one address");
+    assert_eq!(refused(&relay, "max_connections_per_address"), 1.0);
+    open.push(connect_from([127, 0, 0, 2], relay.listener));
+    assert!(is_open(&open[2]), "another address has its own");
+    assert!(!is_open(&connect_from([127, 0, 0, 3], relay.listener)), "a fourth of all");
+    assert_eq!(refused(&relay, "max_connections"), 1.0);
+    open.clear();
+    relay.wait_for("the end of the three", || relay.metric("deltafan_connections") == 0.0);
+    assert!(is_open(&connect_from(one, relay.listener)), "their places are free again");
+    let said = relay.said("a connection is refused; raise the limit if that is as it should be");
+    let raise: Vec<_> = said.iter().map(|event| event["raise"].as_str().unwrap()).collect();
+    assert_eq!(raise, ["downstream.max_connections_per_address", "downstream.max_connections"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusing_connections_costs_live_streams_nothing() {
+    const REFUSED: u32 = 2000;
+    let relay = relay("  max_connections: 1\n");
+    let mut stream = live(&relay).await;
+    let (before, to) = (relay.cpu(), relay.listener);
+    let storm = tokio::task::spawn_blocking(move || {
+        (0..REFUSED).for_each(|_| drop(TcpStream::connect(to)));
+    });
+    goes_on(&relay, &mut stream, "during").await;
+    storm.await.unwrap();
+    relay.wait_for("all to be counted", || refused(&relay, "max_connections") == f64::from(REFUSED));
+    let each = (relay.cpu() - before) / REFUSED;
+    assert!(each < Duration::from_millis(1), "{each:?} for each");
+    assert_eq!(relay.said("a connection is refused; raise the limit if that is as it should be").len(), 1);
+    goes_on(&relay, &mut stream, "after").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscription_bomb_ends_whatever_it_is_sent_over() {
+    let relay = relay("  max_names: 5000\n");
+    let mut honest = live(&relay).await;
+    let channel = connect(&relay.uri()).await;
+    let batch = |number: u32| (0..1000).map(move |at| format!("bomb-{number}-{at}"));
+
+    let mut delta = Delta::open(&channel, DELTA_ADS).await;
+    for number in 0..6 {
+        delta
+            .send(DeltaDiscoveryRequest {
+                node: Some(node("bomb")),
+                type_url: EDS.to_owned(),
+                resource_names_subscribe: batch(number).collect(),
+                ..Default::default()
+            })
+            .await;
+    }
+    let status = ends(&mut delta).await;
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    assert!(status.message().contains("more than 5000 names"), "{status:?}");
+    assert_eq!(refused(&relay, "max_names"), 1.0);
+
+    let mut sotw = Sotw::open(&channel, SOTW_ADS).await;
+    for number in 0..6 {
+        sotw.send(DiscoveryRequest {
+            node: Some(node("bomb")),
+            type_url: EDS.to_owned(),
+            resource_names: (0..=number).flat_map(batch).collect(),
+            ..Default::default()
+        })
+        .await;
+    }
+    assert_eq!(sotw.end().await.code(), Code::ResourceExhausted);
+    assert_eq!(refused(&relay, "max_names"), 2.0);
+
+    for count in [5_001, 80_000] {
+        let names: Vec<String> = (0..count).map(|at| format!("n{at}")).collect();
+        let body = serde_json::json!({"node": {"id": "bomb"}, "resource_names": names}).to_string();
+        let answer = Http1::connect(relay.listener).poll("endpoints", &body);
+        assert_eq!(answer.status, 413, "{}", answer.body);
+    }
+    assert_eq!(refused(&relay, "max_names"), 4.0);
+    goes_on(&relay, &mut honest, "after").await;
+}
+
+/// The status with which a stream ends, whatever it is told before.
+async fn ends(stream: &mut Delta) -> tonic::Status {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        assert!(Instant::now() < deadline, "no end");
+        match stream.next_message().await {
+            Ok(Some(_)) => {}
+            Ok(None) => return tonic::Status::ok(""),
+            Err(status) => return status,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_are_limited_by_what_they_take_together() {
+    let relay = relay("  max_subscription_bytes: 10KiB\n");
+    let channel = connect(&relay.uri()).await;
+    let long = |number: u32| format!("{number:0>4000}");
+    let mut delta = Delta::open(&channel, DELTA_ADS).await;
+    for number in 0..3 {
+        delta.subscribe("bomb", EDS, &[&long(number)]).await;
+    }
+    let status = ends(&mut delta).await;
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    assert!(status.message().contains("12000 bytes, more than the limit of 10240"), "{status:?}");
+
+    let mut delta = Delta::open(&channel, DELTA_ADS).await;
+    delta
+        .send(DeltaDiscoveryRequest {
+            node: Some(node("bomb")),
+            type_url: CDS.to_owned(),
+            initial_resource_versions: (0..3).map(|number| (long(number), "1".to_owned())).collect(),
+            ..Default::default()
+        })
+        .await;
+    assert_eq!(ends(&mut delta).await.code(), Code::ResourceExhausted);
+
+    let mut sotw = Sotw::open(&channel, SOTW_ADS).await;
+    sotw.subscribe("bomb", EDS, &[&long(1), &long(2), &long(3)]).await;
+    assert_eq!(sotw.end().await.code(), Code::ResourceExhausted);
+
+    let body = serde_json::json!({"resource_names": [long(1), long(2), long(3)]}).to_string();
+    let answer = Http1::connect(relay.listener).poll("endpoints", &body);
+    assert_eq!(answer.status, 413, "{}", answer.body);
+    assert_eq!(refused(&relay, "max_subscription_bytes"), 4.0);
+    let said = relay.said("a client reaches a limit; raise it if that is as it should be");
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert_eq!(
+        (&said[0]["whom"], &said[0]["raise"]),
+        (&"bomb".into(), &"downstream.max_subscription_bytes".into())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_answers_nothing_is_closed_and_who_answers_is_not() {
+    let relay = relay("  unacked_timeout: 1s\n  ack_timeout: 100ms\n");
+    let mut honest = live(&relay).await;
+    let channel = connect(&relay.uri()).await;
+    let mut silent = Delta::open(&channel, DELTA_ADS).await;
+    let start = Instant::now();
+    silent.subscribe("silent", CDS, &["*"]).await;
+    silent.response().await;
+    // Being told more, as its gate opens by itself, gives it no more time.
+    relay.write("clusters.yaml", &clusters(&["a", "b", "c"]));
+    assert_eq!(names(&silent.response().await), ["c"]);
+    let next = honest.response().await;
+    honest.ack(&next).await;
+    let status = silent.end().await;
+    assert!(start.elapsed() >= Duration::from_secs(1), "{:?}", start.elapsed());
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    assert!(status.message().contains("ACK or NACK what is sent"), "{status:?}");
+    assert_eq!(refused(&relay, "unacked_timeout"), 1.0);
+    relay.write("clusters.yaml", &clusters(&["a", "b", "c", "d"]));
+    assert_eq!(names(&honest.response().await), ["d"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_without_a_stream_is_asked_to_go() {
+    let relay = relay("  idle_timeout: 300ms\n");
+    let mut honest = live(&relay).await;
+    let socket = tokio::net::TcpStream::connect(relay.listener).await.unwrap();
+    let (_requests, connection) =
+        hyper::client::conn::http2::handshake::<_, _, http_body_util::Empty<Bytes>>(
+            hyper_util::rt::TokioExecutor::new(),
+            hyper_util::rt::TokioIo::new(socket),
+        )
+        .await
+        .unwrap();
+    let start = Instant::now();
+    tokio::time::timeout(PATIENCE, connection).await.expect("it is asked to go").expect("in good order");
+    assert!(start.elapsed() >= Duration::from_millis(250), "{:?}", start.elapsed());
+    assert_eq!(refused(&relay, "idle_timeout"), 1.0);
+    relay.wait_for("the other one alone", || relay.metric("deltafan_connections") == 1.0);
+    goes_on(&relay, &mut honest, "after").await;
+}
+
+/// Streams that have begun a message and do not end it.
+async fn partial(relay: &Process, streams: usize, bytes: usize) -> Vec<Option<String>> {
+    let socket = tokio::net::TcpStream::connect(relay.listener).await.unwrap();
+    let (mut h2, connection) = hyper::client::conn::http2::handshake(
+        hyper_util::rt::TokioExecutor::new(),
+        hyper_util::rt::TokioIo::new(socket),
+    )
+    .await
+    .unwrap();
+    tokio::spawn(connection);
+    let mut open = Vec::new();
+    for _ in 0..streams {
+        let (pieces, mut outgoing) = mpsc::channel::<Bytes>(1);
+        let body = StreamBody::new(futures_util::stream::poll_fn(move |cx| {
+            outgoing
+                .poll_recv(cx)
+                .map(|piece| piece.map(|piece| Ok::<_, std::io::Error>(http_body::Frame::data(piece))))
+        }));
+        let request = http::Request::post(format!("http://relay{DELTA_ADS}"))
+            .header("content-type", "application/grpc")
+            .body(body)
+            .unwrap();
+        let response = h2.send_request(request);
+        let mut message = BytesMut::from(&[0][..]);
+        message.put_u32(1 << 20);
+        message.resize(bytes, 0);
+        pieces.send(message.freeze()).await.unwrap();
+        let mut body = response.await.unwrap().into_body();
+        let status = async move {
+            while let Some(frame) = body.frame().await {
+                if let Ok(trailers) = frame.ok()?.into_trailers() {
+                    return Some(trailers.get("grpc-status")?.to_str().ok()?.to_owned());
+                }
+            }
+            None
+        };
+        open.push((pieces, tokio::spawn(status)));
+    }
+    let mut ended = Vec::new();
+    for (pieces, status) in open {
+        let status = tokio::time::timeout(Duration::from_secs(2), status).await;
+        ended.push(status.ok().and_then(Result::unwrap));
+        // Kept open until here.
+        drop(pieces);
+    }
+    ended
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_are_not_whole_are_bounded_per_connection() {
+    let relay = relay("  max_buffered_request_bytes_per_connection: 1MiB\n");
+    let mut honest = live(&relay).await;
+    let ended = partial(&relay, 4, 400 << 10).await;
+    let exhausted = Some((Code::ResourceExhausted as i32).to_string());
+    assert!(ended.contains(&exhausted), "{ended:?}");
+    assert!(ended.contains(&None), "what fits is not refused: {ended:?}");
+    assert!(refused(&relay, "max_buffered_request_bytes_per_connection") >= 1.0);
+    goes_on(&relay, &mut honest, "after").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_are_not_whole_are_bounded_in_all() {
+    let relay = relay("  max_buffered_request_bytes: 1MiB\n  stall_timeout: 1s\n");
+    let ended = tokio::join!(
+        partial(&relay, 1, 500 << 10),
+        partial(&relay, 1, 500 << 10),
+        partial(&relay, 1, 500 << 10)
+    );
+    let ended = [ended.0, ended.1, ended.2].concat();
+    assert!(ended.contains(&Some((Code::ResourceExhausted as i32).to_string())), "{ended:?}");
+    assert!(refused(&relay, "max_buffered_request_bytes") >= 1.0);
+    // What fits is given up when it does not get on.
+    assert!(ended.contains(&Some((Code::DeadlineExceeded as i32).to_string())), "{ended:?}");
+    assert!(refused(&relay, "stall_timeout") >= 1.0);
+    live(&relay).await;
+}
+
+#[test]
+fn polls_whose_body_is_to_come_are_counted() {
+    let relay = relay("rest: {max_polls_per_peer: 1}\n");
+    let begun = b"POST /v3/discovery:clusters HTTP/1.1\r\nhost: relay\r\ncontent-length: 2\r\n\r\n{";
+    let mut clients = [Http1::connect(relay.listener), Http1::connect(relay.listener)];
+    clients.iter_mut().for_each(|client| client.send(begun));
+    relay.wait_for("a refusal", || refused(&relay, "max_polls_per_peer") == 1.0);
+    // Who needs no place is answered all the same.
+    assert_eq!(Http1::connect(relay.listener).poll("clusters", "{}").status, 200);
+    clients.iter_mut().for_each(|client| client.send(b"}"));
+    let mut statuses = clients.each_mut().map(|client| client.answer().unwrap().status);
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 429], "the one that came first has the place");
+}
+
+/// A body that takes memory for as long as its connection is open.
+fn hog(relay: &Process, bytes: usize) -> TcpStream {
+    let mut socket = TcpStream::connect(relay.listener).unwrap();
+    let head = "POST /v3/discovery:clusters HTTP/1.1\r\nhost: relay\r\ncontent-length: 268435456\r\n\r\n";
+    socket.write_all(head.as_bytes()).unwrap();
+    let piece = vec![b' '; 1 << 20];
+    for _ in 0..bytes >> 20 {
+        // It may be closed for it.
+        if socket.write_all(&piece).is_err() {
+            break;
+        }
+    }
+    socket
+}
+
+const ROOM_FOR_A_HOG: &str = "  max_request_bytes: 256MiB\n  max_buffered_request_bytes: 1GiB\n  \
+    max_buffered_request_bytes_per_connection: 1GiB\n  first_request_timeout: 60s\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn above_the_first_watermark_newcomers_are_refused_until_there_is_memory() {
+    let relay = relay(&format!("{ROOM_FOR_A_HOG}  memory: {{refuse_above: 200MiB, close_above: 0}}\n"));
+    let mut honest = live(&relay).await;
+    let channel = connect(&relay.uri()).await;
+    // So that it stands before memory is short.
+    let mut first = Delta::open(&channel, DELTA_ADS).await;
+    first.subscribe("first", CDS, &["*"]).await;
+    first.response().await;
+    let hog = hog(&relay, 240 << 20);
+    relay.wait_for("memory to be short", || relay.metric("deltafan_memory_bytes{what=\"resident\"}") > 210e6);
+    relay.wait_for("a connection to be refused", || !is_open(&TcpStream::connect(relay.listener).unwrap()));
+    assert!(refused(&relay, "memory_refuse_above") >= 1.0);
+    // A new stream on a connection that is open.
+    let status = unary(&channel, DELTA_ADS, DeltaDiscoveryRequest::default()).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    assert!(status.message().contains("short of memory"), "{status:?}");
+    goes_on(&relay, &mut honest, "during").await;
+    drop(hog);
+    relay.wait_for("memory", || is_open(&TcpStream::connect(relay.listener).unwrap()));
+    assert_eq!(relay.said("there is memory again: new connections and streams are served").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn above_the_second_watermark_those_that_cost_most_are_closed_first() {
+    let relay = relay(&format!("{ROOM_FOR_A_HOG}  memory: {{refuse_above: 0, close_above: 200MiB}}\n"));
+    let mut honest = live(&relay).await;
+    let _hog = hog(&relay, 240 << 20);
+    relay.wait_for("the hog to be closed", || refused(&relay, "memory_close_above") >= 1.0);
+    relay.wait_for("its end", || relay.metric("deltafan_connections") == 1.0);
+    assert_eq!(refused(&relay, "memory_close_above"), 1.0, "nobody else was closed");
+    goes_on(&relay, &mut honest, "after").await;
+}
