@@ -402,6 +402,7 @@ impl<X: Exchange> Connection<X> {
     }
 
     fn hear_window_update(&mut self, id: u32, by: u32, now: Instant) -> Result<(), ConnectionError> {
+        self.spend(now)?;
         let zero = ConnectionError::new(Reason::Protocol, "a window update of nothing");
         if id == 0 {
             if by == 0 {
