@@ -89,6 +89,7 @@ where
     B::Error: std::error::Error + Send + Sync,
 {
     if request.method() != Method::POST {
+        Box::pin(discard(request.into_body(), &shared)).await;
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "REST-JSON is asked with POST\n");
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
         return response;
@@ -219,6 +220,24 @@ where
         None => Fault::refused(StatusCode::BAD_REQUEST, format!("the body is not whole: {error}")),
     })?;
     Ok(body.to_bytes())
+}
+
+/// Reads a body that nobody needs: behind an answer that comes before its end the connection could not be used again.
+async fn discard<B>(mut body: B, shared: &Context)
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+{
+    let limit = shared.limits.max_request_bytes;
+    let read = async {
+        let mut length = 0;
+        while length <= limit
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            length += frame.into_data().map_or(0, |data| data.len());
+        }
+    };
+    // Who takes longer is answered all the same.
+    _ = tokio::time::timeout(shared.limits.first_request_timeout, read).await;
 }
 
 fn parse(body: &[u8], rules: &Rules) -> Result<proto::DiscoveryRequest, Fault> {
