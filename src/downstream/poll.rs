@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::task::{self, Poll as Look, ready};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
 use super::alarm::Alarm;
 use super::connection::Connection;
@@ -28,6 +29,8 @@ use crate::telemetry::{self, PollGauge, PollOutcome};
 const EXPECTED_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";
 /// What is left of that for the way: this, or a fifth of it where it is short.
 const MARGIN: Duration = Duration::from_millis(200);
+/// A request of more is read on another thread, one at a time: the largest takes as long as thousands of updates.
+const LARGE: usize = 64 << 10;
 /// How long an answer that cannot be written is at most held back: less where the hold is shorter.
 const PENANCE: Duration = Duration::from_secs(1);
 /// When who was refused for the number of polls, or for what is not known, may try again, in seconds.
@@ -43,6 +46,8 @@ pub struct Polls {
     memory: Memory,
     peers: Arc<Peers>,
     complaints: Mutex<telemetry::Sparingly>,
+    /// Whose turn it is to have a large request read.
+    readers: Semaphore,
 }
 
 impl Polls {
@@ -55,6 +60,7 @@ impl Polls {
             memory: Memory::default(),
             peers: Peers::new(max_polls_per_peer),
             complaints: Mutex::default(),
+            readers: Semaphore::new(1),
         }
     }
 
@@ -187,8 +193,14 @@ where
         return Err(Fault::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must not be compressed"));
     }
     let body = read(body, shared).await?;
-    let request = parse(&body, &shared.rules)?;
-    drop(body);
+    let request = if body.len() > LARGE {
+        let (rules, turn) = (Arc::clone(&caller.rules), shared.polls.readers.acquire().await);
+        let read = tokio::task::spawn_blocking(move || parse(&body, &rules)).await;
+        drop(turn);
+        read.map_err(|_| Fault::refused(StatusCode::INTERNAL_SERVER_ERROR, "reading it failed"))??
+    } else {
+        parse(&body, &shared.rules)?
+    };
     let peer = match caller.peer {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,
@@ -198,7 +210,8 @@ where
     Ok(Poll::new(&shared.cache, &caller.rules, &polls.memory, kind, request, &peer.octets(), hold, now)?)
 }
 
-async fn read<B>(body: B, shared: &Context) -> Result<Bytes, Fault>
+/// Reads a body into one buffer. Its pieces are copied: each may be a byte that keeps all of a buffer that was read into.
+async fn read<B>(mut body: B, shared: &Context) -> Result<Bytes, Fault>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
@@ -212,14 +225,23 @@ where
         return Err(too_large());
     }
     let patience = shared.limits.first_request_timeout;
-    let read = tokio::time::timeout(patience, Limited::new(body, limit).collect()).await;
-    let read =
-        read.map_err(|_| Fault::refused(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"))?;
-    let body = read.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
-        Some(_) => too_large(),
-        None => Fault::refused(StatusCode::BAD_REQUEST, format!("the body is not whole: {error}")),
-    })?;
-    Ok(body.to_bytes())
+    let read = async {
+        let mut whole = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| {
+                Fault::refused(StatusCode::BAD_REQUEST, format!("the body is not whole: {error}"))
+            })?;
+            let piece = frame.into_data().unwrap_or_default();
+            if whole.len() + piece.len() > limit {
+                return Err(too_large());
+            }
+            whole.extend_from_slice(&piece);
+        }
+        Ok(whole.freeze())
+    };
+    tokio::time::timeout(patience, read)
+        .await
+        .map_err(|_| Fault::refused(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"))?
 }
 
 /// Reads a body that nobody needs: behind an answer that comes before its end the connection could not be used again.
