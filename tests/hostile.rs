@@ -2,7 +2,8 @@
 //!
 //! Each attack runs against the real binary while a control plane changes a resource at a steady pace and an honest
 //! client hears of it. Asserted of each, in the same run: memory grows by no more than 64 MiB, the honest client's 99th
-//! percentile is at most doubled (`hostile/scene.rs` says what is allowed for noise), nothing panics, and when the attack
+//! percentile is at most doubled (`hostile/scene.rs` says what is allowed for noise, and for builds that are not
+//! optimized), nothing panics, and when the attack
 //! is over, so are its connections, its streams and its harm.
 //!
 //! `make attacks` runs them for longer and prints the table of docs/security.md. Attacks connect by a

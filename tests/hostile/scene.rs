@@ -36,7 +36,7 @@ pub(crate) struct Attack {
 /// How long an attack takes; `DELTAFAN_ATTACK_SECONDS` says otherwise.
 fn length() -> Duration {
     let seconds = std::env::var("DELTAFAN_ATTACK_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
-    seconds.map_or(Duration::from_millis(700), Duration::from_secs)
+    seconds.map_or(Duration::from_millis(600), Duration::from_secs)
 }
 
 #[derive(Debug)]
