@@ -40,7 +40,7 @@ async fn open(channel: &tonic::transport::Channel) -> Delta {
 }
 
 /// Whether the stream takes one more request.
-async fn says(stream: &mut Delta, request: DeltaDiscoveryRequest) -> bool {
+async fn says(stream: &Delta, request: DeltaDiscoveryRequest) -> bool {
     tokio::task::yield_now().await;
     stream.try_send(request).await
 }
@@ -55,10 +55,10 @@ fn who_asks_for_too_much() {
             threads: 1,
             run: |target| {
                 over_grpc(target, async |channel| {
-                    let mut stream = open(&channel).await;
+                    let stream = open(&channel).await;
                     let mut all = request(EDS);
                     all.resource_names_subscribe = names(rand::random(), 90_000);
-                    says(&mut stream, all).await;
+                    says(&stream, all).await;
                     std::future::pending::<()>().await;
                 });
             },
@@ -73,7 +73,7 @@ fn who_asks_for_too_much() {
                         let mut stream = open(&channel).await;
                         let mut all = request(EDS);
                         all.resource_names_subscribe = (0..120_000).map(|n| format!("n{n}")).collect();
-                        says(&mut stream, all).await;
+                        says(&stream, all).await;
                         stream.end_of_any_kind().await;
                     }
                 });
@@ -89,7 +89,7 @@ fn who_asks_for_too_much() {
                         let mut stream = open(&channel).await;
                         let mut all = request(EDS);
                         all.resource_names_subscribe = vec!["n".repeat(3 << 20)];
-                        says(&mut stream, all).await;
+                        says(&stream, all).await;
                         stream.end_of_any_kind().await;
                     }
                 });
@@ -111,7 +111,7 @@ fn who_asks_for_too_much() {
                         };
                         all.resource_locators_subscribe = (n..n + 500).map(locator).collect();
                         n += 500;
-                        says(&mut stream, all).await;
+                        says(&stream, all).await;
                         stream.end_of_any_kind().await;
                     }
                 });
@@ -125,12 +125,12 @@ fn who_asks_for_too_much() {
                 over_grpc(target, async |channel| {
                     let mut n = 0;
                     loop {
-                        let mut stream = open(&channel).await;
+                        let stream = open(&channel).await;
                         loop {
                             n += 1;
                             let mut one = request(&format!("type.googleapis.com/nobody.knows.T{n}"));
                             one.resource_names_subscribe = vec!["x".to_owned()];
-                            if !says(&mut stream, one).await {
+                            if !says(&stream, one).await {
                                 break;
                             }
                         }
@@ -145,13 +145,13 @@ fn who_asks_for_too_much() {
             run: |target| {
                 over_grpc(target, async |channel| {
                     loop {
-                        let mut stream = open(&channel).await;
+                        let stream = open(&channel).await;
                         loop {
                             let mut on = request(CDS);
                             on.resource_names_subscribe = vec!["*".to_owned(), "x".to_owned()];
                             let mut off = request(CDS);
                             off.resource_names_unsubscribe = vec!["*".to_owned(), "x".to_owned()];
-                            if !says(&mut stream, on).await || !says(&mut stream, off).await {
+                            if !says(&stream, on).await || !says(&stream, off).await {
                                 break;
                             }
                         }
@@ -166,12 +166,12 @@ fn who_asks_for_too_much() {
             run: |target| {
                 over_grpc(target, async |channel| {
                     loop {
-                        let mut stream = open(&channel).await;
+                        let stream = open(&channel).await;
                         let held = names(1, 2000);
                         loop {
                             let mut again = request(EDS);
                             again.resource_names_subscribe.clone_from(&held);
-                            if !says(&mut stream, again).await {
+                            if !says(&stream, again).await {
                                 break;
                             }
                         }
