@@ -9,10 +9,12 @@ DESCRIPTORS := --manifest-path proto/descriptors/Cargo.toml
 
 # Of `soak`; the tests take a million.
 STEPS ?= 20000000
+# Of `attacks`, for each.
+SECONDS_EACH ?= 10
 # Of `bench`.
 ARGS ?=
 
-.PHONY: help quickstart test lint bench bench-short soak ci descriptors
+.PHONY: help quickstart test lint attacks bench bench-short soak ci descriptors
 
 help: ## Say what there is to run.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -40,6 +42,12 @@ lint: ## Check formatting and lints of Rust and Go.
 
 soak: ## Run random histories against the models for longer: make soak STEPS=100000000.
 	DELTAFAN_STEPS=$(STEPS) cargo test --locked --release --test simulation
+
+attacks: ## Attack the relay for longer, and print the table of docs/security.md: make attacks SECONDS_EACH=60.
+	@echo '| Attack | What bounds it | Memory | Honest p99, before → during | After: over in, p99, memory kept |'
+	@echo '|---|---|---|---|---|'
+	@DELTAFAN_ATTACK_SECONDS=$(SECONDS_EACH) cargo test --locked --release --test hostile -- \
+	  --nocapture --test-threads 1 2>&1 | grep --line-buffered -E '^(\||test |.*panicked)' | sed 's/^test .*\.\.\. |/|/'
 
 bench: ## Measure what a change costs per client (benches/README.md): make bench ARGS='--only named'.
 	cargo bench --locked --bench fanout -- $(ARGS)

@@ -1,5 +1,5 @@
 //! Real clients against a real control plane, through the relay: Envoy over each of its transports, gRPC's
-//! own xDS client, a proto3-JSON parser, and a fleet of light clients that shows what the control plane sees of them.
+//! own xDS client, a proto3-JSON parser, h2spec, and a fleet of light clients that shows what the control plane sees of them.
 //!
 //! `tests/interop/setup` installs what they need; without it they skip themselves, except in CI.
 //! `INTEROP=direct cargo test --test interop` connects the clients to the control plane instead of the relay.
@@ -14,6 +14,8 @@ mod envoy;
 mod fleet;
 #[path = "interop/grpc.rs"]
 mod grpc;
+#[path = "interop/h2spec.rs"]
+mod h2spec;
 #[path = "interop/json.rs"]
 mod json;
 mod support;

@@ -328,6 +328,11 @@ fn r_rest_13_what_is_wrong_with_a_request_is_told() {
         assert!(answer.body.len() < 400, "fit for a log");
         assert_eq!(answer.header("allow"), (status == 405).then_some("POST"), "{line}");
     }
+    // What is refused for its method alone is answered when it is whole, so that the connection can be used again.
+    let mut client = Http1::connect(relay.listener);
+    client.request("PUT /v3/discovery:clusters", "", &"x".repeat(8 << 10));
+    assert_eq!(client.answer().unwrap().status, 405);
+    assert_eq!(client.poll("clusters", "{}").status, 200);
     // Fields that nobody knows yet, curl's idea of the type, and a body in chunks are fine.
     let fine = ask(cds, "content-type: application/x-www-form-urlencoded\r\n", r#"{"new": {"@type": "x"}}"#);
     assert_eq!(cluster_names(&fine.json()), ["a", "b"]);

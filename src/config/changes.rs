@@ -61,6 +61,15 @@ pub(super) const EFFECTS: &[(&str, Effect)] = &[
     ("dynamic_parameters", Effect::Rights),
     ("authorization", Effect::Rights),
     ("downstream.handshake_timeout", Effect::Restart),
+    ("downstream.idle_timeout", Effect::Connections),
+    ("downstream.unacked_timeout", Effect::Connections),
+    ("downstream.max_subscription_bytes", Effect::Connections),
+    ("downstream.max_connections", Effect::Restart),
+    ("downstream.max_connections_per_address", Effect::Restart),
+    ("downstream.max_connections_per_identity", Effect::Restart),
+    ("downstream.max_buffered_request_bytes", Effect::Restart),
+    ("downstream.max_buffered_request_bytes_per_connection", Effect::Restart),
+    ("downstream.memory", Effect::Restart),
 ];
 
 /// Lists whose entries have a name: their order says nothing, and an entry is compared with its namesake.

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
 use super::alarm::Alarm;
 use super::buffered::Share;
@@ -32,6 +34,8 @@ use crate::telemetry::{self, Limit, PollGauge, PollOutcome};
 const EXPECTED_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";
 /// What is left of that for the way: this, or a fifth of it where it is short.
 const MARGIN: Duration = Duration::from_millis(200);
+/// A request of more is read on another thread, one at a time: the largest takes as long as thousands of updates.
+const LARGE: usize = 64 << 10;
 /// How long an answer that cannot be written is at most held back: less where the hold is shorter.
 const PENANCE: Duration = Duration::from_secs(1);
 /// Said to a client whose request has not come whole when its connection closes.
@@ -46,12 +50,20 @@ pub struct Polls {
     memory: Memory,
     peers: Arc<Peers>,
     complaints: Mutex<telemetry::Sparingly>,
+    /// Whose turn it is to have a large request read.
+    readers: Semaphore,
 }
 
 impl Polls {
     /// Polls that are answered out of a book.
     pub fn new(book: Arc<Book>) -> Self {
-        Self { book, memory: Memory::default(), peers: Arc::default(), complaints: Mutex::default() }
+        Self {
+            book,
+            memory: Memory::default(),
+            peers: Arc::default(),
+            complaints: Mutex::default(),
+            readers: Semaphore::new(1),
+        }
     }
 }
 
@@ -85,6 +97,7 @@ where
     B::Error: std::error::Error + Send + Sync,
 {
     if request.method() != Method::POST {
+        Box::pin(discard(request.into_body(), &shared.policy.load_full())).await;
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "REST-JSON is asked with POST\n");
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
         return response;
@@ -208,8 +221,15 @@ where
     // A connection may be older than what is in force.
     let policy = shared.policy.load_full();
     let (body, share) = read(body, caller, &policy, shared, &mut held).await?;
-    let request = parse(&body, &caller.rules)?;
-    drop((body, share));
+    let request = if body.len() > LARGE {
+        let (rules, turn) = (Arc::clone(&caller.rules), shared.polls.readers.acquire().await);
+        let read = tokio::task::spawn_blocking(move || parse(&body, &rules)).await;
+        drop(turn);
+        read.map_err(|_| Fault::refused(StatusCode::INTERNAL_SERVER_ERROR, "reading it failed"))??
+    } else {
+        parse(&body, &caller.rules)?
+    };
+    drop(share);
     // Who is on this machine shares a socket as others do an address.
     let peer = match caller.peer.source {
         Source::Ip(IpAddr::V4(address)) => address.to_ipv6_mapped(),
@@ -225,6 +245,7 @@ where
     Ok((poll, held))
 }
 
+/// Reads a body into one buffer. Its pieces are copied: each may be a byte that keeps all of a buffer that was read into.
 async fn read<B>(
     body: B,
     caller: &Caller,
@@ -280,6 +301,24 @@ where
     let read = tokio::time::timeout(patience, collect).await;
     let body = read.map_err(|_| late().over(Limit::FirstRequest))??;
     Ok((body, share))
+}
+
+/// Reads a body that nobody needs: behind an answer that comes before its end the connection could not be used again.
+async fn discard<B>(mut body: B, policy: &Policy)
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+{
+    let limit = policy.limits.max_request_bytes;
+    let read = async {
+        let mut length = 0;
+        while length <= limit
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            length += frame.into_data().map_or(0, |data| data.len());
+        }
+    };
+    // Who takes longer is answered all the same.
+    _ = tokio::time::timeout(policy.limits.first_request_timeout, read).await;
 }
 
 fn parse(body: &[u8], rules: &Rules) -> Result<proto::DiscoveryRequest, Fault> {

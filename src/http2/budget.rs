@@ -6,6 +6,11 @@ use std::time::{Duration, Instant};
 const BURST: u32 = 2000;
 /// How much of it comes back.
 const PER_SECOND: u32 = 500;
+/// So many bytes of a head that is refused cost as much as a frame.
+const HEAD_BYTES: usize = 256;
+/// How much of it a frame earns that the peer was sent: two windows are opened for it, a ping measures its way, and one
+/// more.
+const EARNED: u32 = 4;
 
 /// Runs out for who sends more frames without use than it is given over time, or earns by what it is sent: clients
 /// that measure the path answer data with pings.
@@ -33,9 +38,17 @@ impl Budget {
         borne
     }
 
+    /// Whether a head that is refused can still be borne: it was read to its end, since later ones build upon it.
+    pub(super) fn spend_on_head(&mut self, now: Instant, bytes: usize) -> bool {
+        let more = u32::try_from(bytes / HEAD_BYTES).unwrap_or(u32::MAX);
+        let borne = self.spend(now);
+        self.left = self.left.saturating_sub(more);
+        borne
+    }
+
     /// A frame went out, which may be answered.
     pub(super) fn earn(&mut self) {
-        self.left = (self.left + 2).min(BURST);
+        self.left = (self.left + EARNED).min(BURST);
     }
 }
 
@@ -51,7 +64,10 @@ mod tests {
         let later = start + Duration::from_secs(1);
         assert_eq!((0..BURST * 2).filter(|_| budget.spend(later)).count(), PER_SECOND as usize);
         budget.earn();
-        assert_eq!((0..BURST * 2).filter(|_| budget.spend(later)).count(), 2);
+        assert_eq!((0..BURST * 2).filter(|_| budget.spend(later)).count(), EARNED as usize);
+        let full = later + Duration::from_secs(60);
+        let heads = (0..BURST).filter(|_| budget.spend_on_head(full, 16 << 10)).count();
+        assert_eq!(heads, (BURST as usize).div_ceil(1 + (16 << 10) / HEAD_BYTES), "large heads are dear");
         let much_later = start + Duration::from_secs(100_000);
         assert_eq!((0..BURST * 2).filter(|_| budget.spend(much_later)).count(), BURST as usize);
     }

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::{HeaderMap, StatusCode};
 
@@ -19,16 +19,21 @@ use super::{ConnectionError, Limits, Reason};
 
 /// Streams that we broke off, of which more may arrive that was sent before the peer knew.
 const REMEMBERED_RESETS: usize = 64;
+/// Data of which a window lets no more go is worth no answer if it is less than this: a peer that opens its windows by
+/// bytes would be sent as many frames.
+const WORTH_AN_ANSWER: usize = 256;
 /// What our pings say. An answer to the second tells that all has come that was sent before the peer was told to go.
 const KEEP_ALIVE: [u8; 8] = *b"alive?\0\0";
 const SHUT_DOWN: [u8; 8] = *b"goodbye\0";
+/// How long a peer that was told to go is waited for, if it does not answer that ping.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// How far a connection has come in its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leaving {
     No,
-    /// The peer was told, but may have opened streams before it knew; it is done with that when it answers a ping.
-    Announced,
+    /// The peer was told then, but may have opened streams before it knew; it is done with that when it answers a ping.
+    Announced(Instant),
     /// New streams are not looked at.
     Final,
 }
@@ -124,7 +129,9 @@ impl<X: Exchange> Connection<X> {
 
     /// Spends the windows on a frame of data, and returns its head.
     pub(super) fn data(&mut self, at: usize, len: usize) -> Head {
-        self.budget.earn();
+        if len >= WORTH_AN_ANSWER || len < self.room(at) {
+            self.budget.earn();
+        }
         self.progress = true;
         self.outward.spend(len);
         let stream = &mut self.streams[at];
@@ -289,7 +296,7 @@ impl<X: Exchange> Connection<X> {
     /// Lets the peer know that it should open no new streams; those that are open go on.
     pub(super) fn shut_down(&mut self, now: Instant) {
         if self.leaving == Leaving::No {
-            self.leaving = Leaving::Announced;
+            self.leaving = Leaving::Announced(now);
             self.pinged = Some(now);
             self.put_go_away(MAX_WINDOW, Reason::No);
             frame::put(&mut self.control, Kind::Ping, 0, 0, &SHUT_DOWN);
@@ -312,9 +319,8 @@ impl<X: Exchange> Connection<X> {
 
     /// The peer has answered a ping.
     pub(super) fn pong(&mut self, payload: &[u8]) {
-        if payload == SHUT_DOWN && self.leaving == Leaving::Announced {
-            self.leaving = Leaving::Final;
-            self.put_go_away(self.highest, Reason::No);
+        if payload == SHUT_DOWN && matches!(self.leaving, Leaving::Announced(_)) {
+            self.say_which_was_last();
         }
     }
 
@@ -338,6 +344,12 @@ impl<X: Exchange> Connection<X> {
         (Some(now + self.limits.keepalive_timeout), true)
     }
 
+    /// The second step of a shutdown: streams from here on are not looked at.
+    fn say_which_was_last(&mut self) {
+        self.leaving = Leaving::Final;
+        self.put_go_away(self.highest, Reason::No);
+    }
+
     /// Does what is due, and returns when to come again.
     pub(super) fn keep_time(&mut self, now: Instant) -> Result<Instant, ConnectionError> {
         let mut next = self.heard + self.limits.keepalive_interval;
@@ -355,6 +367,14 @@ impl<X: Exchange> Connection<X> {
                 next = now + self.limits.keepalive_timeout;
             }
             None => {}
+        }
+        if let Leaving::Announced(since) = self.leaving {
+            // Who never answers pings, or opens streams without end, would never leave.
+            if now >= since + FAREWELL {
+                self.say_which_was_last();
+            } else {
+                next = next.min(since + FAREWELL);
+            }
         }
         if let Some(starved) = self.give_up_starved(now) {
             next = next.min(starved);

@@ -16,6 +16,9 @@ const HEADS: usize = 1 << 20;
 /// Frames that a block of headers may come in. One is usual, and what is taken of a block fits into two.
 const MAX_CONTINUATIONS: u32 = 8;
 
+const TOO_MUCH: ConnectionError =
+    ConnectionError::new(Reason::EnhanceYourCalm, "too many frames without use");
+
 /// What has arrived in part.
 #[derive(Debug, Default)]
 pub(super) struct Arriving {
@@ -169,10 +172,12 @@ impl<X: Exchange> Connection<X> {
 
     /// Charges the peer for a frame that brings nothing.
     fn spend(&mut self, now: Instant) -> Result<(), ConnectionError> {
-        let borne = self.budget.spend(now);
-        borne
-            .then_some(())
-            .ok_or(ConnectionError::new(Reason::EnhanceYourCalm, "too many frames without use"))
+        self.budget.spend(now).then_some(()).ok_or(TOO_MUCH)
+    }
+
+    /// Charges the peer for a head of which nothing came.
+    fn spend_on_head(&mut self, now: Instant, bytes: usize) -> Result<(), ConnectionError> {
+        self.budget.spend_on_head(now, bytes).then_some(()).ok_or(TOO_MUCH)
     }
 
     fn check_not_idle(&self, id: u32) -> Result<(), ConnectionError> {
@@ -323,11 +328,11 @@ impl<X: Exchange> Connection<X> {
             }
             Err(Fault::TooLarge) => {
                 self.refuse_head(id, end_stream);
-                return self.spend(now);
+                return self.spend_on_head(now, block.len());
             }
             Ok(_) | Err(Fault::Malformed) => {
                 self.refuse(id, Reason::Protocol);
-                return self.spend(now);
+                return self.spend_on_head(now, block.len());
             }
         };
         self.begin();
@@ -404,6 +409,7 @@ impl<X: Exchange> Connection<X> {
     }
 
     fn hear_window_update(&mut self, id: u32, by: u32, now: Instant) -> Result<(), ConnectionError> {
+        self.spend(now)?;
         let zero = ConnectionError::new(Reason::Protocol, "a window update of nothing");
         if id == 0 {
             if by == 0 {

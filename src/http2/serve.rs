@@ -24,6 +24,10 @@ use super::{ConnectionError, Limits, Reason};
 const INPUT: usize = 64 << 10;
 /// Reads, and batches, before others get their turn.
 const TURNS: usize = 16;
+/// How long that may take: what is small to send can be dear to read.
+const SLICE: Duration = Duration::from_millis(1);
+/// After how many streams that is looked at.
+const LOOK_AT_THE_CLOCK: usize = 8;
 /// While so much waits beside bodies (answers to pings, resets, heads), the peer is not heard further and no stream is
 /// asked for more.
 const CONTROL: usize = 16 << 10;
@@ -263,6 +267,7 @@ where
     fn step(&mut self, cx: &mut Context<'_>, desk: &mut Desk) -> Result<Step, Ended> {
         let now = tokio::time::Instant::now().into_std();
         self.keep_time(cx, now)?;
+        let start = Instant::now();
         for _ in 0..TURNS {
             let mut moved = false;
             let flushed = self.outbox.poll_flush(&mut self.io, cx, &mut moved)?;
@@ -280,7 +285,7 @@ where
             }
             let mut full = flushed.is_pending();
             if !full {
-                self.gather(cx.waker(), desk, now);
+                self.gather(cx.waker(), desk, now, start);
                 if !desk.batch.is_empty() {
                     full = self.outbox.poll_send(&mut desk.batch, &mut self.io, cx, &mut moved)?.is_pending();
                 }
@@ -301,6 +306,9 @@ where
                 self.note_stuck(cx, now);
                 self.note_idle(cx, now);
                 return Ok(Step::Wait);
+            }
+            if start.elapsed() >= SLICE {
+                break;
             }
         }
         cx.waker().wake_by_ref();
@@ -328,7 +336,7 @@ where
     }
 
     /// Asks the streams that were woken what they have to say, as far as there is room.
-    fn gather(&mut self, task: &Waker, desk: &mut Desk, now: Instant) {
+    fn gather(&mut self, task: &Waker, desk: &mut Desk, now: Instant, start: Instant) {
         let Desk { batch, streams, .. } = desk;
         streams.append(&mut self.connection.stirred);
         self.ready.take(streams, task);
@@ -339,9 +347,10 @@ where
         // Next it is first the turn of the first that had to stand back now, for the batch or the connection's window.
         let turn = streams.partition_point(|stream| *stream < self.turn);
         streams.rotate_left(turn);
-        let mut stood_back = None;
-        for stream in streams.drain(..) {
-            if batch.is_full() || self.connection.control.len() >= CONTROL {
+        let (mut stood_back, mut over) = (None, false);
+        for (count, stream) in streams.drain(..).enumerate() {
+            over = over || (count % LOOK_AT_THE_CLOCK == LOOK_AT_THE_CLOCK - 1 && start.elapsed() >= SLICE);
+            if over || batch.is_full() || self.connection.control.len() >= CONTROL {
                 self.connection.stirred.push(stream);
                 stood_back.get_or_insert(stream);
             } else if self.poll_stream(stream, batch, now) == Turn::StoodBack {

@@ -50,8 +50,29 @@ impl<Q: Message + 'static> Stream<Q> {
         Self { requests: Some(requests), responses }
     }
 
+    /// The same, if the server takes it.
+    pub async fn try_open(channel: &Channel, method: &'static str) -> Option<Self> {
+        let (requests, mut outgoing) = mpsc::channel::<Q>(64);
+        let stream = futures_util::stream::poll_fn(move |cx| outgoing.poll_recv(cx));
+        let mut grpc = tonic::client::Grpc::new(channel.clone());
+        grpc.ready().await.ok()?;
+        let (path, codec) = (PathAndQuery::from_static(method), RawCodec::<Q>::default());
+        let opened = grpc.streaming(tonic::Request::new(stream), path, codec).await.ok()?;
+        Some(Self { requests: Some(requests), responses: opened.into_inner() })
+    }
+
     pub async fn send(&self, request: Q) {
         self.requests.as_ref().unwrap().send(request).await.unwrap();
+    }
+
+    /// Whether the stream is still there to take a request.
+    pub async fn try_send(&self, request: Q) -> bool {
+        self.requests.as_ref().unwrap().send(request).await.is_ok()
+    }
+
+    /// Waits for the end, whatever comes before.
+    pub async fn end_of_any_kind(&mut self) {
+        while let Ok(Some(_)) = self.responses.message().await {}
     }
 
     /// No more requests.
@@ -102,6 +123,12 @@ impl Delta {
     pub async fn response(&mut self) -> DeltaDiscoveryResponse {
         let message = self.message().await.expect("no error").expect("a response, not the end");
         DeltaDiscoveryResponse::decode(message).unwrap()
+    }
+
+    /// The next response, however long it takes; `None` at the end of the stream, however it ends.
+    pub async fn next_response(&mut self) -> Option<DeltaDiscoveryResponse> {
+        let message = self.responses.message().await.ok().flatten()?;
+        Some(DeltaDiscoveryResponse::decode(message).unwrap())
     }
 
     pub async fn ack(&self, response: &DeltaDiscoveryResponse) {

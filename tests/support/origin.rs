@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::{Buf as _, Bytes, BytesMut};
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use deltafan::resource::{TypeUrl, wire};
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt as _};
 use prost::Message as _;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -50,7 +50,10 @@ impl Origin {
         let server = tonic::transport::Server::builder()
             .initial_stream_window_size(64 << 10)
             .add_service(Service { accepted })
-            .serve_with_incoming(TcpListenerStream::new(listener));
+            .serve_with_incoming(TcpListenerStream::new(listener).map(|socket| {
+                // What is small would wait for the ACK of what was sent before, and that for a timer.
+                socket.and_then(|socket| socket.set_nodelay(true).map(|()| socket))
+            }));
         let stopped = stop.clone();
         tokio::spawn(async move { stopped.run_until_cancelled(server).await });
         Self { address, streams, stop }
@@ -138,6 +141,11 @@ impl OriginStream {
     /// Sends any bytes as a message.
     pub fn send_bytes(&self, message: Bytes) {
         self.responses.send(Ok(message)).expect("the stream is open");
+    }
+
+    /// The same, if the stream is still open.
+    pub fn try_send_bytes(&self, message: Bytes) -> bool {
+        self.responses.send(Ok(message)).is_ok()
     }
 
     /// Ends the stream in order.

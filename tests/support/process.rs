@@ -91,9 +91,19 @@ impl Process {
         process
     }
 
+    /// The number of the process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Lines it has written to its log.
     pub fn log_lines(&self) -> usize {
         self.logged.load(Ordering::Relaxed)
+    }
+
+    /// Whether a line of its log so far, structured or not, says this. Each is looked at once.
+    pub fn has_written(&self, text: &str) -> bool {
+        self.log.try_iter().any(|line| line.contains(text))
     }
 
     /// CPU time it has used.

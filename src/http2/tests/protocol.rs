@@ -500,6 +500,28 @@ fn a_shutdown_takes_two_steps() {
 }
 
 #[test]
+fn who_answers_no_farewell_is_told_all_the_same_which_stream_was_the_last() {
+    let mut case = Case::open();
+    let start = case.now;
+    case.hear(&request(1)).expect("a good request");
+    case.connection.shut_down(start);
+    case.said();
+    // It goes on to talk, so that it is no matter of the keep-alive.
+    case.now = start + Duration::from_millis(999);
+    case.hear(&request(3)).expect("a good request");
+    assert_eq!(case.connection.keep_time(case.now), Ok(start + Duration::from_secs(1)));
+    assert_eq!(case.said(), []);
+    case.now = start + Duration::from_secs(1);
+    case.connection.keep_time(case.now).expect("it is heard");
+    assert_eq!(case.said(), [(Kind::GoAway, 0, 0, [&3_u32.to_be_bytes()[..], &[0; 4]].concat())]);
+    case.hear(&request(5)).expect("it is not looked at");
+    assert_eq!(case.connection.find(5), None);
+    // An answer that comes late says nothing new.
+    case.hear(&frame(Kind::Ping, flag::ACK, 0, b"goodbye\0")).expect("the answer");
+    assert_eq!(case.said(), []);
+}
+
+#[test]
 fn silence_is_asked_about_and_ends() {
     let mut case = Case::open();
     let start = case.now;
@@ -532,7 +554,7 @@ fn heads_must_be_whole_in_time() {
 #[test]
 fn floods_end_the_connection() {
     type Flood = fn(u32) -> Vec<u8>;
-    let floods: [(&str, Flood); 9] = [
+    let floods: [(&str, Flood); 11] = [
         ("resets", |id| [request(id), frame(Kind::RstStream, 0, id, &[0; 4])].concat()),
         ("pings", |_| frame(Kind::Ping, 0, 0, &[0; 8])),
         ("settings", |_| setting(3, 1)),
@@ -543,6 +565,11 @@ fn floods_end_the_connection() {
         }),
         ("requests that are refused", request),
         ("malformed requests", |id| frame(Kind::Headers, WHOLE, id, &[0x82])),
+        ("window updates of the connection", |_| frame(Kind::WindowUpdate, 0, 0, &1_u32.to_be_bytes())),
+        ("window updates of a stream", |id| {
+            let update = frame(Kind::WindowUpdate, 0, 1, &1_u32.to_be_bytes());
+            [if id == 1 { request(1) } else { vec![] }, update].concat()
+        }),
         ("window updates of nothing", |id| [request(id), frame(Kind::WindowUpdate, 0, id, &[0; 4])].concat()),
     ];
     for (what, flood) in floods {
@@ -573,9 +600,28 @@ fn who_answers_what_it_is_sent_is_no_flood() {
     for _ in 0..10_000 {
         let at = case.at(1);
         case.connection.data(at, 100);
+        case.hear(&frame(Kind::WindowUpdate, 0, 0, &100_u32.to_be_bytes())).expect("an update");
+        case.hear(&frame(Kind::WindowUpdate, 0, 1, &100_u32.to_be_bytes())).expect("an update");
         case.hear(&frame(Kind::Ping, 0, 0, &[0; 8])).expect("a ping");
         case.said();
     }
+}
+
+#[test]
+fn who_opens_its_window_by_bytes_earns_nothing_by_it() {
+    let mut case = Case::open();
+    case.hear(&setting(4, 0)).expect("settings");
+    case.hear(&request(1)).expect("a good request");
+    let ended = (0..10_000).find_map(|_| {
+        if let Err(error) = case.hear(&frame(Kind::WindowUpdate, 0, 1, &1_u32.to_be_bytes())) {
+            return Some(error.reason);
+        }
+        let at = case.at(1);
+        assert_eq!(case.connection.room(at), 1);
+        case.connection.data(at, 1);
+        None
+    });
+    assert_eq!(ended, Some(Reason::EnhanceYourCalm));
 }
 
 /// A frame that is likely to be understood.

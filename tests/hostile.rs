@@ -1,0 +1,30 @@
+//! What hostile peers can do to the relay, and to those that mean well.
+//!
+//! Each attack runs against the real binary while a control plane changes a resource at a steady pace and an honest
+//! client hears of it. Asserted of each, in the same run: memory grows by no more than 64 MiB, the honest client's 99th
+//! percentile is at most doubled (`hostile/scene.rs` says what is allowed for noise, and for builds that are not
+//! optimized), nothing panics, and when the attack
+//! is over, so are its connections, its streams and its harm.
+//!
+//! `make attacks` runs them for longer and prints the table of docs/security.md. Attacks connect by a
+//! [`peer::Connector`], so that the same ones can be run through TLS.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "hostile/floods.rs"]
+mod floods;
+#[path = "hostile/honest.rs"]
+mod honest;
+#[path = "hostile/malice.rs"]
+mod malice;
+#[path = "hostile/origins.rs"]
+mod origins;
+#[path = "hostile/peer.rs"]
+mod peer;
+#[path = "hostile/requests.rs"]
+mod requests;
+#[path = "hostile/scene.rs"]
+mod scene;
+#[path = "hostile/slow.rs"]
+mod slow;
+mod support;

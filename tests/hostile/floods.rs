@@ -1,0 +1,245 @@
+//! Floods of frames: what costs the sender little and brings nothing.
+
+use super::peer::{
+    CONTINUATION, DATA, DELTA_ADS, END_HEADERS, END_STREAM, HEADERS, PING, PRIORITY, RST_STREAM,
+    WINDOW_UPDATE, call, call_block, field, frame, setting, stream,
+};
+use super::scene::{Attack, Scene};
+
+/// Frames in one write.
+const BATCH: u32 = 1000;
+
+fn batch(turn: u32, piece: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
+    (0..BATCH).flat_map(|n| piece(turn * BATCH + n)).collect()
+}
+
+#[test]
+fn what_resets_streams() {
+    const BUDGET: &str = "budget of useless frames (2000, then 500/s), ENHANCE_YOUR_CALM";
+    let scene = Scene::start("");
+    scene.suffer(&[
+        Attack {
+            name: "rapid reset",
+            bound: BUDGET,
+            threads: 2,
+            run: |target| {
+                target.flood(&[], |turn| {
+                    batch(turn, |n| {
+                        [call(stream(n), 0), frame(RST_STREAM, 0, stream(n), &[0, 0, 0, 8])].concat()
+                    })
+                });
+            },
+        },
+        Attack {
+            name: "server-made resets: data behind the end",
+            bound: BUDGET,
+            threads: 2,
+            run: |target| {
+                target.flood(&[], |turn| {
+                    batch(turn, |n| [call(stream(n), END_STREAM), frame(DATA, 0, stream(n), b"x")].concat())
+                });
+            },
+        },
+        Attack {
+            name: "server-made resets: windows of nothing, and too large",
+            bound: BUDGET,
+            threads: 2,
+            run: |target| {
+                target.flood(&[], |turn| {
+                    batch(turn, |n| {
+                        let by = if n % 2 == 0 { 0 } else { 0x7fff_ffff_u32 };
+                        [call(stream(n), 0), frame(WINDOW_UPDATE, 0, stream(n), &by.to_be_bytes())].concat()
+                    })
+                });
+            },
+        },
+        Attack {
+            name: "server-made resets: a stream that depends on itself",
+            bound: BUDGET,
+            threads: 2,
+            run: |target| {
+                target.flood(&[], |turn| {
+                    batch(turn, |n| {
+                        let itself = [&stream(n).to_be_bytes()[..], &[0]].concat();
+                        [call(stream(n), 0), frame(PRIORITY, 0, stream(n), &itself)].concat()
+                    })
+                });
+            },
+        },
+        Attack {
+            name: "more streams than are allowed, malformed heads",
+            bound: "max_streams_per_connection, 1 MiB of unanswered heads; budget",
+            threads: 2,
+            run: |target| {
+                target.flood(&[], |turn| {
+                    batch(turn, |n| {
+                        let malformed = frame(HEADERS, END_HEADERS, stream(n), &field("Upper", "case"));
+                        if n % 2 == 0 { malformed } else { call(stream(n), 0) }
+                    })
+                });
+            },
+        },
+    ]);
+}
+
+/// A block that puts a large field into the table, then refers to it again and again.
+fn table_bomb() -> Vec<u8> {
+    let value = "v".repeat(3900);
+    // Literal with indexing, a new name; the length of the value is 127 + 3773.
+    let len = value.len() - 127;
+    let mut block = vec![0x83, 0x86, 0x84, 0x40, 1, b'x', 127, (len & 0x7f) as u8 | 0x80, (len >> 7) as u8];
+    block.extend_from_slice(value.as_bytes());
+    block.resize(16 << 10, 0x80 | 62);
+    block
+}
+
+/// A block of the code that grows most: five bits for a letter.
+fn huffman_bomb() -> Vec<u8> {
+    let len = (16 << 10) - 300;
+    let mut block = call_block(DELTA_ADS);
+    block.extend([0, 1, b'x', 0xff, ((len - 127) & 0x7f) as u8 | 0x80, ((len - 127) >> 7) as u8]);
+    // `0` is 00000.
+    block.resize(block.len() + len - 1, 0);
+    block.push(0b0000_0111);
+    block
+}
+
+#[test]
+fn what_comes_in_heads() {
+    const LIST: &str = "head of 16 KiB (MAX_HEADER_LIST_SIZE), 431; table of 4 KiB; budget";
+    let scene = Scene::start("");
+    scene.suffer(&[
+        Attack {
+            name: "CONTINUATION flood",
+            bound: "8 continuations, 32 KiB, first_request_timeout",
+            threads: 2,
+            run: |target| {
+                let start = frame(HEADERS, 0, 1, &call_block(DELTA_ADS));
+                target.flood(&start, |_| {
+                    batch(0, |n| frame(CONTINUATION, 0, 1, if n % 2 == 0 { b"" } else { &[0, 1, b'a', 0] }))
+                });
+            },
+        },
+        Attack {
+            name: "HPACK: a table's entry, 12,000 times in a head",
+            bound: LIST,
+            threads: 2,
+            run: |target| {
+                let block = table_bomb();
+                target.flood(&[], |turn| {
+                    (0..20).flat_map(|n| frame(HEADERS, END_HEADERS, stream(turn * 20 + n), &block)).collect()
+                });
+            },
+        },
+        Attack {
+            name: "HPACK: Huffman, 26 KiB of one field in 16 KiB",
+            bound: LIST,
+            threads: 2,
+            run: |target| {
+                let block = huffman_bomb();
+                target.flood(&[], |turn| {
+                    (0..20).flat_map(|n| frame(HEADERS, END_HEADERS, stream(turn * 20 + n), &block)).collect()
+                });
+            },
+        },
+        Attack {
+            name: "HPACK: resizing the table",
+            bound: LIST,
+            threads: 2,
+            run: |target| {
+                let mut block = [0x20, 0x3f, 0xe1, 0x1f].repeat(4000);
+                block.extend(call_block(DELTA_ADS));
+                target.flood(&[], |turn| {
+                    (0..20).flat_map(|n| frame(HEADERS, END_HEADERS, stream(turn * 20 + n), &block)).collect()
+                });
+            },
+        },
+        Attack {
+            name: "heads as large as are allowed, on streams that stay",
+            bound: "1 MiB of unanswered heads; max_streams_per_connection",
+            threads: 4,
+            run: |target| {
+                let fields: Vec<u8> =
+                    (0..60).flat_map(|n| field(&format!("x-{n}"), &"v".repeat(120))).collect();
+                let block = [call_block(DELTA_ADS), fields].concat();
+                target.flood(&[], |turn| {
+                    (0..20).flat_map(|n| frame(HEADERS, END_HEADERS, stream(turn * 20 + n), &block)).collect()
+                });
+            },
+        },
+    ]);
+}
+
+#[test]
+fn what_is_not_about_a_request() {
+    const BUDGET: &str = "budget of useless frames, ENHANCE_YOUR_CALM";
+    const FAIR: &str = "64 KiB, then others have their turn";
+    let scene = Scene::start("");
+    scene.suffer(&[
+        Attack {
+            name: "SETTINGS, with 900 streams whose windows move",
+            bound: BUDGET,
+            threads: 2,
+            run: |target| {
+                let open: Vec<u8> = (0..900).flat_map(|n| call(stream(n), 0)).collect();
+                target.flood(&open, |_| batch(0, |n| setting(4, n)));
+            },
+        },
+        Attack {
+            name: "PING",
+            bound: BUDGET,
+            threads: 2,
+            run: |target| target.flood(&[], |_| batch(0, |_| frame(PING, 0, 0, &[7; 8]))),
+        },
+        Attack {
+            name: "PRIORITY, and frames that nobody knows",
+            bound: BUDGET,
+            threads: 2,
+            run: |target| {
+                target.flood(&[], |_| {
+                    batch(0, |n| {
+                        if n % 2 == 0 {
+                            frame(PRIORITY, 0, 1, &[0, 0, 0, 3, 0])
+                        } else {
+                            frame(77, 0, 0, &[])
+                        }
+                    })
+                });
+            },
+        },
+        Attack {
+            name: "WINDOW_UPDATE of one byte",
+            bound: BUDGET,
+            threads: 2,
+            run: |target| {
+                target.flood(&call(1, 0), |_| {
+                    batch(0, |n| frame(WINDOW_UPDATE, 0, n % 2, &1_u32.to_be_bytes()))
+                });
+            },
+        },
+        Attack {
+            name: "empty DATA",
+            bound: BUDGET,
+            threads: 2,
+            run: |target| target.flood(&call(1, 0), |_| batch(0, |_| frame(DATA, 0, 1, &[]))),
+        },
+        Attack {
+            name: "DATA of one byte, of a message of 4 MiB",
+            bound: FAIR,
+            threads: 2,
+            run: |target| {
+                let start = [call(1, 0), frame(DATA, 0, 1, &[0, 0, 0x3f, 0xff, 0xff])].concat();
+                target.flood(&start, |_| batch(0, |_| frame(DATA, 0, 1, b"x")));
+            },
+        },
+        Attack {
+            name: "DATA of padding alone",
+            bound: BUDGET,
+            threads: 2,
+            run: |target| {
+                let padded = frame(DATA, 8, 1, &[&[200][..], &[0; 200]].concat());
+                target.flood(&call(1, 0), |_| padded.repeat(100));
+            },
+        },
+    ]);
+}

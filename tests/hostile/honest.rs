@@ -1,0 +1,178 @@
+//! A control plane that changes one resource at a steady pace, and a client that acknowledges what it is sent.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use deltafan::proto::DeltaDiscoveryRequest;
+use deltafan::resource::{Envelope, TypeUrl};
+use parking_lot::Mutex;
+
+use crate::support::client::{CDS, DELTA_ADS, Delta, EDS, connect};
+use crate::support::origin::{Origin, OriginStream, resource, response};
+
+/// Between two changes.
+const PACE: Duration = Duration::from_millis(4);
+/// What changes.
+const PULSE: &str = "pulse";
+/// What there is beside it: clusters, and endpoints that are worth not reading.
+const CLUSTERS: usize = 100;
+const ENDPOINTS: usize = 64;
+const ENDPOINT_BYTES: usize = 32 << 10;
+
+/// When each change was made, and when it was heard of. One that a later one overtook was heard of with that.
+#[derive(Debug, Default)]
+pub(crate) struct Pulses {
+    sent: Vec<Instant>,
+    heard: Vec<Instant>,
+}
+
+impl Pulses {
+    /// The 99th percentile of what was sent in a span of time.
+    pub(crate) fn p99(&self, from: Instant, to: Instant) -> Duration {
+        let now = Instant::now();
+        let of_span = self.sent.iter().enumerate().filter(|(_, sent)| (from..to).contains(sent));
+        let mut took: Vec<_> = of_span
+            .map(|(at, sent)| self.heard.get(at).copied().unwrap_or(now).saturating_duration_since(*sent))
+            .collect();
+        took.sort_unstable();
+        assert!(took.len() >= 50, "{} changes are too few to tell", took.len());
+        took[(took.len() * 99).div_ceil(100) - 1]
+    }
+
+    /// Whether all that was sent has been heard.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.sent.len() <= self.heard.len() + 1
+    }
+}
+
+/// Both, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Honest {
+    pub(crate) pulses: Arc<Mutex<Pulses>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Drop for Honest {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn on_a_thread(work: impl Future<Output = ()> + Send + 'static) {
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(work);
+    });
+}
+
+impl Honest {
+    /// Starts the control plane, and returns its address.
+    pub(crate) fn origin() -> (Self, String) {
+        let honest = Self { pulses: Arc::default(), stop: Arc::default() };
+        let (tell, told) = std::sync::mpsc::channel();
+        let (pulses, stop) = (Arc::clone(&honest.pulses), Arc::clone(&honest.stop));
+        on_a_thread(async move {
+            let mut origin = Origin::start().await;
+            tell.send(origin.uri()).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                let next = tokio::time::timeout(Duration::from_millis(50), origin.next_stream()).await;
+                let Ok(Some(stream)) = next else { continue };
+                tokio::spawn(serve(stream, Arc::clone(&pulses)));
+            }
+        });
+        (honest, told.recv().unwrap())
+    }
+
+    /// Has a client listen from here on, and returns once it hears.
+    pub(crate) fn listen(&self, relay: String) {
+        let (pulses, stop) = (Arc::clone(&self.pulses), Arc::clone(&self.stop));
+        on_a_thread(async move {
+            let channel = connect(&relay).await;
+            let mut client = Delta::open(&channel, DELTA_ADS).await;
+            client.subscribe("honest", CDS, &["*"]).await;
+            let cds = TypeUrl::from(CDS);
+            while !stop.load(Ordering::Relaxed) {
+                let Some(response) = client.next_response().await else { return };
+                let now = Instant::now();
+                for resource in &response.resources {
+                    let envelope = Envelope::parse(resource, &cds).unwrap();
+                    if envelope.name == PULSE {
+                        let pulse: usize = envelope.version.parse().unwrap();
+                        pulses.lock().heard.resize(pulse + 1, now);
+                    }
+                }
+                client.ack(&response).await;
+            }
+        });
+        let until = Instant::now() + Duration::from_secs(5);
+        while self.pulses.lock().heard.len() < 20 {
+            assert!(Instant::now() < until, "the honest client hears nothing");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Answers what is asked: clusters, endpoints, and that anything else is not there.
+async fn serve(mut stream: OriginStream, pulses: Arc<Mutex<Pulses>>) {
+    let [cds, eds] = [CDS, EDS].map(TypeUrl::from);
+    let mut pulse = tokio::time::interval(PACE);
+    let mut beats = false;
+    loop {
+        tokio::select! {
+            request = stream.next_request() => {
+                let Some(request) = request else { return };
+                if let Some(mut answer) = answer(&request, &cds, &eds) {
+                    beats |= request.type_url == CDS && has_star(&request);
+                    answer.type_url = request.type_url;
+                    answer.nonce = "n".to_owned();
+                    stream.send(&answer);
+                }
+            }
+            _ = pulse.tick(), if beats => {
+                let version = {
+                    let mut pulses = pulses.lock();
+                    pulses.sent.push(Instant::now());
+                    pulses.sent.len() - 1
+                };
+                let mut change = response(&cds, "p");
+                change.resources.push(resource(&cds, PULSE, &version.to_string(), b""));
+                stream.send(&change);
+            }
+        }
+    }
+}
+
+/// Whether all resources of the type are asked for, in the old way or the new.
+fn has_star(request: &DeltaDiscoveryRequest) -> bool {
+    let asked = &request.resource_names_subscribe;
+    let changes = [asked, &request.resource_names_unsubscribe];
+    asked.iter().any(|name| name == "*")
+        || (request.response_nonce.is_empty()
+            && changes.into_iter().all(Vec::is_empty)
+            && request.resource_locators_subscribe.is_empty()
+            && request.resource_locators_unsubscribe.is_empty())
+}
+
+fn answer(
+    request: &DeltaDiscoveryRequest,
+    cds: &TypeUrl,
+    eds: &TypeUrl,
+) -> Option<deltafan::proto::DeltaDiscoveryResponse> {
+    let asked = &request.resource_names_subscribe;
+    let locators = &request.resource_locators_subscribe;
+    if asked.is_empty() && locators.is_empty() && !has_star(request) {
+        return None;
+    }
+    let mut answer = deltafan::proto::DeltaDiscoveryResponse::default();
+    if has_star(request) && request.type_url == CDS {
+        answer.resources =
+            (0..CLUSTERS).map(|n| resource(cds, &format!("c{n}"), "1", &[b'x'; 500])).collect();
+    } else if has_star(request) && request.type_url == EDS {
+        let body = [b'x'; ENDPOINT_BYTES];
+        answer.resources = (0..ENDPOINTS).map(|n| resource(eds, &format!("e{n}"), "1", &body)).collect();
+    }
+    let names = asked.iter().chain(locators.iter().map(|locator| &locator.name));
+    answer.removed_resources = names.filter(|name| *name != "*").cloned().collect();
+    Some(answer)
+}

@@ -1,0 +1,190 @@
+//! Requests made to be dear to read: JSON, protobuf, compression.
+
+use std::time::Duration;
+
+use deltafan::proto::DeltaDiscoveryRequest;
+use prost::Message as _;
+
+use super::peer::{DELTA_ADS, END_HEADERS, HEADERS, Target, call, call_block, field, frame, message, stream};
+use super::scene::{Attack, Scene};
+use crate::support::client::CDS;
+
+/// Posts a body of JSON again and again, on connections that are kept for as long as the relay keeps them.
+fn post(target: &Target, headers: &str, body: &str) {
+    let length = body.len();
+    let head = format!(
+        "POST /v3/discovery:clusters HTTP/1.1\r\nhost: x\r\n{headers}content-length: {length}\r\n\r\n"
+    );
+    let request = [head.as_bytes(), body.as_bytes()].concat();
+    while target.lasts() {
+        let Some(mut peer) = target.peer() else { continue };
+        while target.lasts() && peer.say(&request) && peer.listen() {}
+    }
+}
+
+/// Two bytes short of what `downstream.max_request_bytes` allows.
+const ROOM: usize = (4 << 20) - 2;
+
+fn filled(start: &str, piece: &str, end: &str) -> String {
+    [start, &piece.repeat((ROOM - start.len() - end.len()) / piece.len()), end].concat()
+}
+
+#[test]
+fn what_is_dear_to_read_in_json() {
+    const OUTLINE: &str = "max_request_bytes; depth of 100 across all forms, values counted before parsing";
+    let scene = Scene::start("");
+    scene.suffer(&[
+        Attack {
+            name: "JSON: 4 MiB of brackets",
+            bound: OUTLINE,
+            threads: 2,
+            run: |target| post(target, "", &filled("", "[", "")),
+        },
+        Attack {
+            name: "JSON: 4 MiB of keys",
+            bound: OUTLINE,
+            threads: 2,
+            run: |target| post(target, "", &filled("{\"node\":{\"metadata\":{", "\"a\":1,", "\"b\":1}}}")),
+        },
+        Attack {
+            name: "JSON: a number of 4 MiB",
+            bound: OUTLINE,
+            threads: 2,
+            run: |target| post(target, "", &filled("{\"node\":{\"metadata\":{\"n\":", "7", "}}}")),
+        },
+        Attack {
+            name: "JSON: one field again and again",
+            bound: OUTLINE,
+            threads: 2,
+            run: |target| post(target, "", &filled("{", "\"typeUrl\":\"\",", "\"typeUrl\":\"\"}")),
+        },
+        Attack {
+            name: "JSON: lists in lists in node.metadata, as wide as deep",
+            bound: OUTLINE,
+            threads: 2,
+            run: |target| {
+                let deep = format!("{}{},", "[".repeat(90), "]".repeat(90));
+                post(target, "", &filled("{\"node\":{\"metadata\":{\"n\":[", &deep, "1]}}}"));
+            },
+        },
+        Attack {
+            name: "JSON: escapes",
+            bound: OUTLINE,
+            threads: 2,
+            run: |target| post(target, "", &filled("{\"node\":{\"id\":\"", "\\u0041", "\"}}")),
+        },
+    ]);
+}
+
+fn varint(mut value: u64, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn nested(number: u8, inner: &[u8]) -> Vec<u8> {
+    let mut out = vec![number << 3 | 2];
+    varint(inner.len() as u64, &mut out);
+    out.extend_from_slice(inner);
+    out
+}
+
+/// A node whose metadata nests so deep: list in value in list.
+fn deep_node(levels: usize) -> Vec<u8> {
+    let value = (0..levels).fold(vec![0x08, 0], |inner, _| nested(6, &nested(1, &inner)));
+    let entry = [nested(1, b"k"), nested(2, &value)].concat();
+    nested(1, &nested(3, &nested(1, &entry)))
+}
+
+/// Opens calls that say `bytes` and end.
+fn calls(target: &Target, bytes: &[u8]) {
+    target.flood(&[], |turn| {
+        (0..4)
+            .flat_map(|n| {
+                let id = stream(turn * 4 + n);
+                [call(id, 0), message(id, 1, bytes)].concat()
+            })
+            .collect()
+    });
+}
+
+#[test]
+fn what_is_dear_to_read_in_protobuf() {
+    const DEPTH: &str = "depth of 100 (prost); INVALID_ARGUMENT";
+    let scene = Scene::start("");
+    let body = "\x1f\u{8b}".repeat(100);
+    let mut refused = Target::new(scene.relay().listener, Duration::from_secs(2)).peer().unwrap();
+    assert!(refused.say(
+        format!(
+            "POST /v3/discovery:clusters HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-encoding: gzip\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .as_bytes()
+    ));
+    let said = refused.hear(Duration::from_secs(5));
+    assert!(said.starts_with(b"HTTP/1.1 415 "), "{}", String::from_utf8_lossy(&said));
+    scene.suffer(&[
+        Attack {
+            name: "protobuf: node.metadata 2,000 levels deep",
+            bound: DEPTH,
+            threads: 2,
+            run: |target| calls(target, &deep_node(2000)),
+        },
+        Attack {
+            name: "protobuf: node.metadata as deep as it may be, 600 times",
+            bound: "max_request_bytes; depth of 100",
+            threads: 2,
+            run: |target| calls(target, &deep_node(45).repeat(60_000 / deep_node(45).len())),
+        },
+        Attack {
+            name: "protobuf: lengths beyond the end, and of 2^64",
+            bound: "INVALID_ARGUMENT",
+            threads: 2,
+            run: |target| {
+                let mut bytes = vec![0x1a];
+                varint(u64::MAX, &mut bytes);
+                calls(target, &bytes);
+            },
+        },
+        Attack {
+            name: "protobuf: fields that nobody knows, 60 KiB",
+            bound: "max_request_bytes",
+            threads: 2,
+            run: |target| calls(target, &[0xf8, 0x7f, 1].repeat(20_000)),
+        },
+        Attack {
+            name: "protobuf: empty names, 30,000",
+            bound: "max_names",
+            threads: 2,
+            run: |target| {
+                let start = DeltaDiscoveryRequest { type_url: CDS.to_owned(), ..Default::default() };
+                calls(target, &[start.encode_to_vec(), [0x1a, 0].repeat(30_000)].concat());
+            },
+        },
+        Attack {
+            name: "compressed: gRPC's flag set",
+            bound: "UNIMPLEMENTED before anything is read",
+            threads: 2,
+            run: |target| {
+                let block = [call_block(DELTA_ADS), field("grpc-encoding", "gzip")].concat();
+                target.flood(&[], |turn| {
+                    (0..50)
+                        .flat_map(|n| {
+                            let id = stream(turn * 50 + n);
+                            let head = frame(HEADERS, END_HEADERS, id, &block);
+                            [head, frame(0, 1, id, &[1, 0, 0x3f, 0xff, 0xff, 0x1f, 0x8b])].concat()
+                        })
+                        .collect()
+                });
+            },
+        },
+        Attack {
+            name: "compressed: content-encoding gzip over HTTP/1",
+            bound: "415 before anything is read",
+            threads: 2,
+            run: |target| post(target, "content-encoding: gzip\r\n", &"\x1f".repeat(10_000)),
+        },
+    ]);
+}
