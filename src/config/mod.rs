@@ -16,6 +16,7 @@ mod parse;
 mod section;
 mod tree;
 mod units;
+mod upstream_tls;
 mod values;
 
 #[cfg(test)]
@@ -32,6 +33,7 @@ use serde::Serialize;
 pub use dynamic_parameters::{DynamicParameter, NodeField, Pattern};
 pub(crate) use errors::printable;
 pub use errors::{ConfigErrors, Problem};
+pub use upstream_tls::{CertificateFiles, ClientTls, ServerIdentity};
 pub use values::{ListenAddress, Locators, NonEmpty, Reconcile, Server, ServerUri, Source};
 
 /// Everything the relay can be told. Only [`Upstream::source`] has no default.

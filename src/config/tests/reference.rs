@@ -12,10 +12,16 @@ use crate::config::{Config, ListenAddress, NodeField, NonEmpty, Server, Source};
 
 const REFERENCE: &str = include_str!("../../../config/reference.yaml");
 
-/// Shown in a comment, since the reference cannot set them: the first depends on the host, the second excludes
+/// Shown in a comment, since the reference cannot set them: the first depends on the host, `upstream.directory` excludes
 /// `servers`, of the others there are none by default.
-const COMMENTED: [&str; 8] = [
+const COMMENTED: [&str; 14] = [
     "node.id",
+    "upstream.servers[].tls",
+    "upstream.servers[].tls.ca_file",
+    "upstream.servers[].tls.cert_file",
+    "upstream.servers[].tls.key_file",
+    "upstream.servers[].tls.crl_file",
+    "upstream.servers[].tls.server_name",
     "upstream.directory",
     "rest.descriptor_sets[]",
     "dynamic_parameters[]",
@@ -26,7 +32,7 @@ const COMMENTED: [&str; 8] = [
 ];
 
 fn server(uri: &str) -> Source {
-    Source::Servers(NonEmpty::one(Server { uri: uri.parse().unwrap() }))
+    Source::Servers(NonEmpty::one(Server { uri: uri.parse().unwrap(), tls: None }))
 }
 
 fn in_config(name: &str) -> PathBuf {
@@ -96,7 +102,9 @@ fn the_reference_says_what_every_key_means_and_its_range() {
 
 #[test]
 fn the_printed_configuration_has_every_key() {
-    let mut config = Config::new(server("http://cp:1"));
+    let servers = "upstream:\n  servers:\n  - uri: https://cp:1\n    tls: {ca_file: a, cert_file: b, key_file: c, \
+        crl_file: d, server_name: e}";
+    let mut config = Config::parse(servers, "f").unwrap();
     config.rest.descriptor_sets.push("/d".into());
     config.dynamic_parameters = Config::parse(&example(), "f").unwrap().dynamic_parameters;
     let printed = lines(&config.to_string());
@@ -159,6 +167,11 @@ fn with(path: &str, value: Option<&Json>) -> String {
     // A rule is nothing without these two.
     if path.starts_with("dynamic_parameters[]") {
         document["dynamic_parameters"] = json!([{"key": "a", "from": "node.id"}]);
+    }
+    if path.starts_with("upstream.servers[].tls.") {
+        // Each of the two is nothing without the other.
+        document["upstream"]["servers"][0] =
+            json!({"uri": "https://a:1", "tls": {"cert_file": "c", "key_file": "k"}});
     }
     let Some(value) = value else { return document.to_string() };
     if path == "upstream.directory" {
