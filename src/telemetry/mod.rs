@@ -37,6 +37,9 @@ const UPSTREAM_STALE: &str = "deltafan_upstream_stale_seconds";
 const UPSTREAM: &str = "deltafan_upstream_events_total";
 const UPSTREAM_APPLY: &str = "deltafan_upstream_apply_seconds";
 const DIRECTORY_FAILURES: &str = "deltafan_directory_failing_files";
+const TLS_RELOADS: &str = "deltafan_tls_reloads_total";
+const TLS_RELOAD_FAILURES: &str = "deltafan_tls_reload_failures_total";
+const TLS_EXPIRY: &str = "deltafan_tls_certificate_expiry_seconds";
 const BUILD: &str = "deltafan_build_info";
 
 /// Installs the recorder; once per process.
@@ -88,6 +91,13 @@ fn describe() {
         "from a response of the control plane until it is in the cache and clients are woken"
     );
     describe_gauge!(DIRECTORY_FAILURES, "files of the directory source that are not in force as they are");
+    describe_counter!(TLS_RELOADS, "changed sets of certificate files that were put in force");
+    describe_counter!(TLS_RELOAD_FAILURES, "changed sets of certificate files that could not be used");
+    describe_gauge!(
+        TLS_EXPIRY,
+        Unit::Seconds,
+        "when what is in force is no longer valid, in seconds since 1970: the first of several"
+    );
     describe_gauge!(BUILD, "always 1; the labels name the build");
 }
 
@@ -360,6 +370,24 @@ pub fn upstream_applied(took: Duration) {
 /// Reports how many files of the directory source are not in force as they are.
 pub fn report_directory(failing: usize) {
     gauge!(DIRECTORY_FAILURES).set(failing as f64);
+}
+
+/// A changed set of certificate files is in force. `of` is the key of the configuration that names them.
+pub fn tls_reloaded(of: &str) {
+    counter!(TLS_RELOADS, "of" => of.to_owned()).increment(1);
+}
+
+/// A changed set of certificate files could not be used.
+pub fn tls_reload_failed(of: &str) {
+    counter!(TLS_RELOAD_FAILURES, "of" => of.to_owned()).increment(1);
+}
+
+/// When what is in force expires, in seconds since 1970. `which` is what it is, as in the configuration.
+pub fn report_tls_expiry(of: &str, which: &'static str, expires: i64) {
+    // Both counters are there before anything happens, so that an alert on their rate sees the first event.
+    counter!(TLS_RELOADS, "of" => of.to_owned()).increment(0);
+    counter!(TLS_RELOAD_FAILURES, "of" => of.to_owned()).increment(0);
+    gauge!(TLS_EXPIRY, "of" => of.to_owned(), "which" => which).set(expires as f64);
 }
 
 /// Keeps a repeated complaint down to one line per interval.

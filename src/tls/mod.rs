@@ -3,4 +3,6 @@
 //! Owns certificates, keys, authorities and revocation lists, from their files to the configurations of rustls. Knows
 //! nothing of xDS, and of a peer no more than its certificate.
 
+pub mod files;
 pub mod pem;
+pub mod reload;

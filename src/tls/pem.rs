@@ -50,23 +50,40 @@ pub enum PemError {
 
 /// The certificates of a file, in their order; at least one.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
-    all(path, "certificate")
+    certificates_in(path, &read(path)?)
 }
 
 /// The revocation lists of a file; at least one.
 pub fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, PemError> {
-    all(path, "certificate revocation list")
+    revocation_lists_in(path, &read(path)?)
 }
 
 /// The private key of a file, the first one where there are several.
 pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, PemError> {
-    PrivateKeyDer::from_pem_slice(&read(path)?).map_err(|error| wrong(path, "private key", error))
+    private_key_in(path, &read(path)?)
 }
 
-fn all<T: PemObject>(path: &Path, expected: &'static str) -> Result<Vec<T>, PemError> {
-    let found: Vec<T> = T::pem_slice_iter(&read(path)?)
-        .collect::<Result<_, _>>()
-        .map_err(|error| wrong(path, expected, error))?;
+/// The certificates in the bytes of a file that was read already; `path` is for messages.
+pub(super) fn certificates_in(path: &Path, bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    all(path, bytes, "certificate")
+}
+
+/// The same for revocation lists.
+pub(super) fn revocation_lists_in(
+    path: &Path,
+    bytes: &[u8],
+) -> Result<Vec<CertificateRevocationListDer<'static>>, PemError> {
+    all(path, bytes, "certificate revocation list")
+}
+
+/// The same for the private key.
+pub(super) fn private_key_in(path: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, PemError> {
+    PrivateKeyDer::from_pem_slice(bytes).map_err(|error| wrong(path, "private key", error))
+}
+
+fn all<T: PemObject>(path: &Path, bytes: &[u8], expected: &'static str) -> Result<Vec<T>, PemError> {
+    let found: Vec<T> =
+        T::pem_slice_iter(bytes).collect::<Result<_, _>>().map_err(|error| wrong(path, expected, error))?;
     if found.is_empty() {
         return Err(PemError::Empty { path: path.to_owned(), expected });
     }
@@ -81,7 +98,8 @@ fn wrong(path: &Path, expected: &'static str, error: pem::Error) -> PemError {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, PemError> {
+/// What a file holds.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, PemError> {
     let unreadable = |error| PemError::Unreadable { path: path.to_owned(), error };
     let mut bytes = Vec::new();
     let mut file = File::open(path).map_err(unreadable)?.take(MAX_BYTES + 1);

@@ -1,0 +1,92 @@
+//! The contents of several files that belong together, as of one moment.
+//!
+//! Owns the reading of a set without a tear: a certificate from before a rotation beside a key from after it would be
+//! refused for no fault of the operator's. What is in the files is read by `pem`.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use xxhash_rust::xxh3::Xxh3Default;
+
+use super::pem::{self, PemError};
+
+/// How often a set is read again that changes while it is read. What changes faster is looked at after the next event.
+const ATTEMPTS: usize = 5;
+
+/// The files of a set and what they held. `Debug` names the files only.
+pub struct Files(Vec<(PathBuf, Vec<u8>)>);
+
+impl Files {
+    /// Reads all of them, so that none has changed between the first and the last.
+    pub fn read(paths: &[PathBuf]) -> Result<Self, PemError> {
+        let mut before = stamps(paths);
+        for _ in 1..ATTEMPTS {
+            let read = Self::read_once(paths);
+            let after = stamps(paths);
+            if before == after {
+                return read;
+            }
+            before = after;
+        }
+        Self::read_once(paths)
+    }
+
+    fn read_once(paths: &[PathBuf]) -> Result<Self, PemError> {
+        let read = |path: &PathBuf| Ok((path.clone(), pem::read(path)?));
+        paths.iter().map(read).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// What a file held; one that is none of the set counts as unreadable.
+    pub fn bytes(&self, path: &Path) -> Result<&[u8], PemError> {
+        match self.0.iter().find(|(of, _)| of == path) {
+            Some((_, bytes)) => Ok(bytes),
+            None => Err(PemError::Unreadable {
+                path: path.to_owned(),
+                error: std::io::Error::other("it was not read with the others"),
+            }),
+        }
+    }
+
+    /// The certificates of a file, in their order; at least one.
+    pub fn certificates(&self, path: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
+        pem::certificates_in(path, self.bytes(path)?)
+    }
+
+    /// The revocation lists of a file; at least one.
+    pub fn revocation_lists(
+        &self,
+        path: &Path,
+    ) -> Result<Vec<CertificateRevocationListDer<'static>>, PemError> {
+        pem::revocation_lists_in(path, self.bytes(path)?)
+    }
+
+    /// The private key of a file, the first one where there are several.
+    pub fn private_key(&self, path: &Path) -> Result<PrivateKeyDer<'static>, PemError> {
+        pem::private_key_in(path, self.bytes(path)?)
+    }
+
+    /// Equal for equal contents.
+    pub(super) fn digest(&self) -> u128 {
+        let mut hash = Xxh3Default::new();
+        for (_, bytes) in &self.0 {
+            hash.update(&bytes.len().to_le_bytes());
+            hash.update(bytes);
+        }
+        hash.digest128()
+    }
+}
+
+impl std::fmt::Debug for Files {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(path, _)| path)).finish()
+    }
+}
+
+/// What tells a file from the one that was at its path before, and from itself before it was written to.
+fn stamps(paths: &[PathBuf]) -> Vec<Option<[i64; 5]>> {
+    let stamp =
+        |of: Metadata| [of.ino() as i64, of.size() as i64, of.mtime_nsec(), of.ctime(), of.ctime_nsec()];
+    paths.iter().map(|path| std::fs::metadata(path).ok().map(stamp)).collect()
+}

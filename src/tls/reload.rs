@@ -1,0 +1,372 @@
+//! Values that are read from files and follow them.
+//!
+//! Owns the watch on the folders of those files, and the swap to what they hold now. Knows nothing of what the values
+//! are for. A set of files is read as a whole and makes one value, or none: where it cannot be used, what was in force
+//! stays in force. Nothing is said where nothing changed.
+//!
+//! Events only say "look again". Losing one (network filesystems), or a link that was moved out of sight, costs a poll's
+//! time, never correctness.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use arc_swap::ArcSwap;
+use notify::event::{AccessKind, AccessMode};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use parking_lot::Mutex;
+
+use super::files::Files;
+use super::pem::PemError;
+use crate::telemetry;
+
+/// The folders have been quiet for so long when the files are read: who replaces several does it one by one.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+/// But it is not waited longer than this for them to become quiet.
+const DEBOUNCE_MAX: Duration = Duration::from_secs(1);
+/// The files are read this often without any event.
+const POLL: Duration = Duration::from_secs(60);
+
+/// Why a set of files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A file cannot be read, or does not hold what it is to hold.
+    #[error(transparent)]
+    File(#[from] PemError),
+    /// What a file holds is of no use, or does not go with the others.
+    #[error("{path}: {reason}")]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The thread that watches could not be started.
+    #[error("cannot watch the files of {of}: {error}")]
+    NoThread {
+        /// The key of the configuration that names the files.
+        of: String,
+        /// What the system says.
+        error: std::io::Error,
+    },
+}
+
+/// What was made of a set of files.
+#[derive(Debug)]
+pub struct Loaded<T> {
+    /// What is put in force.
+    pub value: T,
+    /// What operators are told of it.
+    pub facts: Vec<Fact>,
+}
+
+/// What operators are told of a certificate or list in force; never anything secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fact {
+    /// What it is, as in the keys of the configuration: a label of a metric.
+    pub which: &'static str,
+    /// When it, or the first of several, is no longer valid, in seconds since 1970.
+    pub expires: i64,
+    /// How it is told from others; empty where that is of no use.
+    pub fingerprint: String,
+}
+
+/// A value that follows its files for as long as there is a handle to it. Clones are handles to the same.
+#[derive(Debug)]
+pub struct Reloaded<T>(Arc<ArcSwap<T>>);
+
+impl<T> Reloaded<T> {
+    /// What is in force now.
+    pub fn load(&self) -> Arc<T> {
+        self.0.load_full()
+    }
+}
+
+impl<T> Clone for Reloaded<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+/// A set whose files could not be used when they were last looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failing {
+    /// The key of the configuration that names the files.
+    pub of: String,
+    /// Which file, and why.
+    pub error: String,
+}
+
+/// Keeps values up to date with their files, all of them on one thread. Clones share it; it ends with the last of them.
+#[derive(Clone, Debug)]
+pub struct Reloader(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    sets: Mutex<Sets>,
+    wake: SyncSender<()>,
+}
+
+struct Sets {
+    all: Vec<Box<dyn Set>>,
+    /// For the thread, until it is started.
+    woken: Option<Receiver<()>>,
+}
+
+impl std::fmt::Debug for Sets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.all.iter().map(|set| set.paths())).finish()
+    }
+}
+
+impl Default for Reloader {
+    fn default() -> Self {
+        let (wake, woken) = sync_channel(1);
+        let sets = Mutex::new(Sets { all: Vec::new(), woken: Some(woken) });
+        Self(Arc::new(Shared { sets, wake }))
+    }
+}
+
+impl Reloader {
+    /// Reads a set of files for the first time, and again whenever they change. `of` is the key of the configuration that
+    /// names them, and a label of metrics. `load` gets all files as of one moment; it is called on a thread that may
+    /// block.
+    pub fn add<T, L>(&self, of: &str, paths: Vec<PathBuf>, load: L) -> Result<Reloaded<T>, LoadError>
+    where
+        T: Send + Sync + 'static,
+        L: Fn(&Files) -> Result<Loaded<T>, LoadError> + Send + 'static,
+    {
+        let files = Files::read(&paths)?;
+        let Loaded { value, facts } = load(&files)?;
+        announce(of, &facts, "certificates are in force");
+        let current = Arc::new(ArcSwap::from_pointee(value));
+        let set = FileSet {
+            of: of.to_owned(),
+            paths,
+            load,
+            current: Arc::downgrade(&current),
+            seen: Ok(files.digest()),
+            failing: None,
+        };
+        let mut sets = self.0.sets.lock();
+        if let Some(woken) = sets.woken.take() {
+            let shared = Arc::downgrade(&self.0);
+            let wake = self.0.wake.clone();
+            thread::Builder::new()
+                .name("certificates".to_owned())
+                .spawn(move || run(&shared, &woken, &wake))
+                .map_err(|error| LoadError::NoThread { of: of.to_owned(), error })?;
+        }
+        sets.all.push(Box::new(set));
+        drop(sets);
+        // There may be another folder to watch.
+        self.0.wake.try_send(()).ok();
+        Ok(Reloaded(current))
+    }
+
+    /// Looks at all files now, and returns the sets that are not in force as their files are. Blocks.
+    pub fn reload_now(&self) -> Vec<Failing> {
+        self.0.look()
+    }
+}
+
+impl Shared {
+    fn look(&self) -> Vec<Failing> {
+        let mut sets = self.sets.lock();
+        sets.all.retain_mut(|set| set.look());
+        sets.all.iter().filter_map(|set| set.failing()).collect()
+    }
+
+    /// The folders that say when a file may have changed.
+    fn folders(&self) -> BTreeSet<PathBuf> {
+        self.sets.lock().all.iter().flat_map(|set| set.paths()).flat_map(|path| folders_of(path)).collect()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // The thread finds that we are gone. Full means that a wake-up is already on its way.
+        self.wake.try_send(()).ok();
+    }
+}
+
+/// A set of files, whatever is made of it.
+trait Set: Send {
+    /// Reads the files, and swaps if they changed. Says whether anybody holds the value still.
+    fn look(&mut self) -> bool;
+    fn failing(&self) -> Option<Failing>;
+    fn paths(&self) -> &[PathBuf];
+}
+
+struct FileSet<T, L> {
+    of: String,
+    paths: Vec<PathBuf>,
+    load: L,
+    current: Weak<ArcSwap<T>>,
+    /// What was found last: the digest of the contents, or why they could not be read.
+    seen: Result<u128, String>,
+    failing: Option<String>,
+}
+
+impl<T, L> Set for FileSet<T, L>
+where
+    T: Send + Sync,
+    L: Fn(&Files) -> Result<Loaded<T>, LoadError> + Send,
+{
+    fn look(&mut self) -> bool {
+        let Some(current) = self.current.upgrade() else { return false };
+        let read = Files::read(&self.paths);
+        let seen = match &read {
+            Ok(files) => Ok(files.digest()),
+            Err(error) => Err(error.to_string()),
+        };
+        if seen == self.seen {
+            return true;
+        }
+        self.seen = seen;
+        match read.map_err(LoadError::from).and_then(|files| (self.load)(&files)) {
+            Ok(Loaded { value, facts }) => {
+                current.store(Arc::new(value));
+                self.failing = None;
+                telemetry::tls_reloaded(&self.of);
+                announce(
+                    &self.of,
+                    &facts,
+                    "certificates were read again and are in force for new connections",
+                );
+            }
+            Err(error) => {
+                telemetry::tls_reload_failed(&self.of);
+                let of = &self.of;
+                tracing::warn!(%of, %error, "changed certificates cannot be used; those from before stay in force");
+                self.failing = Some(error.to_string());
+            }
+        }
+        true
+    }
+
+    fn failing(&self) -> Option<Failing> {
+        let error = self.failing.clone()?;
+        Some(Failing { of: self.of.clone(), error })
+    }
+
+    fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+}
+
+/// Tells operators what is in force.
+fn announce(of: &str, facts: &[Fact], what: &str) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    for Fact { which, expires, fingerprint } in facts {
+        telemetry::report_tls_expiry(of, which, *expires);
+        if i64::try_from(now).is_ok_and(|now| *expires <= now) {
+            tracing::warn!(of, which, expires, fingerprint, "{what}, though this one has expired");
+        } else {
+            tracing::info!(of, which, expires, fingerprint, "{what}");
+        }
+    }
+}
+
+/// The folder of a file, which sees it and links beside it replaced (as Kubernetes' `..data`); the one above, which sees
+/// the folder replaced; and where the file really is.
+fn folders_of(path: &Path) -> impl Iterator<Item = PathBuf> {
+    let folder = path.parent();
+    let above = folder.and_then(Path::parent);
+    let real = path.canonicalize().ok().and_then(|real| real.parent().map(Path::to_owned));
+    [folder, above].into_iter().flatten().map(Path::to_owned).collect::<Vec<_>>().into_iter().chain(real)
+}
+
+/// The watch, for as long as anybody has the reloader.
+fn run(shared: &Weak<Shared>, woken: &Receiver<()>, wake: &SyncSender<()>) {
+    let mut lookout =
+        Lookout { wake: wake.clone(), watched: BTreeSet::new(), watcher: None, complained: false };
+    loop {
+        {
+            let Some(shared) = shared.upgrade() else { return };
+            // First the watch, then the look: what changes in between is seen or announced, or both.
+            lookout.renew(shared.folders());
+            shared.look();
+        }
+        match woken.recv_timeout(POLL) {
+            Ok(()) => {
+                let deadline = Instant::now() + DEBOUNCE_MAX;
+                while woken.recv_timeout(DEBOUNCE).is_ok() && Instant::now() < deadline {}
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+/// The kernel's watch on the folders, renewed when one of them is another one now.
+struct Lookout {
+    wake: SyncSender<()>,
+    watched: BTreeSet<(PathBuf, Option<(u64, u64)>)>,
+    watcher: Option<RecommendedWatcher>,
+    complained: bool,
+}
+
+impl Lookout {
+    fn renew(&mut self, folders: BTreeSet<PathBuf>) {
+        use std::os::unix::fs::MetadataExt as _;
+        let identity = |folder: &Path| std::fs::metadata(folder).ok().map(|of| (of.dev(), of.ino()));
+        let found: BTreeSet<_> = folders
+            .into_iter()
+            .map(|folder| {
+                let identity = identity(&folder);
+                (folder, identity)
+            })
+            .collect();
+        if self.watcher.is_some() && found == self.watched {
+            return;
+        }
+        self.watcher = match self.watch(&found) {
+            Ok(watcher) => Some(watcher),
+            Err(error) => {
+                // Most often a limit of the kernel's. It is tried again with every poll, but told once.
+                if !std::mem::replace(&mut self.complained, true) {
+                    tracing::warn!(%error, "no events from the folders of certificates: they are polled");
+                }
+                None
+            }
+        };
+        self.watched = found;
+    }
+
+    fn watch(&self, folders: &BTreeSet<(PathBuf, Option<(u64, u64)>)>) -> notify::Result<RecommendedWatcher> {
+        let wake = self.wake.clone();
+        let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            if event.as_ref().map_or(true, is_change) {
+                // Full means that a wake-up is already on its way.
+                wake.try_send(()).ok();
+            }
+        })?;
+        for (folder, identity) in folders {
+            // One that does not exist, or is out of bounds, comes into sight through the one above or a poll.
+            if identity.is_some()
+                && let Err(error) = watcher.watch(folder, RecursiveMode::NonRecursive)
+            {
+                if matches!(error.kind, notify::ErrorKind::MaxFilesWatch) {
+                    return Err(error);
+                }
+                tracing::debug!(%error, folder = %folder.display(), "not watched");
+            }
+        }
+        Ok(watcher)
+    }
+}
+
+/// Reading is an event too, and we read.
+fn is_change(event: &Event) -> bool {
+    match event.kind {
+        EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests;
