@@ -28,6 +28,8 @@ use crate::proto;
 use crate::rest::Book;
 use crate::subscription::{self, Given, Rules};
 use crate::telemetry::{self, TypeFigures};
+use crate::tls::client::{ClientFiles, NoName};
+use crate::tls::reload::Reloader;
 use crate::upstream::{
     Backoff, Client, Counters, DirectorySource, DirectoryState, Locators, Mux, Options, Reconcile, Settings,
     Transport, UpstreamState,
@@ -44,6 +46,8 @@ pub struct Relay {
     health: HealthReporter,
     accepting: CancellationToken,
     failed: CancellationToken,
+    /// Looks after certificate files for as long as it lives.
+    _reloader: Reloader,
     _everything: DropGuard,
 }
 
@@ -52,6 +56,7 @@ impl Relay {
     pub async fn start(config: Config, metrics: PrometheusHandle) -> anyhow::Result<Self> {
         let descriptors = load_descriptors(&config.rest)?;
         let book = Book::new(descriptors, config.rest.json_bytes);
+        let reloader = Reloader::default();
         let everything = CancellationToken::new();
         let accepting = everything.child_token();
 
@@ -75,7 +80,7 @@ impl Relay {
         let (cache, mut writer) = Cache::new(cache_limits(&config));
         writer.set_eds_repush(config.downstream.eds_repush_on_cds_change);
         let failed = CancellationToken::new();
-        let origin = Origin::start(&config, writer, everything.clone(), failed.clone())?;
+        let origin = Origin::start(&config, &reloader, writer, everything.clone(), failed.clone())?;
 
         let view = UpstreamView::default();
         let (health, health_service) = tonic_health::server::health_reporter();
@@ -124,6 +129,7 @@ impl Relay {
             health,
             accepting,
             failed,
+            _reloader: reloader,
             _everything: everything.drop_guard(),
         })
     }
@@ -169,6 +175,25 @@ pub fn load_descriptors(config: &config::Rest) -> Result<Descriptors, Descriptor
     };
     let sets = config.descriptor_sets.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     Ok(Descriptors::with(&sets)?)
+}
+
+/// The key that names the files of the way upstream, in messages and metrics.
+const UPSTREAM_TLS: &str = "upstream.servers[].tls";
+
+/// Reads the files of TLS that a configuration names, as a relay would that starts with it, and says what is wrong.
+pub fn check_tls(config: &Config) -> anyhow::Result<()> {
+    let Source::Servers(servers) = &config.upstream.source else { return Ok(()) };
+    for server in servers.iter() {
+        if let Some(files) = tls_files(server)? {
+            files.read().context(UPSTREAM_TLS)?;
+        }
+    }
+    Ok(())
+}
+
+fn tls_files(server: &config::Server) -> Result<Option<ClientFiles>, NoName> {
+    let files = || ClientFiles::new(server.tls.clone().unwrap_or_default(), server.uri.as_uri());
+    server.uri.is_tls().then(files).transpose()
 }
 
 /// Why the files of `rest.descriptor_sets` cannot be used.
@@ -340,12 +365,15 @@ struct Standing {
 impl Origin {
     fn start(
         config: &Config,
+        reloader: &Reloader,
         writer: Writer,
         stop: CancellationToken,
         failed: CancellationToken,
     ) -> anyhow::Result<Self> {
         match &config.upstream.source {
-            Source::Servers(servers) => Self::start_client(config, servers.first(), writer, stop, failed),
+            Source::Servers(servers) => {
+                Self::start_client(config, servers.first(), reloader, writer, stop, failed)
+            }
             Source::Directory(path) => {
                 let directory = Directory::open(path)
                     .with_context(|| format!("cannot watch {} (upstream.directory)", path.display()))?;
@@ -360,6 +388,7 @@ impl Origin {
     fn start_client(
         config: &Config,
         server: &config::Server,
+        reloader: &Reloader,
         writer: Writer,
         stop: CancellationToken,
         failed: CancellationToken,
@@ -390,6 +419,10 @@ impl Origin {
         let options = Options {
             backoff: Backoff::new(from.backoff.initial, from.backoff.max),
             max_message: from.max_response_bytes,
+            tls: match tls_files(server)? {
+                Some(files) => Some(files.watch(reloader, UPSTREAM_TLS)?),
+                None => None,
+            },
             ..Options::new(transport.endpoint(&server.uri.to_string())?)
         };
         let client = Client::new(Mux::new(writer, settings), options);

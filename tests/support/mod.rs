@@ -2,7 +2,9 @@
 
 #![allow(dead_code, unreachable_pub, missing_debug_implementations, clippy::expect_used, clippy::unwrap_used)]
 
+pub mod authority;
 pub mod client;
+pub mod front;
 pub mod http1;
 pub mod origin;
 pub mod process;
