@@ -16,6 +16,8 @@ mod fleet;
 mod grpc;
 #[path = "interop/json.rs"]
 mod json;
+#[path = "interop/mtls.rs"]
+mod mtls;
 mod support;
 #[path = "interop/ttl.rs"]
 mod ttl;
