@@ -251,7 +251,8 @@ fn serve(config: Config) -> anyhow::Result<()> {
             }
         };
         let relay = Relay::start(config, metrics).await?;
-        tracing::info!(version = VERSION, listeners = ?relay.addresses(), admin = %relay.admin_address(), "serving");
+        let listeners = relay.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        tracing::info!(version = VERSION, listeners = %format!("[{listeners}]"), admin = %relay.admin_address(), "serving");
         tokio::select! {
             () = stop() => {}
             () = relay.failed() => anyhow::bail!("the way upstream has ended by itself, which is a fault of deltafan"),

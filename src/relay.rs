@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use metrics_exporter_prometheus::PrometheusHandle;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -23,13 +23,15 @@ use crate::cache::{self, Cache, Writer};
 use crate::config::{self, Config, ListenAddress, Source};
 use crate::descriptors::{DescriptorSet, Descriptors, SetError};
 use crate::directory::Directory;
-use crate::downstream::{Connections, Context, Limits, Listener, Polls, UpstreamView};
+use crate::downstream::{Connections, Context, Handshakes, Limits, Listener, Polls, UpstreamView};
 use crate::proto;
 use crate::rest::Book;
 use crate::subscription::{self, Given, Rules};
 use crate::telemetry::{self, TypeFigures};
 use crate::tls::client::{ClientFiles, NoName};
-use crate::tls::reload::Reloader;
+use crate::tls::files::Files;
+use crate::tls::reload::{LoadError, Reloader};
+use crate::tls::server::ServerFiles;
 use crate::upstream::{
     Backoff, Client, Counters, DirectorySource, DirectoryState, Locators, Mux, Options, Reconcile, Settings,
     Transport, UpstreamState,
@@ -38,16 +40,15 @@ use crate::upstream::{
 /// A running relay.
 #[derive(Debug)]
 pub struct Relay {
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<ListenAddress>,
     admin_address: SocketAddr,
     drain_window: Duration,
+    reloader: Reloader,
     connections: Arc<Connections>,
     status: Arc<Status>,
     health: HealthReporter,
     accepting: CancellationToken,
     failed: CancellationToken,
-    /// Looks after certificate files for as long as it lives.
-    _reloader: Reloader,
     _everything: DropGuard,
 }
 
@@ -60,18 +61,26 @@ impl Relay {
         let everything = CancellationToken::new();
         let accepting = everything.child_token();
 
-        let mut listeners = Vec::new();
-        for listener in config.downstream.listeners.iter() {
-            let address = match &listener.address {
-                ListenAddress::Tcp(address) => *address,
-                // The configuration refuses it by name.
-                ListenAddress::Unix(path) => {
-                    bail!("cannot listen on {}: no Unix sockets yet", path.display())
-                }
+        let threads = tokio::runtime::Handle::current().metrics().num_workers();
+        let handshakes = Handshakes::new(threads, config.downstream.handshake_timeout);
+        let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+        for (at, listener) in config.downstream.listeners.iter().enumerate() {
+            let address = &listener.address;
+            let bound = match address {
+                ListenAddress::Tcp(address) => Listener::bind(*address),
+                ListenAddress::Unix(path) => Listener::bind_unix(path),
             };
-            let bound = Listener::bind(address)
-                .with_context(|| format!("cannot listen on {address} (downstream.listeners)"))?;
-            listeners.push(bound);
+            let bound =
+                bound.with_context(|| format!("cannot listen on {address} (downstream.listeners)"))?;
+            addresses.push(bound.address().map_or_else(|| address.clone(), ListenAddress::Tcp));
+            listeners.push(match tls_of(at, listener) {
+                None => bound,
+                Some((of, files)) => {
+                    let (paths, key) = (files.paths(), of.clone());
+                    let config = reloader.add(&of, paths, move |read| files.load(read)).context(key)?;
+                    bound.with_tls(config, handshakes.clone())
+                }
+            });
         }
         let admin = Admin::bind(config.admin.address)
             .await
@@ -102,7 +111,6 @@ impl Relay {
             ),
         });
         let connections: Arc<Connections> = Arc::default();
-        let addresses = listeners.iter().map(Listener::address).collect();
         for listener in listeners {
             let health = health_service.clone();
             tokio::spawn(listener.serve(
@@ -124,24 +132,29 @@ impl Relay {
             addresses,
             admin_address,
             drain_window: config.downstream.drain,
+            reloader,
             connections,
             status,
             health,
             accepting,
             failed,
-            _reloader: reloader,
             _everything: everything.drop_guard(),
         })
     }
 
-    /// The addresses that clients connect to.
-    pub fn addresses(&self) -> &[SocketAddr] {
+    /// The addresses that clients connect to, with the ports that were chosen.
+    pub fn addresses(&self) -> &[ListenAddress] {
         &self.addresses
     }
 
     /// The address for operators.
     pub const fn admin_address(&self) -> SocketAddr {
         self.admin_address
+    }
+
+    /// Keeps certificates and what belongs to them up to date with their files.
+    pub const fn reloader(&self) -> &Reloader {
+        &self.reloader
     }
 
     /// How long a drain may take.
@@ -180,20 +193,40 @@ pub fn load_descriptors(config: &config::Rest) -> Result<Descriptors, Descriptor
 /// The key that names the files of the way upstream, in messages and metrics.
 const UPSTREAM_TLS: &str = "upstream.servers[].tls";
 
-/// Reads the files of TLS that a configuration names, as a relay would that starts with it, and says what is wrong.
+/// Reads the files of all `tls` sections as a start would, and says what is wrong with the first that cannot be used.
 pub fn check_tls(config: &Config) -> anyhow::Result<()> {
-    let Source::Servers(servers) = &config.upstream.source else { return Ok(()) };
-    for server in servers.iter() {
-        if let Some(files) = tls_files(server)? {
-            files.read().context(UPSTREAM_TLS)?;
+    if let Source::Servers(servers) = &config.upstream.source {
+        for server in servers.iter() {
+            if let Some(files) = tls_upstream(server)? {
+                files.read().context(UPSTREAM_TLS)?;
+            }
         }
+    }
+    for (at, listener) in config.downstream.listeners.iter().enumerate() {
+        let Some((of, files)) = tls_of(at, listener) else { continue };
+        let loaded = Files::read(&files.paths()).map_err(LoadError::from).and_then(|read| files.load(&read));
+        loaded.context(of)?;
     }
     Ok(())
 }
 
-fn tls_files(server: &config::Server) -> Result<Option<ClientFiles>, NoName> {
+/// The files of TLS to a server.
+fn tls_upstream(server: &config::Server) -> Result<Option<ClientFiles>, NoName> {
     let files = || ClientFiles::new(server.tls.clone().unwrap_or_default(), server.uri.as_uri());
     server.uri.is_tls().then(files).transpose()
+}
+
+/// The files of a listener's TLS, and the key that names them.
+fn tls_of(at: usize, listener: &config::Listener) -> Option<(String, ServerFiles)> {
+    let tls = listener.tls.as_ref()?;
+    let clients = tls.clients.as_ref();
+    let files = ServerFiles {
+        certificate: tls.cert_file.clone(),
+        key: tls.key_file.clone(),
+        client_authorities: clients.map(|clients| clients.ca_file.clone()),
+        revoked: clients.and_then(|clients| clients.crl_file.clone()),
+    };
+    Some((format!("downstream.listeners[{at}].tls"), files))
 }
 
 /// Why the files of `rest.descriptor_sets` cannot be used.
@@ -419,7 +452,7 @@ impl Origin {
         let options = Options {
             backoff: Backoff::new(from.backoff.initial, from.backoff.max),
             max_message: from.max_response_bytes,
-            tls: match tls_files(server)? {
+            tls: match tls_upstream(server)? {
                 Some(files) => Some(files.watch(reloader, UPSTREAM_TLS)?),
                 None => None,
             },

@@ -88,6 +88,7 @@ impl Default for Downstream {
             ack_timeout: Duration::from_secs(5),
             max_connection_age: Duration::from_secs(30 * 60),
             drain: Duration::from_secs(20),
+            handshake_timeout: Duration::from_secs(5),
             first_request_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(60),
             keepalive: Keepalive::default(),
@@ -110,7 +111,10 @@ impl Default for Downstream {
 
 impl Default for Listener {
     fn default() -> Self {
-        Self { address: ListenAddress::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 15010)) }
+        Self {
+            address: ListenAddress::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 15010)),
+            tls: None,
+        }
     }
 }
 

@@ -12,6 +12,7 @@ mod defaults;
 mod dynamic_parameters;
 mod errors;
 mod keys;
+mod listener_tls;
 mod parse;
 mod section;
 mod tree;
@@ -33,6 +34,7 @@ use serde::Serialize;
 pub use dynamic_parameters::{DynamicParameter, NodeField, Pattern};
 pub(crate) use errors::printable;
 pub use errors::{ConfigErrors, Problem};
+pub use listener_tls::{ClientAuthorities, ListenerTls};
 pub use upstream_tls::{CertificateFiles, ClientTls, ServerIdentity};
 pub use values::{ListenAddress, Locators, NonEmpty, Reconcile, Server, ServerUri, Source};
 
@@ -155,6 +157,9 @@ pub struct Downstream {
     /// How long clients are given to leave before the process ends. Default: 20 s.
     #[serde(serialize_with = "units::serialize_duration")]
     pub drain: Duration,
+    /// How long a TLS handshake may take. Default: 5 s.
+    #[serde(serialize_with = "units::serialize_duration")]
+    pub handshake_timeout: Duration,
     /// How long a new connection or stream may stay silent. Default: 10 s.
     #[serde(serialize_with = "units::serialize_duration")]
     pub first_request_timeout: Duration,
@@ -196,6 +201,9 @@ pub struct Downstream {
 pub struct Listener {
     /// Default: `0.0.0.0:15010`.
     pub address: ListenAddress,
+    /// Default: cleartext.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<ListenerTls>,
 }
 
 /// REST-JSON long polls, on the same listeners.

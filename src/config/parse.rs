@@ -10,7 +10,7 @@ use super::tree::Value;
 use super::values::{self, ListenAddress, NonEmpty, Server, Source};
 use super::{
     Admin, Backoff, Cache, Config, Downstream, DynamicParameter, Keepalive, Listener, Locality, Node, Rest,
-    Upstream, check, tree, upstream_tls,
+    Upstream, check, listener_tls, tree, upstream_tls,
 };
 
 /// `base` is where relative paths in the text start; absent or empty is the working directory.
@@ -152,6 +152,7 @@ fn downstream(section: &Section<'_>, base: &Path) -> Downstream {
     section.duration("ack_timeout", &mut downstream.ack_timeout);
     section.duration("max_connection_age", &mut downstream.max_connection_age);
     section.duration("drain", &mut downstream.drain);
+    section.duration("handshake_timeout", &mut downstream.handshake_timeout);
     section.duration("first_request_timeout", &mut downstream.first_request_timeout);
     section.duration("stall_timeout", &mut downstream.stall_timeout);
     downstream.keepalive = keepalive(&section.section("keepalive"));
@@ -191,7 +192,8 @@ fn listeners(downstream: &Section<'_>, base: &Path) -> Option<NonEmpty<Listener>
             let problem = format!("{} is listed on line {first} already", quoted(&address.to_string()));
             section.wrong("address", line, &problem);
         }
-        listeners.push(Listener { address });
+        let tls = section.has("tls").then(|| listener_tls::read(&section.section("tls"), base)).flatten();
+        listeners.push(Listener { address, tls });
     }
     NonEmpty::new(listeners)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use futures_util::task::AtomicWaker;
@@ -46,6 +46,15 @@ impl Connection {
     /// Whom to wake when its fate turns; register first, look after.
     pub(super) fn register(&self, task: &Waker) {
         self.task.register(task);
+    }
+
+    /// Returns when it is to close.
+    pub(super) async fn until_closing(&self) {
+        std::future::poll_fn(|cx| {
+            self.register(cx.waker());
+            if self.is_closing() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 
     fn turn(&self, fate: Fate) {

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -12,16 +13,27 @@ use futures_util::FutureExt as _;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use parking_lot::Mutex;
+use rustls::ServerConfig;
+use tokio::io::AsyncBufReadExt as _;
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tonic_health::pb::health_server::{Health, HealthServer};
 
-use super::connection::{Connection, Connections, Fate};
+use super::connection::{Connection, ConnectionGuard, Connections, Fate};
+use super::handshake::Handshakes;
 use super::service::{Context, Services};
 use super::stall::Stalling;
+use super::transport::{Boxed, Peek, Transport};
+use super::unix::UnixSocket;
 use crate::http2::{self, Serve};
+use crate::identity::{Certificate, Peer, Source};
 use crate::subscription::Rules;
 use crate::telemetry;
+use crate::tls;
+use crate::tls::reload::Reloaded;
 
 /// The queue of connections that the kernel completed and we did not accept yet. A fleet that comes back comes all
 /// at once, and tokio's own default is short for that.
@@ -75,11 +87,31 @@ impl Limits {
     }
 }
 
-/// A bound address.
+/// A place where clients connect.
 #[derive(Debug)]
 pub struct Listener {
-    socket: TcpListener,
-    address: SocketAddr,
+    socket: Bound,
+    tls: Option<Tls>,
+}
+
+#[derive(Debug)]
+enum Bound {
+    Tcp(TcpListener, SocketAddr),
+    Unix(UnixSocket),
+}
+
+/// A connection as it was accepted.
+enum Accepted {
+    Tcp(TcpStream, SocketAddr),
+    Unix(UnixStream),
+}
+
+/// How clients are met that have to begin with a handshake.
+#[derive(Clone, Debug)]
+struct Tls {
+    config: Reloaded<ServerConfig>,
+    handshakes: Handshakes,
+    complaints: Arc<Mutex<telemetry::Sparingly>>,
 }
 
 impl Listener {
@@ -95,12 +127,33 @@ impl Listener {
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         let socket = TcpListener::from_std(socket.into())?;
-        Ok(Self { address: socket.local_addr()?, socket })
+        let address = socket.local_addr()?;
+        Ok(Self { socket: Bound::Tcp(socket, address), tls: None })
     }
 
-    /// The address, with the port that was chosen where none was given.
-    pub const fn address(&self) -> SocketAddr {
-        self.address
+    /// Binds the path of a Unix socket. The file is removed when the listener ends.
+    pub fn bind_unix(path: &Path) -> io::Result<Self> {
+        UnixSocket::bind(path, BACKLOG).map(|socket| Self { socket: Bound::Unix(socket), tls: None })
+    }
+
+    /// The same listener, with TLS. Each connection begins with the configuration that is in force then.
+    pub fn with_tls(self, config: Reloaded<ServerConfig>, handshakes: Handshakes) -> Self {
+        Self { tls: Some(Tls { config, handshakes, complaints: Arc::default() }), ..self }
+    }
+
+    /// The address, with the port that was chosen where none was given; `None` for a Unix socket.
+    pub const fn address(&self) -> Option<SocketAddr> {
+        match &self.socket {
+            Bound::Tcp(_, address) => Some(*address),
+            Bound::Unix(_) => None,
+        }
+    }
+
+    async fn accept(&self) -> io::Result<Accepted> {
+        match &self.socket {
+            Bound::Tcp(socket, _) => socket.accept().await.map(|(socket, peer)| Accepted::Tcp(socket, peer)),
+            Bound::Unix(socket) => socket.accept().await.map(Accepted::Unix),
+        }
     }
 
     /// Serves until `stop`, then accepts no more; connections that are open live on in `connections`.
@@ -118,9 +171,9 @@ impl Listener {
         loop {
             let accepted = tokio::select! {
                 () = stop.cancelled() => return,
-                accepted = self.socket.accept() => accepted,
+                accepted = self.accept() => accepted,
             };
-            let (socket, peer) = match accepted {
+            let accepted = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     telemetry::accept_failed();
@@ -132,59 +185,222 @@ impl Listener {
                     continue;
                 }
             };
-            // Only who is on this machine is as good as authenticated where nobody has to show a certificate.
-            let local = socket.local_addr().is_ok_and(|address| address.ip().is_loopback());
-            let rules = Arc::clone(if local { &open_rules } else { &rules });
             let guard = connections.open(shared.limits.max_connection_age, Instant::now());
-            let services = Services {
+            let (source, local) = match &accepted {
+                Accepted::Tcp(socket, peer) => {
+                    let local = socket.local_addr().is_ok_and(|address| address.ip().is_loopback());
+                    (Source::of(peer.ip()), local)
+                }
+                Accepted::Unix(_) => (Source::Unix, true),
+            };
+            let entrance = Entrance {
                 shared: Arc::clone(&shared),
-                rules,
+                rules: RuleSets { open: Arc::clone(&open_rules), closed: Arc::clone(&rules) },
                 health: health.clone(),
                 connection: Arc::clone(&guard.connection),
-                peer: peer.ip(),
+                http2: Arc::clone(&http2),
+                source,
+                local,
             };
-            let http2 = Arc::clone(&http2);
-            tokio::spawn(async move {
-                let _open = telemetry::ConnectionGauge::open();
-                let connection = Arc::clone(&guard.connection);
-                if let Err(error) = serve_connection(socket, services, http2).await {
-                    tracing::debug!(%peer, %error, fate = ?connection.fate(), "connection ends");
+            // Futures of their own, so that none is as large as the largest.
+            match (accepted, &self.tls) {
+                (Accepted::Tcp(socket, _), None) => spawn(guard, source, serve_tcp(socket, entrance)),
+                (Accepted::Unix(socket), None) => spawn(guard, source, serve_unix(socket, entrance)),
+                (Accepted::Tcp(socket, _), Some(tls)) => {
+                    _ = socket.set_nodelay(true);
+                    spawn(guard, source, tls.clone().serve(socket, entrance));
                 }
-                drop(guard);
-            });
+                (Accepted::Unix(socket), Some(tls)) => {
+                    spawn(guard, source, tls.clone().serve(socket, entrance));
+                }
+            }
         }
     }
 }
 
-/// Serves a connection until it ends by itself or its fate is fulfilled.
-async fn serve_connection<H: Health>(
-    socket: TcpStream,
+fn spawn(
+    guard: ConnectionGuard,
+    source: Source,
+    serving: impl Future<Output = anyhow::Result<()>> + Send + 'static,
+) {
+    tokio::spawn(async move {
+        let _open = telemetry::ConnectionGauge::open();
+        if let Err(error) = serving.await {
+            tracing::debug!(%source, %error, fate = ?guard.connection.fate(), "connection ends");
+        }
+        drop(guard);
+    });
+}
+
+/// The rules that peers may be under.
+#[derive(Clone, Debug)]
+struct RuleSets {
+    /// Secrets are served.
+    open: Arc<Rules>,
+    /// As the configuration says of peers that nobody has authenticated.
+    closed: Arc<Rules>,
+}
+
+impl RuleSets {
+    /// Who has shown a certificate of an authority is authenticated; who is on this machine, over loopback or a Unix
+    /// socket, is as good as that.
+    fn rules_for(&self, peer: &Peer, local: bool) -> &Arc<Rules> {
+        let authenticated = local || peer.source == Source::Unix || peer.certificate.is_some();
+        if authenticated { &self.open } else { &self.closed }
+    }
+}
+
+/// What a connection is served with, before it is known who its peer is.
+struct Entrance<H> {
+    shared: Arc<Context>,
+    rules: RuleSets,
+    health: HealthServer<H>,
+    connection: Arc<Connection>,
+    http2: Arc<http2::Limits>,
+    source: Source,
+    /// Whether it came to an address of this machine that no other reaches.
+    local: bool,
+}
+
+impl<H: Health> Entrance<H> {
+    fn services(self, certificate: Option<Box<Certificate>>) -> (Services<H>, Arc<http2::Limits>) {
+        let peer = Peer { source: self.source, certificate };
+        let services = Services {
+            rules: Arc::clone(self.rules.rules_for(&peer, self.local)),
+            shared: self.shared,
+            health: self.health,
+            connection: self.connection,
+            peer: Arc::new(peer),
+        };
+        (services, self.http2)
+    }
+}
+
+async fn serve_tcp<H: Health>(socket: TcpStream, entrance: Entrance<H>) -> anyhow::Result<()> {
+    socket.set_nodelay(true)?;
+    let (services, http2) = entrance.services(None);
+    match first_words(&socket, &services).await? {
+        Some(Speech::Http1) => serve_http1(socket, services).await,
+        Some(Speech::Http2) => serve_http2(socket, services, http2).await,
+        Some(other) => refuse(&socket, other),
+        None => Ok(()),
+    }
+}
+
+async fn serve_unix<H: Health>(socket: UnixStream, entrance: Entrance<H>) -> anyhow::Result<()> {
+    let (services, http2) = entrance.services(None);
+    match first_words(&socket, &services).await? {
+        Some(Speech::Http1) => serve_http1::<_, Boxed>(Box::new(socket), services).await,
+        Some(Speech::Http2) => serve_http2::<_, Boxed>(Box::new(socket), services, http2).await,
+        Some(other) => refuse(&socket, other),
+        None => Ok(()),
+    }
+}
+
+impl Tls {
+    async fn serve<H: Health>(
+        self,
+        socket: impl Transport + 'static,
+        entrance: Entrance<H>,
+    ) -> anyhow::Result<()> {
+        let source = entrance.source;
+        // In a box, so that a connection does not keep the room that its handshake took.
+        let Some(mut socket) = Box::pin(self.shake_hands(socket, &entrance.connection, source)).await? else {
+            return Ok(());
+        };
+        let (_, session) = socket.get_ref();
+        let is_http2 = session.alpn_protocol() == Some(b"h2");
+        let shown = session.peer_certificates().and_then(<[_]>::first);
+        let certificate = match shown.map(|der| Certificate::from_der(der)) {
+            None => None,
+            Some(Some(certificate)) => Some(Box::new(certificate)),
+            Some(None) => {
+                telemetry::tls_handshake("bad_certificate");
+                anyhow::bail!("its certificate was verified, but what it says of the client cannot be read");
+            }
+        };
+        telemetry::tls_handshake("ok");
+        let (services, http2) = entrance.services(certificate);
+        if is_http2 {
+            return serve_http2::<_, Boxed>(Box::new(socket), services, http2).await;
+        }
+        // What serves HTTP/1 lets the first request take as long as any.
+        let limit = services.shared.limits.first_request_timeout;
+        let connection = Arc::clone(&services.connection);
+        tokio::select! {
+            began = tokio::time::timeout(limit, socket.fill_buf()) => {
+                began.map_err(|_| anyhow::anyhow!("nothing came within {limit:?}"))??;
+            }
+            () = connection.until_closing() => return Ok(()),
+        }
+        serve_http1::<_, Boxed>(Box::new(socket), services).await
+    }
+
+    /// The connection once both sides agree; `None` where it is to close before that.
+    async fn shake_hands<IO: Transport>(
+        &self,
+        socket: IO,
+        connection: &Connection,
+        source: Source,
+    ) -> anyhow::Result<Option<TlsStream<IO>>> {
+        let limit = self.handshakes.timeout;
+        let handshake = self.handshakes.take_turns(TlsAcceptor::from(self.config.load()).accept(socket));
+        let shaken = tokio::select! {
+            shaken = tokio::time::timeout(limit, handshake) => shaken,
+            () = connection.until_closing() => {
+                telemetry::tls_handshake("draining");
+                return Ok(None);
+            }
+        };
+        let (result, error) = match shaken {
+            Ok(Ok(socket)) => return Ok(Some(socket)),
+            Ok(Err(error)) => (tls::server::failure(&error), anyhow::Error::from(error)),
+            Err(_) => {
+                ("timeout", anyhow::anyhow!("not done within {limit:?} (downstream.handshake_timeout)"))
+            }
+        };
+        telemetry::tls_handshake(result);
+        if let Some(unsaid) = self.complaints.lock().say(Instant::now()) {
+            tracing::info!(%source, result, %error, unsaid, "a client's TLS handshake failed");
+        }
+        Err(error.context("TLS handshake"))
+    }
+}
+
+/// Waits for what comes first. Until then there is no protocol, and none that would time out. `None` where the
+/// connection is to close before.
+async fn first_words<H>(socket: &impl Peek, services: &Services<H>) -> anyhow::Result<Option<Speech>> {
+    let limit = services.shared.limits.first_request_timeout;
+    tokio::select! {
+        speech = tokio::time::timeout(limit, Speech::on(socket)) => {
+            Ok(Some(speech.map_err(|_| anyhow::anyhow!("nothing came within {limit:?}"))??))
+        }
+        () = services.connection.until_closing() => Ok(None),
+    }
+}
+
+fn refuse(socket: &impl Peek, speech: Speech) -> anyhow::Result<()> {
+    // A socket that is closed with something unread in it is reset.
+    socket.discard();
+    if speech == Speech::Tls {
+        telemetry::tls_handshake("to_cleartext");
+        anyhow::bail!("a TLS handshake, and this listener has no `tls`")
+    }
+    anyhow::bail!("neither HTTP/1 nor HTTP/2")
+}
+
+async fn serve_http2<H: Health, IO: Transport>(
+    socket: IO,
     services: Services<H>,
     http2: Arc<http2::Limits>,
 ) -> anyhow::Result<()> {
-    socket.set_nodelay(true)?;
     let connection = Arc::clone(&services.connection);
-    let limit = services.shared.limits.first_request_timeout;
-    // Until something comes there is no protocol, and none that would time out.
-    let speech = tokio::select! {
-        speech = tokio::time::timeout(limit, Speech::on(&socket)) => speech,
-        () = std::future::poll_fn(|cx| {
-            connection.register(cx.waker());
-            if connection.is_closing() { Poll::Ready(()) } else { Poll::Pending }
-        }) => return Ok(()),
-    };
-    match speech.map_err(|_| anyhow::anyhow!("nothing came within {limit:?}"))?? {
-        Speech::Http1 => {}
-        Speech::Http2 => {
-            let mut serve = Serve::new(socket, http2, move |request| services.clone().answer(request));
-            return fulfil(&connection, &mut serve, Serve::shut_down).await;
-        }
-        Speech::Other => {
-            // A socket that is closed with something unread in it is reset.
-            _ = socket.try_read(&mut [0; 1024]);
-            anyhow::bail!("neither HTTP/1 nor HTTP/2")
-        }
-    }
+    let mut serve = Serve::new(socket, http2, move |request| services.clone().answer(request));
+    fulfil(&connection, &mut serve, Serve::shut_down).await
+}
+
+async fn serve_http1<H: Health, IO: Transport>(socket: IO, services: Services<H>) -> anyhow::Result<()> {
+    let connection = Arc::clone(&services.connection);
     let mut builder = http1::Builder::new();
     // The first request has begun to come; the wait for the next one is a client's pause between two polls.
     builder.timer(TokioTimer::new()).header_read_timeout(services.shared.polls.idle_timeout);
@@ -199,7 +415,9 @@ async fn serve_connection<H: Health>(
 enum Speech {
     Http1,
     Http2,
-    /// Nothing that is served here, as a TLS handshake.
+    /// The handshake of TLS, where there is none.
+    Tls,
+    /// Nothing that is served here.
     Other,
 }
 
@@ -211,12 +429,14 @@ impl Speech {
         match &start {
             b"PRI" => Self::Http2,
             b"GET" | b"HEA" | b"POS" | b"PUT" | b"DEL" | b"CON" | b"OPT" | b"TRA" | b"PAT" => Self::Http1,
+            // A record of a handshake, of any version (RFC 8446, section 5.1).
+            [22, 3, _] => Self::Tls,
             _ => Self::Other,
         }
     }
 
     /// Looks at what comes first. It stays where it is.
-    async fn on(socket: &TcpStream) -> io::Result<Self> {
+    async fn on(socket: &impl Peek) -> io::Result<Self> {
         let mut start = [0; Self::TOLD_BY];
         let mut pause = Duration::from_millis(5);
         loop {

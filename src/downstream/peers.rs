@@ -1,15 +1,16 @@
 //! How many polls each address holds open.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
 
+use crate::identity::Source;
+
 /// Counts what is held for each peer. A peer without anything costs nothing.
 #[derive(Debug)]
 pub(super) struct Peers {
-    held: Mutex<HashMap<IpAddr, usize>>,
+    held: Mutex<HashMap<Source, usize>>,
     limit: usize,
 }
 
@@ -19,7 +20,7 @@ impl Peers {
     }
 
     /// Takes a place, until that is dropped; `None` where the peer has as many as it may.
-    pub(super) fn hold(self: &Arc<Self>, peer: IpAddr) -> Option<Held> {
+    pub(super) fn hold(self: &Arc<Self>, peer: Source) -> Option<Held> {
         let mut held = self.held.lock();
         let count = held.entry(peer).or_default();
         if *count >= self.limit {
@@ -35,7 +36,7 @@ impl Peers {
 #[derive(Debug)]
 pub(super) struct Held {
     of: Arc<Peers>,
-    peer: IpAddr,
+    peer: Source,
 }
 
 impl Drop for Held {
@@ -52,14 +53,14 @@ impl Drop for Held {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{IpAddr, Ipv4Addr};
 
     use super::*;
 
     #[test]
     fn a_peer_has_so_many_places_and_leaves_nothing_behind() {
         let peers = Peers::new(2);
-        let [a, b] = [1, 2].map(|last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)));
+        let [a, b] = [1, 2].map(|last| Source::of(IpAddr::V4(Ipv4Addr::new(10, 0, 0, last))));
         let held = [peers.hold(a), peers.hold(a)];
         assert!(held.iter().all(Option::is_some));
         assert!(peers.hold(a).is_none());

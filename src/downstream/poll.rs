@@ -4,7 +4,7 @@
 //! task, no queue, and what was needed to read the request is gone. When the client hangs up, the transport drops the
 //! future, and with it the poll, its place in the cohort and the interest upstream.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::task::{self, Poll as Look, ready};
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ use super::alarm::Alarm;
 use super::connection::Connection;
 use super::peers::{Held, Peers};
 use super::service::{Context, ResponseBody, text};
+use crate::identity::{Peer, Source};
 use crate::proto;
 use crate::resource::Kind;
 use crate::rest::{self, Answer, Book, Unwritable};
@@ -72,7 +73,7 @@ impl Polls {
 /// Who polls, and over what.
 #[derive(Debug)]
 pub(super) struct Caller {
-    pub(super) peer: IpAddr,
+    pub(super) peer: Arc<Peer>,
     pub(super) rules: Arc<Rules>,
     pub(super) connection: Arc<Connection>,
 }
@@ -188,9 +189,11 @@ where
     let body = read(body, shared).await?;
     let request = parse(&body, &shared.rules)?;
     drop(body);
-    let peer = match caller.peer {
-        IpAddr::V4(address) => address.to_ipv6_mapped(),
-        IpAddr::V6(address) => address,
+    // Who is on this machine shares a socket as others do an address.
+    let peer = match caller.peer.source {
+        Source::Ip(IpAddr::V4(address)) => address.to_ipv6_mapped(),
+        Source::Ip(IpAddr::V6(address)) => address,
+        Source::Unix => Ipv6Addr::UNSPECIFIED,
     };
     let polls = &shared.polls;
     let hold = polls.hold(&head.headers);
@@ -262,7 +265,7 @@ impl Waiting {
             };
             let Verdict::Wait(until) = verdict else { return Look::Ready(Ok(verdict)) };
             if self.held.is_none() {
-                self.held = self.shared.polls.peers.hold(self.caller.peer);
+                self.held = self.shared.polls.peers.hold(self.caller.peer.source);
                 if self.held.is_none() {
                     return Look::Ready(Err(too_many()));
                 }

@@ -1,6 +1,5 @@
 //! From an HTTP request to the service that answers it.
 
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +20,7 @@ use super::routes::{self, Route};
 use super::status::Status;
 use super::stream::StreamBody;
 use crate::cache::{Cache, Frame};
+use crate::identity::Peer;
 use crate::rest::Answer;
 use crate::subscription::{Rules, Session, Upstream};
 use crate::telemetry;
@@ -168,7 +168,7 @@ pub(super) struct Services<H> {
     pub(super) rules: Arc<Rules>,
     pub(super) health: HealthServer<H>,
     pub(super) connection: Arc<Connection>,
-    pub(super) peer: IpAddr,
+    pub(super) peer: Arc<Peer>,
 }
 
 impl<H> Clone for Services<H> {
@@ -178,7 +178,7 @@ impl<H> Clone for Services<H> {
             rules: Arc::clone(&self.rules),
             health: self.health.clone(),
             connection: Arc::clone(&self.connection),
-            peer: self.peer,
+            peer: Arc::clone(&self.peer),
         }
     }
 }

@@ -78,11 +78,15 @@ impl Batch {
 
 /// What the socket has not taken of a batch. It owns nothing while there is nothing.
 #[derive(Debug, Default)]
-pub(super) struct Outbox(VecDeque<Bytes>);
+pub(super) struct Outbox {
+    waiting: VecDeque<Bytes>,
+    /// Whether the transport took bytes that it has not passed on, as TLS does while its socket is full.
+    unflushed: bool,
+}
 
 impl Outbox {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.waiting.is_empty() && !self.unflushed
     }
 
     /// Hands what waits to the socket. `Ready` with the bytes that went once nothing waits.
@@ -92,25 +96,28 @@ impl Outbox {
         cx: &mut Context<'_>,
         moved: &mut bool,
     ) -> Poll<io::Result<()>> {
-        while !self.0.is_empty() {
+        while !self.waiting.is_empty() {
             let slices: SmallVec<[IoSlice<'_>; 64]> =
-                self.0.iter().take(ENOUGH_PARTS).map(|piece| IoSlice::new(piece)).collect();
+                self.waiting.iter().take(ENOUGH_PARTS).map(|piece| IoSlice::new(piece)).collect();
             let written = ready!(write(io, cx, &slices));
             drop(slices);
             let mut written = written?;
             *moved = true;
-            while let Some(first) = self.0.front_mut().filter(|_| written > 0) {
+            while let Some(first) = self.waiting.front_mut().filter(|_| written > 0) {
                 let part = written.min(first.len());
                 first.advance(part);
                 written -= part;
                 if first.is_empty() {
-                    self.0.pop_front();
+                    self.waiting.pop_front();
                 }
             }
         }
         // A storm of large updates is over.
-        self.0 = VecDeque::new();
-        Poll::Ready(Ok(()))
+        self.waiting = VecDeque::new();
+        let flushed = Pin::new(io).poll_flush(cx);
+        *moved |= self.unflushed && flushed.is_ready();
+        self.unflushed = flushed.is_pending();
+        flushed
     }
 
     /// Hands a batch to the socket, behind nothing that waits, and keeps what it does not take.
@@ -121,7 +128,7 @@ impl Outbox {
         cx: &mut Context<'_>,
         moved: &mut bool,
     ) -> Poll<io::Result<()>> {
-        debug_assert!(self.0.is_empty(), "what waits goes first");
+        debug_assert!(self.waiting.is_empty(), "what waits goes first");
         let slices: SmallVec<[IoSlice<'_>; 64]> =
             batch.parts.iter().map(|part| IoSlice::new(batch.bytes_of(part))).collect();
         let mut written = match write(io, cx, &slices) {
@@ -140,7 +147,7 @@ impl Outbox {
                 };
                 written = written.saturating_sub(batch.bytes_of(part).len());
                 if !bytes.is_empty() {
-                    self.0.push_back(bytes);
+                    self.waiting.push_back(bytes);
                 }
             }
         }

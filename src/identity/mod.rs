@@ -4,6 +4,8 @@
 //! has proven to hold. Knows nothing of what a peer may do, nor of what it says of itself in a request: that is no
 //! identity.
 
+mod certificate;
+
 use std::fmt;
 use std::net::IpAddr;
 

@@ -40,6 +40,7 @@ const DIRECTORY_FAILURES: &str = "deltafan_directory_failing_files";
 const TLS_RELOADS: &str = "deltafan_tls_reloads_total";
 const TLS_RELOAD_FAILURES: &str = "deltafan_tls_reload_failures_total";
 const TLS_EXPIRY: &str = "deltafan_tls_certificate_expiry_seconds";
+const TLS_HANDSHAKES: &str = "deltafan_tls_handshakes_total";
 const BUILD: &str = "deltafan_build_info";
 
 /// Installs the recorder; once per process.
@@ -98,6 +99,7 @@ fn describe() {
         Unit::Seconds,
         "when what is in force is no longer valid, in seconds since 1970: the first of several"
     );
+    describe_counter!(TLS_HANDSHAKES, "downstream TLS handshakes, by how they ended");
     describe_gauge!(BUILD, "always 1; the labels name the build");
 }
 
@@ -370,6 +372,11 @@ pub fn upstream_applied(took: Duration) {
 /// Reports how many files of the directory source are not in force as they are.
 pub fn report_directory(failing: usize) {
     gauge!(DIRECTORY_FAILURES).set(failing as f64);
+}
+
+/// A client's TLS handshake ended like this.
+pub fn tls_handshake(result: &'static str) {
+    counter!(TLS_HANDSHAKES, "result" => result).increment(1);
 }
 
 /// A changed set of certificate files is in force. `of` is the key of the configuration that names them.

@@ -25,6 +25,7 @@ use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 use super::diagnosis::Diagnosis;
 use super::files::Files;
 use super::reload::{Fact, LoadError, Loaded, Reloaded, Reloader};
+use super::server::fact;
 use crate::config::{self, CertificateFiles, ServerIdentity};
 
 /// What HTTP/2 is called in a handshake.
@@ -118,7 +119,7 @@ impl ClientFiles {
             None => builder.with_no_client_auth(),
             Some(CertificateFiles { cert_file, key_file }) => {
                 let certificates = files.certificates(cert_file)?;
-                facts.push(fact("cert", cert_file, &certificates)?);
+                facts.push(fact("cert", &certificates, cert_file)?);
                 builder.with_client_auth_cert(certificates, files.private_key(key_file)?).map_err(
                     |error| {
                         let reason = match error {
@@ -161,10 +162,10 @@ impl ClientTls {
     }
 }
 
-fn authorities(files: &Files, path: &Path, facts: &mut Vec<Fact>) -> Result<RootCertStore, LoadError> {
+fn authorities(files: &Files, path: &PathBuf, facts: &mut Vec<Fact>) -> Result<RootCertStore, LoadError> {
     let mut roots = RootCertStore::empty();
     let certificates = files.certificates(path)?;
-    facts.push(fact("ca", path, &certificates)?);
+    facts.push(fact("ca", &certificates, path)?);
     for certificate in certificates {
         roots.add(certificate).map_err(|error| unusable(path, &error))?;
     }
@@ -184,17 +185,6 @@ fn authorities_of_the_system() -> Result<RootCertStore, LoadError> {
         return Err(LoadError::Unusable { path: PathBuf::from("the system's authorities"), reason });
     }
     Ok(roots)
-}
-
-/// What operators are told of certificates.
-fn fact(which: &'static str, path: &Path, certificates: &[CertificateDer<'_>]) -> Result<Fact, LoadError> {
-    let mut expires = i64::MAX;
-    for certificate in certificates {
-        let (_, certificate) =
-            X509Certificate::from_der(certificate).map_err(|error| unusable(path, &error))?;
-        expires = expires.min(certificate.validity().not_after.timestamp());
-    }
-    Ok(Fact { which, expires, fingerprint: String::new() })
 }
 
 fn unusable(path: &Path, reason: &dyn ToString) -> LoadError {

@@ -8,3 +8,4 @@ pub mod diagnosis;
 pub mod files;
 pub mod pem;
 pub mod reload;
+pub mod server;

@@ -67,14 +67,6 @@ fn what_later_versions_will_do_is_refused_by_name() {
         ("authorization: {}\n", "f:2: `authorization` is not supported yet by this version; leave it out"),
         ("snapshot:\n  path: /p\n", "f:3: `snapshot` is not supported yet by this version; leave it out"),
         ("groups: [{}]\n", "f:2: `groups` is not supported yet by this version; leave it out or write []"),
-        (
-            "downstream:\n  listeners:\n  - address: unix:/run/x.sock\n",
-            "f:4: `unix:` in `downstream.listeners[].address` is not supported yet by this version; write IP:PORT",
-        ),
-        (
-            "downstream:\n  listeners:\n  - tls: {cert_file: c}\n",
-            "f:4: `downstream.listeners[].tls` is not supported yet by this version; leave it out",
-        ),
     ] {
         assert_eq!(refused_part(text), message);
     }
@@ -212,6 +204,23 @@ fn values() {
         (
             "downstream:\n  listeners:\n  - address: 0.0.0.0:1\n  - address: 0.0.0.0:1\n",
             "f:5: `downstream.listeners[].address`: `0.0.0.0:1` is listed on line 4 already",
+        ),
+        (
+            "downstream:\n  listeners:\n  - tls:\n      key_file: k\n",
+            "f:4: `downstream.listeners[].tls.cert_file`: is missing; write the file of its certificate (PEM)",
+        ),
+        (
+            "downstream:\n  listeners:\n  - tls:\n      cert_file: c\n",
+            "f:4: `downstream.listeners[].tls.key_file`: is missing; write the file of its key (PEM)",
+        ),
+        (
+            "downstream:\n  listeners:\n  - tls:\n      cert_file: c\n      key_file: k\n      crl_file: r\n",
+            "f:7: `downstream.listeners[].tls.crl_file`: is of no use without `client_ca_file`, which makes \
+             clients show certificates",
+        ),
+        (
+            "downstream:\n  listeners:\n  - address: 'unix:'\n",
+            "f:4: `downstream.listeners[].address`: a path must not be empty",
         ),
         ("node: {id: \"\"}\n", "f:2: `node.id`: must not be empty"),
         ("node: {metadata: {a: [.inf]}}\n", "f:2: `node.metadata`: `.inf` cannot be told as JSON; quote it"),

@@ -14,7 +14,7 @@ const REFERENCE: &str = include_str!("../../../config/reference.yaml");
 
 /// Shown in a comment, since the reference cannot set them: the first depends on the host, `upstream.directory` excludes
 /// `servers`, of the others there are none by default.
-const COMMENTED: [&str; 14] = [
+const COMMENTED: [&str; 19] = [
     "node.id",
     "upstream.servers[].tls",
     "upstream.servers[].tls.ca_file",
@@ -23,6 +23,11 @@ const COMMENTED: [&str; 14] = [
     "upstream.servers[].tls.crl_file",
     "upstream.servers[].tls.server_name",
     "upstream.directory",
+    "downstream.listeners[].tls",
+    "downstream.listeners[].tls.cert_file",
+    "downstream.listeners[].tls.key_file",
+    "downstream.listeners[].tls.client_ca_file",
+    "downstream.listeners[].tls.crl_file",
     "rest.descriptor_sets[]",
     "dynamic_parameters[]",
     "dynamic_parameters[].key",
@@ -106,6 +111,8 @@ fn the_printed_configuration_has_every_key() {
         crl_file: d, server_name: e}";
     let mut config = Config::parse(servers, "f").unwrap();
     config.rest.descriptor_sets.push("/d".into());
+    let tls = "upstream: {directory: d}\ndownstream: {listeners: [{tls: {cert_file: c, key_file: k, client_ca_file: a, crl_file: r}}]}";
+    config.downstream.listeners = Config::parse(tls, "f").unwrap().downstream.listeners;
     config.dynamic_parameters = Config::parse(&example(), "f").unwrap().dynamic_parameters;
     let printed = lines(&config.to_string());
     for key in KEYS.iter().filter(|key| key.path != "upstream.directory") {
@@ -173,6 +180,10 @@ fn with(path: &str, value: Option<&Json>) -> String {
         document["upstream"]["servers"][0] =
             json!({"uri": "https://a:1", "tls": {"cert_file": "c", "key_file": "k"}});
     }
+    if path.starts_with("downstream.listeners[].tls.") {
+        let tls = json!({"cert_file": "c", "key_file": "k", "client_ca_file": "a"});
+        document["downstream"] = json!({"listeners": [{"tls": tls}]});
+    }
     let Some(value) = value else { return document.to_string() };
     if path == "upstream.directory" {
         document["upstream"] = json!({});
@@ -199,6 +210,7 @@ fn the_quick_start_serves_its_directory_on_loopback() {
     let mut expected = Config::new(Source::Directory(in_config("resources")));
     expected.downstream.listeners = NonEmpty::one(crate::config::Listener {
         address: ListenAddress::Tcp("127.0.0.1:15010".parse().unwrap()),
+        tls: None,
     });
     expected.admin.address = "127.0.0.1:15000".parse().unwrap();
     assert_eq!(Config::load(&in_config("quickstart.yaml")).unwrap(), expected);

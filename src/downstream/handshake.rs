@@ -1,0 +1,101 @@
+//! TLS handshakes of clients.
+//!
+//! Owns how long one may take, and how many are worked at at a time. The work of a handshake is a few computations of a
+//! millisecond, done while it is polled; a fleet that comes back would keep every thread at it, and streams that live
+//! would wait. So a poll needs a permit, of which there are fewer than threads. It is held for the poll alone: a peer
+//! that stalls holds none.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio_util::sync::PollSemaphore;
+
+/// What all handshakes share. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Handshakes {
+    permits: Arc<Semaphore>,
+    /// How long one may take.
+    pub(super) timeout: Duration,
+}
+
+impl Handshakes {
+    /// For a runtime with so many threads.
+    pub fn new(threads: usize, timeout: Duration) -> Self {
+        Self { permits: Arc::new(Semaphore::new((threads / 2).max(1))), timeout }
+    }
+
+    /// A handshake that takes its turns.
+    pub(super) fn take_turns<F: Future + Unpin>(&self, handshake: F) -> InTurn<F> {
+        InTurn { turn: PollSemaphore::new(Arc::clone(&self.permits)), handshake }
+    }
+}
+
+/// See [`Handshakes::take_turns`].
+#[derive(Debug)]
+pub(super) struct InTurn<F> {
+    turn: PollSemaphore,
+    handshake: F,
+}
+
+impl<F: Future + Unpin> Future for InTurn<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        // Nobody closes the semaphore; without a permit it would do no harm to go on.
+        let _permit = ready!(self.turn.poll_acquire(cx));
+        Pin::new(&mut self.handshake).poll(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Seen {
+        now: AtomicUsize,
+        most: AtomicUsize,
+    }
+
+    /// Works at each poll as a handshake does, and waits for its peer between them.
+    async fn work(seen: Arc<Seen>) {
+        for _ in 0..5 {
+            let now = seen.now.fetch_add(1, Ordering::SeqCst) + 1;
+            seen.most.fetch_max(now, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(2));
+            seen.now.fetch_sub(1, Ordering::SeqCst);
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn most_at_a_time(threads: usize) -> usize {
+        let handshakes = Handshakes::new(threads, Duration::from_secs(5));
+        let seen = Arc::<Seen>::default();
+        let all: Vec<_> =
+            (0..40).map(|_| tokio::spawn(handshakes.take_turns(Box::pin(work(Arc::clone(&seen)))))).collect();
+        for one in all {
+            one.await.unwrap();
+        }
+        seen.most.load(Ordering::SeqCst)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+    async fn no_more_than_half_of_the_threads_work_at_handshakes() {
+        assert_eq!(most_at_a_time(1).await, 1);
+        assert_eq!(most_at_a_time(2).await, 1);
+        assert_eq!(most_at_a_time(6).await, 3);
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_its_peer_is_in_nobodys_way() {
+        let handshakes = Handshakes::new(1, Duration::from_secs(5));
+        let mut stalled = handshakes.take_turns(std::future::pending::<()>());
+        assert!(futures_util::poll!(&mut stalled).is_pending());
+        handshakes.take_turns(std::future::ready(())).await;
+    }
+}

@@ -1,0 +1,182 @@
+//! The server's side of TLS: from files to a configuration of rustls, and the names of what handshakes fail on.
+//!
+//! Owns what is offered: TLS 1.2 and 1.3, HTTP/2 before HTTP/1.1, client certificates where there are authorities for
+//! them. Sessions are not resumed: a client that was revoked since, or whose authority was taken away, would come back
+//! without being looked at, and what a resumption saves is little beside connections that live for half an hour. So there
+//! are no tickets, and nothing is kept of connections that are over.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{
+    CertificateError, Error, InconsistentKeys, InvalidMessage, RootCertStore, ServerConfig, version,
+};
+use x509_parser::prelude::{CertificateRevocationList, FromDer as _, X509Certificate};
+
+use super::files::Files;
+use super::reload::{Fact, LoadError, Loaded};
+
+/// The files of a listener.
+#[derive(Clone, Debug)]
+pub struct ServerFiles {
+    /// Its certificate, then those that lead to its authority.
+    pub certificate: PathBuf,
+    /// The key of that certificate.
+    pub key: PathBuf,
+    /// The authorities that clients must be certified by. Without, clients show no certificate.
+    pub client_authorities: Option<PathBuf>,
+    /// What these have revoked.
+    pub revoked: Option<PathBuf>,
+}
+
+impl ServerFiles {
+    /// All of them.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let always = [&self.certificate, &self.key].into_iter();
+        always.chain(&self.client_authorities).chain(&self.revoked).cloned().collect()
+    }
+
+    /// What they make together.
+    pub fn load(&self, files: &Files) -> Result<Loaded<ServerConfig>, LoadError> {
+        let provider = Arc::new(ring::default_provider());
+        let mut facts = Vec::new();
+        let certified = self.certified_key(files, &provider, &mut facts)?;
+        let versions = [&version::TLS13, &version::TLS12];
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&versions)
+            .map_err(|error| unusable(&self.certificate, error))?;
+        let builder = match &self.client_authorities {
+            Some(path) => {
+                builder.with_client_cert_verifier(self.verifier(path, files, provider, &mut facts)?)
+            }
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        config.max_early_data_size = 0;
+        Ok(Loaded { value: config, facts })
+    }
+
+    fn certified_key(
+        &self,
+        files: &Files,
+        provider: &CryptoProvider,
+        facts: &mut Vec<Fact>,
+    ) -> Result<CertifiedKey, LoadError> {
+        let path = &self.certificate;
+        let chain = files.certificates(path)?;
+        facts.push(fact("cert", &chain, path)?);
+        let key = provider
+            .key_provider
+            .load_private_key(files.private_key(&self.key)?)
+            .map_err(|_| unusable(&self.key, "it holds a key of a kind that cannot be used"))?;
+        let certified = CertifiedKey::new(chain, key);
+        match certified.keys_match() {
+            // A kind of key that does not tell its public half.
+            Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
+            Err(Error::InconsistentKeys(_)) => {
+                let reason = format!("it is not the key of the first certificate in {}", path.display());
+                Err(unusable(&self.key, reason))
+            }
+            Err(error) => Err(unusable(path, error)),
+        }
+    }
+
+    /// Certificates of the whole chain are held against the lists. Where there is no list of an issuer, what it issued is
+    /// accepted: one of several authorities without a list must not lock out the clients of the others. A list past its
+    /// `nextUpdate` stays in force: that its renewal is late must not lock out everybody; the metric tells of it.
+    fn verifier(
+        &self,
+        path: &PathBuf,
+        files: &Files,
+        provider: Arc<CryptoProvider>,
+        facts: &mut Vec<Fact>,
+    ) -> Result<Arc<dyn ClientCertVerifier>, LoadError> {
+        let authorities = files.certificates(path)?;
+        facts.push(fact("client_ca", &authorities, path)?);
+        let mut roots = RootCertStore::empty();
+        for authority in authorities {
+            roots.add(authority).map_err(|error| unusable(path, error))?;
+        }
+        let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        if let Some(path) = &self.revoked {
+            let lists = files.revocation_lists(path)?;
+            facts.extend(fact_of_lists(&lists, path)?);
+            builder = builder.with_crls(lists).allow_unknown_revocation_status();
+        }
+        let lists = self.revoked.as_ref().unwrap_or(path);
+        builder.build().map_err(|error| unusable(lists, error))
+    }
+}
+
+fn unusable(path: &PathBuf, reason: impl ToString) -> LoadError {
+    LoadError::Unusable { path: path.clone(), reason: reason.to_string() }
+}
+
+/// What operators are told of certificates: the fingerprint of the first, and when the first of them expires.
+pub(super) fn fact(
+    which: &'static str,
+    certificates: &[CertificateDer<'_>],
+    path: &PathBuf,
+) -> Result<Fact, LoadError> {
+    let mut expires = i64::MAX;
+    for (at, der) in certificates.iter().enumerate() {
+        let (_, certificate) = X509Certificate::from_der(der)
+            .map_err(|_| unusable(path, format!("certificate {} is none of X.509", at + 1)))?;
+        expires = expires.min(certificate.validity().not_after.timestamp());
+    }
+    let fingerprint = certificates.first().map(|der| fingerprint(der)).unwrap_or_default();
+    Ok(Fact { which, expires, fingerprint })
+}
+
+/// When the first of some lists is out of date, where any says when.
+fn fact_of_lists(
+    lists: &[CertificateRevocationListDer<'_>],
+    path: &PathBuf,
+) -> Result<Option<Fact>, LoadError> {
+    let mut expires = None;
+    for der in lists {
+        let (_, list) = CertificateRevocationList::from_der(der)
+            .map_err(|_| unusable(path, "a revocation list in it is none of X.509"))?;
+        let next = list.next_update().map(|next| next.timestamp());
+        expires = expires.into_iter().chain(next).min();
+    }
+    Ok(expires.map(|expires| Fact { which: "crl", expires, fingerprint: String::new() }))
+}
+
+/// SHA-256 in hexadecimal, as `openssl x509 -fingerprint -sha256` has it without its colons.
+fn fingerprint(der: &[u8]) -> String {
+    let suite = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+    let hash = suite.tls13().map(|suite| suite.common.hash_provider.hash(der));
+    hash.iter().flat_map(|hash| hash.as_ref()).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Why a handshake failed, as a label of a metric.
+pub fn failure(error: &std::io::Error) -> &'static str {
+    let Some(error) = error.get_ref().and_then(|error| error.downcast_ref::<Error>()) else {
+        return "closed";
+    };
+    match error {
+        Error::NoCertificatesPresented => "no_certificate",
+        Error::InvalidCertificate(error) => match error {
+            CertificateError::Revoked => "revoked",
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. } => "expired",
+            CertificateError::UnknownIssuer => "unknown_ca",
+            _ => "bad_certificate",
+        },
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => "not_tls",
+        Error::AlertReceived(_) => "refused_by_peer",
+        Error::PeerIncompatible(_) | Error::NoApplicationProtocol => "incompatible",
+        _ => "protocol",
+    }
+}
