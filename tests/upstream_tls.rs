@@ -223,16 +223,17 @@ async fn a_server_without_http2_is_told_from_one_without_tls() {
     )
     .await;
 
-    // Servers answer cleartext with an alert, as Go's and BoringSSL's, or hang up, as those of rustls.
+    // An alert is shorter than the head of a frame, and nothing comes after it.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let alerts = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         let (mut socket, _) = listener.accept().await.unwrap();
         socket.write_all(&[0x15, 3, 1, 0, 2, 2, 0x46]).await.unwrap();
     });
-    for (port, expected) in
-        [(alerts, "the server answers in TLS; write https://"), (front.port(), "it may expect TLS")]
-    {
+    for (port, expected) in [
+        (alerts, "the server answers in TLS; write https://"),
+        (front.port(), "the server answers in TLS; write https://"),
+    ] {
         let transport = Transport { connect_timeout: PATIENCE, ..Transport::default() };
         let plain = transport.endpoint(&format!("http://127.0.0.1:{port}")).unwrap();
         let why = dial(plain, Way::Cleartext).await.unwrap_err();
@@ -516,8 +517,8 @@ fn people_ask_over_tls_too() {
         (plain.uri("localhost"), &["--cert-file", &cert], "--key-file"),
         (plain.uri("localhost"), &["--server-name", "a b"], "names no server"),
         (plain.uri("127.0.0.1"), &trust, "is not for 127.0.0.1 but for"),
-        (plain.uri("localhost").replace("https:", "http:"), &[], "it may expect TLS (https://)"),
-        (relay.uri().replace("http:", "https:"), &trust, "does not answer in TLS"),
+        (plain.uri("localhost").replace("https:", "http:"), &[], "answers in TLS; write https://"),
+        (relay.uri().replace("http:", "https:"), &trust, "or not speak TLS"),
     ] {
         let (found, told) = get(&server, options);
         assert!(!found && told.contains(why), "{server} {options:?}: {told}");

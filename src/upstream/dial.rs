@@ -41,6 +41,7 @@ pub async fn dial(endpoint: Endpoint, way: Way) -> Result<Channel, String> {
     if (endpoint.uri().scheme() == Some(&http::uri::Scheme::HTTPS)) != matches!(way, Way::Tls(_)) {
         return Err(format!("{} and its TLS settings do not go together", endpoint.uri()));
     }
+    let silence = way.closed();
     let limit = endpoint.get_connect_timeout().unwrap_or(Duration::MAX);
     // It is kept here, where it is known how far we are.
     let endpoint = endpoint.connect_timeout(limit.saturating_add(Duration::from_secs(60)));
@@ -67,7 +68,7 @@ pub async fn dial(endpoint: Endpoint, way: Way) -> Result<Channel, String> {
         match endpoint.connect_with_connector(connector).await {
             Ok(channel) => match (&mut hears).await {
                 Ok(heard) => heard.map(|()| channel),
-                Err(_) => Err(CLOSED.to_owned()),
+                Err(_) => Err(silence),
             },
             Err(error) => match hears.try_recv() {
                 Ok(Err(why)) => Err(why),
@@ -81,7 +82,17 @@ pub async fn dial(endpoint: Endpoint, way: Way) -> Result<Channel, String> {
     }
 }
 
-const CLOSED: &str = "the server closed the connection before it said anything";
+impl Way {
+    /// What is said of a server that hung up at once.
+    fn closed(&self) -> String {
+        const CLOSED: &str = "the server closed the connection before it said anything";
+        match self {
+            Self::Tls(tls) => tls.diagnosis().closed(),
+            Self::Cleartext => format!("{CLOSED}: it may expect TLS (https://)"),
+            Self::Unix(_) => CLOSED.to_owned(),
+        }
+    }
+}
 
 async fn open(uri: Uri, way: &Way, stage: &Mutex<&'static str>) -> Result<Box<dyn Socket>, String> {
     if let Way::Unix(path) = way {
@@ -130,10 +141,9 @@ impl Ear {
     }
 
     fn end(&mut self) {
-        let why = match (self.head.as_slice(), &self.way) {
-            ([], Way::Tls(tls)) => tls.diagnosis().closed(),
-            ([], Way::Cleartext | Way::Unix(_)) => format!("{CLOSED}: it may expect TLS (https://)"),
-            (other, _) => stranger(other),
+        let why = match self.head.as_slice() {
+            [] => self.way.closed(),
+            other => stranger(other),
         };
         self.tell(Err(why));
     }
@@ -141,7 +151,7 @@ impl Ear {
     fn fail(&mut self, error: &io::Error) {
         let why = match &self.way {
             Way::Tls(tls) => tls.diagnosis().of(error),
-            Way::Cleartext | Way::Unix(_) => format!("{CLOSED}: {error}"),
+            way => format!("{}: {error}", way.closed()),
         };
         self.tell(Err(why));
     }
@@ -157,6 +167,13 @@ impl Ear {
     /// in a moment.
     fn written<T>(&self, result: io::Result<T>, all: T) -> Poll<io::Result<T>> {
         Poll::Ready(if self.heard.is_some() { result.or(Ok(all)) } else { result })
+    }
+}
+
+/// Whoever reads may give up before the end is read: what came so far is judged.
+impl Drop for Ear {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
