@@ -280,7 +280,8 @@ async fn serve_tcp<H: Health>(socket: TcpStream, entrance: Entrance<H>) -> anyho
     socket.set_nodelay(true)?;
     let (services, http2) = entrance.services(None);
     match first_words(&socket, &services).await? {
-        Some(Speech::Http1) => serve_http1(socket, services).await,
+        // In a box, so that connections over HTTP/2 do not keep the room for it.
+        Some(Speech::Http1) => Box::pin(serve_http1(socket, services)).await,
         Some(Speech::Http2) => serve_http2(socket, services, http2).await,
         Some(other) => refuse(&socket, other),
         None => Ok(()),
@@ -322,7 +323,7 @@ impl Tls {
         telemetry::tls_handshake("ok");
         let (services, http2) = entrance.services(certificate);
         if is_http2 {
-            return serve_http2::<_, Boxed>(Box::new(socket), services, http2).await;
+            return serve_http2::<_, Boxed>(socket, services, http2).await;
         }
         // What serves HTTP/1 lets the first request take as long as any.
         let limit = services.shared.limits.first_request_timeout;
@@ -333,7 +334,7 @@ impl Tls {
             }
             () = connection.until_closing() => return Ok(()),
         }
-        serve_http1::<_, Boxed>(Box::new(socket), services).await
+        Box::pin(serve_http1::<_, Boxed>(socket, services)).await
     }
 
     /// The connection once both sides agree; `None` where it is to close before that.
@@ -342,7 +343,7 @@ impl Tls {
         socket: IO,
         connection: &Connection,
         source: Source,
-    ) -> anyhow::Result<Option<TlsStream<IO>>> {
+    ) -> anyhow::Result<Option<Box<TlsStream<IO>>>> {
         let limit = self.handshakes.timeout;
         let handshake = self.handshakes.take_turns(TlsAcceptor::from(self.config.load()).accept(socket));
         let shaken = tokio::select! {
@@ -353,7 +354,7 @@ impl Tls {
             }
         };
         let (result, error) = match shaken {
-            Ok(Ok(socket)) => return Ok(Some(socket)),
+            Ok(Ok(socket)) => return Ok(Some(Box::new(socket))),
             Ok(Err(error)) => (tls::server::failure(&error), anyhow::Error::from(error)),
             Err(_) => {
                 ("timeout", anyhow::anyhow!("not done within {limit:?} (downstream.handshake_timeout)"))
@@ -474,4 +475,25 @@ where
         Pin::new(&mut *serve).poll(cx).map_err(Into::into)
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use super::*;
+
+    #[test]
+    fn secrets_are_for_who_is_known_or_on_this_machine() {
+        let closed = Arc::new(Rules::default());
+        let open = Arc::new(Rules { serve_secrets: true, ..Rules::default() });
+        let rules = RuleSets { open, closed };
+        let serves = |peer: &Peer, local| rules.rules_for(peer, local).serve_secrets;
+        let mut peer = Peer::unproven(Source::of(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1))));
+        assert!(!serves(&peer, false), "over the network, without a certificate");
+        assert!(serves(&peer, true));
+        peer.certificate = Some(Box::default());
+        assert!(serves(&peer, false));
+        assert!(serves(&Peer::unproven(Source::Unix), false));
+    }
 }

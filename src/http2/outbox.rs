@@ -167,3 +167,42 @@ fn write(
     };
     if written == 0 { Poll::Ready(Err(io::ErrorKind::WriteZero.into())) } else { Poll::Ready(Ok(written)) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes everything, as TLS does, and passes it on when its socket has room.
+    #[derive(Default)]
+    struct Buffering {
+        has_room: bool,
+    }
+
+    impl AsyncWrite for Buffering {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            if self.has_room { Poll::Ready(Ok(())) } else { Poll::Pending }
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn what_the_transport_holds_back_counts_as_waiting() {
+        let cx = &mut Context::from_waker(std::task::Waker::noop());
+        let (mut io, mut outbox, mut batch) = (Buffering::default(), Outbox::default(), Batch::default());
+        batch.copy(b"abc");
+        assert!(outbox.poll_send(&mut batch, &mut io, cx, &mut false).is_pending());
+        let mut moved = false;
+        assert!(outbox.poll_flush(&mut io, cx, &mut moved).is_pending());
+        assert!(!outbox.is_empty() && !moved, "nothing more is gathered, and the peer counts as stuck");
+        io.has_room = true;
+        assert!(outbox.poll_flush(&mut io, cx, &mut moved).is_ready());
+        assert!(outbox.is_empty() && moved);
+    }
+}

@@ -5,7 +5,7 @@
 //! without being looked at, and what a resumption saves is little beside connections that live for half an hour. So there
 //! are no tickets, and nothing is kept of connections that are over.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
@@ -94,7 +94,7 @@ impl ServerFiles {
     /// `nextUpdate` stays in force: that its renewal is late must not lock out everybody; the metric tells of it.
     fn verifier(
         &self,
-        path: &PathBuf,
+        path: &Path,
         files: &Files,
         provider: Arc<CryptoProvider>,
         facts: &mut Vec<Fact>,
@@ -111,20 +111,20 @@ impl ServerFiles {
             facts.extend(fact_of_lists(&lists, path)?);
             builder = builder.with_crls(lists).allow_unknown_revocation_status();
         }
-        let lists = self.revoked.as_ref().unwrap_or(path);
+        let lists = self.revoked.as_deref().unwrap_or(path);
         builder.build().map_err(|error| unusable(lists, error))
     }
 }
 
-fn unusable(path: &PathBuf, reason: impl ToString) -> LoadError {
-    LoadError::Unusable { path: path.clone(), reason: reason.to_string() }
+fn unusable(path: &Path, reason: impl ToString) -> LoadError {
+    LoadError::Unusable { path: path.to_owned(), reason: reason.to_string() }
 }
 
 /// What operators are told of certificates: the fingerprint of the first, and when the first of them expires.
 pub(super) fn fact(
     which: &'static str,
     certificates: &[CertificateDer<'_>],
-    path: &PathBuf,
+    path: &Path,
 ) -> Result<Fact, LoadError> {
     let mut expires = i64::MAX;
     for (at, der) in certificates.iter().enumerate() {
@@ -137,10 +137,7 @@ pub(super) fn fact(
 }
 
 /// When the first of some lists is out of date, where any says when.
-fn fact_of_lists(
-    lists: &[CertificateRevocationListDer<'_>],
-    path: &PathBuf,
-) -> Result<Option<Fact>, LoadError> {
+fn fact_of_lists(lists: &[CertificateRevocationListDer<'_>], path: &Path) -> Result<Option<Fact>, LoadError> {
     let mut expires = None;
     for der in lists {
         let (_, list) = CertificateRevocationList::from_der(der)

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+const LISTENERS: &str = "[{address: \"127.0.0.1:0\"}]";
+
 /// A relay that is ready, and ends with this value.
 #[derive(Debug)]
 pub struct Process {
@@ -24,16 +26,21 @@ pub struct Process {
 impl Process {
     /// Starts it on `files` with further lines of configuration under `downstream`.
     pub fn start(files: &[(&str, &str)], downstream: &str) -> Self {
-        Self::launch("{directory: ./resources}", files, downstream)
+        Self::launch("{directory: ./resources}", files, LISTENERS, downstream)
+    }
+
+    /// Starts it on `files`, with these listeners instead of one in cleartext.
+    pub fn listening(listeners: &str, files: &[(&str, &str)], downstream: &str) -> Self {
+        Self::launch("{directory: ./resources}", files, listeners, downstream)
     }
 
     /// Starts it on a control plane.
     pub fn behind(origin: &str, downstream: &str) -> Self {
         let servers = format!("{{servers: [{{uri: \"{origin}\"}}], backoff: {{initial: 50ms, max: 500ms}}}}");
-        Self::launch(&servers, &[], downstream)
+        Self::launch(&servers, &[], LISTENERS, downstream)
     }
 
-    fn launch(upstream: &str, files: &[(&str, &str)], downstream: &str) -> Self {
+    fn launch(upstream: &str, files: &[(&str, &str)], listeners: &str, downstream: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         let resources = home.path().join("resources");
         std::fs::create_dir(&resources).unwrap();
@@ -43,7 +50,7 @@ impl Process {
         let config = home.path().join("relay.yaml");
         let text = format!(
             "node: {{id: test}}\nupstream: {upstream}\nadmin: {{address: \"127.0.0.1:0\"}}\n\
-             downstream:\n  listeners: [{{address: \"127.0.0.1:0\"}}]\n{downstream}"
+             downstream:\n  listeners: {listeners}\n{downstream}"
         );
         std::fs::write(&config, text).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_deltafan"))
@@ -69,7 +76,11 @@ impl Process {
             let line = serving.recv_timeout(Duration::from_secs(20)).expect("the relay says that it serves");
             let event: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
             if event["message"] == "serving" {
-                let listener = event["listeners"].as_str().unwrap().trim_matches(['[', ']']).parse().unwrap();
+                let all = event["listeners"].as_str().unwrap();
+                let all = all.strip_prefix('[').unwrap().strip_suffix(']').unwrap();
+                // Of Unix sockets the test knows the path.
+                let listener = all.split(", ").find_map(|one| one.parse().ok());
+                let listener = listener.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
                 break (listener, event["admin"].as_str().unwrap().parse().unwrap());
             }
         };
@@ -91,6 +102,13 @@ impl Process {
             text.split(' ').next()?.parse::<u64>().ok()
         };
         Duration::from_nanos(tasks.flatten().filter_map(nanos).sum())
+    }
+
+    /// Bytes of memory it holds.
+    pub fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
 
     /// The events of the log so far that say this, each once.
