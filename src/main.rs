@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use deltafan::client::{self, Format, Query};
-use deltafan::config::Config;
+use deltafan::config::{CertificateFiles, ClientTls, Config, ServerIdentity};
 use deltafan::preview;
 use deltafan::proto::Node;
 use deltafan::relay::Relay;
@@ -68,6 +68,7 @@ enum Command {
     /// Examples:
     ///   deltafan get cds --server http://127.0.0.1:15010
     ///   deltafan get eds web --server http://127.0.0.1:15010 -o yaml
+    ///   deltafan get lds --server https://relay:15010 --ca-file ca.pem --cert-file me.pem --key-file me.key
     #[command(verbatim_doc_comment)]
     Get {
         /// cds, eds, leds, lds, srds, rds, vhds, sds, ecds, rtds, or a type URL.
@@ -76,9 +77,11 @@ enum Command {
         /// Names to ask for; without any, or with `*`, everything that the server lists.
         #[arg(value_name = "NAME")]
         names: Vec<String>,
-        /// The server's address.
+        /// The server's address: http://HOST:PORT, https://HOST:PORT or unix:PATH.
         #[arg(long, value_name = "URI", default_value = "http://127.0.0.1:15010")]
         server: String,
+        #[command(flatten)]
+        tls: TlsArgs,
         /// How to show the answer.
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
@@ -97,6 +100,35 @@ enum Command {
     },
 }
 
+/// How an `https://` server is verified, and what is shown to it.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "TLS, with https:// only")]
+struct TlsArgs {
+    /// The authorities (PEM) that the server's certificate must lead to; by default those of the system.
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+    /// The certificate (PEM) to show when the server asks for one, and those that lead to its authority.
+    #[arg(long, value_name = "FILE", requires = "key_file")]
+    cert_file: Option<PathBuf>,
+    /// The private key (PEM) of that certificate.
+    #[arg(long, value_name = "FILE", requires = "cert_file")]
+    key_file: Option<PathBuf>,
+    /// Whom the server's certificate must be for, if not for the host of the URI: a name, an address or a SPIFFE ID.
+    #[arg(long, value_name = "NAME")]
+    server_name: Option<ServerIdentity>,
+}
+
+impl TlsArgs {
+    /// `None` where none was given.
+    fn into_config(self) -> Option<ClientTls> {
+        let Self { ca_file, cert_file, key_file, server_name } = self;
+        let own =
+            cert_file.zip(key_file).map(|(cert_file, key_file)| CertificateFiles { cert_file, key_file });
+        let tls = ClientTls { ca_file, own, crl_file: None, server_name };
+        (tls != ClientTls::default()).then_some(tls)
+    }
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum LogFormat {
     Text,
@@ -113,7 +145,7 @@ fn main() -> ExitCode {
             Ok(config) => check(&config, node.as_deref()),
             Err(code) => return code,
         },
-        Command::Get { type_url, names, server, output, node_id, node_cluster, parameters, timeout } => {
+        Command::Get { type_url, names, server, tls, output, node_id, node_cluster, parameters, timeout } => {
             let node = Node { id: node_id, cluster: node_cluster, ..Node::default() };
             let Ok(timeout) = Duration::try_from_secs_f64(timeout) else {
                 eprintln!("deltafan: --timeout must be a number of seconds, 0 or more");
@@ -125,7 +157,8 @@ fn main() -> ExitCode {
                 names.clear();
             }
             let parameters = parameters.into_iter().collect();
-            match get(Query { server, type_url, names, parameters, node, timeout }, output) {
+            let tls = tls.into_config();
+            match get(Query { server, tls, type_url, names, parameters, node, timeout }, output) {
                 Ok(true) => return ExitCode::SUCCESS,
                 Ok(false) => return ExitCode::FAILURE,
                 Err(error) => Err(error),

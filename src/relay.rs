@@ -37,6 +37,7 @@ use crate::resource::{Pattern, Patterns, Scope, TypeUrl};
 use crate::rest::Book;
 use crate::subscription::{self, Given, Grant, Rules};
 use crate::telemetry::{self, TypeFigures};
+use crate::tls::client::{ClientFiles, NoName};
 use crate::tls::files::Files;
 use crate::tls::reload::{LoadError, Reloader};
 use crate::tls::server::ServerFiles;
@@ -69,10 +70,10 @@ impl Relay {
     pub async fn start(config: &Config, metrics: PrometheusHandle) -> anyhow::Result<Self> {
         let descriptors = load_descriptors(&config.rest)?;
         let book = Book::new(descriptors, config.rest.json_bytes);
+        let reloader = Reloader::default();
         let everything = CancellationToken::new();
         let (draining, closed) = (everything.child_token(), everything.child_token());
 
-        let reloader = Reloader::default();
         let threads = tokio::runtime::Handle::current().metrics().num_workers();
         let handshakes = Handshakes::new(threads, config.downstream.handshake_timeout);
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
@@ -101,7 +102,7 @@ impl Relay {
         let (cache, mut writer) = Cache::new(cache_limits(config));
         writer.set_eds_repush(config.downstream.eds_repush_on_cds_change);
         let failed = CancellationToken::new();
-        let (origin, tuner) = Origin::start(config, writer, everything.clone(), failed.clone())?;
+        let (origin, tuner) = Origin::start(config, &reloader, writer, everything.clone(), failed.clone())?;
 
         let view = UpstreamView::default();
         let (health, health_service) = tonic_health::server::health_reporter();
@@ -236,14 +237,30 @@ pub fn load_descriptors(config: &config::Rest) -> Result<Descriptors, Descriptor
     Ok(Descriptors::with(&sets)?)
 }
 
+/// The key that names the files of the way upstream, in messages and metrics.
+const UPSTREAM_TLS: &str = "upstream.servers[].tls";
+
 /// Reads the files of all `tls` sections as a start would, and says what is wrong with the first that cannot be used.
-pub fn check_tls(config: &Config) -> Result<(), String> {
+pub fn check_tls(config: &Config) -> anyhow::Result<()> {
+    if let Source::Servers(servers) = &config.upstream.source {
+        for server in servers.iter() {
+            if let Some(files) = tls_upstream(server)? {
+                files.read().context(UPSTREAM_TLS)?;
+            }
+        }
+    }
     for (at, listener) in config.downstream.listeners.iter().enumerate() {
         let Some((of, files)) = tls_of(at, listener) else { continue };
         let loaded = Files::read(&files.paths()).map_err(LoadError::from).and_then(|read| files.load(&read));
-        loaded.map_err(|error| format!("{of}: {error}"))?;
+        loaded.context(of)?;
     }
     Ok(())
+}
+
+/// The files of TLS to a server.
+fn tls_upstream(server: &config::Server) -> Result<Option<ClientFiles>, NoName> {
+    let files = || ClientFiles::new(server.tls.clone().unwrap_or_default(), server.uri.as_uri());
+    server.uri.is_tls().then(files).transpose()
 }
 
 /// The files of a listener's TLS, and the key that names them.
@@ -504,12 +521,15 @@ struct Standing {
 impl Origin {
     fn start(
         config: &Config,
+        reloader: &Reloader,
         writer: Writer,
         stop: CancellationToken,
         failed: CancellationToken,
     ) -> anyhow::Result<(Self, Tuner)> {
         match &config.upstream.source {
-            Source::Servers(servers) => Self::start_client(config, servers.first(), writer, stop, failed),
+            Source::Servers(servers) => {
+                Self::start_client(config, servers.first(), reloader, writer, stop, failed)
+            }
             Source::Directory(path) => {
                 let directory = Directory::open(path)
                     .with_context(|| format!("cannot watch {} (upstream.directory)", path.display()))?;
@@ -524,6 +544,7 @@ impl Origin {
     fn start_client(
         config: &Config,
         server: &config::Server,
+        reloader: &Reloader,
         writer: Writer,
         stop: CancellationToken,
         failed: CancellationToken,
@@ -554,6 +575,10 @@ impl Origin {
         let options = Options {
             backoff: Backoff::new(from.backoff.initial, from.backoff.max),
             max_message: from.max_response_bytes,
+            tls: match tls_upstream(server)? {
+                Some(files) => Some(files.watch(reloader, UPSTREAM_TLS)?),
+                None => None,
+            },
             ..Options::new(transport.endpoint(&server.uri.to_string())?)
         };
         let client = Client::new(Mux::new(writer, settings), options);

@@ -107,11 +107,13 @@ fn r_dp_17_the_bootstraps_of_clients_are_read() {
     let files = Files::with(RULES);
     for bootstrap in [
         "envoy-delta-ads.yaml",
+        "envoy-delta-ads-mtls.yaml",
         "envoy-delta-per-type.yaml",
         "envoy-sotw-ads.yaml",
         "envoy-sotw-per-type.yaml",
         "envoy-rest.yaml",
         "grpc-bootstrap.json",
+        "grpc-bootstrap-mtls.json",
     ] {
         let shown = files.given(&in_config(bootstrap));
         assert!(shown.contains("\ncluster = \"edge\"  # node.cluster\n"), "{bootstrap}: {shown}");

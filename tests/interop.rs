@@ -18,6 +18,8 @@ mod grpc;
 mod h2spec;
 #[path = "interop/json.rs"]
 mod json;
+#[path = "interop/mtls.rs"]
+mod mtls;
 mod support;
 #[path = "interop/ttl.rs"]
 mod ttl;

@@ -1,11 +1,12 @@
 //! An xDS client for people: `deltafan get`.
 //!
-//! Owns one request to any xDS server and the showing of its answer. It shares the envelope's parser with the relay
-//! and nothing else.
+//! Owns one request to any xDS server and the showing of its answer. It shares the envelope's parser with the relay, and
+//! how servers are connected to, and nothing else.
 
 mod show;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -17,9 +18,12 @@ use tonic::transport::{Channel, Endpoint};
 
 pub use show::{Format, show};
 
+use crate::config::ClientTls;
 use crate::grpc::RawCodec;
 use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node, ResourceLocator};
 use crate::resource::{Envelope, Name, Parameters, TypeUrl};
+use crate::tls::client::ClientFiles;
+use crate::upstream::{Transport, Way, dial};
 
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 /// Nothing more has come for this long: the answer to a wildcard is taken for complete, as the protocol has no mark
@@ -29,8 +33,10 @@ const QUIET: Duration = Duration::from_millis(300);
 /// What to ask, and whom.
 #[derive(Clone, Debug)]
 pub struct Query {
-    /// An `http://` address.
+    /// An `http://` or `https://` address, or `unix:` and the path of a socket.
     pub server: String,
+    /// How an `https://` server is verified, and what is shown to it.
+    pub tls: Option<ClientTls>,
     /// The type.
     pub type_url: TypeUrl,
     /// The names, or none for all.
@@ -65,13 +71,9 @@ pub struct Answer {
 
 /// Asks over a delta stream and waits for the whole answer.
 pub async fn get(query: Query) -> anyhow::Result<Answer> {
-    let endpoint = Endpoint::from_shared(query.server.clone())
-        .with_context(|| format!("`{}` is no server address; use http://HOST:PORT", query.server))?;
-    let channel = endpoint
-        .connect_timeout(query.timeout)
-        .connect()
-        .await
-        .with_context(|| format!("could not connect to {}", query.server))?;
+    let (endpoint, way) = server(&query)?;
+    let connected = dial(endpoint, way).await.map_err(anyhow::Error::msg);
+    let channel = connected.with_context(|| format!("could not connect to {}", query.server))?;
     let mut answer = Answer { unanswered: query.names.clone(), ..Answer::default() };
     let ask = ask(channel, &query, &mut answer);
     match tokio::time::timeout(query.timeout, ask).await {
@@ -82,6 +84,27 @@ pub async fn get(query: Query) -> anyhow::Result<Answer> {
         Err(_) => {}
     }
     Ok(answer)
+}
+
+/// Where the server is, and how it is reached.
+fn server(query: &Query) -> anyhow::Result<(Endpoint, Way)> {
+    let transport = Transport { connect_timeout: query.timeout, ..Transport::default() };
+    let secure = query.server.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https:"));
+    if query.tls.is_some() && !secure {
+        bail!(
+            "{} is not spoken to over TLS, as the options for certificates ask; use https://HOST:PORT",
+            query.server
+        );
+    }
+    if let Some(path) = query.server.strip_prefix("unix:") {
+        return Ok((transport.endpoint("http://localhost")?, Way::Unix(path.into())));
+    }
+    let endpoint = transport.endpoint(&query.server)?;
+    if !secure {
+        return Ok((endpoint, Way::Cleartext));
+    }
+    let tls = ClientFiles::new(query.tls.clone().unwrap_or_default(), endpoint.uri())?.read()?;
+    Ok((endpoint, Way::Tls(Arc::new(tls))))
 }
 
 async fn ask(channel: Channel, query: &Query, answer: &mut Answer) -> anyhow::Result<()> {

@@ -72,6 +72,12 @@ pub(super) const KEYS: &[Key] = &[
     key("upstream.servers", Shape::List),
     key("upstream.servers[]", Shape::Section),
     key("upstream.servers[].uri", Shape::Text),
+    key("upstream.servers[].tls", Shape::Section),
+    key("upstream.servers[].tls.ca_file", Shape::Text),
+    key("upstream.servers[].tls.cert_file", Shape::Text),
+    key("upstream.servers[].tls.key_file", Shape::Text),
+    key("upstream.servers[].tls.crl_file", Shape::Text),
+    key("upstream.servers[].tls.server_name", Shape::Text),
     key("upstream.directory", Shape::Text),
     key("upstream.connect_timeout", Shape::Duration(TICK, HOUR)),
     key("upstream.max_response_bytes", Shape::Size(1, MESSAGE)),
@@ -182,7 +188,6 @@ pub(super) enum When {
     NotEmpty,
     /// From the second entry of a list on.
     Several,
-    StartsWith(&'static str),
 }
 
 const fn not_yet(path: &'static str, when: When, what: &'static str, instead: &'static str) -> NotYet {
@@ -193,13 +198,6 @@ pub(super) const NOT_YET: &[NotYet] = &[
     not_yet("snapshot", When::Present, "`snapshot`", "leave it out"),
     not_yet("groups", When::NotEmpty, "`groups`", "leave it out or write []"),
     not_yet("upstream.servers", When::Several, "a second entry in `upstream.servers`", "list one server"),
-    not_yet("upstream.servers[].tls", When::Present, "`upstream.servers[].tls`", "leave it out"),
-    not_yet(
-        "upstream.servers[].uri",
-        When::StartsWith("https:"),
-        "`https:` in `upstream.servers[].uri`: upstream TLS",
-        "write http://HOST:PORT",
-    ),
 ];
 
 impl NotYet {
@@ -214,10 +212,7 @@ impl NotYet {
             (When::NotEmpty, Value::List(items)) => !items.is_empty(),
             (When::NotEmpty, _) => true,
             (When::Several, Value::List(items)) => items.len() > 1,
-            (When::StartsWith(prefix), Value::Scalar { text, .. }) => {
-                text.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-            }
-            (When::Several | When::StartsWith(_), _) => false,
+            (When::Several, _) => false,
         }
     }
 }

@@ -30,18 +30,8 @@ pub struct ClientAuthorities {
     #[serde(rename = "client_ca_file", serialize_with = "values::serialize_path")]
     pub ca_file: PathBuf,
     /// Lists of what they have revoked. Default: none.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_optional_path")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "values::serialize_optional_path")]
     pub crl_file: Option<PathBuf>,
-}
-
-fn serialize_optional_path<S: serde::Serializer>(
-    path: &Option<PathBuf>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    match path {
-        Some(path) => values::serialize_path(path, serializer),
-        None => serializer.serialize_none(),
-    }
 }
 
 /// Reads the section of a listener. `None` where it is wrong, which was reported then.

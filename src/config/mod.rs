@@ -22,6 +22,7 @@ mod parse;
 mod section;
 mod tree;
 mod units;
+mod upstream_tls;
 mod values;
 
 #[cfg(test)]
@@ -42,6 +43,7 @@ pub(crate) use errors::printable;
 pub use errors::{ConfigErrors, Problem};
 pub use listener_tls::{ClientAuthorities, ListenerTls};
 pub use machine::{ConnectionLimits, Memory};
+pub use upstream_tls::{CertificateFiles, ClientTls, ServerIdentity};
 pub use values::{ListenAddress, Locators, NonEmpty, Reconcile, Server, ServerUri, Source};
 
 /// Everything the relay can be told. Only [`Upstream::source`] has no default.

@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::errors::{ConfigErrors, Report, quoted};
 use super::section::Section;
 use super::tree::Value;
-use super::values::{self, ListenAddress, NonEmpty, Server, ServerUri, Source};
+use super::values::{self, ListenAddress, NonEmpty, Server, Source};
 use super::{
     Admin, Authorization, AuthorizationRule, Backoff, Cache, Config, DefaultAccess, Downstream,
     DynamicParameter, Glob, Keepalive, Listener, Locality, Node, PeerMatch, Rest, Upstream, apart, check,
-    listener_tls, tree,
+    listener_tls, tree, upstream_tls,
 };
 
 /// `base` is where relative paths in the text start; absent or empty is the working directory.
@@ -109,27 +109,19 @@ fn source(root: &Section<'_>, upstream: &Section<'_>, base: &Path) -> Option<Sou
             root.wrong("upstream", root.line(), "is missing; write it with `servers` or `directory`");
             None
         }
-        (true, false) => servers(upstream).map(Source::Servers),
+        (true, false) => servers(upstream, base).map(Source::Servers),
         (false, true) => {
             upstream.parsed("directory", |text| values::parse_path(text, base)).map(Source::Directory)
         }
     }
 }
 
-fn servers(upstream: &Section<'_>) -> Option<NonEmpty<Server>> {
+fn servers(upstream: &Section<'_>, base: &Path) -> Option<NonEmpty<Server>> {
     let sections = upstream.sections("servers")?;
     if sections.is_empty() {
         upstream.wrong("servers", upstream.line_of("servers"), "is empty; list one server");
     }
-    let mut servers = Vec::new();
-    for section in sections {
-        match section.parsed("uri", str::parse::<ServerUri>) {
-            Some(uri) => servers.push(Server { uri }),
-            None if section.has("uri") || section.was_refused() => {}
-            None => section.wrong("uri", section.line(), "is missing; write http://HOST:PORT"),
-        }
-    }
-    NonEmpty::new(servers)
+    NonEmpty::new(sections.iter().filter_map(|section| upstream_tls::server(section, base)).collect())
 }
 
 fn backoff(section: &Section<'_>) -> Backoff {

@@ -11,6 +11,7 @@ use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
 
 use super::errors::quoted;
+use super::upstream_tls::ClientTls;
 
 /// A list with at least one entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -58,9 +59,12 @@ pub enum Source {
 pub struct Server {
     /// Where it listens.
     pub uri: ServerUri,
+    /// Of an `https://` only. Default: the system's authorities, and nothing is shown to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<ClientTls>,
 }
 
-/// `http://HOST:PORT`: cleartext HTTP/2, nothing but scheme, host and port.
+/// `http://HOST:PORT` or `https://HOST:PORT`: HTTP/2 in cleartext or over TLS, nothing but scheme, host and port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerUri(http::Uri);
 
@@ -69,18 +73,24 @@ impl ServerUri {
     pub fn as_uri(&self) -> &http::Uri {
         &self.0
     }
+
+    /// Whether it is spoken to over TLS.
+    pub fn is_tls(&self) -> bool {
+        self.0.scheme() == Some(&http::uri::Scheme::HTTPS)
+    }
 }
 
 impl FromStr for ServerUri {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refuse = |what: &str| format!("{} {what}; write http://HOST:PORT", quoted(text));
+        let refuse =
+            |what: &str| format!("{} {what}; write http://HOST:PORT or https://HOST:PORT", quoted(text));
         let uri: http::Uri = text.parse().map_err(|_| refuse("is not a URI"))?;
         let authority = uri.authority().ok_or_else(|| refuse("has no host"))?;
         match uri.scheme_str() {
             None => return Err(refuse("has no scheme")),
-            Some("http") => {}
+            Some("http" | "https") => {}
             Some(other) => return Err(refuse(&format!("has the scheme `{other}`"))),
         }
         if authority.as_str().contains('@') {
@@ -101,7 +111,8 @@ impl FromStr for ServerUri {
 
 impl fmt::Display for ServerUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}", self.0.authority().map_or("", http::uri::Authority::as_str))
+        let scheme = if self.is_tls() { "https" } else { "http" };
+        write!(f, "{scheme}://{}", self.0.authority().map_or("", http::uri::Authority::as_str))
     }
 }
 
@@ -206,6 +217,17 @@ pub(super) fn parse_path(text: &str, base: &Path) -> Result<PathBuf, String> {
 /// A path that is not Unicode prints with replacement characters; it still works.
 pub(super) fn serialize_path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&path.to_string_lossy())
+}
+
+/// The same for one that may be absent.
+pub(super) fn serialize_optional_path<S: Serializer>(
+    path: &Option<PathBuf>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match path {
+        Some(path) => serialize_path(path, serializer),
+        None => serializer.serialize_none(),
+    }
 }
 
 /// The same for a list of them.

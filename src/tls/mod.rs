@@ -3,6 +3,8 @@
 //! Owns certificates, keys, authorities and revocation lists, from their files to the configurations of rustls. Knows
 //! nothing of xDS, and of a peer no more than its certificate.
 
+pub mod client;
+pub mod diagnosis;
 pub mod files;
 pub mod pem;
 pub mod reload;

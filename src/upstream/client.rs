@@ -15,17 +15,21 @@ use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 use super::connection::{Open, reasons};
-use super::dial::dial;
+use super::dial::{Way, dial};
 use super::waiting::{at, now, tuned, wanted};
 use super::{Backoff, Counters, Mux, ProtocolError, StreamId, Tuner, Tuning};
 use crate::proto::DeltaDiscoveryRequest;
 use crate::telemetry::{self, Sparingly};
+use crate::tls::client::ClientTls;
+use crate::tls::reload::Reloaded;
 
 /// Where and how to connect.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The server: see [`Transport::endpoint`](super::Transport::endpoint).
     pub endpoint: Endpoint,
+    /// Of an `https://` endpoint. Each connection uses what is in force when it begins.
+    pub tls: Option<Reloaded<ClientTls>>,
     /// How long to wait between attempts.
     pub backoff: Backoff,
     /// The largest response that is accepted (R-Up-23).
@@ -33,10 +37,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// The defaults for a server.
+    /// The defaults for a server, in cleartext.
     pub const fn new(endpoint: Endpoint) -> Self {
         let backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
-        Self { endpoint, backoff, max_message: 256 << 20 }
+        Self { endpoint, tls: None, backoff, max_message: 256 << 20 }
     }
 }
 
@@ -124,7 +128,8 @@ impl Client {
 
     async fn connect(&mut self) -> Result<Channel, String> {
         let endpoint = self.options.endpoint.clone();
-        self.meanwhile(dial(endpoint)).await
+        let way = self.options.tls.as_ref().map_or(Way::Cleartext, |tls| Way::Tls(tls.load()));
+        self.meanwhile(dial(endpoint, way)).await
     }
 
     /// Waits for something, while interest and deadlines go on being looked after.

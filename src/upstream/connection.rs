@@ -53,7 +53,7 @@ impl Default for Transport {
 }
 
 impl Transport {
-    /// The endpoint of a server. TLS, where wanted, is the caller's to add.
+    /// The endpoint of a server.
     pub fn endpoint(&self, uri: &str) -> Result<Endpoint, BadUri> {
         let bad = |reason: &dyn ToString| BadUri { uri: uri.to_owned(), reason: reason.to_string() };
         let endpoint = Endpoint::from_shared(uri.to_owned()).map_err(|error| bad(&reasons(&error)))?;

@@ -1,10 +1,13 @@
 //! Connecting until the server has been heard.
 //!
 //! Owns what "connected" means: a TCP connection proves nothing, for the kernel of a frozen server completes it, and so
-//! does a proxy in front of a dead one. A server of HTTP/2 begins with SETTINGS, whatever it is asked.
+//! does a proxy in front of a dead one; a TLS handshake proves little more, for with TLS 1.3 the client is done with it
+//! before the server has judged its certificate. A server of HTTP/2 begins with SETTINGS, whatever it is asked.
 
 use std::io;
+use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,85 +16,175 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 use tonic::transport::{Channel, Endpoint};
 use tower::Service as _;
 
 use super::connection::reasons;
+use crate::tls::client::ClientTls;
 
-/// Connects, and waits for the first words of the server, for at most as long as the endpoint allows.
-pub(super) async fn dial(endpoint: Endpoint) -> Result<Channel, String> {
+/// How a server is reached.
+#[derive(Clone, Debug)]
+pub enum Way {
+    /// Over TCP, as it is.
+    Cleartext,
+    /// Over TCP and TLS.
+    Tls(Arc<ClientTls>),
+    /// By a socket of this machine, wherever the endpoint says that the server is.
+    Unix(PathBuf),
+}
+
+/// Connects, and waits for the first words of the server, for at most as long as the endpoint allows. The error is
+/// for operators.
+pub async fn dial(endpoint: Endpoint, way: Way) -> Result<Channel, String> {
+    if (endpoint.uri().scheme() == Some(&http::uri::Scheme::HTTPS)) != matches!(way, Way::Tls(_)) {
+        return Err(format!("{} and its TLS settings do not go together", endpoint.uri()));
+    }
+    let silence = way.closed();
     let limit = endpoint.get_connect_timeout().unwrap_or(Duration::MAX);
-    let (heard, hears) = oneshot::channel();
+    // It is kept here, where it is known how far we are.
+    let endpoint = endpoint.connect_timeout(limit.saturating_add(Duration::from_secs(60)));
+    let (heard, mut hears) = oneshot::channel();
     let heard = Mutex::new(Some(heard));
-    let mut http = HttpConnector::new();
-    http.set_nodelay(true);
-    http.enforce_http(false);
-    // Before TLS there are only its records to be heard.
-    let cleartext = endpoint.uri().scheme_str() != Some("https");
+    let stage = Arc::new(Mutex::new("the connection is not accepted"));
+    let progress = Arc::clone(&stage);
     let connector = tower::service_fn(move |uri: Uri| {
-        let (connecting, heard) = (http.call(uri), heard.lock().take());
+        let (way, stage, heard) = (way.clone(), Arc::clone(&progress), heard.lock().take());
         async move {
-            let socket = connecting.await?.into_inner();
-            let head = if cleartext { Head::Awaited(Vec::with_capacity(HEAD)) } else { Head::Any };
-            Ok::<_, tower::BoxError>(TokioIo::new(Ear { socket, head, heard }))
+            let opened = open(uri, &way, &stage).await;
+            *stage.lock() = "no HTTP/2 SETTINGS have come";
+            match (opened, heard) {
+                (Ok(socket), heard) => Ok(TokioIo::new(Ear { socket, way, head: Vec::new(), heard })),
+                (Err(why), heard) => {
+                    // Said here, tonic's words around it are spared. Nobody waits any more when the time is over.
+                    _ = heard.map(|heard| heard.send(Err(why.clone())));
+                    Err::<_, tower::BoxError>(why.into())
+                }
+            }
         }
     });
     let connect = async {
-        let channel = endpoint.connect_with_connector(connector).await.map_err(|error| reasons(&error))?;
-        match hears.await {
-            Ok(heard) => heard.map(|()| channel),
-            Err(_) => Err("the server closed the connection before it said anything".to_owned()),
+        match endpoint.connect_with_connector(connector).await {
+            Ok(channel) => match (&mut hears).await {
+                Ok(heard) => heard.map(|()| channel),
+                Err(_) => Err(silence),
+            },
+            Err(error) => match hears.try_recv() {
+                Ok(Err(why)) => Err(why),
+                _ => Err(reasons(&error)),
+            },
         }
     };
     match tokio::time::timeout(limit, connect).await {
         Ok(connected) => connected,
-        Err(_) => Err(format!("the server has not answered within {limit:?}")),
+        Err(_) => Err(format!("the server has not answered within {limit:?}: {}", *stage.lock())),
     }
 }
+
+impl Way {
+    /// What is said of a server that hung up at once.
+    fn closed(&self) -> String {
+        const CLOSED: &str = "the server closed the connection before it said anything";
+        match self {
+            Self::Tls(tls) => tls.diagnosis().closed(),
+            Self::Cleartext => format!("{CLOSED}: it may expect TLS (https://)"),
+            Self::Unix(_) => CLOSED.to_owned(),
+        }
+    }
+}
+
+async fn open(uri: Uri, way: &Way, stage: &Mutex<&'static str>) -> Result<Box<dyn Socket>, String> {
+    if let Way::Unix(path) = way {
+        let socket = UnixStream::connect(path).await.map_err(|error| error.to_string())?;
+        return Ok(Box::new(socket));
+    }
+    let mut http = HttpConnector::new();
+    http.set_nodelay(true);
+    http.enforce_http(false);
+    let socket = http.call(uri).await.map_err(|error| reasons(&error))?.into_inner();
+    match way {
+        Way::Tls(tls) => {
+            *stage.lock() = "the TLS handshake is not done";
+            Ok(Box::new(tls.connect(socket).await?))
+        }
+        Way::Cleartext | Way::Unix(_) => Ok(Box::new(socket)),
+    }
+}
+
+/// What an [`Ear`] listens to.
+trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 
 /// The head of an HTTP/2 frame.
 const HEAD: usize = 9;
 const SETTINGS: u8 = 4;
 
-/// What the server is to begin with.
-#[derive(Debug)]
-enum Head {
-    /// The head of a SETTINGS frame, of which this has come.
-    Awaited(Vec<u8>),
-    /// Whatever it says.
-    Any,
-}
-
-/// A socket that tells when the server was first heard. It says nothing more after that.
-#[derive(Debug)]
+/// A socket that tells when the server was first heard, above TLS where there is any. It says nothing more after that.
 struct Ear {
-    socket: TcpStream,
-    head: Head,
+    socket: Box<dyn Socket>,
+    way: Way,
+    /// What has come of the head of the first frame.
+    head: Vec<u8>,
     heard: Option<oneshot::Sender<Result<(), String>>>,
 }
 
 impl Ear {
     fn hear(&mut self, bytes: &[u8]) {
-        if bytes.is_empty() {
-            return;
+        self.head.extend(bytes.iter().take(HEAD - self.head.len()));
+        match self.head.as_slice() {
+            [_, _, _, SETTINGS, _, 0, 0, 0, 0] => self.tell(Ok(())),
+            short if short.len() < HEAD => {}
+            other => self.tell(Err(stranger(other))),
         }
-        let verdict = match &mut self.head {
-            Head::Any => Ok(()),
-            Head::Awaited(head) => {
-                head.extend(bytes.iter().take(HEAD - head.len()));
-                match head.as_slice() {
-                    [_, _, _, SETTINGS, _, 0, 0, 0, 0] => Ok(()),
-                    short if short.len() < HEAD => return,
-                    _ => Err("the server does not speak HTTP/2".to_owned()),
-                }
-            }
+    }
+
+    fn end(&mut self) {
+        let why = match self.head.as_slice() {
+            [] => self.way.closed(),
+            other => stranger(other),
         };
+        self.tell(Err(why));
+    }
+
+    fn fail(&mut self, error: &io::Error) {
+        let why = match &self.way {
+            Way::Tls(tls) => tls.diagnosis().of(error),
+            way => format!("{}: {error}", way.closed()),
+        };
+        self.tell(Err(why));
+    }
+
+    fn tell(&mut self, verdict: Result<(), String>) {
         if let Some(heard) = self.heard.take() {
             // Nobody waits any more when the time is over.
             _ = heard.send(verdict);
         }
+    }
+
+    /// What cannot be written to a server that was not heard yet counts as written: why it cannot is to be read, now or
+    /// in a moment.
+    fn written<T>(&self, result: io::Result<T>, all: T) -> Poll<io::Result<T>> {
+        Poll::Ready(if self.heard.is_some() { result.or(Ok(all)) } else { result })
+    }
+}
+
+/// Whoever reads may give up before the end is read: what came so far is judged.
+impl Drop for Ear {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What is said of a server whose first bytes are these, which are no SETTINGS.
+fn stranger(head: &[u8]) -> String {
+    /// An alert or a handshake, of any version since 3.0.
+    const TLS: [[u8; 2]; 2] = [[0x15, 3], [0x16, 3]];
+    if TLS.iter().any(|record| head.starts_with(record)) {
+        "the server answers in TLS; write https://".to_owned()
+    } else {
+        "the server does not speak HTTP/2".to_owned()
     }
 }
 
@@ -102,22 +195,28 @@ impl AsyncRead for Ear {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut this.socket).poll_read(cx, buffer))?;
+        let (before, room) = (buffer.filled().len(), buffer.remaining());
+        let read = ready!(Pin::new(&mut this.socket).poll_read(cx, buffer));
         if this.heard.is_some() {
-            this.hear(&buffer.filled()[before..]);
+            match (&read, &buffer.filled()[before..]) {
+                (Err(error), _) => this.fail(error),
+                (Ok(()), []) if room > 0 => this.end(),
+                (Ok(()), bytes) => this.hear(bytes),
+            }
         }
-        Poll::Ready(Ok(()))
+        Poll::Ready(read)
     }
 }
 
 impl AsyncWrite for Ear {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(cx, bytes)
+        let result = ready!(Pin::new(&mut self.socket).poll_write(cx, bytes));
+        self.written(result, bytes.len())
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
+        let result = ready!(Pin::new(&mut self.socket).poll_flush(cx));
+        self.written(result, ())
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -129,7 +228,8 @@ impl AsyncWrite for Ear {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write_vectored(cx, slices)
+        let result = ready!(Pin::new(&mut self.socket).poll_write_vectored(cx, slices));
+        self.written(result, slices.iter().map(|slice| slice.len()).sum())
     }
 
     fn is_write_vectored(&self) -> bool {

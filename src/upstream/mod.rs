@@ -36,6 +36,7 @@ use std::time::Duration;
 pub use backoff::Backoff;
 pub use client::{Client, Options, UpstreamState};
 pub use connection::{BadUri, Transport};
+pub use dial::{Way, dial};
 pub use directory::{DirectorySource, DirectoryState};
 
 pub use mux::Mux;

@@ -31,7 +31,7 @@ impl Pulses {
     /// The 99th percentile of what was sent in a span of time.
     pub(crate) fn p99(&self, from: Instant, to: Instant) -> Duration {
         let now = Instant::now();
-        let of_span = self.sent.iter().enumerate().filter(|(_, sent)| (from..to).contains(sent));
+        let of_span = self.sent.iter().enumerate().filter(|(_, sent)| (from..to).contains(*sent));
         let mut took: Vec<_> = of_span
             .map(|(at, sent)| self.heard.get(at).copied().unwrap_or(now).saturating_duration_since(*sent))
             .collect();

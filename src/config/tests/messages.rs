@@ -137,22 +137,50 @@ fn what_later_versions_will_do_is_refused_by_name() {
     ] {
         assert_eq!(refused_part(text), message);
     }
-    for (text, message) in [
-        (
-            "upstream:\n  servers:\n  - uri: http://a:1\n  - uri: http://b:1\n",
-            "f:4: a second entry in `upstream.servers` is not supported yet by this version; list one server",
-        ),
-        (
-            "upstream:\n  servers:\n  - uri: http://a:1\n    tls: {ca_file: ca.pem}\n",
-            "f:4: `upstream.servers[].tls` is not supported yet by this version; leave it out",
-        ),
-        (
-            "upstream:\n  servers:\n  - uri: HTTPS://a:1\n",
-            "f:3: `https:` in `upstream.servers[].uri`: upstream TLS is not supported yet by this version; \
-             write http://HOST:PORT",
-        ),
-    ] {
+    for (text, message) in [(
+        "upstream:\n  servers:\n  - uri: http://a:1\n  - uri: http://b:1\n",
+        "f:4: a second entry in `upstream.servers` is not supported yet by this version; list one server",
+    )] {
         assert_eq!(refused(text), message);
+    }
+}
+
+#[test]
+fn tls_upstream() {
+    for (server, message) in [
+        (
+            "uri: http://a:1\n    tls: {ca_file: ca.pem}",
+            "f:4: `upstream.servers[].tls`: does not go with `http://a:1`, which is cleartext; write https:// or leave it out",
+        ),
+        (
+            "uri: https://a:1\n    tls: {cert_file: c}",
+            "f:4: `upstream.servers[].tls.cert_file`: is of no use without `key_file`; write both or none",
+        ),
+        (
+            "uri: https://a:1\n    tls:\n      ca_file: c\n      key_file: k",
+            "f:6: `upstream.servers[].tls.key_file`: is of no use without `cert_file`; write both or none",
+        ),
+        (
+            "uri: https://a:1\n    tls: {ca_file: \"\"}",
+            "f:4: `upstream.servers[].tls.ca_file`: a path must not be empty",
+        ),
+        (
+            "uri: https://a:1\n    tls: {server_name: \"a b\"}",
+            "f:4: `upstream.servers[].tls.server_name`: `a b` names no server; \
+             write a name, an address or spiffe://TRUST_DOMAIN/PATH",
+        ),
+        (
+            "uri: https://a:1\n    tls: {server_name: \"spiffe://A/b\"}",
+            "f:4: `upstream.servers[].tls.server_name`: `spiffe://A/b` is no SPIFFE ID; \
+             write a name, an address or spiffe://TRUST_DOMAIN/PATH",
+        ),
+        (
+            "uri: https://a~b:1",
+            "f:3: `upstream.servers[].uri`: no certificate can be for `a~b`; set `tls.server_name`",
+        ),
+        ("tls: {}", "f:3: `upstream.servers[].uri`: is missing; write http://HOST:PORT or https://HOST:PORT"),
+    ] {
+        assert_eq!(refused(&format!("upstream:\n  servers:\n  - {server}\n")), message);
     }
 }
 
@@ -376,7 +404,10 @@ fn upstream_sources() {
         ),
         ("\n  servers: []", "f:2: `upstream.servers`: is empty; list one server"),
         ("\n  servers: [a]", "f:2: `upstream.servers[]` must be a mapping, not `a`"),
-        ("\n  servers: [{}]", "f:2: `upstream.servers[].uri`: is missing; write http://HOST:PORT"),
+        (
+            "\n  servers: [{}]",
+            "f:2: `upstream.servers[].uri`: is missing; write http://HOST:PORT or https://HOST:PORT",
+        ),
         ("{directory: \"\"}", "f:1: `upstream.directory`: a path must not be empty"),
         (
             "{directory: d, reconcile: maybe}",
@@ -421,7 +452,9 @@ fn server_uris() {
     ] {
         assert_eq!(
             refused(&format!("upstream: {{servers: [{{uri: \"{uri}\"}}]}}")),
-            format!("f:1: `upstream.servers[].uri`: `{uri}` {what}; write http://HOST:PORT")
+            format!(
+                "f:1: `upstream.servers[].uri`: `{uri}` {what}; write http://HOST:PORT or https://HOST:PORT"
+            )
         );
     }
 }

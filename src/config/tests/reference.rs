@@ -12,15 +12,21 @@ use crate::config::{Config, ListenAddress, NodeField, NonEmpty, PeerMatch, Serve
 
 const REFERENCE: &str = include_str!("../../../config/reference.yaml");
 
-/// Shown in a comment, since the reference cannot set them: the first ones depend on the host, the next excludes
+/// Shown in a comment, since the reference cannot set them: the first ones depend on the host, `upstream.directory` excludes
 /// `servers`, of the others there are none by default.
-const COMMENTED: [&str; 18] = [
+const COMMENTED: [&str; 24] = [
     "node.id",
     "downstream.max_connections",
     "downstream.max_connections_per_address",
     "downstream.max_connections_per_identity",
     "downstream.memory.refuse_above",
     "downstream.memory.close_above",
+    "upstream.servers[].tls",
+    "upstream.servers[].tls.ca_file",
+    "upstream.servers[].tls.cert_file",
+    "upstream.servers[].tls.key_file",
+    "upstream.servers[].tls.crl_file",
+    "upstream.servers[].tls.server_name",
     "upstream.directory",
     "downstream.listeners[].tls",
     "downstream.listeners[].tls.cert_file",
@@ -36,7 +42,7 @@ const COMMENTED: [&str; 18] = [
 ];
 
 fn server(uri: &str) -> Source {
-    Source::Servers(NonEmpty::one(Server { uri: uri.parse().unwrap() }))
+    Source::Servers(NonEmpty::one(Server { uri: uri.parse().unwrap(), tls: None }))
 }
 
 fn in_config(name: &str) -> PathBuf {
@@ -110,7 +116,9 @@ fn the_reference_says_what_every_key_means_and_its_range() {
 
 #[test]
 fn the_printed_configuration_has_every_key() {
-    let mut config = Config::new(server("http://cp:1"));
+    let servers = "upstream:\n  servers:\n  - uri: https://cp:1\n    tls: {ca_file: a, cert_file: b, key_file: c, \
+        crl_file: d, server_name: e}";
+    let mut config = Config::parse(servers, "f").unwrap();
     config.rest.descriptor_sets.push("/d".into());
     let tls = "upstream: {directory: d}\ndownstream: {listeners: [{tls: {cert_file: c, key_file: k, client_ca_file: a, crl_file: r}}]}";
     config.downstream.listeners = Config::parse(tls, "f").unwrap().downstream.listeners;
@@ -201,7 +209,12 @@ fn with(path: &str, value: Option<&Json>) -> String {
     if path.starts_with("authorization.rules[]") {
         document["authorization"] = json!({"rules": [{"peers": ["unix"]}]});
     }
-    if path.contains("[].tls.") {
+    if path.starts_with("upstream.servers[].tls.") {
+        // Each of the two is nothing without the other.
+        document["upstream"]["servers"][0] =
+            json!({"uri": "https://a:1", "tls": {"cert_file": "c", "key_file": "k"}});
+    }
+    if path.starts_with("downstream.listeners[].tls.") {
         let tls = json!({"cert_file": "c", "key_file": "k", "client_ca_file": "a"});
         document["downstream"] = json!({"listeners": [{"tls": tls}]});
     }

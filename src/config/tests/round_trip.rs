@@ -7,7 +7,9 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
 use super::UPSTREAM;
-use crate::config::{Backoff, Config, Keepalive, ListenAddress, Locators, NodeField, Reconcile, Source};
+use crate::config::{
+    Backoff, Config, Keepalive, ListenAddress, Locators, NodeField, Reconcile, ServerIdentity, Source,
+};
 
 const EVERYTHING: &str = r#"
 node:
@@ -47,6 +49,39 @@ groups: []
 
 fn everything() -> Config {
     Config::parse(EVERYTHING, "f").unwrap()
+}
+
+#[test]
+fn tls_upstream_is_what_the_file_says() {
+    let file = "upstream:\n  servers:\n  - uri: HTTPS://[::1]:1/\n    tls: {ca_file: a, cert_file: /b, key_file: ../c, ";
+    let names =
+        ["control-plane", "10.0.0.1", "::1", "spiffe://mesh.example/ns/istio/sa/istiod", "spiffe://mesh"];
+    for name in names {
+        let config =
+            Config::parse(&format!("{file}crl_file: d, server_name: \"{name}\"}}\n"), "/etc/f").unwrap();
+        let Source::Servers(servers) = &config.upstream.source else { panic!("{config:?}") };
+        let tls = servers.first().tls.as_ref().unwrap();
+        assert_eq!(
+            (tls.ca_file.as_deref(), tls.crl_file.as_deref()),
+            (Some(Path::new("/etc/a")), Some(Path::new("/etc/d")))
+        );
+        let own = tls.own.as_ref().unwrap();
+        assert_eq!((&*own.cert_file, &*own.key_file), (Path::new("/b"), Path::new("/etc/../c")));
+        let named = tls.server_name.as_ref().unwrap();
+        assert_eq!(named.to_string(), name);
+        assert_eq!(matches!(named, ServerIdentity::Spiffe(_)), name.starts_with("spiffe:"));
+        assert_eq!(servers.first().uri.to_string(), "https://[::1]:1");
+        assert_eq!(Config::parse(&config.to_string(), "f").unwrap(), config, "{config}");
+    }
+    for (uri, expected) in [
+        ("https://cp.example:1", "cp.example"),
+        ("https://[::1]:1", "::1"),
+        ("https://10.0.0.1:1", "10.0.0.1"),
+    ] {
+        assert_eq!(ServerIdentity::of_host(&uri.parse().unwrap()).unwrap().to_string(), expected);
+    }
+    let plain = Config::parse("upstream: {servers: [{uri: \"https://cp:1\"}]}", "f").unwrap();
+    assert!(!plain.to_string().contains("tls"), "{plain}");
 }
 
 #[test]

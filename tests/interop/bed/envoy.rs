@@ -40,6 +40,25 @@ impl Envoy {
             &fs::read_to_string(example).unwrap(),
             &[("port_value: 15010", &server), ("port_value: 9901", "port_value: 0"), ("id: envoy-1 ", &node)],
         );
+        Self::launch(dir, id, &bootstrap)
+    }
+
+    /// Starts one whose way to the xDS server is TLS with these files on both sides.
+    pub(crate) fn start_secure(dir: &Path, id: &str, server: u16, files: &Path) -> Self {
+        let here = |text: String| text.replace("/etc/envoy/xds-tls", files.to_str().unwrap());
+        for name in ["certificate.yaml", "authority.yaml"] {
+            let secret = fs::read_to_string(in_repository("config/envoy-mtls").join(name)).unwrap();
+            fs::write(files.join(name), here(secret)).unwrap();
+        }
+        let example = fs::read_to_string(in_repository("config/envoy-delta-ads-mtls.yaml")).unwrap();
+        let server = format!("port_value: {server}");
+        let node = format!("id: {id} ");
+        let changes =
+            [("port_value: 15010", &*server), ("port_value: 9901", "port_value: 0"), ("id: envoy-1 ", &node)];
+        Self::launch(dir, id, &here(substitute(&example, &changes)))
+    }
+
+    fn launch(dir: &Path, id: &str, bootstrap: &str) -> Self {
         let config = dir.join(format!("{id}.yaml"));
         let admin = dir.join(format!("{id}.admin"));
         fs::write(&config, bootstrap).unwrap();
@@ -58,6 +77,13 @@ impl Envoy {
             fs::read_to_string(&admin).ok().filter(|text| !text.is_empty()).ok_or_else(String::new)
         });
         Self { _process: process, admin: format!("http://{}", address.trim()) }
+    }
+
+    /// A counter or gauge of its own.
+    pub(crate) fn stat(&self, name: &str) -> Result<u64, String> {
+        let stats = http::get_json(&format!("{}/stats?format=json&filter=^{name}$", self.admin))?;
+        let found = list(&stats, "stats").find(|stat| stat["name"] == name);
+        found.and_then(|stat| stat["value"].as_u64()).ok_or_else(|| format!("no {name} in {stats}"))
     }
 
     /// The ports of each cluster's endpoints.

@@ -45,6 +45,18 @@ impl GrpcClient {
         let example = fs::read_to_string(in_repository("config/grpc-bootstrap.json")).unwrap();
         let server = format!("127.0.0.1:{server}");
         let bootstrap = substitute(&example, &[("127.0.0.1:15010", &server), ("grpc-1", id)]);
+        Self::launch(dir, id, target, &bootstrap)
+    }
+
+    /// Starts one whose way to the xDS server is TLS with these files on both sides.
+    pub(crate) fn start_secure(dir: &Path, id: &str, target: &str, server: u16, files: &Path) -> Self {
+        let example = fs::read_to_string(in_repository("config/grpc-bootstrap-mtls.json")).unwrap();
+        let server = format!("127.0.0.1:{server}");
+        let bootstrap = substitute(&example, &[("127.0.0.1:15010", &server), ("grpc-1", id)]);
+        Self::launch(dir, id, target, &bootstrap.replace("/etc/grpc/xds-tls", files.to_str().unwrap()))
+    }
+
+    fn launch(dir: &Path, id: &str, target: &str, bootstrap: &str) -> Self {
         let path = dir.join(format!("{id}.json"));
         fs::write(&path, bootstrap).unwrap();
         let script = in_repository("tests/interop/grpc_client.py");

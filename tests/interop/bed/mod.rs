@@ -15,6 +15,7 @@ mod relay;
 pub(crate) mod resources;
 mod scripted;
 mod seats;
+mod secure;
 mod transport;
 
 use std::{
@@ -33,6 +34,7 @@ pub(crate) use self::{
     origin::Origin,
     poll::{PATIENCE, always, eventually},
     scripted::ScriptedBed,
+    secure::SecureBed,
     transport::Transport,
 };
 use self::{ports::free_port, process::Process, relay::Relay, seats::Seats};

@@ -14,6 +14,8 @@ use super::{Process, free_port, http, in_repository};
 pub(crate) struct Origin {
     dir: PathBuf,
     port: u16,
+    /// The files of TLS, where it speaks that.
+    secure: Option<PathBuf>,
     state: Mutex<State>,
 }
 
@@ -52,8 +54,17 @@ impl Origin {
     }
 
     pub(crate) fn start(dir: &Path) -> Self {
+        Self::launch(dir, None)
+    }
+
+    /// Starts one that speaks TLS, with `cert.pem` and `key.pem` of a folder, to clients that `ca.pem` has certified.
+    pub(crate) fn start_secure(dir: &Path, files: &Path) -> Self {
+        Self::launch(dir, Some(files.to_owned()))
+    }
+
+    fn launch(dir: &Path, secure: Option<PathBuf>) -> Self {
         let state = State { running: None, starts: 0, resources: BTreeMap::new() };
-        let origin = Self { dir: dir.to_owned(), port: free_port(), state: Mutex::new(state) };
+        let origin = Self { dir: dir.to_owned(), port: free_port(), secure, state: Mutex::new(state) };
         origin.start_again();
         origin
     }
@@ -96,7 +107,10 @@ impl Origin {
     pub(crate) fn start_again(&self) {
         let mut state = self.state.lock();
         let address = format!("127.0.0.1:{}", self.port);
-        let args = ["--listen", &address, "--paused"];
+        let mut args = vec!["--listen", &address, "--paused"];
+        if let Some(files) = &self.secure {
+            args.extend(["--tls", files.to_str().unwrap()]);
+        }
         let process = Process::start("origin", &self.dir, &Self::program(), &args, &[]);
         let announced = process.announcement(state.starts);
         let control = format!("http://{}", announced["control"].as_str().unwrap());

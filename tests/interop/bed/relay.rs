@@ -22,9 +22,25 @@ struct Ports {
 
 impl Relay {
     pub(crate) fn start(dir: &Path, origin: u16) -> Self {
+        Self::launch(dir, &|ports| configuration(ports, &server(origin), ""))
+    }
+
+    /// Starts one that speaks TLS on both sides, with the files of a folder.
+    pub(crate) fn start_secure(dir: &Path, origin: u16, origin_is: &str, files: &Path) -> Self {
+        let files = files.display();
+        let own = format!("cert_file: {files}/relay.pem, key_file: {files}/relay.key");
+        let server = format!(
+            "{{uri: \"https://127.0.0.1:{origin}\", \
+             tls: {{ca_file: {files}/ca.pem, {own}, server_name: \"{origin_is}\"}}}}"
+        );
+        let tls = format!(", tls: {{{own}, client_ca_file: {files}/ca.pem}}");
+        Self::launch(dir, &|ports| configuration(ports, &server, &tls))
+    }
+
+    fn launch(dir: &Path, configuration: &dyn Fn(Ports) -> String) -> Self {
         for _ in 0..3 {
             let ports = Ports { xds: free_port(), admin: free_port() };
-            fs::write(dir.join("relay.yaml"), configuration(ports, origin)).unwrap();
+            fs::write(dir.join("relay.yaml"), configuration(ports)).unwrap();
             let mut relay = Self { dir: dir.to_owned(), ports, process: None };
             if relay.try_start() {
                 return relay;
@@ -35,6 +51,13 @@ impl Relay {
 
     pub(crate) fn port(&self) -> u16 {
         self.ports.xds
+    }
+
+    /// The sum of a metric over its labels.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let text = http::get(&format!("http://127.0.0.1:{}/metrics", self.ports.admin)).unwrap();
+        let values = text.lines().filter(|line| line.starts_with(name));
+        values.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
     }
 
     /// Sends SIGTERM, and waits until the relay has drained and gone.
@@ -67,17 +90,21 @@ impl Relay {
     }
 }
 
-fn configuration(ports: Ports, origin: u16) -> String {
+fn server(origin: u16) -> String {
+    format!("{{uri: \"http://127.0.0.1:{origin}\"}}")
+}
+
+fn configuration(ports: Ports, server: &str, tls: &str) -> String {
     let Ports { xds, admin } = ports;
     format!(
         r#"
 node: {{id: relay-test, cluster: edge}}
 upstream:
-  servers: [{{uri: "http://127.0.0.1:{origin}"}}]
+  servers: [{server}]
   unsubscribe_linger: 1s
   backoff: {{initial: 100ms, max: 1s}}
 downstream:
-  listeners: [{{address: "127.0.0.1:{xds}"}}]
+  listeners: [{{address: "127.0.0.1:{xds}"{tls}}}]
   drain: 1s
 admin: {{address: "127.0.0.1:{admin}"}}
 "#

@@ -29,16 +29,18 @@ func main() {
 	control := flag.String("control", "127.0.0.1:0", "address of the HTTP control API")
 	paused := flag.Bool("paused", false, "do not accept xDS connections before POST /resume, so that a restarted "+
 		"origin can be filled before anyone takes its emptiness for the truth")
+	secure := flag.String("tls", "", "directory of cert.pem, key.pem and ca.pem: clients connect over TLS, with a "+
+		"certificate of that authority; read again for each connection")
 	flag.Parse()
-	if err := run(*listen, *control, *paused); err != nil {
+	if err := run(*listen, *control, *paused, *secure); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(listen, control string, paused bool) error {
+func run(listen, control string, paused bool, secure string) error {
 	recorder := newRecorder()
 	caches := newCaches()
-	xds := newXdsServer(server.NewServer(context.Background(), caches.mux, recorder.callbacks()))
+	xds := newXdsServer(server.NewServer(context.Background(), caches.mux, recorder.callbacks()), transport(secure))
 	gate, err := newGate(listen, xds, paused)
 	if err != nil {
 		return err
@@ -56,8 +58,8 @@ func run(listen, control string, paused bool) error {
 	return http.Serve(controlListener, newControl(caches, recorder, gate))
 }
 
-func newXdsServer(handlers server.Server) *grpc.Server {
-	s := grpc.NewServer(grpc.MaxConcurrentStreams(1_000_000), grpc.MaxRecvMsgSize(64<<20))
+func newXdsServer(handlers server.Server, transport grpc.ServerOption) *grpc.Server {
+	s := grpc.NewServer(transport, grpc.MaxConcurrentStreams(1_000_000), grpc.MaxRecvMsgSize(64<<20))
 	discovery.RegisterAggregatedDiscoveryServiceServer(s, handlers)
 	clusterservice.RegisterClusterDiscoveryServiceServer(s, handlers)
 	endpointservice.RegisterEndpointDiscoveryServiceServer(s, handlers)

@@ -1,0 +1,288 @@
+//! The client's side of TLS: from the keys of a configuration and the files they name to connections.
+//!
+//! Owns whom a server's certificate must come from and be for, what is shown to servers that ask, and that they speak
+//! HTTP/2. Knows nothing of what is said over a connection. Nothing of an earlier connection is used for a later one:
+//! each verifies the server anew, against what is in force then.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore, SignatureScheme,
+};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
+
+use super::diagnosis::Diagnosis;
+use super::files::Files;
+use super::reload::{Fact, LoadError, Loaded, Reloaded, Reloader};
+use super::server::fact;
+use crate::config::{self, CertificateFiles, ServerIdentity};
+
+/// What HTTP/2 is called in a handshake.
+const H2: &[u8] = b"h2";
+
+/// A client's side, made of one state of its files.
+#[derive(Debug)]
+pub struct ClientTls {
+    config: Arc<ClientConfig>,
+    /// Whom the handshake names to the server.
+    name: ServerName<'static>,
+    diagnosis: Diagnosis,
+}
+
+/// The files of a client's side, and what they are for.
+#[derive(Debug, Clone)]
+pub struct ClientFiles {
+    files: config::ClientTls,
+    expected: ServerIdentity,
+    name: ServerName<'static>,
+}
+
+/// A server's address is of no use with TLS.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NoName(String);
+
+impl ClientFiles {
+    /// Those of a configuration, for the server at this address.
+    pub fn new(files: config::ClientTls, uri: &http::Uri) -> Result<Self, NoName> {
+        let host = ServerIdentity::of_host(uri);
+        let expected = match &files.server_name {
+            Some(expected) => expected.clone(),
+            None => host.clone().map_err(NoName)?,
+        };
+        let name = match (&expected, host) {
+            (ServerIdentity::Name(name), _) => name.clone(),
+            (ServerIdentity::Spiffe(_), Ok(ServerIdentity::Name(name))) => name,
+            // An ID cannot be named in a handshake, and an address is not.
+            (ServerIdentity::Spiffe(_), _) => ServerName::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+        };
+        Ok(Self { files, expected, name })
+    }
+
+    /// A client's side that follows these files. `of` is the key of the configuration that names them.
+    pub fn watch(self, reloader: &Reloader, of: &str) -> Result<Reloaded<ClientTls>, LoadError> {
+        reloader.add(of, self.paths(), move |files| self.load(files))
+    }
+
+    /// A client's side as the files are now.
+    pub fn read(&self) -> Result<ClientTls, LoadError> {
+        Ok(self.load(&Files::read(&self.paths())?)?.value)
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        let config::ClientTls { ca_file, own, crl_file, server_name: _ } = &self.files;
+        let own = own.iter().flat_map(|own| [&own.cert_file, &own.key_file]);
+        ca_file.iter().chain(crl_file).chain(own).cloned().collect()
+    }
+
+    fn load(&self, files: &Files) -> Result<Loaded<ClientTls>, LoadError> {
+        let provider = Arc::new(ring::default_provider());
+        let mut facts = Vec::new();
+        let roots = Arc::new(match &self.files.ca_file {
+            Some(path) => authorities(files, path, &mut facts)?,
+            None => authorities_of_the_system()?,
+        });
+        let builder = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
+        let chain = match &self.files.crl_file {
+            // An authority without a list has taken nothing back.
+            Some(path) => builder
+                .with_crls(files.revocation_lists(path)?)
+                .allow_unknown_revocation_status()
+                .build()
+                .map_err(|error| unusable(path, &error))?,
+            // Fails without authorities only, of which there are some.
+            None => builder.build().map_err(|error| unusable(Path::new("ca_file"), &error))?,
+        };
+        let verifier: Arc<dyn ServerCertVerifier> = match &self.expected {
+            ServerIdentity::Name(_) => chain,
+            ServerIdentity::Spiffe(id) => {
+                Arc::new(SpiffeVerifier { id: id.clone(), chain, roots, provider: Arc::clone(&provider) })
+            }
+        };
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS12, &TLS13])
+            .map_err(|error| unusable(Path::new("ring"), &error))?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier);
+        let mut config = match &self.files.own {
+            None => builder.with_no_client_auth(),
+            Some(CertificateFiles { cert_file, key_file }) => {
+                let certificates = files.certificates(cert_file)?;
+                facts.push(fact("cert", &certificates, cert_file)?);
+                builder.with_client_auth_cert(certificates, files.private_key(key_file)?).map_err(
+                    |error| {
+                        let reason = match error {
+                            rustls::Error::InconsistentKeys(_) => {
+                                format!("is not the key of the first certificate in {}", cert_file.display())
+                            }
+                            other => format!("cannot be used with {}: {other}", cert_file.display()),
+                        };
+                        LoadError::Unusable { path: key_file.clone(), reason }
+                    },
+                )?
+            }
+        };
+        config.alpn_protocols = vec![H2.to_vec()];
+        config.resumption = Resumption::disabled();
+        let diagnosis = Diagnosis::new(&self.files, &self.expected);
+        let value = ClientTls { config: Arc::new(config), name: self.name.clone(), diagnosis };
+        Ok(Loaded { value, facts })
+    }
+}
+
+impl ClientTls {
+    /// Makes a connection a TLS connection for HTTP/2. The error says what an operator can do.
+    pub async fn connect<S>(&self, socket: S) -> Result<TlsStream<S>, String>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let connector = TlsConnector::from(Arc::clone(&self.config));
+        let stream =
+            connector.connect(self.name.clone(), socket).await.map_err(|error| self.diagnosis.of(&error))?;
+        match stream.get_ref().1.alpn_protocol() {
+            Some(H2) => Ok(stream),
+            _ => Err(self.diagnosis.no_http2()),
+        }
+    }
+
+    /// What to say of an error on a connection whose server has not been heard yet: it may have refused us only now.
+    pub const fn diagnosis(&self) -> &Diagnosis {
+        &self.diagnosis
+    }
+}
+
+fn authorities(files: &Files, path: &PathBuf, facts: &mut Vec<Fact>) -> Result<RootCertStore, LoadError> {
+    let mut roots = RootCertStore::empty();
+    let certificates = files.certificates(path)?;
+    facts.push(fact("ca", &certificates, path)?);
+    for certificate in certificates {
+        roots.add(certificate).map_err(|error| unusable(path, &error))?;
+    }
+    Ok(roots)
+}
+
+fn authorities_of_the_system() -> Result<RootCertStore, LoadError> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    // Systems carry some that cannot be read; they are as good as none.
+    let (usable, _) = roots.add_parsable_certificates(found.certs);
+    if usable == 0 {
+        let reason = match found.errors.first() {
+            Some(error) => format!("there are none ({error}); set ca_file"),
+            None => "there are none; set ca_file".to_owned(),
+        };
+        return Err(LoadError::Unusable { path: PathBuf::from("the system's authorities"), reason });
+    }
+    Ok(roots)
+}
+
+fn unusable(path: &Path, reason: &dyn ToString) -> LoadError {
+    LoadError::Unusable { path: path.to_owned(), reason: reason.to_string() }
+}
+
+/// Takes a certificate that leads to an authority and has one URI among its names, which is the expected ID (X.509-SVID
+/// of SPIFFE).
+#[derive(Debug)]
+struct SpiffeVerifier {
+    id: String,
+    chain: Arc<WebPkiServerVerifier>,
+    roots: Arc<RootCertStore>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for SpiffeVerifier {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let algorithms = self.provider.signature_verification_algorithms.all;
+        let parsed = ParsedCertificate::try_from(leaf)?;
+        verify_server_cert_signed_by_trust_anchor(&parsed, &self.roots, intermediates, now, algorithms)?;
+        // Once more for the revocation lists, which rustls holds against the chain only together with a name of DNS.
+        // It is not the name that this certificate is for.
+        match self.chain.verify_server_cert(leaf, intermediates, server_name, ocsp_response, now) {
+            Ok(_) => {}
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => {}
+            Err(error) => return Err(error),
+        }
+        match uris(leaf).as_slice() {
+            [one] if *one == self.id => Ok(ServerCertVerified::assertion()),
+            presented => Err(CertificateError::Other(OtherError(Arc::new(WrongId {
+                expected: self.id.clone(),
+                presented: presented.to_vec(),
+            })))
+            .into()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.chain.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.chain.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chain.supported_verify_schemes()
+    }
+}
+
+/// The URIs among the names of a certificate. What cannot be read has none.
+fn uris(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Vec::new() };
+    let Ok(Some(names)) = certificate.subject_alternative_name() else { return Vec::new() };
+    let uri = |name: &GeneralName<'_>| match name {
+        GeneralName::URI(uri) => Some((*uri).to_owned()),
+        _ => None,
+    };
+    names.value.general_names.iter().filter_map(uri).collect()
+}
+
+/// A certificate is for another SPIFFE ID.
+#[derive(Debug, thiserror::Error)]
+#[error("it is for {}, not for {expected}", list(presented))]
+pub(super) struct WrongId {
+    expected: String,
+    presented: Vec<String>,
+}
+
+/// Names that a certificate has, as messages say them: escaped, and not more than a few.
+pub(super) fn list(names: &[String]) -> String {
+    const MANY: usize = 5;
+    if names.is_empty() {
+        return "nobody by such a name".to_owned();
+    }
+    let mut text = names.iter().take(MANY).map(|name| config::printable(name)).collect::<Vec<_>>().join(", ");
+    if names.len() > MANY {
+        text.push_str(", …");
+    }
+    text
+}

@@ -1,0 +1,146 @@
+//! What is wrong with a TLS connection to a server, in words that an operator can act on.
+//!
+//! Owns whose fault an error is, what was expected and what to do. Knows which files a client was made of, by their
+//! names only. What a server sends is escaped and bounded.
+
+use std::io::{self, ErrorKind};
+
+use rustls::{AlertDescription, CertificateError, Error};
+
+use super::client::{WrongId, list};
+use crate::config::{self, ServerIdentity};
+
+/// What messages need to know of a client's side.
+#[derive(Clone, Debug)]
+pub struct Diagnosis {
+    authorities: String,
+    own: Option<String>,
+    expected: String,
+}
+
+const ASKS: &str = "the server asks for a client certificate; set cert_file and key_file";
+
+impl Diagnosis {
+    pub(super) fn new(files: &config::ClientTls, expected: &ServerIdentity) -> Self {
+        let authorities = match &files.ca_file {
+            Some(path) => format!("those in {}", path.display()),
+            None => "those of this system; set ca_file if it is not one of them".to_owned(),
+        };
+        let own = files.own.as_ref().map(|own| own.cert_file.display().to_string());
+        Self { authorities, own, expected: expected.to_string() }
+    }
+
+    /// Why a handshake failed, or why the connection ended before the server had said anything: with TLS 1.3 a server
+    /// judges the client's certificate when the client is done with the handshake.
+    pub fn of(&self, error: &io::Error) -> String {
+        match error.get_ref().and_then(|error| error.downcast_ref()) {
+            Some(Error::InvalidCertificate(fault)) => self.certificate(fault),
+            Some(Error::AlertReceived(alert)) => self.alert(*alert),
+            Some(Error::InvalidMessage(_)) => {
+                "the server does not answer in TLS; if it speaks cleartext, write http://".to_owned()
+            }
+            Some(other) => format!("TLS with the server failed: {other}"),
+            None if ends(error.kind()) => self.closed(),
+            None => format!("TLS with the server failed: {error}"),
+        }
+    }
+
+    /// The server hung up without a reason.
+    pub fn closed(&self) -> String {
+        let hint = match self.own {
+            Some(_) => "it may not like the client certificate, or not speak TLS",
+            None => "it may ask for a client certificate (cert_file, key_file), or not speak TLS",
+        };
+        format!("the server closed the TLS connection before it said anything: {hint}")
+    }
+
+    /// The handshake is done, and HTTP/2 was not agreed upon.
+    pub(super) fn no_http2(&self) -> String {
+        "the server does not offer HTTP/2: expected `h2` by ALPN; is this the port of gRPC?".to_owned()
+    }
+
+    fn certificate(&self, fault: &CertificateError) -> String {
+        use CertificateError as Fault;
+        let whose = "the server's certificate";
+        match fault {
+            Fault::Expired | Fault::ExpiredContext { .. } => {
+                format!("{whose} has expired, or one that it leads over; compare the clocks: {fault}")
+            }
+            Fault::NotValidYet | Fault::NotValidYetContext { .. } => {
+                format!("{whose} is not valid yet; compare the clocks: {fault}")
+            }
+            Fault::UnknownIssuer | Fault::BadSignature => {
+                format!("{whose} leads to no trusted authority; trusted are {}", self.authorities)
+            }
+            Fault::Revoked => format!("{whose} has been revoked, as crl_file says"),
+            Fault::NotValidForNameContext { presented, .. } => {
+                let expected = &self.expected;
+                format!(
+                    "{whose} is not for {expected} but for {}; set server_name if that is right",
+                    list(presented)
+                )
+            }
+            Fault::NotValidForName => format!("{whose} is not for {}; set server_name", self.expected),
+            Fault::InvalidPurpose | Fault::InvalidPurposeContext { .. } => {
+                format!("{whose} is not one for servers: {fault}")
+            }
+            Fault::Other(other) if other.0.is::<WrongId>() => {
+                format!("{whose}: {}; set server_name if that is right", other.0)
+            }
+            other => format!("{whose} cannot be accepted: {other}"),
+        }
+    }
+
+    fn alert(&self, alert: AlertDescription) -> String {
+        use AlertDescription as Alert;
+        match (alert, &self.own) {
+            (Alert::CertificateRequired, _)
+            | (Alert::BadCertificate | Alert::CertificateUnknown | Alert::NoCertificate, None) => ASKS.to_owned(),
+            (Alert::HandshakeFailure, None) => {
+                "the server refused the handshake: it may ask for a client certificate (cert_file, key_file), or know \
+                 no cipher of ours"
+                    .to_owned()
+            }
+            (
+                Alert::BadCertificate
+                | Alert::UnsupportedCertificate
+                | Alert::CertificateRevoked
+                | Alert::CertificateExpired
+                | Alert::CertificateUnknown
+                | Alert::UnknownCA
+                | Alert::AccessDenied
+                | Alert::DecryptError
+                | Alert::HandshakeFailure,
+                Some(own),
+            ) => format!("the server refused the client certificate of {own}: {}", meaning(alert)),
+            (Alert::NoApplicationProtocol, _) => self.no_http2(),
+            (Alert::UnrecognisedName, _) => {
+                format!("the server does not answer to the name {}; set server_name", self.expected)
+            }
+            (Alert::ProtocolVersion, _) => "the server speaks neither TLS 1.2 nor TLS 1.3".to_owned(),
+            (other, _) => format!("the server ended the TLS connection: {other:?}"),
+        }
+    }
+}
+
+fn meaning(alert: AlertDescription) -> &'static str {
+    match alert {
+        AlertDescription::CertificateExpired => "it has expired",
+        AlertDescription::CertificateRevoked => "it has been revoked",
+        AlertDescription::UnknownCA => "the server does not trust its authority",
+        AlertDescription::UnsupportedCertificate => "it is of a kind that the server does not take",
+        AlertDescription::AccessDenied => "its holder is not allowed in",
+        AlertDescription::DecryptError => "its authority's signature is not what the server expects",
+        _ => "it did not say why; its own log may",
+    }
+}
+
+fn ends(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::UnexpectedEof
+            | ErrorKind::ConnectionReset
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::BrokenPipe
+    )
+}
