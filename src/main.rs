@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use deltafan::client::{self, Format, Query};
-use deltafan::config::{CertificateFiles, ClientTls, Config, ServerIdentity};
+use deltafan::config::{CertificateFiles, ClientTls, Config, DefaultAccess, ServerIdentity};
 use deltafan::preview;
 use deltafan::proto::Node;
 use deltafan::relay::Relay;
@@ -252,6 +252,13 @@ async fn run(config: &Config, followed: Followed, signals: &mut Signals) -> anyh
     let relay = Relay::start(config, telemetry::install()?).await?;
     let listeners = relay.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     tracing::info!(version = VERSION, listeners = %format!("[{listeners}]"), admin = %relay.admin_address(), "serving");
+    if config.authorization.rules.is_empty() && config.authorization.default == DefaultAccess::Allow {
+        tracing::info!(
+            secrets_without_authentication = config.downstream.secrets_without_authentication,
+            "no rules of authorization: who is let in may ask for everything but Secrets, which are for clients with a \
+             certificate, or on this machine"
+        );
+    }
     let Signals { stop, hangups } = signals;
     tokio::select! {
         () = stop.asked() => {}

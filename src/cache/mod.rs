@@ -190,6 +190,8 @@ impl Op {
             return None;
         }
         match self {
+            // A resource may be called as a collection is.
+            Self::Set { resource, .. } if !scope.shows(resource.name().as_str()) => None,
             // What they may not see they may not see by another name either.
             Self::Alias { name, resource, .. } if !scope.shows(resource.name().as_str()) => {
                 Some(Self::Remove { view: View::Named, name })
@@ -356,6 +358,15 @@ impl TypeCache {
     /// Whether any client asks for this name and may see it.
     pub fn wants(&self, name: &str) -> bool {
         self.lens.scope().allows(name) && self.registry.lock().wants(name)
+    }
+
+    /// What of the wildcard set of another store is seen in this one.
+    fn members_of(&self, from: &Snapshot) -> Vec<Op> {
+        let is_seen = |held: &&Arc<Resource>| {
+            let name = held.name().as_str();
+            !self.lens.is_beside_wildcard(name) && self.lens.scope().shows(name)
+        };
+        from.members().filter(is_seen).map(|held| from.op_for(View::Wildcard, held)).collect()
     }
 
     /// Whether any client asks for this name, be it for nothing.
@@ -555,11 +566,17 @@ impl Writer {
         now: Instant,
     ) -> Result<(), Full> {
         let of = self.cache.seen(type_url, &Lens::uniform(parameters.clone()))?;
-        for mixed in self.cache.mixed(type_url, parameters) {
-            let part = self.part(&mixed, parameters, &change);
+        let mixed = self.cache.mixed(type_url, parameters);
+        if mixed.is_empty() {
+            self.publish_with_endpoints(&of, change, now);
+            return Ok(());
+        }
+        self.publish_with_endpoints(&of, change.clone(), now);
+        let from = of.snapshot();
+        for mixed in mixed {
+            let part = Self::part(&mixed, parameters, &change, &from);
             self.publish_with_endpoints(&mixed, part, now);
         }
-        self.publish_with_endpoints(&of, change, now);
         Ok(())
     }
 
@@ -572,14 +589,12 @@ impl Writer {
         // What others want with these parameters is none of this store's.
         let has_wildcard = of.lens.wildcard() == &wanted.parameters && of.wants_wildcard();
         if has_wildcard && !of.snapshot().wildcard_known() {
-            let members = from.members().filter(|held| !of.lens.is_beside_wildcard(held.name().as_str()));
-            let members = members.filter(|held| of.lens.scope().shows(held.name().as_str()));
-            change.ops.extend(members.map(|resource| from.op_for(View::Wildcard, resource)));
+            change.ops.extend(of.members_of(&from));
             change.wildcard_known = from.wildcard_known().then_some(true);
         }
         let names = wanted.interest.names.iter().map(|(name, _)| name);
         for name in names.filter(|name| of.wants(name.as_str())) {
-            let said = from.said_of(name).into_iter();
+            let said = from.told_by_name(name).into_iter();
             change.ops.extend(said.filter_map(|op| op.through(of.lens.scope())));
         }
         // What a client may not see does not exist for it, whether it does or not.
@@ -591,26 +606,44 @@ impl Writer {
         Ok(())
     }
 
-    /// What of a change concerns a store of mixed parameters.
-    fn part(&self, of: &TypeCache, parameters: &Parameters, change: &Change) -> Change {
+    /// What of a change, which has led to this snapshot, concerns a store of mixed parameters.
+    fn part(of: &TypeCache, parameters: &Parameters, change: &Change, from: &Snapshot) -> Change {
         let snapshot = of.snapshot();
         let asks_for = |name: &str| {
             of.wants(name) || Collection::covering(name).is_some_and(|covering| of.wants(&covering))
         };
         let has_wildcard =
             of.lens.wildcard() == parameters && (of.wants_wildcard() || snapshot.holds_wildcard());
-        let concerns = |op: &&Op| match op.view() {
-            View::Wildcard => has_wildcard && !of.lens.is_beside_wildcard(op.name().as_str()),
-            View::Named => {
-                let name = op.name().as_str();
-                let is_known =
-                    || snapshot.get(name).is_some_and(|entry| !matches!(entry.named(), Named::Unknown));
-                of.lens.of(name) == parameters && (asks_for(name) || is_known())
+        let mut ops = Vec::new();
+        for op in &change.ops {
+            let name = op.name();
+            let own = of.lens.of(name.as_str()) == parameters;
+            match op.view() {
+                View::Wildcard => {
+                    if has_wildcard && !of.lens.is_beside_wildcard(name.as_str()) {
+                        ops.push(op.clone());
+                    }
+                    // Who asks for it by name sees the member.
+                    if own && of.wants(name.as_str()) {
+                        ops.extend(from.said_by_name(op));
+                    }
+                }
+                View::Named => {
+                    let entry = snapshot.get(name.as_str());
+                    let is_known = || entry.is_some_and(|entry| !matches!(entry.named(), Named::Unknown));
+                    if own && (asks_for(name.as_str()) || is_known()) {
+                        ops.extend(from.said_by_name(op));
+                    }
+                }
             }
-        };
+        }
+        // Who comes while the set is known gets all of it, not what is said next.
+        if has_wildcard && from.wildcard_known() && !snapshot.wildcard_known() {
+            ops.extend(of.members_of(from));
+        }
         let scope = of.lens.scope();
         Change {
-            ops: change.ops.iter().filter(concerns).filter_map(|op| op.clone().through(scope)).collect(),
+            ops: ops.into_iter().filter_map(|op| op.through(scope)).collect(),
             wildcard_known: change.wildcard_known.filter(|_| has_wildcard),
             system_version: change.system_version.clone(),
         }

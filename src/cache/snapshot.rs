@@ -212,8 +212,56 @@ impl Snapshot {
         if self.leased == 0 { None } else { self.get(name)?.lease(view) }
     }
 
+    /// What those see who asked for this name, be it that it is a member of the wildcard set, for a store of theirs that has
+    /// heard nothing of it.
+    pub(super) fn told_by_name(&self, name: &Name) -> Vec<Op> {
+        match self.member(name) {
+            Some(member) => vec![self.op_as_named(member)],
+            None => self.said_of(name),
+        }
+    }
+
+    /// What an operation that has led to this means for those who asked for its name.
+    pub(super) fn said_by_name(&self, op: &Op) -> Vec<Op> {
+        let member = self.member(op.name());
+        match (op, member) {
+            (Op::Set { resource, resend, lease, .. }, _)
+                if member.is_none_or(|held| held.version() == resource.version()) =>
+            {
+                let (resource, resend, lease) = (Arc::clone(resource), *resend, *lease);
+                vec![Op::Set { view: View::Named, resource, resend, lease }]
+            }
+            // Said of the name, or of what was a member before: the member is what they see.
+            (Op::Set { .. } | Op::Remove { .. } | Op::Forget { .. } | Op::Alias { .. }, Some(member)) => {
+                vec![self.op_as_named(member)]
+            }
+            (Op::Fail { .. } | Op::Withdraw { .. }, Some(member)) => {
+                vec![op.clone(), self.op_as_named(member)]
+            }
+            (Op::Renew { name, lease, .. }, _) => {
+                vec![Op::Renew { view: View::Named, name: name.clone(), lease: *lease }]
+            }
+            (Op::Remove { view: View::Wildcard, name } | Op::Forget { view: View::Wildcard, name }, None) => {
+                let said = self.said_of(name);
+                // Nothing is known of it any more but what the wildcard said.
+                let forget = || vec![Op::Forget { view: View::Named, name: name.clone() }];
+                if said.is_empty() { forget() } else { said }
+            }
+            (op, _) => vec![op.clone()],
+        }
+    }
+
+    fn member(&self, name: &Name) -> Option<&Arc<Resource>> {
+        self.get(name.as_str())?.as_member().present()
+    }
+
+    /// A member, for those who asked for its name.
+    fn op_as_named(&self, member: &Arc<Resource>) -> Op {
+        Op::held(View::Named, Arc::clone(member), self.lease(View::Wildcard, member.name().as_str()))
+    }
+
     /// What was said of a name that was asked for by name, for a store that has not heard it.
-    pub(super) fn said_of(&self, name: &Name) -> Vec<Op> {
+    fn said_of(&self, name: &Name) -> Vec<Op> {
         let Some(entry) = self.get(name.as_str()) else { return Vec::new() };
         let mut ops = match entry.named() {
             Named::Unknown | Named::Gone => Vec::new(),

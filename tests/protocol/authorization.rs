@@ -387,3 +387,105 @@ fn r_dp_17_parameters_of_others_can_neither_be_sent_nor_evaded() {
     locate(&mut bed.delta(), &bed, "a", "env=canary").unwrap();
     assert_eq!(denied(poll(&bed, "eds", &["a"], None)), Some(Denied::Parameters));
 }
+
+#[test]
+fn who_asks_by_name_for_a_member_of_the_wildcard_set_sees_it() {
+    let mut bed = bed(may_see(&["mine/**"]));
+    bed.origin("cds mine/a:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "mine/a");
+    bed.fill();
+    assert_eq!(client.acked(&bed), ["cds mine/a:1"]);
+    bed.origin("cds mine/a:2");
+    assert_eq!(client.acked(&bed), ["cds mine/a:2"]);
+    bed.named("cds -mine/a");
+    bed.origin("cds -mine/a");
+    assert_eq!(client.acked(&bed), ["cds -mine/a"]);
+}
+
+#[test]
+fn who_comes_with_the_wildcard_is_told_all_of_it_whatever_is_said_first() {
+    let mut bed = bed(may_see(&["mine/**"]));
+    bed.origin("cds mine/a:1 theirs/b:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "*");
+    // The origin speaks before the store of this client is filled.
+    bed.known("cds");
+    assert_eq!(client.acked(&bed), ["cds mine/a:1"]);
+    bed.fill();
+    assert_eq!(client.acked(&bed), Vec::<String>::new());
+}
+
+/// What a client holds, as it goes by what it is told.
+#[derive(Default)]
+struct Holding {
+    names: BTreeSet<String>,
+    wildcard: bool,
+    held: BTreeMap<String, String>,
+}
+
+impl Holding {
+    fn change(&mut self, client: &mut Client, bed: &Bed, name: &str) {
+        match name.strip_prefix('-') {
+            Some("*") => self.wildcard = false,
+            Some(name) => drop(self.names.remove(name)),
+            None if name == "*" => self.wildcard = true,
+            None => drop(self.names.insert(name.to_owned())),
+        }
+        client.change(bed, "cds", name);
+        let (names, wildcard) = (&self.names, self.wildcard);
+        self.held.retain(|name, _| wildcard || names.contains(name));
+    }
+
+    fn hear(&mut self, client: &mut Client, bed: &Bed) {
+        while let Some(told) = client.poll(bed) {
+            told.resources.iter().for_each(|(name, text)| drop(self.held.insert(name.clone(), text.clone())));
+            told.removed.iter().for_each(|name| drop(self.held.remove(name)));
+            client.ack(bed, &told, &[]);
+        }
+    }
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(300))]
+
+    /// Whatever happens, who may see less holds what who may see all holds of it, and nothing else.
+    #[test]
+    fn who_may_see_less_holds_what_is_left_of_what_all_hold(
+        steps in proptest::collection::vec((0_u8..8, 0_usize..4, 0_u8..4), 1..40),
+    ) {
+        const NAMES: [&str; 4] = ["mine/a", "mine/b", "theirs/a", "theirs/b"];
+        let mut bed = bed(Grant::default());
+        let mut all = (bed.delta(), Holding::default());
+        bed.rules.grant = may_see(&["mine/**"]);
+        let mut some = (bed.delta(), Holding::default());
+        for (what, at, version) in steps {
+            let name = NAMES[at];
+            match what {
+                0 => bed.origin(&format!("cds {name}:{version}")),
+                1 => bed.origin(&format!("cds -{name}")),
+                2 => bed.named(&format!("cds {name}:{version}")),
+                3 => bed.named(&format!("cds -{name}")),
+                _ => {
+                    let change = ["*", "-*", name, &format!("-{name}")][usize::from(what) - 4].to_owned();
+                    for (client, holding) in [&mut all, &mut some] {
+                        holding.change(client, &bed, &change);
+                    }
+                }
+            }
+            if version > 0 {
+                bed.fill();
+            }
+            for (client, holding) in [&mut all, &mut some] {
+                holding.hear(client, &bed);
+            }
+        }
+        bed.fill();
+        for (client, holding) in [&mut all, &mut some] {
+            holding.hear(client, &bed);
+        }
+        let expected: BTreeMap<_, _> =
+            all.1.held.iter().filter(|(name, _)| name.starts_with("mine/")).collect();
+        proptest::prop_assert_eq!(some.1.held.iter().collect::<BTreeMap<_, _>>(), expected);
+    }
+}

@@ -38,8 +38,13 @@ impl Process {
 
     /// Starts it on a control plane.
     pub fn behind(origin: &str, downstream: &str) -> Self {
+        Self::behind_with(origin, LISTENERS, downstream)
+    }
+
+    /// The same with these listeners instead of one in cleartext.
+    pub fn behind_with(origin: &str, listeners: &str, downstream: &str) -> Self {
         let servers = format!("{{servers: [{{uri: \"{origin}\"}}], backoff: {{initial: 50ms, max: 500ms}}}}");
-        Self::launch(&servers, &[], LISTENERS, downstream)
+        Self::launch(&servers, &[], listeners, downstream)
     }
 
     fn launch(upstream: &str, files: &[(&str, &str)], listeners: &str, downstream: &str) -> Self {
