@@ -18,6 +18,8 @@ mod stall;
 mod status;
 mod stream;
 
+#[doc(hidden)]
+pub use assembler::assemble;
 pub use connection::Connections;
 pub use listener::{Limits, Listener};
 pub use poll::Polls;
