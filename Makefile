@@ -6,6 +6,7 @@ SHELL := /bin/bash
 
 GO := $(patsubst %/go.mod,%,$(wildcard tests/*/*/go.mod benches/*/go.mod))
 DESCRIPTORS := --manifest-path proto/descriptors/Cargo.toml
+FUZZ := --manifest-path fuzz/Cargo.toml
 
 # Of `soak`; the tests take a million.
 STEPS ?= 20000000
@@ -13,8 +14,11 @@ STEPS ?= 20000000
 SECONDS_EACH ?= 10
 # Of `bench`.
 ARGS ?=
+# Of `fuzz`, for each target.
+SECONDS_EACH ?= 60
+TARGETS ?= $(notdir $(basename $(wildcard fuzz/targets/*.rs)))
 
-.PHONY: help quickstart test lint attacks bench bench-short soak ci descriptors
+.PHONY: help quickstart test lint attacks bench bench-short soak fuzz deny ci descriptors
 
 help: ## Say what there is to run.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -29,6 +33,7 @@ test: ## Run all tests, those with real Envoy, gRPC and go-control-plane include
 lint: ## Check formatting and lints of Rust and Go.
 	cargo fmt --check
 	cargo fmt --check $(DESCRIPTORS)
+	cargo fmt --check $(FUZZ)
 	cargo clippy --locked --all-targets -- -D warnings
 	@if command -v go >/dev/null; then \
 	  unformatted=$$(gofmt -l $(GO)); \
@@ -54,6 +59,18 @@ bench: ## Measure what a change costs per client (benches/README.md): make bench
 
 bench-short: ## Check what has to hold however fast the machine is; under two minutes.
 	cargo bench --locked --bench fanout -- --short
+
+fuzz: ## Run the fuzz targets for a minute each (docs/fuzzing.md): make fuzz TARGETS=http2 SECONDS_EACH=600.
+	@command -v cargo-fuzz >/dev/null || { echo "make fuzz: cargo install cargo-fuzz --locked" >&2; exit 1; }
+	for target in $(TARGETS); do \
+	  mkdir -p fuzz/found/$$target; \
+	  cargo fuzz run --sanitizer none $$target fuzz/found/$$target fuzz/corpus/$$target -- \
+	    -max_total_time=$(SECONDS_EACH) -max_len=4096 -timeout=10 -rss_limit_mb=2048; \
+	done
+
+deny: ## Check licences, advisories, sources and versions of what the relay is built of (deny.toml).
+	@command -v cargo-deny >/dev/null || { echo "make deny: cargo install cargo-deny --locked" >&2; exit 1; }
+	cargo deny --locked check
 
 ci: ## What CI runs.
 	.ci/run

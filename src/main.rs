@@ -70,34 +70,38 @@ enum Command {
     ///   deltafan get eds web --server http://127.0.0.1:15010 -o yaml
     ///   deltafan get lds --server https://relay:15010 --ca-file ca.pem --cert-file me.pem --key-file me.key
     #[command(verbatim_doc_comment)]
-    Get {
-        /// cds, eds, leds, lds, srds, rds, vhds, sds, ecds, rtds, or a type URL.
-        #[arg(value_name = "TYPE", value_parser = TypeUrl::from_user)]
-        type_url: TypeUrl,
-        /// Names to ask for; without any, or with `*`, everything that the server lists.
-        #[arg(value_name = "NAME")]
-        names: Vec<String>,
-        /// The server's address: http://HOST:PORT, https://HOST:PORT or unix:PATH.
-        #[arg(long, value_name = "URI", default_value = "http://127.0.0.1:15010")]
-        server: String,
-        #[command(flatten)]
-        tls: TlsArgs,
-        /// How to show the answer.
-        #[arg(short, long, value_enum, default_value_t)]
-        output: Format,
-        /// `node.id` to ask with.
-        #[arg(long, value_name = "ID", default_value = "deltafan-get")]
-        node_id: String,
-        /// `node.cluster` to ask with.
-        #[arg(long, value_name = "NAME", default_value = "")]
-        node_cluster: String,
-        /// A dynamic parameter to ask with, as `KEY=VALUE`; may be given more than once.
-        #[arg(long = "param", value_name = "KEY=VALUE", value_parser = parameter)]
-        parameters: Vec<(String, String)>,
-        /// Seconds to wait for the whole answer.
-        #[arg(long, value_name = "SECONDS", default_value_t = 10.0, allow_negative_numbers = true)]
-        timeout: f64,
-    },
+    Get(Box<GetArgs>),
+}
+
+/// What is asked for, and of whom.
+#[derive(Debug, clap::Args)]
+struct GetArgs {
+    /// cds, eds, leds, lds, srds, rds, vhds, sds, ecds, rtds, or a type URL.
+    #[arg(value_name = "TYPE", value_parser = TypeUrl::from_user)]
+    type_url: TypeUrl,
+    /// Names to ask for; without any, or with `*`, everything that the server lists.
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// The server's address: http://HOST:PORT, https://HOST:PORT or unix:PATH.
+    #[arg(long, value_name = "URI", default_value = "http://127.0.0.1:15010")]
+    server: String,
+    #[command(flatten)]
+    tls: TlsArgs,
+    /// How to show the answer.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    /// `node.id` to ask with.
+    #[arg(long, value_name = "ID", default_value = "deltafan-get")]
+    node_id: String,
+    /// `node.cluster` to ask with.
+    #[arg(long, value_name = "NAME", default_value = "")]
+    node_cluster: String,
+    /// A dynamic parameter to ask with, as `KEY=VALUE`; may be given more than once.
+    #[arg(long = "param", value_name = "KEY=VALUE", value_parser = parameter)]
+    parameters: Vec<(String, String)>,
+    /// Seconds to wait for the whole answer.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, allow_negative_numbers = true)]
+    timeout: f64,
 }
 
 /// How an `https://` server is verified, and what is shown to it.
@@ -145,7 +149,9 @@ fn main() -> ExitCode {
             Ok(config) => check(&config, node.as_deref()),
             Err(code) => return code,
         },
-        Command::Get { type_url, names, server, tls, output, node_id, node_cluster, parameters, timeout } => {
+        Command::Get(args) => {
+            let GetArgs { type_url, names, server, tls, output, node_id, node_cluster, parameters, timeout } =
+                *args;
             let node = Node { id: node_id, cluster: node_cluster, ..Node::default() };
             let Ok(timeout) = Duration::try_from_secs_f64(timeout) else {
                 eprintln!("deltafan: --timeout must be a number of seconds, 0 or more");

@@ -553,6 +553,7 @@ impl Origin {
         let settings = Settings {
             node: node(&config.node),
             linger: from.unsubscribe_linger,
+            max_lingering: from.max_lingering_names,
             settle: config.downstream.settle,
             settle_max: config.downstream.settle_max,
             request_interval: from.request_interval,

@@ -59,6 +59,7 @@ impl Upstream {
             max_response_bytes: 256 * MIB,
             request_interval: Duration::from_millis(10),
             unsubscribe_linger: Duration::from_secs(60),
+            max_lingering_names: 100_000,
             reconcile: Reconcile::Trust,
             locators: Locators::Native,
             backoff: Backoff::default(),

@@ -113,6 +113,8 @@ pub struct Upstream {
     /// How long a name that nobody wants stays subscribed. Default: 60 s.
     #[serde(serialize_with = "units::serialize_duration")]
     pub unsubscribe_linger: Duration,
+    /// Names that nobody wants and that are still subscribed to; past that the oldest are let go early. Default: 100000.
+    pub max_lingering_names: usize,
     /// How deletions missed while disconnected are found (R-Up-21). Default: trust.
     pub reconcile: Reconcile,
     /// How names with dynamic parameters are asked for (R-Up-18). Default: native.

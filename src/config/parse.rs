@@ -82,6 +82,7 @@ fn upstream(root: &Section<'_>, base: &Path) -> Option<Upstream> {
     section.size("max_response_bytes", &mut upstream.max_response_bytes);
     section.duration("request_interval", &mut upstream.request_interval);
     section.duration("unsubscribe_linger", &mut upstream.unsubscribe_linger);
+    section.count("max_lingering_names", &mut upstream.max_lingering_names);
     if let Some(reconcile) = section.parsed("reconcile", str::parse) {
         upstream.reconcile = reconcile;
     }

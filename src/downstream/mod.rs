@@ -28,6 +28,8 @@ mod unix;
 
 pub use access::Access;
 pub use admission::{Admission, AdmissionLimits};
+#[doc(hidden)]
+pub use assembler::assemble;
 pub use buffered::Buffered;
 pub use connection::Connections;
 pub use handshake::Handshakes;

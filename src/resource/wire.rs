@@ -60,8 +60,9 @@ pub struct Fields<'a> {
 impl<'a> Fields<'a> {
     fn read(&mut self) -> Result<Field<'a>, Malformed> {
         let whole = self.rest;
-        let tag = self.varint()?;
-        let number = u32::try_from(tag >> 3).map_err(|_| Malformed)?;
+        // Numbers have 29 bits. What is passed on as it came must be readable by those who are told it.
+        let tag = u32::try_from(self.varint()?).map_err(|_| Malformed)?;
+        let number = tag >> 3;
         if number == 0 {
             return Err(Malformed);
         }
@@ -166,6 +167,15 @@ mod tests {
             prop_assert_eq!(out.len(), varint_len(value));
             let mut fields = Fields { rest: &out };
             prop_assert_eq!(fields.varint(), Ok(value));
+        }
+
+        #[test]
+        fn numbers_of_fields_are_those_of_protobuf(number in 1_u64..1 << 40) {
+            let mut out = BytesMut::new();
+            put_varint(&mut out, number << 3);
+            put_varint(&mut out, 7);
+            let read = fields(&out).next().and_then(Result::ok).map(|field| u64::from(field.number));
+            prop_assert_eq!(read, (number < 1 << 29).then_some(number));
         }
 
         #[test]

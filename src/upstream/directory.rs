@@ -6,6 +6,7 @@
 //! type that no file mentions is known to be empty, and a name that no file holds is known not to exist. Before the
 //! first reading nothing is known (R-Relay-04).
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -135,11 +136,17 @@ impl Shelf {
         let is_new = !of_type.contains_key(parameters);
         let asked = of_type.entry(parameters.clone()).or_default();
         let mut change = Change::default();
-        let mut members: Vec<Arc<Resource>> = snapshot.members().cloned().collect();
-        if is_new && !parameters.is_empty() {
-            // Who has no parameters is told of everything whether it asks or not.
+        // Who has no parameters is told of everything whether it asks or not.
+        let is_untold = is_new && !parameters.is_empty();
+        // Most who come or go ask for names, and are not concerned with it.
+        let members = LazyCell::new(|| -> Vec<Arc<Resource>> {
+            if !is_untold {
+                return snapshot.members().cloned().collect();
+            }
             let held = self.held.get(type_url).into_iter().flat_map(BTreeMap::values);
-            members = held.map(|held| Arc::clone(&held.resource)).filter(|r| r.matches(parameters)).collect();
+            held.map(|held| Arc::clone(&held.resource)).filter(|r| r.matches(parameters)).collect()
+        });
+        if is_untold {
             change.ops.extend(members.iter().map(|held| Op::held(View::Wildcard, Arc::clone(held), None)));
         }
         for (name, is_wanted) in &interest.names {

@@ -439,12 +439,14 @@ impl Group {
         let placed = self.placement(stream);
         let is_only = self.topics.len() == 1;
         let mut answered = Vec::new();
+        let mut snapshots = Vec::with_capacity(self.topics.len());
         for (parameters, topic) in &mut self.topics {
             let snapshot = snapshot(cache, &self.type_url, parameters);
             let asked = topic.link(stream).and_then(Link::wildcard_asked);
             if topic.hear(placed, &mut reading, &snapshot, is_only, now) {
                 answered.extend(asked);
             }
+            snapshots.push(snapshot);
         }
         // One response may answer all wildcards that were asked for in one request, and hold nothing for some.
         self.topics.values_mut().for_each(|topic| topic.hear_of_others(stream, &answered, now));
@@ -458,9 +460,8 @@ impl Group {
         counters.refused_resources.add(refused().count() as u64);
         self.complaint = refused().next().map(|heard| (heard.name.as_ref().into(), NOT_UNDERSTOOD));
         let mut changes = Vec::with_capacity(self.topics.len());
-        for (parameters, topic) in &mut self.topics {
-            let snapshot = snapshot(cache, &self.type_url, parameters);
-            let change = topic.learn(placed, &self.type_url, &mut reading, &snapshot, counters, now);
+        for ((parameters, topic), snapshot) in self.topics.iter_mut().zip(&snapshots) {
+            let change = topic.learn(placed, &self.type_url, &mut reading, snapshot, counters, now);
             let ambiguous = topic.ambiguous.take().map(|name| (name, AMBIGUOUS));
             self.complaint = self.complaint.take().or(ambiguous);
             changes.push((parameters.clone(), change));

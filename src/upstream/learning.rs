@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use foldhash::HashSet;
+use foldhash::{HashMap, HashSet};
 
 use super::Counters;
 use super::aliases;
@@ -31,6 +31,26 @@ struct Lesson {
     /// Collections without members.
     empty: Vec<Name>,
     failed: Vec<Op>,
+}
+
+/// What a response says beside its errors: looked up for each of these, and there may be as many of either.
+struct Beside<'a> {
+    removed: HashSet<&'a str>,
+    came: HashMap<(View, Name), Arc<Resource>>,
+    tells_errors: bool,
+}
+
+impl<'a> Beside<'a> {
+    fn new(reading: &'a Reading<'_>, ops: &[Op]) -> Self {
+        let mut came = HashMap::default();
+        for op in ops {
+            if let Op::Set { view, resource, .. } = op {
+                came.entry((*view, resource.name().clone())).or_insert_with(|| Arc::clone(resource));
+            }
+        }
+        let removed = reading.removed.iter().map(|removed| &*removed.name).collect();
+        Self { removed, came, tells_errors: reading.tells_errors }
+    }
 }
 
 /// Where and when something was learned.
@@ -59,21 +79,20 @@ impl Topic {
         let Some(link) = &mut self.links[placed.stream as usize] else { return false };
         let mut concerned = is_only || reading.is_empty();
         for heard in &mut reading.resources {
-            let own = covered(link, &self.borrowed, placed, snapshot, &heard.name);
+            if !heard.matches(&self.parameters) && heard.is_understood() {
+                continue;
+            }
             let others = aliases_of(link, placed, snapshot, heard);
-            let asked = own.iter().map(|(_, name)| name).chain(&others);
-            if heard.matches(&self.parameters) || !heard.is_understood() {
-                for name in asked {
-                    concerned = true;
-                    heard.covered = true;
-                    heard.answers |= link.heard(name.as_str(), now);
-                }
+            let own = is_covered(link, &self.borrowed, placed.view, &heard.name).then_some(&*heard.name);
+            for name in own.into_iter().chain(others.iter().map(Name::as_str)) {
+                concerned = true;
+                heard.covered = true;
+                heard.answers |= link.heard(name, now);
             }
         }
         for removed in &mut reading.removed {
-            let own = covering(link, &self.borrowed, placed.view, snapshot, &removed.name);
-            let is_concerned =
-                own.is_some_and(|(view, _)| concerns(removed, view, snapshot, &self.parameters));
+            let view = view_of(link, &self.borrowed, placed.view, &removed.name);
+            let is_concerned = view.is_some_and(|view| concerns(removed, view, snapshot, &self.parameters));
             if is_concerned {
                 link.heard(&removed.name, now);
             }
@@ -84,8 +103,9 @@ impl Topic {
             }
         }
         for report in &mut reading.reports {
-            let covered = covering(link, &self.borrowed, placed.view, snapshot, &report.name);
-            let Some((view, _)) = covered.filter(is_reportable) else { continue };
+            // The wildcard as a whole has no errors (R-Err-05).
+            let reportable = placed.view.filter(|_| &*report.name != Name::WILDCARD);
+            let Some(view) = view_of(link, &self.borrowed, reportable, &report.name) else { continue };
             if report.matches(&self.parameters) {
                 concerned = true;
                 link.heard(&report.name, now);
@@ -126,9 +146,11 @@ impl Topic {
             self.learn_removal(&mut lesson, scene, removed);
         }
         self.weigh_variants(&mut lesson, scene);
-        for report in reading.reports.iter().filter(|report| report.covered) {
-            let removed = reading.removed.iter().any(|removed| removed.name == report.name);
-            self.learn_error(&mut lesson, scene, report, removed, reading.tells_errors);
+        if !reading.reports.is_empty() {
+            let beside = Beside::new(reading, &lesson.ops);
+            for report in reading.reports.iter().filter(|report| report.covered) {
+                self.learn_error(&mut lesson, scene, report, &beside);
+            }
         }
         let ops = self.conclude(lesson, scene);
         counters.operations.add(ops.len() as u64);
@@ -309,18 +331,15 @@ impl Topic {
         lesson: &mut Lesson,
         scene: Scene<'_>,
         report: &Report<'_>,
-        is_removed: bool,
-        is_told: bool,
+        beside: &Beside<'_>,
     ) {
         let Scene { placed, snapshot, .. } = scene;
         let Some(link) = &self.links[placed.stream as usize] else { return };
         let own = covering(link, &self.borrowed, placed.view, snapshot, &report.name);
         let Some((view, name)) = own.filter(|_| report.matches(&self.parameters)) else { return };
         let is_gone = report.failure.is_not_found();
-        let came = lesson.ops.iter().find_map(|op| match op {
-            Op::Set { view: of, resource, .. } if *of == view && *resource.name() == name => Some(resource),
-            _ => None,
-        });
+        let is_told = beside.tells_errors;
+        let came = beside.came.get(&(view, name.clone()));
         let doubted = is_gone && came.is_none() && report.constraints.is_none() && self.doubted(view, &name);
         let held = came.or_else(|| snapshot.held(view, &report.name).filter(|_| !doubted));
         let is_of_another = held.is_some_and(|held| held.constraints() != report.constraints.as_ref());
@@ -335,7 +354,7 @@ impl Topic {
             let failure = Arc::clone(&report.failure);
             lesson.failed.push(Op::Fail { name: name.clone(), failure, listed });
         }
-        if is_gone && !is_removed {
+        if is_gone && !beside.removed.contains(&*report.name) {
             match Collection::named(&report.name) {
                 Some(_) if view == View::Named => lesson.empty.push(name),
                 _ if view == View::Named && is_told => {}
@@ -411,13 +430,21 @@ fn concerns(removed: &Removed<'_>, view: View, snapshot: &Snapshot, parameters: 
         || snapshot.held(view, &removed.name).is_some_and(|held| is_held(held))
 }
 
-/// What a client could be told an error of, or be told to be without. The wildcard as a whole has no errors (R-Err-05).
-fn is_reportable((_, name): &(View, Name)) -> bool {
-    name.as_str() != Name::WILDCARD
+/// The view through which a stream brings a name, if anything subscribed to there covers it (R-Up-15).
+fn view_of(link: &Link, borrowed: &HashSet<Name>, placed: Option<View>, name: &str) -> Option<View> {
+    placed.filter(|view| match view {
+        View::Wildcard => link.covers_wildcard(),
+        View::Named => link.covered(name).is_some() || borrowed.contains(name) || link.covers_member(name),
+    })
 }
 
-/// The view through which a stream brings a name, if anything subscribed to there covers it (R-Up-15), and the name
-/// in the allocation that is already held.
+/// Whether it is so for a resource: a collection is none, whatever the origin calls its own.
+fn is_covered(link: &Link, borrowed: &HashSet<Name>, placed: Option<View>, name: &str) -> bool {
+    let is_resource = |view| view == View::Wildcard || Collection::named(name).is_none();
+    view_of(link, borrowed, placed, name).is_some_and(is_resource)
+}
+
+/// The same as [`view_of`], and the name in the allocation that is already held.
 fn covering(
     link: &Link,
     borrowed: &HashSet<Name>,

@@ -23,6 +23,7 @@ mod directory;
 mod expiry;
 mod group;
 mod learning;
+mod linger;
 mod mux;
 mod response;
 mod sending;
@@ -87,6 +88,11 @@ pub struct Settings {
     pub node: Node,
     /// How long what nobody wants stays subscribed (R-Relay-16).
     pub linger: Duration,
+    /// No more than so many of these, the wildcard counted as a name; past that the oldest are let go early.
+    pub max_lingering: usize,
+    /// No more than so many sets of parameters of which anything lingers, counted per type: each takes a topic, and a look
+    /// at each response.
+    pub max_lingering_sets: usize,
     /// A wildcard set is complete when nothing more came for so long (R-Relay-05).
     pub settle: Duration,
     /// But no later than this after its first response.
@@ -110,6 +116,8 @@ impl Default for Settings {
         Self {
             node: Node::default(),
             linger: Duration::from_secs(60),
+            max_lingering: 100_000,
+            max_lingering_sets: 1024,
             settle: Duration::from_millis(200),
             settle_max: Duration::from_secs(1),
             request_interval: Duration::from_millis(10),
@@ -165,6 +173,8 @@ pub struct Counters {
     pub operations: Counter,
     /// Connections on which locators were given up, because the origin does not answer them (R-Up-18).
     pub locators_ignored: Counter,
+    /// Names let go before their linger time, because too many waited.
+    pub crowded_out: Counter,
     /// Connections that stood.
     pub connects: Counter,
     /// Connections that stood, after the first.
@@ -177,7 +187,7 @@ pub struct Counters {
 
 impl Counters {
     /// All of them with their names.
-    pub fn all(&self) -> [(&'static str, u64); 16] {
+    pub fn all(&self) -> [(&'static str, u64); 17] {
         [
             ("response", self.responses.get()),
             ("nack_sent", self.nacks_sent.get()),
@@ -190,6 +200,7 @@ impl Counters {
             ("unsolicited_resend", self.unsolicited.get()),
             ("expired_resource", self.expired.get()),
             ("locators_ignored", self.locators_ignored.get()),
+            ("crowded_out", self.crowded_out.get()),
             ("operation", self.operations.get()),
             ("connect", self.connects.get()),
             ("reconnect", self.reconnects.get()),

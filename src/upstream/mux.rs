@@ -3,6 +3,7 @@
 //! Owns the topics, the queues of ACKs, the linger (R-Relay-16) and the batching (R-Up-20). Knows no transport and
 //! no clock: it is told what happened and when, and asked for the next request whenever a stream can take one.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,6 +11,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::group::{Changes, Group, snapshot};
+use super::linger::{Departure, Lingering};
 use super::response::{self, ProtocolError};
 use super::topic::Want;
 use super::{Counters, Locators, Settings, StreamId, Tuning};
@@ -70,8 +72,7 @@ pub struct Mux {
     counters: Arc<Counters>,
     pub(super) groups: BTreeMap<TypeUrl, Group>,
     streams: [Option<Stream>; 2],
-    /// What nobody wants, by the time when it is let go; without a name: the wildcard.
-    lingering: BTreeSet<(Instant, TypeUrl, Parameters, Option<Name>)>,
+    lingering: Lingering,
     /// Whether the origin on this connection is asked by locators, and whether it has shown that it knows them.
     locators: Locators,
     knows_locators: bool,
@@ -86,12 +87,12 @@ pub struct Mux {
 impl Mux {
     /// A relay that is not connected and wants nothing yet.
     pub fn new(writer: Writer, settings: Settings) -> Self {
-        let (groups, lingering) = Default::default();
+        let lingering = Lingering::new(settings.max_lingering, settings.max_lingering_sets);
         Self {
             writer,
             settings,
             counters: Arc::default(),
-            groups,
+            groups: BTreeMap::new(),
             streams: [None, None],
             lingering,
             locators: Locators::default(),
@@ -170,41 +171,41 @@ impl Mux {
         let new = || Group::new(type_url.clone(), open, plain);
         let group = self.groups.entry(type_url.clone()).or_insert_with(new);
         let until = now + self.settings.linger;
-        let linger = |item: Option<Name>| (until, type_url.clone(), parameters.clone(), item);
         let mut change = Change::default();
         match (group.topic(parameters).wildcard, interest.wildcard) {
             (Want::No, true) => change = group.add_wildcard(parameters, self.writer.cache()),
             (Want::Until(end), true) => {
-                self.lingering.remove(&(end, type_url.clone(), parameters.clone(), None));
+                self.lingering.remove(end, type_url.clone(), parameters.clone(), None);
                 group.topic(parameters).wildcard = Want::Yes;
             }
             (Want::Yes, false) => {
-                self.lingering.insert(linger(None));
+                self.lingering.insert(until, type_url.clone(), parameters.clone(), None);
                 group.topic(parameters).wildcard = Want::Until(until);
             }
             (Want::Yes, true) | (Want::No | Want::Until(_), false) => {}
         }
         let ops = &mut change.ops;
+        let held = LazyCell::new(|| snapshot(self.writer.cache(), type_url, parameters));
         for (name, is_wanted) in &interest.names {
             // A client cannot ask by name for what would be the wildcard upstream.
             if matches!(name.as_str(), "" | Name::WILDCARD) {
                 continue;
             }
             if *is_wanted && group.topic(parameters).names.contains_key(name) {
-                let snapshot = snapshot(self.writer.cache(), type_url, parameters);
-                group.topic(parameters).want_again(name, &snapshot);
+                group.topic(parameters).want_again(name, &held);
             }
             match (group.topic(parameters).names.get_mut(name), is_wanted) {
                 (None, true) => ops.extend(group.add_name(parameters, name, self.writer.cache())),
                 (Some(want @ Want::Until(_)), true) => {
                     if let Want::Until(end) = std::mem::replace(want, Want::Yes) {
                         let item = Some(name.clone());
-                        self.lingering.remove(&(end, type_url.clone(), parameters.clone(), item));
+                        self.lingering.remove(end, type_url.clone(), parameters.clone(), item);
                     }
                 }
                 (Some(want @ Want::Yes), false) => {
                     *want = Want::Until(until);
-                    self.lingering.insert(linger(Some(name.clone())));
+                    let item = Some(name.clone());
+                    self.lingering.insert(until, type_url.clone(), parameters.clone(), item);
                 }
                 (Some(_), _) | (None, false) => {}
             }
@@ -349,7 +350,7 @@ impl Mux {
     pub fn next_deadline(&self) -> Option<Instant> {
         let groups = self.groups.values().filter_map(|group| group.deadline(&self.settings));
         let ticks = self.streams.iter().flatten().filter(|stream| !stream.dirty.is_empty());
-        let lingering = self.lingering.first().map(|(at, ..)| *at);
+        let lingering = self.lingering.first();
         let ticks = ticks.filter_map(|stream| stream.next_tick);
         groups.chain(ticks).chain(lingering).chain(self.locators_due).min()
     }
@@ -385,39 +386,46 @@ impl Mux {
         self.tidy(type_url, now);
     }
 
-    /// Lets go what nobody wanted for the linger time, unless somebody does by now (R-Relay-16).
+    /// Lets go what nobody wanted for the linger time, or has to make room for others, unless somebody wants it by now
+    /// (R-Relay-16).
     ///
     /// While the origin is away, what it said cannot be had again: it is kept for clients that come back, and its
     /// linger begins anew (R-Relay-06). What is not known is let go all the same, or clients that come and go with
-    /// names of their own would fill the relay meanwhile.
+    /// names of their own would fill the relay meanwhile; and so is what has to make room.
     fn let_go(&mut self, now: Instant) {
         let away = self.streams[StreamId::Primary as usize].is_none();
         let later = now + self.settings.linger;
         let cache = Arc::clone(self.writer.cache());
         let mut forgotten: BTreeMap<TypeUrl, BTreeMap<Parameters, Change>> = BTreeMap::new();
-        while self.lingering.first().is_some_and(|(at, ..)| *at <= now) {
-            let Some((_, type_url, parameters, item)) = self.lingering.pop_first() else { break };
+        // Those of one type and time stand together.
+        let mut seen: Option<(TypeUrl, Parameters, Arc<Snapshot>)> = None;
+        while let Some(Departure { type_url, parameters, name: item, is_early }) = self.lingering.next(now) {
+            let away = away && !is_early;
             let topic = self.groups.get_mut(&type_url).and_then(|group| group.topics.get_mut(&parameters));
             let Some(topic) = topic else { continue };
-            let snapshot = snapshot(&cache, &type_url, &parameters);
-            let key = (later, type_url.clone(), parameters.clone());
+            if seen.as_ref().is_none_or(|(of, with, _)| *of != type_url || *with != parameters) {
+                let snapshot = snapshot(&cache, &type_url, &parameters);
+                seen = Some((type_url.clone(), parameters.clone(), snapshot));
+            }
+            let Some((.., snapshot)) = &seen else { continue };
             let mut change = Change::default();
             match item {
                 Some(name) if cache.wants(&type_url, &parameters, name.as_str()) => {
                     topic.names.insert(name, Want::Yes);
                 }
-                Some(name) if away && is_known(&snapshot, &name) => {
+                Some(name) if away && is_known(snapshot, &name) => {
                     topic.names.insert(name.clone(), Want::Until(later));
-                    self.lingering.insert((key.0, key.1, key.2, Some(name)));
+                    self.lingering.insert(later, type_url.clone(), parameters.clone(), Some(name));
                 }
                 Some(name) => {
+                    self.counters.crowded_out.add(u64::from(is_early));
                     topic.remove_name(&name);
-                    change.ops.extend(topic.forget(name, &snapshot));
+                    change.ops.extend(topic.forget(name, snapshot));
                 }
                 None if cache.wants_wildcard(&type_url, &parameters) => topic.wildcard = Want::Yes,
                 None if away && (snapshot.wildcard_known() || snapshot.member_count() > 0) => {
                     topic.wildcard = Want::Until(later);
-                    self.lingering.insert((key.0, key.1, key.2, None));
+                    self.lingering.insert(later, type_url.clone(), parameters.clone(), None);
                 }
                 None => {
                     topic.remove_wildcard();

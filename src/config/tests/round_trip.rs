@@ -23,6 +23,7 @@ upstream:
   max_response_bytes: 1000
   request_interval: 0s
   unsubscribe_linger: 0ms
+  max_lingering_names: 0
   reconcile: sweep
   locators: plain
   backoff: {initial: 1s, max: 1s}

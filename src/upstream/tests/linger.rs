@@ -1,6 +1,7 @@
 //! How long what nobody wants is kept (R-Relay-16, R-Relay-17).
 
 use super::*;
+use crate::cache::Allotment;
 
 const CDS: Kind = Kind::Cluster;
 const EDS: Kind = Kind::Endpoint;
@@ -149,4 +150,64 @@ fn the_types_of_the_protocol_have_room_whatever_else_is_asked_for() {
     let held = [other(0), other(1)];
     assert!(held.iter().all(Result::is_ok) && other(2).is_err());
     assert!(Kind::KNOWN.into_iter().all(|kind| cache.of(&kind.into()).is_ok()));
+}
+
+#[test]
+fn r_relay_16_ever_new_names_make_room_for_each_other() {
+    let mut rig = Rig::with(Settings { max_lingering: 3, ..Settings::default() });
+    rig.open(Primary);
+    rig.client("a", EDS, &["kept"]);
+    let mut subscribed = BTreeSet::new();
+    let mut come_and_go = |rig: &mut Rig, names: &[&'static str]| {
+        for name in names {
+            rig.client("b", EDS, &["kept", name]);
+            rig.leave("b");
+            rig.pass(10);
+            for request in rig.requests(Primary) {
+                subscribed.extend(request.resource_names_subscribe);
+                request.resource_names_unsubscribe.iter().for_each(|name| assert!(subscribed.remove(name)));
+            }
+            assert!(rig.mux.groups[&EDS.into()].topics.values().all(|topic| topic.names.len() <= 4));
+        }
+        subscribed.clone()
+    };
+    assert_eq!(come_and_go(&mut rig, &["e1", "e2", "e3"]), set(&["e1", "e2", "e3", "kept"]));
+    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1").set("kept", "v1"));
+    // Who comes back in time begins anew.
+    assert_eq!(come_and_go(&mut rig, &["e1", "e4", "e5"]), set(&["e1", "e4", "e5", "kept"]));
+    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("v1".to_owned(), "unknown".to_owned()));
+    assert_eq!(rig.mux.counters().crowded_out.get(), 2);
+
+    // While the origin is away, what is known is kept for longer, and not for ever more.
+    rig.close();
+    come_and_go(&mut rig, &["e6", "e7", "e8", "e9"]);
+    assert_eq!((rig.seen(EDS, "kept"), rig.seen(EDS, "e1")), ("v1".to_owned(), "unknown".to_owned()));
+}
+
+#[test]
+fn topics_of_parameters_that_nobody_has_are_bounded_and_end() {
+    let mut rig = Rig::with(Settings { max_lingering_sets: 10, ..Settings::default() });
+    rig.open(Primary);
+    let topics = |rig: &Rig| rig.mux.groups.get(&CDS.into()).map_or(0, |group| group.topics.len());
+    for number in 0..50 {
+        let given = [("k", number.to_string())].into_iter().collect();
+        let allotted = Allotment { given, ..Allotment::default() };
+        let subscription = Subscription::new(true, ["c".into()]);
+        let of = rig.cache.seen(&CDS.into(), &subscription.lens(&allotted)).expect("nobody holds the others");
+        let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
+        let client = of.join(subscription, dialect, &Arc::new(Mailbox::default()));
+        rig.look();
+        drop((client, of));
+        rig.look();
+        rig.pass(500);
+        rig.requests(Primary);
+        // Beside those that linger, what was left so lately that an answer may be under way.
+        assert!(topics(&rig) <= 14, "{} topics after {number}", topics(&rig));
+    }
+    assert!(topics(&rig) >= 10);
+    rig.pass(61_000);
+    rig.requests(Primary);
+    rig.pass(2000);
+    rig.requests(Primary);
+    assert_eq!(topics(&rig), 0);
 }

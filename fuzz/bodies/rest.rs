@@ -1,0 +1,42 @@
+//! Requests in JSON: bounded, read alike with and without the whole of their node, and answered without a panic.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use deltafan::cache::{Cache, Limits};
+use deltafan::resource::Kind;
+use deltafan::rest::read;
+use deltafan::subscription::{Asker, Memory, Poll, Rules, Upstream};
+
+const MAX_NAMES: usize = 20;
+/// What a request may have beside its names.
+const OTHERS: usize = 1 << 16;
+
+pub(crate) fn run(data: &[u8]) {
+    let (part, whole) = (read(data, MAX_NAMES, false), read(data, MAX_NAMES, true));
+    for error in [&part, &whole].into_iter().filter_map(|read| read.as_ref().err()) {
+        assert!(error.to_string().len() < 2000, "{error}");
+    }
+    let Ok(mut whole) = whole else { return };
+    let part = part.expect("less of it is read, and fewer faults are seen");
+    if let Some(node) = &mut whole.node {
+        (node.locality, node.metadata) = (None, Default::default());
+    }
+    assert_eq!(part, whole);
+    let (names, located) = (part.resource_names.len(), part.resource_locators.len());
+    assert!(names + located <= (MAX_NAMES + OTHERS).min(data.len()));
+
+    let (cache, _writer) = Cache::new(Limits { encoded_bytes: 0, ..Limits::default() });
+    let rules = Arc::new(Rules { max_names: MAX_NAMES, max_name_bytes: 100, ..Rules::default() });
+    let (memory, now) = (Memory::default(), Instant::now());
+    let hold = Duration::from_millis(800);
+    let Ok(poll) = Poll::new(&cache, &rules, &memory, Kind::Cluster, part, Asker::default(), hold, now)
+    else {
+        return;
+    };
+    assert!(names + located <= MAX_NAMES);
+    poll.next(now, Upstream { connected: true });
+    let answered = poll.expire(now + hold, Upstream { connected: false });
+    drop((answered, poll));
+    assert!(cache.types().iter().all(|of| of.cohorts() == 0), "a poll that ended leaves nothing behind");
+}

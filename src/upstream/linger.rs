@@ -1,0 +1,165 @@
+//! What nobody wants any more, and in which order it is let go (R-Relay-16).
+//!
+//! Owns the moments, and how much may wait for them: clients that come and go with names of their own, or with parameters
+//! of their own, would make the subscription grow for the whole linger time. Knows neither topics nor the origin.
+//!
+//! Invariant: past [`next`](Lingering::next) no more waits than may, whoever comes and goes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use crate::resource::{Name, Parameters, TypeUrl};
+
+/// A name, or the wildcard where there is none, and when it is let go.
+type Item = (Instant, TypeUrl, Parameters, Option<Name>);
+
+/// What is let go now.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Departure {
+    pub(super) type_url: TypeUrl,
+    pub(super) parameters: Parameters,
+    /// `None` is the wildcard.
+    pub(super) name: Option<Name>,
+    /// Its time has not come, but too much waits.
+    pub(super) is_early: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Lingering {
+    most: usize,
+    most_sets: usize,
+    /// By time: what is wanted without parameters, and with.
+    plain: BTreeSet<Item>,
+    located: BTreeSet<Item>,
+    sets: BTreeMap<(TypeUrl, Parameters), usize>,
+}
+
+impl Lingering {
+    /// Nothing waits, and no more than so much may, of no more than so many sets of parameters, counted per type.
+    pub(super) fn new(most: usize, most_sets: usize) -> Self {
+        Self { most, most_sets, plain: BTreeSet::new(), located: BTreeSet::new(), sets: BTreeMap::new() }
+    }
+
+    pub(super) fn insert(
+        &mut self,
+        at: Instant,
+        type_url: TypeUrl,
+        parameters: Parameters,
+        name: Option<Name>,
+    ) {
+        if parameters.is_empty() {
+            self.plain.insert((at, type_url, parameters, name));
+            return;
+        }
+        let set = (type_url.clone(), parameters.clone());
+        if self.located.insert((at, type_url, parameters, name)) {
+            *self.sets.entry(set).or_default() += 1;
+        }
+    }
+
+    pub(super) fn remove(
+        &mut self,
+        at: Instant,
+        type_url: TypeUrl,
+        parameters: Parameters,
+        name: Option<Name>,
+    ) {
+        let item = (at, type_url, parameters, name);
+        if item.2.is_empty() {
+            self.plain.remove(&item);
+        } else if self.located.remove(&item) {
+            self.uncount(item.1, item.2);
+        }
+    }
+
+    /// When the first is due.
+    pub(super) fn first(&self) -> Option<Instant> {
+        [&self.plain, &self.located].into_iter().filter_map(|items| items.first()).map(|(at, ..)| *at).min()
+    }
+
+    /// Takes what is due, or the oldest of what is too much; to be called until there is none.
+    pub(super) fn next(&mut self, now: Instant) -> Option<Departure> {
+        let first = |items: &BTreeSet<Item>| items.first().map(|(at, ..)| *at);
+        let (plain, located) = (first(&self.plain), first(&self.located));
+        let takes_located = match (plain, located) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(plain), Some(located)) => located < plain,
+        };
+        let is_due = self.first().is_some_and(|at| at <= now);
+        let is_too_much = self.plain.len() + self.located.len() > self.most;
+        let (at, type_url, parameters, name) = if is_due || is_too_much {
+            if takes_located { self.located.pop_first() } else { self.plain.pop_first() }?
+        } else if self.sets.len() > self.most_sets {
+            self.located.pop_first()?
+        } else {
+            return None;
+        };
+        if !parameters.is_empty() {
+            self.uncount(type_url.clone(), parameters.clone());
+        }
+        Some(Departure { type_url, parameters, name, is_early: at > now })
+    }
+
+    fn uncount(&mut self, type_url: TypeUrl, parameters: Parameters) {
+        if let std::collections::btree_map::Entry::Occupied(mut count) =
+            self.sets.entry((type_url, parameters))
+        {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::resource::Kind;
+
+    fn all(lingering: &mut Lingering, now: Instant) -> Vec<(String, bool)> {
+        let shown = |gone: Departure| {
+            (gone.name.map_or_else(|| "*".to_owned(), |name| name.to_string()), gone.is_early)
+        };
+        std::iter::from_fn(|| lingering.next(now)).map(shown).collect()
+    }
+
+    #[test]
+    fn what_is_due_goes_in_order_and_then_the_oldest_of_what_is_too_much() {
+        let now = Instant::now();
+        let (type_url, set) = (TypeUrl::from(Kind::Endpoint), Parameters::from_iter([("k", "v")]));
+        let mut lingering = Lingering::new(2, 10);
+        for (at, name) in [4, 1, 6, 2, 5, 3].into_iter().zip(["d", "a", "f", "b", "e", "c"]) {
+            let parameters = if at % 2 == 0 { set.clone() } else { Parameters::NONE };
+            lingering.insert(now + Duration::from_secs(at), type_url.clone(), parameters, Some(name.into()));
+        }
+        assert_eq!(lingering.first(), Some(now + Duration::from_secs(1)));
+        let said = |name: &str, is_early| (name.to_owned(), is_early);
+        let expected = [said("a", false), said("b", false), said("c", true), said("d", true)];
+        assert_eq!(all(&mut lingering, now + Duration::from_secs(2)), expected);
+        lingering.remove(now + Duration::from_secs(6), type_url, set, Some("f".into()));
+        assert!(lingering.sets.is_empty());
+        assert_eq!(all(&mut lingering, now + Duration::from_secs(9)), [said("e", false)]);
+        assert_eq!(lingering.first(), None);
+    }
+
+    #[test]
+    fn sets_of_parameters_are_bounded_however_little_is_wanted_of_each() {
+        let now = Instant::now();
+        let mut lingering = Lingering::new(1000, 5);
+        for number in 0..8 {
+            let set = Parameters::from_iter([("k", number.to_string())]);
+            let at = now + Duration::from_millis(1 + number);
+            lingering.insert(at, Kind::Cluster.into(), set, None);
+        }
+        let gone: Vec<Departure> = std::iter::from_fn(|| lingering.next(now)).collect();
+        let sets: Vec<Option<&str>> = gone.iter().map(|gone| gone.parameters.get("k")).collect();
+        assert_eq!(sets, [Some("0"), Some("1"), Some("2")], "the oldest");
+        assert!(gone.iter().all(|gone| gone.is_early));
+        assert_eq!(lingering.sets.len(), 5);
+    }
+}
