@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use prost::Message as _;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
@@ -58,8 +59,9 @@ pub struct Relay {
     status: Arc<Status>,
     /// A drain has begun.
     draining: CancellationToken,
-    /// The listeners have stopped.
+    /// The listeners are to stop.
     closed: CancellationToken,
+    listeners: TaskTracker,
     failed: CancellationToken,
     everything: CancellationToken,
     _stop: DropGuard,
@@ -124,15 +126,18 @@ impl Relay {
             polls: Polls::new(Arc::clone(&book)),
         });
         let connections: Arc<Connections> = Arc::default();
+        let tasks = TaskTracker::new();
         for listener in listeners {
             let health = health_service.clone();
-            tokio::spawn(listener.serve(
+            tasks.spawn(listener.serve(
                 Arc::clone(&shared),
                 health,
                 Arc::clone(&connections),
                 closed.clone(),
             ));
         }
+
+        tasks.close();
 
         let status = Arc::new(Status { cache, book, origin, metrics, draining: AtomicBool::new(false) });
         let admin_address = admin.address();
@@ -155,6 +160,7 @@ impl Relay {
             status,
             draining,
             closed,
+            listeners: tasks,
             failed,
             _stop: everything.clone().drop_guard(),
             everything,
@@ -215,14 +221,19 @@ impl Relay {
     /// are served, and nobody is closed yet who could come back; then the listeners stop and all are closed.
     pub async fn drain(&self) {
         let window = self.drain_window();
-        let moment = window / 10;
+        let moment = (window / 10).min(LONGEST_MOMENT);
         self.status.draining.store(true, Ordering::Release);
         self.draining.cancel();
         self.connections.emptied_within(moment).await;
         self.closed.cancel();
+        // With them go the files of Unix sockets.
+        self.listeners.wait().await;
         self.connections.drain(window - moment).await;
     }
 }
+
+/// New clients are served this long at most when a drain has begun: until whoever sends them has noticed.
+const LONGEST_MOMENT: Duration = Duration::from_secs(5);
 
 /// The descriptors that REST-JSON knows: those of the relay, and those in the files of the configuration.
 pub fn load_descriptors(config: &config::Rest) -> Result<Descriptors, DescriptorsError> {

@@ -46,8 +46,8 @@ impl From<ConfigErrors> for LoadError {
 }
 
 impl LoadError {
-    fn of(path: &Path, error: &dyn fmt::Display) -> Self {
-        Self(format!("{}: {error}", path.display()))
+    fn of(path: &Path, error: &anyhow::Error) -> Self {
+        Self(format!("{}: {error:#}", path.display()))
     }
 }
 
@@ -58,7 +58,7 @@ pub fn load(path: &Path) -> Result<Config, LoadError> {
 
 fn parse(text: &str, path: &Path) -> Result<Config, LoadError> {
     let config = Config::parse_file(text, path)?;
-    relay::load_descriptors(&config.rest).map_err(|error| LoadError::of(path, &error))?;
+    relay::load_descriptors(&config.rest).map_err(|error| LoadError::of(path, &error.into()))?;
     relay::check_tls(&config).map_err(|error| LoadError::of(path, &error))?;
     Ok(config)
 }
