@@ -16,7 +16,9 @@ use super::grant::Hidden;
 use super::memory::{Delivered, Memory, Offered, Past, Who};
 use super::session::{Refusal, Rules, Upstream, only_type};
 use super::sotw::Wants;
-use crate::cache::{Cache, Dialect, Found, Mailbox, Membership, Protocol, SetVersion, Sight, Ttl};
+use crate::cache::{
+    Cache, Dialect, Found, Lens, Mailbox, Membership, Protocol, SetVersion, Sight, Subscription, Ttl,
+};
 use crate::proto;
 use crate::resource::{Kind, TypeUrl};
 
@@ -130,6 +132,12 @@ impl Poll {
     /// The type that it asks for.
     pub fn type_url(&self) -> &TypeUrl {
         self.membership.of().type_url()
+    }
+
+    /// What it asks for, and through what it sees that. With these equal, two polls see the same at the same moment.
+    pub fn asked(&self) -> (&str, &Lens, &Subscription) {
+        let of = self.membership.of();
+        (of.type_url().as_str(), of.lens(), self.membership.subscription())
     }
 
     /// What it asks for and is not shown, by the operator's rules.
