@@ -572,9 +572,7 @@ impl Writer {
         // What others want with these parameters is none of this store's.
         let has_wildcard = of.lens.wildcard() == &wanted.parameters && of.wants_wildcard();
         if has_wildcard && !of.snapshot().wildcard_known() {
-            let members = from.members().filter(|held| !of.lens.is_beside_wildcard(held.name().as_str()));
-            let members = members.filter(|held| of.lens.scope().shows(held.name().as_str()));
-            change.ops.extend(members.map(|resource| from.op_for(View::Wildcard, resource)));
+            change.ops = Self::members_for(of, &from);
             change.wildcard_known = from.wildcard_known().then_some(true);
         }
         let names = wanted.interest.names.iter().map(|(name, _)| name);
@@ -589,6 +587,13 @@ impl Writer {
         }));
         self.publish_with_endpoints(of, change, now);
         Ok(())
+    }
+
+    /// The members of a wildcard set that a store of mixed parameters shows.
+    fn members_for(of: &TypeCache, from: &Snapshot) -> Vec<Op> {
+        let is_shown = |name: &str| !of.lens.is_beside_wildcard(name) && of.lens.scope().shows(name);
+        let members = from.members().filter(|held| is_shown(held.name().as_str()));
+        members.map(|resource| from.op_for(View::Wildcard, resource)).collect()
     }
 
     /// What of a change concerns a store of mixed parameters.
@@ -609,8 +614,17 @@ impl Writer {
             }
         };
         let scope = of.lens.scope();
+        let mut ops = Vec::new();
+        if has_wildcard && change.wildcard_known == Some(true) && !snapshot.wildcard_known() {
+            // Its clients may have come after the members did, and not have been heard of: with none missing it is not
+            // filled any more.
+            let from = self.cache.find(&of.type_url, &Lens::uniform(parameters.clone()));
+            ops.extend(from.map(|from| Self::members_for(of, &from.snapshot())).into_iter().flatten());
+        }
+        let concerned = change.ops.iter().filter(concerns);
+        ops.extend(concerned.filter_map(|op| op.clone().through(scope)));
         Change {
-            ops: change.ops.iter().filter(concerns).filter_map(|op| op.clone().through(scope)).collect(),
+            ops,
             wildcard_known: change.wildcard_known.filter(|_| has_wildcard),
             system_version: change.system_version.clone(),
         }
