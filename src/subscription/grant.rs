@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::session::{Client, Code, Refusal};
+use super::session::{Client, Code, Refusal, clip};
 use crate::cache::{Allotment, Lens, Subscription};
 use crate::resource::{Name, Parameters, Patterns, Scope, TypeUrl};
 
@@ -98,7 +98,7 @@ impl Grant {
         match &self.types {
             Some(types) if !types.contains(type_url) => Err(Refusal::denied(
                 Denied::Type,
-                format!("this peer may not ask for {type_url} (authorization)"),
+                format!("this peer may not ask for {} (authorization)", clip(type_url.as_str())),
             )),
             _ => Ok(()),
         }

@@ -112,7 +112,7 @@ impl Rules {
 
     /// Whether this peer may ask for a type at all. Secrets are for peers that have authenticated themselves only.
     pub(super) fn check_type(&self, type_url: &TypeUrl) -> Result<(), Refusal> {
-        if type_url.kind() == Kind::Secret && !self.serve_secrets {
+        if type_url.is_secret() && !self.serve_secrets {
             return Err(Refusal::denied(
                 Denied::Secret,
                 "secrets are served to peers that show a certificate, over a Unix socket or over loopback; set downstream.secrets_without_authentication to serve them here",
@@ -474,7 +474,7 @@ impl Session {
 }
 
 /// The start of a text that a peer sent, for a message to that peer or the log.
-fn clip(text: &str) -> String {
+pub(super) fn clip(text: &str) -> String {
     const SHOWN: usize = 80;
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", text.split_at(end).0),
