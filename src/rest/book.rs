@@ -7,6 +7,7 @@
 //! Invariant: nobody is given an answer that was made for who may see something else, whatever versions look like: a
 //! version is a hash over texts that clients choose, so that it alone is no key.
 
+use std::fmt;
 use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,11 +30,18 @@ const BLOCK: usize = 256 << 10;
 const AT_ONCE: usize = 64 << 10;
 
 /// A DiscoveryResponse as proto3 JSON. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Answer {
     /// Its `version_info`.
     pub version: SetVersion,
     chunks: Arc<[Bytes]>,
+}
+
+impl fmt::Debug for Answer {
+    /// Without the text: there may be a Secret in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer").field("version", &self.version).field("bytes", &self.len()).finish()
+    }
 }
 
 impl Answer {
@@ -336,6 +344,7 @@ mod tests {
         ask("one", &old).await;
         assert_eq!(book.answers_written(), 2);
 
+        assert!(format!("{:?}", ask("one", &old).await).ends_with("bytes: 229 }"), "no text");
         let (one, other) = tokio::join!(ask("third", &new), ask("fourth", &old));
         assert_eq!([one, other].map(|answer| answer.version.to_string()), [new, old]);
     }

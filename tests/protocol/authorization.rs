@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltafan::cache::{Change, Failure, Op, Resend, View};
+use deltafan::cache::{Change, Failure, Limits, Op, Resend, View};
 use deltafan::config::Glob;
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node, ResourceLocator};
 use deltafan::resource::{Pattern, Patterns, Scope};
@@ -346,6 +346,20 @@ fn a_type_that_may_not_be_asked_for_ends_the_stream() {
     bed.rules.serve_secrets = false;
     bed.rules.grant = Grant::default();
     assert_eq!(denied(poll(&bed, "sds", &["a"], None)), Some(Denied::Secret));
+}
+
+#[test]
+fn who_finds_no_room_for_what_it_may_see_is_told_so() {
+    let limits = Limits { parameter_sets: 1, ..Limits::default() };
+    let mut bed = Bed::with_limits(limits);
+    bed.rules.grant = Grant { names: Scope::only(patterns(&["mine/**"])), ..may_send("env", &["prod"]) };
+    let request = DeltaDiscoveryRequest {
+        type_url: url("eds").as_str().to_owned(),
+        resource_names_subscribe: strings(&["mine/a"]),
+        ..DeltaDiscoveryRequest::default()
+    };
+    let refusal = bed.delta().hear_delta(&bed, request).expect_err("it would wait for ever");
+    assert_eq!(refusal.code, Code::ResourceExhausted, "{refusal}");
 }
 
 #[test]
