@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use deltafan::client::{self, Format, Query};
-use deltafan::config::{CertificateFiles, ClientTls, Config, ServerIdentity};
+use deltafan::config::{CertificateFiles, ClientTls, Config, DefaultAccess, ServerIdentity};
 use deltafan::preview;
 use deltafan::proto::Node;
 use deltafan::relay::Relay;
@@ -252,6 +252,13 @@ async fn run(config: &Config, followed: Followed, signals: &mut Signals) -> anyh
     let relay = Relay::start(config, telemetry::install()?).await?;
     let listeners = relay.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     tracing::info!(version = VERSION, listeners = %format!("[{listeners}]"), admin = %relay.admin_address(), "serving");
+    if config.authorization.default == DefaultAccess::Allow {
+        let rules = config.authorization.rules.len();
+        tracing::info!(
+            rules,
+            "peers that no rule is about may ask for everything, but for Secrets where they have proven nothing (authorization.default)"
+        );
+    }
     let Signals { stop, hangups } = signals;
     tokio::select! {
         () = stop.asked() => {}
