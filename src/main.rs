@@ -258,11 +258,11 @@ async fn run(config: &Config, followed: Followed, signals: &mut Signals) -> anyh
     let relay = Relay::start(config, telemetry::install()?).await?;
     let listeners = relay.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     tracing::info!(version = VERSION, listeners = %format!("[{listeners}]"), admin = %relay.admin_address(), "serving");
-    if config.authorization.rules.is_empty() && config.authorization.default == DefaultAccess::Allow {
+    if config.authorization.default == DefaultAccess::Allow {
+        let rules = config.authorization.rules.len();
         tracing::info!(
-            secrets_without_authentication = config.downstream.secrets_without_authentication,
-            "no rules of authorization: who is let in may ask for everything but Secrets, which are for clients with a \
-             certificate, or on this machine"
+            rules,
+            "peers that no rule is about may ask for everything, but for Secrets where they have proven nothing (authorization.default)"
         );
     }
     let Signals { stop, hangups } = signals;

@@ -246,10 +246,6 @@ async fn a_client_is_given_parameters_by_its_certificate_and_can_send_no_others(
 - key: ns
   from: peer.spiffe_id
   pattern: "spiffe://mesh/ns/([^/]+)/.*"
-authorization:
-  rules:
-  - peers: ["spiffe://mesh/ns/prod/**"]
-    parameters: {ns: [prod]}
 "#;
     let mut origin = Origin::start().await;
     let bed = Bed::start(PARAMETERS, Some(origin.uri())).await;

@@ -243,7 +243,8 @@ impl Pollers {
         let answer = |poll: &Poll| {
             let verdict = poll.next(self.fleet.now, Upstream { connected: true });
             let Verdict::Answer(version) = verdict else { panic!("{verdict:?}") };
-            let answer = self.book.answer(poll.type_url(), version, || poll.found());
+            let asked = poll.asked();
+            let answer = self.book.answer(poll.type_url(), version, &asked, || poll.found());
             self.runtime.block_on(answer).unwrap()
         };
         self.polls.iter().map(answer).collect()

@@ -40,6 +40,21 @@ fn held(relay: &Process) -> f64 {
     relay.metric("deltafan_held_polls")
 }
 
+#[test]
+fn a_peer_is_shown_what_it_may_see_of_a_directory_and_the_log_says_who_may_see_all() {
+    let open = "peers that no rule is about may ask for everything";
+    let relay = relay("authorization: {rules: [{peers: [127.0.0.1], names: [a]}]}\n");
+    let mut client = Http1::connect(relay.listener);
+    for (asked, seen) in [
+        ("{}", &["a"][..]),
+        (r#"{"resource_names": ["a", "b"]}"#, &["a"]),
+        (r#"{"resource_names": ["b"]}"#, &[]),
+    ] {
+        assert_eq!(cluster_names(&client.poll("clusters", asked).json()), seen, "{asked}");
+    }
+    relay.wait_for("the log to say so", || relay.has_written(open));
+}
+
 /// The relay, and the origin's side of its stream.
 async fn behind(further: &'static str) -> (Process, Origin, OriginStream) {
     let mut origin = Origin::start().await;

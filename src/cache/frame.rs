@@ -5,6 +5,7 @@
 //! No chunk is smaller than [`MIN_CHUNK`] unless it is the whole message: HTTP/2 peers count tiny DATA frames and
 //! hang up on who sends many (h2, RUSTSEC-2026-0258).
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -30,10 +31,21 @@ pub struct Frame {
     pub nonce: Nonce,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum Pieces {
     One(Bytes),
     Many(Arc<[Bytes]>),
+}
+
+impl fmt::Debug for Pieces {
+    /// Without the bytes: there may be a Secret in them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pieces = match self {
+            Self::One(piece) => std::slice::from_ref(piece),
+            Self::Many(pieces) => pieces,
+        };
+        f.debug_list().entries(pieces.iter().map(Bytes::len)).finish()
+    }
 }
 
 impl Frame {

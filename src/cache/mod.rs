@@ -360,6 +360,17 @@ impl TypeCache {
         self.lens.scope().allows(name) && self.registry.lock().wants(name)
     }
 
+    /// Whether the origin has said anything of these names, be it that one does not exist. That a client may not see one says
+    /// nothing of the others.
+    pub fn knows_any_of(&self, names: &[Name]) -> bool {
+        let snapshot = self.snapshot();
+        let is_known = |name: &Name| {
+            self.lens.scope().allows(name.as_str())
+                && !matches!(snapshot.by_name(name.as_str()), Seen::Unknown | Seen::Failed | Seen::Denied(_))
+        };
+        names.iter().any(is_known)
+    }
+
     /// What of the wildcard set of another store is seen in this one.
     fn members_of(&self, from: &Snapshot) -> Vec<Op> {
         let is_seen = |held: &&Arc<Resource>| {
@@ -441,6 +452,10 @@ impl Cache {
         if let Some(found) = self.stores.read().find(type_url, lens) {
             return Ok(Arc::clone(found));
         }
+        // A store that is filled from others is of no use without them: its clients would wait for ever.
+        let sources: &[Parameters] = if lens.as_uniform().is_some() { &[] } else { lens.parameters() };
+        let source = |parameters: &Parameters| self.seen(type_url, &Lens::uniform(parameters.clone()));
+        let _held = sources.iter().map(source).collect::<Result<Vec<_>, _>>()?;
         let parameter_sets = self.parameter_sets.load(Ordering::Relaxed);
         let bounds = Bounds { types: self.types, parameter_sets };
         self.stores.write().enter(type_url, lens, bounds, |index| TypeCache {
@@ -583,9 +598,20 @@ impl Writer {
     /// Brings a store of mixed parameters up to what the store of one set knows of what is newly wanted there.
     pub fn fill(&mut self, wanted: &Wanted, now: Instant) -> Result<(), Full> {
         let Some(of) = &wanted.mixed else { return Ok(()) };
-        let from = self.cache.seen(&wanted.type_url, &Lens::uniform(wanted.parameters.clone()))?.snapshot();
-        let mut change =
-            Change { system_version: Some(Arc::clone(&from.system_version)), ..Change::default() };
+        // What a client may not see does not exist for it, whether it does or not.
+        let refused = wanted.refused.iter().map(|(name, _)| {
+            let (view, name) = (View::Named, name.clone());
+            if of.asks(name.as_str()) { Op::Remove { view, name } } else { Op::Forget { view, name } }
+        });
+        let mut change = Change { ops: refused.collect(), ..Change::default() };
+        let from = match self.cache.seen(&wanted.type_url, &Lens::uniform(wanted.parameters.clone())) {
+            Ok(from) => from.snapshot(),
+            Err(full) => {
+                self.publish_with_endpoints(of, change, now);
+                return Err(full);
+            }
+        };
+        change.system_version = Some(Arc::clone(&from.system_version));
         // What others want with these parameters is none of this store's.
         let has_wildcard = of.lens.wildcard() == &wanted.parameters && of.wants_wildcard();
         if has_wildcard && !of.snapshot().wildcard_known() {
@@ -597,11 +623,6 @@ impl Writer {
             let said = from.told_by_name(name).into_iter();
             change.ops.extend(said.filter_map(|op| op.through(of.lens.scope())));
         }
-        // What a client may not see does not exist for it, whether it does or not.
-        change.ops.extend(wanted.refused.iter().map(|(name, _)| {
-            let (view, name) = (View::Named, name.clone());
-            if of.asks(name.as_str()) { Op::Remove { view, name } } else { Op::Forget { view, name } }
-        }));
         self.publish_with_endpoints(of, change, now);
         Ok(())
     }

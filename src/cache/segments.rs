@@ -4,6 +4,7 @@
 //! its members once, when somebody first needs them, so that a thousand full states taken under churn cost the
 //! segments that changed and pin no more than that.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use bytes::{Bytes, BytesMut};
@@ -17,11 +18,18 @@ const SPLIT: usize = 128;
 const JOIN: usize = 48;
 
 /// Entries with adjacent names.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Segment {
     entries: Vec<Arc<Entry>>,
     delta: OnceLock<Bytes>,
     sotw: OnceLock<Bytes>,
+}
+
+impl fmt::Debug for Segment {
+    /// Without what is encoded: there may be a Secret in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.entries).finish()
+    }
 }
 
 impl Clone for Segment {

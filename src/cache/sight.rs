@@ -24,7 +24,8 @@ use crate::resource::{Resource, TypeUrl};
 pub struct SetVersion(u128);
 
 impl SetVersion {
-    /// As a key of 128 bits, which are those of a hash.
+    /// Its bits: those of a hash without a secret, over texts that clients choose, so that a client may bring about
+    /// any version.
     pub const fn bits(self) -> u128 {
         self.0
     }
@@ -35,12 +36,16 @@ impl SetVersion {
             hasher.update(&(text.len() as u64).to_le_bytes());
             hasher.update(text.as_bytes());
         };
+        let count = |hasher: &mut Xxh3, count: usize| hasher.update(&(count as u64).to_le_bytes());
         text(&mut hasher, type_url.as_str());
         hasher.update(&[subscription.wildcard.into()]);
+        count(&mut hasher, subscription.names().len());
         subscription.names().iter().for_each(|name| text(&mut hasher, name.as_str()));
         // The same resources are written in another way for who asked by locators (R-DP-09).
         for (name, parameters) in subscription.locators().into_iter().flatten() {
             text(&mut hasher, name.as_str());
+            // Or a parameter of one locator would look as the name of the next.
+            count(&mut hasher, parameters.iter().count());
             parameters.iter().flat_map(|(key, value)| [key, value]).for_each(|part| text(&mut hasher, part));
         }
         hasher.update(&found.to_le_bytes());
@@ -122,6 +127,9 @@ impl Sight {
             // An error has no form here (R-REST-12): what it is about waits, and is not shown as missing.
             Seen::Unknown | Seen::Failed | Seen::Denied(_) => unknown_name = true,
         });
+        if unknown_name && !knows_wildcard && !of.lens().scope().is_all() {
+            knows_something = of.knows_any_of(subscription.names());
+        }
         let sight = Self {
             touched,
             version: SetVersion::of(of.type_url(), subscription, found),
@@ -180,6 +188,19 @@ fn look<'s>(snapshot: &'s Snapshot, subscription: &'s Subscription, mut with: im
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resource::{Kind, Name, Parameters};
+
+    #[test]
+    fn what_is_asked_for_in_another_way_has_another_version() {
+        let version = |located: &[(&str, &[(&str, &str)])]| {
+            let parameters = |pairs: &[(&str, &str)]| pairs.iter().copied().collect::<Parameters>();
+            let located =
+                located.iter().map(|(name, pairs)| (Name::from(*name), parameters(pairs))).collect();
+            let asked = Subscription::new(false, ["a", "b", "c"].map(Name::from)).located(located);
+            SetVersion::of(&Kind::Endpoint.into(), &asked, 0)
+        };
+        assert_ne!(version(&[("a", &[("b", "c")])]), version(&[("a", &[]), ("b", &[]), ("c", &[])]));
+    }
 
     #[test]
     fn a_version_is_read_as_it_is_written_and_in_no_other_form() {

@@ -105,6 +105,13 @@ impl FromStr for PeerMatch {
             .parse()
             .or_else(|_| address())
             .map_err(|_| format!("{} is no peer; {PEERS}", quoted(text)))?;
+        if let IpNet::V6(mapped) = network
+            && let Some(address) = mapped.addr().to_ipv4_mapped()
+            && let Some(length) = mapped.prefix_len().checked_sub(96)
+        {
+            // Where a socket maps an address of IPv4, it is taken for what it is: this would match nobody.
+            return Err(format!("{} is a network of IPv4; write {address}/{length}", quoted(text)));
+        }
         if network != network.trunc() {
             let network = network.trunc();
             return Err(format!("{} has bits beyond its network; write {network}", quoted(text)));
@@ -258,6 +265,8 @@ mod tests {
             ("dns:", "is no peer"),
             ("*", "is no peer"),
             ("10.0.0.0/33", "is no peer"),
+            ("::ffff:10.0.0.0/104", "write 10.0.0.0/8"),
+            ("::ffff:10.0.0.1", "write 10.0.0.1/32"),
         ] {
             let error = wrong.parse::<PeerMatch>().unwrap_err();
             assert!(error.contains(expected), "{wrong}: {error}");

@@ -394,7 +394,9 @@ struct Written {
 async fn write(poll: Poll, verdict: Verdict, shared: &Context) -> Result<Written, Fault> {
     let polls = &shared.polls;
     let written = match verdict {
-        Verdict::Answer(version) => polls.book.answer(poll.type_url(), version, || poll.found()).await,
+        Verdict::Answer(version) => {
+            polls.book.answer(poll.type_url(), version, &poll.asked(), || poll.found()).await
+        }
         Verdict::Unknown => {
             poll.end(None, &polls.memory, Instant::now());
             let reason = "the control plane has not answered for what was asked for; try again";

@@ -72,7 +72,9 @@ impl Context {
         telemetry::denied(denied.label(), 1);
         if let Some(unsaid) = self.denials.lock().say(Instant::now()) {
             let node = client.map_or("", |client| client.node_id.as_str());
-            tracing::warn!(%peer, node, what = denied.label(), unsaid, "denied to a client: {refusal}");
+            // A field: what is said after the level is not escaped, and a type's name is the client's to choose.
+            let why = refusal.message.as_str();
+            tracing::warn!(%peer, node, what = denied.label(), why, unsaid, "denied to a client");
         }
     }
 

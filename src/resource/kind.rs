@@ -140,6 +140,13 @@ impl TypeUrl {
         &self.text
     }
 
+    /// Whether resources of this type are secrets, whatever stands before the name of the message, and of whichever version
+    /// of the API it is: an origin may look at less of a URL than this relay does.
+    pub fn is_secret(&self) -> bool {
+        let message = self.text.rsplit('/').next().unwrap_or_default();
+        message.rsplit('.').next() == Some("Secret")
+    }
+
     /// What the protocol says of this type.
     pub const fn kind(&self) -> Kind {
         self.kind

@@ -1,9 +1,14 @@
 //! Answers as JSON, and what they are put together from.
 //!
 //! The JSON of a resource is made once per version and shared by all answers; an answer is made once per version of the
-//! whole ([`SetVersion`]) and shared by all who are given it. Both are kept within a budget, and what is not found is made
-//! again.
+//! whole ([`SetVersion`]) and shared by all who are given it and ask for the same, through the same parameters and rules.
+//! Both are kept within a budget, and what is not found is made again.
+//!
+//! Invariant: nobody is given an answer that was made for who may see something else, whatever versions look like: a
+//! version is a hash over texts that clients choose, so that it alone is no key.
 
+use std::fmt;
+use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,11 +30,18 @@ const BLOCK: usize = 256 << 10;
 const AT_ONCE: usize = 64 << 10;
 
 /// A DiscoveryResponse as proto3 JSON. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Answer {
     /// Its `version_info`.
     pub version: SetVersion,
     chunks: Arc<[Bytes]>,
+}
+
+impl fmt::Debug for Answer {
+    /// Without the text: there may be a Secret in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer").field("version", &self.version).field("bytes", &self.len()).finish()
+    }
 }
 
 impl Answer {
@@ -76,7 +88,8 @@ pub enum Unwritable {
 }
 
 type OfResource = moka::sync::Cache<u128, Result<Bytes, DescriptorError>, foldhash::fast::RandomState>;
-type OfAnswer = moka::future::Cache<u128, Answer, foldhash::fast::RandomState>;
+/// By version, and by a hash of who asks for what, with a secret of this process.
+type OfAnswer = moka::future::Cache<(u128, u64), Answer, foldhash::fast::RandomState>;
 
 /// What was made in place of the answer that was looked for. It is given to all who wait for that, and not kept: under the
 /// version that was looked for, it would be wrong for ever.
@@ -94,6 +107,7 @@ pub struct Book {
     descriptors: Descriptors,
     resources: OfResource,
     answers: OfAnswer,
+    secret: RandomState,
     resources_written: AtomicU64,
     answers_written: AtomicU64,
 }
@@ -116,6 +130,7 @@ impl Book {
             descriptors,
             resources,
             answers,
+            secret: RandomState::new(),
             resources_written: AtomicU64::new(0),
             answers_written: AtomicU64::new(0),
         })
@@ -132,11 +147,13 @@ impl Book {
     }
 
     /// The answer of this version, or of the one that `found` has by now. Many who ask for the same at the same time make
-    /// it once; the others wait without holding a thread.
+    /// it once; the others wait without holding a thread. `asked` is all that `found` depends on beside the state: what
+    /// is made for one is given to those whose is equal.
     pub async fn answer(
         self: &Arc<Self>,
         type_url: &TypeUrl,
         version: SetVersion,
+        asked: &(impl Hash + Sync),
         found: impl FnOnce() -> Found,
     ) -> Result<Answer, Unwritable> {
         let write = async {
@@ -146,7 +163,8 @@ impl Book {
                 Err(error) => Err(Instead::None(error)),
             }
         };
-        let made = self.answers.try_get_with(version.bits(), write).await;
+        let key = (version.bits(), self.secret.hash_one(asked));
+        let made = self.answers.try_get_with(key, write).await;
         made.or_else(|instead| match &*instead {
             Instead::Newer(answer) => Ok(answer.clone()),
             Instead::None(error) => Err(error.clone()),
@@ -294,7 +312,7 @@ mod tests {
         let [old, new] = ["1", "2"].map(|digit| digit.repeat(32));
         let type_url = TypeUrl::from(Kind::Cluster);
         let book = Book::new(Descriptors::default(), 1 << 20);
-        let ask = async |found: Found| book.answer(&type_url, old.parse().unwrap(), || found).await;
+        let ask = async |found: Found| book.answer(&type_url, old.parse().unwrap(), &(), || found).await;
 
         // A state that cannot be written came between looking and writing, and went again.
         let error = ask(found(&new, "no.such.Type")).await.expect_err("an unknown type");
@@ -309,5 +327,26 @@ mod tests {
         assert!(text.contains(r#"{"x":{"@type":"type.googleapis.com/google.protobuf.Empty"}}"#), "{text}");
 
         ask(found(&old, "no.such.Type")).await.expect("it is kept now");
+    }
+    #[tokio::test]
+    async fn what_is_made_for_one_is_not_given_to_who_asks_for_something_else() {
+        let [old, new] = ["1", "2"].map(|digit| digit.repeat(32));
+        let type_url = TypeUrl::from(Kind::Cluster);
+        let book = Book::new(Descriptors::default(), 1 << 20);
+        let ask = async |asked: &str, of: &str| {
+            let found = found(of, "google.protobuf.Empty");
+            book.answer(&type_url, old.parse().unwrap(), &asked, || found).await.expect("it can be written")
+        };
+        // Neither what is kept nor, below, what was newer than the version that both looked for.
+        ask("one", &old).await;
+        ask("other", &old).await;
+        assert_eq!(book.answers_written(), 2);
+        ask("one", &old).await;
+        assert_eq!(book.answers_written(), 2);
+
+        let shown = format!("{:?}", ask("one", &old).await);
+        assert!(shown.contains(&old) && !shown.contains("resources"), "{shown}");
+        let (one, other) = tokio::join!(ask("third", &new), ask("fourth", &old));
+        assert_eq!([one, other].map(|answer| answer.version.to_string()), [new, old]);
     }
 }

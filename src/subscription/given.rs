@@ -106,6 +106,19 @@ impl Given {
             .collect()
     }
 
+    /// What of that is no claim of the client's: the values that come from its SPIFFE ID.
+    pub(super) fn proven(&self, spiffe_id: Option<&str>) -> Parameters {
+        if spiffe_id.is_none() {
+            return Parameters::NONE;
+        }
+        let nobody = Node::default();
+        let proven = |(rule, outcome): (&Rule, _)| match outcome {
+            Outcome::Found(value) if rule.from == NodeField::SpiffeId => Some((rule.key.clone(), value)),
+            _ => None,
+        };
+        self.outcomes(&nobody, spiffe_id).filter_map(proven).collect()
+    }
+
     /// What each rule makes of it, for people.
     pub fn outcomes<'a>(
         &'a self,

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::session::{Client, Code, Refusal};
+use super::session::{Client, Code, Refusal, clip};
 use crate::cache::{Allotment, Lens, Subscription};
 use crate::resource::{Name, Parameters, Patterns, Scope, TypeUrl};
 
@@ -98,7 +98,7 @@ impl Grant {
         match &self.types {
             Some(types) if !types.contains(type_url) => Err(Refusal::denied(
                 Denied::Type,
-                format!("this peer may not ask for {type_url} (authorization)"),
+                format!("this peer may not ask for {} (authorization)", clip(type_url.as_str())),
             )),
             _ => Ok(()),
         }
@@ -106,14 +106,19 @@ impl Grant {
 
     /// Whether each set of parameters through which a client sees something is allowed. What is not said is refused as
     /// well, or leaving a key out would show what is meant for those who have none.
-    pub(super) fn check_lens(&self, lens: &Lens) -> Result<(), Refusal> {
-        let is_allowed = |parameters: &Parameters| {
-            let mut rules = self.parameters.iter();
-            rules.find(|(key, values)| !parameters.get(key).is_some_and(|value| values.contains(value)))
+    pub(super) fn check_lens(&self, lens: &Lens, allotted: &Allotment) -> Result<(), Refusal> {
+        let refused = |parameters: &Parameters| {
+            for (key, values) in &self.parameters {
+                if !parameters.get(key).is_some_and(|value| values.contains(value)) {
+                    return Some(key.to_string());
+                }
+            }
+            let mut imposed = allotted.imposed.iter();
+            imposed.find(|(key, value)| parameters.get(key) != Some(*value)).map(|(key, _)| key.to_owned())
         };
-        match lens.parameters().iter().find_map(is_allowed) {
+        match lens.parameters().iter().find_map(refused) {
             None => Ok(()),
-            Some((key, _)) => Err(Refusal::denied(
+            Some(key) => Err(Refusal::denied(
                 Denied::Parameters,
                 format!(
                     "this peer may not ask without, or with this value of, the dynamic parameter `{key}` (authorization)"
@@ -122,11 +127,11 @@ impl Grant {
         }
     }
 
-    /// What a client has whatever it asks for.
-    pub(super) fn allot(&self, given: &Parameters) -> Allotment {
+    /// What a client has whatever it asks for: what it is given, of which this is proven.
+    pub(super) fn allot(&self, given: &Parameters, proven: &Parameters) -> Allotment {
         let only = self.parameters.iter().filter(|(_, values)| values.len() == 1);
         let pairs = only.flat_map(|(key, values)| values.iter().map(|value| (key.clone(), value.clone())));
-        let imposed: Parameters = pairs.collect();
+        let imposed = proven.completed_with(&pairs.collect());
         Allotment { given: given.completed_with(&imposed), imposed, scope: self.names.clone() }
     }
 

@@ -16,7 +16,9 @@ use super::grant::Hidden;
 use super::memory::{Delivered, Memory, Offered, Past, Who};
 use super::session::{Refusal, Rules, Upstream, only_type};
 use super::sotw::Wants;
-use crate::cache::{Cache, Dialect, Found, Mailbox, Membership, Protocol, SetVersion, Sight, Ttl};
+use crate::cache::{
+    Cache, Dialect, Found, Lens, Mailbox, Membership, Protocol, SetVersion, Sight, Subscription, Ttl,
+};
 use crate::proto;
 use crate::resource::{Kind, TypeUrl};
 
@@ -94,7 +96,8 @@ impl Poll {
         // Each request is its own first one (R-REST-10).
         let (names, locators) = (&request.resource_names, request.resource_locators);
         let subscription = Wants::default().read(names, locators, legacy);
-        let of = rules.store(cache, &type_url, &subscription, &rules.grant.allot(&given))?;
+        let allotted = rules.grant.allot(&given, &rules.given.proven(from.spiffe_id));
+        let of = rules.store(cache, &type_url, &subscription, &allotted)?;
         let who = Who::new(from.key, &client.node_id, &type_url, &subscription);
         let past = memory.recall(who, now);
         let offered = Offered::read(&request.version_info);
@@ -130,6 +133,12 @@ impl Poll {
     /// The type that it asks for.
     pub fn type_url(&self) -> &TypeUrl {
         self.membership.of().type_url()
+    }
+
+    /// What it asks for, and through what it sees that. With these equal, two polls see the same at the same moment.
+    pub fn asked(&self) -> (&str, &Lens, &Subscription) {
+        let of = self.membership.of();
+        (of.type_url().as_str(), of.lens(), self.membership.subscription())
     }
 
     /// What it asks for and is not shown, by the operator's rules.

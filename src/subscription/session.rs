@@ -112,7 +112,7 @@ impl Rules {
 
     /// Whether this peer may ask for a type at all. Secrets are for peers that have authenticated themselves only.
     pub(super) fn check_type(&self, type_url: &TypeUrl) -> Result<(), Refusal> {
-        if type_url.kind() == Kind::Secret && !self.serve_secrets {
+        if type_url.is_secret() && !self.serve_secrets {
             return Err(Refusal::denied(
                 Denied::Secret,
                 "secrets are served to peers that show a certificate, over a Unix socket or over loopback; set downstream.secrets_without_authentication to serve them here",
@@ -136,7 +136,7 @@ impl Rules {
             let message = format!("more than {max} sets of dynamic parameters for one type in one stream");
             return Err(Refusal::exhausted(message).over(Bound::Parameters));
         }
-        self.grant.check_lens(&lens)?;
+        self.grant.check_lens(&lens, allotted)?;
         Ok(cache.seen(type_url, &lens)?)
     }
 
@@ -441,7 +441,8 @@ impl Session {
                 return Err(Refusal::invalid("the first request of a stream must carry `node`"));
             };
             let given = self.rules.given.parameters(&node, self.spiffe_id.as_deref());
-            self.allotted = self.rules.grant.allot(&given);
+            let proven = self.rules.given.proven(self.spiffe_id.as_deref());
+            self.allotted = self.rules.grant.allot(&given, &proven);
             // An answer that stands alone is never renewed.
             if !self.one_shot {
                 self.dialect.ttl = Features::read(&node).ttl(self.dialect.protocol);
@@ -474,7 +475,7 @@ impl Session {
 }
 
 /// The start of a text that a peer sent, for a message to that peer or the log.
-fn clip(text: &str) -> String {
+pub(super) fn clip(text: &str) -> String {
     const SHOWN: usize = 80;
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", text.split_at(end).0),

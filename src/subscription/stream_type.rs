@@ -382,7 +382,10 @@ impl StreamType {
     /// answered. Who may hold them waits much longer, and as long as the origin cannot be asked.
     fn waits_for_names(&self, update: &Update, rules: &Rules, moment: Moment) -> bool {
         let may_hold = self.may_hold || self.subscription().wildcard || moment.one_shot;
-        if !may_hold && self.kind.full_state() && update.has_known_name() {
+        let of = self.membership.of();
+        let knows = |names| of.lens().scope().is_all() || of.knows_any_of(names);
+        let knows = update.has_known_name() && knows(self.subscription().names());
+        if !may_hold && self.kind.full_state() && knows {
             return moment.now < self.asked + rules.settle;
         }
         !moment.upstream_connected || moment.now < self.asked + rules.cold_deadline

@@ -122,13 +122,13 @@ impl Shelf {
             let change = self.want(&wanted);
             if self.read {
                 self.apply(&wanted.type_url, &wanted.parameters, change, now);
-                self.writer.fill(&wanted, now).ok();
             }
+            // Before the first reading too: what a client may not see is answered for without it.
+            self.writer.fill(&wanted, now).ok();
         }
     }
 
-    /// No file holds anything that is not a member of the wildcard set, so a name that is asked for is absent beside what
-    /// the wildcard has; that stays so when the file is deleted.
+    /// What a file holds is a member of the wildcard set, and the answer to its name.
     fn want(&mut self, wanted: &Wanted) -> Change {
         let Wanted { type_url, parameters, interest, .. } = wanted;
         let snapshot = snapshot(self.cache(), type_url, parameters);
@@ -155,10 +155,8 @@ impl Shelf {
             if !is_wanted {
                 asked.remove(&name);
                 let listed = snapshot.members_of(&name).map(|member| member.name().clone());
-                change.ops.extend(listed.map(|name| match asked.contains(&name) {
-                    true => Op::Remove { view, name },
-                    false => Op::Forget { view, name },
-                }));
+                let nobodys = listed.filter(|name| !asked.contains(name));
+                change.ops.extend(nobodys.map(|name| Op::Forget { view, name }));
                 if !is_listed(asked, &name) {
                     change.ops.push(Op::Forget { view, name });
                 }
@@ -167,8 +165,15 @@ impl Shelf {
                     let covered = members.iter().filter(|held| collection.covers(held.name().as_str()));
                     change.ops.extend(covered.map(|held| Op::held(view, Arc::clone(held), None)));
                     change.ops.push(Op::Complete { name });
-                } else if !is_listed(asked, &name) {
-                    change.ops.push(Op::Remove { view, name });
+                } else {
+                    // Not only as a member of the wildcard set: those who may not see all of that, or ask for it with
+                    // other parameters, have no more than what is said of the name.
+                    let own =
+                        self.held.get(type_url).and_then(|held| held.get(&name)).map(|held| &held.resource);
+                    change.ops.push(match own.filter(|held| held.matches(parameters)) {
+                        Some(held) => Op::held(view, Arc::clone(held), None),
+                        None => Op::Remove { view, name },
+                    });
                 }
             }
         }
@@ -203,14 +208,14 @@ impl Shelf {
         now_held: Option<&Arc<Resource>>,
     ) -> Vec<Op> {
         let asked = self.asked.get(type_url).and_then(|asked| asked.get(parameters));
-        let is_listed = asked.is_some_and(|asked| is_listed(asked, name));
+        let is_asked = asked.is_some_and(|asked| asked.contains(name) || is_listed(asked, name));
         match now_held.filter(|resource| resource.matches(parameters)) {
             Some(resource) => {
-                let views = std::iter::once(View::Wildcard).chain(is_listed.then_some(View::Named));
+                let views = std::iter::once(View::Wildcard).chain(is_asked.then_some(View::Named));
                 views.map(|view| Op::held(view, Arc::clone(resource), None)).collect()
             }
             None => {
-                let named = is_listed.then(|| match asked.is_some_and(|asked| asked.contains(name)) {
+                let named = is_asked.then(|| match asked.is_some_and(|asked| asked.contains(name)) {
                     true => Op::Remove { view: View::Named, name: name.clone() },
                     false => Op::Withdraw { name: name.clone() },
                 });
@@ -312,7 +317,9 @@ fn read(type_url: &TypeUrl, name: &Name, file: &FileResource) -> Option<Arc<Reso
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{Dialect, Limits, Mailbox, Membership, Protocol, Seen, Subscription, Ttl};
+    use crate::cache::{
+        Allotment, Dialect, Lens, Limits, Mailbox, Membership, Protocol, Seen, Subscription, Ttl,
+    };
     use crate::resource::{Kind, wire};
 
     const CDS: Kind = Kind::Cluster;
@@ -320,6 +327,14 @@ mod tests {
     struct Rig {
         shelf: Shelf,
         now: Instant,
+    }
+
+    /// How those see it who may see no more than `mine/**`.
+    fn mine() -> Lens {
+        let glob: crate::config::Glob = "mine/**".parse().expect("a pattern");
+        let pattern = crate::resource::Pattern::new(glob.text(), glob.whole().clone());
+        let scope = crate::resource::Scope::only([pattern].into_iter().collect());
+        Lens::new(&Allotment { scope, ..Allotment::default() }, true, &BTreeMap::new())
     }
 
     impl Rig {
@@ -383,6 +398,49 @@ mod tests {
         rig.scan(&[(CDS, "c1", "v1")]);
         assert_eq!((rig.seen(CDS, "c1"), rig.seen(CDS, "c2")), ("v1".to_owned(), "absent".to_owned()));
         assert!(rig.snapshot(CDS).wildcard_known());
+    }
+
+    #[test]
+    fn a_name_that_may_not_be_seen_is_answered_for_before_the_first_reading() {
+        let mut rig = Rig::new();
+        let of = rig.shelf.cache().seen(&CDS.into(), &mine()).expect("few");
+        let subscription = Subscription::new(true, ["mine/a", "other"].map(Name::from));
+        let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
+        let _client = of.join(subscription, dialect, &Arc::new(Mailbox::default()));
+        rig.look();
+        let sees = |name: &str| of.snapshot().by_name(name).present().map(|held| held.version().to_owned());
+        assert!(matches!(of.snapshot().by_name("other"), Seen::Absent));
+        assert!(matches!(of.snapshot().by_name("mine/a"), Seen::Unknown) && !of.snapshot().wildcard_known());
+        rig.scan(&[(CDS, "mine/a", "v1"), (CDS, "other", "v1")]);
+        assert_eq!(sees("mine/a").as_deref(), Some("v1"));
+        assert!(matches!(of.snapshot().by_name("other"), Seen::Absent) && of.snapshot().wildcard_known());
+    }
+
+    #[test]
+    fn who_may_not_see_all_is_shown_what_it_may_by_name_and_by_wildcard() {
+        for (wildcard, names) in
+            [(true, &[][..]), (false, &["mine/a", "mine/b", "other"]), (true, &["mine/a"])]
+        {
+            let mut rig = Rig::new();
+            rig.scan(&[(CDS, "mine/a", "v1"), (CDS, "other", "v1")]);
+            let of = rig.shelf.cache().seen(&CDS.into(), &mine()).expect("few");
+            let subscription = Subscription::new(wildcard, names.iter().map(|name| Name::from(*name)));
+            let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
+            let _client = of.join(subscription.clone(), dialect, &Arc::new(Mailbox::default()));
+            rig.look();
+            let sees =
+                |name: &str| subscription.sees(&of.snapshot(), name).map(|held| held.version().to_owned());
+            assert_eq!(of.snapshot().wildcard_known(), wildcard);
+            assert_eq!((sees("mine/a").as_deref(), sees("other")), (Some("v1"), None), "{subscription:?}");
+            rig.scan(&[(CDS, "mine/a", "v2"), (CDS, "mine/b", "v2"), (CDS, "other", "v2")]);
+            let b = if wildcard || names.contains(&"mine/b") { Some("v2") } else { None };
+            assert_eq!(
+                (sees("mine/a").as_deref(), sees("mine/b").as_deref(), sees("other")),
+                (Some("v2"), b, None)
+            );
+            rig.scan(&[(CDS, "other", "v2")]);
+            assert_eq!((sees("mine/a"), sees("mine/b"), sees("other")), (None, None, None));
+        }
     }
 
     #[test]

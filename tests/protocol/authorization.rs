@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltafan::cache::{Change, Failure, Op, Resend, View};
+use deltafan::cache::{Change, Failure, Limits, Op, Resend, View};
 use deltafan::config::Glob;
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node, ResourceLocator};
 use deltafan::resource::{Pattern, Patterns, Scope};
@@ -134,6 +134,27 @@ fn a_wildcard_is_filtered_on_streams_of_both_kinds_and_in_polls() {
 }
 
 #[test]
+fn a_wildcard_that_becomes_known_before_its_clients_are_heard_of_lacks_nothing() {
+    let mut bed = Bed::new();
+    bed.rules.grant = may_see(&["mine/**"]);
+    bed.origin("cds mine/a:1 theirs/b:1");
+    let (mut delta, mut sotw) = (bed.delta(), bed.sotw());
+    delta.change(&bed, "cds", "*");
+    sotw.ask(&bed, "cds", &[]);
+    bed.known("cds");
+    for _ in 0..2 {
+        assert_eq!(
+            (delta.acked(&bed), sotw.acked(&bed)),
+            (vec!["cds mine/a:1".to_owned()], vec!["cds mine/a:1".to_owned()])
+        );
+        bed.fill();
+        (delta, sotw) = (bed.delta(), bed.sotw());
+        delta.change(&bed, "cds", "*");
+        sotw.ask(&bed, "cds", &[]);
+    }
+}
+
+#[test]
 fn a_refused_name_holds_no_state_of_the_world_back() {
     let mut bed = bed(may_see(&["mine/**"]));
     bed.origin("cds mine/a:1 theirs/b:1");
@@ -144,6 +165,21 @@ fn a_refused_name_holds_no_state_of_the_world_back() {
     bed.named("cds mine/a:1 theirs/b:1");
     assert_eq!(sotw.acked_with(&bed, &[("cds", &["mine/a", "theirs/b"])]), ["cds mine/a:1"]);
     assert_eq!(answered(&bed, &polled).unwrap(), ["mine/a"]);
+}
+
+#[test]
+fn r_relay_07_that_a_name_may_not_be_seen_says_nothing_of_the_others() {
+    let mut bed = bed(may_see(&["mine/**"]));
+    bed.upstream = deltafan::subscription::Upstream { connected: false };
+    let mut sotw = bed.sotw();
+    sotw.ask(&bed, "cds", &["mine/a", "theirs/b"]);
+    let polled = poll(&bed, "cds", &["mine/a", "theirs/b"], None).unwrap();
+    bed.fill();
+    bed.after(bed.rules.settle * 2);
+    assert_eq!(sotw.told(&bed), Vec::<String>::new());
+    assert_eq!(answered(&bed, &polled), None);
+    bed.named("cds mine/a:1");
+    assert_eq!(sotw.told(&bed), ["cds mine/a:1"]);
 }
 
 #[test]
@@ -325,6 +361,40 @@ fn a_type_that_may_not_be_asked_for_ends_the_stream() {
     bed.rules.serve_secrets = false;
     bed.rules.grant = Grant::default();
     assert_eq!(denied(poll(&bed, "sds", &["a"], None)), Some(Denied::Secret));
+}
+
+#[test]
+fn who_finds_no_room_for_what_it_may_see_is_told_so() {
+    let limits = Limits { parameter_sets: 1, ..Limits::default() };
+    let mut bed = Bed::with_limits(limits);
+    bed.rules.grant = Grant { names: Scope::only(patterns(&["mine/**"])), ..may_send("env", &["prod"]) };
+    let request = DeltaDiscoveryRequest {
+        type_url: url("eds").as_str().to_owned(),
+        resource_names_subscribe: strings(&["mine/a"]),
+        ..DeltaDiscoveryRequest::default()
+    };
+    let refusal = bed.delta().hear_delta(&bed, request).expect_err("it would wait for ever");
+    assert_eq!(refusal.code, Code::ResourceExhausted, "{refusal}");
+}
+
+#[test]
+fn secrets_are_not_had_by_another_url_of_their_type() {
+    let mut bed = bed(Grant::default());
+    bed.rules.serve_secrets = false;
+    for type_url in [
+        url("sds").as_str(),
+        "example.com/envoy.extensions.transport_sockets.tls.v3.Secret",
+        "envoy.extensions.transport_sockets.tls.v3.Secret",
+        "type.googleapis.com/envoy.api.v2.auth.Secret",
+        "type.googleapis.com//envoy.api.v2.auth.Secret",
+    ] {
+        let request = DeltaDiscoveryRequest {
+            type_url: type_url.to_owned(),
+            resource_names_subscribe: strings(&["s"]),
+            ..DeltaDiscoveryRequest::default()
+        };
+        assert_eq!(denied(bed.delta().hear_delta(&bed, request)), Some(Denied::Secret), "{type_url}");
+    }
 }
 
 #[test]
