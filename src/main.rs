@@ -252,11 +252,17 @@ async fn run(config: &Config, followed: Followed, signals: &mut Signals) -> anyh
     let relay = Relay::start(config, telemetry::install()?).await?;
     let listeners = relay.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     tracing::info!(version = VERSION, listeners = %format!("[{listeners}]"), admin = %relay.admin_address(), "serving");
+    let served = serve_until_asked(&relay, followed, signals).await;
+    relay.stop().await;
+    served
+}
+
+async fn serve_until_asked(relay: &Relay, followed: Followed, signals: &mut Signals) -> anyhow::Result<()> {
     let Signals { stop, hangups } = signals;
     tokio::select! {
         () = stop.asked() => {}
         () = relay.failed() => anyhow::bail!("the way upstream has ended by itself, which is a fault of deltafan"),
-        never = followed.follow(&relay, hangups) => match never {},
+        never = followed.follow(relay, hangups) => match never {},
     }
     tracing::info!(window = ?relay.drain_window(), "draining; signal again to end at once");
     tokio::select! {

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use prost::Message as _;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
@@ -60,6 +61,7 @@ pub struct Relay {
     draining: CancellationToken,
     /// The listeners have stopped.
     closed: CancellationToken,
+    listening: TaskTracker,
     failed: CancellationToken,
     everything: CancellationToken,
     _stop: DropGuard,
@@ -124,9 +126,11 @@ impl Relay {
             polls: Polls::new(Arc::clone(&book)),
         });
         let connections: Arc<Connections> = Arc::default();
+        let listening = TaskTracker::new();
+        listening.close();
         for listener in listeners {
             let health = health_service.clone();
-            tokio::spawn(listener.serve(
+            listening.spawn(listener.serve(
                 Arc::clone(&shared),
                 health,
                 Arc::clone(&connections),
@@ -155,6 +159,7 @@ impl Relay {
             status,
             draining,
             closed,
+            listening,
             failed,
             _stop: everything.clone().drop_guard(),
             everything,
@@ -221,6 +226,13 @@ impl Relay {
         self.connections.emptied_within(moment).await;
         self.closed.cancel();
         self.connections.drain(window - moment).await;
+    }
+
+    /// Stops listening and returns when nobody listens: only then the files of Unix sockets are gone, for which a process
+    /// that ends would not wait.
+    pub async fn stop(self) {
+        self.everything.cancel();
+        self.listening.wait().await;
     }
 }
 
