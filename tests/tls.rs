@@ -369,6 +369,11 @@ async fn a_bad_new_set_keeps_the_old_one_and_is_counted_once() {
     replace(&bed.home.path().join("revoked.pem"), &bed.clients.revoke(&[&client]));
     bed.wait_for("success", || bed.relay.metric("deltafan_tls_reloads_total") >= 1.0).await;
     wait_for("revocation", async || !bed.lets_in(Some(&client)).await).await;
+
+    // A list of somebody else revokes nothing. It may be meant so, and is not passed over in silence.
+    replace(&bed.home.path().join("revoked.pem"), &bed.authority.revoke(&[]));
+    wait_for("the other list", async || bed.lets_in(Some(&client)).await).await;
+    bed.wait_for("warning", || bed.relay.has_written("nothing that these revoked counts")).await;
 }
 
 #[test]
