@@ -124,11 +124,9 @@ impl Grant {
 
     /// What a client has whatever it asks for.
     pub(super) fn allot(&self, given: &Parameters) -> Allotment {
-        let only = |(key, values): (&'_ Box<str>, &BTreeSet<Box<str>>)| {
-            let value = values.first().filter(|_| values.len() == 1)?;
-            Some((key.clone(), value.clone()))
-        };
-        let imposed: Parameters = self.parameters.iter().filter_map(only).collect();
+        let single = self.parameters.iter().filter(|(_, values)| values.len() == 1);
+        let imposed: Parameters =
+            single.filter_map(|(key, values)| Some((key.clone(), values.first()?.clone()))).collect();
         Allotment { given: given.completed_with(&imposed), imposed, scope: self.names.clone() }
     }
 

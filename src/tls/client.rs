@@ -162,7 +162,7 @@ impl ClientTls {
     }
 }
 
-fn authorities(files: &Files, path: &PathBuf, facts: &mut Vec<Fact>) -> Result<RootCertStore, LoadError> {
+fn authorities(files: &Files, path: &Path, facts: &mut Vec<Fact>) -> Result<RootCertStore, LoadError> {
     let mut roots = RootCertStore::empty();
     let certificates = files.certificates(path)?;
     facts.push(fact("ca", &certificates, path)?);
