@@ -81,7 +81,7 @@ enum Command {
         #[arg(long, value_name = "URI", default_value = "http://127.0.0.1:15010")]
         server: String,
         #[command(flatten)]
-        tls: TlsArgs,
+        tls: Box<TlsArgs>,
         /// How to show the answer.
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
