@@ -265,11 +265,17 @@ async fn run(config: &Config, followed: Followed, signals: &mut Signals) -> anyh
             "peers that no rule is about may ask for everything, but for Secrets where they have proven nothing (authorization.default)"
         );
     }
+    let served = serve_until_asked(&relay, followed, signals).await;
+    relay.stop().await;
+    served
+}
+
+async fn serve_until_asked(relay: &Relay, followed: Followed, signals: &mut Signals) -> anyhow::Result<()> {
     let Signals { stop, hangups } = signals;
     tokio::select! {
         () = stop.asked() => {}
         () = relay.failed() => anyhow::bail!("the way upstream has ended by itself, which is a fault of deltafan"),
-        never = followed.follow(&relay, hangups) => match never {},
+        never = followed.follow(relay, hangups) => match never {},
     }
     tracing::info!(window = ?relay.drain_window(), "draining; signal again to end at once");
     tokio::select! {

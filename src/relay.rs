@@ -61,7 +61,7 @@ pub struct Relay {
     draining: CancellationToken,
     /// The listeners are to stop.
     closed: CancellationToken,
-    listeners: TaskTracker,
+    listening: TaskTracker,
     failed: CancellationToken,
     everything: CancellationToken,
     _stop: DropGuard,
@@ -126,18 +126,17 @@ impl Relay {
             polls: Polls::new(Arc::clone(&book)),
         });
         let connections: Arc<Connections> = Arc::default();
-        let tasks = TaskTracker::new();
+        let listening = TaskTracker::new();
+        listening.close();
         for listener in listeners {
             let health = health_service.clone();
-            tasks.spawn(listener.serve(
+            listening.spawn(listener.serve(
                 Arc::clone(&shared),
                 health,
                 Arc::clone(&connections),
                 closed.clone(),
             ));
         }
-
-        tasks.close();
 
         let status = Arc::new(Status { cache, book, origin, metrics, draining: AtomicBool::new(false) });
         let admin_address = admin.address();
@@ -160,7 +159,7 @@ impl Relay {
             status,
             draining,
             closed,
-            listeners: tasks,
+            listening,
             failed,
             _stop: everything.clone().drop_guard(),
             everything,
@@ -226,9 +225,14 @@ impl Relay {
         self.draining.cancel();
         self.connections.emptied_within(moment).await;
         self.closed.cancel();
-        // With them go the files of Unix sockets.
-        self.listeners.wait().await;
         self.connections.drain(window - moment).await;
+    }
+
+    /// Stops listening and returns when nobody listens: only then the files of Unix sockets are gone, for which a process
+    /// that ends would not wait.
+    pub async fn stop(self) {
+        self.everything.cancel();
+        self.listening.wait().await;
     }
 }
 

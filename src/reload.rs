@@ -69,6 +69,8 @@ pub struct Followed {
     path: PathBuf,
     /// What it held when it was last looked at, or why that could not be read.
     seen: Result<String, LoadError>,
+    /// Why that could not be used. What it points at may be mended while the file stays as it is.
+    refused: Option<LoadError>,
     /// What the relay was started with: what needs a restart differs from this.
     started: Config,
     /// What was last taken over.
@@ -94,7 +96,7 @@ impl Followed {
         let text = Config::read(path)?;
         let config = parse(&text, path)?;
         let (started, current) = (config.clone(), config.clone());
-        Ok((Self { path: path.to_owned(), seen: Ok(text), started, current }, config))
+        Ok((Self { path: path.to_owned(), seen: Ok(text), refused: None, started, current }, config))
     }
 
     /// Reads it again with each hang-up, and whenever it holds something else, for as long as it is awaited.
@@ -140,15 +142,19 @@ impl Followed {
         std::path::absolute(&self.path).map(|path| folders_of(&path)).unwrap_or_default()
     }
 
-    /// Reads the file. `None` where nothing is new and nobody asked.
+    /// Reads the file, and what it points at where that was of no use. `None` where nothing is new and nobody asked.
     fn look(&mut self, asked: bool) -> Option<Outcome> {
         let read = Config::read(&self.path).map_err(LoadError::from);
-        if read == self.seen && !asked {
+        let is_new = read != self.seen || asked;
+        if !is_new && self.refused.is_none() {
             return None;
         }
         self.seen = read;
         let parsed = self.seen.clone().and_then(|text| parse(&text, &self.path));
+        let before = std::mem::replace(&mut self.refused, parsed.as_ref().err().cloned());
         Some(match parsed {
+            // It was said already.
+            Err(error) if !is_new && before.as_ref() == Some(&error) => return None,
             Err(error) => Outcome::Refused(error),
             Ok(config) => {
                 let changes = config::diff(&self.current, &config);

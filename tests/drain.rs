@@ -282,3 +282,24 @@ fn signals_during_the_start_count() {
     }
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
+
+/// A process that ends does not wait for what runs beside it: that its sockets' files are gone is awaited.
+#[test]
+fn files_of_unix_sockets_are_gone_however_it_ends() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("s");
+    let listeners = format!("[{{address: \"unix:{}\"}}]", path.display());
+    for round in 0..10 {
+        let mut relay = Process::listening(&listeners, &[("clusters.yaml", &clusters(1))], "");
+        assert!(path.exists());
+        // The second signal finds a drain that has not begun to close anything, or none at all.
+        let open = (round % 2 == 1).then(|| std::os::unix::net::UnixStream::connect(&path).unwrap());
+        relay.terminate();
+        if open.is_some() {
+            relay.wait_for("the drain", || drains(&relay));
+            relay.terminate();
+        }
+        assert!(relay.wait().success());
+        assert!(!path.exists(), "in round {round}");
+    }
+}

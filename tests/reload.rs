@@ -151,6 +151,26 @@ async fn a_file_that_is_wrong_changes_nothing_and_is_named_line_by_line() {
     assert!(since() > started);
 }
 
+/// Files that belong together are not written at once: what the configuration points at may come after it.
+#[test]
+fn what_the_file_points_at_may_be_mended_while_it_stays_as_it_is() {
+    let relay = relay("  max_names: 1\n");
+    let put = |name: &str, text: &str| std::fs::write(relay.config().with_file_name(name), text).unwrap();
+    let server = support::certificates::Authority::new("servers").server();
+    let listener = "{address: \"127.0.0.1:0\", tls: {cert_file: cert.pem, key_file: key.pem}}";
+    put("cert.pem", &server.cert_pem);
+    let text = relay.config_with("  max_names: 2\n");
+    relay.reconfigure(&text.replace("{address: \"127.0.0.1:0\"}]", &format!("{listener}]")));
+    relay.wait_for("a refusal", || relay.reloads("refused") == 1.0);
+    // Looked at again, and found as it was: that is not counted.
+    put("another", "");
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(relay.reloads("refused"), 1.0);
+    put("key.pem", &server.key_pem);
+    applied(&relay, 1.0);
+    assert_eq!(relay.metric("deltafan_config_last_reload_successful"), 1.0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn sighup_reads_the_file_though_nothing_changed_and_ends_nothing() {
     let relay = relay("");

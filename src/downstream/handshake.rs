@@ -3,7 +3,8 @@
 //! Owns how long one may take, and how many are worked at at a time. The work of a handshake is a few computations of a
 //! millisecond, done while it is polled; a fleet that comes back would keep every thread at it, and streams that live
 //! would wait. So a poll needs a permit, of which there are fewer than threads. It is held for the poll alone: a peer
-//! that stalls holds none.
+//! that stalls holds none. And the wait for one is not the peer's: were it counted, a fleet too large for the time that one
+//! handshake may take would never come in, for all would be given up after half of the work.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::PollSemaphore;
 
 /// What all handshakes share. Clones share it.
@@ -27,9 +29,14 @@ impl Handshakes {
         Self { permits: Arc::new(Semaphore::new((threads / 2).max(1))), timeout }
     }
 
-    /// A handshake that takes its turns.
+    /// A handshake that takes its turns, and may take so long beside them.
     pub(super) fn take_turns<F: Future + Unpin>(&self, handshake: F) -> InTurn<F> {
-        InTurn { turn: PollSemaphore::new(Arc::clone(&self.permits)), handshake }
+        InTurn {
+            turn: PollSemaphore::new(Arc::clone(&self.permits)),
+            waits: None,
+            patience: Box::pin(sleep(self.timeout)),
+            handshake,
+        }
     }
 }
 
@@ -37,16 +44,34 @@ impl Handshakes {
 #[derive(Debug)]
 pub(super) struct InTurn<F> {
     turn: PollSemaphore,
+    /// Since when it waits for its turn.
+    waits: Option<Instant>,
+    patience: Pin<Box<Sleep>>,
     handshake: F,
 }
 
-impl<F: Future + Unpin> Future for InTurn<F> {
-    type Output = F::Output;
+/// The peer took too long.
+#[derive(Debug)]
+pub(super) struct TimedOut;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+impl<F: Future + Unpin> Future for InTurn<F> {
+    type Output = Result<F::Output, TimedOut>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // Nobody closes the semaphore; without a permit it would do no harm to go on.
-        let _permit = ready!(self.turn.poll_acquire(cx));
-        Pin::new(&mut self.handshake).poll(cx)
+        let Poll::Ready(_permit) = self.turn.poll_acquire(cx) else {
+            self.waits.get_or_insert_with(Instant::now);
+            return Poll::Pending;
+        };
+        if let Some(since) = self.waits.take() {
+            let until = self.patience.deadline() + since.elapsed();
+            self.patience.as_mut().reset(until);
+        }
+        if let Poll::Ready(done) = Pin::new(&mut self.handshake).poll(cx) {
+            return Poll::Ready(Ok(done));
+        }
+        ready!(self.patience.as_mut().poll(cx));
+        Poll::Ready(Err(TimedOut))
     }
 }
 
@@ -79,7 +104,7 @@ mod tests {
         let all: Vec<_> =
             (0..40).map(|_| tokio::spawn(handshakes.take_turns(Box::pin(work(Arc::clone(&seen)))))).collect();
         for one in all {
-            one.await.unwrap();
+            one.await.unwrap().unwrap();
         }
         seen.most.load(Ordering::SeqCst)
     }
@@ -96,6 +121,21 @@ mod tests {
         let handshakes = Handshakes::new(1, Duration::from_secs(5));
         let mut stalled = handshakes.take_turns(std::future::pending::<()>());
         assert!(futures_util::poll!(&mut stalled).is_pending());
-        handshakes.take_turns(std::future::ready(())).await;
+        handshakes.take_turns(std::future::ready(())).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_wait_for_a_turn_is_not_the_peers() {
+        let handshakes = Handshakes::new(1, Duration::from_secs(5));
+        let all = Arc::clone(&handshakes.permits).acquire_owned().await.unwrap();
+        let waiting = tokio::spawn(handshakes.take_turns(std::future::ready(())));
+        let stalled = tokio::spawn(handshakes.take_turns(std::future::pending::<()>()));
+        sleep(Duration::from_secs(60)).await;
+        assert!(!waiting.is_finished() && !stalled.is_finished());
+        drop(all);
+        let start = Instant::now();
+        waiting.await.unwrap().expect("it was not late");
+        assert!(stalled.await.unwrap().is_err(), "this one was");
+        assert_eq!(start.elapsed().as_secs(), 5);
     }
 }

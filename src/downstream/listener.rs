@@ -24,7 +24,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 
 use super::admission::{Refused, Slot};
 use super::connection::{Connection, ConnectionGuard, Connections, Fate};
-use super::handshake::Handshakes;
+use super::handshake::{Handshakes, TimedOut};
 use super::service::{Context, Services};
 use super::stall::Stalling;
 use super::status::report;
@@ -350,7 +350,7 @@ impl Tls {
         let limit = self.handshakes.timeout;
         let handshake = self.handshakes.take_turns(TlsAcceptor::from(self.config.load()).accept(socket));
         let shaken = tokio::select! {
-            shaken = tokio::time::timeout(limit, handshake) => shaken,
+            shaken = handshake => shaken,
             () = connection.until_closing() => {
                 telemetry::tls_handshake("draining");
                 return Ok(None);
@@ -359,7 +359,7 @@ impl Tls {
         let (result, error) = match shaken {
             Ok(Ok(socket)) => return Ok(Some(Box::new(socket))),
             Ok(Err(error)) => (tls::server::failure(&error), anyhow::Error::from(error)),
-            Err(_) => {
+            Err(TimedOut) => {
                 ("timeout", anyhow::anyhow!("not done within {limit:?} (downstream.handshake_timeout)"))
             }
         };

@@ -397,8 +397,9 @@ impl<X: Exchange> Connection<X> {
         for id in &self.blocked {
             let Some(stream) = self.find(*id).map(|at| &self.streams[at]) else { continue };
             let Some(until) = stream.starved.map(|since| since + patience) else { continue };
-            if stream.outward.room() > 0 {
-                // It waits for the window of the connection, which is a matter of the connection.
+            if stream.outward.room() > 0 || self.has_no_window() {
+                // It waits for the window of the connection too, which is a matter of the connection: without its streams,
+                // nothing would be left of the reason to give it up.
             } else if now >= until {
                 given_up.push(*id);
             } else {

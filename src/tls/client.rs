@@ -137,7 +137,7 @@ impl ClientFiles {
         config.resumption = Resumption::disabled();
         let diagnosis = Diagnosis::new(&self.files, &self.expected);
         let value = ClientTls { config: Arc::new(config), name: self.name.clone(), diagnosis };
-        Ok(Loaded { value, facts })
+        Ok(Loaded { value, facts, warning: None })
     }
 }
 

@@ -60,6 +60,8 @@ pub struct Loaded<T> {
     pub value: T,
     /// What operators are told of it.
     pub facts: Vec<Fact>,
+    /// What they should look at, though it can be used.
+    pub warning: Option<String>,
 }
 
 /// What operators are told of a certificate or list in force; never anything secret.
@@ -139,8 +141,8 @@ impl Reloader {
         L: Fn(&Files) -> Result<Loaded<T>, LoadError> + Send + 'static,
     {
         let files = Files::read(&paths)?;
-        let Loaded { value, facts } = load(&files)?;
-        announce(of, &facts, "certificates are in force");
+        let Loaded { value, facts, warning } = load(&files)?;
+        announce(of, &facts, warning.as_deref(), "certificates are in force");
         let current = Arc::new(ArcSwap::from_pointee(value));
         let set = FileSet {
             of: of.to_owned(),
@@ -227,13 +229,14 @@ where
         }
         self.seen = seen;
         match read.map_err(LoadError::from).and_then(|files| (self.load)(&files)) {
-            Ok(Loaded { value, facts }) => {
+            Ok(Loaded { value, facts, warning }) => {
                 current.store(Arc::new(value));
                 self.failing = None;
                 telemetry::tls_reloaded(&self.of);
                 announce(
                     &self.of,
                     &facts,
+                    warning.as_deref(),
                     "certificates were read again and are in force for new connections",
                 );
             }
@@ -258,7 +261,10 @@ where
 }
 
 /// Tells operators what is in force.
-fn announce(of: &str, facts: &[Fact], what: &str) {
+fn announce(of: &str, facts: &[Fact], warning: Option<&str>, what: &str) {
+    if let Some(warning) = warning {
+        tracing::warn!(of, "{warning}");
+    }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     for Fact { which, expires, fingerprint } in facts {
         telemetry::report_tls_expiry(of, which, *expires);

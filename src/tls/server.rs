@@ -44,7 +44,7 @@ impl ServerFiles {
     /// What they make together.
     pub fn load(&self, files: &Files) -> Result<Loaded<ServerConfig>, LoadError> {
         let provider = Arc::new(ring::default_provider());
-        let mut facts = Vec::new();
+        let (mut facts, mut warning) = (Vec::new(), None);
         let certified = self.certified_key(files, &provider, &mut facts)?;
         let versions = [&version::TLS13, &version::TLS12];
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -52,7 +52,8 @@ impl ServerFiles {
             .map_err(|error| unusable(&self.certificate, error))?;
         let builder = match &self.client_authorities {
             Some(path) => {
-                builder.with_client_cert_verifier(self.verifier(path, files, provider, &mut facts)?)
+                let verifier = self.verifier(path, files, provider, &mut facts, &mut warning)?;
+                builder.with_client_cert_verifier(verifier)
             }
             None => builder.with_no_client_auth(),
         };
@@ -61,7 +62,7 @@ impl ServerFiles {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         config.max_early_data_size = 0;
-        Ok(Loaded { value: config, facts })
+        Ok(Loaded { value: config, facts, warning })
     }
 
     fn certified_key(
@@ -91,24 +92,32 @@ impl ServerFiles {
 
     /// Certificates of the whole chain are held against the lists. Where there is no list of an issuer, what it issued is
     /// accepted: one of several authorities without a list must not lock out the clients of the others. A list past its
-    /// `nextUpdate` stays in force: that its renewal is late must not lock out everybody; the metric tells of it.
+    /// `nextUpdate` stays in force: that its renewal is late must not lock out everybody; the metric tells of it. Lists of
+    /// others only are worth a warning: they may be of authorities in between, or lift what was revoked by mistake.
     fn verifier(
         &self,
         path: &Path,
         files: &Files,
         provider: Arc<CryptoProvider>,
         facts: &mut Vec<Fact>,
+        warning: &mut Option<String>,
     ) -> Result<Arc<dyn ClientCertVerifier>, LoadError> {
         let authorities = files.certificates(path)?;
         facts.push(fact("client_ca", &authorities, path)?);
         let mut roots = RootCertStore::empty();
-        for authority in authorities {
-            roots.add(authority).map_err(|error| unusable(path, error))?;
+        for authority in &authorities {
+            roots.add(authority.clone()).map_err(|error| unusable(path, error))?;
         }
         let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-        if let Some(path) = &self.revoked {
-            let lists = files.revocation_lists(path)?;
-            facts.extend(fact_of_lists(&lists, path)?);
+        if let Some(revoked) = &self.revoked {
+            let lists = files.revocation_lists(revoked)?;
+            facts.extend(fact_of_lists(&lists, revoked)?);
+            if !lists.iter().any(|list| is_by_one_of(list, &authorities)) {
+                let (lists, of) = (revoked.display(), path.display());
+                *warning = Some(format!(
+                    "no list in {lists} is by an authority in {of}: nothing that these revoked counts"
+                ));
+            }
             builder = builder.with_crls(lists).allow_unknown_revocation_status();
         }
         let lists = self.revoked.as_deref().unwrap_or(path);
@@ -146,6 +155,15 @@ fn fact_of_lists(lists: &[CertificateRevocationListDer<'_>], path: &Path) -> Res
         expires = expires.into_iter().chain(next).min();
     }
     Ok(expires.map(|expires| Fact { which: "crl", expires, fingerprint: String::new() }))
+}
+
+/// Whether a list says that it is by one of these authorities.
+fn is_by_one_of(list: &CertificateRevocationListDer<'_>, authorities: &[CertificateDer<'_>]) -> bool {
+    let Ok((_, list)) = CertificateRevocationList::from_der(list) else { return false };
+    authorities.iter().any(|der| {
+        X509Certificate::from_der(der)
+            .is_ok_and(|(_, authority)| authority.subject().as_raw() == list.issuer().as_raw())
+    })
 }
 
 /// SHA-256 in hexadecimal, as `openssl x509 -fingerprint -sha256` has it without its colons.

@@ -389,6 +389,27 @@ fn what_waited_for_a_window_is_forgotten_with_its_stream() {
     assert!(case.connection.blocked.is_empty());
 }
 
+/// Who opens no window at all takes nothing. That is said of the connection, which ends, and not of its streams one by one,
+/// after which nothing would be left to say it by.
+#[test]
+fn a_stream_is_given_up_for_its_own_window_only() {
+    let mut case = Case::open();
+    case.hear(&request(1)).expect("a good request");
+    let at = case.at(1);
+    case.connection.data(at, 65_535);
+    case.connection.block(at, case.now);
+    case.said();
+    let late = case.now + limits().stall_timeout;
+    case.connection.heard = late;
+    case.connection.keep_time(late).expect("the connection is somebody else's matter");
+    assert!(case.connection.find(1).is_some() && case.connection.waits_for_window());
+    case.hear(&frame(Kind::WindowUpdate, 0, 0, &[0, 0, 0, 9])).expect("an update");
+    case.connection.block(at, late);
+    case.connection.heard = late;
+    case.connection.keep_time(late).expect("the others go on");
+    assert_eq!(case.connection.find(1), None, "now it is only the stream's that is closed");
+}
+
 #[test]
 fn the_connections_window_is_given_back_whatever_becomes_of_data() {
     // More than the window of the connection in each case.

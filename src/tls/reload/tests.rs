@@ -18,7 +18,7 @@ fn pair(reloader: &Reloader, folder: &Path) -> Result<Reloaded<String>, LoadErro
         if one != other {
             return Err(LoadError::Unusable { path: b.clone(), reason: format!("{one} is not {other}") });
         }
-        Ok(Loaded { value: one, facts: Vec::new() })
+        Ok(Loaded { value: one, facts: Vec::new(), warning: None })
     })
 }
 
@@ -118,7 +118,11 @@ fn what_nobody_holds_is_forgotten_and_the_thread_ends() {
     let value = pair(&reloader, home.path()).unwrap();
     assert!(
         reloader
-            .add("none", vec![home.path().join("none")], |_| Ok(Loaded { value: (), facts: Vec::new() }))
+            .add("none", vec![home.path().join("none")], |_| Ok(Loaded {
+                value: (),
+                facts: Vec::new(),
+                warning: None
+            }))
             .is_err()
     );
     let shared = Arc::downgrade(&reloader.0);
