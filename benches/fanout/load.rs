@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
+use rustls::ClientConfig;
 
 use super::h2::{self, Ended, Reader};
 use super::measure::{Histogram, monotonic_nanos, quantile};
@@ -15,6 +16,7 @@ use super::report::{Arrivals, Joined, Tally};
 use super::request::first_requests;
 use super::response::{Hear, Responses, Summary};
 use super::shape::{Load, Transport};
+use super::tls::{self, Session};
 
 pub(crate) const WAKE: Token = Token(usize::MAX);
 /// What the kernel may keep for a client that does not read.
@@ -23,6 +25,9 @@ const SILENT_BUFFER: usize = 16 << 10;
 /// Runs the load as the lines on stdin say: `expect N` waits for N responses and tells when they came, `tally` tells
 /// what came since it was asked last. Its end, or anything else, ends it.
 pub(crate) fn run(target: SocketAddr, load: &Load) -> io::Result<()> {
+    if load.yields {
+        rustix::process::setpriority_process(None, 19)?;
+    }
     let mut clients = Clients::new(target, load)?;
     let commands = commands(&clients.poll)?;
     println!("ready {}", serde_json::to_string(&clients.join()?)?);
@@ -61,6 +66,7 @@ pub(crate) fn commands(poll: &Poll) -> io::Result<Receiver<String>> {
 
 struct Connection {
     socket: TcpStream,
+    tls: Option<Session>,
     reader: Reader,
     outgoing: Vec<u8>,
     /// Stops taking what is sent to it once its first state came.
@@ -72,6 +78,7 @@ struct Connection {
 struct Clients<'a> {
     load: &'a Load,
     target: SocketAddr,
+    tls: Option<Arc<ClientConfig>>,
     pool: Vec<String>,
     poll: Poll,
     events: Events,
@@ -113,6 +120,7 @@ impl<'a> Clients<'a> {
         Ok(Self {
             load,
             target,
+            tls: load.certificates.as_deref().map(tls::of_clients).transpose()?,
             pool: load.pool()?,
             poll: Poll::new()?,
             events: Events::with_capacity(1024),
@@ -190,7 +198,8 @@ impl<'a> Clients<'a> {
         let reader = Reader::new((0..streams).map(|_| Responses::new(self.load.transport)));
         // Where any response will do, there is one per stream and type.
         let each = if self.load.first > 0 { self.load.first } else { self.load.kinds.len() };
-        let mut connection = Connection { socket, reader, outgoing, silent, missing: streams * each };
+        let tls = self.tls.as_ref().map(Session::new).transpose()?;
+        let mut connection = Connection { socket, tls, reader, outgoing, silent, missing: streams * each };
         flush(&mut connection, &mut self.heard.sums)?;
         self.connections.push(Some(connection));
         self.waiting += 1;
@@ -269,7 +278,12 @@ impl<'a> Clients<'a> {
 
 fn read(connection: &mut Connection, buffer: &mut [u8], heard: &mut Heard) -> io::Result<()> {
     loop {
-        let read = match connection.socket.read(buffer) {
+        let Connection { socket, tls, .. } = connection;
+        let taken = match tls {
+            Some(tls) => tls.read(socket, buffer),
+            None => socket.read(buffer),
+        };
+        let read = match taken {
             Ok(0) => return Err(io::Error::other("the server closed a connection")),
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -281,14 +295,19 @@ fn read(connection: &mut Connection, buffer: &mut [u8], heard: &mut Heard) -> io
         let taken = connection.reader.read(&buffer[..read], &mut connection.outgoing, heard);
         taken.map_err(|Ended { stream }| io::Error::other(format!("the server ended stream {stream}")))?;
         connection.missing = connection.missing.saturating_sub(heard.progress);
-        // Less than there was room for: there is no more, and what comes later is told as a new event.
-        if read < buffer.len() {
+        // Less than there was room for: there is no more, and what comes later is told as a new event. TLS reads
+        // a record at a time.
+        if read < buffer.len() && connection.tls.is_none() {
             return Ok(());
         }
     }
 }
 
 fn flush(connection: &mut Connection, sums: &mut Tally) -> io::Result<()> {
+    if let Some(tls) = &mut connection.tls {
+        sums.sent += tls.flush(&mut connection.socket, &mut connection.outgoing)? as u64;
+        return Ok(());
+    }
     while !connection.outgoing.is_empty() {
         match connection.socket.write(&connection.outgoing) {
             Ok(written) => {

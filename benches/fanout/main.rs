@@ -21,6 +21,7 @@ mod shape;
 mod short;
 mod subject;
 mod target;
+mod tls;
 mod verdict;
 
 use std::ffi::OsString;

@@ -66,6 +66,10 @@ pub(crate) struct Load {
     pub(crate) leaves: bool,
     /// Connections that wait for their first state at a time.
     pub(crate) at_once: usize,
+    /// Clients speak TLS, with the certificates in this folder.
+    pub(crate) certificates: Option<PathBuf>,
+    /// Whatever else runs on the core of the load comes first.
+    pub(crate) yields: bool,
     /// Seconds without any progress after which the load client gives up.
     pub(crate) patience: u64,
 }
@@ -93,6 +97,8 @@ impl Load {
             held: false,
             leaves: false,
             at_once: 1000,
+            certificates: None,
+            yields: false,
             patience: 120,
         }
     }

@@ -103,10 +103,7 @@ impl RelaySubject {
         for kind in &load.kinds {
             origin.fill_variants(*kind, load.resources, RESOURCE_BYTES, variants);
         }
-        let relay = match load.sets {
-            0 => Relay::start(cores, origin.address)?,
-            _ => Relay::giving(cores, origin.address)?,
-        };
+        let relay = Relay::start(cores, origin.address, load)?;
         let (driver, joined) = Driver::start(cores, relay.address, load)?;
         Ok(Self { load: load.clone(), origin, relay, driver, joined })
     }

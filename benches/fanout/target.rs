@@ -10,8 +10,12 @@ use super::origin::PARAMETER;
 use super::process::{Core, Cores, Process};
 use super::report::{Arrivals, Joined, Tally};
 use super::shape::Load;
+use super::tls;
 
 const DELTAFAN: &str = env!("CARGO_BIN_EXE_deltafan");
+
+/// All clients have one address and one certificate, which is not what is measured.
+const PLACES: &str = "max_connections_per_address: 1000000, max_connections_per_identity: 1000000";
 
 /// A running relay.
 pub(crate) struct Relay {
@@ -25,28 +29,25 @@ impl Relay {
     /// Longer than any round: polls end because of a change.
     const HOLD: Duration = Duration::from_secs(600);
 
-    /// A relay of an origin.
-    pub(crate) fn start(cores: Cores, origin: SocketAddr) -> io::Result<Self> {
-        Self::holding(cores, origin, Self::HOLD)
-    }
-
-    /// The same, which holds polls for so long.
-    pub(crate) fn holding(cores: Cores, origin: SocketAddr, hold: Duration) -> io::Result<Self> {
-        Self::with_source(cores, &servers(origin), hold, "")
-    }
-
-    /// The same, which gives its clients dynamic parameters by what cluster they are in.
-    pub(crate) fn giving(cores: Cores, origin: SocketAddr) -> io::Result<Self> {
+    /// A relay of an origin, as such clients need it: with TLS, or giving them dynamic parameters by what cluster they are in.
+    pub(crate) fn start(cores: Cores, origin: SocketAddr, load: &Load) -> io::Result<Self> {
+        let tls = load.certificates.as_deref().map(tls::of_listener).unwrap_or_default();
         let rule = format!("dynamic_parameters: [{{key: {PARAMETER}, from: node.cluster}}]\n");
-        Self::with_source(cores, &servers(origin), Self::HOLD, &rule)
+        let rest = if load.sets > 0 { rule.as_str() } else { "" };
+        Self::with_source(cores, &servers(origin), Self::HOLD, &tls, rest)
+    }
+
+    /// A relay of an origin, which holds polls for so long.
+    pub(crate) fn holding(cores: Cores, origin: SocketAddr, hold: Duration) -> io::Result<Self> {
+        Self::with_source(cores, &servers(origin), hold, "", "")
     }
 
     /// A relay of a directory.
     pub(crate) fn of_directory(cores: Cores, directory: &Path) -> io::Result<Self> {
-        Self::with_source(cores, &format!("directory: \"{}\"", directory.display()), Self::HOLD, "")
+        Self::with_source(cores, &format!("directory: \"{}\"", directory.display()), Self::HOLD, "", "")
     }
 
-    fn with_source(cores: Cores, source: &str, hold: Duration, rest: &str) -> io::Result<Self> {
+    fn with_source(cores: Cores, source: &str, hold: Duration, tls: &str, rest: &str) -> io::Result<Self> {
         // Both are held until both are chosen, so that they differ.
         let (one, other) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
         let (address, admin) = (one.local_addr()?, other.local_addr()?);
@@ -57,7 +58,8 @@ impl Relay {
             &config,
             format!(
                 "upstream: {{{source}}}\nadmin: {{address: \"{admin}\"}}\n\
-                 downstream: {{listeners: [{{address: \"{address}\"}}]}}\nrest: {{hold: {}s}}\n{rest}",
+                 downstream: {{listeners: [{{address: \"{address}\", {tls}}}], {PLACES}}}\n\
+                 rest: {{hold: {}s}}\n{rest}",
                 hold.as_secs()
             ),
         )?;

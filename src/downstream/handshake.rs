@@ -2,8 +2,9 @@
 //!
 //! Owns how long one may take, and how many are worked at at a time. The work of a handshake is a few computations of a
 //! millisecond, done while it is polled; a fleet that comes back would keep every thread at it, and streams that live
-//! would wait. So a poll needs a permit, of which there are fewer than threads. It is held for the poll alone: a peer
-//! that stalls holds none. And the wait for one is not the peer's: were it counted, a fleet too large for the time that one
+//! would wait. So a poll needs a permit, of which there are fewer than threads, and which comes back once others had
+//! their turn: with a single thread, all handshakes that are ready would else be polled in a row. A peer that stalls
+//! holds none. And the wait for one is not the peer's: were it counted, a fleet too large for the time that one
 //! handshake may take would never come in, for all would be given up after half of the work.
 
 use std::pin::Pin;
@@ -59,7 +60,7 @@ impl<F: Future + Unpin> Future for InTurn<F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // Nobody closes the semaphore; without a permit it would do no harm to go on.
-        let Poll::Ready(_permit) = self.turn.poll_acquire(cx) else {
+        let Poll::Ready(permit) = self.turn.poll_acquire(cx) else {
             self.waits.get_or_insert_with(Instant::now);
             return Poll::Pending;
         };
@@ -67,7 +68,13 @@ impl<F: Future + Unpin> Future for InTurn<F> {
             let until = self.patience.deadline() + since.elapsed();
             self.patience.as_mut().reset(until);
         }
-        if let Poll::Ready(done) = Pin::new(&mut self.handshake).poll(cx) {
+        let polled = Pin::new(&mut self.handshake).poll(cx);
+        // What yields goes on when all that was ready before has been polled, and sockets have been looked at.
+        tokio::spawn(async {
+            tokio::task::yield_now().await;
+            drop(permit);
+        });
+        if let Poll::Ready(done) = polled {
             return Poll::Ready(Ok(done));
         }
         ready!(self.patience.as_mut().poll(cx));
@@ -114,6 +121,43 @@ mod tests {
         assert_eq!(most_at_a_time(1).await, 1);
         assert_eq!(most_at_a_time(2).await, 1);
         assert_eq!(most_at_a_time(6).await, 3);
+    }
+
+    /// Ready as often as it is polled.
+    #[derive(Default)]
+    struct Busy {
+        polls: Arc<AtomicUsize>,
+    }
+
+    impl Future for Busy {
+        type Output = ();
+
+        fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+            self.polls.fetch_add(1, Ordering::SeqCst);
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn on_a_single_thread_others_have_their_turn_after_each_poll() {
+        let handshakes = Handshakes::new(1, Duration::from_secs(5));
+        let polls = Arc::<AtomicUsize>::default();
+        let seen = Arc::clone(&polls);
+        let most = tokio::spawn(async move {
+            for _ in 0..40 {
+                tokio::spawn(handshakes.take_turns(Busy { polls: Arc::clone(&seen) }));
+            }
+            let mut most = 0;
+            for _ in 0..50 {
+                let before = seen.load(Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                most = most.max(seen.load(Ordering::SeqCst) - before);
+            }
+            most
+        });
+        let most = most.await.unwrap();
+        assert!((1..=2).contains(&most), "{most} polls of handshakes between two turns of another");
     }
 
     #[tokio::test]

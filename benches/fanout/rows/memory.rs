@@ -16,12 +16,12 @@ const POOL: usize = 2048;
 const QUIET: Duration = Duration::from_secs(2);
 
 /// What a fleet adds to a relay that knows all names already, in KiB.
-fn growth(bench: &Bench, load: &Load) -> io::Result<f64> {
+pub(super) fn growth(bench: &Bench, load: &Load) -> io::Result<f64> {
     let origin = Origin::start();
     for kind in &load.kinds {
         origin.fill(*kind, load.resources, RESOURCE_BYTES);
     }
-    let relay = Relay::start(bench.cores, origin.address)?;
+    let relay = Relay::start(bench.cores, origin.address, load)?;
     let _knows = Driver::start(bench.cores, relay.address, &knowing(load))?;
     std::thread::sleep(QUIET);
     let before = relay.process.rss_mib()?;
@@ -43,7 +43,7 @@ fn knowing(load: &Load) -> Load {
 }
 
 /// One connection, one aggregated stream, four types.
-fn four_types(clients: usize, names: usize, stride: usize) -> Load {
+pub(super) fn four_types(clients: usize, names: usize, stride: usize) -> Load {
     Load { kinds: Kind::ALL.to_vec(), stride, ..Load::named(clients, names, POOL) }
 }
 

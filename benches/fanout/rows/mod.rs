@@ -6,6 +6,7 @@ mod memory;
 mod polls;
 mod sets;
 mod silent;
+mod tls;
 mod update;
 
 use std::io;
@@ -101,6 +102,10 @@ fn rows() -> Vec<(&'static str, Run)> {
         ("memory of a subscription", Box::new(memory::subscription)),
         ("memory of 19000 connections", Box::new(|bench, name| memory::fleet(bench, name, 19_000, 1))),
         ("memory of 100000 streams", Box::new(|bench, name| memory::fleet(bench, name, 100_000, 100))),
+        ("tls: an update", Box::new(tls::update)),
+        ("tls: memory of an idle client", Box::new(tls::idle)),
+        ("tls: 15000 back after a restart", Box::new(tls::storm)),
+        ("tls: live streams while 15000 shake hands", Box::new(tls::live)),
         ("500 clients stop reading", Box::new(silent::silent)),
         ("joins onto 100000 resources under churn", Box::new(churn::joins)),
         ("sustained", Box::new(churn::sustained)),

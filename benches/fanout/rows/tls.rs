@@ -1,0 +1,130 @@
+//! What TLS costs, with certificates on both sides: per update, per client, and when a fleet shakes hands.
+
+use std::io;
+use std::time::Duration;
+
+use super::Bench;
+use super::memory::{four_types, growth};
+use super::update::print_cost;
+use crate::measure::median;
+use crate::origin::Origin;
+use crate::shape::{Kind, Load};
+use crate::subject::{Cost, RESOURCE_BYTES, RelaySubject, Subject as _};
+use crate::target::{Driver, Relay};
+use crate::tls::Certificates;
+use crate::verdict::Goal;
+
+/// Of a fleet that comes back.
+const FLEET: usize = 15_000;
+
+fn over(certificates: &Certificates, load: Load) -> Load {
+    Load { certificates: Some(certificates.folder()), ..load }
+}
+
+/// The CPU of an update, of what it is in cleartext.
+pub(super) fn update(bench: &Bench, name: &str) -> io::Result<()> {
+    let certificates = Certificates::make()?;
+    let clear = Load::delta(1000, 1000);
+    let mut tls = RelaySubject::start(bench.cores, &over(&certificates, clear.clone()))?;
+    let mut clear = RelaySubject::start(bench.cores, &clear)?;
+    let (mut of_tls, mut of_clear, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..=bench.rounds {
+        let (with, without) = (tls.round(round)?, clear.round(round)?);
+        if round > 0 {
+            ratios.push(with.cpu_us / without.cpu_us);
+            of_tls.push(with);
+            of_clear.push(without);
+        }
+    }
+    print_cost(name, "tls", &Cost::medians(&of_tls));
+    print_cost("", "clear", &Cost::medians(&of_clear));
+    Goal::new(1.35, 1.2).at_most("times the CPU of cleartext", median(ratios));
+    Ok(())
+}
+
+pub(super) fn idle(bench: &Bench, name: &str) -> io::Result<()> {
+    const CLIENTS: usize = 2000;
+    let certificates = Certificates::make()?;
+    let kib = growth(bench, &over(&certificates, four_types(CLIENTS, 50, 37)))? / CLIENTS as f64;
+    println!(
+        "{name}: {CLIENTS} clients, one connection and one stream each, 50 names of their own of 4 types"
+    );
+    Goal::new(34.0, 28.0).at_most("KiB per client", kib);
+    Ok(())
+}
+
+/// Clients that hold everything, and find a relay that has just begun and holds nothing.
+pub(super) fn storm(bench: &Bench, name: &str) -> io::Result<()> {
+    let certificates = Certificates::make()?;
+    let clear = Load { held: true, first: 0, at_once: 2000, ..Load::delta(FLEET, 100) };
+    let tls = over(&certificates, clear.clone());
+    let (mut seconds, mut cpu_us, mut load_us, mut in_clear) = (vec![], vec![], vec![], vec![]);
+    for _ in 0..bench.rounds {
+        let origin = Origin::start();
+        origin.fill(Kind::Eds, tls.resources, RESOURCE_BYTES);
+        let relay = Relay::start(bench.cores, origin.address, &tls)?;
+        let cpu = relay.process.cpu()?;
+        let (driver, joined) = Driver::start(bench.cores, relay.address, &tls)?;
+        cpu_us.push((relay.process.cpu()? - cpu) as f64 / 1e3 / FLEET as f64);
+        load_us.push(driver.0.cpu()? as f64 / 1e3 / FLEET as f64);
+        seconds.push(joined.nanos as f64 / 1e9);
+        drop((driver, relay));
+        let relay = Relay::start(bench.cores, origin.address, &clear)?;
+        let (_driver, joined) = Driver::start(bench.cores, relay.address, &clear)?;
+        in_clear.push(joined.nanos as f64 / 1e9);
+    }
+    println!(
+        "{name}: whole handshakes, {:.0} us CPU each (load {:.0}); in cleartext all are answered after {:.2} s",
+        median(cpu_us),
+        median(load_us),
+        median(in_clear)
+    );
+    Goal::new(15.0, 10.0).at_most("seconds until all are answered", median(seconds));
+    Ok(())
+}
+
+/// How old changes are when they come to clients that were there before, while a fleet comes.
+pub(super) fn live(bench: &Bench, name: &str) -> io::Result<()> {
+    const CLIENTS: usize = 100;
+    const CHANGES_PER_SECOND: usize = 100;
+    const BEFORE: Duration = Duration::from_secs(5);
+    let certificates = Certificates::make()?;
+    let live = Load::delta(CLIENTS, 100);
+    // They ask for what does not change, and leave the core to those who measure.
+    let fleet = Load { kinds: vec![Kind::Cds], yields: true, at_once: 2000, ..Load::delta(FLEET, 1) };
+    let mut lines = Vec::new();
+    let pairs = [
+        ("cleartext", live.clone(), fleet.clone()),
+        ("tls", over(&certificates, live), over(&certificates, fleet)),
+    ];
+    for (who, live, fleet) in pairs {
+        for _ in 0..bench.rounds {
+            let origin = Origin::start();
+            origin.fill(Kind::Eds, live.resources, RESOURCE_BYTES);
+            origin.fill(Kind::Cds, fleet.resources, RESOURCE_BYTES);
+            let relay = Relay::start(bench.cores, origin.address, &live)?;
+            let (mut driver, _) = Driver::start(bench.cores, relay.address, &live)?;
+            origin.churn(Kind::Eds, CHANGES_PER_SECOND);
+            driver.tally()?;
+            std::thread::sleep(BEFORE);
+            let before = driver.tally()?;
+            let (_fleet, joined) = Driver::start(bench.cores, relay.address, &fleet)?;
+            let during = driver.tally()?;
+            let ms = |nanos: u64| nanos as f64 / 1e6;
+            lines.push(format!(
+                "    {who:<9} p99 {:.2} -> {:.2} ms, p50 {:.2} -> {:.2}, at most {:.2} -> {:.2}; {} changes, all there after {:.2} s",
+                ms(before.p99_age),
+                ms(during.p99_age),
+                ms(before.p50_age),
+                ms(during.p50_age),
+                ms(before.max_age),
+                ms(during.max_age),
+                during.messages / CLIENTS as u64,
+                joined.nanos as f64 / 1e9,
+            ));
+        }
+    }
+    println!("{name}: {CLIENTS} delta streams, {CHANGES_PER_SECOND} changes/s");
+    lines.iter().for_each(|line| println!("{line}"));
+    Ok(())
+}
