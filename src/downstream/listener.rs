@@ -25,6 +25,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use super::admission::{Refused, Slot};
 use super::connection::{Connection, ConnectionGuard, Connections, Fate};
 use super::handshake::Handshakes;
+use super::paced::Paced;
 use super::service::{Context, Services};
 use super::stall::Stalling;
 use super::status::report;
@@ -346,8 +347,9 @@ impl Tls {
         socket: IO,
         connection: &Connection,
         source: Source,
-    ) -> anyhow::Result<Option<Box<TlsStream<IO>>>> {
+    ) -> anyhow::Result<Option<Box<TlsStream<Paced<IO>>>>> {
         let limit = self.handshakes.timeout;
+        let socket = Paced::new(socket);
         let handshake = self.handshakes.take_turns(TlsAcceptor::from(self.config.load()).accept(socket));
         let shaken = tokio::select! {
             shaken = tokio::time::timeout(limit, handshake) => shaken,

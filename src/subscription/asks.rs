@@ -90,7 +90,8 @@ impl Asks {
         let spelled = self.spelled.as_ref().or_else(|| self.before.spellings());
         let earlier = spelled.and_then(|spelled| spelled.get(&name)).unwrap_or(&name);
         if earlier.as_str() != spelling {
-            let spelled = self.spelled.get_or_insert_with(|| self.before.spellings().cloned().unwrap_or_default());
+            let spelled =
+                self.spelled.get_or_insert_with(|| self.before.spellings().cloned().unwrap_or_default());
             match spelling == name.as_str() {
                 true => spelled.remove(&name),
                 false => spelled.insert(name.clone(), spelling.into()),

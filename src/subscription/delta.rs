@@ -147,8 +147,8 @@ impl Session {
             if names.len() > max_owed || own.weight > max_owed_bytes {
                 // What the cache has of collections takes none of a client's own.
                 let own_names = names.iter().filter(|name| !subscription.covers(name.as_str()));
-                let (count, bytes) = own_names
-                    .fold((0, 0), |(count, bytes), name| (count + 1, bytes + name.as_str().len()));
+                let (count, bytes) =
+                    own_names.fold((0, 0), |(count, bytes), name| (count + 1, bytes + name.as_str().len()));
                 own.weight = bytes;
                 if count > max_owed {
                     let message = format!("more than {max_owed} names of one type to be answered");

@@ -28,7 +28,8 @@ pub(super) struct Own {
 
 impl Own {
     /// Nothing.
-    pub(super) const NONE: Self = Self { owed: Owed::NONE, weight: 0, brought: None, answering: BTreeSet::new() };
+    pub(super) const NONE: Self =
+        Self { owed: Owed::NONE, weight: 0, brought: None, answering: BTreeSet::new() };
 
     /// Whether there is nothing.
     pub(super) fn is_empty(&self) -> bool {
