@@ -430,6 +430,7 @@ fn base_rules(config: &Config) -> Rules {
         serve_secrets: downstream.secrets_without_authentication,
         max_name_bytes: downstream.max_name_bytes,
         max_names: downstream.max_names,
+        max_connection_names: downstream.max_names_per_connection,
         max_subscription_bytes: downstream.max_subscription_bytes,
         unacked_timeout: downstream.unacked_timeout,
         given: given(config),

@@ -28,3 +28,5 @@ mod scene;
 #[path = "hostile/slow.rs"]
 mod slow;
 mod support;
+#[path = "hostile/tls.rs"]
+mod tls;

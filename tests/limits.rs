@@ -149,6 +149,45 @@ async fn a_subscription_bomb_ends_whatever_it_is_sent_over() {
 }
 
 /// The status with which a stream ends, whatever it is told before.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_streams_of_a_connection_share_a_limit_of_names() {
+    let relay = relay("  max_names_per_connection: 250\n");
+    let mut honest = live(&relay).await;
+    let channel = connect(&relay.uri()).await;
+    let ask = async |stream: &mut Delta, type_url: &str, from: usize| {
+        let request = DeltaDiscoveryRequest {
+            node: Some(node("bomb")),
+            type_url: type_url.to_owned(),
+            resource_names_subscribe: (from..from + 100).map(|at| format!("n{at}")).collect(),
+            ..Default::default()
+        };
+        stream.send(request).await;
+    };
+    let mut first = Delta::open(&channel, DELTA_ADS).await;
+    ask(&mut first, EDS, 0).await;
+    first.response().await;
+    ask(&mut first, CDS, 0).await;
+    first.response().await;
+    let mut second = Delta::open(&channel, DELTA_ADS).await;
+    ask(&mut second, EDS, 0).await;
+    let status = ends(&mut second).await;
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    assert!(status.message().contains("more than 250 names over all streams"), "{status:?}");
+    assert_eq!(refused(&relay, "max_names_per_connection"), 1.0);
+
+    // What the stream asked for went with it, another connection has its own, and to ask again is not to ask for more.
+    ask(&mut first, EDS, 0).await;
+    first.response().await;
+    let mut third = Delta::open(&channel, DELTA_ADS).await;
+    third.subscribe("bomb", CDS, &["a", "b"]).await;
+    third.response().await;
+    let mut other = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    ask(&mut other, EDS, 100).await;
+    other.response().await;
+    assert_eq!(refused(&relay, "max_names_per_connection"), 1.0);
+    goes_on(&relay, &mut honest, "after").await;
+}
+
 async fn ends(stream: &mut Delta) -> tonic::Status {
     let deadline = Instant::now() + PATIENCE;
     loop {

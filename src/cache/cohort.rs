@@ -174,6 +174,28 @@ impl Cohort {
         self.notes.lock().known = known;
     }
 
+    /// Takes over how far the names are known of another, with which it has its first names in common, so many.
+    pub(super) fn inherit_known(&self, other: &Self, common: usize) {
+        let known = other.known();
+        self.set_known(Known { before: known.before.min(common), ..known });
+    }
+
+    /// Takes over what changed lately of another, of which this one is the same with other names. Those that it adds count
+    /// as changed now.
+    pub(super) fn inherit_journal<'a>(
+        &self,
+        other: &Self,
+        now: Generation,
+        added: impl Iterator<Item = &'a Name>,
+    ) {
+        if self.subscription.wildcard || other.subscription.wildcard {
+            return;
+        }
+        let journal = &mut self.notes.lock().journal;
+        *journal = other.notes.lock().journal.of(|name| self.subscription.contains(name.as_str()));
+        added.for_each(|name| journal.note(now, name));
+    }
+
     /// Takes a member in and says at which place.
     pub(super) fn add(&self, mailbox: &Arc<Mailbox>) -> usize {
         let mut members = self.members.lock();

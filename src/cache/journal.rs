@@ -36,6 +36,12 @@ impl Journal {
         }
     }
 
+    /// The same of some of the names.
+    pub(super) fn of(&self, names: impl Fn(&Name) -> bool) -> Self {
+        let changed = self.changed.iter().filter(|(_, name)| names(name)).cloned().collect();
+        Self { since: self.since, changed }
+    }
+
     /// The names that changed after `from`, each once; `None` if it does not go back that far.
     pub(super) fn after(&self, from: Generation) -> Option<Changed> {
         if from < self.since {

@@ -15,6 +15,7 @@
 
 mod alias;
 mod cohort;
+mod difference;
 mod encoder;
 mod entry;
 mod failure;

@@ -4,15 +4,17 @@
 //! change costs here grows with the number of distinct subscriptions it touches. The union of the index is the
 //! subscription upstream; names whose answer to "does anybody want this?" changed are kept until the upstream asks.
 
-use std::collections::{BTreeMap, hash_map};
+use std::collections::{BTreeMap, BTreeSet, hash_map};
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{BuildHasher as _, Hash, Hasher};
+use std::sync::{Arc, LazyLock};
 
 use foldhash::{HashMap, HashSet};
 use slab::Slab;
 use smallvec::SmallVec;
 
 use super::cohort::{Cohort, Dialect, Mailbox, Ttl};
+use super::difference::{Difference, edited};
 use super::entry::{Entry, Seen};
 use super::failure::Failed;
 use super::snapshot::{Snapshot, Touch};
@@ -21,10 +23,14 @@ use super::{Allotment, Generation, Lens, TypeCache};
 use crate::resource::{Collection, Name, Parameters, Resource};
 
 /// What a client subscribes to, of one type.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone)]
 pub struct Subscription {
     /// Everything that the origin lists.
     pub wildcard: bool,
+    /// The sum of the hashes of its names: what a few names change of it does not cost a look at all of them.
+    digest: u64,
+    /// The length of all of its names, in bytes.
+    bytes: usize,
     names: Arc<[Name]>,
     /// Whether any of these is that of a collection.
     has_collections: bool,
@@ -32,6 +38,43 @@ pub struct Subscription {
     spelled: Option<Spellings>,
     /// What it asks for by locator, with the parameters as it sent them.
     located: Option<Arc<BTreeMap<Name, Parameters>>>,
+}
+
+impl PartialEq for Subscription {
+    fn eq(&self, other: &Self) -> bool {
+        // A list is mostly held against itself, or against one that differs.
+        self.wildcard == other.wildcard
+            && self.digest == other.digest
+            && (Arc::ptr_eq(&self.names, &other.names) || self.names == other.names)
+            && self.spelled == other.spelled
+            && self.located == other.located
+    }
+}
+
+impl Eq for Subscription {}
+
+impl Hash for Subscription {
+    /// By its names themselves: a digest of them may be that of others.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.wildcard.hash(state);
+        self.names.hash(state);
+        self.spelled.hash(state);
+        self.located.hash(state);
+    }
+}
+
+/// Keys that nobody outside knows: a client chooses its names, and what they hash to decides what a look-up costs.
+static KEYS: LazyLock<foldhash::quality::RandomState> = LazyLock::new(Default::default);
+
+/// What distinguishes these names from others, and their length.
+fn sums<'a>(names: impl IntoIterator<Item = &'a Name>) -> (u64, usize) {
+    names.into_iter().fold((0, 0), |(digest, bytes), name| {
+        (digest.wrapping_add(KEYS.hash_one(name)), bytes + name.as_str().len())
+    })
+}
+
+fn is_collection(name: &Name) -> bool {
+    Collection::named(name.as_str()).is_some()
 }
 
 /// Other spellings by the normal forms of names.
@@ -43,8 +86,42 @@ impl Subscription {
         let mut names: Vec<Name> = names.into_iter().collect();
         names.sort_unstable();
         names.dedup();
-        let has_collections = names.iter().any(|name| Collection::named(name.as_str()).is_some());
-        Self { wildcard, names: names.into(), has_collections, spelled: None, located: None }
+        let (digest, bytes) = sums(&names);
+        let has_collections = names.iter().any(is_collection);
+        Self { wildcard, digest, bytes, names: names.into(), has_collections, spelled: None, located: None }
+    }
+
+    /// The same with these names, of which it has none, and without those, which it has. What its other names are is not
+    /// looked at again.
+    #[must_use]
+    pub fn edited(&self, wildcard: bool, added: BTreeSet<Name>, removed: &BTreeSet<Name>) -> Self {
+        let ((more, longer), (less, shorter)) = (sums(&added), sums(removed));
+        let brings_collections = added.iter().any(is_collection);
+        let names = match added.is_empty() && removed.is_empty() {
+            true => Arc::clone(&self.names),
+            false => edited(&self.names, added, removed),
+        };
+        let had = self.has_collections && (removed.is_empty() || names.iter().any(is_collection));
+        let edited = Self {
+            wildcard,
+            digest: self.digest.wrapping_add(more).wrapping_sub(less),
+            bytes: self.bytes + longer - shorter,
+            names,
+            has_collections: had || brings_collections,
+            spelled: self.spelled.clone(),
+            located: self.located.clone(),
+        };
+        if removed.is_empty() && wildcard == self.wildcard {
+            return edited;
+        }
+        let spelled = edited.spellings().cloned().unwrap_or_default();
+        let located = edited.locators().cloned().unwrap_or_default();
+        edited.spelled(spelled).located(located)
+    }
+
+    /// Where cohorts with this subscription are found: equal ones are found at one place.
+    fn key(&self, dialect: Dialect) -> u64 {
+        KEYS.hash_one((self.digest, self.wildcard, &self.spelled, &self.located, dialect))
     }
 
     /// The same, with what is asked for answered by these names in place of their normal forms (R-XT-03). It makes a
@@ -119,11 +196,10 @@ impl Subscription {
 
     /// What a client spends on saying it: the bytes of its names, of other spellings and of locators.
     pub fn weight(&self) -> usize {
-        let names: usize = self.names.iter().map(|name| name.as_str().len()).sum();
         let spelled = self.spelled.iter().flat_map(|spelled| spelled.values());
         let located = self.located.iter().flat_map(|located| located.values()).flat_map(Parameters::iter);
         let parameters = located.map(|(key, value)| key.len() + value.len());
-        names + spelled.map(|name| name.as_str().len()).sum::<usize>() + parameters.sum::<usize>()
+        self.bytes + spelled.map(|name| name.as_str().len()).sum::<usize>() + parameters.sum::<usize>()
     }
 
     /// Whether this very name was asked for.
@@ -239,7 +315,8 @@ impl<'a> Look<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     cohorts: Slab<Arc<Cohort>>,
-    by_key: HashMap<(Subscription, Dialect), usize>,
+    /// By [`Subscription::key`].
+    by_key: HashMap<u64, SmallVec<[u32; 2]>>,
     index: HashMap<Name, SmallVec<[u32; 2]>>,
     wildcards: Vec<u32>,
     /// How many cohorts ask for collections.
@@ -248,36 +325,130 @@ pub(super) struct Registry {
     timed: usize,
     dirty: HashSet<Name>,
     wildcard_dirty: bool,
+    /// The newest change of which all cohorts were told.
+    marked: Generation,
     next_id: u64,
 }
 
 impl Registry {
+    /// The cohort of this subscription and dialect, if there is one.
+    fn find(&self, key: u64, subscription: &Subscription, dialect: Dialect) -> Option<usize> {
+        let is_it = |at: &usize| {
+            let cohort = &self.cohorts[*at];
+            cohort.dialect == dialect && cohort.subscription == *subscription
+        };
+        self.by_key.get(&key)?.iter().map(|slot| *slot as usize).find(is_it)
+    }
+
     fn enter(&mut self, subscription: Subscription, dialect: Dialect, now: Generation) -> usize {
-        let key = (subscription, dialect);
-        if let Some(&at) = self.by_key.get(&key) {
+        let key = subscription.key(dialect);
+        if let Some(at) = self.find(key, &subscription, dialect) {
             return at;
         }
         self.next_id += 1;
-        let cohort = Cohort::new(self.next_id, key.0.clone(), dialect, now);
-        let at = self.cohorts.insert(Arc::new(cohort));
+        let cohort = Arc::new(Cohort::new(self.next_id, subscription, dialect, now));
+        let at = self.cohorts.insert(Arc::clone(&cohort));
         let slot = at as u32;
-        for name in key.0.names() {
-            match self.index.entry(name.clone()) {
-                hash_map::Entry::Occupied(mut cohorts) => cohorts.get_mut().push(slot),
-                hash_map::Entry::Vacant(place) => {
-                    place.insert(SmallVec::from_slice(&[slot]));
-                    self.dirty.insert(name.clone());
-                }
+        cohort.subscription.names().iter().for_each(|name| self.list(name, slot));
+        self.timed += usize::from(dialect.ttl != Ttl::Untold);
+        self.count(&cohort.subscription, slot);
+        self.by_key.entry(key).or_default().push(slot);
+        at
+    }
+
+    /// Gives a cohort of one member another subscription, at the cost of what differs. The subscription is returned where
+    /// there are other members, or a cohort to join.
+    fn alter(
+        &mut self,
+        at: usize,
+        mut subscription: Subscription,
+        now: Generation,
+    ) -> Result<Arc<Cohort>, Subscription> {
+        let old = Arc::clone(&self.cohorts[at]);
+        let (key, slot) = (subscription.key(old.dialect), at as u32);
+        if old.is_shared() || self.find(key, &subscription, old.dialect).is_some() {
+            return Err(subscription);
+        }
+        let Difference { added, removed, kept, common } =
+            Difference::between(old.subscription.names(), subscription.names());
+        let known = added.iter().filter_map(|at| {
+            let (name, _) = self.index.get_key_value(&subscription.names[*at])?;
+            Some((*at, name.clone()))
+        });
+        let shared: Vec<(usize, Name)> = known.chain(kept).collect();
+        if !shared.is_empty() {
+            let names = Arc::make_mut(&mut subscription.names);
+            shared.into_iter().for_each(|(at, name)| names[at] = name);
+        }
+        added.iter().for_each(|at| self.list(&subscription.names[*at], slot));
+        removed.iter().for_each(|at| self.unlist(&old.subscription.names[*at], slot));
+        self.count(&subscription, slot);
+        self.uncount(&old.subscription, slot);
+        self.forget(old.subscription.key(old.dialect), slot);
+        self.by_key.entry(key).or_default().push(slot);
+        self.next_id += 1;
+        let cohort = Cohort::new(self.next_id, subscription, old.dialect, now);
+        let names = cohort.subscription.names();
+        cohort.inherit_known(&old, common);
+        // What is published and not yet marked is in no journal: then this one begins anew.
+        if self.marked == now {
+            cohort.inherit_journal(&old, now, added.iter().map(|at| &names[*at]));
+        }
+        let cohort = Arc::new(cohort);
+        self.cohorts[at] = Arc::clone(&cohort);
+        Ok(cohort)
+    }
+
+    /// Notes that a cohort asks for a name.
+    fn list(&mut self, name: &Name, slot: u32) {
+        match self.index.entry(name.clone()) {
+            hash_map::Entry::Occupied(mut cohorts) => cohorts.get_mut().push(slot),
+            hash_map::Entry::Vacant(place) => {
+                place.insert(SmallVec::from_slice(&[slot]));
+                self.dirty.insert(name.clone());
             }
         }
-        self.collectors += usize::from(key.0.has_collections());
-        self.timed += usize::from(dialect.ttl != Ttl::Untold);
-        if key.0.wildcard {
+    }
+
+    /// Notes that it does not any more.
+    fn unlist(&mut self, name: &Name, slot: u32) {
+        if let hash_map::Entry::Occupied(mut cohorts) = self.index.entry(name.clone()) {
+            cohorts.get_mut().retain(|other| *other != slot);
+            if cohorts.get().is_empty() {
+                cohorts.remove();
+                self.dirty.insert(name.clone());
+            }
+        }
+    }
+
+    /// Notes what else a cohort asks for.
+    fn count(&mut self, subscription: &Subscription, slot: u32) {
+        self.collectors += usize::from(subscription.has_collections());
+        if subscription.wildcard {
             self.wildcard_dirty |= self.wildcards.is_empty();
             self.wildcards.push(slot);
         }
-        self.by_key.insert(key, at);
-        at
+    }
+
+    /// Notes that it does not any more.
+    fn uncount(&mut self, subscription: &Subscription, slot: u32) {
+        self.collectors -= usize::from(subscription.has_collections());
+        if subscription.wildcard
+            && let Some(at) = self.wildcards.iter().position(|other| *other == slot)
+        {
+            // Once: between `count` and this it is listed twice where it goes on to ask for the wildcard.
+            self.wildcards.remove(at);
+            self.wildcard_dirty |= self.wildcards.is_empty();
+        }
+    }
+
+    fn forget(&mut self, key: u64, slot: u32) {
+        if let hash_map::Entry::Occupied(mut slots) = self.by_key.entry(key) {
+            slots.get_mut().retain(|other| *other != slot);
+            if slots.get().is_empty() {
+                slots.remove();
+            }
+        }
     }
 
     /// The same subscription with the names' allocations that the index already has.
@@ -288,24 +459,11 @@ impl Registry {
     }
 
     fn leave(&mut self, at: usize) {
-        let cohort = self.cohorts.remove(at);
-        self.by_key.remove(&(cohort.subscription.clone(), cohort.dialect));
-        let slot = at as u32;
-        for name in cohort.subscription.names() {
-            if let hash_map::Entry::Occupied(mut cohorts) = self.index.entry(name.clone()) {
-                cohorts.get_mut().retain(|other| *other != slot);
-                if cohorts.get().is_empty() {
-                    cohorts.remove();
-                    self.dirty.insert(name.clone());
-                }
-            }
-        }
-        self.collectors -= usize::from(cohort.subscription.has_collections());
+        let (cohort, slot) = (self.cohorts.remove(at), at as u32);
+        self.forget(cohort.subscription.key(cohort.dialect), slot);
+        cohort.subscription.names().iter().for_each(|name| self.unlist(name, slot));
         self.timed -= usize::from(cohort.dialect.ttl != Ttl::Untold);
-        if cohort.subscription.wildcard {
-            self.wildcards.retain(|other| *other != slot);
-            self.wildcard_dirty |= self.wildcards.is_empty();
-        }
+        self.uncount(&cohort.subscription, slot);
     }
 
     fn is_dirty(&self) -> bool {
@@ -362,7 +520,7 @@ impl Registry {
 
     /// Marks every cohort that a change concerns and returns them.
     pub(super) fn touch<'t>(
-        &self,
+        &mut self,
         touched: &'t [Touch],
         turned: bool,
         generation: Generation,
@@ -395,6 +553,7 @@ impl Registry {
             self.wildcards.iter().copied().filter(is_timed).for_each(&mut mark);
         }
         named().chain(renewed()).for_each(|(slot, _)| mark(slot));
+        self.marked = generation;
         wake
     }
 }
@@ -452,9 +611,27 @@ impl Membership {
 
     /// Moves to the cohort of another subscription.
     pub fn change(&mut self, subscription: Subscription) {
-        // The new place is taken before the old one is left, so that no name is unwanted in between.
-        *self =
-            Self::join(Arc::clone(&self.of), subscription, self.cohort.dialect, Arc::clone(&self.mailbox));
+        if let Err(subscription) = self.alter(subscription) {
+            // The new place is taken before the old one is left, so that no name is unwanted in between.
+            let of = Arc::clone(&self.of);
+            *self = Self::join(of, subscription, self.cohort.dialect, Arc::clone(&self.mailbox));
+        }
+    }
+
+    /// See [`Registry::alter`].
+    fn alter(&mut self, subscription: Subscription) -> Result<(), Subscription> {
+        let (_old, dirty) = {
+            let mut registry = self.of.registry.lock();
+            let now = self.of.snapshot().generation();
+            let cohort = registry.alter(self.cohort_at, subscription, now)?;
+            self.member_at = cohort.add(&self.mailbox);
+            // Given back when the lock is.
+            (std::mem::replace(&mut self.cohort, cohort), registry.is_dirty())
+        };
+        if dirty {
+            self.of.interest.wake();
+        }
+        Ok(())
     }
 
     /// The cohort.

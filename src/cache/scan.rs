@@ -95,7 +95,9 @@ impl<'a> Scan<'a> {
     pub(super) fn run(mut self, owed: &'a Owed) -> Update {
         self.refused = Some(&owed.refused).filter(|refused| !refused.is_empty());
         let update = self.look(owed);
-        if self.changed.is_none() || update.additions || update.removals {
+        // What was published and is not marked yet may not be listed: who is told a part of it would be taken to have all.
+        let is_listed = update.to <= self.touched;
+        if self.changed.is_none() || (is_listed && (update.additions || update.removals)) {
             return update;
         }
         // That there is nothing up to the newest state, marked or not, is for the snapshot alone to say.

@@ -43,6 +43,7 @@ pub(super) const EFFECTS: &[(&str, Effect)] = &[
     ("downstream.max_response_bytes", Effect::AtOnce),
     ("downstream.max_name_bytes", Effect::Connections),
     ("downstream.max_names", Effect::Connections),
+    ("downstream.max_names_per_connection", Effect::Connections),
     ("downstream.max_streams_per_connection", Effect::Connections),
     ("downstream.trust_initial_versions_for_explicit", Effect::Connections),
     ("downstream.eds_repush_on_cds_change", Effect::AtOnce),

@@ -100,6 +100,7 @@ impl Default for Downstream {
             max_response_bytes: MIB,
             max_name_bytes: 16 * 1024,
             max_names: 100_000,
+            max_names_per_connection: 1_000_000,
             max_subscription_bytes: 16 * MIB,
             max_streams_per_connection: 1000,
             limits: ConnectionLimits::default(),

@@ -119,6 +119,7 @@ pub(super) const KEYS: &[Key] = &[
     key("downstream.max_response_bytes", Shape::Size(1, MESSAGE)),
     key("downstream.max_name_bytes", Shape::Size(1, MESSAGE)),
     key("downstream.max_names", Shape::Count(1, 100_000_000)),
+    key("downstream.max_names_per_connection", Shape::Count(1, 1_000_000_000)),
     key("downstream.max_subscription_bytes", Shape::Size(1, TIB)),
     key("downstream.max_streams_per_connection", Shape::Count(1, 1_000_000)),
     key("downstream.max_connections", Shape::Count(1, 100_000_000)),

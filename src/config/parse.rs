@@ -166,6 +166,7 @@ fn downstream(section: &Section<'_>, base: &Path) -> Downstream {
     section.size("max_response_bytes", &mut downstream.max_response_bytes);
     section.size("max_name_bytes", &mut downstream.max_name_bytes);
     section.count("max_names", &mut downstream.max_names);
+    section.count("max_names_per_connection", &mut downstream.max_names_per_connection);
     section.size("max_subscription_bytes", &mut downstream.max_subscription_bytes);
     section.count("max_streams_per_connection", &mut downstream.max_streams_per_connection);
     downstream.limits.read(section);

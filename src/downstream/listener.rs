@@ -25,6 +25,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use super::admission::{Refused, Slot};
 use super::connection::{Connection, ConnectionGuard, Connections, Fate};
 use super::handshake::{Handshakes, TimedOut};
+use super::paced::Paced;
 use super::service::{Context, Services};
 use super::stall::Stalling;
 use super::status::report;
@@ -346,8 +347,9 @@ impl Tls {
         socket: IO,
         connection: &Connection,
         source: Source,
-    ) -> anyhow::Result<Option<Box<TlsStream<IO>>>> {
+    ) -> anyhow::Result<Option<Box<TlsStream<Paced<IO>>>>> {
         let limit = self.handshakes.timeout;
+        let socket = Paced::new(socket);
         let handshake = self.handshakes.take_turns(TlsAcceptor::from(self.config.load()).accept(socket));
         let shaken = tokio::select! {
             shaken = handshake => shaken,
@@ -441,7 +443,8 @@ impl Speech {
     fn of(start: [u8; Self::TOLD_BY]) -> Self {
         match &start {
             b"PRI" => Self::Http2,
-            b"GET" | b"HEA" | b"POS" | b"PUT" | b"DEL" | b"CON" | b"OPT" | b"TRA" | b"PAT" => Self::Http1,
+            // Methods are words of capitals, as far as anybody registered one; which are served is said in an answer.
+            word if word.iter().all(u8::is_ascii_uppercase) => Self::Http1,
             // A record of a handshake, of any version (RFC 8446, section 5.1).
             [22, 3, _] => Self::Tls,
             _ => Self::Other,

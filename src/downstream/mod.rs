@@ -15,6 +15,7 @@ mod fetch;
 mod handshake;
 mod listener;
 mod memory;
+mod paced;
 mod peers;
 mod policy;
 mod poll;

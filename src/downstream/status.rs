@@ -129,6 +129,7 @@ impl From<subscription::Refusal> for Status {
 pub(super) const fn limit_of(bound: Bound) -> Limit {
     match bound {
         Bound::Names => Limit::Names,
+        Bound::ConnectionNames => Limit::NamesPerConnection,
         Bound::NameBytes => Limit::NameBytes,
         Bound::SubscriptionBytes => Limit::SubscriptionBytes,
         Bound::Parameters => Limit::Parameters,

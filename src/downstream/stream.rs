@@ -26,6 +26,8 @@ use crate::telemetry::{self, Limit, RequestResult, StreamGauge};
 
 /// Requests read in one go before others get their turn.
 const REQUESTS_PER_POLL: usize = 32;
+/// How long that may take: what is short to say can be long to take in.
+const SLICE: Duration = Duration::from_millis(1);
 
 /// A stream of one client. Dropped when the transport is done with it, whatever the reason.
 #[derive(Debug)]
@@ -108,11 +110,14 @@ where
                 continue;
             }
             match self.hear(message, now) {
-                Ok(heard) => {
-                    self.count_names();
-                    self.note(&heard, now);
-                }
+                Ok(heard) => self.note(&heard, now),
                 Err(status) => return Poll::Ready(status),
+            }
+            if let Err(status) = self.count_names() {
+                return Poll::Ready(status);
+            }
+            if now.elapsed() >= SLICE {
+                break;
             }
         }
         cx.waker().wake_by_ref();
@@ -126,12 +131,15 @@ where
         }
     }
 
-    /// Tells its connection how many names it asks for.
-    fn count_names(&mut self) {
+    /// Tells its connection how many names it asks for. Those that are too many are not told upstream for long: they go
+    /// with the stream.
+    fn count_names(&mut self) -> Result<(), Status> {
         let names = self.session.names();
         let before = std::mem::replace(&mut self.names, names);
         // Wraps, as it adds what is less by a detour.
-        self.connection.names().fetch_add(names.wrapping_sub(before), Ordering::Relaxed);
+        let more = names.wrapping_sub(before);
+        let all = self.connection.names().fetch_add(more, Ordering::Relaxed).wrapping_add(more);
+        if names > before { Ok(self.session.check_names_beside(all)?) } else { Ok(()) }
     }
 
     /// Counts a request. A rejection is logged: it is what an operator looks for first.

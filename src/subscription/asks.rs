@@ -12,28 +12,37 @@ use crate::cache::{Snapshot, Subscription};
 use crate::proto::ResourceLocator;
 use crate::resource::{Name, Parameters, normal_form, without_directives};
 
-/// A subscription in the making.
-#[derive(Debug, Default)]
+/// A subscription in the making: what is changed of an earlier one, so that a request costs what it says and not what was
+/// said before it.
+#[derive(Debug)]
 pub(super) struct Asks {
     pub(super) wildcard: bool,
-    names: BTreeSet<Name>,
-    spelled: BTreeMap<Name, Name>,
-    located: BTreeMap<Name, Parameters>,
+    before: Subscription,
+    /// None of these is asked for in `before`.
+    added: BTreeSet<Name>,
+    /// All of these are.
+    dropped: BTreeSet<Name>,
+    /// As it is now, if it was changed.
+    spelled: Option<BTreeMap<Name, Name>>,
+    /// As it is now, if it was changed.
+    located: Option<BTreeMap<Name, Parameters>>,
 }
 
 impl Asks {
     /// Nothing, or the wildcard of a client that need not name it.
     pub(super) fn new(legacy_wildcard: bool) -> Self {
-        Self { wildcard: legacy_wildcard, ..Self::default() }
+        Self { wildcard: legacy_wildcard, ..Self::of(&Subscription::none()) }
     }
 
     /// What is asked for so far.
     pub(super) fn of(subscription: &Subscription) -> Self {
         Self {
             wildcard: subscription.wildcard,
-            names: subscription.names().iter().cloned().collect(),
-            spelled: subscription.spellings().cloned().unwrap_or_default(),
-            located: subscription.locators().cloned().unwrap_or_default(),
+            before: subscription.clone(),
+            added: BTreeSet::new(),
+            dropped: BTreeSet::new(),
+            spelled: None,
+            located: None,
         }
     }
 
@@ -41,25 +50,29 @@ impl Asks {
     pub(super) fn subscribe(&mut self, text: &str) -> Option<Name> {
         if text == Name::WILDCARD {
             self.wildcard = true;
-            self.located.remove(Name::WILDCARD);
+            self.unlocated(Name::WILDCARD);
             return None;
         }
         let name = self.take_in(text)?;
-        self.located.remove(&name);
+        self.unlocated(name.as_str());
         Some(name)
     }
 
     /// The same by locator. With other parameters than before it is a change of those (R-DP-12).
     pub(super) fn locate(&mut self, locator: ResourceLocator) -> Option<Name> {
         let parameters: Parameters = locator.dynamic_parameters.into_iter().collect();
-        if locator.name == Name::WILDCARD {
+        let name = if locator.name == Name::WILDCARD {
             self.wildcard = true;
-            self.located.insert(locator.name.into(), parameters);
-            return None;
+            None
+        } else {
+            Some(self.take_in(&locator.name)?)
+        };
+        let key = name.clone().unwrap_or_else(|| Name::WILDCARD.into());
+        if self.parameters(key.as_str()) != Some(&parameters) {
+            let located = || self.before.locators().cloned().unwrap_or_default();
+            self.located.get_or_insert_with(located).insert(key, parameters);
         }
-        let name = self.take_in(&locator.name)?;
-        self.located.insert(name.clone(), parameters);
-        Some(name)
+        name
     }
 
     /// Takes in a name as a client spells it. Where that is not the normal form, it is answered by its own spelling: not
@@ -68,20 +81,47 @@ impl Asks {
         if text.is_empty() {
             return None;
         }
-        let name = Name::normal(text);
-        match without_directives(text) {
-            own if own == name.as_str() => self.spelled.remove(&name),
-            own => self.spelled.insert(name.clone(), own.into()),
+        let normal = normal_form(text);
+        let name = match self.before.position(normal.as_bytes()) {
+            Some(at) => self.before.names()[at].clone(),
+            None => Name::normal(text),
         };
-        self.names.insert(name.clone());
+        let spelling = without_directives(text);
+        let spelled = self.spelled.as_ref().or_else(|| self.before.spellings());
+        let earlier = spelled.and_then(|spelled| spelled.get(&name)).unwrap_or(&name);
+        if earlier.as_str() != spelling {
+            let spelled =
+                self.spelled.get_or_insert_with(|| self.before.spellings().cloned().unwrap_or_default());
+            match spelling == name.as_str() {
+                true => spelled.remove(&name),
+                false => spelled.insert(name.clone(), spelling.into()),
+            };
+        }
+        if !self.before.contains(name.as_str()) {
+            self.added.insert(name.clone());
+        } else if !self.dropped.is_empty() {
+            self.dropped.remove(&name);
+        }
         Some(name)
+    }
+
+    /// The parameters with which a name is asked for by locator.
+    fn parameters(&self, name: &str) -> Option<&Parameters> {
+        self.located.as_ref().or_else(|| self.before.locators())?.get(name)
+    }
+
+    fn unlocated(&mut self, name: &str) {
+        if self.parameters(name).is_some() {
+            let located = || self.before.locators().cloned().unwrap_or_default();
+            self.located.get_or_insert_with(located).remove(name);
+        }
     }
 
     /// Lets a name go that was asked for plainly, or any wildcard. Returns it if it was asked for.
     pub(super) fn unsubscribe(&mut self, text: &str) -> Option<Name> {
         if text == Name::WILDCARD {
             self.wildcard = false;
-            self.located.remove(Name::WILDCARD);
+            self.unlocated(Name::WILDCARD);
             return None;
         }
         self.let_go(&normal_form(text), &Parameters::NONE)
@@ -92,18 +132,17 @@ impl Asks {
         &mut self,
         snapshot: &Snapshot,
         let_go: &HashSet<Cow<'_, str>>,
-    ) -> BTreeSet<Name> {
+    ) -> Vec<Name> {
         let is_let_go = |name: &Name| {
             snapshot.by_name(name.as_str()).existing().is_some_and(|resource| {
                 let_go.contains(resource.name().as_str())
                     || resource.aliases().any(|alias| let_go.contains(&*normal_form(alias)))
             })
         };
-        let located = &self.located;
-        let (ended, kept) = std::mem::take(&mut self.names)
-            .into_iter()
-            .partition(|name| !located.contains_key(name) && is_let_go(name));
-        self.names = kept;
+        let kept = self.before.names().iter().filter(|name| !self.dropped.contains(*name));
+        let all = kept.chain(&self.added).filter(|name| self.parameters(name.as_str()).is_none());
+        let ended: Vec<Name> = all.filter(|name| is_let_go(name)).cloned().collect();
+        ended.iter().for_each(|name| drop(self.take(name.as_str())));
         ended
     }
 
@@ -112,9 +151,9 @@ impl Asks {
         let pairs = locator.dynamic_parameters.iter();
         let parameters: Parameters = pairs.map(|(key, value)| (key.as_str(), value.as_str())).collect();
         if locator.name == Name::WILDCARD {
-            if self.located.get(Name::WILDCARD) == Some(&parameters) {
+            if self.parameters(Name::WILDCARD) == Some(&parameters) {
                 self.wildcard = false;
-                self.located.remove(Name::WILDCARD);
+                self.unlocated(Name::WILDCARD);
             }
             return None;
         }
@@ -122,21 +161,36 @@ impl Asks {
     }
 
     fn let_go(&mut self, name: &str, parameters: &Parameters) -> Option<Name> {
-        if *self.located.get(name).unwrap_or(&Parameters::NONE) != *parameters {
+        if *self.parameters(name).unwrap_or(&Parameters::NONE) != *parameters {
             return None;
         }
-        self.located.remove(name);
-        self.names.take(name)
+        self.unlocated(name);
+        self.take(name)
+    }
+
+    /// Lets a name go; returns it if it was asked for.
+    fn take(&mut self, name: &str) -> Option<Name> {
+        if let Some(name) = self.added.take(name) {
+            return Some(name);
+        }
+        let name = self.before.names()[self.before.position(name.as_bytes())?].clone();
+        self.dropped.insert(name.clone()).then_some(name)
     }
 
     pub(super) fn into_subscription(mut self) -> Subscription {
-        let spelled = std::mem::take(&mut self.spelled);
-        self.into_plain_subscription().spelled(spelled)
+        match self.spelled.take() {
+            None => self.into_plain_subscription(),
+            Some(spelled) => self.into_plain_subscription().spelled(spelled),
+        }
     }
 
     /// The same for a protocol in which names are inside of resources, however the client spells them.
     pub(super) fn into_plain_subscription(self) -> Subscription {
-        Subscription::new(self.wildcard, self.names).located(self.located)
+        let subscription = self.before.edited(self.wildcard, self.added, &self.dropped);
+        match self.located {
+            None => subscription,
+            Some(located) => subscription.located(located),
+        }
     }
 }
 

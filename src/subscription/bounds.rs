@@ -15,6 +15,8 @@ use crate::resource::wire::{self, Value};
 pub enum Bound {
     /// `max_names`
     Names,
+    /// `max_names_per_connection`
+    ConnectionNames,
     /// `max_name_bytes`
     NameBytes,
     /// `max_subscription_bytes`
@@ -92,6 +94,16 @@ impl Rules {
             return Err(Refusal::exhausted(format!("more than {MAX_FEATURES} `node.client_features`")));
         }
         Ok(())
+    }
+
+    /// Whether a connection stays within bounds that asks for so many names.
+    pub(super) fn check_connection(&self, names: usize) -> Result<(), Refusal> {
+        let max = self.max_connection_names;
+        if names <= max {
+            return Ok(());
+        }
+        let message = format!("more than {max} names over all streams and types of one connection");
+        Err(Refusal::exhausted(message).over(Bound::ConnectionNames))
     }
 
     /// A client that takes responses and answers none.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::asks::Asks;
@@ -113,13 +114,22 @@ impl Session {
                     versions.remove(name.as_str());
                 }
             }
-            let of = self.store(&type_url, &subscription)?;
+            let of = if subscription == old {
+                Arc::clone(state.membership.of())
+            } else {
+                self.store(&type_url, &subscription)?
+            };
+            drop(old);
             self.count_hidden(star && wildcard, owed.iter());
             let dialect = self.dialect;
             let state = self.state(at);
-            state.resubscribe(of, subscription.clone(), dialect, now)?;
+            state.resubscribe(of, subscription, dialect, now)?;
+            let subscription = state.subscription().clone();
             let snapshot = state.membership.of().snapshot();
-            let names = &mut state.own_mut().owed.names;
+            let own = state.own_mut();
+            let weight: usize = owed.iter().chain(&ended).map(|name| name.as_str().len()).sum();
+            own.weight = own.weight.saturating_add(weight);
+            let names = &mut own.owed.names;
             for name in owed {
                 names.extend(snapshot.answers_of(&name).cloned());
                 names.insert(name);
@@ -132,21 +142,25 @@ impl Session {
                     names.remove(&name);
                 }
             }
-            // What the cache has of collections takes none of a client's own.
-            let own = names.iter().filter(|name| !subscription.covers(name.as_str()));
-            let (owed, owed_bytes) =
-                own.fold((0, 0), |(count, bytes), name| (count + 1, bytes + name.as_str().len()));
+            // Beside what it asks for, answers for what it let go: while none can be sent they would pile up. Weighed once
+            // there can be too many: with each request it would cost what all before it said.
+            if names.len() > max_owed || own.weight > max_owed_bytes {
+                // What the cache has of collections takes none of a client's own.
+                let own_names = names.iter().filter(|name| !subscription.covers(name.as_str()));
+                let (count, bytes) =
+                    own_names.fold((0, 0), |(count, bytes), name| (count + 1, bytes + name.as_str().len()));
+                own.weight = bytes;
+                if count > max_owed {
+                    let message = format!("more than {max_owed} names of one type to be answered");
+                    return Err(Refusal::exhausted(message).over(Bound::Names));
+                }
+                if bytes > max_owed_bytes {
+                    let message =
+                        format!("names of more than {max_owed_bytes} bytes of one type to be answered");
+                    return Err(Refusal::exhausted(message).over(Bound::SubscriptionBytes));
+                }
+            }
             state.trim();
-            // Beside what it asks for, answers for what it let go: while none can be sent they would pile up.
-            if owed > max_owed {
-                let refusal =
-                    Refusal::exhausted(format!("more than {max_owed} names of one type to be answered"));
-                return Err(refusal.over(Bound::Names));
-            }
-            if owed_bytes > max_owed_bytes {
-                let message = format!("names of more than {max_owed_bytes} bytes of one type to be answered");
-                return Err(Refusal::exhausted(message).over(Bound::SubscriptionBytes));
-            }
         }
         if request.error_detail.is_some() {
             self.state(at).doubt();

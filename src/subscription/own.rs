@@ -18,6 +18,9 @@ pub(super) enum Brought {
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) owed: Owed,
+    /// What the names that it asked for or let go take, in bytes, since they were last weighed together, and then. Those
+    /// that it was told meanwhile count still: it is more than is owed, never less.
+    pub(super) weight: usize,
     pub(super) brought: Option<Brought>,
     /// Names that the next full state answers for.
     pub(super) answering: BTreeSet<Name>,
@@ -25,7 +28,8 @@ pub(super) struct Own {
 
 impl Own {
     /// Nothing.
-    pub(super) const NONE: Self = Self { owed: Owed::NONE, brought: None, answering: BTreeSet::new() };
+    pub(super) const NONE: Self =
+        Self { owed: Owed::NONE, weight: 0, brought: None, answering: BTreeSet::new() };
 
     /// Whether there is nothing.
     pub(super) fn is_empty(&self) -> bool {

@@ -38,6 +38,8 @@ pub struct Rules {
     pub max_name_bytes: usize,
     /// The most names of one type.
     pub max_names: usize,
+    /// The most names over all streams of a connection.
+    pub max_connection_names: usize,
     /// What these names, their spellings and their locators may take together, in bytes.
     pub max_subscription_bytes: usize,
     /// A stream whose client has answered nothing of a type for this long, though the transport took something and it
@@ -75,6 +77,7 @@ impl Default for Rules {
             serve_secrets: false,
             max_name_bytes: 16 << 10,
             max_names: 100_000,
+            max_connection_names: 1_000_000,
             max_subscription_bytes: 16 << 20,
             unacked_timeout: Duration::from_secs(10 * 60),
             max_parameters: 64,
@@ -378,6 +381,11 @@ impl Session {
     /// How many names it asks for, over all types.
     pub fn names(&self) -> usize {
         self.types.iter().map(|state| state.subscription().names().len()).sum()
+    }
+
+    /// Whether its connection, on which so many names are asked for, stays within bounds.
+    pub fn check_names_beside(&self, names: usize) -> Result<(), Refusal> {
+        self.rules.check_connection(names)
     }
 
     /// The transport has taken the newest response.

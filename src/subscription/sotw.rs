@@ -83,7 +83,8 @@ impl Session {
             self.count_hidden(wildcard, added.iter());
             let dialect = self.dialect;
             let state = self.state(at);
-            state.resubscribe(of, subscription.clone(), dialect, now)?;
+            state.resubscribe(of, subscription, dialect, now)?;
+            let subscription = state.subscription().clone();
             let snapshot = state.membership.of().snapshot();
             let owed = &mut state.own_mut().owed;
             owed.names

@@ -27,6 +27,8 @@ pub enum Limit {
     Buffered,
     /// Names of one type and stream.
     Names,
+    /// Names of all types and streams of one connection.
+    NamesPerConnection,
     /// The length of one name.
     NameBytes,
     /// The length of all names and locators of one type and stream.
@@ -54,7 +56,7 @@ pub enum Limit {
 }
 
 /// The label of each, and the key of the configuration that raises it; what cannot be raised has none.
-const NAMES: [(&str, &str); 20] = [
+const NAMES: [(&str, &str); 21] = [
     ("max_connections", "downstream.max_connections"),
     ("max_connections_per_address", "downstream.max_connections_per_address"),
     ("max_connections_per_identity", "downstream.max_connections_per_identity"),
@@ -63,6 +65,7 @@ const NAMES: [(&str, &str); 20] = [
     ("max_buffered_request_bytes_per_connection", "downstream.max_buffered_request_bytes_per_connection"),
     ("max_buffered_request_bytes", "downstream.max_buffered_request_bytes"),
     ("max_names", "downstream.max_names"),
+    ("max_names_per_connection", "downstream.max_names_per_connection"),
     ("max_name_bytes", "downstream.max_name_bytes"),
     ("max_subscription_bytes", "downstream.max_subscription_bytes"),
     ("parameters", "none: it is fixed"),

@@ -8,13 +8,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
-use rustls::server::danger::ClientCertVerifier;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
-    CertificateError, Error, InconsistentKeys, InvalidMessage, RootCertStore, ServerConfig, version,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, InconsistentKeys, InvalidMessage,
+    RootCertStore, ServerConfig, SignatureScheme, version,
 };
 use x509_parser::prelude::{CertificateRevocationList, FromDer as _, X509Certificate};
 
@@ -121,7 +123,70 @@ impl ServerFiles {
             builder = builder.with_crls(lists).allow_unknown_revocation_status();
         }
         let lists = self.revoked.as_deref().unwrap_or(path);
-        builder.build().map_err(|error| unusable(lists, error))
+        let verifier = builder.build().map_err(|error| unusable(lists, error))?;
+        Ok(Arc::new(ShortChains(verifier)))
+    }
+}
+
+/// Verifies clients whose chains are no longer than any that is of use. Each certificate of a chain may be the issuer of
+/// another until its signature was looked at: a hundred of the same name take milliseconds, all in one go.
+#[derive(Debug)]
+struct ShortChains(Arc<dyn ClientCertVerifier>);
+
+impl ShortChains {
+    /// Certificates behind a client's own.
+    const MOST: usize = 10;
+}
+
+impl ClientCertVerifier for ShortChains {
+    fn offer_client_auth(&self) -> bool {
+        self.0.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.0.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        if intermediates.len() > Self::MOST {
+            return Err(CertificateError::ApplicationVerificationFailure.into());
+        }
+        self.0.verify_client_cert(end_entity, intermediates, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        self.0.requires_raw_public_keys()
     }
 }
 

@@ -90,6 +90,10 @@ impl Target {
 pub(crate) struct Peer(Box<dyn Socket>);
 
 impl Peer {
+    pub(crate) fn new(socket: Box<dyn Socket>) -> Self {
+        Self(socket)
+    }
+
     /// Whether all of it was taken; a relay that does not read is waited for.
     pub(crate) fn say(&mut self, mut bytes: &[u8]) -> bool {
         let patience = Instant::now() + Duration::from_secs(1);

@@ -118,6 +118,29 @@ fn who_asks_for_too_much() {
             },
         },
         Attack {
+            name: "subscriptions: one name more, at 90,000, again and again",
+            bound: "what differs; a millisecond, then others have their turn",
+            threads: 1,
+            run: |target| {
+                over_grpc(target, async |channel| {
+                    let stream = open(&channel).await;
+                    // A thousand at a time: what one request with all of them costs is the attack before.
+                    for some in names(rand::random(), 90_000).chunks(1_000) {
+                        let mut more = request(EDS);
+                        more.resource_names_subscribe = some.to_vec();
+                        says(&stream, more).await;
+                    }
+                    for n in 0_u64.. {
+                        let mut one = request(EDS);
+                        one.resource_names_subscribe = vec![format!("one-{n}")];
+                        if !says(&stream, one).await {
+                            break;
+                        }
+                    }
+                });
+            },
+        },
+        Attack {
             name: "subscriptions: types that nobody knows",
             bound: "types of the cache",
             threads: 1,

@@ -1,5 +1,6 @@
 //! One relay, its control plane, an honest client, and attacks one after the other.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,8 @@ fn length() -> Duration {
 #[derive(Debug)]
 pub(crate) struct Scene {
     relay: Process,
+    /// Which of its listeners is attacked.
+    target: SocketAddr,
     honest: Honest,
     _seat: MutexGuard<'static, ()>,
 }
@@ -60,16 +63,21 @@ struct Outcome {
 impl Scene {
     /// Starts all, with further lines of configuration under `downstream`.
     pub(crate) fn start(downstream: &str) -> Self {
+        Self::start_with("[{address: \"127.0.0.1:0\"}]", downstream)
+    }
+
+    /// Starts all with these listeners: honest clients use the first, and the last is attacked.
+    pub(crate) fn start_with(listeners: &str, downstream: &str) -> Self {
         let seat = SEAT.lock();
         raise_descriptors();
         let cores = cores();
         let (honest, origin) = Honest::origin();
         // What is measured has a core to itself; a child has that of the thread that starts it.
         pin(cores.map(|(first, _)| first));
-        let relay = Process::behind(&origin, downstream);
+        let relay = Process::behind_with(&origin, listeners, downstream);
         pin(cores.map(|(_, last)| last));
         honest.listen(relay.uri());
-        Self { relay, honest, _seat: seat }
+        Self { target: relay.last_listener, relay, honest, _seat: seat }
     }
 
     pub(crate) const fn relay(&self) -> &Process {
@@ -124,7 +132,7 @@ impl Scene {
         let before = pulses.lock().p99(start, attacked);
         let rss = resident(&self.relay);
         let (most, stop, pid) = (AtomicU64::new(0), AtomicBool::new(false), self.relay.pid());
-        let target = Target { address: self.relay.listener, until: attacked + length(), connect };
+        let target = Target { address: self.target, until: attacked + length(), connect };
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {

@@ -22,7 +22,7 @@ fn everything(type_url: &str) -> Vec<u8> {
 }
 
 /// Says `trickle` to each, byte after byte, until the end.
-fn drip(target: &Target, mut peers: Vec<Peer>, trickle: &[u8]) {
+pub(crate) fn drip(target: &Target, mut peers: Vec<Peer>, trickle: &[u8]) {
     for byte in trickle.iter().cycle() {
         if !target.lasts() {
             break;

@@ -24,6 +24,8 @@ pub struct Identity {
     pub cert: CertificateDer<'static>,
     pub cert_pem: String,
     pub key_pem: String,
+    /// What is shown behind its own certificate.
+    chain: Vec<CertificateDer<'static>>,
     key: Vec<u8>,
     serial: SerialNumber,
 }
@@ -51,6 +53,7 @@ impl Authority {
             cert: cert.der().clone(),
             cert_pem: cert.pem(),
             key_pem: key.serialize_pem(),
+            chain: Vec::new(),
             key: key.serialize_der(),
             serial,
         }
@@ -64,6 +67,28 @@ impl Authority {
     /// For a client with this SPIFFE ID.
     pub fn client(&self, spiffe_id: &str) -> Identity {
         self.issue(Self::params(spiffe_id))
+    }
+
+    /// For a client with so many names.
+    pub fn client_of_many(&self, names: usize) -> Identity {
+        let mut params = Self::params("spiffe://many.test/client");
+        let more = (0..names).map(|n| SanType::DnsName(format!("n{n}.many.test").try_into().unwrap()));
+        params.subject_alt_names.extend(more);
+        self.issue(params)
+    }
+
+    /// The same client with a chain of certificates behind its own.
+    pub fn chained(
+        &self,
+        identity: Identity,
+        chain: impl IntoIterator<Item = CertificateDer<'static>>,
+    ) -> Identity {
+        Identity { chain: chain.into_iter().collect(), ..identity }
+    }
+
+    /// Its own certificate.
+    pub fn der(&self) -> CertificateDer<'static> {
+        self.0.der().clone()
     }
 
     /// For a client, and no longer valid.
@@ -118,7 +143,8 @@ impl Authority {
             None => builder.with_no_client_auth(),
             Some(identity) => {
                 let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(identity.key.clone()));
-                builder.with_client_auth_cert(vec![identity.cert.clone()], key).unwrap()
+                let chain = std::iter::once(&identity.cert).chain(&identity.chain).cloned().collect();
+                builder.with_client_auth_cert(chain, key).unwrap()
             }
         };
         config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();

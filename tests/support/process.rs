@@ -18,6 +18,8 @@ pub struct Process {
     child: Child,
     log: mpsc::Receiver<String>,
     pub listener: SocketAddr,
+    /// The last of its listeners.
+    pub last_listener: SocketAddr,
     pub admin: SocketAddr,
     home: TempDir,
     /// The part of the configuration that stays.
@@ -79,19 +81,23 @@ impl Process {
                 _ = lines.send(line);
             }
         });
-        let (listener, admin) = loop {
+        let (listener, last_listener, admin) = loop {
             let line = serving.recv_timeout(Duration::from_secs(20)).expect("the relay says that it serves");
             let event: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
             if event["message"] == "serving" {
                 let all = event["listeners"].as_str().unwrap();
                 let all = all.strip_prefix('[').unwrap().strip_suffix(']').unwrap();
                 // Of Unix sockets the test knows the path.
-                let listener = all.split(", ").find_map(|one| one.parse().ok());
-                let listener = listener.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
-                break (listener, event["admin"].as_str().unwrap().parse().unwrap());
+                let mut listeners = all.split(", ").filter_map(|one| one.parse().ok());
+                let listener = listeners.next().unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
+                break (
+                    listener,
+                    listeners.last().unwrap_or(listener),
+                    event["admin"].as_str().unwrap().parse().unwrap(),
+                );
             }
         };
-        let process = Self { child, log: serving, listener, admin, home, base, logged };
+        let process = Self { child, log: serving, listener, last_listener, admin, home, base, logged };
         process.wait_for("readiness", || process.admin_get("/ready").0 == 200);
         process
     }

@@ -1,0 +1,98 @@
+//! A transport that is read in portions.
+//!
+//! Owns how much is read of a socket before others have their turn. TLS reads on until there is something to give to who
+//! reads from it, and a peer can send records that hold nothing, or change its keys, for as long as it likes: each costs
+//! a decryption, and none of it is seen further up, where the time is kept.
+//!
+//! Invariant: who is told to wait is woken.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Reads in a row, of 4 KiB each as TLS reads: some hundred of the smallest records, and more than the largest.
+const PORTION: u8 = 8;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Paced<IO> {
+    io: IO,
+    /// Reads since it last had nothing, or was told to wait.
+    reads: u8,
+}
+
+impl<IO> Paced<IO> {
+    pub(super) const fn new(io: IO) -> Self {
+        Self { io, reads: 0 }
+    }
+}
+
+impl<IO: AsyncRead + Unpin> AsyncRead for Paced<IO> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.reads == PORTION {
+            self.reads = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let read = Pin::new(&mut self.io).poll_read(cx, buf);
+        self.reads = if read.is_pending() { 0 } else { self.reads + 1 };
+        read
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> AsyncWrite for Paced<IO> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::poll;
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_never_ends_is_read_in_portions_and_all_of_it() {
+        let mut paced = Paced::new(tokio::io::repeat(7));
+        let mut byte = [0];
+        for _ in 0..3 {
+            for _ in 0..PORTION {
+                assert!(poll!(std::pin::pin!(paced.read(&mut byte))).is_ready());
+            }
+            assert!(poll!(std::pin::pin!(paced.read(&mut byte))).is_pending());
+        }
+        let mut many = vec![0; 1000];
+        for byte in &mut many {
+            paced.read_exact(std::slice::from_mut(byte)).await.expect("it is woken");
+        }
+        assert!(many.iter().all(|byte| *byte == 7));
+    }
+}

@@ -1,0 +1,324 @@
+//! What can be done to TLS, before its handshake, in it and after it. The honest client is on a cleartext listener of the
+//! same relay: what is shown is what handshakes and records cost everybody.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use rustls::crypto::cipher::{AeadKey, Iv, OutboundChunks, OutboundPlainMessage};
+use rustls::version::TLS13;
+use rustls::{
+    ClientConfig, ClientConnection, ConnectionTrafficSecrets, ContentType, ProtocolVersion, StreamOwned,
+    SupportedCipherSuite,
+};
+use tempfile::TempDir;
+
+use super::peer::{PING, Peer, Socket, Target, call, frame, message, preface};
+use super::scene::{Attack, Scene};
+use super::slow::drip;
+use crate::support::certificates::{Authority, replace};
+
+const HANDSHAKE: &str = "handshake_timeout; half of the threads at a time, a poll each";
+const RECORDS: &str = "records of 16 KiB, messages of 64 KiB (rustls); the connection ends";
+
+/// Attackers are functions without a surrounding: who they are is the same for all.
+static CLIENT: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+static MANY_NAMES: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+static LONG_CHAIN: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+
+type Tls = StreamOwned<ClientConnection, TcpStream>;
+
+impl Socket for Tls {
+    fn tcp(&self) -> &TcpStream {
+        &self.sock
+    }
+}
+
+fn shake_hands(address: SocketAddr, config: &OnceLock<Arc<ClientConfig>>) -> io::Result<Tls> {
+    let mut socket = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(Duration::from_millis(500)))?;
+    socket.set_write_timeout(Some(Duration::from_millis(500)))?;
+    let mut session =
+        ClientConnection::new(Arc::clone(config.get().unwrap()), "localhost".try_into().unwrap())
+            .map_err(io::Error::other)?;
+    while session.is_handshaking() {
+        session.complete_io(&mut socket)?;
+    }
+    Ok(StreamOwned::new(session, socket))
+}
+
+fn tls(address: SocketAddr) -> io::Result<Box<dyn Socket>> {
+    Ok(Box::new(shake_hands(address, &CLIENT)?))
+}
+
+/// What a client says first, in one record.
+fn hello() -> Vec<u8> {
+    let config = Arc::clone(CLIENT.get().unwrap());
+    let mut session = ClientConnection::new(config, "localhost".try_into().unwrap()).unwrap();
+    let mut bytes = Vec::new();
+    session.write_tls(&mut bytes).unwrap();
+    bytes
+}
+
+/// A relay of two listeners, the second with TLS.
+fn scene(is_mutual: bool) -> (Scene, TempDir) {
+    let home = tempfile::tempdir().unwrap();
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let server = servers.server();
+    for (name, text) in
+        [("cert.pem", &server.cert_pem), ("key.pem", &server.key_pem), ("clients.pem", &clients.pem())]
+    {
+        replace(&home.path().join(name), text);
+    }
+    let at = home.path().display();
+    let clients_file = if is_mutual { format!(", client_ca_file: {at}/clients.pem") } else { String::new() };
+    let listeners = format!(
+        "[{{address: \"127.0.0.1:0\"}}, {{address: \"127.0.0.1:0\", tls: {{cert_file: {at}/cert.pem, key_file: {at}/key.pem{clients_file}}}}}]"
+    );
+    let trusting = |identity| servers.trusting(identity, &[&TLS13], &["h2"]);
+    if is_mutual {
+        let many = clients.client_of_many(2_000);
+        MANY_NAMES.set(trusting(Some(&many))).expect("set once");
+        // Authorities of the right name with wrong keys: each may be the one, until its signature is looked at.
+        let wrong = Authority::new("clients");
+        let chain: Vec<_> = (0..100).map(|_| Authority::new("clients").der()).collect();
+        let chained = wrong.chained(wrong.client("spiffe://many.test/client"), chain);
+        LONG_CHAIN.set(trusting(Some(&chained))).expect("set once");
+    } else {
+        let mut config = Arc::unwrap_or_clone(trusting(None));
+        config.enable_secret_extraction = true;
+        CLIENT.set(Arc::new(config)).expect("set once");
+    }
+    (Scene::start_with(&listeners, ""), home)
+}
+
+/// Says something on connection after connection, each for as long as it is taken.
+fn again(target: &Target, says: &[u8]) {
+    while target.lasts() {
+        let Some(mut peer) = target.peer() else { continue };
+        while target.lasts() && peer.say(says) && peer.listen() {}
+    }
+}
+
+/// Records without content, which only the keys of a connection can make.
+fn empty_records(target: &Target) {
+    while target.lasts() {
+        let Ok(mut stream) = shake_hands(target.address, &CLIENT) else { continue };
+        if stream.write_all(&preface(0)).is_err() || stream.flush().is_err() {
+            continue;
+        }
+        let (session, mut socket) = stream.into_parts();
+        let suite = session.negotiated_cipher_suite().unwrap();
+        let (mut number, secrets) = session.dangerous_extract_secrets().unwrap().tx;
+        let (key, iv): (AeadKey, Iv) = match secrets {
+            ConnectionTrafficSecrets::Aes128Gcm { key, iv }
+            | ConnectionTrafficSecrets::Aes256Gcm { key, iv }
+            | ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (key, iv),
+            _ => panic!("a suite that nobody offered"),
+        };
+        let SupportedCipherSuite::Tls13(suite) = suite else { panic!("it is not TLS 1.3") };
+        let mut encrypter = suite.aead_alg.encrypter(key, iv);
+        loop {
+            let mut records = Vec::new();
+            for _ in 0..2_000 {
+                let plain = OutboundPlainMessage {
+                    typ: ContentType::ApplicationData,
+                    version: ProtocolVersion::TLSv1_3,
+                    payload: OutboundChunks::Single(&[]),
+                };
+                records.extend(encrypter.encrypt(plain, number).unwrap().encode());
+                number += 1;
+            }
+            if !target.lasts() || socket.write_all(&records).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+/// Asks for other keys as often as is allowed, says a little, and again.
+fn key_updates(target: &Target) {
+    while target.lasts() {
+        let Ok(mut stream) = shake_hands(target.address, &CLIENT) else { continue };
+        let mut open = stream.write_all(&preface(0)).is_ok();
+        _ = stream.sock.set_read_timeout(Some(Duration::from_millis(1)));
+        while open && target.lasts() {
+            for _ in 0..30 {
+                open &= stream.conn.refresh_traffic_keys().is_ok();
+            }
+            open &= stream.write_all(&frame(PING, 0, 0, &[0; 8])).is_ok() && stream.flush().is_ok();
+            open &= !matches!(stream.read(&mut [0; 4096]), Ok(0));
+        }
+    }
+}
+
+/// Whether the attack was one: so many handshakes ended like this.
+fn ended(scene: &Scene, result: &str, at_least: f64) {
+    let count = scene.relay().metric(&format!("deltafan_tls_handshakes_total{{result=\"{result}\"}}"));
+    println!("{count} handshakes ended with {result}");
+    assert!(count >= at_least, "{count} handshakes ended with {result}");
+}
+
+#[test]
+fn before_and_in_the_handshake() {
+    let (scene, _home) = scene(false);
+    // TLS is what is attacked, so what begins in cleartext goes to the same listener.
+    scene.suffer(&[
+        Attack {
+            name: "TLS: a hello byte by byte",
+            bound: HANDSHAKE,
+            threads: 2,
+            run: |target| {
+                let hello = hello();
+                drip(target, target.peers(500, &hello[..5]), &hello[5..]);
+            },
+        },
+        Attack {
+            name: "TLS: a hello, then silence, 1,000 times",
+            bound: HANDSHAKE,
+            threads: 2,
+            run: |target| {
+                let peers = target.peers(500, &hello());
+                target.hold();
+                peers.into_iter().for_each(Peer::vanish);
+            },
+        },
+        Attack {
+            name: "TLS: a hello, then a reset, again and again",
+            bound: HANDSHAKE,
+            threads: 2,
+            run: |target| {
+                while target.lasts() {
+                    target.peers(20, &hello()).into_iter().for_each(Peer::vanish);
+                }
+            },
+        },
+        Attack {
+            name: "TLS: hellos and records that are too large",
+            bound: RECORDS,
+            threads: 2,
+            run: |target| {
+                let record = [&[22, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff][..], &[0; 0x4000 - 4]].concat();
+                let more = [&[22, 3, 1, 0x40, 0][..], &[0; 0x4000]].concat();
+                again(target, &[record, more.repeat(8)].concat());
+                again(target, &[&[22, 3, 1, 0xff, 0xff][..], &[0; 0xffff]].concat());
+            },
+        },
+        Attack {
+            name: "TLS: hellos of 60 KiB that never end",
+            bound: "messages of 64 KiB (rustls); handshake_timeout",
+            threads: 2,
+            run: |target| {
+                let record = [&[22, 3, 1, 0x40, 0, 1, 0, 0xff, 0xf0][..], &[0; 0x4000 - 4]].concat();
+                let more = [&[22, 3, 1, 0x40, 0][..], &[0; 0x4000]].concat();
+                let peers = target.peers(200, &[record, more.repeat(2)].concat());
+                target.hold();
+                peers.into_iter().for_each(Peer::vanish);
+            },
+        },
+        Attack {
+            name: "TLS: a storm of whole handshakes",
+            bound: HANDSHAKE,
+            threads: 2,
+            run: |target| {
+                while target.lasts() {
+                    _ = shake_hands(target.address, &CLIENT)
+                        .map(|stream| Peer::new(Box::new(stream)).vanish());
+                }
+            },
+        },
+    ]);
+    scene.suffer_over(
+        tls,
+        &[
+            Attack {
+                name: "TLS: records without content",
+                bound: "32 KiB, then others have their turn",
+                threads: 2,
+                run: empty_records,
+            },
+            Attack {
+                name: "TLS: changes of keys",
+                bound: "32 in a row (rustls); budget of useless frames",
+                threads: 2,
+                run: key_updates,
+            },
+            Attack {
+                name: "TLS: garbage after the handshake",
+                bound: RECORDS,
+                threads: 2,
+                run: |target| {
+                    while target.lasts() {
+                        let Ok(mut stream) = shake_hands(target.address, &CLIENT) else { continue };
+                        _ = stream.sock.write_all(&[23, 3, 3, 0, 64].repeat(100));
+                        _ = stream.read(&mut [0; 64]);
+                    }
+                },
+            },
+            Attack {
+                name: "TLS: close_notify, or half of a close, and then silence",
+                bound: "what says that it is done is done",
+                threads: 2,
+                run: |target| {
+                    let mut all = Vec::new();
+                    while target.lasts() && all.len() < 300 {
+                        let Ok(mut stream) = shake_hands(target.address, &CLIENT) else { continue };
+                        _ = stream.write_all(&[preface(0), call(1, 0), message(1, 0, b"")].concat());
+                        if all.len() % 2 == 0 {
+                            stream.conn.send_close_notify();
+                            _ = stream.flush();
+                        } else {
+                            _ = stream.flush();
+                            _ = stream.sock.shutdown(Shutdown::Write);
+                        }
+                        all.push(stream);
+                    }
+                    target.hold();
+                },
+            },
+            Attack {
+                name: "TLS: PING",
+                bound: "budget of useless frames, ENHANCE_YOUR_CALM",
+                threads: 2,
+                run: |target| {
+                    let pings = frame(PING, 0, 0, &[0; 8]).repeat(500);
+                    target.flood(&[], |_| pings.clone());
+                },
+            },
+        ],
+    );
+    ended(&scene, "ok", 100.0);
+}
+
+#[test]
+fn certificates_that_are_dear_to_verify() {
+    let (scene, _home) = scene(true);
+    scene.suffer(&[
+        Attack {
+            name: "TLS: certificates with 2,000 names",
+            bound: "64 KiB of certificates (rustls)",
+            threads: 2,
+            run: |target| {
+                while target.lasts() {
+                    _ = shake_hands(target.address, &MANY_NAMES)
+                        .map(|stream| Peer::new(Box::new(stream)).vanish());
+                }
+            },
+        },
+        Attack {
+            name: "TLS: 100 authorities of the right name with wrong keys",
+            bound: "10 certificates behind the client's own",
+            threads: 2,
+            run: |target| {
+                while target.lasts() {
+                    let Ok(mut stream) = shake_hands(target.address, &LONG_CHAIN) else { continue };
+                    _ = stream.read(&mut [0; 64]);
+                }
+            },
+        },
+    ]);
+    ended(&scene, "ok", 10.0);
+    ended(&scene, "bad_certificate", 10.0);
+}
