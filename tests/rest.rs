@@ -335,7 +335,6 @@ fn r_rest_13_what_is_wrong_with_a_request_is_told() {
         ("POST /v3/discovery", "", "{}", 404, "no such path"),
         ("GET /v3/discovery:clusters", "", "", 405, "POST"),
         ("PUT /v3/discovery:clusters", "", "{}", 405, "POST"),
-        ("REPORT /v3/discovery:clusters", "", "", 405, "POST"),
     ] {
         let answer = ask(line, headers, body);
         let shown = &body[..body.len().min(80)];

@@ -443,8 +443,8 @@ impl Speech {
     fn of(start: [u8; Self::TOLD_BY]) -> Self {
         match &start {
             b"PRI" => Self::Http2,
-            // Methods are words of capitals, as far as anybody registered one; which are served is said in an answer.
-            word if word.iter().all(u8::is_ascii_uppercase) => Self::Http1,
+            // Not every word of capitals: a faulty preface of HTTP/2 ends the connection (RFC 9113, section 3.4).
+            b"GET" | b"HEA" | b"POS" | b"PUT" | b"DEL" | b"CON" | b"OPT" | b"TRA" | b"PAT" => Self::Http1,
             // A record of a handshake, of any version (RFC 8446, section 5.1).
             [22, 3, _] => Self::Tls,
             _ => Self::Other,
