@@ -235,8 +235,19 @@ fn raise_descriptor_limit() {
     }
 }
 
+/// Threads for all there is to do. Sockets are looked at often, and few of them at a time: what is found ready goes to a
+/// queue of 256 for each thread, and what overflows that waits behind all that comes after it.
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .event_interval(16)
+        .max_io_events_per_tick(128)
+        .max_io_events_per_busy_tick(16)
+        .build()
+}
+
 fn serve(path: &Path, log_format: Option<LogFormat>, log_level: &str) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = runtime()?;
     let code = runtime.block_on(async {
         // Before anything that takes time: a signal that finds nobody ends the process as it is or, where it is the first
         // of its container, is lost.

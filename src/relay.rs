@@ -30,7 +30,7 @@ use crate::descriptors::{DescriptorSet, Descriptors, SetError};
 use crate::directory::Directory;
 use crate::downstream::{
     Access, Admission, AdmissionLimits, Buffered, Connections, Context, Handshakes, Limits, Listener, Memory,
-    Policy, PollLimits, Polls, UpstreamView,
+    Policy, PollLimits, Polls, Turns, UpstreamView,
 };
 use crate::identity::{Peer, PeerPattern};
 use crate::proto;
@@ -77,7 +77,8 @@ impl Relay {
         let (draining, closed) = (everything.child_token(), everything.child_token());
 
         let threads = tokio::runtime::Handle::current().metrics().num_workers();
-        let handshakes = Handshakes::new(threads, config.downstream.handshake_timeout);
+        let turns = Turns::new(threads);
+        let handshakes = Handshakes::new(turns.clone(), config.downstream.handshake_timeout);
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
         for (at, listener) in config.downstream.listeners.iter().enumerate() {
             let address = &listener.address;
@@ -124,6 +125,7 @@ impl Relay {
             upstream: view,
             rejections: Mutex::default(),
             polls: Polls::new(Arc::clone(&book)),
+            turns,
         });
         let connections: Arc<Connections> = Arc::default();
         let listening = TaskTracker::new();

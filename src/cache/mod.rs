@@ -489,7 +489,8 @@ impl Cache {
         &self.interest
     }
 
-    /// What the clients want, for each store where it changed since last asked.
+    /// What the clients want, for each store where it changed since last asked. Of many names only some: to be asked until
+    /// it is nothing.
     pub fn take_interest(&self) -> Vec<Wanted> {
         let take = |of: Arc<TypeCache>| {
             let interest = of.registry.lock().take_interest()?;

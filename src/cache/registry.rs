@@ -63,6 +63,10 @@ impl Hash for Subscription {
     }
 }
 
+/// Names that the upstream takes at once: what one client asks for or lets go is not to hold up what all others are told,
+/// neither when it is asked for nor when it is answered.
+const TAKEN_AT_ONCE: usize = 2000;
+
 /// Keys that nobody outside knows: a client chooses its names, and what they hash to decides what a look-up costs.
 static KEYS: LazyLock<foldhash::quality::RandomState> = LazyLock::new(Default::default);
 
@@ -499,14 +503,19 @@ impl Registry {
             return None;
         }
         self.wildcard_dirty = false;
-        let names = std::mem::take(&mut self.dirty);
+        let names: Vec<Name> = if self.dirty.len() <= TAKEN_AT_ONCE {
+            std::mem::take(&mut self.dirty).into_iter().collect()
+        } else {
+            let some: Vec<Name> = self.dirty.iter().take(TAKEN_AT_ONCE).cloned().collect();
+            for name in &some {
+                self.dirty.remove(name);
+            }
+            some
+        };
+        let wanted = |name: Name| (self.wants(name.as_str()), name);
         Some(Interest {
             wildcard: self.wants_wildcard(),
-            names: names
-                .into_iter()
-                .map(|name| (self.wants(name.as_str()), name))
-                .map(|(w, n)| (n, w))
-                .collect(),
+            names: names.into_iter().map(wanted).map(|(is_wanted, name)| (name, is_wanted)).collect(),
         })
     }
 
@@ -563,7 +572,8 @@ impl Registry {
 pub struct Interest {
     /// Whether anybody subscribes to the wildcard now.
     pub wildcard: bool,
-    /// Names of which it changed, or may have, whether anybody asks for them.
+    /// Names of which it changed, or may have, whether anybody asks for them. Where these are many, not all: more are to be
+    /// had.
     pub names: Vec<(Name, bool)>,
 }
 

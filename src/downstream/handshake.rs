@@ -1,50 +1,42 @@
 //! TLS handshakes of clients.
 //!
-//! Owns how long one may take, and how many are worked at at a time. The work of a handshake is a few computations of a
-//! millisecond, done while it is polled; a fleet that comes back would keep every thread at it, and streams that live
-//! would wait. So a poll needs a permit, of which there are fewer than threads, and which comes back once others had
-//! their turn: with a single thread, all handshakes that are ready would else be polled in a row. A peer that stalls
-//! holds none. And the wait for one is not the peer's: were it counted, a fleet too large for the time that one
-//! handshake may take would never come in, for all would be given up after half of the work.
+//! Owns how long one may take. The work of a handshake is a few computations of a millisecond, done while it is polled; a
+//! fleet that comes back would keep every thread at it, and streams that live would wait. So each poll of one takes its
+//! turn ([`Turns`]). The wait for that is not the peer's: were it counted, a fleet too large for the time that one handshake
+//! may take would never come in, for all would be given up after half of the work.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep, sleep};
-use tokio_util::sync::PollSemaphore;
+
+use super::turns::{Queue, Turns};
 
 /// What all handshakes share. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Handshakes {
-    permits: Arc<Semaphore>,
+    turns: Turns,
     /// How long one may take.
     pub(super) timeout: Duration,
 }
 
 impl Handshakes {
-    /// For a runtime with so many threads.
-    pub fn new(threads: usize, timeout: Duration) -> Self {
-        Self { permits: Arc::new(Semaphore::new((threads / 2).max(1))), timeout }
+    /// Such that take so long at most, beside the wait for their turns.
+    pub const fn new(turns: Turns, timeout: Duration) -> Self {
+        Self { turns, timeout }
     }
 
     /// A handshake that takes its turns, and may take so long beside them.
     pub(super) fn take_turns<F: Future + Unpin>(&self, handshake: F) -> InTurn<F> {
-        InTurn {
-            turn: PollSemaphore::new(Arc::clone(&self.permits)),
-            waits: None,
-            patience: Box::pin(sleep(self.timeout)),
-            handshake,
-        }
+        InTurn { queue: self.turns.queue(), waits: None, patience: Box::pin(sleep(self.timeout)), handshake }
     }
 }
 
 /// See [`Handshakes::take_turns`].
 #[derive(Debug)]
 pub(super) struct InTurn<F> {
-    turn: PollSemaphore,
+    queue: Queue,
     /// Since when it waits for its turn.
     waits: Option<Instant>,
     patience: Pin<Box<Sleep>>,
@@ -59,8 +51,7 @@ impl<F: Future + Unpin> Future for InTurn<F> {
     type Output = Result<F::Output, TimedOut>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Nobody closes the semaphore; without a permit it would do no harm to go on.
-        let Poll::Ready(permit) = self.turn.poll_acquire(cx) else {
+        let Poll::Ready(turn) = self.queue.poll(cx) else {
             self.waits.get_or_insert_with(Instant::now);
             return Poll::Pending;
         };
@@ -69,11 +60,7 @@ impl<F: Future + Unpin> Future for InTurn<F> {
             self.patience.as_mut().reset(until);
         }
         let polled = Pin::new(&mut self.handshake).poll(cx);
-        // What yields goes on when all that was ready before has been polled, and sockets have been looked at.
-        tokio::spawn(async {
-            tokio::task::yield_now().await;
-            drop(permit);
-        });
+        turn.end();
         if let Poll::Ready(done) = polled {
             return Poll::Ready(Ok(done));
         }
@@ -84,6 +71,7 @@ impl<F: Future + Unpin> Future for InTurn<F> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
@@ -106,7 +94,7 @@ mod tests {
     }
 
     async fn most_at_a_time(threads: usize) -> usize {
-        let handshakes = Handshakes::new(threads, Duration::from_secs(5));
+        let handshakes = Handshakes::new(Turns::new(threads), Duration::from_secs(5));
         let seen = Arc::<Seen>::default();
         let all: Vec<_> =
             (0..40).map(|_| tokio::spawn(handshakes.take_turns(Box::pin(work(Arc::clone(&seen)))))).collect();
@@ -141,7 +129,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn on_a_single_thread_others_have_their_turn_after_each_poll() {
-        let handshakes = Handshakes::new(1, Duration::from_secs(5));
+        let handshakes = Handshakes::new(Turns::new(1), Duration::from_secs(5));
         let polls = Arc::<AtomicUsize>::default();
         let seen = Arc::clone(&polls);
         let most = tokio::spawn(async move {
@@ -162,7 +150,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_for_its_peer_is_in_nobodys_way() {
-        let handshakes = Handshakes::new(1, Duration::from_secs(5));
+        let handshakes = Handshakes::new(Turns::new(1), Duration::from_secs(5));
         let mut stalled = handshakes.take_turns(std::future::pending::<()>());
         assert!(futures_util::poll!(&mut stalled).is_pending());
         handshakes.take_turns(std::future::ready(())).await.unwrap();
@@ -170,8 +158,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_wait_for_a_turn_is_not_the_peers() {
-        let handshakes = Handshakes::new(1, Duration::from_secs(5));
-        let all = Arc::clone(&handshakes.permits).acquire_owned().await.unwrap();
+        let handshakes = Handshakes::new(Turns::new(1), Duration::from_secs(5));
+        let mut queue = handshakes.turns.queue();
+        let all = std::future::poll_fn(|cx| queue.poll(cx)).await;
         let waiting = tokio::spawn(handshakes.take_turns(std::future::ready(())));
         let stalled = tokio::spawn(handshakes.take_turns(std::future::pending::<()>()));
         sleep(Duration::from_secs(60)).await;

@@ -30,6 +30,7 @@ use super::service::{Context, Services};
 use super::stall::Stalling;
 use super::status::report;
 use super::transport::{Boxed, Peek, Transport};
+use super::turns::Account;
 use super::unix::UnixSocket;
 use crate::http2::{self, Serve};
 use crate::identity::{Certificate, Peer, Source};
@@ -40,6 +41,12 @@ use crate::tls::reload::Reloaded;
 /// The queue of connections that the kernel completed and we did not accept yet. A fleet that comes back comes all
 /// at once, and tokio's own default is short for that.
 const BACKLOG: i32 = 4096;
+/// Connections accepted before those that came in have a turn: more than can be served are left to the kernel.
+const ACCEPTED_IN_A_ROW: usize = 16;
+
+/// Why a connection ends otherwise than by agreement. Not an [`anyhow::Error`]: hostile peers cause many, and with
+/// `RUST_BACKTRACE` each of those walks the stack.
+type Fault = Box<dyn std::error::Error + Send + Sync>;
 
 /// What a client may do to the transport.
 #[derive(Clone, Debug)]
@@ -171,7 +178,10 @@ impl Listener {
         stop: CancellationToken,
     ) {
         let mut complaints = telemetry::Sparingly::default();
-        loop {
+        for count in 1_usize.. {
+            if count % ACCEPTED_IN_A_ROW == 0 {
+                shared.turns.pass().await;
+            }
             let accepted = tokio::select! {
                 () = stop.cancelled() => return,
                 accepted = self.accept() => accepted,
@@ -236,7 +246,7 @@ impl Accepted {
 fn spawn(
     guard: ConnectionGuard,
     source: Source,
-    serving: impl Future<Output = anyhow::Result<()>> + Send + 'static,
+    serving: impl Future<Output = Result<(), Fault>> + Send + 'static,
 ) {
     tokio::spawn(async move {
         let _open = telemetry::ConnectionGauge::open();
@@ -259,11 +269,11 @@ struct Entrance<H> {
 
 impl<H: Health> Entrance<H> {
     /// The services for a peer that has proven to be this, for as long as it has its place.
-    fn services(mut self, certificate: Option<Box<Certificate>>) -> anyhow::Result<(Services<H>, Slot)> {
+    fn services(mut self, certificate: Option<Box<Certificate>>) -> Result<(Services<H>, Slot), Fault> {
         let peer = Arc::new(Peer { source: self.source, certificate });
         if let Err(refused) = self.slot.identified(&peer) {
             refused.report(&peer);
-            anyhow::bail!("no place for a further connection of this identity");
+            return Err("no place for a further connection of this identity".into());
         }
         self.connections.identify(&self.connection, Arc::clone(&peer));
         // Loaded after it is known who this is: a reload finds the connection, or the connection the reload.
@@ -280,7 +290,7 @@ impl<H: Health> Entrance<H> {
     }
 }
 
-async fn serve_tcp<H: Health>(socket: TcpStream, entrance: Entrance<H>) -> anyhow::Result<()> {
+async fn serve_tcp<H: Health>(socket: TcpStream, entrance: Entrance<H>) -> Result<(), Fault> {
     socket.set_nodelay(true)?;
     let (services, _slot) = entrance.services(None)?;
     match first_words(&socket, &services).await? {
@@ -292,7 +302,7 @@ async fn serve_tcp<H: Health>(socket: TcpStream, entrance: Entrance<H>) -> anyho
     }
 }
 
-async fn serve_unix<H: Health>(socket: UnixStream, entrance: Entrance<H>) -> anyhow::Result<()> {
+async fn serve_unix<H: Health>(socket: UnixStream, entrance: Entrance<H>) -> Result<(), Fault> {
     let (services, _slot) = entrance.services(None)?;
     match first_words(&socket, &services).await? {
         Some(Speech::Http1) => serve_http1::<_, Boxed>(Box::new(socket), services).await,
@@ -307,7 +317,7 @@ impl Tls {
         self,
         socket: impl Transport + 'static,
         entrance: Entrance<H>,
-    ) -> anyhow::Result<()> {
+    ) -> Result<(), Fault> {
         let source = entrance.source;
         // In a box, so that a connection does not keep the room that its handshake took.
         let Some(mut socket) = Box::pin(self.shake_hands(socket, &entrance.connection, source)).await? else {
@@ -321,7 +331,9 @@ impl Tls {
             Some(Some(certificate)) => Some(Box::new(certificate)),
             Some(None) => {
                 telemetry::tls_handshake("bad_certificate");
-                anyhow::bail!("its certificate was verified, but what it says of the client cannot be read");
+                return Err(
+                    "its certificate was verified, but what it says of the client cannot be read".into()
+                );
             }
         };
         telemetry::tls_handshake("ok");
@@ -334,7 +346,7 @@ impl Tls {
         let connection = Arc::clone(&services.connection);
         tokio::select! {
             began = tokio::time::timeout(limit, socket.fill_buf()) => {
-                began.map_err(|_| anyhow::anyhow!("nothing came within {limit:?}"))??;
+                began.map_err(|_| nothing_within(limit))??;
             }
             () = connection.until_closing() => return Ok(()),
         }
@@ -347,7 +359,7 @@ impl Tls {
         socket: IO,
         connection: &Connection,
         source: Source,
-    ) -> anyhow::Result<Option<Box<TlsStream<Paced<IO>>>>> {
+    ) -> Result<Option<Box<TlsStream<Paced<IO>>>>, Fault> {
         let limit = self.handshakes.timeout;
         let socket = Paced::new(socket);
         let handshake = self.handshakes.take_turns(TlsAcceptor::from(self.config.load()).accept(socket));
@@ -360,46 +372,51 @@ impl Tls {
         };
         let (result, error) = match shaken {
             Ok(Ok(socket)) => return Ok(Some(Box::new(socket))),
-            Ok(Err(error)) => (tls::server::failure(&error), anyhow::Error::from(error)),
+            Ok(Err(error)) => (tls::server::failure(&error), Fault::from(error)),
             Err(TimedOut) => {
-                ("timeout", anyhow::anyhow!("not done within {limit:?} (downstream.handshake_timeout)"))
+                ("timeout", format!("not done within {limit:?} (downstream.handshake_timeout)").into())
             }
         };
         telemetry::tls_handshake(result);
         if let Some(unsaid) = self.complaints.lock().say(Instant::now()) {
             tracing::info!(%source, result, %error, unsaid, "a client's TLS handshake failed");
         }
-        Err(error.context("TLS handshake"))
+        Err(format!("TLS handshake: {error}").into())
     }
+}
+
+fn nothing_within(limit: Duration) -> Fault {
+    format!("nothing came within {limit:?}").into()
 }
 
 /// Waits for what comes first. Until then there is no protocol, and none that would time out. `None` where the
 /// connection is to close before.
-async fn first_words<H>(socket: &impl Peek, services: &Services<H>) -> anyhow::Result<Option<Speech>> {
+async fn first_words<H>(socket: &impl Peek, services: &Services<H>) -> Result<Option<Speech>, Fault> {
     let limit = services.policy.limits.first_request_timeout;
     tokio::select! {
         speech = tokio::time::timeout(limit, Speech::on(socket)) => {
-            Ok(Some(speech.map_err(|_| anyhow::anyhow!("nothing came within {limit:?}"))??))
+            Ok(Some(speech.map_err(|_| nothing_within(limit))??))
         }
         () = services.connection.until_closing() => Ok(None),
     }
 }
 
-fn refuse(socket: &impl Peek, speech: Speech) -> anyhow::Result<()> {
+fn refuse(socket: &impl Peek, speech: Speech) -> Result<(), Fault> {
     // A socket that is closed with something unread in it is reset.
     socket.discard();
     if speech == Speech::Tls {
         telemetry::tls_handshake("to_cleartext");
-        anyhow::bail!("a TLS handshake, and this listener has no `tls`")
+        return Err("a TLS handshake, and this listener has no `tls`".into());
     }
-    anyhow::bail!("neither HTTP/1 nor HTTP/2")
+    Err("neither HTTP/1 nor HTTP/2".into())
 }
 
-async fn serve_http2<H: Health, IO: Transport>(socket: IO, services: Services<H>) -> anyhow::Result<()> {
+async fn serve_http2<H: Health, IO: Transport>(socket: IO, services: Services<H>) -> Result<(), Fault> {
     let (connection, http2) = (Arc::clone(&services.connection), Arc::clone(&services.policy.http2));
+    let account = services.shared.turns.account();
     let mut serve = Serve::new(socket, http2, move |request| services.clone().answer(request));
     let mut stuck = None;
-    fulfil(&connection, &mut serve, Serve::shut_down, |serve| {
+    fulfil(&connection, account, &mut serve, Serve::shut_down, |serve| {
         if serve.stuck() != stuck {
             stuck = serve.stuck();
             connection.set_stuck(stuck);
@@ -414,15 +431,16 @@ async fn serve_http2<H: Health, IO: Transport>(socket: IO, services: Services<H>
     .await
 }
 
-async fn serve_http1<H: Health, IO: Transport>(socket: IO, services: Services<H>) -> anyhow::Result<()> {
+async fn serve_http1<H: Health, IO: Transport>(socket: IO, services: Services<H>) -> Result<(), Fault> {
     let (connection, policy) = (Arc::clone(&services.connection), Arc::clone(&services.policy));
+    let account = services.shared.turns.account();
     let mut builder = http1::Builder::new();
     // The first request has begun to come; the wait for the next one is a client's pause between two polls.
     builder.timer(TokioTimer::new()).header_read_timeout(policy.polls.idle_timeout);
     let socket = Stalling::new(socket, policy.limits.stall_timeout).telling(&connection);
     let service = service_fn(move |request| services.clone().answer(request).map(Ok::<_, Infallible>));
     let mut serve = builder.serve_connection(TokioIo::new(socket), service);
-    fulfil(&connection, &mut serve, |serve| Pin::new(serve).graceful_shutdown(), |_| false).await
+    fulfil(&connection, account, &mut serve, |serve| Pin::new(serve).graceful_shutdown(), |_| false).await
 }
 
 /// What a connection speaks, by what comes first.
@@ -481,17 +499,18 @@ fn note_limits(refused_streams: u64, idle: bool) {
     }
 }
 
-/// Polls what serves a connection, and tells it when it is to close. What is polled is looked at afterwards, and polled
+/// Polls what serves a connection, in turns with others, and tells it when it is to close. What is polled is looked at afterwards, and polled
 /// again if that says so.
 async fn fulfil<S, E>(
     connection: &Connection,
+    mut account: Account,
     serve: &mut S,
     close: impl Fn(&mut S),
     mut look: impl FnMut(&mut S) -> bool,
-) -> anyhow::Result<()>
+) -> Result<(), Fault>
 where
     S: Future<Output = Result<(), E>> + Unpin,
-    E: Into<anyhow::Error>,
+    E: Into<Fault>,
 {
     let mut closing = false;
     std::future::poll_fn(|cx| {
@@ -501,13 +520,16 @@ where
                 closing = true;
                 close(serve);
             }
-            Fate::Dies => return Poll::Ready(Err(anyhow::anyhow!("it does not close"))),
+            Fate::Dies => return Poll::Ready(Err("it does not close".into())),
             Fate::Stays | Fate::Closes => {}
         }
-        let mut polled = Pin::new(&mut *serve).poll(cx);
-        while look(serve) && polled.is_pending() {
-            polled = Pin::new(&mut *serve).poll(cx);
-        }
+        let polled = account.poll(cx, |cx| {
+            let mut polled = Pin::new(&mut *serve).poll(cx);
+            while look(serve) && polled.is_pending() {
+                polled = Pin::new(&mut *serve).poll(cx);
+            }
+            polled
+        });
         polled.map_err(Into::into)
     })
     .await

@@ -25,6 +25,7 @@ mod stall;
 mod status;
 mod stream;
 mod transport;
+mod turns;
 mod unix;
 
 pub use access::Access;
@@ -39,3 +40,4 @@ pub use memory::Memory;
 pub use policy::{Policy, PollLimits};
 pub use poll::Polls;
 pub use service::{Context, UpstreamView};
+pub use turns::Turns;

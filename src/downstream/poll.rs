@@ -223,9 +223,9 @@ where
     let (body, share) = read(body, caller, &policy, shared, &mut held).await?;
     let request = if body.len() > LARGE {
         let (rules, turn) = (Arc::clone(&caller.rules), shared.polls.readers.acquire().await);
-        let read = tokio::task::spawn_blocking(move || parse(&body, &rules)).await;
+        let read = aside(move || parse(&body, &rules)).await;
         drop(turn);
-        read.map_err(|_| Fault::refused(StatusCode::INTERNAL_SERVER_ERROR, "reading it failed"))??
+        read.ok_or_else(|| Fault::refused(StatusCode::INTERNAL_SERVER_ERROR, "reading it failed"))??
     } else {
         parse(&body, &caller.rules)?
     };
@@ -319,6 +319,19 @@ where
     };
     // Who takes longer is answered all the same.
     _ = tokio::time::timeout(policy.limits.first_request_timeout, read).await;
+}
+
+/// Does what takes long on a thread of its own, which gives way to those that serve everybody. `None` where there is none
+/// to be had, or the work panicked.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let work = move || {
+        // Of this thread alone. Where it fails the work is as urgent as any.
+        _ = rustix::process::setpriority_process(None, 10);
+        _ = tell.send(work());
+    };
+    std::thread::Builder::new().name("reader".to_owned()).spawn(work).ok()?;
+    told.await.ok()
 }
 
 fn parse(body: &[u8], rules: &Rules) -> Result<proto::DiscoveryRequest, Fault> {

@@ -23,6 +23,7 @@ use super::poll::{self, Caller, Polls};
 use super::routes::{self, Route};
 use super::status::Status;
 use super::stream::StreamBody;
+use super::turns::Turns;
 use crate::cache::{Cache, Frame};
 use crate::identity::Peer;
 use crate::rest::Answer;
@@ -63,6 +64,8 @@ pub struct Context {
     pub rejections: Mutex<telemetry::Budget>,
     /// What its long polls share.
     pub polls: Polls,
+    /// Whose turn it is where there is much to do.
+    pub turns: Turns,
 }
 
 impl Context {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body::Body;
 use prost::Message as _;
+use tokio::runtime::RuntimeFlavor;
 
 use super::alarm::Alarm;
 use super::assembler::Assembler;
@@ -28,6 +29,17 @@ use crate::telemetry::{self, Limit, RequestResult, StreamGauge};
 const REQUESTS_PER_POLL: usize = 32;
 /// How long that may take: what is short to say can be long to take in.
 const SLICE: Duration = Duration::from_millis(1);
+/// A request of more bytes may take many times as long, at a stretch.
+const LARGE: usize = 64 << 10;
+/// To work out what there is to say of more names may.
+const MANY: usize = 4000;
+
+/// Works at what may take long. The thread's other tasks go on elsewhere meanwhile: it is for the operating system to share
+/// out a core between them.
+fn at_length<T>(is_long: bool, work: impl FnOnce() -> T) -> T {
+    let can = || tokio::runtime::Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+    if is_long && can() { tokio::task::block_in_place(work) } else { work() }
+}
 
 /// A stream of one client. Dropped when the transport is done with it, whatever the reason.
 #[derive(Debug)]
@@ -180,17 +192,20 @@ where
         let undecodable = |error| {
             Status::invalid_argument(format!("the request is not a protobuf of this method: {error}"))
         };
-        self.session.check_parts(&message)?;
-        let heard = match self.session.protocol() {
-            Protocol::Sotw => {
-                let request = proto::DiscoveryRequest::decode(message).map_err(undecodable)?;
-                self.session.hear_sotw(request, now)
-            }
-            Protocol::Delta => {
-                let request = proto::DeltaDiscoveryRequest::decode(message).map_err(undecodable)?;
-                self.session.hear_delta(request, now)
-            }
-        };
+        let session = &mut self.session;
+        let heard = at_length(message.len() > LARGE, || {
+            session.check_parts(&message)?;
+            Ok::<_, Status>(match session.protocol() {
+                Protocol::Sotw => {
+                    let request = proto::DiscoveryRequest::decode(message).map_err(undecodable)?;
+                    session.hear_sotw(request, now)
+                }
+                Protocol::Delta => {
+                    let request = proto::DeltaDiscoveryRequest::decode(message).map_err(undecodable)?;
+                    session.hear_delta(request, now)
+                }
+            })
+        })?;
         Shared::note_hidden(self.session.take_hidden());
         let note = |refusal: &_| self.shared.note_denial(refusal, &*self.peer, self.session.client());
         Ok(heard.inspect_err(note)?)
@@ -203,7 +218,9 @@ where
             if self.connection.is_closing() {
                 return Poll::Ready(Err(Status::closing()));
             }
-            let mut deadline = match self.session.next(now, self.shared.upstream.get()) {
+            let (session, upstream) = (&mut self.session, self.shared.upstream.get());
+            let next = at_length(session.names() > MANY, || session.next(now, upstream));
+            let mut deadline = match next {
                 Next::Say(outgoing) => {
                     self.writing = Some((outgoing, 0));
                     match self.chunk(now) {

@@ -26,8 +26,6 @@ const INPUT: usize = 64 << 10;
 const TURNS: usize = 16;
 /// How long that may take: what is small to send can be dear to read.
 const SLICE: Duration = Duration::from_millis(1);
-/// After how many streams that is looked at.
-const LOOK_AT_THE_CLOCK: usize = 8;
 /// While so much waits beside bodies (answers to pings, resets, heads), the peer is not heard further and no stream is
 /// asked for more.
 const CONTROL: usize = 16 << 10;
@@ -348,13 +346,15 @@ where
         let turn = streams.partition_point(|stream| *stream < self.turn);
         streams.rotate_left(turn);
         let (mut stood_back, mut over) = (None, false);
-        for (count, stream) in streams.drain(..).enumerate() {
-            over = over || (count % LOOK_AT_THE_CLOCK == LOOK_AT_THE_CLOCK - 1 && start.elapsed() >= SLICE);
+        for stream in streams.drain(..) {
             if over || batch.is_full() || self.connection.control.len() >= CONTROL {
                 self.connection.stirred.push(stream);
                 stood_back.get_or_insert(stream);
-            } else if self.poll_stream(stream, batch, now) == Turn::StoodBack {
-                stood_back.get_or_insert(stream);
+            } else {
+                if self.poll_stream(stream, batch, now) == Turn::StoodBack {
+                    stood_back.get_or_insert(stream);
+                }
+                over = start.elapsed() >= SLICE;
             }
         }
         self.turn = stood_back.unwrap_or(self.turn);

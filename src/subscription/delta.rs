@@ -123,6 +123,9 @@ impl Session {
             self.count_hidden(star && wildcard, owed.iter());
             let dialect = self.dialect;
             let state = self.state(at);
+            if !ended.is_empty() || state.subscription().wildcard != wildcard {
+                state.look_again();
+            }
             state.resubscribe(of, subscription, dialect, now)?;
             let subscription = state.subscription().clone();
             let snapshot = state.membership.of().snapshot();

@@ -108,13 +108,14 @@ impl Session {
         let mut leader_waits = false;
         for at in 0..pending.len() {
             let kind = self.types[at].kind;
-            let Some(update) = pending[at].update().filter(|update| self.has_addition(at, update)) else {
+            let update = pending[at].update().filter(|update| self.types[at].has_addition(update));
+            if update.is_none() && !matches!(pending[at], Pending::Gated) {
                 if let Some(until) = self.held_until(at, &pending[at], now) {
                     deadline.not_after(until);
                     leader_waits |= kind.leads_routes();
                 }
                 continue;
-            };
+            }
             if leader_waits && kind.follows_clusters() {
                 continue;
             }
@@ -123,6 +124,8 @@ impl Session {
                 opens.into_iter().for_each(|opens| deadline.not_after(opens));
                 continue;
             }
+            // The gate was closed a moment ago, of the same moment.
+            let Some(update) = update else { continue };
             let others =
                 (0..pending.len()).any(|other| other != at && self.is_ahead(other, &pending[other], now));
             let split = update.is_partial() || (update.has_removals() && others);
@@ -160,16 +163,11 @@ impl Session {
     /// Whether removals of other types must wait for this one.
     fn is_ahead(&self, at: usize, pending: &Pending, now: Instant) -> bool {
         match pending {
-            Pending::Update(update) => self.has_addition(at, update),
+            Pending::Update(update) => self.types[at].has_addition(update),
+            Pending::Gated => true,
             Pending::Unknown => self.held_until(at, pending, now).is_some(),
             Pending::Nothing => false,
         }
-    }
-
-    /// A forced answer counts as an addition: somebody waits for it.
-    fn has_addition(&self, at: usize, update: &Update) -> bool {
-        let state = &self.types[at];
-        update.has_additions() || update.is_partial() || state.must_answer || !update.has_removals()
     }
 
     /// Until when a type that was asked for and is not known holds back those after it.

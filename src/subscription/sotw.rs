@@ -83,6 +83,7 @@ impl Session {
             self.count_hidden(wildcard, added.iter());
             let dialect = self.dialect;
             let state = self.state(at);
+            state.look_again();
             state.resubscribe(of, subscription, dialect, now)?;
             let subscription = state.subscription().clone();
             let snapshot = state.membership.of().snapshot();

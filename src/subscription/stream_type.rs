@@ -14,6 +14,9 @@ use crate::cache::{
 };
 use crate::resource::{Kind, Name, Resource};
 
+/// Names of which a look at all of them takes noticeable time.
+const DEAR: usize = 1000;
+
 /// A response that was sent and not answered.
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
@@ -30,13 +33,16 @@ pub(super) enum Pending {
     Unknown,
     /// This.
     Update(Arc<Update>),
+    /// Something that counts as an addition, once the newest response is answered. What that is then, is worked out then.
+    /// Of what is dear to look at it may be removals: those of others, and routes, wait for the answer too.
+    Gated,
 }
 
 impl Pending {
     pub(super) const fn update(&self) -> Option<&Arc<Update>> {
         match self {
             Self::Update(update) => Some(update),
-            Self::Nothing | Self::Unknown => None,
+            Self::Nothing | Self::Unknown | Self::Gated => None,
         }
     }
 }
@@ -64,6 +70,10 @@ pub(super) struct StreamType {
     /// Whether anything was unknown when there was last nothing to say; `None` where that has to be looked at.
     unknown: Option<bool>,
     in_flight: Option<InFlight>,
+    /// Whether there was something to say when it was last looked at, and the gate was closed. Until that opens it need not
+    /// be looked at again: with each request, and each change, a client that answers nothing would cost all that it asks
+    /// for.
+    gated: bool,
     /// Since when the transport has taken responses that are not answered. The gate of the newest one may have opened
     /// by itself meanwhile.
     unanswered: Option<Instant>,
@@ -87,6 +97,7 @@ impl StreamType {
             wants: Wants::default(),
             unknown: None,
             in_flight: None,
+            gated: false,
             unanswered: None,
             newest_nonce: None,
             rejected: false,
@@ -129,6 +140,7 @@ impl StreamType {
     /// The newest response was answered.
     pub(super) fn open_gate(&mut self) {
         self.in_flight = None;
+        self.gated = false;
         self.unanswered = None;
     }
 
@@ -179,7 +191,23 @@ impl StreamType {
             return Err(Some(opens));
         }
         self.in_flight = None;
+        self.gated = false;
         Ok(())
+    }
+
+    /// What it asked for is less, or seen otherwise: there may be nothing to add any more.
+    pub(super) const fn look_again(&mut self) {
+        self.gated = false;
+    }
+
+    /// Whether to look at it costs so much that it is not done for the order of removals alone.
+    fn is_dear(&self) -> bool {
+        self.subscription().names().len() + self.own().owed.names.len() > DEAR
+    }
+
+    /// Whether it has something to say that counts as an addition: a forced answer does, somebody waits for it.
+    pub(super) fn has_addition(&self, update: &Update) -> bool {
+        update.has_additions() || update.is_partial() || self.must_answer || !update.has_removals()
     }
 
     /// Changes what is subscribed to, and if it is seen through other parameters now, in which store.
@@ -201,7 +229,7 @@ impl StreamType {
         if subscription.wildcard && !self.subscription().wildcard {
             self.span = Span::default();
             self.must_answer = true;
-        } else if !self.span.is_start() && !self.span.is_in_parts() {
+        } else if !self.span.is_start() && !self.span.is_in_parts() && !self.gated {
             // What the old subscription has been told in full is told up to now: else names that are new to this
             // client, and owed, would be told twice.
             let (of, cohort) = (self.membership.of(), self.membership.cohort());
@@ -218,6 +246,7 @@ impl StreamType {
     /// Moves to the store of other parameters (R-DP-12). What the client was told there it has to be told here only where
     /// it is another variant, or none.
     fn look_through(&mut self, of: Arc<TypeCache>, subscription: Subscription, dialect: Dialect) {
+        self.look_again();
         let (old, old_names) = (self.membership.of().snapshot(), self.subscription().clone());
         let new = of.snapshot();
         let is_held = |name: &str| {
@@ -286,12 +315,19 @@ impl StreamType {
         rules: &Rules,
         moment: Moment,
     ) -> Result<Pending, FellBehind> {
+        if self.gated && self.gate(moment.now, rules).is_err() {
+            return Ok(Pending::Gated);
+        }
         let pending = self.look(protocol, rules, moment)?;
+        if let Pending::Update(update) = &pending {
+            let counts = self.has_addition(update) || self.is_dear();
+            self.gated = counts && self.gate(moment.now, rules).is_err();
+        }
         self.holds = match (&pending, self.holds) {
             (Pending::Unknown, Some(since)) if self.asked < since + 2 * rules.ack_timeout => Some(since),
             (Pending::Unknown, _) => Some(self.asked),
             (Pending::Update(update), since) if update.has_unknown_name() => since,
-            (Pending::Update(_) | Pending::Nothing, _) => None,
+            (Pending::Update(_) | Pending::Nothing | Pending::Gated, _) => None,
         };
         Ok(pending)
     }

@@ -142,7 +142,10 @@ impl Client {
             tokio::select! {
                 output = &mut future => return output,
                 tuning = tuned(&mut self.tuning) => self.mux.tune(tuning),
-                interest = wanted(&cache) => self.mux.interest(interest, now()),
+                interest = wanted(&cache) => {
+                    self.mux.interest(interest, now());
+                    tokio::task::yield_now().await;
+                }
                 () = at(deadline) => {}
             }
         }
@@ -182,6 +185,8 @@ impl Client {
                 }
                 interest = wanted(&cache) => {
                     self.mux.interest(interest, now());
+                    // There may be more of it, and others are to have their turn before that.
+                    tokio::task::yield_now().await;
                     continue;
                 }
                 tuning = tuned(&mut self.tuning) => {

@@ -324,7 +324,9 @@ impl Mux {
         }
         self.tidy(&type_url, now);
         if more && let Some(open) = &mut self.streams[stream as usize] {
-            open.due.insert(type_url);
+            // Others are heard between two pieces, and so are the answers to them.
+            open.dirty.insert(type_url);
+            open.tick(&self.settings, now);
         }
         request
     }

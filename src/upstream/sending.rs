@@ -16,6 +16,10 @@ use crate::resource::{Collection, Form, Name, Parameters, Resource};
 /// A request is cut when its names reach this many bytes: servers that kept gRPC's default take 4 MiB.
 pub(super) const REQUEST_BYTES: usize = 1 << 20;
 
+/// A later one at so many: what is answered all at once holds up everything else that the origin says. The first one for a
+/// type is what says which versions are held, and what is behind it is not said with versions any more (R-Delta-05).
+const LATER_REQUEST_BYTES: usize = 64 << 10;
+
 /// The versions of a wildcard's members cannot be cut. Where they would take more than this they are not sent, and
 /// what is gone is found by sweeping.
 const VERSIONS_BYTES: usize = 3 << 20;
@@ -466,7 +470,7 @@ impl Link {
         let mut joined = false;
         let had_names = !self.names.is_empty();
         let first = !self.started;
-        let mut room = REQUEST_BYTES;
+        let mut room = if first { REQUEST_BYTES } else { LATER_REQUEST_BYTES };
         let mut kept = Vec::new();
         while room > 0
             && let Some(name) = self.pending.pop_first()

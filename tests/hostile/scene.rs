@@ -34,6 +34,11 @@ pub(crate) struct Attack {
     pub(crate) run: fn(&Target),
 }
 
+/// Whether an attack is to be run: `DELTAFAN_ATTACKS` is a part of the names of those that are, for who looks for causes.
+fn is_chosen(attack: &Attack) -> bool {
+    std::env::var("DELTAFAN_ATTACKS").map_or(true, |part| attack.name.contains(&part))
+}
+
 /// How long an attack takes; `DELTAFAN_ATTACK_SECONDS` says otherwise.
 fn length() -> Duration {
     let seconds = std::env::var("DELTAFAN_ATTACK_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
@@ -92,7 +97,7 @@ impl Scene {
     /// Runs attacks over some transport.
     pub(crate) fn suffer_over(&self, connect: Connector, attacks: &[Attack]) {
         let mut faults = Vec::new();
-        for attack in attacks {
+        for attack in attacks.iter().filter(|attack| is_chosen(attack)) {
             let mut fault = None;
             for _ in 0..TRIES {
                 let outcome = self.run(connect, attack);
@@ -143,8 +148,7 @@ impl Scene {
             let attackers: Vec<_> = (0..attack.threads)
                 .map(|_| {
                     scope.spawn(|| {
-                        // Who measures comes first, or it would measure itself.
-                        _ = rustix::process::setpriority_process(None, 19);
+                        give_way();
                         (attack.run)(&target);
                     })
                 })
@@ -189,6 +193,14 @@ pub(crate) fn mib(bytes: u64) -> f64 {
 
 fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
+}
+
+/// Has this thread run when nobody else wants its core: who measures comes first, or it would measure itself. Without
+/// `chrt` (util-linux) it is but the least urgent.
+fn give_way() {
+    _ = rustix::process::setpriority_process(None, 19);
+    let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
+    _ = std::process::Command::new("chrt").args(["--idle", "--pid", "0", &thread]).status();
 }
 
 /// As many descriptors as are allowed, for attackers and, by inheritance, the relay.

@@ -204,9 +204,17 @@ fn r_up_20_a_request_is_cut_before_it_is_too_long_for_a_server() {
     let names: Vec<String> = (0..40_000).map(|n| format!("{n:060}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     rig.client("a", EDS, &names);
+    (0..names.len() / 2_000).for_each(|_| rig.look());
     rig.open(Primary);
-    let requests = rig.requests(Primary);
+    let mut requests = rig.requests(Primary);
+    assert_eq!(requests.len(), 1, "others are heard between two pieces");
+    assert!(requests[0].encoded_len() > 900 << 10, "what comes with versions is cut as late as it can be");
+    while rig.mux.next_deadline().is_some_and(|at| at <= rig.now + Duration::from_millis(10)) {
+        rig.pass(10);
+        requests.extend(rig.requests(Primary));
+    }
     assert!(requests.iter().all(|request| request.encoded_len() < 2 << 20));
+    assert!(requests.iter().skip(1).all(|request| request.encoded_len() < 128 << 10));
     let asked: BTreeSet<&String> = requests.iter().flat_map(|r| &r.resource_names_subscribe).collect();
     assert_eq!(asked.len(), names.len());
 }

@@ -1,0 +1,175 @@
+//! Who takes much of the threads' time takes turns.
+//!
+//! Owns how that time is shared between connections. Each earns a small part of a thread's time, and may save a few
+//! milliseconds of it: a client that hears of changes and acknowledges them never needs more, and is served as soon as
+//! there is something to do. Who has spent what it had, or has not earned anything yet, is polled with a permit. Of those
+//! there are fewer than threads, they are given in the order in which they were asked for, and one comes back only when all
+//! that was ready has been polled and sockets have been looked at. So whoever is new or dear waits for its like, and
+//! others wait for one poll at most, however many of them there are.
+//!
+//! Invariant: who waits for a permit is woken when it has it, and holds none between two polls.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::PollSemaphore;
+
+/// What a connection earns: this part of a thread's time.
+const SHARE: u32 = 128;
+/// What it can save.
+const SAVINGS: Duration = Duration::from_millis(5);
+/// What it has to have saved to be polled at once: about what one poll may take.
+const LEAST: Duration = Duration::from_millis(1);
+
+/// The permits of a process. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Turns(Arc<Semaphore>);
+
+impl Turns {
+    /// For a runtime with so many threads.
+    pub fn new(threads: usize) -> Self {
+        Self(Arc::new(Semaphore::new((threads / 2).max(1))))
+    }
+
+    /// Returns when all who wait for a permit now have had one.
+    pub(super) async fn pass(&self) {
+        let mut queue = self.queue();
+        std::future::poll_fn(|cx| queue.poll(cx)).await.end();
+    }
+
+    /// A place to wait for a permit.
+    pub(super) fn queue(&self) -> Queue {
+        Queue(PollSemaphore::new(Arc::clone(&self.0)))
+    }
+
+    /// The account of a connection that is new.
+    pub(super) fn account(&self) -> Account {
+        Account { turns: self.clone(), spent: SAVINGS, as_of: Instant::now(), queue: None }
+    }
+}
+
+/// See [`Turns::queue`].
+#[derive(Debug)]
+pub(super) struct Queue(PollSemaphore);
+
+impl Queue {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Turn> {
+        self.0.poll_acquire(cx).map(Turn)
+    }
+}
+
+/// A permit to poll once; `None` where the semaphore was closed, which nobody does: it would do no harm to go on.
+#[derive(Debug)]
+#[must_use = "dropped, it lets the next one go on before others had their turn"]
+pub(super) struct Turn(Option<OwnedSemaphorePermit>);
+
+impl Turn {
+    /// Gives it back once others had theirs.
+    pub(super) fn end(self) {
+        let Self(permit) = self;
+        tokio::spawn(async move {
+            // What yields goes on when all that was ready before has been polled, and sockets have been looked at.
+            tokio::task::yield_now().await;
+            drop(permit);
+        });
+    }
+}
+
+/// What a connection has taken of the threads' time.
+#[derive(Debug)]
+pub(super) struct Account {
+    turns: Turns,
+    /// Beyond what it has earned until `as_of`.
+    spent: Duration,
+    as_of: Instant,
+    /// It waits for a permit.
+    queue: Option<Queue>,
+}
+
+impl Account {
+    /// Polls, at once or when it is this connection's turn, and charges what that takes.
+    pub(super) fn poll<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        work: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let start = Instant::now();
+        let mut turn = None;
+        // Who waits goes on waiting, whatever it has earned meanwhile: the permit may be on its way.
+        if self.queue.is_some() || self.has_little(start) {
+            let queue = self.queue.get_or_insert_with(|| self.turns.queue());
+            turn = Some(ready!(queue.poll(cx)));
+            self.queue = None;
+        }
+        let polled = work(cx);
+        self.spent += start.elapsed();
+        if let Some(turn) = turn {
+            turn.end();
+        }
+        polled
+    }
+
+    fn has_little(&mut self, now: Instant) -> bool {
+        let earned = now.saturating_duration_since(self.as_of) / SHARE;
+        self.spent = self.spent.saturating_sub(earned);
+        self.as_of = now;
+        self.spent + LEAST > SAVINGS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::poll;
+
+    use super::*;
+
+    /// The account of who has not been seen for a second.
+    fn saved(turns: &Turns) -> Account {
+        Account { as_of: Instant::now() - Duration::from_secs(1), ..turns.account() }
+    }
+
+    async fn works(account: &mut Account, takes: Duration) {
+        std::future::poll_fn(|cx| {
+            account.poll(cx, |_| {
+                std::thread::sleep(takes);
+                Poll::Ready(())
+            })
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn who_has_saved_is_served_while_all_permits_are_out_and_a_newcomer_when_one_comes_back() {
+        let turns = Turns::new(1);
+        let mut queue = turns.queue();
+        let turn = std::future::poll_fn(|cx| queue.poll(cx)).await;
+        let (mut known, mut new) = (saved(&turns), turns.account());
+        for _ in 0..20 {
+            assert!(poll!(std::pin::pin!(works(&mut known, Duration::ZERO))).is_ready());
+            assert!(poll!(std::pin::pin!(works(&mut new, Duration::ZERO))).is_pending());
+        }
+        turn.end();
+        works(&mut new, Duration::ZERO).await;
+    }
+
+    #[tokio::test]
+    async fn who_has_spent_what_it_saved_waits_for_its_turn() {
+        let turns = Turns::new(1);
+        let mut dear = saved(&turns);
+        works(&mut dear, SAVINGS * 2).await;
+        let mut queue = turns.queue();
+        let turn = std::future::poll_fn(|cx| queue.poll(cx)).await;
+        assert!(poll!(std::pin::pin!(works(&mut dear, Duration::ZERO))).is_pending());
+        // What it earned meanwhile does not let it leave the queue: the permit on its way would be lost.
+        dear.as_of -= Duration::from_secs(10);
+        assert!(poll!(std::pin::pin!(works(&mut dear, Duration::ZERO))).is_pending());
+        turn.end();
+        works(&mut dear, Duration::ZERO).await;
+        assert!(dear.queue.is_none());
+        let mut queue = turns.queue();
+        assert!(poll!(std::future::poll_fn(|cx| queue.poll(cx))).is_pending(), "it comes back after others");
+        std::future::poll_fn(|cx| queue.poll(cx)).await.end();
+    }
+}
