@@ -10,12 +10,11 @@ FUZZ := --manifest-path fuzz/Cargo.toml
 
 # Of `soak`; the tests take a million.
 STEPS ?= 20000000
-# Of `attacks`, for each.
-SECONDS_EACH ?= 10
 # Of `bench`.
 ARGS ?=
-# Of `fuzz`, for each target.
-SECONDS_EACH ?= 60
+# Of `attacks` and `fuzz`, for each attack and target.
+attacks: SECONDS_EACH ?= 10
+fuzz: SECONDS_EACH ?= 60
 TARGETS ?= $(notdir $(basename $(wildcard fuzz/targets/*.rs)))
 
 .PHONY: help quickstart test lint attacks bench bench-short soak fuzz deny ci descriptors
@@ -52,7 +51,7 @@ attacks: ## Attack the relay for longer, and print the table of docs/security.md
 	@echo '| Attack | What bounds it | Memory | Honest p99, before → during | After: over in, p99, memory kept |'
 	@echo '|---|---|---|---|---|'
 	@DELTAFAN_ATTACK_SECONDS=$(SECONDS_EACH) cargo test --locked --release --test hostile -- \
-	  --nocapture --test-threads 1 2>&1 | grep --line-buffered -E '^(test .*\.\.\. )?\||^test result|panicked|harmed' | sed 's/^test .*\.\.\. |/|/'
+	  --nocapture --test-threads 1 2>&1 | grep --line-buffered -E '^(test .*\.\.\. )?\||^test result|panicked|harmed' | sed -u 's/^test .*\.\.\. |/|/'
 
 bench: ## Measure what a change costs per client (benches/README.md): make bench ARGS='--only named'.
 	cargo bench --locked --bench fanout -- $(ARGS)

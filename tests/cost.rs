@@ -5,9 +5,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deltafan::cache::{Cache, Limits, Protocol};
+use deltafan::cache::{Cache, Change, Limits, Op, Protocol, View};
 use deltafan::proto::{DeltaDiscoveryRequest, Node};
-use deltafan::subscription::{Rules, Session, Upstream};
+use deltafan::resource::TypeUrl;
+use deltafan::subscription::{Next, Rules, Session, Upstream};
 
 const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 const TURNS: usize = 20;
@@ -50,6 +51,29 @@ fn costs(held: usize) -> [Duration; 4] {
     let let_go = median(|turn| ask(&mut session, Vec::new(), vec![name(place(turn) + 1)]));
     let next = median(|_| drop(session.next(Instant::now(), upstream)));
     [again, added, let_go, next]
+}
+
+/// To look what there is to say after one more name turned out not to exist, while the answer to the first is awaited.
+fn cost_unanswered(held: usize) -> Duration {
+    let (cache, mut writer) = Cache::new(Limits::default());
+    let mut session = Session::new(cache, Arc::new(Rules::default()), Protocol::Delta, None, Instant::now());
+    let name = |n: usize| format!("bomb-{n:08x}");
+    ask(&mut session, (0..held).map(name).collect(), Vec::new());
+    let (upstream, eds) = (Upstream { connected: true }, TypeUrl::from(EDS));
+    let mut look = |n: usize| {
+        let ops = vec![Op::Remove { view: View::Named, name: name(n).into() }];
+        writer.apply(&eds, Change { ops, ..Change::default() }, Instant::now()).unwrap();
+        session.next(Instant::now(), upstream)
+    };
+    assert!(matches!(look(0), Next::Say(_)));
+    median(|turn| assert!(matches!(look(turn + 1), Next::Wait(_))))
+}
+
+#[test]
+fn who_answers_nothing_is_not_looked_at_again_for_each_change() {
+    let [few, many] = [2_000, 90_000].map(cost_unanswered);
+    println!("2,000 names {few:.1?}, 90,000 names {many:.1?}");
+    assert!(many < (few * 10).max(Duration::from_millis(1)), "{few:?} {many:?}");
 }
 
 #[test]

@@ -36,6 +36,8 @@ const EXPECTED_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";
 const MARGIN: Duration = Duration::from_millis(200);
 /// A request of more is read on another thread, one at a time: the largest takes as long as thousands of updates.
 const LARGE: usize = 64 << 10;
+/// How long a body is read, however fast it comes, before others have their turn.
+const SLICE: Duration = Duration::from_micros(500);
 /// How long an answer that cannot be written is at most held back: less where the hold is shorter.
 const PENANCE: Duration = Duration::from_secs(1);
 /// Said to a client whose request has not come whole when its connection closes.
@@ -268,7 +270,7 @@ where
     let patience = policy.limits.first_request_timeout;
     let mut share = Share::new(&shared.buffered, &caller.connection);
     let collect = async {
-        let (mut body, mut read) = (body, BytesMut::new());
+        let (mut body, mut read, mut turn) = (body, BytesMut::new(), Instant::now());
         let mut next = |cx: &mut task::Context<'_>| {
             // A connection that closes does not wait for what may never come.
             if caller.connection.is_closing() {
@@ -294,6 +296,10 @@ where
                 let reason = "too much of requests has come that are not whole yet";
                 Fault::refused(StatusCode::SERVICE_UNAVAILABLE, reason).over(limit)
             })?;
+            if turn.elapsed() >= SLICE {
+                tokio::task::yield_now().await;
+                turn = Instant::now();
+            }
         }
         Ok(read.freeze())
     };

@@ -74,6 +74,29 @@ fn r_ads_02_a_cds_that_is_never_acked_holds_routes_back_for_a_time_only() {
     assert_eq!(client.told(&bed), ["cds y:1", "rds r:y"]);
 }
 
+#[test]
+fn r_ads_03_of_very_many_names_removals_that_wait_for_an_answer_hold_routes_back_too() {
+    let all: Vec<String> = (0..1100).map(|n| format!("e{n}")).collect();
+    for (names, is_many) in [(&all[..2], false), (&all[..], true)] {
+        let mut bed = Bed::knowing(&["cds", "lds"]);
+        let [_, mut client] = both(&bed, &["rds"]);
+        bed.named("rds r:0");
+        client.acked(&bed);
+        bed.named(&format!("eds {}:1", names.join(":1 ")));
+        client.change(&bed, "eds", &names.join(" "));
+        let endpoints = client.poll(&bed).unwrap();
+        bed.named("eds -e0");
+        assert!(client.told(&bed).is_empty(), "the answer is awaited");
+        bed.named("rds r:1");
+        let route: &[&str] = if is_many { &[] } else { &["rds r:1"] };
+        assert_eq!(client.told(&bed), route, "{} names", names.len());
+        client.ack(&bed, &endpoints, &[]);
+        let told = client.acked(&bed);
+        assert_eq!(told.last().map(String::as_str), Some("eds -e0"), "removals come last");
+        assert_eq!(told.contains(&"rds r:1".to_owned()), is_many);
+    }
+}
+
 /// `[CDS+Y][RDS X→Y][CDS−X]` for clients that fell behind.
 fn move_from_x_to_y(bed: &mut Bed) {
     bed.origin("cds y:1");
