@@ -44,6 +44,9 @@ const BACKLOG: i32 = 4096;
 /// Connections accepted before those that came in have a turn: more than can be served are left to the kernel.
 const ACCEPTED_IN_A_ROW: usize = 16;
 
+/// How long it waits for that: others are dear, and who connects need not be.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
 /// Why a connection ends otherwise than by agreement. Not an [`anyhow::Error`]: hostile peers cause many, and with
 /// `RUST_BACKTRACE` each of those walks the stack.
 type Fault = Box<dyn std::error::Error + Send + Sync>;
@@ -180,7 +183,10 @@ impl Listener {
         let mut complaints = telemetry::Sparingly::default();
         for count in 1_usize.. {
             if count % ACCEPTED_IN_A_ROW == 0 {
-                shared.turns.pass().await;
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    _ = tokio::time::timeout(LONGEST_PAUSE, shared.turns.pass()) => {}
+                }
             }
             let accepted = tokio::select! {
                 () = stop.cancelled() => return,

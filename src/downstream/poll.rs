@@ -53,7 +53,7 @@ pub struct Polls {
     peers: Arc<Peers>,
     complaints: Mutex<telemetry::Sparingly>,
     /// Whose turn it is to have a large request read.
-    readers: Semaphore,
+    readers: Arc<Semaphore>,
 }
 
 impl Polls {
@@ -64,7 +64,7 @@ impl Polls {
             memory: Memory::default(),
             peers: Arc::default(),
             complaints: Mutex::default(),
-            readers: Semaphore::new(1),
+            readers: Arc::new(Semaphore::new(1)),
         }
     }
 }
@@ -224,14 +224,23 @@ where
     let policy = shared.policy.load_full();
     let (body, share) = read(body, caller, &policy, shared, &mut held).await?;
     let request = if body.len() > LARGE {
-        let (rules, turn) = (Arc::clone(&caller.rules), shared.polls.readers.acquire().await);
-        let read = aside(move || parse(&body, &rules)).await;
-        drop(turn);
+        let (rules, turn) =
+            (Arc::clone(&caller.rules), Arc::clone(&shared.polls.readers).acquire_owned().await);
+        // What it takes is counted until it is read, also if nobody waits for that any more.
+        let kept = (turn, share);
+        let read = aside(move || {
+            let read = parse(&body, &rules);
+            drop(body);
+            drop(kept);
+            read
+        });
+        let read = read.await;
         read.ok_or_else(|| Fault::refused(StatusCode::INTERNAL_SERVER_ERROR, "reading it failed"))??
     } else {
-        parse(&body, &caller.rules)?
+        let read = parse(&body, &caller.rules);
+        drop(share);
+        read?
     };
-    drop(share);
     // Who is on this machine shares a socket as others do an address.
     let peer = match caller.peer.source {
         Source::Ip(IpAddr::V4(address)) => address.to_ipv6_mapped(),
@@ -332,8 +341,10 @@ where
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (tell, told) = tokio::sync::oneshot::channel();
     let work = move || {
-        // Of this thread alone. Where it fails the work is as urgent as any.
-        _ = rustix::process::setpriority_process(None, 10);
+        // Of this thread alone, as Linux has it. Where it fails the work is as urgent as any.
+        if cfg!(target_os = "linux") {
+            _ = rustix::process::setpriority_process(None, 10);
+        }
         _ = tell.send(work());
     };
     std::thread::Builder::new().name("reader".to_owned()).spawn(work).ok()?;

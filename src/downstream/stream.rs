@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body::Body;
 use prost::Message as _;
-use tokio::runtime::RuntimeFlavor;
 
 use super::alarm::Alarm;
 use super::assembler::Assembler;
@@ -32,14 +31,7 @@ const SLICE: Duration = Duration::from_millis(1);
 /// A request of more bytes may take many times as long, at a stretch.
 const LARGE: usize = 64 << 10;
 /// To work out what there is to say of more names may.
-const MANY: usize = 4000;
-
-/// Works at what may take long. The thread's other tasks go on elsewhere meanwhile: it is for the operating system to share
-/// out a core between them.
-fn at_length<T>(is_long: bool, work: impl FnOnce() -> T) -> T {
-    let can = || tokio::runtime::Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
-    if is_long && can() { tokio::task::block_in_place(work) } else { work() }
-}
+const MANY: usize = 20_000;
 
 /// A stream of one client. Dropped when the transport is done with it, whatever the reason.
 #[derive(Debug)]
@@ -193,7 +185,7 @@ where
             Status::invalid_argument(format!("the request is not a protobuf of this method: {error}"))
         };
         let session = &mut self.session;
-        let heard = at_length(message.len() > LARGE, || {
+        let heard = self.shared.turns.at_length(message.len() > LARGE, || {
             session.check_parts(&message)?;
             Ok::<_, Status>(match session.protocol() {
                 Protocol::Sotw => {
@@ -219,7 +211,7 @@ where
                 return Poll::Ready(Err(Status::closing()));
             }
             let (session, upstream) = (&mut self.session, self.shared.upstream.get());
-            let next = at_length(session.names() > MANY, || session.next(now, upstream));
+            let next = self.shared.turns.at_length(session.names() > MANY, || session.next(now, upstream));
             let mut deadline = match next {
                 Next::Say(outgoing) => {
                     self.writing = Some((outgoing, 0));

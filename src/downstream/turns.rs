@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use tokio::runtime::RuntimeFlavor;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::PollSemaphore;
 
@@ -20,17 +21,26 @@ use tokio_util::sync::PollSemaphore;
 const SHARE: u32 = 128;
 /// What it can save.
 const SAVINGS: Duration = Duration::from_millis(5);
+/// What it can owe: it may have been the machine that took long, and not the connection.
+const DEBT: Duration = Duration::from_millis(100);
 /// What it has to have saved to be polled at once: about what one poll may take.
 const LEAST: Duration = Duration::from_millis(1);
 
 /// The permits of a process. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Turns(Arc<Semaphore>);
+pub struct Turns {
+    permits: Arc<Semaphore>,
+    /// Who may have a thread of its own for a while.
+    aside: Arc<Semaphore>,
+}
 
 impl Turns {
     /// For a runtime with so many threads.
     pub fn new(threads: usize) -> Self {
-        Self(Arc::new(Semaphore::new((threads / 2).max(1))))
+        Self {
+            permits: Arc::new(Semaphore::new((threads / 2).max(1))),
+            aside: Arc::new(Semaphore::new(threads)),
+        }
     }
 
     /// Returns when all who wait for a permit now have had one.
@@ -41,7 +51,15 @@ impl Turns {
 
     /// A place to wait for a permit.
     pub(super) fn queue(&self) -> Queue {
-        Queue(PollSemaphore::new(Arc::clone(&self.0)))
+        Queue(PollSemaphore::new(Arc::clone(&self.permits)))
+    }
+
+    /// Works at what may take long. The thread's other tasks go on elsewhere meanwhile: it is for the operating system to
+    /// share out a core between them. Where as many as there are threads do that already, they wait.
+    pub(super) fn at_length<T>(&self, is_long: bool, work: impl FnOnce() -> T) -> T {
+        let can = || tokio::runtime::Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+        let permit = if is_long && can() { self.aside.try_acquire().ok() } else { None };
+        if permit.is_some() { tokio::task::block_in_place(work) } else { work() }
     }
 
     /// The account of a connection that is new.
@@ -70,7 +88,17 @@ impl Turn {
     pub(super) fn end(self) {
         let Self(permit) = self;
         tokio::spawn(async move {
-            // What yields goes on when all that was ready before has been polled, and sockets have been looked at.
+            // Behind all that is ready: what wakes itself while it is polled goes to the end of the queue.
+            let mut is_behind = false;
+            std::future::poll_fn(|cx| {
+                if std::mem::replace(&mut is_behind, true) {
+                    return Poll::Ready(());
+                }
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            })
+            .await;
+            // And behind what sockets bring.
             tokio::task::yield_now().await;
             drop(permit);
         });
@@ -104,7 +132,7 @@ impl Account {
             self.queue = None;
         }
         let polled = work(cx);
-        self.spent += start.elapsed();
+        self.spent = (self.spent + start.elapsed()).min(DEBT);
         if let Some(turn) = turn {
             turn.end();
         }

@@ -71,7 +71,10 @@ impl DirectorySource {
         loop {
             tokio::select! {
                 scan = directory.next() => self.take(&scan),
-                interest = wanted(&cache) => self.shelf.interest(interest, now()),
+                interest = wanted(&cache) => {
+                    self.shelf.interest(interest, now());
+                    tokio::task::yield_now().await;
+                }
                 // Nothing else of it means anything here: a directory settles at once, and has no errors to pass on.
                 tuning = tuned(&mut self.tuning) => self.shelf.writer.set_eds_repush(tuning.eds_repush),
             }

@@ -367,7 +367,7 @@ impl Group {
             .map(|parameters| (parameters.clone(), self.snapshot(cache, parameters)))
             .collect();
         for (parameters, snapshot) in &snapshots {
-            if bytes >= super::sending::REQUEST_BYTES {
+            if bytes >= super::sending::room(fresh) {
                 more = true;
                 break;
             }

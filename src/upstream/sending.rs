@@ -4,6 +4,7 @@
 //! neither why something is wanted nor what the other stream carries.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::time::Instant;
 
 use foldhash::{HashMap, HashSet};
@@ -14,11 +15,16 @@ use crate::proto::{DeltaDiscoveryRequest, ResourceLocator};
 use crate::resource::{Collection, Form, Name, Parameters, Resource};
 
 /// A request is cut when its names reach this many bytes: servers that kept gRPC's default take 4 MiB.
-pub(super) const REQUEST_BYTES: usize = 1 << 20;
+const REQUEST_BYTES: usize = 1 << 20;
 
 /// A later one at so many: what is answered all at once holds up everything else that the origin says. The first one for a
 /// type is what says which versions are held, and what is behind it is not said with versions any more (R-Delta-05).
 const LATER_REQUEST_BYTES: usize = 64 << 10;
+
+/// How many bytes of names go into a request, which may be the first one for its type.
+pub(super) const fn room(is_first: bool) -> usize {
+    if is_first { REQUEST_BYTES } else { LATER_REQUEST_BYTES }
+}
 
 /// The versions of a wildcard's members cannot be cut. Where they would take more than this they are not sent, and
 /// what is gone is found by sweeping.
@@ -132,6 +138,8 @@ pub(super) struct Link {
     names: HashMap<Name, Asked>,
     /// Names of which what was sent may differ from what is wanted.
     pending: BTreeSet<Name>,
+    /// The last of these that was in a request which was cut.
+    cut_at: Option<Name>,
     dirty: bool,
     phase: Phase,
     /// Whether the wildcard was asked for beside others.
@@ -470,11 +478,13 @@ impl Link {
         let mut joined = false;
         let had_names = !self.names.is_empty();
         let first = !self.started;
-        let mut room = if first { REQUEST_BYTES } else { LATER_REQUEST_BYTES };
+        let mut room = room(first && target.fresh);
         let mut kept = Vec::new();
+        let mut last = self.cut_at.take();
         while room > 0
-            && let Some(name) = self.pending.pop_first()
+            && let Some(name) = self.next_pending(last.as_ref())
         {
+            last = Some(name.clone());
             let asked = self.names.get(&name);
             if !(named && wanted(&name)) {
                 self.incomplete.remove(&name);
@@ -493,6 +503,7 @@ impl Link {
             }
         }
         let cut = !self.pending.is_empty();
+        self.cut_at = last.filter(|_| cut);
         self.pending.extend(kept);
         if joined {
             self.started = true;
@@ -507,6 +518,14 @@ impl Link {
             self.unseen.clear();
         }
         cut
+    }
+
+    /// Takes the pending name that comes after this one: names have their turn, whoever goes on asking for earlier ones.
+    fn next_pending(&mut self, last: Option<&Name>) -> Option<Name> {
+        let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.pending.range::<Name, _>((after, Bound::Unbounded)).next();
+        let next = next.or_else(|| self.pending.first())?.clone();
+        self.pending.take(&next)
     }
 
     /// Notes a name as asked for; returns the bytes that its version took.

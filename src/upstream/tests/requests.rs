@@ -220,6 +220,28 @@ fn r_up_20_a_request_is_cut_before_it_is_too_long_for_a_server() {
 }
 
 #[test]
+fn r_up_20_names_have_their_turn_whoever_goes_on_asking_for_earlier_ones() {
+    let mut rig = Rig::connected();
+    rig.client("first", EDS, &["e"]);
+    rig.requests(Primary);
+    let names = |start: &str, count: usize| (0..count).map(|n| format!("{start}{n:060}")).collect::<Vec<_>>();
+    let ask = |rig: &mut Rig, who: &'static str, names: &[String]| {
+        rig.client(who, EDS, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    };
+    ask(&mut rig, "many", &names("m", 2_000));
+    rig.client("last", EDS, &["z"]);
+    for who in ["a9", "a8", "a7", "a6", "a5", "a4", "a3", "a2", "a1", "a0"] {
+        ask(&mut rig, who, &names(who, 2_000));
+        rig.pass(10);
+        let asked = rig.requests(Primary).into_iter().flat_map(|request| request.resource_names_subscribe);
+        if asked.into_iter().any(|name| name == "z") {
+            return;
+        }
+    }
+    panic!("names that come first in the alphabet were asked for again and again");
+}
+
+#[test]
 fn r_relay_14_a_client_cannot_make_the_relay_ask_for_the_wildcard_by_a_name() {
     let mut rig = Rig::connected();
     let of = rig.cache.of(&CDS.into()).expect("few types");
