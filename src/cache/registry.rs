@@ -512,10 +512,13 @@ impl Registry {
             }
             some
         };
-        let wanted = |name: Name| (self.wants(name.as_str()), name);
+        let with_wanted = |name: Name| {
+            let is_wanted = self.wants(name.as_str());
+            (name, is_wanted)
+        };
         Some(Interest {
             wildcard: self.wants_wildcard(),
-            names: names.into_iter().map(wanted).map(|(is_wanted, name)| (name, is_wanted)).collect(),
+            names: names.into_iter().map(with_wanted).collect(),
         })
     }
 

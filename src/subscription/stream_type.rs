@@ -22,6 +22,9 @@ const DEAR: usize = 1000;
 struct InFlight {
     /// When the transport had taken all of it; the clock of the gate starts there (R-SotW-06, R-Delta-17).
     taken: Option<Instant>,
+    /// Whether there was something to say when it was last looked at. Until the gate opens it need not be looked at again:
+    /// with each request, and each change, a client that answers nothing would cost all that it asks for.
+    holds_back: bool,
 }
 
 /// What a type has to say at this moment.
@@ -70,10 +73,6 @@ pub(super) struct StreamType {
     /// Whether anything was unknown when there was last nothing to say; `None` where that has to be looked at.
     unknown: Option<bool>,
     in_flight: Option<InFlight>,
-    /// Whether there was something to say when it was last looked at, and the gate was closed. Until that opens it need not
-    /// be looked at again: with each request, and each change, a client that answers nothing would cost all that it asks
-    /// for.
-    gated: bool,
     /// Since when the transport has taken responses that are not answered. The gate of the newest one may have opened
     /// by itself meanwhile.
     unanswered: Option<Instant>,
@@ -97,7 +96,6 @@ impl StreamType {
             wants: Wants::default(),
             unknown: None,
             in_flight: None,
-            gated: false,
             unanswered: None,
             newest_nonce: None,
             rejected: false,
@@ -140,7 +138,6 @@ impl StreamType {
     /// The newest response was answered.
     pub(super) fn open_gate(&mut self) {
         self.in_flight = None;
-        self.gated = false;
         self.unanswered = None;
     }
 
@@ -191,13 +188,19 @@ impl StreamType {
             return Err(Some(opens));
         }
         self.in_flight = None;
-        self.gated = false;
         Ok(())
     }
 
     /// What it asked for is less, or seen otherwise: there may be nothing to add any more.
     pub(super) const fn look_again(&mut self) {
-        self.gated = false;
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.holds_back = false;
+        }
+    }
+
+    /// Whether its closed gate is known to hold something back.
+    fn is_gated(&self) -> bool {
+        self.in_flight.is_some_and(|in_flight| in_flight.holds_back)
     }
 
     /// Whether to look at it costs so much that it is not done for the order of removals alone.
@@ -229,7 +232,7 @@ impl StreamType {
         if subscription.wildcard && !self.subscription().wildcard {
             self.span = Span::default();
             self.must_answer = true;
-        } else if !self.span.is_start() && !self.span.is_in_parts() && !self.gated {
+        } else if !self.span.is_start() && !self.span.is_in_parts() && !self.is_gated() {
             // What the old subscription has been told in full is told up to now: else names that are new to this
             // client, and owed, would be told twice.
             let (of, cohort) = (self.membership.of(), self.membership.cohort());
@@ -315,13 +318,16 @@ impl StreamType {
         rules: &Rules,
         moment: Moment,
     ) -> Result<Pending, FellBehind> {
-        if self.gated && self.gate(moment.now, rules).is_err() {
+        // A gate whose time is over is open from here on.
+        if self.gate(moment.now, rules).is_err() && self.is_gated() {
             return Ok(Pending::Gated);
         }
         let pending = self.look(protocol, rules, moment)?;
         if let Pending::Update(update) = &pending {
             let counts = self.has_addition(update) || self.is_dear();
-            self.gated = counts && self.gate(moment.now, rules).is_err();
+            if let Some(in_flight) = &mut self.in_flight {
+                in_flight.holds_back = counts;
+            }
         }
         self.holds = match (&pending, self.holds) {
             (Pending::Unknown, Some(since)) if self.asked < since + 2 * rules.ack_timeout => Some(since),
@@ -458,7 +464,7 @@ impl StreamType {
         self.may_hold = false;
         self.newest_nonce = Some(frame.nonce);
         self.rejected = false;
-        self.in_flight = Some(InFlight { taken: None });
+        self.in_flight = Some(InFlight { taken: None, holds_back: false });
         frame
     }
 
