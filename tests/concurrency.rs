@@ -18,6 +18,19 @@ use deltafan::subscription::{Next, Rules, Session, Upstream};
 /// How often the route moves.
 const MOVES: u32 = 20_000;
 
+/// Names of which a look takes longer than it takes the origin to say something.
+const MANY: usize = 20_000;
+
+fn request(short: &str, names: Vec<String>, nonce: String) -> proto::DeltaDiscoveryRequest {
+    proto::DeltaDiscoveryRequest {
+        node: Some(proto::Node::default()),
+        type_url: wire::type_url(short).as_str().to_owned(),
+        resource_names_subscribe: names,
+        response_nonce: nonce,
+        ..proto::DeltaDiscoveryRequest::default()
+    }
+}
+
 fn set(writer: &mut Writer, short: &str, view: View, name: &str, text: &str) {
     let type_url = wire::type_url(short);
     let resource = wire::resource(&type_url, name, text, 0);
@@ -45,15 +58,8 @@ fn r_ads_03_holds_while_the_origin_speaks() {
     set(&mut writer, "rds", View::Named, "route", "v0/c0");
     let now = Instant::now();
     let mut session = Session::new(cache, Arc::new(Rules::default()), Protocol::Delta, None, now);
-    let request = |short: &str, names: &[&str], nonce: String| proto::DeltaDiscoveryRequest {
-        node: Some(proto::Node::default()),
-        type_url: wire::type_url(short).as_str().to_owned(),
-        resource_names_subscribe: names.iter().map(|name| (*name).to_owned()).collect(),
-        response_nonce: nonce,
-        ..proto::DeltaDiscoveryRequest::default()
-    };
-    session.hear_delta(request("cds", &[], String::new()), now).unwrap();
-    session.hear_delta(request("rds", &["route"], String::new()), now).unwrap();
+    session.hear_delta(request("cds", vec![], String::new()), now).unwrap();
+    session.hear_delta(request("rds", vec!["route".to_owned()], String::new()), now).unwrap();
 
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -80,7 +86,7 @@ fn r_ads_03_holds_while_the_origin_speaks() {
                     if let Some(target) = &target {
                         assert!(clusters.contains(target), "the route leads to {target}, which is not there");
                     }
-                    session.hear_delta(request(short, &[], told.nonce), now).unwrap();
+                    session.hear_delta(request(short, vec![], told.nonce), now).unwrap();
                 }
                 Next::Wait(_) if last => break,
                 Next::Wait(_) => {}
@@ -88,5 +94,40 @@ fn r_ads_03_holds_while_the_origin_speaks() {
             }
         }
         assert_eq!((clusters.len(), target), (1, clusters.first().cloned()));
+    });
+}
+
+#[test]
+fn who_asks_for_many_names_is_told_of_them_while_the_origin_speaks() {
+    let (cache, mut writer) = Cache::new(Limits::default());
+    set(&mut writer, "cds", View::Wildcard, "c0", "v0");
+    let now = Instant::now();
+    let mut session = Session::new(cache, Arc::new(Rules::default()), Protocol::Delta, None, now);
+    session.hear_delta(request("cds", vec![], String::new()), now).unwrap();
+    let names = (0..MANY).map(|number| format!("e{number}")).collect();
+    session.hear_delta(request("eds", names, String::new()), now).unwrap();
+
+    let (speaks, told) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0.. {
+                set(&mut writer, "eds", View::Named, "e1", &format!("v{number}"));
+                speaks.store(true, Ordering::Release);
+                if told.load(Ordering::Acquire) {
+                    break;
+                }
+            }
+        });
+        while !speaks.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        let mut said = BTreeSet::new();
+        for _ in 0..4 {
+            if let Next::Say(outgoing) = session.next(Instant::now(), Upstream { connected: true }) {
+                said.insert(outgoing.type_url.kind().short());
+            }
+        }
+        told.store(true, Ordering::Release);
+        assert_eq!(said.into_iter().collect::<Vec<_>>(), ["cds", "eds"]);
     });
 }

@@ -116,6 +116,12 @@ impl Cohort {
         }
     }
 
+    /// Its first member joins at this generation, and takes no earlier one for said.
+    pub(super) fn begin(&self, now: Generation) {
+        self.touched.store(now.get(), Ordering::Release);
+        self.notes.lock().journal = Journal::starting(now);
+    }
+
     /// Marks it; returns whether it was not yet.
     pub(super) fn mark(&self, generation: Generation) -> bool {
         self.touched.swap(generation.get(), Ordering::AcqRel) != generation.get()

@@ -506,6 +506,11 @@ impl Cache {
         wanted
     }
 
+    /// Whether there is any of it that was not taken yet.
+    pub fn has_interest(&self) -> bool {
+        self.types().iter().any(|of| of.registry.lock().is_dirty())
+    }
+
     /// What nobody wants in one store may be wanted in another.
     fn ask_others(&self, wanted: &mut Wanted) {
         let (type_url, parameters) = (&wanted.type_url, &wanted.parameters);

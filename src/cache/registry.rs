@@ -9,7 +9,8 @@ use std::fmt;
 use std::hash::{BuildHasher as _, Hash, Hasher};
 use std::sync::{Arc, LazyLock};
 
-use foldhash::{HashMap, HashSet};
+use foldhash::HashMap;
+use parking_lot::MutexGuard;
 use slab::Slab;
 use smallvec::SmallVec;
 
@@ -20,7 +21,7 @@ use super::failure::Failed;
 use super::snapshot::{Snapshot, Touch};
 use super::span::Span;
 use super::{Allotment, Generation, Lens, TypeCache};
-use crate::resource::{Collection, Name, Parameters, Resource};
+use crate::resource::{Collection, Name, NameMap, NameSet, Parameters, Resource};
 
 /// What a client subscribes to, of one type.
 #[derive(Clone)]
@@ -63,9 +64,12 @@ impl Hash for Subscription {
     }
 }
 
-/// Names that the upstream takes at once: what one client asks for or lets go is not to hold up what all others are told,
-/// neither when it is asked for nor when it is answered.
-const TAKEN_AT_ONCE: usize = 2000;
+/// Names, about, that the upstream takes at once: what one client asks for or lets go is not to hold up what all others are
+/// told, neither when it is asked for nor when it is answered.
+const TAKEN_AT_ONCE: usize = 500;
+
+/// Names that are listed before others have their turn, who may wait for the same type.
+const LISTED_AT_ONCE: usize = 500;
 
 /// Keys that nobody outside knows: a client chooses its names, and what they hash to decides what a look-up costs.
 static KEYS: LazyLock<foldhash::quality::RandomState> = LazyLock::new(Default::default);
@@ -321,13 +325,16 @@ pub(super) struct Registry {
     cohorts: Slab<Arc<Cohort>>,
     /// By [`Subscription::key`].
     by_key: HashMap<u64, SmallVec<[u32; 2]>>,
-    index: HashMap<Name, SmallVec<[u32; 2]>>,
+    index: NameMap<SmallVec<[u32; 2]>>,
     wildcards: Vec<u32>,
     /// How many cohorts ask for collections.
     collectors: usize,
     /// How many cohorts are told TTLs.
     timed: usize,
-    dirty: HashSet<Name>,
+    /// Names of which the upstream is to be told whether anybody asks for them, in the order in which that changed.
+    dirty: NameSet,
+    /// The same of who asks for many at once, behind those of all others.
+    dirty_many: NameSet,
     wildcard_dirty: bool,
     /// The newest change of which all cohorts were told.
     marked: Generation,
@@ -344,19 +351,32 @@ impl Registry {
         self.by_key.get(&key)?.iter().map(|slot| *slot as usize).find(is_it)
     }
 
-    fn enter(&mut self, subscription: Subscription, dialect: Dialect, now: Generation) -> usize {
+    /// The cohort of this subscription and dialect, made where there is none. Others have their turn between its names:
+    /// nobody finds it before all are listed, and what is marked meanwhile is what its members begin with.
+    fn enter(
+        this: &mut MutexGuard<'_, Self>,
+        of: &TypeCache,
+        subscription: Subscription,
+        dialect: Dialect,
+    ) -> usize {
         let key = subscription.key(dialect);
-        if let Some(at) = self.find(key, &subscription, dialect) {
+        if let Some(at) = this.find(key, &subscription, dialect) {
             return at;
         }
-        self.next_id += 1;
-        let cohort = Arc::new(Cohort::new(self.next_id, subscription, dialect, now));
-        let at = self.cohorts.insert(Arc::clone(&cohort));
+        let subscription = Self::share_names(this, subscription);
+        this.next_id += 1;
+        let cohort = Arc::new(Cohort::new(this.next_id, subscription, dialect, of.snapshot().generation()));
+        let at = this.cohorts.insert(Arc::clone(&cohort));
         let slot = at as u32;
-        cohort.subscription.names().iter().for_each(|name| self.list(name, slot));
-        self.timed += usize::from(dialect.ttl != Ttl::Untold);
-        self.count(&cohort.subscription, slot);
-        self.by_key.entry(key).or_default().push(slot);
+        let is_many = cohort.subscription.names().len() > TAKEN_AT_ONCE;
+        for names in cohort.subscription.names().chunks(LISTED_AT_ONCE) {
+            names.iter().for_each(|name| this.list(name, slot, is_many));
+            MutexGuard::bump(this);
+        }
+        cohort.begin(of.snapshot().generation());
+        this.timed += usize::from(dialect.ttl != Ttl::Untold);
+        this.count(&cohort.subscription, slot);
+        this.by_key.entry(key).or_default().push(slot);
         at
     }
 
@@ -384,8 +404,9 @@ impl Registry {
             let names = Arc::make_mut(&mut subscription.names);
             shared.into_iter().for_each(|(at, name)| names[at] = name);
         }
-        added.iter().for_each(|at| self.list(&subscription.names[*at], slot));
-        removed.iter().for_each(|at| self.unlist(&old.subscription.names[*at], slot));
+        let is_many = added.len() + removed.len() > TAKEN_AT_ONCE;
+        added.iter().for_each(|at| self.list(&subscription.names[*at], slot, is_many));
+        removed.iter().for_each(|at| self.unlist(&old.subscription.names[*at], slot, is_many));
         self.count(&subscription, slot);
         self.uncount(&old.subscription, slot);
         self.forget(old.subscription.key(old.dialect), slot);
@@ -404,25 +425,31 @@ impl Registry {
     }
 
     /// Notes that a cohort asks for a name.
-    fn list(&mut self, name: &Name, slot: u32) {
+    fn list(&mut self, name: &Name, slot: u32, is_many: bool) {
         match self.index.entry(name.clone()) {
-            hash_map::Entry::Occupied(mut cohorts) => cohorts.get_mut().push(slot),
-            hash_map::Entry::Vacant(place) => {
+            indexmap::map::Entry::Occupied(mut cohorts) => cohorts.get_mut().push(slot),
+            indexmap::map::Entry::Vacant(place) => {
                 place.insert(SmallVec::from_slice(&[slot]));
-                self.dirty.insert(name.clone());
+                self.tell(name, is_many);
             }
         }
     }
 
     /// Notes that it does not any more.
-    fn unlist(&mut self, name: &Name, slot: u32) {
-        if let hash_map::Entry::Occupied(mut cohorts) = self.index.entry(name.clone()) {
+    fn unlist(&mut self, name: &Name, slot: u32, is_many: bool) {
+        if let indexmap::map::Entry::Occupied(mut cohorts) = self.index.entry(name.clone()) {
             cohorts.get_mut().retain(|other| *other != slot);
             if cohorts.get().is_empty() {
-                cohorts.remove();
-                self.dirty.insert(name.clone());
+                cohorts.swap_remove();
+                self.tell(name, is_many);
             }
         }
+    }
+
+    /// The upstream is to be told of a name.
+    fn tell(&mut self, name: &Name, is_many: bool) {
+        let of = if is_many { &mut self.dirty_many } else { &mut self.dirty };
+        of.insert(name.clone());
     }
 
     /// Notes what else a cohort asks for.
@@ -456,22 +483,34 @@ impl Registry {
     }
 
     /// The same subscription with the names' allocations that the index already has.
-    fn share_names(&self, subscription: Subscription) -> Subscription {
-        let shared = |name: &Name| self.index.get_key_value(name).map_or(name, |(shared, _)| shared).clone();
-        let names = subscription.names().iter().map(shared).collect();
-        Subscription { names, ..subscription }
+    fn share_names(this: &mut MutexGuard<'_, Self>, subscription: Subscription) -> Subscription {
+        let mut names = Vec::with_capacity(subscription.names.len());
+        for some in subscription.names.chunks(LISTED_AT_ONCE) {
+            let shared =
+                |name: &Name| this.index.get_key_value(name).map_or(name, |(shared, _)| shared).clone();
+            names.extend(some.iter().map(shared));
+            MutexGuard::bump(this);
+        }
+        Subscription { names: names.into(), ..subscription }
     }
 
-    fn leave(&mut self, at: usize) {
-        let (cohort, slot) = (self.cohorts.remove(at), at as u32);
-        self.forget(cohort.subscription.key(cohort.dialect), slot);
-        cohort.subscription.names().iter().for_each(|name| self.unlist(name, slot));
-        self.timed -= usize::from(cohort.dialect.ttl != Ttl::Untold);
-        self.uncount(&cohort.subscription, slot);
+    /// Ends a cohort that has no members. Nobody finds it any more while others have their turn between its names.
+    fn leave(this: &mut MutexGuard<'_, Self>, at: usize) {
+        let (cohort, slot) = (Arc::clone(&this.cohorts[at]), at as u32);
+        this.forget(cohort.subscription.key(cohort.dialect), slot);
+        this.timed -= usize::from(cohort.dialect.ttl != Ttl::Untold);
+        this.uncount(&cohort.subscription, slot);
+        let is_many = cohort.subscription.names().len() > TAKEN_AT_ONCE;
+        for names in cohort.subscription.names().chunks(LISTED_AT_ONCE) {
+            names.iter().for_each(|name| this.unlist(name, slot, is_many));
+            MutexGuard::bump(this);
+        }
+        this.cohorts.remove(at);
     }
 
-    fn is_dirty(&self) -> bool {
-        self.wildcard_dirty || !self.dirty.is_empty()
+    /// Whether there is any [`Interest`] to take.
+    pub(super) fn is_dirty(&self) -> bool {
+        self.wildcard_dirty || !self.dirty.is_empty() || !self.dirty_many.is_empty()
     }
 
     pub(super) fn wants(&self, name: &str) -> bool {
@@ -503,15 +542,10 @@ impl Registry {
             return None;
         }
         self.wildcard_dirty = false;
-        let names: Vec<Name> = if self.dirty.len() <= TAKEN_AT_ONCE {
-            std::mem::take(&mut self.dirty).into_iter().collect()
-        } else {
-            let some: Vec<Name> = self.dirty.iter().take(TAKEN_AT_ONCE).cloned().collect();
-            for name in &some {
-                self.dirty.remove(name);
-            }
-            some
-        };
+        let few = self.dirty.len().min(TAKEN_AT_ONCE);
+        // Some in any case, however many ask for few.
+        let many = self.dirty_many.len().min((TAKEN_AT_ONCE - few).max(TAKEN_AT_ONCE / 5));
+        let names: Vec<Name> = self.dirty.drain(..few).chain(self.dirty_many.drain(..many)).collect();
         let with_wanted = |name: Name| {
             let is_wanted = self.wants(name.as_str());
             (name, is_wanted)
@@ -604,9 +638,7 @@ impl Membership {
     ) -> Self {
         let (cohort, cohort_at, member_at, dirty) = {
             let mut registry = of.registry.lock();
-            let now = of.snapshot().generation();
-            let subscription = registry.share_names(subscription);
-            let cohort_at = registry.enter(subscription, dialect, now);
+            let cohort_at = Registry::enter(&mut registry, &of, subscription, dialect);
             let cohort = Arc::clone(&registry.cohorts[cohort_at]);
             let member_at = cohort.add(&mailbox);
             (cohort, cohort_at, member_at, registry.is_dirty())
@@ -673,7 +705,7 @@ impl Drop for Membership {
         let dirty = {
             let mut registry = self.of.registry.lock();
             if self.cohort.remove(self.member_at) {
-                registry.leave(self.cohort_at);
+                Registry::leave(&mut registry, self.cohort_at);
             }
             registry.is_dirty()
         };

@@ -193,7 +193,7 @@ impl Snapshot {
     }
 
     /// Whether anything is held that somebody asked for, or may be.
-    pub(super) fn holds_anything(&self) -> bool {
+    pub(crate) fn holds_anything(&self) -> bool {
         self.tombstones < self.log.len() || self.wildcard_known
     }
 

@@ -257,6 +257,8 @@ where
 impl<B> Drop for StreamBody<B> {
     fn drop(&mut self) {
         self.connection.names().fetch_sub(self.names, Ordering::Relaxed);
+        let session = &mut self.session;
+        self.shared.turns.at_length(session.names() > MANY, || session.leave());
     }
 }
 

@@ -9,11 +9,12 @@
 //!
 //! Invariant: who waits for a permit is woken when it has it, and holds none between two polls.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use tokio::runtime::RuntimeFlavor;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::PollSemaphore;
 
@@ -25,6 +26,11 @@ const SAVINGS: Duration = Duration::from_millis(5);
 const DEBT: Duration = Duration::from_millis(100);
 /// What it has to have saved to be polled at once: about what one poll may take.
 const LEAST: Duration = Duration::from_millis(1);
+
+thread_local! {
+    /// The turn of who is being polled on this thread.
+    static TURN: Cell<Option<Turn>> = const { Cell::new(None) };
+}
 
 /// The permits of a process. Clones share them.
 #[derive(Clone, Debug)]
@@ -57,9 +63,14 @@ impl Turns {
     /// Works at what may take long. The thread's other tasks go on elsewhere meanwhile: it is for the operating system to
     /// share out a core between them. Where as many as there are threads do that already, they wait.
     pub(super) fn at_length<T>(&self, is_long: bool, work: impl FnOnce() -> T) -> T {
-        let can = || tokio::runtime::Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+        let can = || Handle::try_current().is_ok_and(|on| on.runtime_flavor() == RuntimeFlavor::MultiThread);
         let permit = if is_long && can() { self.aside.try_acquire().ok() } else { None };
-        if permit.is_some() { tokio::task::block_in_place(work) } else { work() }
+        if permit.is_none() {
+            return work();
+        }
+        // From here on it holds up nobody who waits for this turn: it has left the thread that they wait for.
+        TURN.take().into_iter().for_each(Turn::end);
+        tokio::task::block_in_place(work)
     }
 
     /// The account of a connection that is new.
@@ -131,11 +142,10 @@ impl Account {
             turn = Some(ready!(queue.poll(cx)));
             self.queue = None;
         }
+        TURN.set(turn);
         let polled = work(cx);
         self.spent = (self.spent + start.elapsed()).min(DEBT);
-        if let Some(turn) = turn {
-            turn.end();
-        }
+        TURN.take().into_iter().for_each(Turn::end);
         polled
     }
 
@@ -180,6 +190,29 @@ mod tests {
         }
         turn.end();
         works(&mut new, Duration::ZERO).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn who_works_at_length_holds_up_nobody_who_waits_for_its_turn() {
+        let turns = Turns::new(1);
+        let (begin, begun) = std::sync::mpsc::channel();
+        let (end, ends) = std::sync::mpsc::channel();
+        let (mut dear, works_on) = (turns.account(), turns.clone());
+        let at_length = tokio::spawn(std::future::poll_fn(move |cx| {
+            dear.poll(cx, |_| {
+                let work = || {
+                    begin.send(()).expect("the test waits");
+                    ends.recv_timeout(Duration::from_secs(10)).is_ok()
+                };
+                Poll::Ready(works_on.at_length(true, work))
+            })
+        }));
+        tokio::task::spawn_blocking(move || begun.recv()).await.expect("no panic").expect("it begins");
+        let mut new = turns.account();
+        let turn = tokio::time::timeout(Duration::from_secs(5), works(&mut new, Duration::ZERO));
+        assert!(turn.await.is_ok(), "a newcomer waits for what has a thread of its own");
+        end.send(()).expect("it still works");
+        assert!(at_length.await.expect("no panic"));
     }
 
     #[tokio::test]

@@ -10,6 +10,13 @@ use super::normal_form;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<str>);
 
+/// Anything by name, for tables that grow as clients ask. It keeps what names hash to: a table that has to look at tens of
+/// thousands of names again when it grows makes all others wait.
+pub type NameMap<V> = indexmap::IndexMap<Name, V, foldhash::quality::RandomState>;
+
+/// A set of names of the same kind as [`NameMap`].
+pub type NameSet = indexmap::IndexSet<Name, foldhash::quality::RandomState>;
+
 impl Name {
     /// The subscription to "everything the origin lists for me" (xDS protocol, "Wildcard Subscriptions").
     pub const WILDCARD: &'static str = "*";

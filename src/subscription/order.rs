@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::session::{Outgoing, Refusal, Session, Upstream};
 use super::stream_type::{Moment, Pending};
-use crate::cache::{Class, FellBehind, Update};
+use crate::cache::{Class, FellBehind, Generation, Update};
 use crate::resource::{Kind, Name};
 
 /// What a stream does next.
@@ -76,25 +76,28 @@ impl Session {
 
     /// What each type has to say, all of it as of one moment: a route that was read after a change which the
     /// clusters were read before would lead to a cluster that is not there (R-ADS-03). Changes are marked in the order
-    /// in which they happen, so that none came between if no mark moved. `None` where they come too fast.
+    /// in which they happen, each before the next can be read. So all is as of the moment in which the last type was read if
+    /// the marks of the others have not moved since they were, however long that took and whatever came of the last one
+    /// meanwhile. `None` where changes come too fast.
     fn evaluate(&mut self, moment: Moment) -> Result<Option<SmallVec<[Pending; 4]>>, FellBehind> {
         const ATTEMPTS: usize = 8;
+        let mut read: SmallVec<[Option<Generation>; 4]> = SmallVec::from_elem(None, self.types.len());
+        let mut pending: SmallVec<[Pending; 4]> = self.types.iter().map(|_| Pending::Nothing).collect();
         for _ in 0..ATTEMPTS {
-            let before = self.marks();
-            let mut pending = SmallVec::new();
-            for state in &mut self.types {
-                pending.push(state.evaluate(self.dialect.protocol, &self.rules, moment)?);
+            let mut last = None;
+            for (at, state) in self.types.iter_mut().enumerate() {
+                let mark = Some(state.membership.cohort().touched());
+                if read[at] != mark {
+                    (read[at], last) = (mark, Some(at));
+                    pending[at] = state.evaluate(self.dialect.protocol, &self.rules, moment)?;
+                }
             }
-            if self.marks() == before {
+            let stands = |at: usize| read[at] == Some(self.types[at].membership.cohort().touched());
+            if (0..self.types.len()).all(|at| Some(at) == last || stands(at)) {
                 return Ok(Some(pending));
             }
         }
         Ok(None)
-    }
-
-    /// Each mark only grows, and so does their sum: it is the same only while each one is.
-    fn marks(&self) -> u64 {
-        self.types.iter().fold(0, |sum, state| sum.wrapping_add(state.membership.cohort().touched().get()))
     }
 
     /// Additions and changes, in order. A type that follows the clusters waits while one that leads has something

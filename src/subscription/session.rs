@@ -383,6 +383,11 @@ impl Session {
         self.types.iter().map(|state| state.subscription().names().len()).sum()
     }
 
+    /// Lets go of all that it asks for: nothing more is said or heard on it.
+    pub fn leave(&mut self) {
+        self.types.clear();
+    }
+
     /// Whether its connection, on which so many names are asked for, stays within bounds.
     pub fn check_names_beside(&self, names: usize) -> Result<(), Refusal> {
         self.rules.check_connection(names)

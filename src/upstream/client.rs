@@ -18,6 +18,7 @@ use super::connection::{Open, reasons};
 use super::dial::{Way, dial};
 use super::waiting::{at, now, tuned, wanted};
 use super::{Backoff, Counters, Mux, ProtocolError, StreamId, Tuner, Tuning};
+use crate::cache::Wanted;
 use crate::proto::DeltaDiscoveryRequest;
 use crate::telemetry::{self, Sparingly};
 use crate::tls::client::ClientTls;
@@ -76,6 +77,8 @@ pub struct Client {
     tuner: Tuner,
     tuning: watch::Receiver<Option<Tuning>>,
     complaints: Sparingly,
+    /// When to take in what more the clients want, where that is known to be more than was taken in.
+    more_interest: Option<Instant>,
 }
 
 impl Client {
@@ -89,7 +92,7 @@ impl Client {
             last_error: None,
         });
         let (tuner, tuning) = watch::channel(None);
-        Self { mux, options, state, tuner, tuning, complaints: Sparingly::default() }
+        Self { mux, options, state, tuner, tuning, complaints: Sparingly::default(), more_interest: None }
     }
 
     /// How things stand, now and later.
@@ -142,11 +145,10 @@ impl Client {
             tokio::select! {
                 output = &mut future => return output,
                 tuning = tuned(&mut self.tuning) => self.mux.tune(tuning),
-                interest = wanted(&cache) => {
-                    self.mux.interest(interest, now());
-                    tokio::task::yield_now().await;
+                interest = wanted(&cache, self.more_interest) => {
+                    self.take(interest).await;
                 }
-                () = at(deadline) => {}
+                () = at(deadline) => tokio::task::yield_now().await,
             }
         }
     }
@@ -183,17 +185,19 @@ impl Client {
                     }
                     continue;
                 }
-                interest = wanted(&cache) => {
-                    self.mux.interest(interest, now());
-                    // There may be more of it, and others are to have their turn before that.
-                    tokio::task::yield_now().await;
+                interest = wanted(&cache, self.more_interest) => {
+                    self.take(interest).await;
                     continue;
                 }
                 tuning = tuned(&mut self.tuning) => {
                     self.mux.tune(tuning);
                     continue;
                 }
-                () = at(deadline) => continue,
+                () = at(deadline) => {
+                    // What is due may be done in parts.
+                    tokio::task::yield_now().await;
+                    continue;
+                }
             };
             let end = match message {
                 Some(Ok(message)) => match self.apply(stream, message) {
@@ -222,6 +226,16 @@ impl Client {
             self.counters().stream_failures.add(1);
         }
         ended
+    }
+
+    /// Takes in what the clients want. What more there is of it, is for when the origin can be asked for more: what
+    /// others want by then comes first.
+    async fn take(&mut self, interest: Vec<Wanted>) {
+        let now = now();
+        self.mux.interest(interest, now);
+        let has_more = self.mux.cache().has_interest();
+        self.more_interest = has_more.then(|| now + self.mux.request_interval());
+        tokio::task::yield_now().await;
     }
 
     /// Hands a response to the core, which nobody else can write to meanwhile.

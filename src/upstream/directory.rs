@@ -71,7 +71,7 @@ impl DirectorySource {
         loop {
             tokio::select! {
                 scan = directory.next() => self.take(&scan),
-                interest = wanted(&cache) => {
+                interest = wanted(&cache, None) => {
                     self.shelf.interest(interest, now());
                     tokio::task::yield_now().await;
                 }

@@ -19,7 +19,7 @@ use std::time::Instant;
 use prost::Message as _;
 
 use super::response::Reading;
-use super::sending::{Link, Target};
+use super::sending::{Link, Target, room};
 use super::topic::{Placed, Topic};
 use super::{Counters, Settings, StreamId};
 use crate::cache::{Cache, Change, Lease, Lens, Op, Snapshot, View};
@@ -366,8 +366,9 @@ impl Group {
             .keys()
             .map(|parameters| (parameters.clone(), self.snapshot(cache, parameters)))
             .collect();
+        let room = room(fresh && snapshots.values().any(|snapshot| snapshot.holds_anything()));
         for (parameters, snapshot) in &snapshots {
-            if bytes >= super::sending::room(fresh) {
+            if bytes >= room {
                 more = true;
                 break;
             }

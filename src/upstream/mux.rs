@@ -6,7 +6,7 @@
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -24,6 +24,8 @@ use crate::telemetry::Sparingly;
 const ACK_BYTES: usize = 1 << 20;
 /// What an ACK takes beside its nonce.
 const ACK_OVERHEAD: usize = 128;
+/// Names that are let go before others have their turn: what one client asked for is due at one moment.
+const LET_GO_AT_ONCE: usize = 500;
 /// google.rpc.Code
 const INVALID_ARGUMENT: i32 = 3;
 
@@ -116,6 +118,11 @@ impl Mux {
     /// The cache that it fills.
     pub const fn cache(&self) -> &Arc<Cache> {
         self.writer.cache()
+    }
+
+    /// How far apart the origin is asked for more.
+    pub const fn request_interval(&self) -> Duration {
+        self.settings.request_interval
     }
 
     /// What happened so far.
@@ -401,7 +408,12 @@ impl Mux {
         let mut forgotten: BTreeMap<TypeUrl, BTreeMap<Parameters, Change>> = BTreeMap::new();
         // Those of one type and time stand together.
         let mut seen: Option<(TypeUrl, Parameters, Arc<Snapshot>)> = None;
-        while let Some(Departure { type_url, parameters, name: item, is_early }) = self.lingering.next(now) {
+        let mut count = 0;
+        while count < LET_GO_AT_ONCE
+            && let Some(Departure { type_url, parameters, name: item, is_early }) = self.lingering.next(now)
+        {
+            // What is early makes room for as many as have come.
+            count += usize::from(!is_early);
             let away = away && !is_early;
             let topic = self.groups.get_mut(&type_url).and_then(|group| group.topics.get_mut(&parameters));
             let Some(topic) = topic else { continue };

@@ -7,23 +7,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Instant;
 
-use foldhash::{HashMap, HashSet};
+use foldhash::HashSet;
 
 use super::{Reconcile, Settings};
 use crate::cache::{Snapshot, View};
 use crate::proto::{DeltaDiscoveryRequest, ResourceLocator};
-use crate::resource::{Collection, Form, Name, Parameters, Resource};
+use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource};
 
 /// A request is cut when its names reach this many bytes: servers that kept gRPC's default take 4 MiB.
 const REQUEST_BYTES: usize = 1 << 20;
 
-/// A later one at so many: what is answered all at once holds up everything else that the origin says. The first one for a
-/// type is what says which versions are held, and what is behind it is not said with versions any more (R-Delta-05).
-const LATER_REQUEST_BYTES: usize = 64 << 10;
+/// One that says no versions at so many: what is answered all at once holds up everything else that the origin says. With
+/// [`Settings::request_interval`] it is the pace at which new names are asked for, some fifty thousand in a second.
+const NAMES_BYTES: usize = 16 << 10;
 
-/// How many bytes of names go into a request, which may be the first one for its type.
-pub(super) const fn room(is_first: bool) -> usize {
-    if is_first { REQUEST_BYTES } else { LATER_REQUEST_BYTES }
+/// How many bytes of names go into a request. The first one for a type says which versions are held, if any are, and what is
+/// behind it is not said with versions any more (R-Delta-05).
+pub(super) const fn room(says_versions: bool) -> usize {
+    if says_versions { REQUEST_BYTES } else { NAMES_BYTES }
 }
 
 /// The versions of a wildcard's members cannot be cut. Where they would take more than this they are not sent, and
@@ -135,7 +136,7 @@ pub(super) struct Link {
     started: bool,
     /// Whether the wildcard was asked for, and if so whether it was let go since as in [`Asked::dropped`].
     wildcard: Option<bool>,
-    names: HashMap<Name, Asked>,
+    names: NameMap<Asked>,
     /// Names of which what was sent may differ from what is wanted.
     pending: BTreeSet<Name>,
     /// The last of these that was in a request which was cut.
@@ -478,7 +479,7 @@ impl Link {
         let mut joined = false;
         let had_names = !self.names.is_empty();
         let first = !self.started;
-        let mut room = room(first && target.fresh);
+        let mut room = room(first && target.fresh && target.snapshot.holds_anything());
         let mut kept = Vec::new();
         let mut last = self.cut_at.take();
         while room > 0
@@ -488,7 +489,7 @@ impl Link {
             let asked = self.names.get(&name);
             if !(named && wanted(&name)) {
                 self.incomplete.remove(&name);
-                if let Some(asked) = self.names.remove(&name) {
+                if let Some(asked) = self.names.swap_remove(&name) {
                     self.awaiting -= usize::from(asked.awaited != Awaited::No);
                     room = room.saturating_sub(target.unsubscribe(name.as_str(), request));
                 }

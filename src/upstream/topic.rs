@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use foldhash::{HashMap, HashSet};
+use foldhash::HashSet;
 
 use super::expiry::Expiry;
 use super::sending::{Link, Target};
@@ -14,7 +14,7 @@ use super::variants::Candidates;
 use super::{Counters, Settings, StreamId};
 use crate::cache::{Change, Lease, Op, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
-use crate::resource::{Collection, Form, Name, Parameters, Resource};
+use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource};
 
 const VIEWS: [View; 2] = [View::Wildcard, View::Named];
 
@@ -44,7 +44,7 @@ pub(super) struct Placed {
 pub(super) struct Topic {
     pub(super) parameters: Parameters,
     pub(super) wildcard: Want,
-    pub(super) names: HashMap<Name, Want>,
+    pub(super) names: NameMap<Want>,
     /// Of these, which are not asked for here: another topic's subscription brings them too (R-DP-16).
     pub(super) borrowed: HashSet<Name>,
     /// What is held from a lender or from an earlier stream and may be gone: kept until the answer to what is asked in its
@@ -67,7 +67,7 @@ impl Topic {
         Self {
             parameters,
             wildcard: Want::No,
-            names: HashMap::default(),
+            names: NameMap::default(),
             borrowed: HashSet::default(),
             orphans: HashSet::default(),
             rivals: BTreeMap::new(),
@@ -209,7 +209,7 @@ impl Topic {
 
     /// A name is let go.
     pub(super) fn remove_name(&mut self, name: &Name) {
-        self.names.remove(name);
+        self.names.swap_remove(name);
         self.borrowed.remove(name);
         self.orphans.remove(&(View::Named, name.clone()));
         self.links.iter_mut().flatten().for_each(|link| link.drop_name(name));
@@ -387,7 +387,7 @@ impl Topic {
 
 /// What it means that a name does not exist (any more): who asks for it by name is told so for as long as it is asked
 /// for, who asks for a collection only that it left.
-pub(super) fn gone(names: &HashMap<Name, Want>, view: View, name: Name) -> Op {
+pub(super) fn gone(names: &NameMap<Want>, view: View, name: Name) -> Op {
     if view == View::Named && !names.contains_key(&name) {
         Op::Withdraw { name }
     } else {

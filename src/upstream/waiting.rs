@@ -1,6 +1,6 @@
 //! The clock, and what the tasks of the upstream wait for.
 
-use std::future::{Future, pending, poll_fn};
+use std::future::{pending, poll_fn};
 use std::task::Poll;
 use std::time::Instant;
 
@@ -33,12 +33,16 @@ pub(super) async fn tuned(tuning: &mut watch::Receiver<Option<Tuning>>) -> Tunin
     pending().await
 }
 
-/// What the clients want changed, once there is something.
-pub(super) fn wanted(cache: &Cache) -> impl Future<Output = Vec<Wanted>> {
+/// What the clients want changed, once there is something, and not before then.
+pub(super) async fn wanted(cache: &Cache, not_before: Option<Instant>) -> Vec<Wanted> {
+    if not_before.is_some() {
+        at(not_before).await;
+    }
     poll_fn(|context| {
         // Registered first: what comes in between is seen or wakes us, or both.
         cache.interest().register(context.waker());
         let interest = cache.take_interest();
         if interest.is_empty() { Poll::Pending } else { Poll::Ready(interest) }
     })
+    .await
 }

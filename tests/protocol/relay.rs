@@ -252,6 +252,30 @@ fn r_relay_16_what_is_wanted_upstream_is_the_union_and_ends_with_the_last_client
 }
 
 #[test]
+fn r_relay_16_who_asks_for_many_names_does_not_delay_who_asks_for_one() {
+    let bed = Bed::new();
+    let all = |prefix: &str| (0..5_000).map(|n| format!("{prefix}{n}")).collect::<Vec<_>>().join(" ");
+    let taken = |bed: &Bed| -> Vec<(Name, bool)> {
+        bed.cache.take_interest().into_iter().flat_map(|wanted| wanted.interest.names).collect()
+    };
+    let (mut many, mut one) = (bed.delta(), bed.delta());
+    many.change(&bed, "eds", &all("a"));
+    let mut asked = taken(&bed);
+    assert!(asked.len() <= 600, "{} names at once", asked.len());
+    one.change(&bed, "eds", "b");
+    let next = taken(&bed);
+    assert!(next.contains(&(Name::from("b"), true)), "its turn comes with the next");
+    asked.extend(next);
+    while bed.cache.has_interest() {
+        asked.extend(taken(&bed));
+    }
+    assert_eq!((asked.len(), asked.iter().all(|(_, wanted)| *wanted)), (5_001, true));
+    drop(many);
+    one.change(&bed, "eds", "-b");
+    assert!(taken(&bed).contains(&(Name::from("b"), false)), "nor when it lets them go");
+}
+
+#[test]
 fn r_relay_17_a_newcomer_and_a_resubscription_cost_no_upstream_traffic() {
     let mut bed = Bed::new();
     let (mut a, mut b) = (bed.delta(), bed.delta());

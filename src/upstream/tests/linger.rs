@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cache::Allotment;
+use crate::resource::Parameters;
 
 const CDS: Kind = Kind::Cluster;
 const EDS: Kind = Kind::Endpoint;
@@ -35,6 +36,31 @@ fn r_relay_16_what_nobody_wants_is_let_go_after_the_linger_time() {
     assert_eq!(rig.members(CDS), set(&[]));
     assert!(!rig.snapshot(CDS).wildcard_known());
     assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("unknown".to_owned(), "unknown".to_owned()));
+}
+
+#[test]
+fn r_relay_16_what_one_client_let_go_is_let_go_in_parts() {
+    let mut rig = rig();
+    let names: Vec<String> = (0..2_000).map(|n| format!("n{n}")).collect();
+    rig.client("many", EDS, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    while rig.cache.has_interest() {
+        rig.look();
+    }
+    rig.leave("many");
+    while rig.cache.has_interest() {
+        rig.look();
+    }
+    let wanted = |rig: &Rig| rig.mux.groups[&EDS.into()].topics[&Parameters::NONE].names.len();
+    rig.now += Duration::from_secs(60);
+    let mut before = wanted(&rig);
+    assert_eq!(before, 2_002);
+    while rig.mux.next_deadline().is_some_and(|at| at <= rig.now) {
+        rig.mux.on_deadline(rig.now);
+        let left = wanted(&rig);
+        assert!(before - left <= 500, "{} at once", before - left);
+        before = left;
+    }
+    assert_eq!(before, 2, "and all of it, before time goes on");
 }
 
 #[test]
