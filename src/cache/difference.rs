@@ -5,7 +5,6 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use crate::resource::Name;
 
@@ -54,7 +53,7 @@ impl Difference {
 }
 
 /// A list with these names, of which it has none, and without those, which it has.
-pub(super) fn edited(names: &[Name], added: BTreeSet<Name>, removed: &BTreeSet<Name>) -> Arc<[Name]> {
+pub(super) fn edited(names: &[Name], added: BTreeSet<Name>, removed: &BTreeSet<Name>) -> Vec<Name> {
     let mut list = Vec::with_capacity((names.len() + added.len()).saturating_sub(removed.len()));
     let place = |name: &Name| names.partition_point(|other| other < name);
     let gone = removed.iter().map(|name| (place(name), None));
@@ -69,7 +68,7 @@ pub(super) fn edited(names: &[Name], added: BTreeSet<Name>, removed: &BTreeSet<N
         list.extend(name);
     }
     list.extend_from_slice(&names[done..]);
-    list.into()
+    list
 }
 
 #[cfg(test)]

@@ -22,8 +22,8 @@ pub enum Named {
     Gone,
     /// It is a collection of which all members have been heard (R-XT-03).
     Collection {
-        /// How many it has.
-        members: usize,
+        /// How many it has. There is one entry for each name that anybody asks for: they are kept small.
+        members: u32,
         /// Up to here it is not remembered which were [`Gone`](Self::Gone).
         buried: Generation,
     },
@@ -32,7 +32,7 @@ pub enum Named {
 }
 
 /// Variants of a name, by their constraints.
-pub(super) type Past = Option<Arc<[Option<Constraints>]>>;
+pub(super) type Past = Option<Arc<Vec<Option<Constraints>>>>;
 
 /// What one subscriber sees of a name.
 #[derive(Clone, Copy, Debug)]
@@ -252,7 +252,7 @@ impl Entry {
         }
         past.extend(was);
         let surplus = past.len().saturating_sub(REMEMBERED);
-        self.past = Some(past.drain(surplus..).collect());
+        self.past = Some(Arc::new(past.split_off(surplus)));
     }
 
     /// Its place in the order of changes: no audience's stamp is later.

@@ -32,7 +32,8 @@ pub struct Subscription {
     digest: u64,
     /// The length of all of its names, in bytes.
     bytes: usize,
-    names: Arc<[Name]>,
+    /// Not a slice: what is made of it name by name would be copied once more.
+    names: Arc<Vec<Name>>,
     /// Whether any of these is that of a collection.
     has_collections: bool,
     /// How a client spells those of its names that it does not spell in their normal form.
@@ -94,9 +95,10 @@ impl Subscription {
         let mut names: Vec<Name> = names.into_iter().collect();
         names.sort_unstable();
         names.dedup();
+        names.shrink_to_fit();
         let (digest, bytes) = sums(&names);
         let has_collections = names.iter().any(is_collection);
-        Self { wildcard, digest, bytes, names: names.into(), has_collections, spelled: None, located: None }
+        Self { wildcard, digest, bytes, names: Arc::new(names), has_collections, spelled: None, located: None }
     }
 
     /// The same with these names, of which it has none, and without those, which it has. What its other names are is not
@@ -107,7 +109,7 @@ impl Subscription {
         let brings_collections = added.iter().any(is_collection);
         let names = match added.is_empty() && removed.is_empty() {
             true => Arc::clone(&self.names),
-            false => edited(&self.names, added, removed),
+            false => Arc::new(edited(&self.names, added, removed)),
         };
         let had = self.has_collections && (removed.is_empty() || names.iter().any(is_collection));
         let edited = Self {
@@ -491,7 +493,7 @@ impl Registry {
             names.extend(some.iter().map(shared));
             MutexGuard::bump(this);
         }
-        Subscription { names: names.into(), ..subscription }
+        Subscription { names: Arc::new(names), ..subscription }
     }
 
     /// Ends a cohort that has no members. Nobody finds it any more while others have their turn between its names.
@@ -546,6 +548,10 @@ impl Registry {
         // Some in any case, however many ask for few.
         let many = self.dirty_many.len().min((TAKEN_AT_ONCE - few).max(TAKEN_AT_ONCE / 5));
         let names: Vec<Name> = self.dirty.drain(..few).chain(self.dirty_many.drain(..many)).collect();
+        if self.dirty_many.is_empty() {
+            // It may have been large, and will seldom be again.
+            self.dirty_many = NameSet::default();
+        }
         let with_wanted = |name: Name| {
             let is_wanted = self.wants(name.as_str());
             (name, is_wanted)

@@ -436,6 +436,7 @@ impl<'a> Draft<'a> {
             Op::Complete { .. } if matches!(new.named, Named::Collection { .. }) => {}
             Op::Complete { .. } => {
                 let members = self.snapshot.members_of(&name).count();
+                let members = u32::try_from(members).unwrap_or(u32::MAX);
                 new.failed = None;
                 new.named = Named::Collection { members, buried: Generation::ZERO };
             }
@@ -484,7 +485,7 @@ impl<'a> Draft<'a> {
         };
         let mut new = Entry::clone(&old);
         if let Named::Collection { members, .. } = &mut new.named {
-            *members = if came { *members + 1 } else { members.saturating_sub(1) };
+            *members = if came { members.saturating_add(1) } else { members.saturating_sub(1) };
             if came {
                 new.failed = None;
             }

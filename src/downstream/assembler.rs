@@ -23,6 +23,8 @@ pub(super) struct Assembler<B> {
     partial: BytesMut,
     /// What has arrived and was not looked at.
     rest: Bytes,
+    /// A message that was put back.
+    whole: Option<Bytes>,
     limit: usize,
     /// Its part of what all may have, while it has anything between two looks.
     share: Option<Box<Share>>,
@@ -33,11 +35,14 @@ where
     B: Body<Data = Bytes> + Unpin,
 {
     pub(super) fn new(body: B, limit: usize) -> Self {
-        Self { body, partial: BytesMut::new(), rest: Bytes::new(), limit, share: None }
+        Self { body, partial: BytesMut::new(), rest: Bytes::new(), whole: None, limit, share: None }
     }
 
     /// The next message; `None` at the end of the requests.
     pub(super) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        if let Some(message) = self.whole.take() {
+            return Poll::Ready(Some(Ok(message)));
+        }
         loop {
             match self.take() {
                 Ok(Some(message)) => return Poll::Ready(Some(Ok(message))),
@@ -57,6 +62,16 @@ where
                 }
             }
         }
+    }
+
+    /// Takes a message back that cannot be taken in yet: it is the next one again.
+    pub(super) fn put_back(&mut self, message: Bytes) {
+        self.whole = Some(message);
+    }
+
+    /// Whether a message was put back.
+    pub(super) const fn has_whole(&self) -> bool {
+        self.whole.is_some()
     }
 
     /// A whole message from what has arrived.
@@ -93,13 +108,16 @@ where
         connection: &Arc<Connection>,
         now: Instant,
     ) -> Result<(), Status> {
-        let bytes = self.partial.capacity() + self.rest.len();
+        let bytes = self.partial.capacity() + self.rest.len() + self.whole.as_ref().map_or(0, Bytes::len);
         if bytes == 0 {
             self.share = None;
             return Ok(());
         }
         let share = self.share.get_or_insert_with(|| Box::new(Share::new(of, connection)));
-        share.since.get_or_insert(now);
+        if self.whole.is_none() {
+            // Else it is not the peer that is waited for.
+            share.since.get_or_insert(now);
+        }
         share.set(bytes).map_err(Status::too_much_buffered)
     }
 

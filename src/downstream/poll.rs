@@ -23,6 +23,7 @@ use super::peers::{Held, Peers};
 use super::policy::Policy;
 use super::service::{Context, ResponseBody, text};
 use super::status::{limit_of, report};
+use super::turns::give_way;
 use crate::identity::{Peer, Source};
 use crate::proto;
 use crate::resource::Kind;
@@ -341,10 +342,7 @@ where
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (tell, told) = tokio::sync::oneshot::channel();
     let work = move || {
-        // Of this thread alone, as Linux has it. Where it fails the work is as urgent as any.
-        if cfg!(target_os = "linux") {
-            _ = rustix::process::setpriority_process(None, 10);
-        }
+        give_way();
         _ = tell.send(work());
     };
     std::thread::Builder::new().name("reader".to_owned()).spawn(work).ok()?;

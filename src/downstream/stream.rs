@@ -20,8 +20,8 @@ use super::status::Status;
 use crate::cache::Protocol;
 use crate::identity::Peer;
 use crate::proto;
-use crate::resource::TypeUrl;
-use crate::subscription::{Heard, Next, Outgoing, Session};
+use crate::resource::{Kind, TypeUrl};
+use crate::subscription::{Heard, Next, Outgoing, Refusal, Session};
 use crate::telemetry::{self, Limit, RequestResult, StreamGauge};
 
 /// Requests read in one go before others get their turn.
@@ -30,8 +30,48 @@ const REQUESTS_PER_POLL: usize = 32;
 const SLICE: Duration = Duration::from_millis(1);
 /// A request of more bytes may take many times as long, at a stretch.
 const LARGE: usize = 64 << 10;
-/// To work out what there is to say of more names may.
+/// To let go of more names may.
 const MANY: usize = 20_000;
+
+/// After which who has to wait for others that take long tries again.
+const MOMENT: Duration = Duration::from_millis(2);
+
+/// What came of a request.
+enum Told {
+    /// It accepts the newest response of a type, and says nothing else.
+    Ack(Kind),
+    /// Anything else.
+    Heard(Heard),
+}
+
+/// Why a request was not taken in.
+enum Unheard {
+    Undecodable(prost::DecodeError),
+    Refused(Refusal),
+}
+
+impl From<prost::DecodeError> for Unheard {
+    fn from(error: prost::DecodeError) -> Self {
+        Self::Undecodable(error)
+    }
+}
+
+impl From<Refusal> for Unheard {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+fn hear(session: &mut Session, message: Bytes, now: Instant) -> Result<Told, Unheard> {
+    if let Some(kind) = session.hear_ack(&message) {
+        return Ok(Told::Ack(kind));
+    }
+    session.check_parts(&message)?;
+    Ok(Told::Heard(match session.protocol() {
+        Protocol::Sotw => session.hear_sotw(proto::DiscoveryRequest::decode(message)?, now)?,
+        Protocol::Delta => session.hear_delta(proto::DeltaDiscoveryRequest::decode(message)?, now)?,
+    }))
+}
 
 /// A stream of one client. Dropped when the transport is done with it, whatever the reason.
 #[derive(Debug)]
@@ -109,13 +149,14 @@ where
                 Poll::Ready(Some(Err(status))) => return Poll::Ready(status),
                 Poll::Ready(Some(Ok(message))) => message,
             };
-            if let Some(kind) = self.session.hear_ack(&message) {
-                self.gauge.heard(kind.short(), RequestResult::Ack);
-                continue;
-            }
             match self.hear(message, now) {
-                Ok(heard) => self.note(&heard, now),
-                Err(status) => return Poll::Ready(status),
+                Some(Ok(Told::Ack(kind))) => {
+                    self.gauge.heard(kind.short(), RequestResult::Ack);
+                    continue;
+                }
+                Some(Ok(Told::Heard(heard))) => self.note(&heard, now),
+                Some(Err(status)) => return Poll::Ready(status),
+                None => return self.keep(now),
             }
             if let Err(status) = self.count_names() {
                 return Poll::Ready(status);
@@ -180,27 +221,27 @@ where
         }
     }
 
-    fn hear(&mut self, message: Bytes, now: Instant) -> Result<Heard, Status> {
-        let undecodable = |error| {
-            Status::invalid_argument(format!("the request is not a protobuf of this method: {error}"))
-        };
+    /// Takes in a request; `None` where that would take long and has to wait for others that do.
+    fn hear(&mut self, message: Bytes, now: Instant) -> Option<Result<Told, Status>> {
         let session = &mut self.session;
-        let heard = self.shared.turns.at_length(message.len() > LARGE, || {
-            session.check_parts(&message)?;
-            Ok::<_, Status>(match session.protocol() {
-                Protocol::Sotw => {
-                    let request = proto::DiscoveryRequest::decode(message).map_err(undecodable)?;
-                    session.hear_sotw(request, now)
-                }
-                Protocol::Delta => {
-                    let request = proto::DeltaDiscoveryRequest::decode(message).map_err(undecodable)?;
-                    session.hear_delta(request, now)
-                }
-            })
-        })?;
+        let told = if message.len() <= LARGE {
+            hear(session, message, now)
+        } else if let Some(told) = self.shared.turns.at_length(|| hear(session, message.clone(), now)) {
+            told
+        } else {
+            self.requests.put_back(message);
+            return None;
+        };
         Shared::note_hidden(self.session.take_hidden());
-        let note = |refusal: &_| self.shared.note_denial(refusal, &*self.peer, self.session.client());
-        Ok(heard.inspect_err(note)?)
+        Some(told.map_err(|fault| match fault {
+            Unheard::Undecodable(error) => {
+                Status::invalid_argument(format!("the request is not a protobuf of this method: {error}"))
+            }
+            Unheard::Refused(refusal) => {
+                self.shared.note_denial(&refusal, &*self.peer, self.session.client());
+                refusal.into()
+            }
+        }))
     }
 
     /// What to write next; `Err` ends the stream.
@@ -211,8 +252,12 @@ where
                 return Poll::Ready(Err(Status::closing()));
             }
             let (session, upstream) = (&mut self.session, self.shared.upstream.get());
-            let next = self.shared.turns.at_length(session.names() > MANY, || session.next(now, upstream));
-            let mut deadline = match next {
+            let next = if session.looks_long(now) {
+                self.shared.turns.at_length(|| session.next(now, upstream))
+            } else {
+                Some(session.next(now, upstream))
+            };
+            let mut deadline = match next.unwrap_or(Next::Wait(Some(now + MOMENT))) {
                 Next::Say(outgoing) => {
                     self.writing = Some((outgoing, 0));
                     match self.chunk(now) {
@@ -223,7 +268,10 @@ where
                 Next::Close(refusal) => return Poll::Ready(Err(refusal.into())),
                 Next::Wait(deadline) => deadline,
             };
-            if self.session.client().is_none() {
+            if self.requests.has_whole() {
+                let again = now + MOMENT;
+                deadline = Some(deadline.map_or(again, |deadline| deadline.min(again)));
+            } else if self.session.client().is_none() {
                 let first = self.first_due;
                 if now >= first {
                     let status = Status::deadline_exceeded("no request came on this stream");
@@ -257,8 +305,9 @@ where
 impl<B> Drop for StreamBody<B> {
     fn drop(&mut self) {
         self.connection.names().fetch_sub(self.names, Ordering::Relaxed);
-        let session = &mut self.session;
-        self.shared.turns.at_length(session.names() > MANY, || session.leave());
+        if self.session.names() > MANY {
+            self.shared.turns.bury(self.session.leave());
+        }
     }
 }
 

@@ -10,7 +10,7 @@
 //! Invariant: who waits for a permit is woken when it has it, and holds none between two polls.
 
 use std::cell::Cell;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -38,14 +38,24 @@ pub struct Turns {
     permits: Arc<Semaphore>,
     /// Who may have a thread of its own for a while.
     aside: Arc<Semaphore>,
+    /// To the thread that drops what takes long to drop; it ends with the last of these.
+    graves: mpsc::Sender<Box<dyn Send>>,
 }
 
 impl Turns {
     /// For a runtime with so many threads.
     pub fn new(threads: usize) -> Self {
+        let (graves, gone) = mpsc::channel();
+        let bury = move || {
+            give_way();
+            gone.into_iter().for_each(drop);
+        };
+        // Where there is no thread to be had, the channel is closed.
+        _ = std::thread::Builder::new().name("closing".to_owned()).spawn(bury);
         Self {
             permits: Arc::new(Semaphore::new((threads / 2).max(1))),
             aside: Arc::new(Semaphore::new(threads)),
+            graves,
         }
     }
 
@@ -61,21 +71,34 @@ impl Turns {
     }
 
     /// Works at what may take long. The thread's other tasks go on elsewhere meanwhile: it is for the operating system to
-    /// share out a core between them. Where as many as there are threads do that already, they wait.
-    pub(super) fn at_length<T>(&self, is_long: bool, work: impl FnOnce() -> T) -> T {
-        let can = || Handle::try_current().is_ok_and(|on| on.runtime_flavor() == RuntimeFlavor::MultiThread);
-        let permit = if is_long && can() { self.aside.try_acquire().ok() } else { None };
-        if permit.is_none() {
-            return work();
+    /// share out a core between them. `None` where as many as there are threads do that already: it is to be tried again in
+    /// a moment. There is no queue, in which somebody who does not come for what it waited for would hold up all.
+    pub(super) fn at_length<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
+            return Some(work());
         }
+        let _permit = self.aside.try_acquire().ok()?;
         // From here on it holds up nobody who waits for this turn: it has left the thread that they wait for.
         TURN.take().into_iter().for_each(Turn::end);
-        tokio::task::block_in_place(work)
+        Some(tokio::task::block_in_place(work))
+    }
+
+    /// Drops what may take long to drop, on a thread that gives way to all others.
+    pub(super) fn bury(&self, gone: impl Send + 'static) {
+        // Without that thread it ends here.
+        _ = self.graves.send(Box::new(gone));
     }
 
     /// The account of a connection that is new.
     pub(super) fn account(&self) -> Account {
         Account { turns: self.clone(), spent: SAVINGS, as_of: Instant::now(), queue: None }
+    }
+}
+
+/// From here on this thread runs for others' sake last, as Linux has it: elsewhere, and where it fails, it is as urgent as any.
+pub(super) fn give_way() {
+    if cfg!(target_os = "linux") {
+        _ = rustix::process::setpriority_process(None, 10);
     }
 }
 
@@ -204,7 +227,7 @@ mod tests {
                     begin.send(()).expect("the test waits");
                     ends.recv_timeout(Duration::from_secs(10)).is_ok()
                 };
-                Poll::Ready(works_on.at_length(true, work))
+                Poll::Ready(works_on.at_length(work).expect("nobody else does"))
             })
         }));
         tokio::task::spawn_blocking(move || begun.recv()).await.expect("no panic").expect("it begins");

@@ -74,6 +74,11 @@ impl Session {
         Next::Wait(deadline.0)
     }
 
+    /// Whether [`next`](Self::next) may take milliseconds.
+    pub fn looks_long(&self, now: Instant) -> bool {
+        self.types.iter().any(|state| state.looks_long(now, &self.rules))
+    }
+
     /// What each type has to say, all of it as of one moment: a route that was read after a change which the
     /// clusters were read before would lead to a cluster that is not there (R-ADS-03). Changes are marked in the order
     /// in which they happen, each before the next can be read. So all is as of the moment in which the last type was read if

@@ -383,9 +383,10 @@ impl Session {
         self.types.iter().map(|state| state.subscription().names().len()).sum()
     }
 
-    /// Lets go of all that it asks for: nothing more is said or heard on it.
-    pub fn leave(&mut self) {
-        self.types.clear();
+    /// Lets go of all that it asks for, when what is returned is dropped, which may take long. Nothing more is said or heard
+    /// on it.
+    pub fn leave(&mut self) -> impl Send + 'static + use<> {
+        std::mem::take(&mut self.types)
     }
 
     /// Whether its connection, on which so many names are asked for, stays within bounds.

@@ -17,6 +17,9 @@ use crate::resource::{Kind, Name, Resource};
 /// Names of which a look at all of them takes noticeable time.
 const DEAR: usize = 1000;
 
+/// And of which it may take milliseconds.
+const LONG: usize = 20_000;
+
 /// A response that was sent and not answered.
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
@@ -189,6 +192,13 @@ impl StreamType {
         }
         self.in_flight = None;
         Ok(())
+    }
+
+    /// Whether to work out what there is to say may take milliseconds.
+    pub(super) fn looks_long(&self, now: Instant, rules: &Rules) -> bool {
+        let opens = self.in_flight.and_then(|in_flight| in_flight.taken).map(|taken| taken + rules.ack_timeout);
+        let stays_gated = self.is_gated() && opens.is_none_or(|opens| now < opens);
+        self.subscription().names().len() > LONG && !stays_gated
     }
 
     /// What it asked for is less, or seen otherwise: there may be nothing to add any more.

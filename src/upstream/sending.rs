@@ -35,15 +35,17 @@ const VERSIONS_BYTES: usize = 3 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
     No,
-    /// Since then.
-    Answer(Instant),
-    /// We said which version we hold: the origin need not answer, and after a while it will not (R-Up-02).
-    Until(Instant),
+    /// Since [`Asked::at`].
+    Answer,
+    /// Until [`Asked::at`]: we said which version we hold, so that the origin need not answer, and after a while it will
+    /// not (R-Up-02).
+    Until,
 }
 
 /// A name that the origin was asked for.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
+    at: Instant,
     awaited: Awaited,
     /// Let go since, without the origin having been told. It is forgotten, so that wanting it again takes a new
     /// subscribe (R-Up-19).
@@ -211,10 +213,7 @@ impl Link {
 
     /// Since when the origin has left something unanswered, of which it said nothing else either.
     pub(super) fn unanswered_since(&self) -> Option<Instant> {
-        let names = self.names.values().filter_map(|asked| match asked.awaited {
-            Awaited::Answer(since) => Some(since),
-            Awaited::No | Awaited::Until(_) => None,
-        });
+        let names = self.names.values().filter(|asked| asked.awaited == Awaited::Answer).map(|asked| asked.at);
         names.chain(self.wildcard_asked()).min()
     }
 
@@ -287,8 +286,8 @@ impl Link {
         self.awaiting -= usize::from(awaited != Awaited::No);
         match awaited {
             Awaited::No => false,
-            Awaited::Answer(_) => true,
-            Awaited::Until(end) => now < end,
+            Awaited::Answer => true,
+            Awaited::Until => now < asked.at,
         }
     }
 
@@ -549,11 +548,11 @@ impl Link {
                 bytes
             })
         };
-        let awaited = match bytes {
-            0 if !target.claimed.contains_key(name.as_str()) => Awaited::Answer(target.now),
-            _ => Awaited::Until(target.now + target.settings.settle_max),
+        let (awaited, at) = match bytes {
+            0 if !target.claimed.contains_key(name.as_str()) => (Awaited::Answer, target.now),
+            _ => (Awaited::Until, target.now + target.settings.settle_max),
         };
-        let before = self.names.insert(name, Asked { awaited, dropped: false });
+        let before = self.names.insert(name, Asked { at, awaited, dropped: false });
         self.awaiting += usize::from(before.is_none_or(|asked| asked.awaited == Awaited::No));
         bytes
     }
