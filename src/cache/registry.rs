@@ -98,7 +98,15 @@ impl Subscription {
         names.shrink_to_fit();
         let (digest, bytes) = sums(&names);
         let has_collections = names.iter().any(is_collection);
-        Self { wildcard, digest, bytes, names: Arc::new(names), has_collections, spelled: None, located: None }
+        Self {
+            wildcard,
+            digest,
+            bytes,
+            names: Arc::new(names),
+            has_collections,
+            spelled: None,
+            located: None,
+        }
     }
 
     /// The same with these names, of which it has none, and without those, which it has. What its other names are is not

@@ -154,9 +154,12 @@ pub fn assemble(pieces: Vec<Bytes>, limit: usize) -> (Vec<Bytes>, Result<(), ton
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::downstream::Connections;
 
     fn framed(message: &[u8]) -> Vec<u8> {
         [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat()
@@ -182,6 +185,32 @@ mod tests {
             prop_assert_eq!(end, Ok(()));
             prop_assert_eq!(out, messages);
         }
+    }
+
+    #[test]
+    fn a_message_that_is_put_back_is_the_next_again_and_its_bytes_count_but_nobody_is_late() {
+        let pieces = [framed(b"first"), framed(b"second")].concat();
+        let frame = Ok::<_, std::convert::Infallible>(http_body::Frame::data(Bytes::from(pieces)));
+        let body = http_body_util::StreamBody::new(futures_util::stream::iter([frame]));
+        let mut assembler = Assembler::new(body, 100);
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut next = |assembler: &mut Assembler<_>| match assembler.poll_message(&mut cx) {
+            Poll::Ready(Some(Ok(message))) => message,
+            other => panic!("{other:?}"),
+        };
+        let first = next(&mut assembler);
+        assembler.put_back(first.clone());
+        let connections: Arc<Connections> = Arc::default();
+        let open = connections.open(Duration::from_secs(60), Instant::now());
+        let keep = |assembler: &mut Assembler<_>, room: usize| {
+            assembler.share = None;
+            assembler.keep(&Buffered::new(room, 1 << 20), &open.connection, Instant::now())
+        };
+        keep(&mut assembler, 100).expect("there is room");
+        assert_eq!((assembler.has_whole(), assembler.incomplete_since()), (true, None));
+        assert!(keep(&mut assembler, first.len() + framed(b"second").len() - 1).is_err(), "it counts");
+        assert_eq!((next(&mut assembler), assembler.has_whole()), (first, false));
+        assert_eq!(&next(&mut assembler)[..], b"second");
     }
 
     #[test]

@@ -196,7 +196,8 @@ impl StreamType {
 
     /// Whether to work out what there is to say may take milliseconds.
     pub(super) fn looks_long(&self, now: Instant, rules: &Rules) -> bool {
-        let opens = self.in_flight.and_then(|in_flight| in_flight.taken).map(|taken| taken + rules.ack_timeout);
+        let opens =
+            self.in_flight.and_then(|in_flight| in_flight.taken).map(|taken| taken + rules.ack_timeout);
         let stays_gated = self.is_gated() && opens.is_none_or(|opens| now < opens);
         self.subscription().names().len() > LONG && !stays_gated
     }

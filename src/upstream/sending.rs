@@ -213,7 +213,8 @@ impl Link {
 
     /// Since when the origin has left something unanswered, of which it said nothing else either.
     pub(super) fn unanswered_since(&self) -> Option<Instant> {
-        let names = self.names.values().filter(|asked| asked.awaited == Awaited::Answer).map(|asked| asked.at);
+        let names =
+            self.names.values().filter(|asked| asked.awaited == Awaited::Answer).map(|asked| asked.at);
         names.chain(self.wildcard_asked()).min()
     }
 
