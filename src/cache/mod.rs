@@ -25,6 +25,7 @@ mod journal;
 mod lease;
 mod lens;
 mod nonce;
+mod queue;
 mod registry;
 mod scan;
 mod segments;
@@ -646,19 +647,20 @@ impl Writer {
         for op in &change.ops {
             let name = op.name();
             let own = of.lens.of(name.as_str()) == parameters;
+            let entry = snapshot.get(name.as_str());
+            // Who let it go may ask again before it is forgotten here.
+            let is_known = || entry.is_some_and(|entry| !matches!(entry.named(), Named::Unknown));
             match op.view() {
                 View::Wildcard => {
                     if has_wildcard && !of.lens.is_beside_wildcard(name.as_str()) {
                         ops.push(op.clone());
                     }
                     // Who asks for it by name sees the member.
-                    if own && of.wants(name.as_str()) {
+                    if own && (of.wants(name.as_str()) || is_known()) {
                         ops.extend(from.said_by_name(op));
                     }
                 }
                 View::Named => {
-                    let entry = snapshot.get(name.as_str());
-                    let is_known = || entry.is_some_and(|entry| !matches!(entry.named(), Named::Unknown));
                     if own && (asks_for(name.as_str()) || is_known()) {
                         ops.extend(from.said_by_name(op));
                     }

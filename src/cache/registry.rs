@@ -18,10 +18,11 @@ use super::cohort::{Cohort, Dialect, Mailbox, Ttl};
 use super::difference::{Difference, edited};
 use super::entry::{Entry, Seen};
 use super::failure::Failed;
+use super::queue::Queue;
 use super::snapshot::{Snapshot, Touch};
 use super::span::Span;
 use super::{Allotment, Generation, Lens, TypeCache};
-use crate::resource::{Collection, Name, NameMap, NameSet, Parameters, Resource};
+use crate::resource::{Collection, Name, NameMap, Parameters, Resource};
 
 /// What a client subscribes to, of one type.
 #[derive(Clone)]
@@ -68,6 +69,11 @@ impl Hash for Subscription {
 /// Names, about, that the upstream takes at once: what one client asks for or lets go is not to hold up what all others are
 /// told, neither when it is asked for nor when it is answered.
 const TAKEN_AT_ONCE: usize = 500;
+/// And bytes of names: about what a request upstream takes, so that those who wait do so here, in their order.
+const BYTES_AT_ONCE: usize = 16 << 10;
+
+/// Names by which a cohort differs from what it was when it is altered in one go.
+const ALTERED_AT_ONCE: usize = 5000;
 
 /// Names that are listed before others have their turn, who may wait for the same type.
 const LISTED_AT_ONCE: usize = 500;
@@ -342,13 +348,28 @@ pub(super) struct Registry {
     /// How many cohorts are told TTLs.
     timed: usize,
     /// Names of which the upstream is to be told whether anybody asks for them, in the order in which that changed.
-    dirty: NameSet,
+    dirty: Queue,
     /// The same of who asks for many at once, behind those of all others.
-    dirty_many: NameSet,
+    dirty_many: Queue,
     wildcard_dirty: bool,
     /// The newest change of which all cohorts were told.
     marked: Generation,
     next_id: u64,
+}
+
+/// Does something with each name, and lets others have the registry in between.
+fn in_parts(
+    registry: &mut MutexGuard<'_, Registry>,
+    names: &[Name],
+    mut with: impl FnMut(&mut Registry, &Name),
+) {
+    let mut parts = names.chunks(LISTED_AT_ONCE).peekable();
+    while let Some(part) = parts.next() {
+        part.iter().for_each(|name| with(registry, name));
+        if parts.peek().is_some() {
+            MutexGuard::bump(registry);
+        }
+    }
 }
 
 impl Registry {
@@ -366,32 +387,37 @@ impl Registry {
     fn enter(
         this: &mut MutexGuard<'_, Self>,
         of: &TypeCache,
-        subscription: Subscription,
+        subscription: &Subscription,
         dialect: Dialect,
     ) -> usize {
         let key = subscription.key(dialect);
-        if let Some(at) = this.find(key, &subscription, dialect) {
+        loop {
+            if let Some(at) = this.find(key, subscription, dialect) {
+                return at;
+            }
+            let shared = Self::share_names(this, subscription);
+            this.next_id += 1;
+            let cohort = Arc::new(Cohort::new(this.next_id, shared, dialect, of.snapshot().generation()));
+            let at = this.cohorts.insert(Arc::clone(&cohort));
+            let (slot, names) = (at as u32, cohort.subscription.names());
+            let is_many = names.len() > TAKEN_AT_ONCE;
+            in_parts(this, names, |this, name| this.list(name, slot, is_many));
+            if this.find(key, subscription, dialect).is_some() {
+                // Another one was as far first.
+                in_parts(this, names, |this, name| this.unlist(name, slot, is_many));
+                this.cohorts.remove(at);
+                continue;
+            }
+            cohort.begin(of.snapshot().generation());
+            this.timed += usize::from(dialect.ttl != Ttl::Untold);
+            this.count(&cohort.subscription, slot);
+            this.by_key.entry(key).or_default().push(slot);
             return at;
         }
-        let subscription = Self::share_names(this, subscription);
-        this.next_id += 1;
-        let cohort = Arc::new(Cohort::new(this.next_id, subscription, dialect, of.snapshot().generation()));
-        let at = this.cohorts.insert(Arc::clone(&cohort));
-        let slot = at as u32;
-        let is_many = cohort.subscription.names().len() > TAKEN_AT_ONCE;
-        for names in cohort.subscription.names().chunks(LISTED_AT_ONCE) {
-            names.iter().for_each(|name| this.list(name, slot, is_many));
-            MutexGuard::bump(this);
-        }
-        cohort.begin(of.snapshot().generation());
-        this.timed += usize::from(dialect.ttl != Ttl::Untold);
-        this.count(&cohort.subscription, slot);
-        this.by_key.entry(key).or_default().push(slot);
-        at
     }
 
     /// Gives a cohort of one member another subscription, at the cost of what differs. The subscription is returned where
-    /// there are other members, or a cohort to join.
+    /// there are other members, or a cohort to join, or so much differs that it is to be done in parts.
     fn alter(
         &mut self,
         at: usize,
@@ -405,6 +431,9 @@ impl Registry {
         }
         let Difference { added, removed, kept, common } =
             Difference::between(old.subscription.names(), subscription.names());
+        if added.len() + removed.len() > ALTERED_AT_ONCE {
+            return Err(subscription);
+        }
         let known = added.iter().filter_map(|at| {
             let (name, _) = self.index.get_key_value(&subscription.names[*at])?;
             Some((*at, name.clone()))
@@ -437,7 +466,13 @@ impl Registry {
     /// Notes that a cohort asks for a name.
     fn list(&mut self, name: &Name, slot: u32, is_many: bool) {
         match self.index.entry(name.clone()) {
-            indexmap::map::Entry::Occupied(mut cohorts) => cohorts.get_mut().push(slot),
+            indexmap::map::Entry::Occupied(mut cohorts) => {
+                cohorts.get_mut().push(slot);
+                // Who asks for few does not wait for who asked for it among many.
+                if !is_many && self.dirty_many.remove(name) {
+                    self.dirty.push(name);
+                }
+            }
             indexmap::map::Entry::Vacant(place) => {
                 place.insert(SmallVec::from_slice(&[slot]));
                 self.tell(name, is_many);
@@ -459,7 +494,7 @@ impl Registry {
     /// The upstream is to be told of a name.
     fn tell(&mut self, name: &Name, is_many: bool) {
         let of = if is_many { &mut self.dirty_many } else { &mut self.dirty };
-        of.insert(name.clone());
+        of.push(name);
     }
 
     /// Notes what else a cohort asks for.
@@ -493,15 +528,12 @@ impl Registry {
     }
 
     /// The same subscription with the names' allocations that the index already has.
-    fn share_names(this: &mut MutexGuard<'_, Self>, subscription: Subscription) -> Subscription {
+    fn share_names(this: &mut MutexGuard<'_, Self>, subscription: &Subscription) -> Subscription {
         let mut names = Vec::with_capacity(subscription.names.len());
-        for some in subscription.names.chunks(LISTED_AT_ONCE) {
-            let shared =
-                |name: &Name| this.index.get_key_value(name).map_or(name, |(shared, _)| shared).clone();
-            names.extend(some.iter().map(shared));
-            MutexGuard::bump(this);
-        }
-        Subscription { names: Arc::new(names), ..subscription }
+        in_parts(this, &subscription.names, |this, name| {
+            names.push(this.index.get_key_value(name).map_or(name, |(shared, _)| shared).clone());
+        });
+        Subscription { names: Arc::new(names), ..subscription.clone() }
     }
 
     /// Ends a cohort that has no members. Nobody finds it any more while others have their turn between its names.
@@ -510,11 +542,9 @@ impl Registry {
         this.forget(cohort.subscription.key(cohort.dialect), slot);
         this.timed -= usize::from(cohort.dialect.ttl != Ttl::Untold);
         this.uncount(&cohort.subscription, slot);
-        let is_many = cohort.subscription.names().len() > TAKEN_AT_ONCE;
-        for names in cohort.subscription.names().chunks(LISTED_AT_ONCE) {
-            names.iter().for_each(|name| this.unlist(name, slot, is_many));
-            MutexGuard::bump(this);
-        }
+        let names = cohort.subscription.names();
+        let is_many = names.len() > TAKEN_AT_ONCE;
+        in_parts(this, names, |this, name| this.unlist(name, slot, is_many));
         this.cohorts.remove(at);
     }
 
@@ -531,7 +561,7 @@ impl Registry {
     pub(super) fn ask_again<'a>(&mut self, names: impl IntoIterator<Item = &'a Name>) -> bool {
         let wanted = names.into_iter().filter(|name| self.index.contains_key(*name));
         let before = self.dirty.len();
-        self.dirty.extend(wanted.cloned());
+        wanted.for_each(|name| self.dirty.push(name));
         self.dirty.len() > before
     }
 
@@ -552,14 +582,12 @@ impl Registry {
             return None;
         }
         self.wildcard_dirty = false;
-        let few = self.dirty.len().min(TAKEN_AT_ONCE);
+        let mut names = self.dirty.take(TAKEN_AT_ONCE, BYTES_AT_ONCE);
+        let taken: usize = names.iter().map(|name| name.as_str().len()).sum();
         // Some in any case, however many ask for few.
-        let many = self.dirty_many.len().min((TAKEN_AT_ONCE - few).max(TAKEN_AT_ONCE / 5));
-        let names: Vec<Name> = self.dirty.drain(..few).chain(self.dirty_many.drain(..many)).collect();
-        if self.dirty_many.is_empty() {
-            // It may have been large, and will seldom be again.
-            self.dirty_many = NameSet::default();
-        }
+        let (count, bytes) = (TAKEN_AT_ONCE - names.len(), BYTES_AT_ONCE.saturating_sub(taken));
+        let many = self.dirty_many.take(count.max(TAKEN_AT_ONCE / 5), bytes.max(BYTES_AT_ONCE / 5));
+        names.extend(many);
         let with_wanted = |name: Name| {
             let is_wanted = self.wants(name.as_str());
             (name, is_wanted)
@@ -652,7 +680,7 @@ impl Membership {
     ) -> Self {
         let (cohort, cohort_at, member_at, dirty) = {
             let mut registry = of.registry.lock();
-            let cohort_at = Registry::enter(&mut registry, &of, subscription, dialect);
+            let cohort_at = Registry::enter(&mut registry, &of, &subscription, dialect);
             let cohort = Arc::clone(&registry.cohorts[cohort_at]);
             let member_at = cohort.add(&mailbox);
             (cohort, cohort_at, member_at, registry.is_dirty())

@@ -108,7 +108,9 @@ where
         connection: &Arc<Connection>,
         now: Instant,
     ) -> Result<(), Status> {
-        let bytes = self.partial.capacity() + self.rest.len() + self.whole.as_ref().map_or(0, Bytes::len);
+        // What it was gathered in grew by doubling.
+        let whole = self.whole.as_ref().map_or(0, |whole| whole.len().next_power_of_two());
+        let bytes = self.partial.capacity() + self.rest.len() + whole;
         if bytes == 0 {
             self.share = None;
             return Ok(());

@@ -30,7 +30,7 @@ const REQUESTS_PER_POLL: usize = 32;
 const SLICE: Duration = Duration::from_millis(1);
 /// A request of more bytes may take many times as long, at a stretch.
 const LARGE: usize = 64 << 10;
-/// To let go of more names may.
+/// To look at more names may, or to let go of them.
 const MANY: usize = 20_000;
 
 /// After which who has to wait for others that take long tries again.
@@ -224,7 +224,9 @@ where
     /// Takes in a request; `None` where that would take long and has to wait for others that do.
     fn hear(&mut self, message: Bytes, now: Instant) -> Option<Result<Told, Status>> {
         let session = &mut self.session;
-        let told = if message.len() <= LARGE {
+        // A list takes the place of all that was asked for before.
+        let replaces_many = session.protocol() == Protocol::Sotw && session.names() > MANY;
+        let told = if message.len() <= LARGE && !replaces_many {
             hear(session, message, now)
         } else if let Some(told) = self.shared.turns.at_length(|| hear(session, message.clone(), now)) {
             told
@@ -252,7 +254,7 @@ where
                 return Poll::Ready(Err(Status::closing()));
             }
             let (session, upstream) = (&mut self.session, self.shared.upstream.get());
-            let next = if session.looks_long(now) {
+            let next = if session.looks_at(now) > MANY {
                 self.shared.turns.at_length(|| session.next(now, upstream))
             } else {
                 Some(session.next(now, upstream))

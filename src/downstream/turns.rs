@@ -32,6 +32,9 @@ thread_local! {
     static TURN: Cell<Option<Turn>> = const { Cell::new(None) };
 }
 
+/// So much waits to be dropped: what it holds counts for no limit any more.
+const GRAVES: usize = 8;
+
 /// The permits of a process. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Turns {
@@ -39,17 +42,15 @@ pub struct Turns {
     /// Who may have a thread of its own for a while.
     aside: Arc<Semaphore>,
     /// To the thread that drops what takes long to drop; it ends with the last of these.
-    graves: mpsc::Sender<Box<dyn Send>>,
+    graves: mpsc::SyncSender<Box<dyn Send>>,
 }
 
 impl Turns {
     /// For a runtime with so many threads.
     pub fn new(threads: usize) -> Self {
-        let (graves, gone) = mpsc::channel();
-        let bury = move || {
-            give_way();
-            gone.into_iter().for_each(drop);
-        };
+        let (graves, gone) = mpsc::sync_channel::<Box<dyn Send>>(GRAVES);
+        // As urgent as others: what it drops takes locks that all wait for.
+        let bury = move || gone.into_iter().for_each(drop);
         // Where there is no thread to be had, the channel is closed.
         _ = std::thread::Builder::new().name("closing".to_owned()).spawn(bury);
         Self {
@@ -83,10 +84,9 @@ impl Turns {
         Some(tokio::task::block_in_place(work))
     }
 
-    /// Drops what may take long to drop, on a thread that gives way to all others.
+    /// Drops what may take long to drop on a thread of its own; here, where much waits for that, or there is none.
     pub(super) fn bury(&self, gone: impl Send + 'static) {
-        // Without that thread it ends here.
-        _ = self.graves.send(Box::new(gone));
+        _ = self.graves.try_send(Box::new(gone));
     }
 
     /// The account of a connection that is new.
@@ -139,6 +139,15 @@ impl Turn {
     }
 }
 
+/// While this is there the turn is out: it comes back also from a poll that panics.
+struct Polling;
+
+impl Drop for Polling {
+    fn drop(&mut self) {
+        TURN.take().into_iter().for_each(Turn::end);
+    }
+}
+
 /// What a connection has taken of the threads' time.
 #[derive(Debug)]
 pub(super) struct Account {
@@ -166,9 +175,10 @@ impl Account {
             self.queue = None;
         }
         TURN.set(turn);
+        let polling = Polling;
         let polled = work(cx);
         self.spent = (self.spent + start.elapsed()).min(DEBT);
-        TURN.take().into_iter().for_each(Turn::end);
+        drop(polling);
         polled
     }
 

@@ -74,9 +74,10 @@ impl Session {
         Next::Wait(deadline.0)
     }
 
-    /// Whether [`next`](Self::next) may take milliseconds.
-    pub fn looks_long(&self, now: Instant) -> bool {
-        self.types.iter().any(|state| state.looks_long(now, &self.rules))
+    /// Of how many names [`next`](Self::next) may have to work out what there is to say: of tens of thousands it takes
+    /// milliseconds.
+    pub fn looks_at(&self, now: Instant) -> usize {
+        self.types.iter().map(|state| state.looks_at(now, &self.rules)).sum()
     }
 
     /// What each type has to say, all of it as of one moment: a route that was read after a change which the

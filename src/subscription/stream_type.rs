@@ -17,9 +17,6 @@ use crate::resource::{Kind, Name, Resource};
 /// Names of which a look at all of them takes noticeable time.
 const DEAR: usize = 1000;
 
-/// And of which it may take milliseconds.
-const LONG: usize = 20_000;
-
 /// A response that was sent and not answered.
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
@@ -194,12 +191,11 @@ impl StreamType {
         Ok(())
     }
 
-    /// Whether to work out what there is to say may take milliseconds.
-    pub(super) fn looks_long(&self, now: Instant, rules: &Rules) -> bool {
-        let opens =
-            self.in_flight.and_then(|in_flight| in_flight.taken).map(|taken| taken + rules.ack_timeout);
-        let stays_gated = self.is_gated() && opens.is_none_or(|opens| now < opens);
-        self.subscription().names().len() > LONG && !stays_gated
+    /// Of how many names it has to be worked out what there is to say.
+    pub(super) fn looks_at(&self, now: Instant, rules: &Rules) -> usize {
+        let taken = self.in_flight.and_then(|in_flight| in_flight.taken);
+        let stays_gated = self.is_gated() && taken.is_none_or(|taken| now < taken + rules.ack_timeout);
+        if stays_gated { 0 } else { self.subscription().names().len() + self.own().owed.names.len() }
     }
 
     /// What it asked for is less, or seen otherwise: there may be nothing to add any more.

@@ -17,14 +17,14 @@ use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource};
 /// A request is cut when its names reach this many bytes: servers that kept gRPC's default take 4 MiB.
 const REQUEST_BYTES: usize = 1 << 20;
 
-/// One that says no versions at so many: what is answered all at once holds up everything else that the origin says. With
+/// All others at so many: what is answered all at once holds up everything else that the origin says. With
 /// [`Settings::request_interval`] it is the pace at which new names are asked for, some fifty thousand in a second.
 const NAMES_BYTES: usize = 16 << 10;
 
-/// How many bytes of names go into a request. The first one for a type says which versions are held, if any are, and what is
-/// behind it is not said with versions any more (R-Delta-05).
-pub(super) const fn room(says_versions: bool) -> usize {
-    if says_versions { REQUEST_BYTES } else { NAMES_BYTES }
+/// How many bytes of names go into a request, which may be the first one for a type of which something is held: that one
+/// says the versions, and what is behind it is not said with versions any more (R-Delta-05).
+pub(super) const fn room(is_first_of_held: bool) -> usize {
+    if is_first_of_held { REQUEST_BYTES } else { NAMES_BYTES }
 }
 
 /// The versions of a wildcard's members cannot be cut. Where they would take more than this they are not sent, and

@@ -516,6 +516,25 @@ impl Holding {
     }
 }
 
+#[test]
+fn who_may_see_less_and_asks_again_is_not_told_what_went_meanwhile() {
+    let mut bed = bed(Grant::default());
+    bed.rules.grant = may_see(&["mine/**"]);
+    let (mut client, mut holding) = (bed.delta(), Holding::default());
+    bed.origin("cds mine/b:0");
+    holding.change(&mut client, &bed, "mine/b");
+    bed.fill();
+    holding.hear(&mut client, &bed);
+    assert_eq!(holding.held.len(), 1);
+    // It is let go, removed and asked for again before the upstream hears that it was let go.
+    holding.change(&mut client, &bed, "-mine/b");
+    bed.origin("cds -mine/b");
+    holding.change(&mut client, &bed, "mine/b");
+    bed.fill();
+    holding.hear(&mut client, &bed);
+    assert_eq!(holding.held, BTreeMap::new());
+}
+
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(300))]
 

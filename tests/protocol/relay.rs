@@ -262,9 +262,10 @@ fn r_relay_16_who_asks_for_many_names_does_not_delay_who_asks_for_one() {
     many.change(&bed, "eds", &all("a"));
     let mut asked = taken(&bed);
     assert!(asked.len() <= 600, "{} names at once", asked.len());
-    one.change(&bed, "eds", "b");
+    one.change(&bed, "eds", "b a4999");
     let next = taken(&bed);
     assert!(next.contains(&(Name::from("b"), true)), "its turn comes with the next");
+    assert!(next.contains(&(Name::from("a4999"), true)), "also where it is one of the many");
     asked.extend(next);
     while bed.cache.has_interest() {
         asked.extend(taken(&bed));
@@ -273,6 +274,13 @@ fn r_relay_16_who_asks_for_many_names_does_not_delay_who_asks_for_one() {
     drop(many);
     one.change(&bed, "eds", "-b");
     assert!(taken(&bed).contains(&(Name::from("b"), false)), "nor when it lets them go");
+    while bed.cache.has_interest() {
+        taken(&bed);
+    }
+    let mut long = bed.delta();
+    long.change(&bed, "eds", &(0..400).map(|n| format!("{n:0>200}")).collect::<Vec<_>>().join(" "));
+    let bytes: usize = taken(&bed).iter().map(|(name, _)| name.as_str().len()).sum();
+    assert!(bytes < 20 << 10, "{bytes} bytes at once");
 }
 
 #[test]
