@@ -4,8 +4,8 @@
 //! milliseconds of it: a client that hears of changes and acknowledges them never needs more, and is served as soon as
 //! there is something to do. Who has spent what it had, or has not earned anything yet, is polled with a permit. Of those
 //! there are fewer than threads, they are given in the order in which they were asked for, and one comes back only when all
-//! that was ready has been polled and sockets have been looked at. So whoever is new or dear waits for its like, and
-//! others wait for one poll at most, however many of them there are.
+//! that was ready has been polled and sockets have been looked at, or at once where its poll goes on on a thread of its own.
+//! So whoever is new or dear waits for its like, and others wait for one poll at most, however many of them there are.
 //!
 //! Invariant: who waits for a permit is woken when it has it, and holds none between two polls.
 
