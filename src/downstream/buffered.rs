@@ -1,7 +1,8 @@
 //! What requests take that have begun to come and are not whole, or wait to be taken in: of each connection, and of all.
 //!
 //! Owns the counts. A request that comes whole at once and is taken in then is never counted; one that is not has a [`Share`]
-//! until it is, or is given up. Without such a bound a connection could have as much as the largest request for each of its streams.
+//! until it is, or is given up. Without such a bound a connection could have as much as the largest request for each of its
+//! streams.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
