@@ -130,6 +130,18 @@ impl Mux {
         &self.counters
     }
 
+    /// A connection stands. What the origin answered on the last one says nothing of whether it answers on this.
+    pub const fn connected(&mut self) {}
+
+    /// The stream that is to be closed and opened anew on the same connection, because the origin cannot be relied on to
+    /// answer on it what is to be asked.
+    pub const fn renewal_due(&self, _now: Instant) -> Option<StreamId> {
+        None
+    }
+
+    /// The process did not run for this long: what is measured as silence of the origin must not count it.
+    pub const fn overslept(&mut self, _pause: Duration) {}
+
     /// A stream was opened. Everything wanted is subscribed to on it, in the clean layout where it is the primary.
     pub fn opened(&mut self, stream: StreamId, now: Instant) {
         self.streams[stream as usize] = Some(Stream::default());
