@@ -205,3 +205,22 @@ fn r_ttl_02_what_had_no_ttl_and_gets_none_is_no_change() {
     rig.pass(10_000);
     assert_eq!((rig.seen(EDS, "e1"), rig.snapshot(EDS).is_leased("e1")), ("absent".to_owned(), false));
 }
+
+/// A heartbeat that was under way when the time ended: the origin takes the resource for delivered.
+#[test]
+fn r_ttl_09_what_ended_too_early_is_had_back_on_another_stream() {
+    let mut rig = rig();
+    rig.client("w", CDS, &["*"]);
+    rig.pass(10);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 2, true).set("c2", "v1"));
+    rig.pass(2_000);
+    assert_eq!(rig.members(CDS), set(&["c2@v1"]));
+    rig.hear(Primary, &Answer::of(CDS, "2").ttl("c1", "v1", 2, false));
+    rig.pass(1_000);
+    assert_eq!(rig.renewed.len(), 1);
+    let requests = rig.requests(Primary);
+    let cds = requests.iter().find(|request| request.type_url == TypeUrl::from(CDS).as_str());
+    let claimed: Vec<_> = cds.expect("the set").initial_resource_versions.keys().collect();
+    assert_eq!(claimed, ["c2"], "so that the origin sends the other in full");
+}
