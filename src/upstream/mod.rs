@@ -97,9 +97,9 @@ pub struct Settings {
     /// No more than so many sets of parameters of which anything lingers, counted per type: each takes a topic, and a look
     /// at each response.
     pub max_lingering_sets: usize,
-    /// A wildcard set is complete when nothing more came for so long (R-Relay-05).
+    /// Least silence after which an answer is settled (R-Relay-05), see `arrival`.
     pub settle: Duration,
-    /// But no later than this after its first response.
+    /// Time that the origin has to speak of versions that it was told; then its silence confirms them (R-Up-02).
     pub settle_max: Duration,
     /// Subscription changes after the first are sent this far apart (R-Up-20).
     pub request_interval: Duration,
