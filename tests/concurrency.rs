@@ -71,7 +71,7 @@ fn r_ads_03_holds_while_the_origin_speaks() {
         let mut target = None;
         loop {
             let last = done.load(Ordering::Acquire);
-            match session.next(Instant::now(), Upstream { connected: true }) {
+            match session.next(Instant::now(), Upstream::Answering) {
                 Next::Say(outgoing) => {
                     session.taken(now);
                     let told = wire::read(Protocol::Delta, &outgoing.frame);
@@ -123,7 +123,7 @@ fn who_asks_for_many_names_is_told_of_them_while_the_origin_speaks() {
         }
         let mut said = BTreeSet::new();
         for _ in 0..4 {
-            if let Next::Say(outgoing) = session.next(Instant::now(), Upstream { connected: true }) {
+            if let Next::Say(outgoing) = session.next(Instant::now(), Upstream::Answering) {
                 said.insert(outgoing.type_url.kind().short());
             }
         }

@@ -88,7 +88,7 @@ impl Fleet {
         let now = self.now;
         let mut told = Vec::with_capacity(self.sessions.len());
         for session in &mut self.sessions {
-            let Next::Say(outgoing) = session.next(now, Upstream { connected: true }) else {
+            let Next::Say(outgoing) = session.next(now, Upstream::Answering) else {
                 panic!("it has something to say")
             };
             session.taken(now);
@@ -241,7 +241,7 @@ impl Pollers {
 
     fn answers(&self) -> Vec<Answer> {
         let answer = |poll: &Poll| {
-            let verdict = poll.next(self.fleet.now, Upstream { connected: true });
+            let verdict = poll.next(self.fleet.now, Upstream::Answering);
             let Verdict::Answer(version) = verdict else { panic!("{verdict:?}") };
             let asked = poll.asked();
             let answer = self.book.answer(poll.type_url(), version, &asked, || poll.found());

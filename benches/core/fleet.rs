@@ -160,7 +160,7 @@ impl Fleet {
         }
         // What a stream does after each request: it looks whether there is more to say.
         for session in &mut self.sessions {
-            black_box(session.next(self.now, Upstream { connected: true }));
+            black_box(session.next(self.now, Upstream::Answering));
         }
         Round { change: applied - begin, updates: updated - applied, acks: begin_acks.elapsed() }
     }
@@ -189,7 +189,7 @@ impl Fleet {
     fn updates(&mut self) -> Vec<(usize, Nonce)> {
         let mut told = Vec::with_capacity(self.sessions.len());
         for (at, session) in self.sessions.iter_mut().enumerate() {
-            if let Next::Say(outgoing) = session.next(self.now, Upstream { connected: true }) {
+            if let Next::Say(outgoing) = session.next(self.now, Upstream::Answering) {
                 outgoing.frame.chunks().iter().for_each(|chunk| drop(black_box(chunk.clone())));
                 session.taken(self.now);
                 told.push((at, outgoing.frame.nonce));

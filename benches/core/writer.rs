@@ -81,7 +81,7 @@ fn join(cache: &Arc<Cache>, type_url: &TypeUrl) -> Session {
     request.resource_names_subscribe.clear();
     let mut bytes = 0;
     while bytes < RESOURCES * 200 {
-        let Next::Say(outgoing) = session.next(now, Upstream { connected: true }) else { break };
+        let Next::Say(outgoing) = session.next(now, Upstream::Answering) else { break };
         bytes += outgoing.frame.len();
         session.taken(now);
         request.response_nonce = outgoing.frame.nonce.to_string();

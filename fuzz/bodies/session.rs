@@ -29,7 +29,7 @@ pub(crate) fn run(data: &[u8]) {
     let limits = Limits { encoded_bytes: 0, tombstones: 2, response_bytes: 200, ..Limits::default() };
     let (cache, writer) = Cache::new(limits);
     let now = Instant::now();
-    let mut bed = Bed { cache, writer, now, upstream: Upstream { connected: true } };
+    let mut bed = Bed { cache, writer, now, upstream: Upstream::Answering };
     let mut streams = [Stream::new(&bed, protocol, only.clone()), Stream::new(&bed, protocol, only)];
     for _ in 0..200 {
         if input.is_empty() || step(&mut bed, &mut streams, &mut input).is_none() {
@@ -48,7 +48,13 @@ fn step(bed: &mut Bed, streams: &mut [Stream; 2], input: &mut Input<'_>) -> Opti
     match input.byte() % 8 {
         0 => bed.change(input),
         1 => bed.now += Duration::from_millis(1 << (input.byte() % 16)),
-        2 => bed.upstream.connected = !bed.upstream.connected,
+        2 => {
+            bed.upstream = match bed.upstream {
+                Upstream::Away => Upstream::Silent,
+                Upstream::Silent => Upstream::Answering,
+                Upstream::Answering => Upstream::Away,
+            }
+        }
         kind @ 3..=5 => {
             let protocol = streams[0].protocol;
             let message = match kind {

@@ -63,7 +63,7 @@ pub use update::{Owed, Update};
 
 use registry::Registry;
 use snapshot::Draft;
-use stores::{Bounds, Stores};
+use stores::{Answering, Bounds, Stores};
 
 use crate::resource::{Collection, Kind, Name, Parameters, Resource, Scope, TypeUrl};
 
@@ -312,6 +312,7 @@ pub struct TypeCache {
     index: u32,
     snapshot: ArcSwap<Snapshot>,
     registry: Mutex<Registry>,
+    answering: Arc<Answering>,
     interest: Arc<Mailbox>,
     encoder: Arc<Encoder>,
 }
@@ -335,6 +336,11 @@ impl TypeCache {
     /// The newest state.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
+    }
+
+    /// Since when the origin answers for this type on the connection that stands; `None` before its first answer there.
+    pub fn heard_since(&self) -> Option<Instant> {
+        self.answering.since()
     }
 
     /// Takes a place among the clients with this subscription.
@@ -460,12 +466,13 @@ impl Cache {
         let _held = sources.iter().map(source).collect::<Result<Vec<_>, _>>()?;
         let parameter_sets = self.parameter_sets.load(Ordering::Relaxed);
         let bounds = Bounds { types: self.types, parameter_sets };
-        self.stores.write().enter(type_url, lens, bounds, |index| TypeCache {
+        self.stores.write().enter(type_url, lens, bounds, |index, answering| TypeCache {
             type_url: type_url.clone(),
             lens: lens.clone(),
             index,
             snapshot: ArcSwap::default(),
             registry: Mutex::default(),
+            answering,
             interest: Arc::clone(&self.interest),
             encoder: Arc::clone(&self.encoder),
         })
@@ -573,6 +580,19 @@ impl Writer {
     /// The store it writes to.
     pub const fn cache(&self) -> &Arc<Cache> {
         &self.cache
+    }
+
+    /// The origin answered for a type. Nobody is woken: a client that waits for the origin to answer waits for
+    /// `cold_deadline` from here on, and looks again no later than that.
+    pub fn heard(&self, type_url: &TypeUrl, now: Instant) {
+        if let Some(of) = self.cache.stores.read().any(type_url) {
+            of.answering.begin(now);
+        }
+    }
+
+    /// The origin has not answered for any type on the connection that stands now.
+    pub fn unheard(&self) {
+        self.cache.stores.read().all().for_each(|of| of.answering.end());
     }
 
     /// Applies a change to what clients without parameters see, as a whole, and wakes those it concerns.

@@ -156,7 +156,7 @@ mod tests {
                 session.hear_sotw(first, now).unwrap();
             }
         }
-        let nonce = match session.next(now, Upstream { connected: true }) {
+        let nonce = match session.next(now, Upstream::Answering) {
             Next::Say(outgoing) => outgoing.frame.nonce.to_string(),
             _ => String::new(),
         };

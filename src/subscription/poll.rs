@@ -157,7 +157,8 @@ impl Poll {
             self.membership.of().ask_again(self.membership.subscription().names());
         }
         if !self.is_known(&sight, now, upstream) {
-            let moments = [self.rules.settle, self.rules.cold_deadline].map(|wait| self.waits_since + wait);
+            let patience = self.patience(upstream).unwrap_or(now + self.rules.cold_deadline);
+            let moments = [self.waits_since + self.rules.settle, patience];
             let next = moments.into_iter().filter(|at| *at > now).min();
             return Verdict::Wait(next.map_or(self.until, |next| next.min(self.until)));
         }
@@ -213,7 +214,7 @@ impl Poll {
 
     /// Whether an answer is one: the relay knows what was asked for, or has waited long enough for an origin that does
     /// not answer for every name. The rules are those of a state-of-the-world stream: a full state for a client that may
-    /// hold what it lacks waits long, and for as long as the origin cannot be asked; what takes nothing away waits a
+    /// hold what it lacks waits long, and for as long as the origin does not answer; what takes nothing away waits a
     /// moment for names that are about to be answered.
     fn is_known(&self, sight: &Sight, now: Instant, upstream: Upstream) -> bool {
         if sight.dropped {
@@ -228,9 +229,14 @@ impl Poll {
         let deletes = self.type_url().kind().full_state();
         let may_hold = self.offered != Offered::Nothing || self.membership.subscription().wildcard;
         if deletes && may_hold {
-            upstream.connected && now >= self.waits_since + self.rules.cold_deadline
+            self.patience(upstream).is_some_and(|end| now >= end)
         } else {
             now >= self.waits_since + self.rules.settle
         }
+    }
+    /// When names that the origin leaves unanswered are taken for absent; `None` while it does not answer for the type.
+    fn patience(&self, upstream: Upstream) -> Option<Instant> {
+        let heard = self.membership.of().heard_since().filter(|_| upstream == Upstream::Answering)?;
+        Some(self.waits_since.max(heard) + self.rules.cold_deadline)
     }
 }

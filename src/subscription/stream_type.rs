@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::failures::is_unheard;
 use super::own::{Brought, Own};
-use super::session::Rules;
+use super::session::{Rules, Upstream};
 use super::sotw::Wants;
 use crate::cache::{
     Class, Dialect, FellBehind, Frame, Generation, Membership, Nonce, Protocol, Seen, Snapshot, Span,
@@ -365,11 +365,8 @@ impl StreamType {
             if self.subscription().wildcard && !snapshot.wildcard_known() {
                 return Ok(Pending::Unknown);
             }
-            let waits = moment.now < self.asked + rules.cold_deadline;
-            if self.brought_of_unknown(&snapshot) && waits {
-                return Ok(Pending::Unknown);
-            }
-            if (waits || !moment.upstream_connected) && self.brought_by_alias(&snapshot) {
+            let waits = self.is_patient(rules, moment);
+            if waits && (self.brought_of_unknown(&snapshot) || self.brought_by_alias(&snapshot)) {
                 return Ok(Pending::Unknown);
             }
             self.compare_versions(&snapshot, rules);
@@ -427,8 +424,9 @@ impl StreamType {
     /// Whether a full state waits for names that are not known yet.
     ///
     /// Origins exist that never say that a name does not exist (R-Delta-13), and a client that asks for one such name
-    /// wants the others. Who holds nothing cannot lose anything: it waits a moment for names that are about to be
-    /// answered. Who may hold them waits much longer, and as long as the origin cannot be asked.
+    /// wants the others. A client that holds nothing cannot lose anything: it waits a moment for names that are about to
+    /// be answered. One that may hold them waits much longer, and without end for an origin that does not answer, or while
+    /// nothing is known of all that it asked for.
     fn waits_for_names(&self, update: &Update, rules: &Rules, moment: Moment) -> bool {
         let may_hold = self.may_hold || self.subscription().wildcard || moment.one_shot;
         let of = self.membership.of();
@@ -437,7 +435,19 @@ impl StreamType {
         if !may_hold && self.kind.full_state() && knows {
             return moment.now < self.asked + rules.settle;
         }
-        !moment.upstream_connected || moment.now < self.asked + rules.cold_deadline
+        let is_blank = !knows && !self.subscription().wildcard;
+        (self.may_hold && self.kind.full_state() && is_blank) || self.is_patient(rules, moment)
+    }
+
+    /// When names that the origin leaves unanswered are taken for absent; `None` while it does not answer for the type.
+    /// Before its first answer on this connection its silence says nothing, so that time counts from there.
+    pub(super) fn patience(&self, rules: &Rules, moment: Moment) -> Option<Instant> {
+        let heard = self.membership.of().heard_since().filter(|_| moment.upstream == Upstream::Answering)?;
+        Some(self.asked.max(heard) + rules.cold_deadline)
+    }
+
+    fn is_patient(&self, rules: &Rules, moment: Moment) -> bool {
+        self.patience(rules, moment).is_none_or(|end| moment.now < end)
     }
 
     fn is_quiet(&self) -> bool {
@@ -592,7 +602,7 @@ impl StreamType {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     pub(super) now: Instant,
-    pub(super) upstream_connected: bool,
+    pub(super) upstream: Upstream,
     /// The stream ends with its first answer (unary Fetch), which must therefore be complete.
     pub(super) one_shot: bool,
 }

@@ -1,7 +1,7 @@
 //! Aliases and virtual hosts on demand: R-Delta-21 to R-Delta-23, R-Relay-20.
 
 use deltafan::cache::Protocol;
-use deltafan::subscription::Next;
+use deltafan::subscription::{Next, Upstream};
 use deltafan::upstream::{Reconcile, Settings};
 
 use crate::support::Client;
@@ -92,7 +92,7 @@ fn r_delta_21_what_a_client_held_by_another_name_is_not_taken_from_it() {
     assert_eq!(told(&mut again, &whole), ["vhds r/v:1 -r/gone"]);
 
     // While the origin is away it cannot be found out.
-    whole.bed.upstream.connected = false;
+    whole.bed.upstream = Upstream::Away;
     let mut late = whole.delta();
     late.resume(&whole.bed, "vhds", &["r/a", "r/b"], &[("r/w", "1")]);
     assert_eq!(told(&mut late, &whole), NONE);

@@ -170,7 +170,7 @@ fn a_refused_name_holds_no_state_of_the_world_back() {
 #[test]
 fn r_relay_07_that_a_name_may_not_be_seen_says_nothing_of_the_others() {
     let mut bed = bed(may_see(&["mine/**"]));
-    bed.upstream = deltafan::subscription::Upstream { connected: false };
+    bed.upstream = deltafan::subscription::Upstream::Away;
     let mut sotw = bed.sotw();
     sotw.ask(&bed, "cds", &["mine/a", "theirs/b"]);
     let polled = poll(&bed, "cds", &["mine/a", "theirs/b"], None).unwrap();

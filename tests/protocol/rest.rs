@@ -15,7 +15,7 @@ use crate::wire;
 
 const HOLD: Duration = Duration::from_millis(800);
 const MOMENT: Duration = Duration::from_millis(1);
-const CUT_OFF: Upstream = Upstream { connected: false };
+const CUT_OFF: Upstream = Upstream::Away;
 
 /// One client that polls, with what the relay remembers of it.
 struct Poller {
@@ -335,7 +335,14 @@ fn r_rest_09_a_full_state_waits_for_names_that_its_client_may_hold() {
     answer(look(&bed, &fresh));
     waits(&bed, &holder);
     bed.after(bed.rules.cold_deadline);
-    assert!(matches!(holder.next(bed.now, CUT_OFF), Verdict::Wait(_)), "nobody can have answered");
+    for upstream in [CUT_OFF, Upstream::Silent] {
+        assert!(matches!(holder.next(bed.now, upstream), Verdict::Wait(_)), "nobody can have answered");
+    }
+    bed.writer.unheard();
+    assert!(matches!(look(&bed, &holder), Verdict::Wait(_)), "nor for other types only");
+    bed.writer.heard(&url("lds"), bed.now);
+    assert_eq!(waits(&bed, &holder), bed.rules.cold_deadline, "the rest of its answer is on its way");
+    bed.after(bed.rules.cold_deadline);
     answer(look(&bed, &holder));
 }
 

@@ -16,8 +16,6 @@ use deltafan::subscription::{Heard, Next, Refusal, Rules, Session, Upstream};
 
 use crate::wire::{self, Told, type_url};
 
-pub(crate) const CONNECTED: Upstream = Upstream { connected: true };
-
 pub(crate) struct Bed {
     pub(crate) cache: Arc<Cache>,
     pub(crate) writer: Writer,
@@ -34,7 +32,7 @@ impl Bed {
     pub(crate) fn with_limits(limits: Limits) -> Self {
         let (cache, writer) = Cache::new(limits);
         let rules = Rules { serve_secrets: true, ..Rules::default() };
-        Self { cache, writer, now: Instant::now(), rules, upstream: CONNECTED }
+        Self { cache, writer, now: Instant::now(), rules, upstream: Upstream::Answering }
     }
 
     /// With types whose wildcard sets are known to be empty.
@@ -50,6 +48,7 @@ impl Bed {
 
     pub(crate) fn apply(&mut self, short: &str, change: Change) {
         self.writer.apply(&type_url(short), change, self.now).unwrap();
+        self.writer.heard(&type_url(short), self.now);
     }
 
     pub(crate) fn known(&mut self, short: &str) {
