@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use deltafan::cache::{Cache, Change, Limits, Op, Protocol, Resend, View, Writer};
+use deltafan::cache::{Cache, Change, Completeness, Limits, Op, Protocol, Resend, View, Writer};
 use deltafan::proto;
 use deltafan::subscription::{Next, Rules, Session, Upstream};
 
@@ -36,7 +36,11 @@ fn set(writer: &mut Writer, short: &str, view: View, name: &str, text: &str) {
     let resource = wire::resource(&type_url, name, text, 0);
     let ops = vec![Op::Set { view, resource, resend: Resend::Answer, lease: None }];
     writer
-        .apply(&type_url, Change { ops, wildcard_known: Some(true), system_version: None }, Instant::now())
+        .apply(
+            &type_url,
+            Change { ops, wildcard_known: Some(Completeness::Complete), system_version: None },
+            Instant::now(),
+        )
         .unwrap();
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use deltafan::cache::{Cache, Change, Limits, Op, Protocol, Resend, View, Writer};
+use deltafan::cache::{Cache, Change, Completeness, Limits, Op, Protocol, Resend, View, Writer};
 use deltafan::descriptors::Descriptors;
 use deltafan::proto;
 use deltafan::resource::{Kind, Resource};
@@ -52,7 +52,7 @@ impl Fleet {
     fn set(&mut self, view: View, resources: Vec<Arc<Resource>>) {
         let set = |resource| Op::Set { view, resource, resend: Resend::Answer, lease: None };
         let ops = resources.into_iter().map(set).collect();
-        let change = Change { ops, wildcard_known: Some(true), system_version: None };
+        let change = Change { ops, wildcard_known: Some(Completeness::Complete), system_version: None };
         self.writer.apply(&wire::type_url(self.short), change, self.now).unwrap();
     }
 

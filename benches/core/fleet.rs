@@ -6,7 +6,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use deltafan::cache::{Cache, Change, Limits, Nonce, Op, Protocol, Resend, View, Writer};
+use deltafan::cache::{Cache, Change, Completeness, Limits, Nonce, Op, Protocol, Resend, View, Writer};
 use deltafan::proto;
 use deltafan::resource::{Envelope, Kind, Parameters, Resource, TypeUrl, wire};
 use deltafan::subscription::{Given, Next, NodeField, Rule, Rules, Session, Upstream};
@@ -173,7 +173,7 @@ impl Fleet {
     fn change(&mut self, which: impl Iterator<Item = usize>) {
         let type_url = self.shape.type_url();
         let ops = which.map(|at| self.set(&type_url, at)).collect();
-        let change = Change { ops, wildcard_known: Some(true), system_version: None };
+        let change = Change { ops, wildcard_known: Some(Completeness::Complete), system_version: None };
         self.apply(change, &self.shape.parameters());
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use deltafan::cache::{Cache, Change, Limits, Op, Protocol, Resend, View, Writer};
+use deltafan::cache::{Cache, Change, Completeness, Limits, Op, Protocol, Resend, View, Writer};
 use deltafan::proto::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Node,
     ResourceLocator, Status,
@@ -109,7 +109,11 @@ impl Bed {
             let resource = Arc::new(envelope.encode(&type_url, (*name).into()).expect("it has a body"));
             ops.push(Op::Set { view, resource, resend, lease: None });
         }
-        let wildcard_known = (how & 4 == 4).then_some(how & 8 == 0);
+        let wildcard_known = (how & 4 == 4).then_some(match how >> 3 & 3 {
+            0 => Completeness::Unknown,
+            1 => Completeness::Settled,
+            _ => Completeness::Complete,
+        });
         let change = Change { ops, wildcard_known, ..Change::default() };
         self.writer.apply(&type_url, change, self.now).expect("few types");
     }

@@ -56,7 +56,7 @@ pub use lens::{Allotment, Lens};
 pub use nonce::{Nonce, NonceText, Suffix};
 pub use registry::{Interest, Membership, Subscription};
 pub use sight::{Found, SetVersion, Sight};
-pub use snapshot::Snapshot;
+pub use snapshot::{Completeness, Snapshot};
 pub use span::{Class, Span};
 pub use stores::Full;
 pub use update::{Owed, Update};
@@ -224,8 +224,8 @@ impl Op {
 pub struct Change {
     /// In the order in which they take effect.
     pub ops: Vec<Op>,
-    /// Whether the wildcard set is complete from now on (R-Relay-05), where that changes.
-    pub wildcard_known: Option<bool>,
+    /// How much of the wildcard set is known from now on (R-Relay-05), where that changes.
+    pub wildcard_known: Option<Completeness>,
     /// The origin's `system_version_info`, for debugging only (R-Delta-20).
     pub system_version: Option<Arc<str>>,
 }
@@ -642,10 +642,12 @@ impl Writer {
         change.system_version = Some(Arc::clone(&from.system_version));
         // What others want with these parameters is none of this store's.
         let has_wildcard = of.lens.wildcard() == &wanted.parameters && of.wants_wildcard();
-        if has_wildcard && !of.snapshot().wildcard_known() {
+        let known = of.snapshot().completeness();
+        if has_wildcard && known == Completeness::Unknown {
             change.ops.extend(of.members_of(&from));
-            change.wildcard_known = from.wildcard_known().then_some(true);
         }
+        // What it holds is kept up to date from when it was first filled.
+        change.wildcard_known = Some(from.completeness()).filter(|more| has_wildcard && *more > known);
         let names = wanted.interest.names.iter().map(|(name, _)| name);
         for name in names.filter(|name| of.wants(name.as_str())) {
             let said = from.told_by_name(name).into_iter();

@@ -17,7 +17,8 @@ use super::memory::{Delivered, Memory, Offered, Past, Who};
 use super::session::{Refusal, Rules, Upstream, only_type};
 use super::sotw::Wants;
 use crate::cache::{
-    Cache, Dialect, Found, Lens, Mailbox, Membership, Protocol, SetVersion, Sight, Subscription, Ttl,
+    Cache, Completeness, Dialect, Found, Lens, Mailbox, Membership, Protocol, SetVersion, Sight,
+    Subscription, Ttl,
 };
 use crate::proto;
 use crate::resource::{Kind, TypeUrl};
@@ -195,7 +196,7 @@ impl Poll {
     /// It ends: with this answer, or without one.
     pub fn end(self, answer: Option<SetVersion>, memory: &Memory, now: Instant) {
         let sight = self.sight();
-        let waits = answer.is_none() && (sight.unknown_name || sight.unknown_wildcard);
+        let waits = answer.is_none() && (sight.unknown_name || sight.wildcard < self.needed());
         let delivered = answer.map(|version| Delivered { version, over: self.offered });
         let past =
             Past { delivered: delivered.or(self.unwelcome), waits_since: waits.then_some(self.waits_since) };
@@ -220,7 +221,7 @@ impl Poll {
         if sight.dropped {
             return self.holds(sight);
         }
-        if sight.unknown_wildcard || (sight.unknown_name && !sight.knows_something) {
+        if sight.wildcard < self.needed() || (sight.unknown_name && !sight.knows_something) {
             return false;
         }
         if !sight.unknown_name {
@@ -234,6 +235,11 @@ impl Poll {
             now >= self.waits_since + self.rules.settle
         }
     }
+    /// How much of the wildcard set has to be known for an answer.
+    fn needed(&self) -> Completeness {
+        if self.offered == Offered::Nothing { Completeness::Settled } else { Completeness::Complete }
+    }
+
     /// When names that the origin leaves unanswered are taken for absent; `None` while it does not answer for the type.
     fn patience(&self, upstream: Upstream) -> Option<Instant> {
         let heard = self.membership.of().heard_since().filter(|_| upstream == Upstream::Answering)?;

@@ -9,8 +9,8 @@ use super::own::{Brought, Own};
 use super::session::{Rules, Upstream};
 use super::sotw::Wants;
 use crate::cache::{
-    Class, Dialect, FellBehind, Frame, Generation, Membership, Nonce, Protocol, Seen, Snapshot, Span,
-    Subscription, TypeCache, Update,
+    Class, Completeness, Dialect, FellBehind, Frame, Generation, Membership, Nonce, Protocol, Seen, Snapshot,
+    Span, Subscription, TypeCache, Update,
 };
 use crate::resource::{Kind, Name, Resource};
 
@@ -239,6 +239,8 @@ impl StreamType {
         if subscription.wildcard && !self.subscription().wildcard {
             self.span = Span::default();
             self.must_answer = true;
+            // What it was told by name may be a member that has not come yet.
+            self.may_hold |= self.newest_nonce.is_some();
         } else if !self.span.is_start() && !self.span.is_in_parts() && !self.is_gated() {
             // What the old subscription has been told in full is told up to now: else names that are new to this
             // client, and owed, would be told twice.
@@ -362,7 +364,7 @@ impl StreamType {
         }
         if matches!(self.own().brought, Some(Brought::Versions(_))) {
             let snapshot = self.membership.of().snapshot();
-            if self.subscription().wildcard && !snapshot.wildcard_known() {
+            if self.subscription().wildcard && snapshot.completeness() < Completeness::Complete {
                 return Ok(Pending::Unknown);
             }
             let waits = self.is_patient(rules, moment);
@@ -387,7 +389,7 @@ impl StreamType {
         self.miss(update.missed());
 
         let unknown_name = update.has_unknown_name() && self.waits_for_names(&update, rules, moment);
-        let unknown = update.has_unknown_wildcard() || unknown_name;
+        let unknown = update.wildcard() < self.needed() || unknown_name;
         let whole = full_state || moment.one_shot;
         if whole && unknown {
             return Ok(Pending::Unknown);
@@ -439,6 +441,11 @@ impl StreamType {
         (self.may_hold && self.kind.full_state() && is_blank) || self.is_patient(rules, moment)
     }
 
+    /// How much of the wildcard set has to be known before it is answered for as a whole.
+    const fn needed(&self) -> Completeness {
+        if self.may_hold { Completeness::Complete } else { Completeness::Settled }
+    }
+
     /// When names that the origin leaves unanswered are taken for absent; `None` while it does not answer for the type.
     /// Before its first answer on this connection its silence says nothing, so that time counts from there.
     pub(super) fn patience(&self, rules: &Rules, moment: Moment) -> Option<Instant> {
@@ -474,11 +481,11 @@ impl StreamType {
             *number = number.wrapping_add(1);
             update.own_frame(class, *number, encoder)
         };
-        self.unknown = Some(update.has_unknown_name() || update.has_unknown_wildcard());
         self.consume(update, class);
         self.span.advance(update, class);
         self.must_answer = false;
         self.may_hold = false;
+        self.unknown = Some(update.has_unknown_name() || update.wildcard() < self.needed());
         self.newest_nonce = Some(frame.nonce);
         self.rejected = false;
         self.in_flight = Some(InFlight { taken: None, holds_back: false });

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::group::snapshot;
 use super::waiting::{now, tuned, wanted};
 use super::{Tuner, Tuning};
-use crate::cache::{Cache, Change, Op, View, Wanted, Writer};
+use crate::cache::{Cache, Change, Completeness, Op, View, Wanted, Writer};
 use crate::directory::{Directory, FileFailure, FileResource, Scan};
 use crate::resource::{Collection, Envelope, Name, Parameters, Resource, TypeUrl};
 
@@ -184,7 +184,8 @@ impl Shelf {
         // What nobody holds is forgotten with its last client: anybody may ask for any type, with any parameters.
         let is_wanted = interest.wildcard || !asked.is_empty();
         let stays = parameters.is_empty() && self.held.contains_key(type_url);
-        change.wildcard_known = Some(is_wanted || stays);
+        let is_known = is_wanted || stays;
+        change.wildcard_known = Some(if is_known { Completeness::Complete } else { Completeness::Unknown });
         if !is_wanted {
             of_type.remove(parameters);
             if !parameters.is_empty() {
@@ -271,7 +272,7 @@ impl Shelf {
         // Of what no file holds it says that it is not there.
         self.cache().types().iter().for_each(|of| self.writer.heard(of.type_url(), now));
         for ((type_url, parameters), mut change) in changes {
-            change.wildcard_known = Some(true);
+            change.wildcard_known = Some(Completeness::Complete);
             self.apply(&type_url, &parameters, change, now);
         }
     }

@@ -175,7 +175,7 @@ impl Group {
             if let Some(known) = known {
                 let members = known.members().filter(|member| member.matches(parameters));
                 change.ops.extend(members.map(|member| known.op_for(View::Wildcard, member)));
-                change.wildcard_known = Some(true);
+                change.wildcard_known = Some(known.completeness());
             }
             self.topics.values_mut().for_each(Topic::ask_for_wildcard_anew);
         }

@@ -15,7 +15,7 @@ use super::linger::{Departure, Lingering};
 use super::response::{self, ProtocolError};
 use super::topic::Want;
 use super::{Counters, Locators, Settings, StreamId, Tuning};
-use crate::cache::{Cache, Change, Op, Seen, Snapshot, View, Wanted, Writer};
+use crate::cache::{Cache, Change, Completeness, Op, Seen, Snapshot, View, Wanted, Writer};
 use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::{Name, Parameters, TypeUrl};
 use crate::telemetry::Sparingly;
@@ -460,7 +460,7 @@ impl Mux {
                     topic.remove_wildcard();
                     let forget = |name: &Name| Op::Forget { view: View::Wildcard, name: name.clone() };
                     change.ops.extend(snapshot.members().map(|member| forget(member.name())));
-                    change.wildcard_known = Some(false);
+                    change.wildcard_known = Some(Completeness::Unknown);
                 }
             }
             let changes = forgotten.entry(type_url).or_default().entry(parameters).or_default();

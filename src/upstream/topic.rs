@@ -12,7 +12,7 @@ use super::expiry::Expiry;
 use super::sending::{Link, Target};
 use super::variants::Candidates;
 use super::{Counters, Settings, StreamId};
-use crate::cache::{Change, Lease, Op, Snapshot, View};
+use crate::cache::{Change, Completeness, Lease, Op, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource};
 
@@ -329,7 +329,7 @@ impl Topic {
             let Some(view) = view else { continue };
             change.ops.extend(unseen.into_iter().map(|name| Op::Remove { view, name }));
             if view == View::Wildcard && !snapshot.wildcard_known() {
-                change.wildcard_known = Some(true);
+                change.wildcard_known = Some(Completeness::Complete);
             }
         }
         self.note(&change.ops);

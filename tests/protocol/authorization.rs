@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltafan::cache::{Change, Failure, Limits, Op, Resend, View};
+use deltafan::cache::{Change, Completeness, Failure, Limits, Op, Resend, Seen, View};
 use deltafan::config::Glob;
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node, ResourceLocator};
 use deltafan::resource::{Pattern, Patterns, Scope};
@@ -89,6 +89,34 @@ fn a_refused_name_is_answered_as_absent_and_nobody_upstream_hears_of_it() {
     client.change(&bed, "eds", "theirs/b");
     bed.fill();
     assert_eq!(client.acked(&bed), ["eds -theirs/b"]);
+}
+
+#[test]
+fn r_relay_05_a_client_that_may_see_some_waits_for_the_set_as_all_others_do() {
+    let mut bed = Bed::new();
+    bed.rules.grant = may_see(&["mine/**"]);
+    bed.origin("cds mine/a:1 theirs/b:1");
+    bed.know("cds", Completeness::Settled);
+    let (mut fresh, mut back) = (bed.sotw(), bed.sotw());
+    fresh.ask(&bed, "cds", &[]);
+    let version_info = "of an earlier stream".to_owned();
+    let type_url = url("cds").as_str().to_owned();
+    back.hear_sotw(&bed, DiscoveryRequest { version_info, type_url, ..DiscoveryRequest::default() }).unwrap();
+    bed.fill();
+    assert_eq!(fresh.acked(&bed), ["cds mine/a:1"]);
+    assert!(back.told(&bed).is_empty());
+    bed.origin("cds mine/c:1");
+    bed.known("cds");
+    assert_eq!(fresh.acked(&bed), ["cds mine/a:1 mine/c:1"]);
+    assert_eq!(back.told(&bed), ["cds mine/a:1 mine/c:1"]);
+
+    // A store that is filled later inherits what is known by then.
+    bed.know("cds", Completeness::Settled);
+    bed.rules.grant = may_see(&["theirs/**"]);
+    let mut other = bed.sotw();
+    other.ask(&bed, "cds", &[]);
+    bed.fill();
+    assert_eq!(other.acked(&bed), ["cds theirs/b:1"]);
 }
 
 #[test]
@@ -570,6 +598,12 @@ proptest::proptest! {
             }
         }
         bed.fill();
+        // In the end the origin answers for each name: a client that was told of a member by its name keeps it until then.
+        for name in NAMES {
+            if matches!(bed.cache.of(&url("cds")).unwrap().snapshot().by_name(name), Seen::Unknown) {
+                bed.named(&format!("cds -{name}"));
+            }
+        }
         for (client, holding) in [&mut all, &mut some] {
             holding.hear(client, &bed);
         }

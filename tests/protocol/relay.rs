@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use deltafan::cache::{Change, Lens, Limits, Op, Protocol, View};
+use deltafan::cache::{Change, Completeness, Lens, Limits, Op, Protocol, View};
 use deltafan::proto;
 use deltafan::resource::Name;
 use deltafan::subscription::{Code, Next, Upstream};
@@ -199,6 +199,84 @@ fn r_relay_05_a_full_state_waits_until_the_set_is_known() {
     bed.known("cds");
     assert_eq!(sotw.told(&bed), ["cds a:1 b:1"]);
     assert_eq!(delta.acked(&bed), ["cds b:1"]);
+}
+
+#[test]
+fn r_relay_05_a_set_that_settled_is_for_clients_that_hold_nothing() {
+    let mut bed = Bed::new();
+    bed.origin("cds a:1");
+    bed.know("cds", Completeness::Settled);
+    let (mut fresh, mut back, mut changed) = (bed.sotw(), bed.sotw(), bed.sotw());
+    fresh.ask(&bed, "cds", &[]);
+    assert_eq!(fresh.acked(&bed), ["cds a:1"]);
+    come_back(&bed, &mut back, "cds", &[]);
+    changed.ask(&bed, "cds", &["b"]);
+    bed.named("cds b:1");
+    assert_eq!(changed.acked_with(&bed, &[("cds", &["b"])]), ["cds b:1"]);
+    changed.ask(&bed, "cds", &["*"]);
+    assert!(changed.told(&bed).is_empty(), "`b`, which it holds, may be a member that has not come yet");
+    bed.after(Duration::from_secs(3600));
+    assert!(back.told(&bed).is_empty());
+    bed.origin("cds b:1");
+    assert_eq!(fresh.acked(&bed), ["cds a:1 b:1"]);
+    assert!(back.told(&bed).is_empty() && changed.told(&bed).is_empty());
+    bed.known("cds");
+    assert_eq!(
+        (back.told(&bed), changed.told(&bed)),
+        (vec!["cds a:1 b:1".to_owned()], vec!["cds a:1 b:1".to_owned()])
+    );
+    assert!(fresh.told(&bed).is_empty(), "it has been told all of it");
+}
+
+#[test]
+fn r_relay_05_removals_are_worked_out_from_a_complete_set_only() {
+    let mut bed = Bed::new();
+    bed.origin("cds a:1");
+    bed.know("cds", Completeness::Settled);
+    let (mut back, mut fresh, mut lets_go) = (bed.delta(), bed.delta(), bed.delta());
+    back.resume(&bed, "cds", &["*"], &[("a", "1"), ("b", "1"), ("c", "1")]);
+    fresh.change(&bed, "cds", "*");
+    bed.named("cds b:1");
+    lets_go.change(&bed, "cds", "* b");
+    assert_eq!(lets_go.acked(&bed), ["cds a:1 b:1"]);
+    lets_go.change(&bed, "cds", "-b");
+    assert!(back.told(&bed).is_empty());
+    assert_eq!(fresh.acked(&bed), ["cds a:1"]);
+    assert!(lets_go.acked(&bed).is_empty(), "it may be a member of the set");
+    bed.origin("cds b:1");
+    bed.known("cds");
+    assert_eq!(back.told(&bed), ["cds -c"]);
+    assert_eq!(lets_go.acked(&bed), ["cds b:1"]);
+}
+
+#[test]
+fn r_relay_05_what_was_brought_beside_names_is_not_gone_before_the_set_is_complete() {
+    let mut bed = Bed::new();
+    bed.know("cds", Completeness::Settled);
+    bed.named("eds x:1");
+    let mut client = bed.delta();
+    client.change(&bed, "eds", "x");
+    let told = client.poll(&bed).unwrap();
+    bed.named("eds x:2");
+    client.resume(&bed, "cds", &["a"], &[("b", "1"), ("c", "1")]);
+    assert!(client.told(&bed).is_empty(), "removals wait for the endpoints, and those for an answer");
+    client.change(&bed, "cds", "*");
+    client.ack(&bed, &told, &[]);
+    assert_eq!(client.acked(&bed), ["eds x:2"], "`b` may be a member that has not come yet");
+    bed.origin("cds c:1");
+    bed.known("cds");
+    assert_eq!(client.acked(&bed), ["cds c:1 -b"]);
+}
+
+#[test]
+fn r_relay_05_an_empty_set_is_an_answer_once_it_settled() {
+    for (completeness, told) in [(Completeness::Unknown, 0), (Completeness::Settled, 1)] {
+        let mut bed = Bed::new();
+        bed.know("cds", completeness);
+        let mut delta = bed.delta();
+        delta.change(&bed, "cds", "*");
+        assert_eq!(delta.acked(&bed).len(), told);
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use deltafan::cache::{Change, SetVersion};
+use deltafan::cache::{Change, Completeness, SetVersion};
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
 use deltafan::subscription::{Asker, Code, Memory, Poll, Refusal, Upstream, Verdict};
@@ -347,6 +347,20 @@ fn r_rest_09_a_full_state_waits_for_names_that_its_client_may_hold() {
 }
 
 #[test]
+fn r_rest_09_a_set_that_settled_is_for_polls_that_offer_no_version() {
+    let mut bed = Bed::new();
+    bed.origin("cds a:1");
+    bed.know("cds", Completeness::Settled);
+    let client = Poller::new();
+    answer(look(&bed, &client.ask(&bed, "cds", &[], "")));
+    let holder = client.ask(&bed, "cds", &[], "of another server");
+    waits(&bed, &holder);
+    assert_eq!(holder.expire(bed.now + HOLD, bed.upstream), Verdict::NotModified);
+    bed.known("cds");
+    answer(look(&bed, &holder));
+}
+
+#[test]
 fn r_rest_09_short_polls_in_a_row_wait_no_longer_than_one_long_one() {
     let mut bed = Bed::knowing(&["lds"]);
     bed.named("lds a:1");
@@ -452,7 +466,7 @@ fn a_set_that_becomes_known_wakes_who_waits_for_it() {
     waits(&bed, &poll);
     let bell = Arc::new(Bell(false.into()));
     poll.mailbox().register(&Waker::from(Arc::clone(&bell)));
-    bed.apply("cds", Change { wildcard_known: Some(true), ..Change::default() });
+    bed.apply("cds", Change { wildcard_known: Some(Completeness::Complete), ..Change::default() });
     assert!(bell.0.load(std::sync::atomic::Ordering::Relaxed));
     answer(look(&bed, &poll));
     assert_eq!(show(&url("cds"), &poll), "a:1");

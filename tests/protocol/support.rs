@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deltafan::cache::{Cache, Change, Lease, Limits, Op, Protocol, Resend, View, Writer};
+use deltafan::cache::{Cache, Change, Completeness, Lease, Limits, Op, Protocol, Resend, View, Writer};
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
 use deltafan::subscription::{Heard, Next, Refusal, Rules, Session, Upstream};
@@ -52,7 +52,12 @@ impl Bed {
     }
 
     pub(crate) fn known(&mut self, short: &str) {
-        self.apply(short, Change { wildcard_known: Some(true), ..Change::default() });
+        self.know(short, Completeness::Complete);
+    }
+
+    /// So much of a wildcard set is known.
+    pub(crate) fn know(&mut self, short: &str, completeness: Completeness) {
+        self.apply(short, Change { wildcard_known: Some(completeness), ..Change::default() });
     }
 
     fn say(&mut self, view: View, resend: Resend, text: &str, padding: usize) {
