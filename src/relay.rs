@@ -36,7 +36,7 @@ use crate::identity::{Peer, PeerPattern};
 use crate::proto;
 use crate::resource::{Pattern, Patterns, Scope, TypeUrl};
 use crate::rest::Book;
-use crate::subscription::{self, Given, Grant, Rules};
+use crate::subscription::{self, Given, Grant, Rules, Upstream};
 use crate::telemetry::{self, TypeFigures};
 use crate::tls::client::{ClientFiles, NoName};
 use crate::tls::files::Files;
@@ -366,7 +366,7 @@ async fn follow(mut origin: Origin, view: UpstreamView, health: HealthReporter, 
         let mut serving = false;
         loop {
             let standing = origin.standing();
-            view.set(standing.connected);
+            view.set(standing.upstream);
             if standing.ever && !serving {
                 serving = true;
                 health.set_service_status("", ServingStatus::Serving).await;
@@ -530,9 +530,9 @@ enum Origin {
     Directory { state: watch::Receiver<DirectoryState> },
 }
 
-/// Whether the origin can be asked, and whether it ever could.
+/// State of the origin, and whether it could ever be asked.
 struct Standing {
-    connected: bool,
+    upstream: Upstream,
     ever: bool,
 }
 
@@ -611,11 +611,17 @@ impl Origin {
         match self {
             Self::Server { state, .. } => {
                 let state = state.borrow();
-                Standing { connected: state.connected, ever: state.ever_connected }
+                let upstream = match (state.connected, state.answered) {
+                    (false, _) => Upstream::Away,
+                    (true, false) => Upstream::Silent,
+                    (true, true) => Upstream::Answering,
+                };
+                Standing { upstream, ever: state.ever_connected }
             }
             Self::Directory { state } => {
                 let read = state.borrow().read;
-                Standing { connected: read, ever: read }
+                let upstream = if read { Upstream::Answering } else { Upstream::Away };
+                Standing { upstream, ever: read }
             }
         }
     }

@@ -4,12 +4,13 @@
 //! of the last (O4). Owns the judgement how long a silence must last before it counts, from how far apart the parts were.
 //! Knows neither names nor requests, and no clock.
 //!
-//! Two degrees: an answer is *settled* after a short silence, which is enough for a client that holds nothing; it is
-//! *complete* after a long one, which is needed before anything is taken for gone.
+//! An answer is [`Settled`](Completeness::Settled) after a short silence, which is enough for a client that holds nothing;
+//! it is [`Complete`](Completeness::Complete) after a long one, which is needed before anything is taken for gone.
 
 use std::time::{Duration, Instant};
 
 use super::Settings;
+use crate::cache::Completeness;
 
 /// A slow first part may be the origin's own slowness, not the link's: newcomers wait no longer than twice this for more.
 const PACE_SETTLED: Duration = Duration::from_secs(1);
@@ -21,13 +22,6 @@ const COMPLETE_SETTLES: u32 = 10;
 const GROWING: Duration = Duration::from_secs(30);
 /// The same for clients that may hold something.
 const GROWING_LONG: Duration = Duration::from_secs(120);
-
-/// A degree that an answer has reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Degree {
-    Settled,
-    Complete,
-}
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
@@ -150,19 +144,19 @@ impl Arrival {
     }
 
     /// Moves on to the degree that is reached by now, if it is a new one.
-    pub(super) fn step(&mut self, settings: &Settings, now: Instant) -> Option<Degree> {
+    pub(super) fn step(&mut self, settings: &Settings, now: Instant) -> Option<Completeness> {
         match self {
             Self::Asked { quiet_at, .. } if quiet_at.is_some_and(|at| at <= now) => {
                 *self = Self::Complete;
-                Some(Degree::Complete)
+                Some(Completeness::Complete)
             }
             Self::Arriving(parts) if parts.complete_at(settings) <= now => {
                 *self = Self::Complete;
-                Some(Degree::Complete)
+                Some(Completeness::Complete)
             }
             Self::Arriving(parts) if !parts.settled && parts.settled_at(settings) <= now => {
                 parts.settled = true;
-                Some(Degree::Settled)
+                Some(Completeness::Settled)
             }
             Self::Idle | Self::Asked { .. } | Self::Arriving(_) | Self::Complete => None,
         }

@@ -204,7 +204,7 @@ impl Group {
             if let Some(known) = known {
                 let members = known.members().filter(|member| member.matches(parameters));
                 change.ops.extend(members.map(|member| known.op_for(View::Wildcard, member)));
-                change.wildcard_known = Some(true);
+                change.wildcard_known = Some(known.completeness());
             }
             // The origin was asked for it on this stream, and need not answer a second time.
             if let Some(home) = self.homes[View::Wildcard as usize]

@@ -177,8 +177,9 @@ impl Mux {
     }
 
     /// A connection stands. What the origin answered on the last one says nothing of whether it answers on this.
-    pub const fn connected(&mut self) {
+    pub fn connected(&mut self) {
         self.asks_plainly = false;
+        self.writer.unheard();
     }
 
     /// The stream that is to be closed and opened anew on the same connection, because the origin cannot be relied on to
@@ -338,6 +339,7 @@ impl Mux {
                     let name = response::clipped(name.as_str());
                     tracing::warn!(%type_url, name, fault, unsaid, "the control plane sent a resource that is of no use as it is");
                 }
+                self.writer.heard(&type_url, now);
                 self.apply(&type_url, changes, now);
                 self.tidy(&type_url, now);
                 None

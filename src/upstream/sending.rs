@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use foldhash::HashSet;
 
-use super::arrival::{Arrival, Degree};
+use super::arrival::Arrival;
 use super::{Reconcile, Settings};
-use crate::cache::{Snapshot, View};
+use crate::cache::{Completeness, Snapshot, View};
 use crate::proto::{DeltaDiscoveryRequest, ResourceLocator};
 use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource};
 
@@ -287,7 +287,7 @@ impl Link {
     pub(super) fn complete(&mut self, settings: &Settings, now: Instant) -> Vec<(Name, HashSet<Name>)> {
         let mut complete = Vec::new();
         for (name, incomplete) in &mut self.incomplete {
-            if incomplete.arrival.step(settings, now) == Some(Degree::Complete) {
+            if incomplete.arrival.step(settings, now) == Some(Completeness::Complete) {
                 complete.push(name.clone());
             }
         }
@@ -301,7 +301,7 @@ impl Link {
     }
 
     /// The degree that the answer has reached by now, if it is a new one.
-    pub(super) fn step(&mut self, settings: &Settings, now: Instant) -> Option<Degree> {
+    pub(super) fn step(&mut self, settings: &Settings, now: Instant) -> Option<Completeness> {
         self.arrival.step(settings, now)
     }
 

@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 
 use foldhash::HashSet;
 
-use super::arrival::Degree;
 use super::expiry::Expiry;
 use super::sending::{Link, Target};
 use super::variants::Candidates;
 use super::{Counters, Reconcile, Settings, StreamId};
-use crate::cache::{Change, Lease, Op, Snapshot, View};
+use crate::cache::{Change, Completeness, Lease, Op, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource};
 
@@ -267,7 +266,7 @@ impl Topic {
         self.remove_wildcard(by_locator);
         let forget = |name: &Name| Op::Forget { view: View::Wildcard, name: name.clone() };
         let ops = snapshot.members().map(|member| forget(member.name())).collect();
-        Change { ops, wildcard_known: Some(false), ..Change::default() }
+        Change { ops, wildcard_known: Some(Completeness::Unknown), ..Change::default() }
     }
 
     /// Takes notice of what is no longer held: whatever is gone does not end once more.
@@ -334,14 +333,14 @@ impl Topic {
             let complete = if view == View::Named { link.complete(settings, now) } else { Vec::new() };
             let degree = if link.has_asked() { link.step(settings, now) } else { None };
             let unseen =
-                if degree == Some(Degree::Complete) { link.take_unseen() } else { HashSet::default() };
+                if degree == Some(Completeness::Complete) { link.take_unseen() } else { HashSet::default() };
             for (name, unseen) in complete {
                 change.ops.extend(self.judge(Placed { stream, view: Some(view) }, unseen, settings));
                 change.ops.push(Op::Complete { name });
             }
             change.ops.extend(self.judge(Placed { stream, view: Some(view) }, unseen, settings));
-            if view == View::Wildcard && degree.is_some() && !snapshot.wildcard_known() {
-                change.wildcard_known = Some(true);
+            if view == View::Wildcard && degree > Some(snapshot.completeness()) {
+                change.wildcard_known = degree;
             }
         }
         self.note(&change.ops);

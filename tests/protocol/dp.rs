@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use deltafan::cache::{Change, Op, Resend, View};
+use deltafan::cache::{Change, Completeness, Op, Resend, View};
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator};
 use deltafan::subscription::{Code, Given, NodeField, Rule};
 
@@ -31,7 +31,7 @@ impl Bed {
     }
 
     fn known_to(&mut self, pairs: &str, short: &str) {
-        let change = Change { wildcard_known: Some(true), ..Change::default() };
+        let change = Change { wildcard_known: Some(Completeness::Complete), ..Change::default() };
         self.writer.apply_seen(&url(short), &parameters(pairs), change, self.now).unwrap();
     }
 }

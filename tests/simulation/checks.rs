@@ -68,7 +68,8 @@ impl Client {
     /// All that is visible, and else only what it is about to lose.
     fn check_full_state(&self, at: usize, told: &Told, said: &Said) {
         let subscribed = &self.types[at].subscribed;
-        assert!(!said.is_unknown(subscribed), "a full state though something is unknown");
+        let needed = self.needed(at);
+        assert!(!said.is_unknown(subscribed, needed), "a full state though something is unknown");
         let listed: BTreeMap<&str, &str> =
             told.resources.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
         let visible = said.visible(subscribed);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 use std::time::Instant;
 
-use deltafan::cache::{Cache, Protocol};
+use deltafan::cache::{Cache, Completeness, Protocol};
 use deltafan::proto;
 use deltafan::subscription::{Refusal, Rules, Session};
 use rand::Rng;
@@ -56,6 +56,8 @@ pub(crate) struct Type {
     /// What it holds; outlives the stream.
     pub(crate) held: BTreeMap<String, String>,
     pub(crate) version: String,
+    /// Whether it may hold what it was not told on this stream, or not as a member of the wildcard set.
+    pub(crate) may_hold: bool,
     /// What it may still hold although it no longer asks for it by name: state of the world is not told.
     pub(crate) lingering: BTreeSet<String>,
     /// What it holds by version alone: another body of that version would not be sent to who resumes.
@@ -159,6 +161,11 @@ impl Client {
         self.refused = None;
     }
 
+    /// How much of the wildcard set has to be known before it is told a full state.
+    pub(crate) fn needed(&self, at: usize) -> Completeness {
+        if self.types[at].may_hold { Completeness::Complete } else { Completeness::Settled }
+    }
+
     pub(crate) fn is_full_state(&self, at: usize) -> bool {
         self.protocol == Protocol::Sotw && ["cds", "lds"].contains(&TYPES[at])
     }
@@ -180,6 +187,7 @@ impl Client {
     pub(crate) fn remember(&mut self, at: usize, told: Told) {
         let state = &mut self.types[at];
         state.told = true;
+        state.may_hold = false;
         state.nonces.push(told.nonce.clone());
         state.version.clone_from(&told.version);
         state.in_flight = Some(Unanswered { told, taken: None });
@@ -227,7 +235,9 @@ impl Client {
         let state = &mut self.types[at];
         let first = !std::mem::replace(&mut state.requested, true);
         let mut before = std::mem::take(&mut state.subscribed.names);
+        let had_wildcard = state.subscribed.wildcard;
         state.subscribed.list(at, grpc, &names);
+        state.may_hold |= !had_wildcard && state.subscribed.wildcard && state.told;
         before.retain(|name| !state.subscribed.names.contains(name));
         state.familiar.extend(names.iter().cloned());
         if state.subscribed.wildcard {
@@ -241,6 +251,7 @@ impl Client {
         }
         let version_info = state.version.clone();
         if first {
+            state.may_hold = !version_info.is_empty();
             state.version.clear();
         }
         self.asleep = None;

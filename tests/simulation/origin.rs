@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use deltafan::cache::{Change, Op, Resend, View};
+use deltafan::cache::{Change, Completeness, Op, Resend, View};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -36,7 +36,7 @@ pub(crate) enum Seen<'a> {
 pub(crate) struct Said {
     pub(crate) members: BTreeMap<String, String>,
     named: BTreeMap<String, Option<String>>,
-    pub(crate) known: bool,
+    pub(crate) known: Completeness,
     /// The last text of each name that was ever a member.
     pub(crate) once_members: BTreeSet<String>,
     /// When anything was last said of a name, even if it was nothing new.
@@ -74,8 +74,9 @@ impl Said {
         names.filter_map(|name| Some((name.as_str(), present(name)?))).collect()
     }
 
-    pub(crate) fn is_unknown(&self, subscribed: &Subscribed) -> bool {
-        (subscribed.wildcard && !self.known)
+    /// Whether a client that needs to know so much of the wildcard set has to wait.
+    pub(crate) fn is_unknown(&self, subscribed: &Subscribed, needed: Completeness) -> bool {
+        (subscribed.wildcard && self.known < needed)
             || subscribed.names.iter().any(|name| self.by_name(name) == Seen::Unknown)
     }
 
@@ -166,7 +167,11 @@ impl Origin {
         }
         // What is unknown again holds routes back for a time only: clusters stay known, as they do while anybody
         // subscribes to them.
-        let known = rng.random_bool(0.3).then(|| at == CDS || rng.random_bool(0.8));
+        let known = rng.random_bool(0.3).then(|| match rng.random_range(0..10) {
+            0..2 if at != CDS => Completeness::Unknown,
+            0..5 => Completeness::Settled,
+            _ => Completeness::Complete,
+        });
         if let Some(known) = known {
             self.said[at].known = known;
         }
@@ -188,8 +193,8 @@ impl Origin {
                 self.said[at].named.insert(name.clone(), None);
             }
         }
-        self.said[at].known = true;
-        Change { ops, wildcard_known: Some(true), system_version: None }
+        self.said[at].known = Completeness::Complete;
+        Change { ops, wildcard_known: Some(Completeness::Complete), system_version: None }
     }
 
     /// The next step of moving the route to another cluster: the new cluster, the route, the end of the old one.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deltafan::cache::Cache;
+use deltafan::cache::{Cache, Completeness};
 use deltafan::proto;
 use deltafan::subscription::{Asker, Memory, Poll, Rules, Upstream, Verdict};
 use rand::Rng;
@@ -16,7 +16,6 @@ use crate::wire::{self, type_url};
 
 /// Types that have a path.
 const POLLED: usize = 5;
-const CONNECTED: Upstream = Upstream { connected: true };
 
 type Held = BTreeMap<String, String>;
 /// The type, whether the wildcard was asked for, the names, and what was found.
@@ -100,9 +99,10 @@ impl Pollers {
         let subscribed = subscribed(client);
         let said = &origin.said[client.at];
         let visible = owned(said.visible(&subscribed));
-        let known = !said.is_unknown(&subscribed);
-        let verdict = poll.expire(now, CONNECTED);
-        if let Verdict::Answer(version) = poll.next(now, CONNECTED) {
+        let needed = if client.version.is_empty() { Completeness::Settled } else { Completeness::Complete };
+        let known = !said.is_unknown(&subscribed, needed);
+        let verdict = poll.expire(now, Upstream::Answering);
+        if let Verdict::Answer(version) = poll.next(now, Upstream::Answering) {
             assert_eq!(verdict, Verdict::Answer(version), "what is answered at once is answered in the end");
         }
         match verdict {

@@ -15,7 +15,6 @@ use crate::poller::Pollers;
 use crate::wire::{self, type_url};
 
 const CLIENTS: usize = 12;
-const CONNECTED: Upstream = Upstream { connected: true };
 
 /// Says where a history stood when it failed.
 struct Place {
@@ -187,7 +186,7 @@ impl World {
         let rang = client.bell.rang();
         let asleep = client.asleep.take().filter(|until| !rang && until.is_none_or(|until| self.now < until));
         client.session.mailbox().register(&client.waker());
-        match client.session.next(self.now, CONNECTED) {
+        match client.session.next(self.now, Upstream::Answering) {
             Next::Say(outgoing) => {
                 let told = wire::read(client.protocol, &outgoing.frame);
                 if self.trace {

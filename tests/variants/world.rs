@@ -187,7 +187,7 @@ impl World {
     }
 
     fn upstream(&self) -> Upstream {
-        Upstream { connected: self.origin.peers[0].is_some() }
+        if self.origin.peers[0].is_some() { Upstream::Answering } else { Upstream::Away }
     }
 
     fn connect(&mut self) {
@@ -321,7 +321,7 @@ impl World {
                 false
             }
             Next::Close(refusal) => {
-                assert!(!upstream.connected, "closed: {refusal:?}");
+                assert_eq!(upstream, Upstream::Away, "closed: {refusal:?}");
                 client.reconnect(false, &self.cache, &self.rules, self.now);
                 false
             }
@@ -345,7 +345,7 @@ impl World {
                 }
                 for poller in &mut self.pollers {
                     poller.begin(&self.cache, &self.rules, &self.memory, self.now);
-                    said |= poller.look(&self.memory, Upstream { connected: true }, self.now);
+                    said |= poller.look(&self.memory, Upstream::Answering, self.now);
                 }
                 if !said {
                     break;

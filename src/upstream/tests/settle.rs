@@ -31,6 +31,23 @@ fn reconnected(mut rig: Rig) -> Rig {
 }
 
 #[test]
+fn r_relay_04_a_type_is_heard_from_its_first_accepted_answer_until_the_next_connection() {
+    let mut rig = rig();
+    let heard = |rig: &Rig| rig.mux.cache().of(&CDS.into()).unwrap().heard_since();
+    rig.pass(1000);
+    let refused = Answer::of(CDS, "1").set("c1", "v1").set("c1", "v1");
+    rig.hear(Primary, &refused);
+    assert_eq!(heard(&rig), None, "an answer that is refused says nothing");
+    rig.hear(Primary, &Answer::of(CDS, "2"));
+    let first = heard(&rig).unwrap();
+    rig.pass(1000);
+    rig.hear(Primary, &Answer::of(CDS, "3").set("c1", "v1"));
+    assert_eq!(heard(&rig), Some(first));
+    rig.mux.connected();
+    assert_eq!(heard(&rig), None);
+}
+
+#[test]
 fn r_relay_05_a_set_is_known_when_it_was_quiet_for_the_settle_time() {
     let mut rig = rig();
     rig.pass(50);
