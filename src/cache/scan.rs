@@ -234,7 +234,7 @@ impl<'a> Scan<'a> {
     fn members(&self, update: &mut Update) {
         let (at, after) = match &self.span.part {
             Part::Members { at, after } => (*at, Some(after.as_str())),
-            Part::Whole | Part::Changes { .. } => (self.touched, None),
+            Part::Start | Part::Whole | Part::Changes { .. } => (self.touched, None),
         };
         update.to = at;
         let mut bytes = 0;

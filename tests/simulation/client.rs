@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use deltafan::cache::{Cache, Completeness, Protocol};
 use deltafan::proto;
@@ -65,6 +65,10 @@ pub(crate) struct Type {
     /// When it was told of what it holds, by the clock of the origin.
     pub(crate) told_at: BTreeMap<String, u64>,
     pub(crate) asked_at: u64,
+    /// How often it asked for something.
+    asks: u64,
+    /// How many responses followed what the origin said last and it asked for last.
+    told_since: (u64, u64, usize),
     pub(crate) heard_at: u64,
     /// Endpoints without which a changed cluster keeps warming (V1).
     pub(crate) warming: BTreeSet<String>,
@@ -86,6 +90,8 @@ pub(crate) struct Client {
     pub(crate) grpc: bool,
     /// Its answers are never split.
     pub(crate) in_one_piece: bool,
+    /// What is unknown is taken for absent in time.
+    pub(crate) timed: bool,
     /// It subscribes to all clusters and the moving route, and leaves it at that.
     pub(crate) steady: bool,
     pub(crate) session: Session,
@@ -134,6 +140,7 @@ impl Client {
             manner,
             grpc,
             in_one_piece,
+            timed: rules.cold_deadline < Duration::from_secs(60),
             steady,
             types: Default::default(),
             all_nonces: BTreeSet::new(),
@@ -182,6 +189,15 @@ impl Client {
             1 if !nonces.is_empty() => nonces[rng.random_range(0..nonces.len())].clone(),
             _ => nonces.last().cloned().unwrap_or_default(),
         }
+    }
+
+    /// Counts a response; returns how many followed the same cause.
+    pub(crate) fn count(&mut self, at: usize, said: u64) -> usize {
+        let state = &mut self.types[at];
+        let (before, asks, count) = state.told_since;
+        let count = if (before, asks) == (said, state.asks) { count + 1 } else { 1 };
+        state.told_since = (said, state.asks, count);
+        count
     }
 
     pub(crate) fn remember(&mut self, at: usize, told: Told) {
@@ -329,6 +345,7 @@ impl Client {
     pub(crate) fn ask(&mut self, rng: &mut StdRng, now: Instant, clock: u64) {
         let at = self.only.unwrap_or_else(|| rng.random_range(0..TYPES.len()));
         self.types[at].asked_at = clock;
+        self.types[at].asks += 1;
         let nonce = self.any_nonce(rng, at);
         if self.steady && (at == CDS || at == RDS) {
             // The route is asked for only when the clusters are there, as a client does that learns of it from them.

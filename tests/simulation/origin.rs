@@ -12,6 +12,7 @@ use crate::wire::{resource, type_url};
 pub(crate) const TYPES: [&str; 6] = ["cds", "eds", "lds", "rds", "sds", "thing"];
 pub(crate) const CDS: usize = 0;
 pub(crate) const EDS: usize = 1;
+pub(crate) const LDS: usize = 2;
 pub(crate) const RDS: usize = 3;
 pub(crate) const NAMES: usize = 10;
 /// The route and the clusters of which the origin never breaks what it has not replaced before (R-ADS-03).
@@ -41,6 +42,8 @@ pub(crate) struct Said {
     pub(crate) once_members: BTreeSet<String>,
     /// When anything was last said of a name, even if it was nothing new.
     pub(crate) mentioned: BTreeMap<String, u64>,
+    /// How often anything was said.
+    pub(crate) spoken: u64,
     /// Every text there ever was, by name.
     texts: BTreeSet<(String, String)>,
 }
@@ -74,10 +77,11 @@ impl Said {
         names.filter_map(|name| Some((name.as_str(), present(name)?))).collect()
     }
 
-    /// Whether a client that needs to know so much of the wildcard set has to wait.
-    pub(crate) fn is_unknown(&self, subscribed: &Subscribed, needed: Completeness) -> bool {
+    /// Whether a client that needs to know so much of the wildcard set has to wait; for names it does not where time
+    /// passes.
+    pub(crate) fn is_unknown(&self, subscribed: &Subscribed, needed: Completeness, timed: bool) -> bool {
         (subscribed.wildcard && self.known < needed)
-            || subscribed.names.iter().any(|name| self.by_name(name) == Seen::Unknown)
+            || (!timed && subscribed.names.iter().any(|name| self.by_name(name) == Seen::Unknown))
     }
 
     pub(crate) fn ever_said(&self, name: &str, text: &str) -> bool {
