@@ -25,8 +25,11 @@ mod group;
 mod learning;
 mod linger;
 mod mux;
+mod readiness;
 mod response;
 mod sending;
+mod silence;
+mod standing;
 mod topic;
 mod variants;
 mod waiting;
@@ -35,13 +38,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use backoff::Backoff;
-pub use client::{Client, Options, UpstreamState};
+pub use client::{Client, Options};
 pub use connection::{BadUri, Transport};
 pub use dial::{Way, dial};
 pub use directory::{DirectorySource, DirectoryState};
 
 pub use mux::Mux;
+pub use readiness::{Readiness, Verdict};
 pub use response::ProtocolError;
+pub use silence::Unanswered;
+pub use standing::UpstreamState;
 
 use crate::proto::Node;
 

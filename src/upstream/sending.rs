@@ -3,11 +3,15 @@
 //! Owns the difference between what was sent and what is wanted, and how far the origin's answer has come. Knows
 //! neither why something is wanted nor what the other stream carries.
 
+mod silence;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Instant;
 
 use foldhash::HashSet;
+
+pub(super) use silence::Silence;
 
 use super::{Reconcile, Settings};
 use crate::cache::{Snapshot, View};

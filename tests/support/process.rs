@@ -49,7 +49,20 @@ impl Process {
         Self::launch(&servers, &[], listeners, downstream)
     }
 
+    /// The same with further keys under `upstream`, and not waiting until it is ready.
+    pub fn unready_behind(origin: &str, upstream: &str) -> Self {
+        let servers =
+            format!("{{servers: [{{uri: \"{origin}\"}}], backoff: {{initial: 50ms, max: 500ms}}{upstream}}}");
+        Self::begin(&servers, &[], LISTENERS, "")
+    }
+
     fn launch(upstream: &str, files: &[(&str, &str)], listeners: &str, downstream: &str) -> Self {
+        let process = Self::begin(upstream, files, listeners, downstream);
+        process.wait_for("readiness", || process.admin_get("/ready").0 == 200);
+        process
+    }
+
+    fn begin(upstream: &str, files: &[(&str, &str)], listeners: &str, downstream: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         let resources = home.path().join("resources");
         std::fs::create_dir(&resources).unwrap();
@@ -97,9 +110,7 @@ impl Process {
                 );
             }
         };
-        let process = Self { child, log: serving, listener, last_listener, admin, home, base, logged };
-        process.wait_for("readiness", || process.admin_get("/ready").0 == 200);
-        process
+        Self { child, log: serving, listener, last_listener, admin, home, base, logged }
     }
 
     /// The number of the process.
