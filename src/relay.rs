@@ -468,6 +468,7 @@ fn base_rules(config: &Config) -> Rules {
         max_connection_names: downstream.max_names_per_connection,
         max_subscription_bytes: downstream.max_subscription_bytes,
         unacked_timeout: downstream.unacked_timeout,
+        observers: matches!(config.upstream.source, Source::Servers(_)),
         given: given(config),
         ..Rules::default()
     }

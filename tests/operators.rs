@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use deltafan::proto::DeltaDiscoveryResponse;
 use deltafan::resource::{Kind, TypeUrl};
 use serde_json::Value as Json;
-use support::client::{CDS, DELTA_ADS, Delta, connect};
+use support::client::{CDS, DELTA_ADS, Delta, EDS, MOMENT, connect, names};
 use support::origin::{Origin, resource, response};
 use support::process::Process;
 use tokio::net::TcpListener;
@@ -169,4 +169,77 @@ async fn the_loss_of_the_control_plane_is_a_warning_at_once_and_in_words() {
     assert!(!reason.is_empty() && !dumped.iter().any(|dump| reason.contains(dump)), "{reason}");
     relay.wait_for("the loss in the metrics", || relay.metric("deltafan_upstream_stale_seconds") > 0.0);
     assert_eq!(relay.admin_get("/ready").0, 200, "what it heard is served on");
+}
+
+/// Exit status, stdout and stderr of `deltafan get`, which must not take long.
+async fn get(relay: &Process, args: &[&str]) -> (bool, String, String) {
+    let begun = Instant::now();
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_deltafan"));
+    let output = command.arg("get").args(args).args(["--server", &relay.uri()]).output().await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(5), "{args:?} took {:?}", begun.elapsed());
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.success(), text(output.stdout), text(output.stderr))
+}
+
+fn endpoints(nonce: &str, name: &str) -> DeltaDiscoveryResponse {
+    let eds: TypeUrl = Kind::Endpoint.into();
+    DeltaDiscoveryResponse { resources: vec![resource(&eds, name, nonce, b"")], ..response(&eds, nonce) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_at_a_relay_leaves_no_trace_upstream() {
+    let mut origin = Origin::start().await;
+    let relay = start(origin.uri(), "").await;
+    let mut upstream = origin.accept().await;
+    let channel = connect(&relay.uri()).await;
+    let mut client = Delta::open(&channel, DELTA_ADS).await;
+    client.subscribe("client", EDS, &["e"]).await;
+    upstream.expect_request().await;
+    upstream.send(&endpoints("1", "e"));
+    upstream.expect_ack("1").await;
+    let told = client.response().await;
+    client.ack(&told).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    upstream.expect_request().await;
+    upstream.send(&clusters("2"));
+    upstream.expect_ack("2").await;
+    let told = client.response().await;
+    client.ack(&told).await;
+
+    let (found, table, _) = get(&relay, &["eds", "e"]).await;
+    assert!(found && table.lines().any(|line| line.starts_with("e ")), "{table}");
+    let (found, table, _) = get(&relay, &["cds"]).await;
+    assert!(found && table.lines().any(|line| line.starts_with("c1")), "{table}");
+    let (found, table, why) = get(&relay, &["eds"]).await;
+    assert!(!found && table.is_empty(), "clients ask for endpoints by name only: {table}");
+    assert!(why.contains("no client of it asks for it") && why.contains("--subscribe"), "{why}");
+    let (found, table, why) = get(&relay, &["lds", "l"]).await;
+    assert!(
+        !found && table.lines().any(|line| line.starts_with("l ") && line.ends_with("no answer")),
+        "{table}"
+    );
+    assert!(why.contains("no client of it asks for it") && why.contains("--subscribe"), "{why}");
+    assert!(upstream.is_quiet_for(MOMENT).await, "no subscription");
+    assert!(origin.is_quiet_for(MOMENT).await, "no stream");
+    let secrets = &["sds", "s", "--timeout", "1"];
+    assert!(!get(&relay, secrets).await.0);
+
+    // A client is served as if nobody had looked.
+    let mut late = Delta::open(&channel, DELTA_ADS).await;
+    late.subscribe("late", EDS, &["e", "f"]).await;
+    assert_eq!(upstream.expect_request().await.resource_names_subscribe, ["f"]);
+    assert_eq!(names(&late.response().await), ["e"]);
+    upstream.send(&endpoints("3", "f"));
+    assert_eq!(names(&late.response().await), ["f"]);
+    upstream.expect_ack("3").await;
+
+    let ask = async { get(&relay, &["lds", "l", "--subscribe", "--timeout", "2"]).await };
+    let answer = async {
+        assert_eq!(upstream.expect_request().await.resource_names_subscribe, ["l"]);
+        let lds: TypeUrl = Kind::Listener.into();
+        let removed_resources = vec!["l".to_owned()];
+        upstream.send(&DeltaDiscoveryResponse { removed_resources, ..response(&lds, "4") });
+    };
+    let ((found, table, _), ()) = tokio::join!(ask, answer);
+    assert!(!found && table.contains("does not exist"), "{table}");
 }
