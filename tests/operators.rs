@@ -17,6 +17,8 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
+const QUICK: &str = "backoff: {initial: 50ms, max: 500ms}";
+
 /// A relay that has this control plane, ready or not.
 async fn start(uri: String, upstream: &'static str) -> Process {
     tokio::task::spawn_blocking(move || Process::unready_behind(&uri, upstream)).await.unwrap()
@@ -51,8 +53,8 @@ async fn a_control_plane_without_delta_is_named_and_leaves_the_relay_not_ready()
     let uri = format!("http://{}", listener.local_addr().unwrap());
     let (_, other_service) = tonic_health::server::health_reporter();
     let server = tonic::transport::Server::builder().add_service(other_service);
+    let relay = start(uri.clone(), QUICK).await;
     let server = tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
-    let relay = start(uri.clone(), "").await;
     let event = wait_for_event(&relay, &format!("the control plane at {uri}/ does not implement delta ADS"));
     assert_eq!(event["level"], "ERROR");
     assert!(event["message"].as_str().unwrap().contains("deltafan needs incremental xDS"), "{event}");
@@ -70,7 +72,7 @@ async fn a_control_plane_without_delta_is_named_and_leaves_the_relay_not_ready()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_control_plane_is_told_of_and_leaves_the_relay_not_ready() {
     let mut origin = Origin::start().await;
-    let relay = start(origin.uri(), "").await;
+    let relay = start(origin.uri(), QUICK).await;
     let mut upstream = origin.accept().await;
     relay.wait_for("readiness of a relay that asks for nothing", || relay.admin_get("/ready").0 == 200);
     let channel = connect(&relay.uri()).await;
@@ -111,9 +113,31 @@ async fn a_silent_control_plane_is_told_of_and_leaves_the_relay_not_ready() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_type_that_is_silent_beside_others_is_told_of_and_leaves_the_relay_ready() {
+    let mut origin = Origin::start().await;
+    let relay = start(origin.uri(), QUICK).await;
+    let mut upstream = origin.accept().await;
+    let channel = connect(&relay.uri()).await;
+    let client = Delta::open(&channel, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    upstream.expect_request().await;
+    client.subscribe("client", EDS, &["nowhere"]).await;
+    upstream.expect_request().await;
+    upstream.send(&clusters("1"));
+    let event = wait_for_event(&relay, "subscribed to EDS 1");
+    assert_eq!(event["level"], "WARN");
+    assert!(
+        event["message"].as_str().unwrap().ends_with("it answers other types: does it have these resources?")
+    );
+    assert_eq!(relay.admin_get("/ready").0, 200);
+    assert_eq!(relay.metric("deltafan_upstream_unanswered_subscriptions"), 1.0);
+    assert_eq!(relay.metric("deltafan_upstream_stale_seconds"), 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_relay_that_is_asked_before_it_is_ready_becomes_ready_with_the_first_answer() {
     let mut origin = Origin::start().await;
-    let relay = start(origin.uri(), "").await;
+    let relay = start(origin.uri(), QUICK).await;
     let channel = connect(&relay.uri()).await;
     let client = Delta::open(&channel, DELTA_ADS).await;
     client.subscribe("client", CDS, &["*"]).await;
@@ -129,7 +153,7 @@ async fn a_relay_that_is_asked_before_it_is_ready_becomes_ready_with_the_first_a
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_can_have_a_relay_ready_without_an_answer() {
     let mut origin = Origin::start().await;
-    let relay = start(origin.uri(), ", ready_wait: 0s").await;
+    let relay = start(origin.uri(), "backoff: {initial: 50ms, max: 500ms}, ready_wait: 0s").await;
     let channel = connect(&relay.uri()).await;
     let client = Delta::open(&channel, DELTA_ADS).await;
     client.subscribe("client", CDS, &["*"]).await;
@@ -137,10 +161,38 @@ async fn an_operator_can_have_a_relay_ready_without_an_answer() {
     relay.wait_for("readiness", || relay.admin_get("/ready").0 == 200);
 }
 
+/// The relay says in words that the control plane is lost, and at once.
+fn expect_loss(relay: &Process, lost: Instant, uri: &str) {
+    let event = wait_for_event(relay, "control plane unreachable; serving cached resources");
+    assert!(lost.elapsed() < Duration::from_secs(2), "{:?}", lost.elapsed());
+    assert_eq!((&event["level"], &event["uri"]), (&Json::from("WARN"), &Json::from(format!("{uri}/"))));
+    assert!(event["retry_in"].as_str().unwrap().ends_with(" s"), "{event}");
+    let reason = event["reason"].as_str().unwrap();
+    let dumped = ["{", "Status", "MetadataMap", "Some(", "source:", "\""];
+    assert!(!reason.is_empty() && !dumped.iter().any(|dump| reason.contains(dump)), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_control_plane_that_is_killed_is_missed_at_once() {
+    let file = format!("resources:\n- \"@type\": {CDS}\n  name: c1\n");
+    let start_origin = move || Process::start(&[("clusters.yaml", &file)], "");
+    let origin = tokio::task::spawn_blocking(start_origin).await.unwrap();
+    let uri = origin.uri();
+    let relay = start(uri.clone(), "backoff: {initial: 1h, max: 1h}").await;
+    let channel = connect(&relay.uri()).await;
+    let mut client = Delta::open(&channel, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    let told = client.response().await;
+    client.ack(&told).await;
+    let lost = Instant::now();
+    drop(origin);
+    expect_loss(&relay, lost, &uri);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_loss_of_the_control_plane_is_a_warning_at_once_and_in_words() {
     let mut origin = Origin::start().await;
-    let relay = start(origin.uri(), "").await;
+    let relay = start(origin.uri(), QUICK).await;
     let uri = origin.uri();
     let channel = connect(&relay.uri()).await;
     let mut client = Delta::open(&channel, DELTA_ADS).await;
@@ -158,15 +210,17 @@ async fn the_loss_of_the_control_plane_is_a_warning_at_once_and_in_words() {
     upstream.send(&clusters("1"));
     upstream.expect_ack("1").await;
 
+    // What is told of the second stream on the connection does not hold back what is told of the connection.
+    let named = Delta::open(&channel, DELTA_ADS).await;
+    named.subscribe("named", CDS, &["on-demand"]).await;
+    let mut second = origin.accept().await;
+    second.expect_request().await;
+    second.fail(tonic::Status::unavailable("not now"));
+    wait_for_event(&relay, "the second stream to the control plane ended");
+
     let lost = Instant::now();
     drop((upstream, origin));
-    let event = wait_for_event(&relay, "control plane unreachable; serving cached resources");
-    assert!(lost.elapsed() < Duration::from_secs(2), "{:?}", lost.elapsed());
-    assert_eq!((&event["level"], &event["uri"]), (&Json::from("WARN"), &Json::from(format!("{uri}/"))));
-    assert!(event["retry_in"].as_str().unwrap().ends_with(" s"), "{event}");
-    let reason = event["reason"].as_str().unwrap();
-    let dumped = ["{", "Status", "MetadataMap", "Some(", "source:", "\""];
-    assert!(!reason.is_empty() && !dumped.iter().any(|dump| reason.contains(dump)), "{reason}");
+    expect_loss(&relay, lost, &uri);
     relay.wait_for("the loss in the metrics", || relay.metric("deltafan_upstream_stale_seconds") > 0.0);
     assert_eq!(relay.admin_get("/ready").0, 200, "what it heard is served on");
 }
@@ -189,7 +243,7 @@ fn endpoints(nonce: &str, name: &str) -> DeltaDiscoveryResponse {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_look_at_a_relay_leaves_no_trace_upstream() {
     let mut origin = Origin::start().await;
-    let relay = start(origin.uri(), "").await;
+    let relay = start(origin.uri(), QUICK).await;
     let mut upstream = origin.accept().await;
     let channel = connect(&relay.uri()).await;
     let mut client = Delta::open(&channel, DELTA_ADS).await;

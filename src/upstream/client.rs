@@ -74,6 +74,7 @@ pub struct Client {
     tuning: watch::Receiver<Option<Tuning>>,
     complaints: Sparingly,
     endings: Sparingly,
+    second_endings: Sparingly,
     silence: Complaint,
     /// How many requests and responses there had been when it was last looked for what is unanswered.
     looked_at: Option<(u64, u64)>,
@@ -86,9 +87,21 @@ impl Client {
     pub fn new(mux: Mux, options: Options) -> Self {
         let state = watch::Sender::new(UpstreamState::new(now()));
         let (tuner, tuning) = watch::channel(None);
-        let (complaints, endings, silence, looked_at) = Default::default();
-        let more_interest = None;
-        Self { mux, options, state, tuner, tuning, complaints, endings, silence, looked_at, more_interest }
+        let (complaints, endings, second_endings) = Default::default();
+        let (silence, looked_at, more_interest) = Default::default();
+        Self {
+            mux,
+            options,
+            state,
+            tuner,
+            tuning,
+            complaints,
+            endings,
+            second_endings,
+            silence,
+            looked_at,
+            more_interest,
+        }
     }
 
     /// How things stand, now and later.
@@ -220,7 +233,7 @@ impl Client {
                 (StreamId::Secondary, end) => {
                     self.counters().stream_failures.add(1);
                     let why = self.why(end);
-                    secondary.lost(&mut self.mux, &mut self.complaints, &why);
+                    secondary.lost(&mut self.mux, &mut self.second_endings, &why);
                 }
                 (StreamId::Primary, end) => break end,
             }
@@ -285,15 +298,19 @@ impl Client {
             let unanswered = self.mux.unanswered();
             self.state.send_if_modified(|state| state.look(unanswered));
         }
-        let told = {
+        let (told, answers_others) = {
             let state = self.state.borrow();
-            self.silence.look(&state.unanswered, state.last_answer, now)
+            (self.silence.look(&state.unanswered, state.last_answer, now), state.answered)
+        };
+        let hint = match answers_others {
+            true => "it answers other types: does it have these resources?",
+            false => "does the control plane know this node?",
         };
         let uri = self.options.endpoint.uri();
         match told {
             Some(Told::Silent { types, waited }) => tracing::warn!(
                 %uri,
-                "subscribed to {types} {} s ago as node {}, no answer: does the control plane know this node?",
+                "subscribed to {types} {} s ago as node {}, no answer: {hint}",
                 waited.as_secs(),
                 self.mux.node_id(),
             ),

@@ -49,11 +49,10 @@ impl Process {
         Self::launch(&servers, &[], listeners, downstream)
     }
 
-    /// The same with further keys under `upstream`, and not waiting until it is ready.
+    /// The same with these keys beside the server under `upstream`, and not waiting until it is ready.
     pub fn unready_behind(origin: &str, upstream: &str) -> Self {
-        let servers =
-            format!("{{servers: [{{uri: \"{origin}\"}}], backoff: {{initial: 50ms, max: 500ms}}{upstream}}}");
-        Self::begin(&servers, &[], LISTENERS, "")
+        let upstream = format!("{{servers: [{{uri: \"{origin}\"}}], {upstream}}}");
+        Self::begin(&upstream, &[], LISTENERS, "")
     }
 
     fn launch(upstream: &str, files: &[(&str, &str)], listeners: &str, downstream: &str) -> Self {
