@@ -63,6 +63,8 @@ enum Command {
     },
     /// Ask an xDS server for resources over delta ADS and show its answer
     ///
+    /// A relay answers from what it holds for its clients, and asks its control plane for nothing because of it; with
+    /// --subscribe it serves this command as a client.
     /// Exits with 1 when a name that was asked for does not exist or was not answered.
     ///
     /// Examples:
@@ -99,6 +101,9 @@ struct GetArgs {
     /// A dynamic parameter to ask with, as `KEY=VALUE`; may be given more than once.
     #[arg(long = "param", value_name = "KEY=VALUE", value_parser = parameter)]
     parameters: Vec<(String, String)>,
+    /// Have a relay ask its control plane for what it does not hold, as it would for a client.
+    #[arg(long)]
+    subscribe: bool,
     /// Seconds to wait for the whole answer.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, allow_negative_numbers = true)]
     timeout: f64,
@@ -150,8 +155,18 @@ fn main() -> ExitCode {
             Err(code) => return code,
         },
         Command::Get(args) => {
-            let GetArgs { type_url, names, server, tls, output, node_id, node_cluster, parameters, timeout } =
-                *args;
+            let GetArgs {
+                type_url,
+                names,
+                server,
+                tls,
+                output,
+                node_id,
+                node_cluster,
+                parameters,
+                subscribe,
+                timeout,
+            } = *args;
             let node = Node { id: node_id, cluster: node_cluster, ..Node::default() };
             let Ok(timeout) = Duration::try_from_secs_f64(timeout) else {
                 eprintln!("deltafan: --timeout must be a number of seconds, 0 or more");
@@ -164,7 +179,7 @@ fn main() -> ExitCode {
             }
             let parameters = parameters.into_iter().collect();
             let tls = tls.into_config();
-            match get(Query { server, tls, type_url, names, parameters, node, timeout }, output) {
+            match get(Query { server, tls, type_url, names, parameters, node, subscribe, timeout }, output) {
                 Ok(true) => return ExitCode::SUCCESS,
                 Ok(false) => return ExitCode::FAILURE,
                 Err(error) => Err(error),
@@ -328,5 +343,8 @@ fn get(query: Query, output: Format) -> anyhow::Result<bool> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let answer = runtime.block_on(client::get(query))?;
     print(&client::show(&answer, output)?)?;
+    if let Some(reason) = &answer.reason {
+        eprintln!("deltafan: {reason}");
+    }
     Ok(answer.absent.is_empty() && answer.unanswered.is_empty())
 }

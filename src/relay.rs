@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
@@ -37,14 +37,14 @@ use crate::proto;
 use crate::resource::{Pattern, Patterns, Scope, TypeUrl};
 use crate::rest::Book;
 use crate::subscription::{self, Given, Grant, Rules, Upstream};
-use crate::telemetry::{self, TypeFigures};
+use crate::telemetry::{self, TypeFigures, UpstreamFigures};
 use crate::tls::client::{ClientFiles, NoName};
 use crate::tls::files::Files;
 use crate::tls::reload::{LoadError, Reloader};
 use crate::tls::server::ServerFiles;
 use crate::upstream::{
-    Backoff, Client, Counters, DirectorySource, DirectoryState, Locators, Mux, Options, Reconcile, Settings,
-    Transport, Tuner, Tuning, UpstreamState,
+    Backoff, Client, Counters, DirectorySource, DirectoryState, Locators, Mux, Options, Readiness, Reconcile,
+    Settings, Transport, Tuner, Tuning, UpstreamState, Verdict,
 };
 
 /// A running relay.
@@ -108,9 +108,12 @@ impl Relay {
         let (origin, tuner) = Origin::start(config, &reloader, writer, everything.clone(), failed.clone())?;
 
         let view = UpstreamView::default();
+        tokio::spawn(everything.clone().run_until_cancelled_owned(follow(origin.clone(), view.clone())));
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", ServingStatus::NotServing).await;
-        tokio::spawn(follow(origin.clone(), view.clone(), health, draining.clone()));
+        let readiness = Readiness::new(config.upstream.ready_wait, config.node.id.clone());
+        let (ready, is_ready) = watch::channel(Err("starting".to_owned()));
+        tokio::spawn(attend(origin.clone(), readiness, ready, health, draining.clone()));
 
         let memory = Memory::new(config.downstream.memory.refuse_above, config.downstream.memory.close_above);
         let shared = Arc::new(Context {
@@ -140,7 +143,8 @@ impl Relay {
             ));
         }
 
-        let status = Arc::new(Status { cache, book, origin, metrics, draining: AtomicBool::new(false) });
+        let draining_now = AtomicBool::new(false);
+        let status = Arc::new(Status { cache, book, origin, metrics, is_ready, draining: draining_now });
         let admin_address = admin.address();
         tokio::spawn(admin.serve(Arc::clone(&status), everything.clone()));
         let watch = {
@@ -331,15 +335,16 @@ struct Status {
     book: Arc<Book>,
     origin: Origin,
     metrics: PrometheusHandle,
+    is_ready: watch::Receiver<Ready>,
     draining: AtomicBool,
 }
 
 impl Report for Status {
-    fn ready(&self) -> Result<(), &'static str> {
+    fn ready(&self) -> Result<(), String> {
         if self.draining.load(Ordering::Acquire) {
-            return Err("draining");
+            return Err("draining".to_owned());
         }
-        if self.origin.standing().ever { Ok(()) } else { Err(self.origin.waits_for()) }
+        self.is_ready.borrow().clone()
     }
 
     fn metrics(&self) -> String {
@@ -360,23 +365,51 @@ impl Report for Status {
     }
 }
 
-/// Passes on whether the origin can be asked. When a drain begins, its last word is NOT_SERVING.
-async fn follow(mut origin: Origin, view: UpstreamView, health: HealthReporter, draining: CancellationToken) {
-    let follow = async {
+/// Ready, or why not.
+type Ready = Result<(), String>;
+
+/// Passes on whether the origin can be asked.
+async fn follow(mut origin: Origin, view: UpstreamView) {
+    loop {
+        view.set(origin.upstream());
+        if origin.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Passes on whether clients should be sent here. When a drain begins, its last word is NOT_SERVING.
+async fn attend(
+    mut origin: Origin,
+    mut readiness: Readiness,
+    ready: watch::Sender<Ready>,
+    health: HealthReporter,
+    draining: CancellationToken,
+) {
+    let attend = async {
         let mut serving = false;
         loop {
-            let standing = origin.standing();
-            view.set(standing.upstream);
-            if standing.ever && !serving {
-                serving = true;
-                health.set_service_status("", ServingStatus::Serving).await;
+            let Verdict { ready: verdict, look_at } = origin.verdict(&mut readiness);
+            if std::mem::replace(&mut serving, verdict.is_ok()) != serving {
+                let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
+                health.set_service_status("", status).await;
             }
-            if origin.changed().await.is_err() {
-                return std::future::pending::<()>().await;
+            drop(ready.send_replace(verdict));
+            let until = async {
+                match look_at {
+                    Some(at) => tokio::time::sleep_until(at.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = until => {}
+                changed = origin.changed() => if changed.is_err() {
+                    return std::future::pending::<()>().await;
+                },
             }
         }
     };
-    draining.run_until_cancelled(follow).await;
+    draining.run_until_cancelled(attend).await;
     health.set_service_status("", ServingStatus::NotServing).await;
 }
 
@@ -435,6 +468,7 @@ fn base_rules(config: &Config) -> Rules {
         max_connection_names: downstream.max_names_per_connection,
         max_subscription_bytes: downstream.max_subscription_bytes,
         unacked_timeout: downstream.unacked_timeout,
+        observers: matches!(config.upstream.source, Source::Servers(_)),
         given: given(config),
         ..Rules::default()
     }
@@ -530,12 +564,6 @@ enum Origin {
     Directory { state: watch::Receiver<DirectoryState> },
 }
 
-/// State of the origin, and whether it could ever be asked.
-struct Standing {
-    upstream: Upstream,
-    ever: bool,
-}
-
 impl Origin {
     fn start(
         config: &Config,
@@ -607,29 +635,35 @@ impl Origin {
         Ok((origin, tuner))
     }
 
-    fn standing(&self) -> Standing {
+    /// Whether it can be asked, and answers.
+    fn upstream(&self) -> Upstream {
         match self {
             Self::Server { state, .. } => {
                 let state = state.borrow();
-                let upstream = match (state.connected, state.answered) {
+                match (state.connected, state.answered) {
                     (false, _) => Upstream::Away,
                     (true, false) => Upstream::Silent,
                     (true, true) => Upstream::Answering,
-                };
-                Standing { upstream, ever: state.ever_connected }
+                }
             }
             Self::Directory { state } => {
-                let read = state.borrow().read;
-                let upstream = if read { Upstream::Answering } else { Upstream::Away };
-                Standing { upstream, ever: read }
+                if state.borrow().read {
+                    Upstream::Answering
+                } else {
+                    Upstream::Away
+                }
             }
         }
     }
 
-    const fn waits_for(&self) -> &'static str {
+    /// Whether clients should be sent to a relay of it.
+    fn verdict(&self, readiness: &mut Readiness) -> Verdict {
         match self {
-            Self::Server { .. } => "the control plane has not been reached yet",
-            Self::Directory { .. } => "the directory has not been read yet",
+            Self::Server { state, .. } => readiness.look(&state.borrow(), Instant::now()),
+            Self::Directory { state } => {
+                let why = || "the directory has not been read yet".to_owned();
+                Verdict { ready: state.borrow().read.then_some(()).ok_or_else(why), look_at: None }
+            }
         }
     }
 
@@ -643,19 +677,24 @@ impl Origin {
     fn report(&self) {
         match self {
             Self::Server { state, counters } => {
-                let (connected, since) = {
+                let now = Instant::now();
+                let figures = {
                     let state = state.borrow();
-                    (state.connected, state.since)
+                    UpstreamFigures {
+                        connected: state.connected,
+                        stale: state.stale_for(now),
+                        last_answer: state.silent_for(now),
+                        unanswered: state.unanswered.count,
+                    }
                 };
-                let away = if connected { Duration::ZERO } else { since.elapsed() };
-                telemetry::report_upstream(connected, away, &counters.all());
+                telemetry::report_upstream(figures, &counters.all());
             }
             Self::Directory { state } => {
                 let (read, failing) = {
                     let state = state.borrow();
                     (state.read, state.failures.len())
                 };
-                telemetry::report_upstream(read, Duration::ZERO, &[]);
+                telemetry::report_upstream(UpstreamFigures { connected: read, ..Default::default() }, &[]);
                 telemetry::report_directory(failing);
             }
         }

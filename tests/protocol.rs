@@ -27,6 +27,8 @@ mod errors;
 mod errors_random;
 #[path = "protocol/limits.rs"]
 mod limits;
+#[path = "protocol/observer.rs"]
+mod observer;
 #[path = "protocol/parts.rs"]
 mod parts;
 #[path = "protocol/random_aliases.rs"]

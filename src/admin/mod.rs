@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 /// What there is to report.
 pub trait Report: Send + Sync + 'static {
     /// Whether clients should be sent here, or why not.
-    fn ready(&self) -> Result<(), &'static str>;
+    fn ready(&self) -> Result<(), String>;
 
     /// The metrics in the text format of Prometheus.
     fn metrics(&self) -> String;

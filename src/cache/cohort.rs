@@ -77,11 +77,22 @@ pub struct Dialect {
     pub ttl: Ttl,
 }
 
-/// Clients of one type with the same subscription and dialect.
+/// Whether what somebody asks for is wanted upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// Yes.
+    #[default]
+    Client,
+    /// No: it sees what is held for others, and nobody else is told or asked anything because of it.
+    Observer,
+}
+
+/// Clients of one type with the same subscription, dialect and role.
 pub struct Cohort {
     pub(super) id: u64,
     pub(super) subscription: Subscription,
     pub(super) dialect: Dialect,
+    pub(super) role: Role,
     touched: AtomicU64,
     /// How many `members` there are, without the lock.
     size: AtomicUsize,
@@ -101,11 +112,18 @@ struct Notes {
 }
 
 impl Cohort {
-    pub(super) fn new(id: u64, subscription: Subscription, dialect: Dialect, now: Generation) -> Self {
+    pub(super) fn new(
+        id: u64,
+        subscription: Subscription,
+        dialect: Dialect,
+        role: Role,
+        now: Generation,
+    ) -> Self {
         Self {
             id,
             subscription,
             dialect,
+            role,
             touched: AtomicU64::new(now.get()),
             size: AtomicUsize::new(0),
             // Most cohorts of names have one member, and stay so.

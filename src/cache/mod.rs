@@ -14,6 +14,7 @@
 //!   that registers, then looks, misses nothing.
 
 mod alias;
+mod audience;
 mod cohort;
 mod difference;
 mod encoder;
@@ -45,7 +46,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 
 pub use alias::Alias;
-pub use cohort::{Cohort, Dialect, Mailbox, Protocol, Ttl};
+pub use cohort::{Cohort, Dialect, Mailbox, Protocol, Role, Ttl};
 pub use encoder::{Encoder, FellBehind};
 pub use entry::{Entry, Named, Seen};
 pub use failure::Failure;
@@ -250,20 +251,26 @@ pub struct Wanted {
     mixed: Option<Arc<TypeCache>>,
     /// What the clients of that store ask for, or did, and may not see: nobody upstream is told.
     refused: Vec<(Name, bool)>,
+    /// What the observers of that store ask for: nobody upstream is told of that either.
+    looked: Vec<Name>,
 }
 
 impl Wanted {
     /// What is wanted in a store, by parameters.
-    fn split(of: &Arc<TypeCache>, interest: Interest) -> Vec<Self> {
+    fn split(of: &Arc<TypeCache>, (interest, looked): (Interest, Vec<Name>)) -> Vec<Self> {
         let type_url = of.type_url.clone();
         if let Some(parameters) = of.lens.as_uniform() {
             let parameters = parameters.clone();
-            return vec![Self { type_url, parameters, interest, mixed: None, refused: Vec::new() }];
+            let (refused, looked) = Default::default();
+            return vec![Self { type_url, parameters, interest, mixed: None, refused, looked }];
         }
         let part = |parameters: &Parameters| {
             let names = interest.names.iter().filter(|(name, _)| of.lens.of(name.as_str()) == parameters);
-            let (names, refused) =
-                names.cloned().partition(|(name, _)| of.lens.scope().allows(name.as_str()));
+            let allows = |name: &Name| of.lens.scope().allows(name.as_str());
+            let (names, mut refused): (Vec<_>, Vec<_>) = names.cloned().partition(|(name, _)| allows(name));
+            let looked = looked.iter().filter(|name| of.lens.of(name.as_str()) == parameters);
+            let (looked, unseen): (Vec<Name>, Vec<_>) = looked.cloned().partition(allows);
+            refused.extend(unseen.into_iter().map(|name| (name, false)));
             let wildcard = interest.wildcard && of.lens.wildcard() == parameters;
             Self {
                 type_url: type_url.clone(),
@@ -271,6 +278,7 @@ impl Wanted {
                 interest: Interest { wildcard, names },
                 mixed: Some(Arc::clone(of)),
                 refused,
+                looked,
             }
         };
         of.lens.parameters().iter().map(part).collect()
@@ -350,7 +358,18 @@ impl TypeCache {
         dialect: Dialect,
         mailbox: &Arc<Mailbox>,
     ) -> Membership {
-        Membership::join(Arc::clone(self), subscription, dialect, Arc::clone(mailbox))
+        self.join_as(Role::Client, subscription, dialect, mailbox)
+    }
+
+    /// Takes a place among the clients, or the observers, with this subscription.
+    pub fn join_as(
+        self: &Arc<Self>,
+        role: Role,
+        subscription: Subscription,
+        dialect: Dialect,
+        mailbox: &Arc<Mailbox>,
+    ) -> Membership {
+        Membership::join(Arc::clone(self), subscription, dialect, role, Arc::clone(mailbox))
     }
 
     /// What a poll of this cohort sees now, worked out once per change for all of them.
@@ -388,9 +407,19 @@ impl TypeCache {
         from.members().filter(is_seen).map(|held| from.op_for(View::Wildcard, held)).collect()
     }
 
-    /// Whether any client asks for this name, be it for nothing.
+    /// Whether any client or observer asks for this name, be it for nothing.
     fn asks(&self, name: &str) -> bool {
-        self.registry.lock().wants(name)
+        self.registry.lock().asks(name)
+    }
+
+    /// Whether any client or observer asks for this name and may see it.
+    fn serves(&self, name: &str) -> bool {
+        self.lens.scope().allows(name) && self.asks(name)
+    }
+
+    /// Whether any client or observer asks for the wildcard.
+    fn serves_wildcard(&self) -> bool {
+        self.registry.lock().asks_wildcard()
     }
 
     /// These names are to be asked for upstream once more: their bodies were not kept (R-XT-09).
@@ -471,7 +500,7 @@ impl Cache {
             lens: lens.clone(),
             index,
             snapshot: ArcSwap::default(),
-            registry: Mutex::default(),
+            registry: Mutex::new(Registry::new(lens.as_uniform().is_none())),
             answering,
             interest: Arc::clone(&self.interest),
             encoder: Arc::clone(&self.encoder),
@@ -641,15 +670,15 @@ impl Writer {
         };
         change.system_version = Some(Arc::clone(&from.system_version));
         // What others want with these parameters is none of this store's.
-        let has_wildcard = of.lens.wildcard() == &wanted.parameters && of.wants_wildcard();
+        let has_wildcard = of.lens.wildcard() == &wanted.parameters && of.serves_wildcard();
         let known = of.snapshot().completeness();
         if has_wildcard && known == Completeness::Unknown {
             change.ops.extend(of.members_of(&from));
         }
         // What it holds is kept up to date from when it was first filled.
         change.wildcard_known = Some(from.completeness()).filter(|more| has_wildcard && *more > known);
-        let names = wanted.interest.names.iter().map(|(name, _)| name);
-        for name in names.filter(|name| of.wants(name.as_str())) {
+        let names = wanted.interest.names.iter().map(|(name, _)| name).chain(&wanted.looked);
+        for name in names.filter(|name| of.serves(name.as_str())) {
             let said = from.told_by_name(name).into_iter();
             change.ops.extend(said.filter_map(|op| op.through(of.lens.scope())));
         }
@@ -661,10 +690,10 @@ impl Writer {
     fn part(of: &TypeCache, parameters: &Parameters, change: &Change, from: &Snapshot) -> Change {
         let snapshot = of.snapshot();
         let asks_for = |name: &str| {
-            of.wants(name) || Collection::covering(name).is_some_and(|covering| of.wants(&covering))
+            of.serves(name) || Collection::covering(name).is_some_and(|covering| of.serves(&covering))
         };
         let has_wildcard =
-            of.lens.wildcard() == parameters && (of.wants_wildcard() || snapshot.holds_wildcard());
+            of.lens.wildcard() == parameters && (of.serves_wildcard() || snapshot.holds_wildcard());
         let mut ops = Vec::new();
         for op in &change.ops {
             let name = op.name();
@@ -678,7 +707,7 @@ impl Writer {
                         ops.push(op.clone());
                     }
                     // Who asks for it by name sees the member.
-                    if own && (of.wants(name.as_str()) || is_known()) {
+                    if own && (of.serves(name.as_str()) || is_known()) {
                         ops.extend(from.said_by_name(op));
                     }
                 }

@@ -14,7 +14,8 @@ use parking_lot::MutexGuard;
 use slab::Slab;
 use smallvec::SmallVec;
 
-use super::cohort::{Cohort, Dialect, Mailbox, Ttl};
+use super::audience::Audience;
+use super::cohort::{Cohort, Dialect, Mailbox, Role, Ttl};
 use super::difference::{Difference, edited};
 use super::entry::{Entry, Seen};
 use super::failure::Failed;
@@ -22,7 +23,7 @@ use super::queue::Queue;
 use super::snapshot::{Snapshot, Touch};
 use super::span::Span;
 use super::{Allotment, Generation, Lens, TypeCache};
-use crate::resource::{Collection, Name, NameMap, Parameters, Resource};
+use crate::resource::{Collection, Name, Parameters, Resource};
 
 /// What a client subscribes to, of one type.
 #[derive(Clone)]
@@ -341,10 +342,8 @@ pub(super) struct Registry {
     cohorts: Slab<Arc<Cohort>>,
     /// By [`Subscription::key`].
     by_key: HashMap<u64, SmallVec<[u32; 2]>>,
-    index: NameMap<SmallVec<[u32; 2]>>,
-    wildcards: Vec<u32>,
-    /// How many cohorts ask for collections.
-    collectors: usize,
+    clients: Audience,
+    observers: Audience,
     /// How many cohorts are told TTLs.
     timed: usize,
     /// Names of which the upstream is to be told whether anybody asks for them, in the order in which that changed.
@@ -352,6 +351,11 @@ pub(super) struct Registry {
     /// The same of who asks for many at once, behind those of all others.
     dirty_many: Queue,
     wildcard_dirty: bool,
+    /// Whether the store is filled from others, and so has to be for its observers, of whom nobody upstream is told.
+    is_filled: bool,
+    /// Names that observers ask for, to be filled in.
+    looked: Queue,
+    wildcard_looked: bool,
     /// The newest change of which all cohorts were told.
     marked: Generation,
     next_id: u64,
@@ -373,44 +377,58 @@ fn in_parts(
 }
 
 impl Registry {
-    /// The cohort of this subscription and dialect, if there is one.
-    fn find(&self, key: u64, subscription: &Subscription, dialect: Dialect) -> Option<usize> {
+    /// That of a store, and whether what it has is filled in from other stores.
+    pub(super) fn new(is_filled: bool) -> Self {
+        Self { is_filled, ..Self::default() }
+    }
+
+    const fn audience(&mut self, role: Role) -> &mut Audience {
+        match role {
+            Role::Client => &mut self.clients,
+            Role::Observer => &mut self.observers,
+        }
+    }
+
+    /// The cohort of this subscription, dialect and role, if there is one.
+    fn find(&self, key: u64, subscription: &Subscription, dialect: Dialect, role: Role) -> Option<usize> {
         let is_it = |at: &usize| {
             let cohort = &self.cohorts[*at];
-            cohort.dialect == dialect && cohort.subscription == *subscription
+            cohort.dialect == dialect && cohort.role == role && cohort.subscription == *subscription
         };
         self.by_key.get(&key)?.iter().map(|slot| *slot as usize).find(is_it)
     }
 
-    /// The cohort of this subscription and dialect, made where there is none. Others have their turn between its names:
+    /// The cohort of this subscription, dialect and role, made where there is none. Others have their turn between its names:
     /// nobody finds it before all are listed, and what is marked meanwhile is what its members begin with.
     fn enter(
         this: &mut MutexGuard<'_, Self>,
         of: &TypeCache,
         subscription: &Subscription,
         dialect: Dialect,
+        role: Role,
     ) -> usize {
         let key = subscription.key(dialect);
         loop {
-            if let Some(at) = this.find(key, subscription, dialect) {
+            if let Some(at) = this.find(key, subscription, dialect, role) {
                 return at;
             }
             let shared = Self::share_names(this, subscription);
             this.next_id += 1;
-            let cohort = Arc::new(Cohort::new(this.next_id, shared, dialect, of.snapshot().generation()));
+            let now = of.snapshot().generation();
+            let cohort = Arc::new(Cohort::new(this.next_id, shared, dialect, role, now));
             let at = this.cohorts.insert(Arc::clone(&cohort));
             let (slot, names) = (at as u32, cohort.subscription.names());
             let is_many = names.len() > TAKEN_AT_ONCE;
-            in_parts(this, names, |this, name| this.list(name, slot, is_many));
-            if this.find(key, subscription, dialect).is_some() {
+            in_parts(this, names, |this, name| this.list(name, slot, role, is_many));
+            if this.find(key, subscription, dialect, role).is_some() {
                 // Another one was as far first.
-                in_parts(this, names, |this, name| this.unlist(name, slot, is_many));
+                in_parts(this, names, |this, name| this.unlist(name, slot, role, is_many));
                 this.cohorts.remove(at);
                 continue;
             }
             cohort.begin(of.snapshot().generation());
             this.timed += usize::from(dialect.ttl != Ttl::Untold);
-            this.count(&cohort.subscription, slot);
+            this.count(&cohort.subscription, slot, role);
             this.by_key.entry(key).or_default().push(slot);
             return at;
         }
@@ -425,8 +443,8 @@ impl Registry {
         now: Generation,
     ) -> Result<Arc<Cohort>, Subscription> {
         let old = Arc::clone(&self.cohorts[at]);
-        let (key, slot) = (subscription.key(old.dialect), at as u32);
-        if old.is_shared() || self.find(key, &subscription, old.dialect).is_some() {
+        let (key, slot, role) = (subscription.key(old.dialect), at as u32, old.role);
+        if old.is_shared() || self.find(key, &subscription, old.dialect, role).is_some() {
             return Err(subscription);
         }
         let Difference { added, removed, kept, common } =
@@ -434,24 +452,22 @@ impl Registry {
         if added.len() + removed.len() > ALTERED_AT_ONCE {
             return Err(subscription);
         }
-        let known = added.iter().filter_map(|at| {
-            let (name, _) = self.index.get_key_value(&subscription.names[*at])?;
-            Some((*at, name.clone()))
-        });
+        let known =
+            added.iter().filter_map(|at| Some((*at, self.clients.shared(&subscription.names[*at])?.clone())));
         let shared: Vec<(usize, Name)> = known.chain(kept).collect();
         if !shared.is_empty() {
             let names = Arc::make_mut(&mut subscription.names);
             shared.into_iter().for_each(|(at, name)| names[at] = name);
         }
         let is_many = added.len() + removed.len() > TAKEN_AT_ONCE;
-        added.iter().for_each(|at| self.list(&subscription.names[*at], slot, is_many));
-        removed.iter().for_each(|at| self.unlist(&old.subscription.names[*at], slot, is_many));
-        self.count(&subscription, slot);
-        self.uncount(&old.subscription, slot);
+        added.iter().for_each(|at| self.list(&subscription.names[*at], slot, role, is_many));
+        removed.iter().for_each(|at| self.unlist(&old.subscription.names[*at], slot, role, is_many));
+        self.count(&subscription, slot, role);
+        self.uncount(&old.subscription, slot, role);
         self.forget(old.subscription.key(old.dialect), slot);
         self.by_key.entry(key).or_default().push(slot);
         self.next_id += 1;
-        let cohort = Cohort::new(self.next_id, subscription, old.dialect, now);
+        let cohort = Cohort::new(self.next_id, subscription, old.dialect, role, now);
         let names = cohort.subscription.names();
         cohort.inherit_known(&old, common);
         // What is published and not yet marked is in no journal: then this one begins anew.
@@ -464,30 +480,25 @@ impl Registry {
     }
 
     /// Notes that a cohort asks for a name.
-    fn list(&mut self, name: &Name, slot: u32, is_many: bool) {
-        match self.index.entry(name.clone()) {
-            indexmap::map::Entry::Occupied(mut cohorts) => {
-                cohorts.get_mut().push(slot);
-                // Who asks for few does not wait for who asked for it among many.
+    fn list(&mut self, name: &Name, slot: u32, role: Role, is_many: bool) {
+        let is_first = self.audience(role).list(name, slot);
+        match role {
+            Role::Client if is_first => self.tell(name, is_many),
+            // Who asks for few does not wait for who asked for it among many.
+            Role::Client => {
                 if !is_many && self.dirty_many.remove(name) {
                     self.dirty.push(name);
                 }
             }
-            indexmap::map::Entry::Vacant(place) => {
-                place.insert(SmallVec::from_slice(&[slot]));
-                self.tell(name, is_many);
-            }
+            Role::Observer if is_first && self.is_filled => self.looked.push(name),
+            Role::Observer => {}
         }
     }
 
     /// Notes that it does not any more.
-    fn unlist(&mut self, name: &Name, slot: u32, is_many: bool) {
-        if let indexmap::map::Entry::Occupied(mut cohorts) = self.index.entry(name.clone()) {
-            cohorts.get_mut().retain(|other| *other != slot);
-            if cohorts.get().is_empty() {
-                cohorts.swap_remove();
-                self.tell(name, is_many);
-            }
+    fn unlist(&mut self, name: &Name, slot: u32, role: Role, is_many: bool) {
+        if self.audience(role).unlist(name, slot) && role == Role::Client {
+            self.tell(name, is_many);
         }
     }
 
@@ -498,24 +509,18 @@ impl Registry {
     }
 
     /// Notes what else a cohort asks for.
-    fn count(&mut self, subscription: &Subscription, slot: u32) {
-        self.collectors += usize::from(subscription.has_collections());
-        if subscription.wildcard {
-            self.wildcard_dirty |= self.wildcards.is_empty();
-            self.wildcards.push(slot);
+    fn count(&mut self, subscription: &Subscription, slot: u32, role: Role) {
+        let is_first = self.audience(role).add(subscription, slot);
+        match role {
+            Role::Client => self.wildcard_dirty |= is_first,
+            Role::Observer => self.wildcard_looked |= is_first && self.is_filled,
         }
     }
 
     /// Notes that it does not any more.
-    fn uncount(&mut self, subscription: &Subscription, slot: u32) {
-        self.collectors -= usize::from(subscription.has_collections());
-        if subscription.wildcard
-            && let Some(at) = self.wildcards.iter().position(|other| *other == slot)
-        {
-            // Once: between `count` and this it is listed twice where it goes on to ask for the wildcard.
-            self.wildcards.remove(at);
-            self.wildcard_dirty |= self.wildcards.is_empty();
-        }
+    fn uncount(&mut self, subscription: &Subscription, slot: u32, role: Role) {
+        let was_last = self.audience(role).remove(subscription, slot);
+        self.wildcard_dirty |= was_last && role == Role::Client;
     }
 
     fn forget(&mut self, key: u64, slot: u32) {
@@ -531,7 +536,7 @@ impl Registry {
     fn share_names(this: &mut MutexGuard<'_, Self>, subscription: &Subscription) -> Subscription {
         let mut names = Vec::with_capacity(subscription.names.len());
         in_parts(this, &subscription.names, |this, name| {
-            names.push(this.index.get_key_value(name).map_or(name, |(shared, _)| shared).clone());
+            names.push(this.clients.shared(name).unwrap_or(name).clone());
         });
         Subscription { names: Arc::new(names), ..subscription.clone() }
     }
@@ -541,32 +546,48 @@ impl Registry {
         let (cohort, slot) = (Arc::clone(&this.cohorts[at]), at as u32);
         this.forget(cohort.subscription.key(cohort.dialect), slot);
         this.timed -= usize::from(cohort.dialect.ttl != Ttl::Untold);
-        this.uncount(&cohort.subscription, slot);
+        this.uncount(&cohort.subscription, slot, cohort.role);
         let names = cohort.subscription.names();
         let is_many = names.len() > TAKEN_AT_ONCE;
-        in_parts(this, names, |this, name| this.unlist(name, slot, is_many));
+        in_parts(this, names, |this, name| this.unlist(name, slot, cohort.role, is_many));
         this.cohorts.remove(at);
     }
 
-    /// Whether there is any [`Interest`] to take.
+    /// Whether there is any [`Interest`] to take, or anything to fill in.
     pub(super) fn is_dirty(&self) -> bool {
-        self.wildcard_dirty || !self.dirty.is_empty() || !self.dirty_many.is_empty()
+        self.wildcard_dirty
+            || self.wildcard_looked
+            || !self.dirty.is_empty()
+            || !self.dirty_many.is_empty()
+            || !self.looked.is_empty()
     }
 
+    /// Whether any client asks for this name.
     pub(super) fn wants(&self, name: &str) -> bool {
-        self.index.contains_key(name)
+        self.clients.asks(name)
+    }
+
+    /// Whether any client or observer does.
+    pub(super) fn asks(&self, name: &str) -> bool {
+        self.clients.asks(name) || self.observers.asks(name)
     }
 
     /// Puts names on the list for the upstream that are wanted still; returns whether there are any.
     pub(super) fn ask_again<'a>(&mut self, names: impl IntoIterator<Item = &'a Name>) -> bool {
-        let wanted = names.into_iter().filter(|name| self.index.contains_key(*name));
+        let wanted = names.into_iter().filter(|name| self.clients.asks(name.as_str()));
         let before = self.dirty.len();
         wanted.for_each(|name| self.dirty.push(name));
         self.dirty.len() > before
     }
 
-    pub(super) fn wants_wildcard(&self) -> bool {
-        !self.wildcards.is_empty()
+    /// Whether any client asks for the wildcard.
+    pub(super) const fn wants_wildcard(&self) -> bool {
+        self.clients.asks_wildcard()
+    }
+
+    /// Whether any client or observer does.
+    pub(super) const fn asks_wildcard(&self) -> bool {
+        self.clients.asks_wildcard() || self.observers.asks_wildcard()
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -577,11 +598,14 @@ impl Registry {
         self.cohorts.len()
     }
 
-    pub(super) fn take_interest(&mut self) -> Option<Interest> {
+    /// What the clients want that was not taken yet, and which names observers ask for that are to be filled in.
+    pub(super) fn take_interest(&mut self) -> Option<(Interest, Vec<Name>)> {
         if !self.is_dirty() {
             return None;
         }
         self.wildcard_dirty = false;
+        self.wildcard_looked = false;
+        let looked = self.looked.take(TAKEN_AT_ONCE, BYTES_AT_ONCE);
         let mut names = self.dirty.take(TAKEN_AT_ONCE, BYTES_AT_ONCE);
         let taken: usize = names.iter().map(|name| name.as_str().len()).sum();
         // Some in any case, however many ask for few.
@@ -592,18 +616,8 @@ impl Registry {
             let is_wanted = self.wants(name.as_str());
             (name, is_wanted)
         };
-        Some(Interest {
-            wildcard: self.wants_wildcard(),
-            names: names.into_iter().map(with_wanted).collect(),
-        })
-    }
-
-    /// The cohorts that ask for the collection that this name is a member of.
-    fn collecting(&self, name: &Name) -> Option<&SmallVec<[u32; 2]>> {
-        if self.collectors == 0 {
-            return None;
-        }
-        self.index.get(Collection::covering(name.as_str())?.as_str())
+        let names = names.into_iter().map(with_wanted).collect();
+        Some((Interest { wildcard: self.wants_wildcard(), names }, looked))
     }
 
     /// Marks every cohort that a change concerns and returns them.
@@ -613,10 +627,11 @@ impl Registry {
         turned: bool,
         generation: Generation,
     ) -> Vec<Arc<Cohort>> {
+        let audiences = [&self.clients, &self.observers];
         let by_name = |touch: &'t Touch| {
-            let slots = [self.index.get(&touch.name), self.collecting(&touch.name)];
-            slots.into_iter().flatten().flatten().map(move |slot| (*slot, touch))
+            audiences.into_iter().flat_map(|of| of.of_name(&touch.name)).map(move |slot| (slot, touch))
         };
+        let wildcards = || audiences.into_iter().flat_map(Audience::of_wildcard);
         let named = || touched.iter().filter(|touch| touch.named).flat_map(by_name);
         // That a time was renewed is news to few, and mostly to nobody.
         let renewals = if self.timed > 0 { touched } else { &[] };
@@ -635,10 +650,10 @@ impl Registry {
             }
         };
         if turned || touched.iter().any(|touch| touch.members) {
-            self.wildcards.iter().copied().for_each(&mut mark);
+            wildcards().for_each(&mut mark);
         }
         if renewals.iter().any(|touch| touch.renewed.members) {
-            self.wildcards.iter().copied().filter(is_timed).for_each(&mut mark);
+            wildcards().filter(is_timed).for_each(&mut mark);
         }
         named().chain(renewed()).for_each(|(slot, _)| mark(slot));
         self.marked = generation;
@@ -676,11 +691,12 @@ impl Membership {
         of: Arc<TypeCache>,
         subscription: Subscription,
         dialect: Dialect,
+        role: Role,
         mailbox: Arc<Mailbox>,
     ) -> Self {
         let (cohort, cohort_at, member_at, dirty) = {
             let mut registry = of.registry.lock();
-            let cohort_at = Registry::enter(&mut registry, &of, &subscription, dialect);
+            let cohort_at = Registry::enter(&mut registry, &of, &subscription, dialect, role);
             let cohort = Arc::clone(&registry.cohorts[cohort_at]);
             let member_at = cohort.add(&mailbox);
             (cohort, cohort_at, member_at, registry.is_dirty())
@@ -693,7 +709,8 @@ impl Membership {
 
     /// Moves to the cohort of another subscription in another store of the type.
     pub fn change_store(&mut self, of: Arc<TypeCache>, subscription: Subscription) {
-        *self = Self::join(of, subscription, self.cohort.dialect, Arc::clone(&self.mailbox));
+        let Cohort { dialect, role, .. } = *self.cohort;
+        *self = Self::join(of, subscription, dialect, role, Arc::clone(&self.mailbox));
     }
 
     /// Moves to the cohort of another subscription.
@@ -701,7 +718,8 @@ impl Membership {
         if let Err(subscription) = self.alter(subscription) {
             // The new place is taken before the old one is left, so that no name is unwanted in between.
             let of = Arc::clone(&self.of);
-            *self = Self::join(of, subscription, self.cohort.dialect, Arc::clone(&self.mailbox));
+            let Cohort { dialect, role, .. } = *self.cohort;
+            *self = Self::join(of, subscription, dialect, role, Arc::clone(&self.mailbox));
         }
     }
 
@@ -734,6 +752,11 @@ impl Membership {
     /// Whether its client is told for how long to keep what it is sent.
     pub fn is_told_times(&self) -> bool {
         self.cohort.dialect.ttl != Ttl::Untold
+    }
+
+    /// Whether it only looks on, see [`Role`].
+    pub fn role(&self) -> Role {
+        self.cohort.role
     }
 
     /// The type's cache.

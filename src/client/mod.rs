@@ -1,7 +1,7 @@
 //! An xDS client for people: `deltafan get`.
 //!
-//! Owns one request to any xDS server and the showing of its answer. It shares the envelope's parser with the relay, and
-//! how servers are connected to, and nothing else.
+//! Owns one request to any xDS server and the showing of its answer. It shares the envelope's parser with the relay, how
+//! servers are connected to, and the feature by which a relay knows it, and nothing else.
 
 mod show;
 
@@ -14,6 +14,7 @@ use bytes::Bytes;
 use http::uri::PathAndQuery;
 use prost::Message as _;
 use tokio::sync::mpsc;
+use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
 pub use show::{Format, show};
@@ -22,6 +23,7 @@ use crate::config::ClientTls;
 use crate::grpc::RawCodec;
 use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node, ResourceLocator};
 use crate::resource::{Envelope, Name, Parameters, TypeUrl};
+use crate::subscription::OBSERVER;
 use crate::tls::client::ClientFiles;
 use crate::upstream::{Transport, Way, dial};
 
@@ -45,6 +47,8 @@ pub struct Query {
     pub parameters: Parameters,
     /// Who to say one is.
     pub node: Node,
+    /// Whether a relay is to subscribe to what is asked for. If not, it shows what it holds (see [`OBSERVER`]).
+    pub subscribe: bool,
     /// How long to wait for the whole answer.
     pub timeout: Duration,
 }
@@ -67,6 +71,8 @@ pub struct Answer {
     pub absent: BTreeSet<String>,
     /// What was asked for and was not answered in time.
     pub unanswered: BTreeSet<String>,
+    /// The words with which the server ended the stream before it had answered all.
+    pub reason: Option<String>,
 }
 
 /// Asks over a delta stream and waits for the whole answer.
@@ -115,7 +121,7 @@ async fn ask(channel: Channel, query: &Query, answer: &mut Answer) -> anyhow::Re
     };
     let (requests, mut outgoing) = mpsc::channel::<DeltaDiscoveryRequest>(1);
     let mut first = DeltaDiscoveryRequest {
-        node: Some(query.node.clone()),
+        node: Some(node(query)),
         type_url: query.type_url.as_str().to_owned(),
         ..DeltaDiscoveryRequest::default()
     };
@@ -145,7 +151,16 @@ async fn ask(channel: Channel, query: &Query, answer: &mut Answer) -> anyhow::Re
             let Ok(next) = tokio::time::timeout(QUIET, responses.message()).await else { break };
             next
         };
-        let Some(message) = next.map_err(refused)? else { bail!("the server ended the stream") };
+        let message = match next {
+            Ok(Some(message)) => message,
+            Ok(None) => bail!("the server ended the stream"),
+            // A relay has said all that it holds.
+            Err(status) if status.code() == Code::Unavailable && !query.names.is_empty() => {
+                answer.reason = Some(refused(status).to_string());
+                break;
+            }
+            Err(status) => return Err(refused(status)),
+        };
         first = false;
         let response =
             DeltaDiscoveryResponse::decode(message).context("the server sent no DeltaDiscoveryResponse")?;
@@ -158,6 +173,14 @@ async fn ask(channel: Channel, query: &Query, answer: &mut Answer) -> anyhow::Re
         requests.send(ack).await.context("the server ended the stream")?;
     }
     Ok(())
+}
+
+fn node(query: &Query) -> Node {
+    let mut node = query.node.clone();
+    if !query.subscribe {
+        node.client_features.push(OBSERVER.to_owned());
+    }
+    node
 }
 
 fn refused(status: tonic::Status) -> anyhow::Error {

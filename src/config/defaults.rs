@@ -60,6 +60,7 @@ impl Upstream {
             request_interval: Duration::from_millis(10),
             unsubscribe_linger: Duration::from_secs(60),
             max_lingering_names: 100_000,
+            ready_wait: Duration::from_secs(24 * 60 * 60),
             reconcile: Reconcile::Trust,
             locators: Locators::Native,
             backoff: Backoff::default(),

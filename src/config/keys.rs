@@ -84,6 +84,7 @@ pub(super) const KEYS: &[Key] = &[
     key("upstream.request_interval", Shape::Duration(ZERO, Duration::from_millis(10))),
     key("upstream.unsubscribe_linger", Shape::Duration(ZERO, DAY)),
     key("upstream.max_lingering_names", Shape::Count(0, 100_000_000)),
+    key("upstream.ready_wait", Shape::Duration(ZERO, Duration::from_secs(30 * 24 * 60 * 60))),
     key("upstream.reconcile", Shape::Text),
     key("upstream.locators", Shape::Text),
     key("upstream.backoff", Shape::Section),

@@ -115,6 +115,9 @@ pub struct Upstream {
     pub unsubscribe_linger: Duration,
     /// Names that nobody wants and that are still subscribed to; past that the oldest are let go early. Default: 100000.
     pub max_lingering_names: usize,
+    /// How long a relay that asks, and was never answered, is not ready. Default: 24 h.
+    #[serde(serialize_with = "units::serialize_duration")]
+    pub ready_wait: Duration,
     /// How deletions missed while disconnected are found (R-Up-21). Default: trust.
     pub reconcile: Reconcile,
     /// How names with dynamic parameters are asked for (R-Up-18). Default: native.

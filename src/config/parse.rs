@@ -83,6 +83,7 @@ fn upstream(root: &Section<'_>, base: &Path) -> Option<Upstream> {
     section.duration("request_interval", &mut upstream.request_interval);
     section.duration("unsubscribe_linger", &mut upstream.unsubscribe_linger);
     section.count("max_lingering_names", &mut upstream.max_lingering_names);
+    section.duration("ready_wait", &mut upstream.ready_wait);
     if let Some(reconcile) = section.parsed("reconcile", str::parse) {
         upstream.reconcile = reconcile;
     }

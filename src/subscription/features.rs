@@ -3,12 +3,15 @@
 //! Owns the names of features, and which of them are needed for what. Keeps nothing of what a client wrote.
 
 use super::session::is_grpc;
-use crate::cache::{Protocol, Ttl};
+use crate::cache::{Protocol, Role, Ttl};
 use crate::proto;
 
 /// More features than this are not looked at.
 const LISTED: usize = 1024;
 
+/// The client looks at what the relay holds, and nothing is to be asked of the control plane because of it. Other servers
+/// do not know it and answer as ever.
+pub const OBSERVER: &str = "deltafan.observer";
 /// Resources may carry a time, and heartbeats may renew it.
 const RESOURCE_TTL: [&str; 2] = ["xds.config.supports-resource-ttl", "envoy.config.supports-resource-ttl"];
 /// A state of the world may wrap resources. The documents write one of these, the implementations another.
@@ -21,6 +24,7 @@ pub(super) struct Features {
     resource_ttl: bool,
     resource_in_sotw: bool,
     is_grpc: bool,
+    observes: bool,
 }
 
 impl Features {
@@ -32,7 +36,13 @@ impl Features {
             resource_ttl: has(&RESOURCE_TTL),
             resource_in_sotw: has(&RESOURCE_IN_SOTW),
             is_grpc: is_grpc(&node.user_agent_name),
+            observes: has(&[OBSERVER]),
         }
+    }
+
+    /// Whether what the client asks for is wanted upstream.
+    pub(super) const fn role(self) -> Role {
+        if self.observes { Role::Observer } else { Role::Client }
     }
 
     /// Whether the client is told times on a stream of this protocol (R-TTL-06, R-TTL-07, R-SotW-23).

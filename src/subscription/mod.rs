@@ -21,6 +21,7 @@ mod given;
 mod grant;
 mod memory;
 mod metadata;
+mod observer;
 mod order;
 mod own;
 mod poll;
@@ -29,6 +30,7 @@ mod sotw;
 mod stream_type;
 
 pub use bounds::Bound;
+pub use features::OBSERVER;
 pub use given::{Given, Missing, NodeField, Outcome, Rule};
 pub use grant::{Denied, Grant, Hidden};
 pub use memory::Memory;

@@ -58,6 +58,9 @@ impl Session {
             return Next::Say(self.say(at, &Arc::clone(update), class));
         }
 
+        if let Some(next) = self.look_on(&pending, now) {
+            return next;
+        }
         if pending.iter().any(|pending| matches!(pending, Pending::Unknown)) {
             if !self.responded {
                 let cold = self.started + self.rules.cold_deadline;

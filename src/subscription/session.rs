@@ -10,8 +10,8 @@ use super::given::Given;
 use super::grant::{Denied, Grant, Hidden};
 use super::stream_type::StreamType;
 use crate::cache::{
-    Allotment, Cache, Dialect, FellBehind, Frame, Full, Mailbox, Membership, Protocol, Subscription, Ttl,
-    TypeCache,
+    Allotment, Cache, Dialect, FellBehind, Frame, Full, Mailbox, Membership, Protocol, Role, Subscription,
+    Ttl, TypeCache,
 };
 use crate::proto;
 use crate::resource::{Kind, Name, TypeUrl};
@@ -51,6 +51,8 @@ pub struct Rules {
     pub max_parameter_sets: usize,
     /// The most types of one stream.
     pub max_types: usize,
+    /// Whether clients may look on: where looking costs nothing, as with a directory, they are served as all others.
+    pub observers: bool,
     /// The parameters of clients that send none (R-DP-17).
     pub given: Given,
     /// What this peer may.
@@ -83,6 +85,7 @@ impl Default for Rules {
             max_parameters: 64,
             max_parameter_sets: 16,
             max_types: 64,
+            observers: true,
             given: Given::default(),
             grant: Grant::default(),
         }
@@ -306,6 +309,7 @@ pub struct Session {
     cache: Arc<Cache>,
     pub(super) rules: Arc<Rules>,
     pub(super) dialect: Dialect,
+    pub(super) role: Role,
     /// The type of a per-type stream.
     only: Option<TypeUrl>,
     one_shot: bool,
@@ -339,6 +343,7 @@ impl Session {
             cache,
             rules,
             dialect: Dialect { protocol, aggregated: only.is_none(), ttl: Ttl::Untold },
+            role: Role::default(),
             only,
             one_shot: false,
             mailbox: Arc::default(),
@@ -446,7 +451,7 @@ impl Session {
         }
         let of = self.store(type_url, &subscription)?;
         self.hidden += self.rules.grant.hides_of(&subscription);
-        Ok(of.join(subscription, self.dialect, &self.mailbox))
+        Ok(of.join_as(self.role, subscription, self.dialect, &self.mailbox))
     }
 
     /// The store through which a subscription sees its type.
@@ -473,8 +478,12 @@ impl Session {
             let proven = self.rules.given.proven(self.spiffe_id.as_deref());
             self.allotted = self.rules.grant.allot(&given, &proven);
             // An answer that stands alone is never renewed.
+            let features = Features::read(&node);
             if !self.one_shot {
-                self.dialect.ttl = Features::read(&node).ttl(self.dialect.protocol);
+                self.dialect.ttl = features.ttl(self.dialect.protocol);
+            }
+            if self.rules.observers {
+                self.role = features.role();
             }
             self.client = Some(self.rules.client(node)?);
         }

@@ -9,8 +9,8 @@ use super::own::{Brought, Own};
 use super::session::{Rules, Upstream};
 use super::sotw::Wants;
 use crate::cache::{
-    Class, Completeness, Dialect, FellBehind, Frame, Generation, Membership, Nonce, Protocol, Seen, Snapshot,
-    Span, Subscription, TypeCache, Update,
+    Class, Completeness, Dialect, FellBehind, Frame, Generation, Membership, Nonce, Protocol, Role, Seen,
+    Snapshot, Span, Subscription, TypeCache, Update,
 };
 use crate::resource::{Kind, Name, Resource};
 
@@ -418,7 +418,9 @@ impl StreamType {
     /// What is to be told but was not to be kept is owed until it has come again (R-XT-09).
     fn miss(&mut self, names: &[Name]) {
         if !names.is_empty() {
-            self.membership.of().ask_again(names);
+            if self.membership.role() == Role::Client {
+                self.membership.of().ask_again(names);
+            }
             self.own_mut().owed.names.extend(names.iter().cloned());
         }
     }

@@ -41,6 +41,8 @@ const COHORTS: &str = "deltafan_cohorts";
 const GENERATION: &str = "deltafan_generation";
 const UPSTREAM_CONNECTED: &str = "deltafan_upstream_connected";
 const UPSTREAM_STALE: &str = "deltafan_upstream_stale_seconds";
+const UPSTREAM_LAST_ANSWER: &str = "deltafan_upstream_last_answer_age_seconds";
+const UPSTREAM_UNANSWERED: &str = "deltafan_upstream_unanswered_subscriptions";
 const UPSTREAM: &str = "deltafan_upstream_events_total";
 const UPSTREAM_APPLY: &str = "deltafan_upstream_apply_seconds";
 const DIRECTORY_FAILURES: &str = "deltafan_directory_failing_files";
@@ -100,8 +102,21 @@ fn describe() {
     describe_gauge!(RESOURCES, "resources in the origin's wildcard set");
     describe_gauge!(COHORTS, "groups of clients that are told the same");
     describe_gauge!(GENERATION, "the newest generation of a type");
-    describe_gauge!(UPSTREAM_CONNECTED, "1 while the control plane can be asked or the directory is read");
-    describe_gauge!(UPSTREAM_STALE, Unit::Seconds, "how long the control plane has been away");
+    describe_gauge!(
+        UPSTREAM_CONNECTED,
+        "1 while the connection to the control plane stands, answered or not, or the directory is read"
+    );
+    describe_gauge!(
+        UPSTREAM_STALE,
+        Unit::Seconds,
+        "for how long what is served may be out of date: the control plane is away, or answers nothing"
+    );
+    describe_gauge!(
+        UPSTREAM_LAST_ANSWER,
+        Unit::Seconds,
+        "how long ago a response of the control plane was last accepted; since the start if never"
+    );
+    describe_gauge!(UPSTREAM_UNANSWERED, "subscriptions that the control plane has not answered");
     describe_counter!(UPSTREAM, "what happened on the way upstream");
     describe_histogram!(
         UPSTREAM_APPLY,
@@ -394,10 +409,25 @@ pub fn report_encodes(encodes: u64) {
     counter!(ENCODES).absolute(encodes);
 }
 
-/// Reports the way upstream. `away` is how long the control plane has been out of reach.
-pub fn report_upstream(connected: bool, away: Duration, events: &[(&'static str, u64)]) {
-    gauge!(UPSTREAM_CONNECTED).set(if connected { 1.0 } else { 0.0 });
-    gauge!(UPSTREAM_STALE).set(away.as_secs_f64());
+/// The way upstream, as it is when the metrics are asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UpstreamFigures {
+    /// Whether the connection stands.
+    pub connected: bool,
+    /// For how long what is served may have been out of date.
+    pub stale: Duration,
+    /// How long ago the control plane last answered.
+    pub last_answer: Duration,
+    /// Subscriptions that it has not answered.
+    pub unanswered: usize,
+}
+
+/// Reports the way upstream.
+pub fn report_upstream(figures: UpstreamFigures, events: &[(&'static str, u64)]) {
+    gauge!(UPSTREAM_CONNECTED).set(if figures.connected { 1.0 } else { 0.0 });
+    gauge!(UPSTREAM_STALE).set(figures.stale.as_secs_f64());
+    gauge!(UPSTREAM_LAST_ANSWER).set(figures.last_answer.as_secs_f64());
+    gauge!(UPSTREAM_UNANSWERED).set(figures.unanswered as f64);
     for (event, count) in events {
         counter!(UPSTREAM, "event" => *event).absolute(*count);
     }

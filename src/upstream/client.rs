@@ -11,13 +11,14 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
 
-use super::connection::{Open, reasons};
+use super::connection::{Open, status_text};
 use super::dial::{Way, dial};
+use super::silence::{Complaint, Told};
 use super::waiting::{Clock, at, now, tuned, wanted};
-use super::{Backoff, Counters, Mux, ProtocolError, StreamId, Tuner, Tuning};
+use super::{Backoff, Counters, Mux, ProtocolError, StreamId, Tuner, Tuning, UpstreamState};
 use crate::cache::Wanted;
 use crate::proto::DeltaDiscoveryRequest;
 use crate::telemetry::{self, Sparingly};
@@ -45,31 +46,26 @@ impl Options {
     }
 }
 
-/// How things stand with the origin.
-#[derive(Clone, Debug)]
-pub struct UpstreamState {
-    /// Whether the connection stands.
-    pub connected: bool,
-    /// Whether it ever did.
-    pub ever_connected: bool,
-    /// Whether the origin has said anything on the connection that stands.
-    pub answered: bool,
-    /// Since when it has been connected, or not.
-    pub since: Instant,
-    /// Why the last attempt or stream ended; kept while connected, for people to see.
-    pub last_error: Option<String>,
-}
-
 /// Messages that are read before requests, clients and timers have their turn.
 const MESSAGES_IN_A_ROW: u32 = 32;
 
-/// How a connection ended.
+/// How a connection ended, and why.
 enum Ended {
-    /// No connection, no response, or nonsense: the next attempt waits longer.
+    /// No connection: the next attempt waits longer.
+    Unreachable(String),
+    /// No response, or nonsense: the same.
     Failed(String),
-    /// After responses: an ordinary end (A57).
+    /// The origin does not know what it is asked for: the same, and trying again is of little use.
+    Unfit,
+    /// After responses, by an error.
+    Lost(String),
+    /// After responses, in order (A57).
     Closed(String),
 }
+
+/// How far apart it is looked for what the origin leaves unanswered. A refusal of the stream takes a round trip: it has come
+/// before the first look.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A relay's connection to one origin.
 #[derive(Debug)]
@@ -80,6 +76,11 @@ pub struct Client {
     tuner: Tuner,
     tuning: watch::Receiver<Option<Tuning>>,
     complaints: Sparingly,
+    endings: Sparingly,
+    second_endings: Sparingly,
+    silence: Complaint,
+    /// How many requests and responses there had been when it was last looked for what is unanswered.
+    looked_at: Option<(u64, u64)>,
     /// When to take in what more the clients want, where that is known to be more than was taken in.
     more_interest: Option<Instant>,
 }
@@ -87,15 +88,23 @@ pub struct Client {
 impl Client {
     /// A client that does nothing until it is [run](Self::run).
     pub fn new(mux: Mux, options: Options) -> Self {
-        let state = watch::Sender::new(UpstreamState {
-            connected: false,
-            ever_connected: false,
-            answered: false,
-            since: now(),
-            last_error: None,
-        });
+        let state = watch::Sender::new(UpstreamState::new(now()));
         let (tuner, tuning) = watch::channel(None);
-        Self { mux, options, state, tuner, tuning, complaints: Sparingly::default(), more_interest: None }
+        let (complaints, endings, second_endings) = Default::default();
+        let (silence, looked_at, more_interest) = Default::default();
+        Self {
+            mux,
+            options,
+            state,
+            tuner,
+            tuning,
+            complaints,
+            endings,
+            second_endings,
+            silence,
+            looked_at,
+            more_interest,
+        }
     }
 
     /// How things stand, now and later.
@@ -124,7 +133,7 @@ impl Client {
                 Ok(channel) => self.converse(channel).await,
                 Err(error) => {
                     self.counters().connect_failures.add(1);
-                    Ended::Failed(error)
+                    Ended::Unreachable(error)
                 }
             };
             let wait = self.ended(ended);
@@ -166,6 +175,7 @@ impl Client {
         let mut clock = Clock::new(now());
         // So many messages in a row, and then what else there is to do.
         let mut messages = 0;
+        let mut look_at = now() + LOOK;
         let ended = loop {
             if let Some(stream) = self.mux.renewal_due(now()) {
                 self.renew(stream, &mut primary, &mut secondary);
@@ -220,6 +230,12 @@ impl Client {
                     tokio::task::yield_now().await;
                     continue;
                 }
+                () = at(Some(look_at)) => {
+                    messages = 0;
+                    look_at = now() + LOOK;
+                    self.look_for_silence();
+                    continue;
+                }
                 () = std::future::ready(()), if !reads => {
                     messages = 0;
                     tokio::task::yield_now().await;
@@ -237,19 +253,21 @@ impl Client {
                     }
                     Err(fault) => Ended::Failed(fault.to_string()),
                 },
-                Some(Err(status)) => end(status_text(&status), answered),
-                None => end("the control plane ended the stream".to_owned(), answered),
+                Some(Err(status)) => failed(&status, answered),
+                None if answered => Ended::Closed(ENDED.to_owned()),
+                None => Ended::Failed(ENDED.to_owned()),
             };
             match (stream, end) {
-                (StreamId::Secondary, Ended::Failed(text) | Ended::Closed(text)) => {
+                (StreamId::Secondary, end) => {
                     self.counters().stream_failures.add(1);
-                    secondary.lost(&mut self.mux, &mut self.complaints, &text);
+                    let why = self.why(end);
+                    secondary.lost(&mut self.mux, &mut self.second_endings, &why);
                 }
                 (StreamId::Primary, end) => break end,
             }
         };
         self.mux.closed(StreamId::Primary);
-        if matches!(ended, Ended::Failed(_)) {
+        if matches!(ended, Ended::Failed(_) | Ended::Unfit) {
             self.counters().stream_failures.add(1);
         }
         ended
@@ -280,8 +298,15 @@ impl Client {
     /// Hands a response to the core, which nobody else can write to meanwhile.
     fn apply(&mut self, stream: StreamId, message: Bytes) -> Result<(), ProtocolError> {
         let begun = now();
+        let of_no_use =
+            |counters: &Counters| counters.nacks_sent.get() + counters.unrequested_responses.get();
+        let before = of_no_use(self.counters());
         let result = self.mux.on_message(stream, message, begun);
-        telemetry::upstream_applied(now().saturating_duration_since(begun));
+        let done = now();
+        telemetry::upstream_applied(done.saturating_duration_since(begun));
+        if result.is_ok() && of_no_use(self.counters()) == before {
+            self.state.send_if_modified(|state| state.accepted(done));
+        }
         result
     }
 
@@ -289,12 +314,7 @@ impl Client {
         self.mux.connected();
         self.mux.opened(StreamId::Primary, now());
         let mut again = false;
-        self.state.send_modify(|state| {
-            again = std::mem::replace(&mut state.ever_connected, true);
-            state.connected = true;
-            state.answered = false;
-            state.since = now();
-        });
+        self.state.send_modify(|state| again = state.connected(now()));
         self.counters().connects.add(1);
         self.counters().reconnects.add(u64::from(again));
         let uri = self.options.endpoint.uri();
@@ -309,32 +329,86 @@ impl Client {
         }
     }
 
-    /// Notes an end, and says how long to wait.
-    fn ended(&mut self, ended: Ended) -> Duration {
-        let uri = self.options.endpoint.uri().clone();
-        let (error, failed) = match ended {
-            Ended::Failed(error) => (error, true),
-            Ended::Closed(error) => (error, false),
-        };
-        if !failed {
-            self.options.backoff.reset();
+    /// Takes note of what the origin leaves unanswered, and complains of it in time.
+    fn look_for_silence(&mut self) {
+        let now = now();
+        let said = Some((self.counters().requests.get(), self.counters().responses.get()));
+        // What is unanswered may end by itself; nothing else changes without a word.
+        if self.looked_at != said || self.state.borrow().unanswered.count > 0 {
+            self.looked_at = said;
+            let unanswered = self.mux.unanswered();
+            self.state.send_if_modified(|state| state.look(unanswered));
         }
-        let wait = self.options.backoff.next(&mut rand::rng());
-        match self.complaints.say(now()) {
-            Some(unsaid) if failed => tracing::warn!(%uri, %error, retry_in = ?wait, unsaid,
-                "no connection to the control plane; what is held is served on"),
-            Some(_) => {
-                tracing::info!(%uri, %error, retry_in = ?wait, "the stream to the control plane ended")
+        let (told, answers_others) = {
+            let state = self.state.borrow();
+            (self.silence.look(&state.unanswered, state.last_answer, now), state.answered)
+        };
+        let hint = match answers_others {
+            true => "it answers other types: does it have these resources?",
+            false => "does the control plane know this node?",
+        };
+        let uri = self.options.endpoint.uri();
+        match told {
+            Some(Told::Silent { types, waited }) => tracing::warn!(
+                %uri,
+                "subscribed to {types} {} s ago as node {}, no answer: {hint}",
+                waited.as_secs(),
+                self.mux.node_id(),
+            ),
+            Some(Told::Over { waited }) => {
+                tracing::info!(%uri, "the control plane answers, {} s after the subscription", waited.as_secs());
             }
             None => {}
         }
-        self.state.send_modify(|state| {
-            if std::mem::take(&mut state.connected) {
-                state.since = now();
+    }
+
+    fn why(&self, ended: Ended) -> String {
+        match ended {
+            Ended::Unreachable(why) | Ended::Failed(why) | Ended::Lost(why) | Ended::Closed(why) => why,
+            Ended::Unfit => format!(
+                "the control plane at {} does not implement delta ADS (UNIMPLEMENTED); deltafan needs incremental xDS: have it serve AggregatedDiscoveryService.DeltaAggregatedResources, or set another server in upstream.servers",
+                self.options.endpoint.uri()
+            ),
+        }
+    }
+
+    /// Notes an end, and says how long to wait.
+    fn ended(&mut self, ended: Ended) -> Duration {
+        let uri = self.options.endpoint.uri().clone();
+        if matches!(ended, Ended::Lost(_) | Ended::Closed(_)) {
+            self.options.backoff.reset();
+        }
+        let wait = self.options.backoff.next(&mut rand::rng());
+        let retry_in = in_words(wait);
+        let serving = match self.state.borrow().last_answer {
+            Some(_) => "serving cached resources",
+            None => "nothing is cached yet",
+        };
+        let now = now();
+        let level = match &ended {
+            Ended::Closed(_) => &mut self.endings,
+            _ => &mut self.complaints,
+        };
+        let unsaid = level.say(now);
+        let what = match &ended {
+            Ended::Unreachable(_) | Ended::Lost(_) => "control plane unreachable",
+            Ended::Failed(_) => "no usable answer from the control plane",
+            Ended::Unfit | Ended::Closed(_) => "the control plane ended the stream",
+        };
+        let is_unfit = matches!(ended, Ended::Unfit);
+        let is_ordinary = matches!(ended, Ended::Closed(_));
+        let reason = self.why(ended);
+        match unsaid {
+            None => {}
+            Some(unsaid) if is_unfit => tracing::error!(%uri, retry_in, unsaid, "{reason}"),
+            Some(unsaid) if is_ordinary => {
+                tracing::info!(%uri, reason, retry_in, unsaid, "{what}; reconnecting")
             }
-            state.answered = false;
-            state.last_error = Some(error);
-        });
+            Some(unsaid) => tracing::warn!(%uri, reason, retry_in, unsaid, "{what}; {serving}"),
+        }
+        self.silence.interrupted();
+        self.looked_at = None;
+        self.state.send_modify(|state| state.lost(reason, now));
         wait
     }
 }
@@ -381,18 +455,28 @@ impl Secondary {
         let wait = self.backoff.next(&mut rand::rng());
         self.retry_at = Some(now() + wait);
         if let Some(unsaid) = complaints.say(now()) {
-            tracing::warn!(%error, retry_in = ?wait, unsaid,
-                "the second stream to the control plane ended: types asked for both by name and as wildcard wait");
+            tracing::warn!(
+                error,
+                retry_in = in_words(wait),
+                unsaid,
+                "the second stream to the control plane ended: types asked for both by name and as wildcard wait"
+            );
         }
     }
 }
 
-fn end(error: String, answered: bool) -> Ended {
-    if answered { Ended::Closed(error) } else { Ended::Failed(error) }
+const ENDED: &str = "it closed the stream without an error";
+
+fn failed(status: &Status, answered: bool) -> Ended {
+    match status.code() {
+        Code::Unimplemented => Ended::Unfit,
+        _ if answered => Ended::Lost(status_text(status)),
+        _ => Ended::Failed(status_text(status)),
+    }
 }
 
-fn status_text(status: &Status) -> String {
-    format!("{:?}: {}", status.code(), reasons(status))
+fn in_words(wait: Duration) -> String {
+    format!("{:.1} s", wait.as_secs_f64())
 }
 
 async fn next(

@@ -93,9 +93,31 @@ impl Open {
     }
 }
 
+/// A status as `UNAVAILABLE: why`, with its causes.
+pub(super) fn status_text(status: &Status) -> String {
+    let mut code = String::new();
+    for (at, letter) in format!("{:?}", status.code()).char_indices() {
+        if letter.is_uppercase() && at > 0 {
+            code.push('_');
+        }
+        code.push(letter.to_ascii_uppercase());
+    }
+    let mut text = match status.message() {
+        "" => code,
+        message => format!("{code}: {message}"),
+    };
+    add_causes(&mut text, status);
+    text
+}
+
 /// An error with its causes: tonic's own text is often just "transport error".
 pub(super) fn reasons(error: &dyn Error) -> String {
     let mut text = error.to_string();
+    add_causes(&mut text, error);
+    text
+}
+
+fn add_causes(text: &mut String, error: &dyn Error) {
     let mut cause = error.source();
     while let Some(error) = cause {
         let reason = error.to_string();
@@ -104,5 +126,20 @@ pub(super) fn reasons(error: &dyn Error) -> String {
         }
         cause = error.source();
     }
-    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_told_in_words() {
+        let status = Status::deadline_exceeded("too late");
+        assert_eq!(status_text(&status), "DEADLINE_EXCEEDED: too late");
+        let cause = std::io::Error::other("connection reset by peer");
+        let mut status = Status::unknown("h2 protocol error");
+        status.set_source(std::sync::Arc::new(cause));
+        assert_eq!(status_text(&status), "UNKNOWN: h2 protocol error: connection reset by peer");
+        assert_eq!(status_text(&Status::unavailable("")), "UNAVAILABLE");
+    }
 }

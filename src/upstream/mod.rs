@@ -29,8 +29,11 @@ mod group;
 mod learning;
 mod linger;
 mod mux;
+mod readiness;
 mod response;
 mod sending;
+mod silence;
+mod standing;
 mod topic;
 mod variants;
 mod waiting;
@@ -39,13 +42,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use backoff::Backoff;
-pub use client::{Client, Options, UpstreamState};
+pub use client::{Client, Options};
 pub use connection::{BadUri, Transport};
 pub use dial::{Way, dial};
 pub use directory::{DirectorySource, DirectoryState};
 
 pub use mux::Mux;
+pub use readiness::{Readiness, Verdict};
 pub use response::ProtocolError;
+pub use silence::Unanswered;
+pub use standing::UpstreamState;
 
 use crate::proto::Node;
 

@@ -166,6 +166,11 @@ impl Mux {
         self.writer.cache()
     }
 
+    /// Who the relay says it is.
+    pub fn node_id(&self) -> &str {
+        &self.settings.node.id
+    }
+
     /// How far apart the origin is asked for more.
     pub const fn request_interval(&self) -> Duration {
         self.settings.request_interval

@@ -3,12 +3,16 @@
 //! Owns the difference between what was sent and what is wanted, and how far the origin's answer has come. Knows
 //! neither why something is wanted nor what the other stream carries.
 
+mod silence;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foldhash::HashSet;
+
+pub(super) use silence::Silence;
 
 use super::arrival::Arrival;
 use super::{Reconcile, Settings};

@@ -49,7 +49,19 @@ impl Process {
         Self::launch(&servers, &[], listeners, downstream)
     }
 
+    /// The same with these keys beside the server under `upstream`, and not waiting until it is ready.
+    pub fn unready_behind(origin: &str, upstream: &str) -> Self {
+        let upstream = format!("{{servers: [{{uri: \"{origin}\"}}], {upstream}}}");
+        Self::begin(&upstream, &[], LISTENERS, "")
+    }
+
     fn launch(upstream: &str, files: &[(&str, &str)], listeners: &str, downstream: &str) -> Self {
+        let process = Self::begin(upstream, files, listeners, downstream);
+        process.wait_for("readiness", || process.admin_get("/ready").0 == 200);
+        process
+    }
+
+    fn begin(upstream: &str, files: &[(&str, &str)], listeners: &str, downstream: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         let resources = home.path().join("resources");
         std::fs::create_dir(&resources).unwrap();
@@ -97,9 +109,7 @@ impl Process {
                 );
             }
         };
-        let process = Self { child, log: serving, listener, last_listener, admin, home, base, logged };
-        process.wait_for("readiness", || process.admin_get("/ready").0 == 200);
-        process
+        Self { child, log: serving, listener, last_listener, admin, home, base, logged }
     }
 
     /// The number of the process.

@@ -24,6 +24,7 @@ upstream:
   request_interval: 0s
   unsubscribe_linger: 0ms
   max_lingering_names: 0
+  ready_wait: 15s
   reconcile: sweep
   locators: plain
   backoff: {initial: 1s, max: 1s}
@@ -101,6 +102,7 @@ fn values_are_what_the_file_says() {
     assert_eq!(config.upstream.connect_timeout, Duration::from_millis(1500));
     assert_eq!(config.upstream.max_response_bytes, 1000);
     assert_eq!(config.upstream.request_interval, Duration::ZERO);
+    assert_eq!(config.upstream.ready_wait, Duration::from_secs(15));
     assert_eq!(config.upstream.reconcile, Reconcile::Sweep);
     assert_eq!(config.upstream.locators, Locators::Plain);
     let second = Duration::from_secs(1);

@@ -7,6 +7,7 @@ mod random;
 mod requests;
 mod responses;
 mod settle;
+mod silence;
 mod streams;
 mod ttl;
 mod xdstp;

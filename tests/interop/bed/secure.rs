@@ -63,7 +63,7 @@ impl SecureBed {
         fs::write(&certificate, leaf.certificate).unwrap();
         fs::write(&key, leaf.key).unwrap();
         Command::new(env!("CARGO_BIN_EXE_deltafan"))
-            .args(["get", "cds", "--server", &format!("https://127.0.0.1:{}", self.port())])
+            .args(["get", "cds", "--subscribe", "--server", &format!("https://127.0.0.1:{}", self.port())])
             .args(["--server-name", RELAY, "--ca-file"])
             .arg(files(self.logs.dir(), "relay").join("ca.pem"))
             .arg("--cert-file")

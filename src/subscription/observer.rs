@@ -1,0 +1,45 @@
+//! Streams that look on: `deltafan get` at a relay.
+//!
+//! Owns when such a stream ends. It is told what the relay holds for its clients, asks for nothing upstream, and so would
+//! wait for ever for what no client asks for.
+
+use std::time::{Duration, Instant};
+
+use super::order::Next;
+use super::session::{Code, Refusal, Session};
+use super::stream_type::{Pending, StreamType};
+use crate::cache::{Role, Seen};
+
+/// What is held in other views is there by then (see [`Writer::fill`](crate::cache::Writer::fill)).
+const FILLED: Duration = Duration::from_millis(500);
+
+const NOT_HELD: &str = "the relay holds no answer to all of this: no client of it asks for it, or the control plane has not \
+    answered yet; subscribe as a client to have the control plane asked (deltafan get --subscribe)";
+
+impl Session {
+    /// What an observer that is told all there is to tell does next in place of waiting.
+    pub(super) fn look_on(&self, pending: &[Pending], now: Instant) -> Option<Next> {
+        let waits = |pending: &Pending| matches!(pending, Pending::Nothing | Pending::Unknown);
+        if self.role != Role::Observer || !pending.iter().all(waits) {
+            return None;
+        }
+        let ends = self.types.iter().map(|state| state.asked).max()? + FILLED;
+        if now < ends {
+            return Some(Next::Wait(Some(ends)));
+        }
+        let refusal =
+            || Refusal { code: Code::Unavailable, message: NOT_HELD.to_owned(), denied: None, bound: None };
+        self.types.iter().any(StreamType::lacks).then(|| Next::Close(refusal()))
+    }
+}
+
+impl StreamType {
+    /// Whether anything that it asks for is not known.
+    fn lacks(&self) -> bool {
+        let (subscription, snapshot) = (self.subscription(), self.membership.of().snapshot());
+        let is_unknown = |name: &str| matches!(snapshot.by_name(name), Seen::Unknown);
+        (subscription.wildcard && !snapshot.wildcard_known())
+            || subscription.names().iter().any(|name| is_unknown(name.as_str()))
+            || !self.own().owed.is_empty()
+    }
+}

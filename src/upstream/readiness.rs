@@ -1,0 +1,204 @@
+//! Whether clients should be sent to a relay with this origin.
+//!
+//! Owns that decision. Pure, as [`Mux`](super::Mux) is.
+//!
+//! A relay that the origin has ever answered is ready for good: it has something to serve. One that was never answered
+//! is empty, and must not take the place of one that is not. But a relay without clients asks for nothing and cannot be
+//! answered, so that it has to be ready before it is: until it asks.
+
+use std::time::{Duration, Instant};
+
+use super::UpstreamState;
+use super::silence::SILENT;
+
+/// Decides whether a relay is ready, from one look to the next.
+#[derive(Debug)]
+pub struct Readiness {
+    /// How long a relay that asks waits for its first answer before it is ready without.
+    wait: Duration,
+    /// Who the relay says it is, for the reason.
+    node: String,
+    /// Since when it has been asking without ever having been answered, over all connections.
+    asking: Option<Instant>,
+    is_ready: bool,
+}
+
+/// What came of a look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Ready, or why not.
+    pub ready: Result<(), String>,
+    /// When to look again though nothing happened.
+    pub look_at: Option<Instant>,
+}
+
+impl Readiness {
+    /// A relay of this node that has not connected yet.
+    pub const fn new(wait: Duration, node: String) -> Self {
+        Self { wait, node, asking: None, is_ready: false }
+    }
+
+    /// Looks at how things stand.
+    pub fn look(&mut self, state: &UpstreamState, now: Instant) -> Verdict {
+        let verdict = self.judge(state, now);
+        self.is_ready = verdict.ready.is_ok();
+        verdict
+    }
+
+    fn judge(&mut self, state: &UpstreamState, now: Instant) -> Verdict {
+        let error = || state.last_error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+        let ready = |look_at| Verdict { ready: Ok(()), look_at };
+        let unready = |why, look_at| Verdict { ready: Err(why), look_at };
+        if state.last_answer.is_some() {
+            return ready(None);
+        }
+        if !state.connected {
+            return unready(format!("the control plane has never answered{}", error()), None);
+        }
+        if !state.looked {
+            // Many servers that accept the stream say so with the first response only.
+            let why = format!("the control plane was just reached, and may refuse the stream{}", error());
+            return unready(why, None);
+        }
+        let Some(asked) = state.unanswered.since else {
+            self.asking = None;
+            return ready(None);
+        };
+        let waits_until = *self.asking.get_or_insert(asked) + self.wait;
+        if now >= waits_until {
+            return ready(None);
+        }
+        let silent = asked + SILENT;
+        if self.is_ready && now < silent {
+            return ready(Some(silent.min(waits_until)));
+        }
+        let waited = now.saturating_duration_since(asked).as_secs();
+        let (count, node) = (state.unanswered.count, &self.node);
+        let why = format!(
+            "the control plane has not answered any of {count} subscriptions for {waited} s: does it know node `{node}`?"
+        );
+        // Its words tell the time.
+        unready(why, Some(waits_until.min(now + Duration::from_secs(1))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::Unanswered;
+
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// A relay, its origin and the seconds since its start.
+    struct Rig {
+        start: Instant,
+        state: UpstreamState,
+        readiness: Readiness,
+    }
+
+    impl Rig {
+        fn new(wait: Duration) -> Self {
+            let start = Instant::now();
+            let readiness = Readiness::new(wait, "relay-1".to_owned());
+            Self { start, state: UpstreamState::new(start), readiness }
+        }
+
+        fn at(&self, second: u64) -> Instant {
+            self.start + Duration::from_secs(second)
+        }
+
+        /// The connection stands, with nothing asked.
+        fn stands(&mut self, second: u64) {
+            self.state.connected(self.at(second));
+            self.state.look(Unanswered::default());
+        }
+
+        fn asks(&mut self, second: u64) {
+            let since = Some(self.at(second));
+            self.state.look(Unanswered { count: 3, since, ..Unanswered::default() });
+        }
+
+        fn look(&mut self, second: u64) -> Result<(), String> {
+            let now = self.at(second);
+            self.readiness.look(&self.state, now).ready
+        }
+
+        fn is_ready(&mut self, second: u64) -> bool {
+            self.look(second).is_ok()
+        }
+    }
+
+    #[test]
+    fn a_relay_that_asks_for_nothing_is_ready_once_its_stream_has_stood() {
+        let mut rig = Rig::new(DAY);
+        assert!(!rig.is_ready(0));
+        rig.state.connected(rig.at(5));
+        assert!(!rig.is_ready(6), "it may be refused");
+        rig.state.look(Unanswered::default());
+        assert!(rig.is_ready(6));
+        rig.state.lost("connection refused".to_owned(), rig.at(7));
+        assert!(rig.look(7).unwrap_err().ends_with("never answered: connection refused"), "it is empty");
+    }
+
+    #[test]
+    fn an_origin_that_refuses_each_stream_is_never_taken_for_fit() {
+        let mut rig = Rig::new(Duration::ZERO);
+        for second in 0..20 {
+            rig.state.connected(rig.at(second));
+            assert!(!rig.is_ready(second));
+            rig.state.lost("UNIMPLEMENTED".to_owned(), rig.at(second));
+            assert!(rig.look(second).unwrap_err().contains("UNIMPLEMENTED"));
+        }
+    }
+
+    #[test]
+    fn a_relay_that_is_not_answered_is_not_ready() {
+        let mut rig = Rig::new(DAY);
+        rig.state.connected(rig.at(0));
+        rig.asks(0);
+        assert!((1..60).all(|second| !rig.is_ready(second)));
+        assert!(
+            rig.look(60)
+                .unwrap_err()
+                .contains("any of 3 subscriptions for 60 s: does it know node `relay-1`?")
+        );
+        rig.state.accepted(rig.at(61));
+        assert!(rig.is_ready(61));
+        rig.state.lost("gone".to_owned(), rig.at(62));
+        assert!(rig.is_ready(1000), "what it heard is served on");
+    }
+
+    #[test]
+    fn a_relay_that_was_ready_is_given_time_for_its_first_answer() {
+        let mut rig = Rig::new(DAY);
+        rig.stands(0);
+        assert!(rig.is_ready(1));
+        rig.asks(100);
+        let verdict = rig.readiness.look(&rig.state, rig.at(109));
+        assert_eq!(verdict, Verdict { ready: Ok(()), look_at: Some(rig.at(110)) });
+        assert!(!rig.is_ready(110));
+        assert!(!rig.is_ready(111), "and it is not ready by turns");
+        rig.state.unanswered = Unanswered::default();
+        assert!(rig.is_ready(112), "nobody asks any more");
+    }
+
+    #[test]
+    fn the_wait_for_a_first_answer_has_an_end_over_all_connections() {
+        let mut rig = Rig::new(Duration::from_secs(30));
+        rig.state.connected(rig.at(0));
+        rig.asks(10);
+        assert!(!rig.is_ready(11));
+        rig.state.lost("gone".to_owned(), rig.at(20));
+        assert!(!rig.is_ready(20));
+        rig.state.connected(rig.at(25));
+        rig.asks(25);
+        let verdict = rig.readiness.look(&rig.state, rig.at(39));
+        assert!(verdict.ready.is_err());
+        assert_eq!(verdict.look_at, Some(rig.at(40)));
+        assert!(rig.is_ready(40));
+        let mut rig = Rig::new(Duration::ZERO);
+        rig.state.connected(rig.at(0));
+        rig.asks(0);
+        assert!(rig.is_ready(1), "an operator may want no wait at all");
+    }
+}

@@ -1,0 +1,43 @@
+//! What the origin has left unanswered on one stream.
+
+use std::time::Instant;
+
+use super::{Awaited, Link};
+
+/// What one stream has asked for of one type, and has not heard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::upstream) struct Silence {
+    /// Subscriptions without an answer: names, and the wildcard as one.
+    pub(in crate::upstream) count: usize,
+    /// When the first of them was asked for.
+    pub(in crate::upstream) since: Option<Instant>,
+    /// Whether anything else of the type was answered.
+    pub(in crate::upstream) answered: bool,
+}
+
+impl Link {
+    /// What was asked for and not answered. Where versions were told, silence is an answer (R-Up-02).
+    pub(in crate::upstream) fn silence(&self) -> Silence {
+        let is_heard = self.arrival.has_begun();
+        let mut silence = Silence { answered: self.wildcard.is_some() && is_heard, ..Silence::default() };
+        let names = self.names.values().filter(|asked| !asked.dropped);
+        let unanswered = names.filter_map(|asked| match asked.awaited {
+            Awaited::Answer => Some(asked.at),
+            Awaited::Until => None,
+            Awaited::No => {
+                silence.answered = true;
+                None
+            }
+        });
+        let (mut count, mut since) = (0, None::<Instant>);
+        for at in unanswered.chain(self.unanswered_wildcard()) {
+            count += 1;
+            since = Some(since.map_or(at, |first| first.min(at)));
+        }
+        Silence { count, since, ..silence }
+    }
+
+    fn unanswered_wildcard(&self) -> Option<Instant> {
+        self.arrival.unanswered_since().filter(|_| self.wildcard == Some(false))
+    }
+}

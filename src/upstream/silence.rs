@@ -1,0 +1,188 @@
+//! Subscriptions that the origin leaves unanswered, and when to say so.
+//!
+//! Owns the difference between a name without an answer, which many origins never give for what does not exist, and a
+//! type without any: that one is a fault, most often a node that the origin does not know. Pure, as [`Mux`] is.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::sending::Silence;
+use super::{Mux, StreamId};
+use crate::resource::{Kind, TypeUrl};
+
+/// What was asked for on the connection that stands, and not answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unanswered {
+    /// Subscriptions: names, and each wildcard as one. What is asked for on both streams counts twice.
+    pub count: usize,
+    /// When the first of them was sent.
+    pub since: Option<Instant>,
+    /// Types of which nothing at all was answered, with the time of their first subscription.
+    pub silent: BTreeMap<TypeUrl, Instant>,
+}
+
+impl Unanswered {
+    fn add(&mut self, type_url: &TypeUrl, silence: Silence) {
+        let Some(since) = silence.since else { return };
+        self.count += silence.count;
+        self.since = Some(self.since.map_or(since, |first| first.min(since)));
+        if !silence.answered {
+            self.silent.insert(type_url.clone(), since);
+        }
+    }
+
+    /// The type that has been silent for longest, and how many others there are: `CDS (and 2 more types)`.
+    pub fn types(&self) -> Option<String> {
+        let (type_url, _) = self.silent.iter().min_by_key(|(_, since)| **since)?;
+        Some(match self.silent.len() - 1 {
+            0 => word(type_url),
+            1 => format!("{} (and 1 more type)", word(type_url)),
+            more => format!("{} (and {more} more types)", word(type_url)),
+        })
+    }
+
+    fn silent_since(&self) -> Option<Instant> {
+        self.silent.values().min().copied()
+    }
+}
+
+/// A type as people call it. One without a name of its own is named by a client, and its name is not for the log's text.
+fn word(type_url: &TypeUrl) -> String {
+    match type_url.kind() {
+        Kind::Other => "a type without a short name".to_owned(),
+        kind => kind.short().to_uppercase(),
+    }
+}
+
+impl Mux {
+    /// What the origin was asked for on this connection and has not answered.
+    ///
+    /// Its cost grows with the names that are subscribed to: it is for a look now and then.
+    pub fn unanswered(&self) -> Unanswered {
+        let mut all = Unanswered::default();
+        for (type_url, group) in &self.groups {
+            let links =
+                group.topics.values().flat_map(|topic| StreamId::ALL.map(|stream| topic.link(stream)));
+            let silence =
+                links.flatten().map(|link| link.silence()).fold(Silence::default(), |all, one| Silence {
+                    count: all.count + one.count,
+                    since: all.since.into_iter().chain(one.since).min(),
+                    answered: all.answered || one.answered,
+                });
+            all.add(type_url, silence);
+        }
+        all
+    }
+}
+
+/// An origin that is asked and says nothing for so long is worth a warning, and makes a relay that never heard it unfit.
+pub(super) const SILENT: Duration = Duration::from_secs(10);
+
+/// Decides when the log tells of an origin that does not answer: after [`SILENT`], then ever more seldom, then that it
+/// answers.
+#[derive(Debug, Default)]
+pub(super) struct Complaint {
+    /// When it was told last, and how long to wait from then.
+    told: Option<(Instant, Duration)>,
+    /// Since when the type that was told of first has been silent.
+    since: Option<Instant>,
+    /// Whether the look before this one found the silence long enough too. After a pause of our own process, what came
+    /// meanwhile is read between two looks.
+    found: bool,
+}
+
+/// What to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// These types have been without an answer for so long.
+    Silent { types: String, waited: Duration },
+    /// The origin answers; what it was silent about was asked for so long ago.
+    Over { waited: Duration },
+}
+
+impl Complaint {
+    const FIRST: Duration = Duration::from_secs(60);
+    const LONGEST: Duration = Duration::from_secs(60 * 60);
+
+    /// Looks at what is unanswered now, and when the origin last answered anything.
+    pub(super) fn look(
+        &mut self,
+        unanswered: &Unanswered,
+        last_answer: Option<Instant>,
+        now: Instant,
+    ) -> Option<Told> {
+        let (Some(since), Some(types)) = (unanswered.silent_since(), unanswered.types()) else {
+            self.found = false;
+            let (told, since) = (self.told.take()?.0, self.since.take()?);
+            // That nobody asks any more is no answer.
+            let has_answered = last_answer.is_some_and(|answer| answer >= told);
+            return has_answered.then(|| Told::Over { waited: now.saturating_duration_since(since) });
+        };
+        let waited = now.saturating_duration_since(since);
+        let is_long = waited >= SILENT;
+        let is_due = self.told.is_none_or(|(told, wait)| now >= told + wait);
+        if !(std::mem::replace(&mut self.found, is_long) && is_long && is_due) {
+            return None;
+        }
+        let wait = self.told.map_or(Self::FIRST, |(_, wait)| (wait * 2).min(Self::LONGEST));
+        self.told = Some((now, wait));
+        self.since.get_or_insert(since);
+        Some(Told::Silent { types, waited })
+    }
+
+    /// The connection is gone: what was silent on it is asked for anew on the next.
+    pub(super) const fn interrupted(&mut self) {
+        self.found = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn silent(kinds: &[Kind], since: Instant) -> Unanswered {
+        let silent = kinds.iter().map(|kind| (TypeUrl::from(*kind), since)).collect();
+        Unanswered { count: kinds.len(), since: Some(since), silent }
+    }
+
+    #[test]
+    fn a_silent_type_is_told_after_ten_seconds_then_ever_more_seldom() {
+        let (mut complaint, start) = (Complaint::default(), Instant::now());
+        let unanswered = silent(&[Kind::Cluster, Kind::Listener, Kind::Route], start);
+        let told: Vec<u64> = (0..=1000)
+            .filter(|second| {
+                let told = complaint.look(&unanswered, None, start + Duration::from_secs(*second));
+                assert!(!matches!(told, Some(Told::Over { .. })));
+                told.is_some()
+            })
+            .collect();
+        assert_eq!(told, [11, 71, 191, 431, 911]);
+        assert_eq!(unanswered.types().as_deref(), Some("CDS (and 2 more types)"));
+        assert_eq!(silent(&[Kind::Secret], start).types().as_deref(), Some("SDS"));
+    }
+
+    #[test]
+    fn the_end_of_a_silence_is_told_if_it_is_an_answer() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        for (answer, told) in [(Some(20), true), (None, false)] {
+            let mut complaint = Complaint::default();
+            let unanswered = silent(&[Kind::Cluster], start);
+            assert!((0..12).any(|second| complaint.look(&unanswered, None, after(second)).is_some()));
+            complaint.interrupted();
+            let last = complaint.look(&Unanswered::default(), answer.map(after), after(30));
+            assert_eq!(last, told.then_some(Told::Over { waited: Duration::from_secs(30) }));
+            assert_eq!(complaint.look(&Unanswered::default(), None, after(31)), None);
+        }
+    }
+
+    /// A process that was paused finds what is long due, and what has long come, at once.
+    #[test]
+    fn a_silence_that_one_look_finds_is_not_told_before_the_next() {
+        let (mut complaint, start) = (Complaint::default(), Instant::now());
+        let unanswered = silent(&[Kind::Cluster], start);
+        let later = start + Duration::from_secs(100);
+        assert_eq!(complaint.look(&unanswered, None, later), None);
+        assert_eq!(complaint.look(&Unanswered::default(), Some(later), later), None);
+    }
+}

@@ -1,0 +1,146 @@
+//! How things stand with the origin, for whoever watches the relay.
+//!
+//! Owns what each event of the connection changes of it. Pure, as [`Mux`](super::Mux) is.
+
+use std::time::{Duration, Instant};
+
+use super::Unanswered;
+
+/// How things stand with the origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamState {
+    /// Whether the connection stands. That says nothing of whether anything is answered on it.
+    pub connected: bool,
+    /// Whether it ever did.
+    pub ever_connected: bool,
+    /// Whether the origin has said anything on the connection that stands.
+    pub answered: bool,
+    /// Since when it has been connected, or not.
+    pub since: Instant,
+    /// When a response was last accepted, on this connection or an earlier one.
+    pub last_answer: Option<Instant>,
+    /// What the origin has left unanswered on the connection that stands, as of the last look.
+    pub unanswered: Unanswered,
+    /// Whether there was such a look. By then the origin would have refused the stream.
+    pub looked: bool,
+    /// Since when what is served may be out of date: the connection is lost, or stands and nothing is answered on it.
+    pub stale_since: Option<Instant>,
+    /// Why the last attempt or stream ended; kept while connected, for people to see.
+    pub last_error: Option<String>,
+    started: Instant,
+}
+
+impl UpstreamState {
+    /// Before the first attempt to connect.
+    pub fn new(now: Instant) -> Self {
+        Self {
+            connected: false,
+            ever_connected: false,
+            answered: false,
+            since: now,
+            last_answer: None,
+            unanswered: Unanswered::default(),
+            looked: false,
+            stale_since: Some(now),
+            last_error: None,
+            started: now,
+        }
+    }
+
+    /// How long ago the origin last answered; since the start where it never has.
+    pub fn silent_for(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.last_answer.unwrap_or(self.started))
+    }
+
+    /// For how long what is served may have been out of date.
+    pub fn stale_for(&self, now: Instant) -> Duration {
+        self.stale_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+
+    /// The connection stands; returns whether it did before.
+    pub(super) const fn connected(&mut self, now: Instant) -> bool {
+        self.connected = true;
+        self.answered = false;
+        self.since = now;
+        std::mem::replace(&mut self.ever_connected, true)
+    }
+
+    /// A response was accepted. Returns whether that is more than a newer time.
+    pub(super) fn accepted(&mut self, now: Instant) -> bool {
+        let is_first = self.last_answer.replace(now).is_none();
+        self.stale_since.take().is_some() || is_first
+    }
+
+    /// The connection is lost, or could not be made.
+    pub(super) fn lost(&mut self, error: String, now: Instant) {
+        if std::mem::take(&mut self.connected) {
+            self.since = now;
+        }
+        self.answered = false;
+        self.unanswered = Unanswered::default();
+        self.looked = false;
+        self.stale_since.get_or_insert(now);
+        self.last_error = Some(error);
+    }
+
+    /// What is unanswered now, while the connection stands. Returns whether anything changed.
+    pub(super) fn look(&mut self, unanswered: Unanswered) -> bool {
+        let before = self.stale_since;
+        if !self.answered {
+            // With nothing asked, or only what silence answers, nothing is missed.
+            self.stale_since = unanswered.since.map(|asked| before.unwrap_or(asked));
+        }
+        let is_first = !std::mem::replace(&mut self.looked, true);
+        let changed = is_first || self.unanswered != unanswered || self.stale_since != before;
+        self.unanswered = unanswered;
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unanswered(since: Instant) -> Unanswered {
+        Unanswered { count: 1, since: Some(since), ..Unanswered::default() }
+    }
+
+    #[test]
+    fn a_connection_on_which_nothing_is_answered_is_as_stale_as_none() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let stale = |state: &UpstreamState, at| state.stale_for(after(at)).as_secs();
+        let mut state = UpstreamState::new(start);
+        assert_eq!(stale(&state, 5), 5, "never reached");
+        assert!(!state.connected(after(5)));
+        assert_eq!(stale(&state, 6), 6, "until it is known what is asked");
+        state.look(unanswered(after(5)));
+        assert_eq!(stale(&state, 7), 7);
+        assert!(state.accepted(after(8)));
+        state.answered = true;
+        assert_eq!((stale(&state, 9), state.silent_for(after(9)).as_secs()), (0, 1));
+        // One name that is never answered does not make the rest stale.
+        state.look(unanswered(after(5)));
+        assert_eq!(stale(&state, 20), 0);
+
+        state.lost("gone".to_owned(), after(20));
+        assert_eq!(stale(&state, 30), 10);
+        assert!(state.connected(after(30)));
+        state.look(unanswered(after(30)));
+        assert_eq!(stale(&state, 40), 20, "since the loss: nothing was heard since");
+        state.look(Unanswered::default());
+        assert_eq!(stale(&state, 50), 0, "versions were told, and silence is the answer");
+        assert_eq!(state.silent_for(after(50)).as_secs(), 42);
+    }
+
+    #[test]
+    fn watchers_are_not_woken_by_each_response() {
+        let now = Instant::now();
+        let mut state = UpstreamState::new(now);
+        state.connected(now);
+        let accepted: Vec<bool> = (0..3).map(|_| state.accepted(now)).collect();
+        assert_eq!(accepted, [true, false, false]);
+        let looks = [unanswered(now), unanswered(now), Unanswered::default()].map(|look| state.look(look));
+        assert_eq!(looks, [true, false, true]);
+    }
+}

@@ -1,0 +1,66 @@
+//! What the origin leaves unanswered, as the core knows it.
+
+use super::*;
+use crate::upstream::Unanswered;
+
+const CDS: Kind = Kind::Cluster;
+const EDS: Kind = Kind::Endpoint;
+
+/// How many subscriptions are unanswered, since how many milliseconds, and the types that are silent altogether.
+fn unanswered(rig: &Rig) -> (usize, Option<u128>, Vec<Kind>) {
+    let Unanswered { count, since, silent } = rig.mux.unanswered();
+    let since = since.map(|since| rig.now.duration_since(since).as_millis());
+    (count, since, silent.keys().map(TypeUrl::kind).collect())
+}
+
+#[test]
+fn what_is_asked_for_is_unanswered_until_something_is_said_of_it() {
+    let mut rig = Rig::connected();
+    assert_eq!(unanswered(&rig), (0, None, vec![]));
+    rig.client("wild", CDS, &["*"]);
+    rig.client("named", EDS, &["a", "b"]);
+    assert_eq!(unanswered(&rig), (0, None, vec![]), "nothing was sent yet");
+    rig.requests(Primary);
+    rig.pass(10);
+    rig.requests(Primary);
+    rig.pass(2990);
+    assert_eq!(unanswered(&rig), (3, Some(3000), vec![CDS, EDS]));
+    rig.hear(Primary, &Answer::of(CDS, "1"));
+    assert_eq!(unanswered(&rig), (2, Some(2990), vec![EDS]), "an empty set is an answer");
+    rig.hear(Primary, &Answer::of(EDS, "2").set("a", "v1"));
+    assert_eq!(unanswered(&rig), (1, Some(2990), vec![]), "a name that may not exist");
+    rig.hear(Primary, &Answer::of(EDS, "3").remove("b"));
+    assert_eq!(unanswered(&rig), (0, None, vec![]));
+}
+
+#[test]
+fn what_is_let_go_is_not_waited_for() {
+    let mut rig = Rig::with(Settings { linger: Duration::ZERO, ..Settings::default() });
+    rig.open(Primary);
+    rig.client("named", EDS, &["a"]);
+    rig.requests(Primary);
+    rig.leave("named");
+    rig.pass(1000);
+    assert_eq!(unanswered(&rig), (0, None, vec![]));
+}
+
+#[test]
+fn silence_is_an_answer_where_versions_were_told() {
+    let mut rig = Rig::connected();
+    rig.client("wild", CDS, &["*"]);
+    rig.client("named", EDS, &["a"]);
+    rig.requests(Primary);
+    rig.pass(10);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c", "v1"));
+    rig.hear(Primary, &Answer::of(EDS, "1").set("a", "v1"));
+    rig.pass(3000);
+    rig.close();
+    assert_eq!(unanswered(&rig), (0, None, vec![]));
+    rig.client("later", EDS, &["b"]);
+    rig.open(Primary);
+    let claimed =
+        rig.requests(Primary).iter().map(|request| request.initial_resource_versions.len()).sum::<usize>();
+    assert_eq!(claimed, 2);
+    assert_eq!(unanswered(&rig), (1, Some(0), vec![EDS]), "`b` is not held");
+}
