@@ -1,0 +1,148 @@
+//! What has to hold of each response.
+//!
+//! Owns what arrived at each relay, and how often each client was told the same. Every judgement is by the time line of the
+//! origin: a client that follows the protocol never loses what is there, and what is not known is never said to be absent.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use crate::client::{Client, Effect, Held};
+use crate::reading::Told;
+use crate::truth::{TYPES, Truth};
+
+/// Unchanged responses in a row that somebody may be sent: cause enough may lie in what others asked for.
+const SAME: u32 = 4;
+
+/// What arrived at a relay from upstream since it started.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    bodies: HashMap<(usize, String), Instant>,
+    words: HashMap<(usize, String), Instant>,
+    /// When the last silence ended that was longer than the time to live.
+    expired: HashMap<(usize, String), Instant>,
+}
+
+impl Seen {
+    pub(crate) fn note(&mut self, told: &Told, ttl: Option<Duration>, now: Instant) {
+        for (name, text, _) in &told.resources {
+            let key = (told.at, name.clone());
+            if let (Some(last), Some(ttl)) = (self.words.insert(key.clone(), now), ttl)
+                && now >= last + ttl
+            {
+                self.expired.insert(key.clone(), now);
+            }
+            if !text.is_empty() {
+                self.bodies.insert(key, now);
+            }
+        }
+    }
+
+    /// Whether what has a time to live had reason to end after this moment.
+    fn expired_after(&self, at: usize, name: &str, ttl: Duration, after: Instant, now: Instant) -> bool {
+        let key = (at, name.to_owned());
+        self.expired.get(&key).is_some_and(|gap| *gap >= after)
+            || self.words.get(&key).is_none_or(|last| now >= *last + ttl)
+    }
+
+    fn had_after(&self, at: usize, name: &str, after: Instant) -> bool {
+        self.bodies.get(&(at, name.to_owned())).is_some_and(|came| *came >= after)
+    }
+}
+
+/// What is known of the relay that said something.
+pub(crate) struct Scene<'a> {
+    pub(crate) truth: &'a Truth,
+    pub(crate) seen: &'a Seen,
+    /// When the relay, and those before it, had started.
+    pub(crate) started: Instant,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) now: Instant,
+}
+
+impl Scene<'_> {
+    pub(crate) fn judge(&self, client: &Client, effect: &Effect, told: &Told) {
+        let Self { truth, now, .. } = *self;
+        let at = effect.at;
+        for (name, held) in &effect.lost {
+            assert!(
+                self.may_be_lost(at, name, held),
+                "LOST: client {} lost {name} of {}, held since {:?} ago, which the origin has as {:?}: {}",
+                client.id,
+                TYPES[at],
+                now - held.since,
+                truth.get(at, name).map(|body| &body.text),
+                told.shown(),
+            );
+        }
+        // Over state of the world, who holds nothing of a name waits for it for a moment only.
+        let by_wildcard = effect.absent.iter().filter(|(_, wildcard)| *wildcard).map(|(name, _)| name);
+        for name in by_wildcard.chain(&effect.removed) {
+            let Some(since) = truth.present_since(at, name) else { continue };
+            let was_known = self.seen.had_after(at, name, since);
+            let expired = self.ttl.is_some_and(|ttl| self.seen.expired_after(at, name, ttl, since, now));
+            assert!(
+                (since > self.started && !was_known) || expired,
+                "ABSENT: client {} is shown no {name} of {}, which the origin has had for {:?} (the relay knew: {was_known}): {}",
+                client.id,
+                TYPES[at],
+                now - since,
+                told.shown(),
+            );
+        }
+        // Whatever is said of names that are not known: all of them at once is a claim that nothing exists.
+        let says_nothing = told.resources.is_empty() && told.removed.is_empty();
+        for (name, _) in effect.absent.iter().filter(|_| says_nothing) {
+            let since = truth.present_since(at, name);
+            assert!(
+                since.is_none_or(|since| since > self.started) || self.ttl.is_some(),
+                "EMPTY: client {} is shown nothing at all of {}, and the origin has {name}",
+                client.id,
+                TYPES[at],
+            );
+        }
+    }
+
+    fn may_be_lost(&self, at: usize, name: &str, held: &Held) -> bool {
+        let published = self.truth.published(at, name, &held.text, held.since);
+        let published = published.unwrap_or_else(|| panic!("{name}:{} was never published", held.text));
+        self.truth.was_absent_after(at, name, published)
+            || self.ttl.is_some_and(|ttl| self.seen.expired_after(at, name, ttl, held.since, self.now))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Last {
+    told: Option<(Vec<(String, String)>, Vec<String>)>,
+    changes: u64,
+    count: u32,
+    counted: u64,
+}
+
+/// How often each stream is told the same.
+#[derive(Debug, Default)]
+pub(crate) struct Repeats {
+    last: BTreeMap<(usize, usize), Last>,
+}
+
+impl Repeats {
+    /// `changes` counts what happened that may be a cause: at the origin, to the relay, and at this client.
+    pub(crate) fn note(&mut self, client: usize, told: &Told, changes: u64) {
+        let last = self.last.entry((client, told.at)).or_default();
+        last.counted += 1;
+        let resources = told.resources.iter().map(|(name, text, _)| (name.clone(), text.clone()));
+        let content = (resources.collect::<Vec<_>>(), told.removed.clone());
+        let same = last.told.as_ref() == Some(&content) && last.changes == changes;
+        last.count = if same { last.count + 1 } else { 0 };
+        assert!(
+            last.count < SAME,
+            "AGAIN: client {client} is told the same {} times: {}",
+            SAME,
+            told.shown()
+        );
+        (last.told, last.changes) = (Some(content), changes);
+    }
+
+    pub(crate) fn all(&self) -> u64 {
+        self.last.values().map(|last| last.counted).sum()
+    }
+}
