@@ -73,7 +73,6 @@ pub(crate) struct Effect {
     pub(crate) absent: Vec<(String, bool)>,
     /// It said that all of these are absent, by name.
     pub(crate) removed: Vec<String>,
-    pub(crate) nonce: String,
 }
 
 #[derive(Debug)]
@@ -310,7 +309,7 @@ impl Client {
         let then = state.lists.first().map(|(_, asked)| asked.clone()).unwrap_or_default();
         state.nonce.clone_from(&told.nonce);
         state.version.clone_from(&told.version);
-        let mut effect = Effect { at, nonce: told.nonce.clone(), ..Effect::default() };
+        let mut effect = Effect { at, ..Effect::default() };
         let both = |name: &str| then.covers(name) && state.asked.covers(name);
         if is_full {
             for name in names.iter().filter(|name| both(name) && !told.has(name)) {

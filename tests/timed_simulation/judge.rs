@@ -16,7 +16,7 @@ const SAME: u32 = 4;
 /// What arrived at a relay from upstream since it started.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    bodies: HashMap<(usize, String), Instant>,
+    bodies: HashMap<(usize, String), Vec<Instant>>,
     words: HashMap<(usize, String), Instant>,
     /// When the last silence ended that was longer than the time to live.
     expired: HashMap<(usize, String), Instant>,
@@ -32,7 +32,7 @@ impl Seen {
                 self.expired.insert(key.clone(), now);
             }
             if !text.is_empty() {
-                self.bodies.insert(key, now);
+                self.bodies.entry(key).or_default().push(now);
             }
         }
     }
@@ -44,8 +44,15 @@ impl Seen {
             || self.words.get(&key).is_none_or(|last| now >= *last + ttl)
     }
 
-    fn had_after(&self, at: usize, name: &str, after: Instant) -> bool {
-        self.bodies.get(&(at, name.to_owned())).is_some_and(|came| *came >= after)
+    /// Whether a name ever came.
+    pub(crate) fn had(&self, at: usize, name: &str) -> bool {
+        self.bodies.contains_key(&(at, name.to_owned()))
+    }
+
+    /// Whether it came between these moments.
+    fn had_between(&self, at: usize, name: &str, after: Instant, by: Instant) -> bool {
+        let came = self.bodies.get(&(at, name.to_owned()));
+        came.is_some_and(|came| came.iter().any(|came| (after..=by).contains(came)))
     }
 }
 
@@ -56,6 +63,8 @@ pub(crate) struct Scene<'a> {
     /// When the relay, and those before it, had started.
     pub(crate) started: Instant,
     pub(crate) ttl: Option<Duration>,
+    /// When it was said, and when it is heard.
+    pub(crate) made: Instant,
     pub(crate) now: Instant,
 }
 
@@ -78,7 +87,7 @@ impl Scene<'_> {
         let by_wildcard = effect.absent.iter().filter(|(_, wildcard)| *wildcard).map(|(name, _)| name);
         for name in by_wildcard.chain(&effect.removed) {
             let Some(since) = truth.present_since(at, name) else { continue };
-            let was_known = self.seen.had_after(at, name, since);
+            let was_known = self.seen.had_between(at, name, since, self.made);
             let expired = self.ttl.is_some_and(|ttl| self.seen.expired_after(at, name, ttl, since, now));
             assert!(
                 (since > self.started && !was_known) || expired,

@@ -90,6 +90,12 @@ impl Link {
     pub(crate) const fn heal(&mut self) {
         self.down_until = None;
         self.stalled_until = None;
+        self.forget();
+    }
+
+    /// Other connections are not held up by what was on its way.
+    pub(crate) const fn forget(&mut self) {
+        (self.busy, self.last) = ([None; 2], [None; 2]);
     }
 }
 

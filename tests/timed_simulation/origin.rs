@@ -17,7 +17,6 @@ use crate::wire::type_url;
 /// A response on its way.
 pub(crate) struct Said {
     pub(crate) stream: u32,
-    pub(crate) at: usize,
     pub(crate) bytes: Bytes,
     pub(crate) text: String,
 }
@@ -81,7 +80,7 @@ impl Origin {
             nonce,
             ..DeltaDiscoveryResponse::default()
         };
-        vec![Said { stream, at, bytes: response.encode_to_vec().into(), text }]
+        vec![Said { stream, bytes: response.encode_to_vec().into(), text }]
     }
 
     /// Says of everything that it is still there (R-TTL-02).
@@ -110,7 +109,7 @@ impl Origin {
                     nonce,
                     ..DeltaDiscoveryResponse::default()
                 };
-                said.push(Said { stream: *stream, at: *at, bytes: response.encode_to_vec().into(), text });
+                said.push(Said { stream: *stream, bytes: response.encode_to_vec().into(), text });
             }
         }
         said

@@ -87,19 +87,18 @@ impl World {
     /// Whether nobody could tell a client that what it holds is gone.
     fn may_be_dead(&self, client: usize, at: usize, state: &Type, name: &str) -> bool {
         let (of, flavor) = (&self.clients[client], self.plan.flavor);
+        let named = state.asked.names.contains(name);
+        if named && !flavor.reports_deleted_names() {
+            return true;
+        }
         if of.protocol == Protocol::Sotw {
             // There is nothing by which to say it, but for a full state.
             return !is_full_state(at);
         }
-        if state.asked.wildcard {
-            return false;
-        }
         let Some(gone) = self.truth.absent_since(at, name) else { return false };
-        if !flavor.reports_deleted_names() {
-            return true;
-        }
-        // It asked for a name that did not exist by then, of an origin that does not say so.
-        let asked = state.since.get(name).copied().unwrap_or(self.base);
-        !flavor.tells_absent() && asked + Duration::from_secs(1) >= gone
+        // It was asked for by a name of which the relay knew nothing, of an origin that does not say that there is none.
+        let asked = state.since.get(name).copied().unwrap_or(self.base) + Duration::from_secs(1);
+        let unknown = asked >= gone || !self.seen[of.relay].had(at, name);
+        named && !flavor.tells_absent() && unknown
     }
 }

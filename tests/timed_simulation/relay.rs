@@ -344,9 +344,4 @@ impl Relay {
         }
         ended.iter().for_each(|stream| drop(self.sessions.remove(stream)));
     }
-
-    /// All streams that it serves: they end with it.
-    pub(crate) fn streams(&self) -> Vec<u32> {
-        self.sessions.keys().copied().collect()
-    }
 }

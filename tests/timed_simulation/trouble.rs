@@ -98,8 +98,8 @@ impl World {
                 self.queue.put(self.now, Event::Taken { relay, stream });
             }
         }
-        while let Some((stream, bytes, heard)) = self.unread[client].pop_front() {
-            self.client_hears(client, stream, &bytes, heard);
+        while let Some(arrival) = self.unread[client].pop_front() {
+            self.client_hears(client, &arrival);
         }
     }
 
@@ -185,6 +185,7 @@ impl World {
         self.net.links[link].down_until = Some(self.now + down);
         self.net.links[link].refuses = self.rng.random_bool(0.7);
         self.net.on(link).into_iter().for_each(|stream| self.lose(stream));
+        self.net.links[link].forget();
     }
 
     /// What is said from here on is lost; both ends find out later.

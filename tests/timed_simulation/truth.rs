@@ -15,9 +15,7 @@ use crate::wire::{message, type_url};
 
 pub(crate) const TYPES: [&str; 4] = ["cds", "eds", "lds", "rds"];
 pub(crate) const CDS: usize = 0;
-pub(crate) const EDS: usize = 1;
 pub(crate) const LDS: usize = 2;
-pub(crate) const RDS: usize = 3;
 
 /// Of a name that an origin like istiod does not know: it answers all the same.
 pub(crate) const NONE: &str = "none";

@@ -2,13 +2,12 @@
 //!
 //! Owns what becomes of each output and of each event; the rest of a [`World`] is moved by these alone.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use deltafan::cache::Protocol;
 use prost::Message as _;
 
-use crate::client::Outgoing;
+use crate::client::{Effect, Outgoing};
 use crate::judge::Scene;
 use crate::net::{Consumer, Server, Way};
 use crate::origin::Said;
@@ -16,7 +15,7 @@ use crate::reading::{self, Told};
 use crate::relay::{Input, Output, Request};
 use crate::truth::TYPES;
 use crate::wire::type_url;
-use crate::world::{Event, World};
+use crate::world::{Arrival, Event, World};
 
 impl World {
     /// Does what a relay wants done.
@@ -40,7 +39,7 @@ impl World {
                 let bytes = frame.message();
                 let (sent, there) = self.net.send(&mut self.rng, stream, Way::Down, bytes.len(), self.now);
                 if let Some(there) = there {
-                    self.queue.put(there, Event::Down { stream, bytes, heard });
+                    self.queue.put(there, Event::Down(Arrival { stream, bytes, heard, made: self.now }));
                 }
                 let consumer = self.consumer(stream);
                 if let Some(Consumer::Client(client)) = consumer
@@ -91,7 +90,7 @@ impl World {
         only: Option<usize>,
         request: Request,
         bytes: usize,
-    ) -> (std::time::Instant, bool) {
+    ) -> (Instant, bool) {
         let (sent, there) = self.net.send(&mut self.rng, stream, Way::Up, bytes, self.now);
         if let Some(there) = there {
             self.queue.put(there, Event::Up { stream, only, request: Box::new(request) });
@@ -116,7 +115,7 @@ impl World {
             self.say(|_| format!("origin says on {stream} {text}"));
             let (_, there) = self.net.send(&mut self.rng, stream, Way::Down, bytes.len(), self.now);
             if let Some(there) = there {
-                self.queue.put(there, Event::Down { stream, bytes, heard: 0 });
+                self.queue.put(there, Event::Down(Arrival { stream, bytes, heard: 0, made: self.now }));
             }
         }
     }
@@ -124,9 +123,9 @@ impl World {
     pub(crate) fn happen(&mut self, event: Event) {
         match event {
             Event::Up { stream, only, request } => self.arrive_up(stream, only, *request),
-            Event::Down { stream, bytes, heard } => {
-                if self.net.is_open(stream, Way::Down) {
-                    self.arrive_down(stream, bytes, heard);
+            Event::Down(arrival) => {
+                if self.net.is_open(arrival.stream, Way::Down) {
+                    self.arrive_down(arrival);
                 }
             }
             Event::End { stream, reason } => {
@@ -194,36 +193,38 @@ impl World {
         }
     }
 
-    fn arrive_down(&mut self, stream: u32, bytes: Bytes, heard: u64) {
-        match self.consumer(stream) {
+    fn arrive_down(&mut self, arrival: Arrival) {
+        let Arrival { stream, bytes, .. } = &arrival;
+        match self.consumer(*stream) {
             Some(Consumer::Mux(relay, _)) => {
-                let told = reading::read_delta(&bytes);
+                let told = reading::read_delta(bytes);
                 self.causes += 1;
                 self.seen[relay].note(&told, self.plan.ttl, self.now);
-                self.relays[relay].inbox.push_back(Input::Message(stream, bytes));
+                self.relays[relay].inbox.push_back(Input::Message(*stream, bytes.clone()));
             }
             Some(Consumer::Client(client)) if !self.clients[client].reading => {
-                self.unread[client].push_back((stream, bytes, heard));
+                self.unread[client].push_back(arrival);
             }
-            Some(Consumer::Client(client)) => self.client_hears(client, stream, &bytes, heard),
+            Some(Consumer::Client(client)) => self.client_hears(client, &arrival),
             None => {}
         }
     }
 
-    pub(crate) fn client_hears(&mut self, client: usize, stream: u32, bytes: &Bytes, heard: u64) {
+    pub(crate) fn client_hears(&mut self, client: usize, arrival: &Arrival) {
+        let Arrival { stream, ref bytes, heard, made } = *arrival;
         if !self.clients[client].has(stream) {
             return;
         }
         let told = reading::read(self.clients[client].protocol, bytes);
         self.say(|_| format!("client {client} hears on {stream} {}", told.shown()));
         let effect = self.clients[client].hear(&told, heard, &self.truth.names(told.at), self.now);
-        self.check(client, &effect, &told);
+        self.check(client, &effect, &told, made);
         let wait = self.clients[client].ack_delay;
         let Told { at, nonce, .. } = told;
         self.queue.put(self.now + wait, Event::Ack { client, stream, at, nonce });
     }
 
-    fn check(&mut self, client: usize, effect: &crate::client::Effect, told: &Told) {
+    fn check(&mut self, client: usize, effect: &Effect, told: &Told, made: Instant) {
         let of = &self.clients[client];
         let started = self.relays[..=of.relay].iter().map(|relay| relay.started).max();
         let scene = Scene {
@@ -231,6 +232,7 @@ impl World {
             seen: &self.seen[of.relay],
             started: started.unwrap_or(self.base),
             ttl: self.plan.ttl,
+            made,
             now: self.now,
         };
         scene.judge(of, effect, told);

@@ -31,12 +31,8 @@ pub(crate) enum Event {
         only: Option<usize>,
         request: Box<Request>,
     },
-    /// A response arrives, which was made when so many requests had been heard.
-    Down {
-        stream: u32,
-        bytes: Bytes,
-        heard: u64,
-    },
+    /// A response arrives.
+    Down(Arrival),
     /// The server ended a stream.
     End {
         stream: u32,
@@ -76,6 +72,15 @@ pub(crate) enum Event {
     Heartbeat,
 }
 
+/// A response on its way, which was made at that moment, when so many requests had been heard.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) stream: u32,
+    pub(crate) bytes: Bytes,
+    pub(crate) heard: u64,
+    pub(crate) made: Instant,
+}
+
 /// Says where a history stood when it failed.
 pub(crate) struct Place {
     pub(crate) seed: u64,
@@ -112,7 +117,7 @@ pub(crate) struct World {
     pub(crate) attempts: Vec<u64>,
     pub(crate) clients: Vec<Client>,
     /// What arrived at clients that do not read.
-    pub(crate) unread: Vec<VecDeque<(u32, Bytes, u64)>>,
+    pub(crate) unread: Vec<VecDeque<Arrival>>,
     /// Streams on which a relay has said more than such a client's transport takes.
     pub(crate) stuffed: Vec<Vec<(u32, bool)>>,
     pub(crate) rules: Arc<Rules>,
