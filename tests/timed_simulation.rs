@@ -1,7 +1,8 @@
 //! Random histories with time: origins as they are, links as they are, the whole pure core of the relay between them and clients
 //! of every kind, with each timer at its default. Everything follows from a seed; a failure prints it, and
 //! `DELTAFAN_SEED=… DELTAFAN_STEPS=…` plays that history again, up to that step and with everything that was said.
-//! `DELTAFAN_STEPS` alone looks for longer, from the seed `DELTAFAN_FIRST` on.
+//! `DELTAFAN_STEPS` alone looks for longer, from the seed `DELTAFAN_FIRST` on; with `DELTAFAN_SURVEY=1` it goes on after
+//! failures.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -60,6 +61,17 @@ fn run(seed: u64, steps: u64, trace: bool) {
     }
 }
 
+/// Runs histories whether or not others failed, and says of each that did what it failed with.
+fn survey(seeds: std::ops::Range<u64>) {
+    let mut failed = 0;
+    std::panic::set_hook(Box::new(|info| eprintln!("{info}")));
+    for seed in seeds {
+        failed += usize::from(std::panic::catch_unwind(|| run(seed, STEPS, false)).is_err());
+    }
+    drop(std::panic::take_hook());
+    assert_eq!(failed, 0, "histories failed");
+}
+
 #[test]
 fn nothing_live_is_lost_and_every_change_arrives() {
     let steps = from_env("DELTAFAN_STEPS");
@@ -67,7 +79,11 @@ fn nothing_live_is_lost_and_every_change_arrives() {
         return run(seed, steps.unwrap_or(STEPS), true);
     }
     let first = from_env("DELTAFAN_FIRST").unwrap_or(0);
-    for seed in first..first + steps.unwrap_or(6_000) / STEPS {
+    let seeds = first..first + steps.unwrap_or(6_000) / STEPS;
+    if from_env("DELTAFAN_SURVEY").is_some() {
+        return survey(seeds);
+    }
+    for seed in seeds {
         run(seed, STEPS, false);
     }
 }

@@ -56,7 +56,7 @@ impl Flavor {
 
     /// Whether it says what of the named versions is gone.
     pub(crate) const fn reports_deleted_names(self) -> bool {
-        !matches!(self, Self::Java)
+        !matches!(self, Self::Java | Self::Istiod)
     }
 }
 
@@ -108,7 +108,7 @@ impl Subscription {
         match flavor {
             Flavor::Go14 { .. } => self.hear_go14(add, end, spontaneous),
             Flavor::Go13 => self.hear_go13(add, end),
-            Flavor::Java => self.hear_java(add, end),
+            Flavor::Java => self.hear_java(first, add, end),
             Flavor::Istiod => self.hear_istiod(at, first, add, end),
             Flavor::Plain { .. } => self.hear_plain(first, add, end),
         }
@@ -163,7 +163,7 @@ impl Subscription {
         self.must_answer = self.wildcard && !self.answered;
     }
 
-    fn hear_java(&mut self, add: &[String], end: &[String]) {
+    fn hear_java(&mut self, first: bool, add: &[String], end: &[String]) {
         for name in end.iter().filter(|name| *name != "*") {
             self.names.remove(name);
             self.owed.remove(name);
@@ -172,7 +172,7 @@ impl Subscription {
         for name in add.iter().filter(|name| *name != "*") {
             self.names.insert(name.clone());
         }
-        self.must_answer = false;
+        self.must_answer = first && self.wildcard && self.returned.is_empty();
     }
 
     fn hear_istiod(&mut self, at: usize, first: bool, add: &[String], end: &[String]) {

@@ -12,6 +12,8 @@ use crate::truth::{TYPES, Truth};
 
 /// Unchanged responses in a row that somebody may be sent: cause enough may lie in what others asked for.
 const SAME: u32 = 4;
+/// And whatever else happens meanwhile.
+const SAME_AT_ALL: u32 = 30;
 
 /// What arrived at a relay from upstream since it started.
 #[derive(Debug, Default)]
@@ -123,6 +125,8 @@ impl Scene<'_> {
 struct Last {
     told: Option<(Vec<(String, String)>, Vec<String>)>,
     changes: u64,
+    /// How often it was told so in a row, and how often without anything that may be a cause.
+    in_row: u32,
     count: u32,
     counted: u64,
 }
@@ -140,8 +144,10 @@ impl Repeats {
         last.counted += 1;
         let resources = told.resources.iter().map(|(name, text, _)| (name.clone(), text.clone()));
         let content = (resources.collect::<Vec<_>>(), told.removed.clone());
-        let same = last.told.as_ref() == Some(&content) && last.changes == changes;
-        last.count = if same { last.count + 1 } else { 0 };
+        let same = last.told.as_ref() == Some(&content);
+        last.in_row = if same { last.in_row + 1 } else { 0 };
+        last.count = if same && last.changes == changes { last.count + 1 } else { 0 };
+        assert!(last.in_row < SAME_AT_ALL, "AGAIN: client {client} is told ever the same: {}", told.shown());
         assert!(
             last.count < SAME,
             "AGAIN: client {client} is told the same {} times: {}",

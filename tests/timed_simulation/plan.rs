@@ -45,9 +45,15 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn new(rng: &mut StdRng) -> Self {
-        let flavor = Flavor::random(rng);
-        let bulky = flavor.has_versions() && rng.random_bool(0.06);
-        let chain = rng.random_bool(0.25);
+        let mut flavor = Flavor::random(rng);
+        // Versions that do not fit into one request, nor those of names into the first.
+        let bulky = rng.random_bool(0.06);
+        if bulky {
+            let plain = Flavor::Plain { parts: rng.random_range(2..30), tells_absent: rng.random_bool(0.5) };
+            flavor = [Flavor::Go14 { linear: true }, Flavor::Go14 { linear: false }, plain, plain]
+                [rng.random_range(0..4)];
+        }
+        let chain = !bulky && rng.random_bool(0.25);
         let timed = !chain && !bulky && matches!(flavor, Flavor::Plain { .. }) && rng.random_bool(0.3);
         let large = !bulky && rng.random_bool(0.1);
         let mut names = [10, 6, 4, 4];
@@ -64,8 +70,8 @@ impl Plan {
             padding,
             ttl: timed.then(|| millis(rng, 2_000..8_000)),
             chain,
-            linger: Duration::from_secs([1, 1, 3, 10, 60][rng.random_range(0..5)]),
-            reconcile: if rng.random_bool(0.1) { Reconcile::Sweep } else { Reconcile::Trust },
+            linger: Duration::from_secs(if bulky { 60 } else { [1, 1, 3, 10, 60][rng.random_range(0..5)] }),
+            reconcile: if !bulky && rng.random_bool(0.1) { Reconcile::Sweep } else { Reconcile::Trust },
             response_bytes: if bulky {
                 1 << 20
             } else {

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use deltafan::cache::Protocol;
+use deltafan::upstream::Reconcile;
 
 use crate::client::Type;
 use crate::truth::{TYPES, is_full_state};
@@ -88,7 +89,11 @@ impl World {
     fn may_be_dead(&self, client: usize, at: usize, state: &Type, name: &str) -> bool {
         let (of, flavor) = (&self.clients[client], self.plan.flavor);
         let named = state.asked.names.contains(name);
-        if named && !flavor.reports_deleted_names() {
+        if named && !flavor.reports_deleted_names() && self.plan.reconcile == Reconcile::Trust {
+            return true;
+        }
+        // What a relay behind a relay knows of a name, that one may have let go.
+        if named && self.plan.chain && !flavor.tells_absent() {
             return true;
         }
         if of.protocol == Protocol::Sotw {

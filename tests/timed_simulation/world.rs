@@ -85,12 +85,14 @@ pub(crate) struct Arrival {
 pub(crate) struct Place {
     pub(crate) seed: u64,
     pub(crate) step: u64,
+    plan: String,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let Self { seed, step } = self;
+            let Self { seed, step, plan } = self;
+            eprintln!("{plan}");
             eprintln!("failed at step {step}: DELTAFAN_SEED={seed} DELTAFAN_STEPS={}", *step + 1);
         }
     }
@@ -143,7 +145,7 @@ impl World {
             clients.push(plan.client(&mut rng, id, net.links.len() - 1));
         }
         let mut world = Self {
-            place: Place { seed, step: 0 },
+            place: Place { seed, step: 0, plan: format!("{plan:?}") },
             trace,
             base: now,
             now,
