@@ -62,17 +62,23 @@ struct Stream {
     sent: u64,
 }
 
+/// By what a name was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Views {
+    pub(crate) wildcard: bool,
+    pub(crate) name: bool,
+}
+
 /// What a response did.
 #[derive(Debug, Default)]
 pub(crate) struct Effect {
     pub(crate) at: usize,
     /// What was held and is not any more.
-    pub(crate) lost: Vec<(String, Held)>,
-    /// What was asked for when the response was made, is not held, and is shown as absent; with `true` where the wildcard
-    /// covered it.
-    pub(crate) absent: Vec<(String, bool)>,
-    /// It said that all of these are absent, by name.
-    pub(crate) removed: Vec<String>,
+    pub(crate) lost: Vec<(String, Held, Views)>,
+    /// What was asked for when the response was made, is not held, and is not in a full state.
+    pub(crate) absent: Vec<(String, Views)>,
+    /// What is not held, and is said to be absent.
+    pub(crate) removed: Vec<(String, Views)>,
 }
 
 #[derive(Debug)]
@@ -310,19 +316,20 @@ impl Client {
         state.nonce.clone_from(&told.nonce);
         state.version.clone_from(&told.version);
         let mut effect = Effect { at, ..Effect::default() };
+        let views = |name: &str| Views { wildcard: then.wildcard, name: then.names.contains(name) };
         let both = |name: &str| then.covers(name) && state.asked.covers(name);
         if is_full {
             for name in names.iter().filter(|name| both(name) && !told.has(name)) {
                 match state.held.remove(name) {
-                    Some(held) => effect.lost.push((name.clone(), held)),
-                    None => effect.absent.push((name.clone(), then.wildcard)),
+                    Some(held) => effect.lost.push((name.clone(), held, views(name))),
+                    None => effect.absent.push((name.clone(), views(name))),
                 }
             }
         }
         for name in told.removed.iter().filter(|name| both(name)) {
             match state.held.remove(name) {
-                Some(held) => effect.lost.push((name.clone(), held)),
-                None => effect.removed.push(name.clone()),
+                Some(held) => effect.lost.push((name.clone(), held, views(name))),
+                None => effect.removed.push((name.clone(), views(name))),
             }
         }
         for (name, text, version) in &told.resources {

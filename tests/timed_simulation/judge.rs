@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use crate::client::{Client, Effect, Held};
+use crate::client::{Client, Effect, Held, Views};
 use crate::reading::Told;
 use crate::truth::{TYPES, Truth};
 
@@ -18,14 +18,15 @@ const SAME_AT_ALL: u32 = 30;
 /// What arrived at a relay from upstream since it started.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    bodies: HashMap<(usize, String), Vec<Instant>>,
+    /// With whether it came on a stream with the wildcard.
+    bodies: HashMap<(usize, String), Vec<(Instant, bool)>>,
     words: HashMap<(usize, String), Instant>,
     /// When the last silence ended that was longer than the time to live.
     expired: HashMap<(usize, String), Instant>,
 }
 
 impl Seen {
-    pub(crate) fn note(&mut self, told: &Told, ttl: Option<Duration>, now: Instant) {
+    pub(crate) fn note(&mut self, told: &Told, wildcard: bool, ttl: Option<Duration>, now: Instant) {
         for (name, text, _) in &told.resources {
             let key = (told.at, name.clone());
             if let (Some(last), Some(ttl)) = (self.words.insert(key.clone(), now), ttl)
@@ -34,7 +35,7 @@ impl Seen {
                 self.expired.insert(key.clone(), now);
             }
             if !text.is_empty() {
-                self.bodies.entry(key).or_default().push(now);
+                self.bodies.entry(key).or_default().push((now, wildcard));
             }
         }
     }
@@ -51,10 +52,11 @@ impl Seen {
         self.bodies.contains_key(&(at, name.to_owned()))
     }
 
-    /// Whether it came between these moments.
-    fn had_between(&self, at: usize, name: &str, after: Instant, by: Instant) -> bool {
-        let came = self.bodies.get(&(at, name.to_owned()));
-        came.is_some_and(|came| came.iter().any(|came| (after..=by).contains(came)))
+    /// Whether it came between these moments, so that it is seen by what it was asked for.
+    fn had_between(&self, at: usize, name: &str, views: Views, after: Instant, by: Instant) -> bool {
+        let is_seen = |wildcard: bool| if wildcard { views.wildcard } else { views.name };
+        let came = self.bodies.get(&(at, name.to_owned())).into_iter().flatten();
+        came.into_iter().any(|(came, wildcard)| (after..=by).contains(came) && is_seen(*wildcard))
     }
 }
 
@@ -74,9 +76,9 @@ impl Scene<'_> {
     pub(crate) fn judge(&self, client: &Client, effect: &Effect, told: &Told) {
         let Self { truth, now, .. } = *self;
         let at = effect.at;
-        for (name, held) in &effect.lost {
+        for (name, held, views) in &effect.lost {
             assert!(
-                self.may_be_lost(at, name, held),
+                self.may_be_lost(at, name, held, *views),
                 "LOST: client {} lost {name} of {}, held since {:?} ago, which the origin has as {:?}: {}",
                 client.id,
                 TYPES[at],
@@ -86,10 +88,10 @@ impl Scene<'_> {
             );
         }
         // Over state of the world, who holds nothing of a name waits for it for a moment only.
-        let by_wildcard = effect.absent.iter().filter(|(_, wildcard)| *wildcard).map(|(name, _)| name);
-        for name in by_wildcard.chain(&effect.removed) {
+        let by_wildcard = effect.absent.iter().filter(|(_, views)| views.wildcard);
+        for (name, views) in by_wildcard.chain(&effect.removed) {
             let Some(since) = truth.present_since(at, name) else { continue };
-            let was_known = self.seen.had_between(at, name, since, self.made);
+            let was_known = self.seen.had_between(at, name, *views, since, self.made);
             let expired = self.ttl.is_some_and(|ttl| self.seen.expired_after(at, name, ttl, since, now));
             assert!(
                 (since > self.started && !was_known) || expired,
@@ -113,7 +115,13 @@ impl Scene<'_> {
         }
     }
 
-    fn may_be_lost(&self, at: usize, name: &str, held: &Held) -> bool {
+    fn may_be_lost(&self, at: usize, name: &str, held: &Held, views: Views) -> bool {
+        // Who had a new name by itself and asks for the wildcard now may be ahead of what that stream brings.
+        let since = self.truth.present_since(at, name).filter(|since| *since > self.started);
+        if since.is_some_and(|since| !views.name && !self.seen.had_between(at, name, views, since, self.made))
+        {
+            return true;
+        }
         let published = self.truth.published(at, name, &held.text, held.since);
         let published = published.unwrap_or_else(|| panic!("{name}:{} was never published", held.text));
         self.truth.was_absent_after(at, name, published)

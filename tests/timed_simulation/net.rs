@@ -90,7 +90,6 @@ impl Link {
     pub(crate) const fn heal(&mut self) {
         self.down_until = None;
         self.stalled_until = None;
-        self.forget();
     }
 
     /// Other connections are not held up by what was on its way.

@@ -13,7 +13,7 @@ use crate::net::{Consumer, Server, Way};
 use crate::origin::Said;
 use crate::reading::{self, Told};
 use crate::relay::{Input, Output, Request};
-use crate::truth::TYPES;
+use crate::truth::{TYPES, at_of};
 use crate::wire::type_url;
 use crate::world::{Arrival, Event, World};
 
@@ -29,6 +29,12 @@ impl World {
             Output::Close(id) => self.hang_up(id),
             Output::Ask(id, request) => {
                 self.say(|_| format!("relay {relay} asks on {id} {}", shown(&request)));
+                let (key, add) = ((id, at_of(&request.type_url)), &request.resource_names_subscribe);
+                let is_first = !self.wildcards.contains_key(&key);
+                if is_first || !add.is_empty() {
+                    let is_wildcard = add.is_empty() || add.iter().any(|name| name == "*");
+                    self.wildcards.insert(key, is_wildcard);
+                }
                 let bytes = request.encoded_len();
                 let (sent, _) = self.send_up(id, None, Request::Delta(*request), bytes);
                 if let Some(Consumer::Mux(_, stream)) = self.consumer(id) {
@@ -199,7 +205,8 @@ impl World {
             Some(Consumer::Mux(relay, _)) => {
                 let told = reading::read_delta(bytes);
                 self.causes += 1;
-                self.seen[relay].note(&told, self.plan.ttl, self.now);
+                let wildcard = self.wildcards.get(&(*stream, told.at)).copied().unwrap_or(false);
+                self.seen[relay].note(&told, wildcard, self.plan.ttl, self.now);
                 self.relays[relay].inbox.push_back(Input::Message(*stream, bytes.clone()));
             }
             Some(Consumer::Client(client)) if !self.clients[client].reading => {

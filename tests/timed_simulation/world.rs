@@ -3,7 +3,7 @@
 //! Owns time. Events happen in their order; a process that is paused finds later what arrived meanwhile. What somebody wants
 //! sent is put on its link here, and what arrives is handed over. Decides nothing of what is right.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -115,6 +115,8 @@ pub(crate) struct World {
     pub(crate) origin_backlog: VecDeque<(u32, DeltaDiscoveryRequest)>,
     pub(crate) relays: Vec<Relay>,
     pub(crate) seen: Vec<Seen>,
+    /// On which streams upstream the wildcard of a type was asked for last.
+    pub(crate) wildcards: BTreeMap<(u32, usize), bool>,
     /// Which attempt to connect each relay is at: an answer to an older one is nobody's.
     pub(crate) attempts: Vec<u64>,
     pub(crate) clients: Vec<Client>,
@@ -157,6 +159,7 @@ impl World {
             origin_paused: None,
             origin_backlog: VecDeque::new(),
             seen: relays.iter().map(|_| Seen::default()).collect(),
+            wildcards: BTreeMap::new(),
             attempts: vec![0; relays.len()],
             relays,
             unread: clients.iter().map(|_| VecDeque::new()).collect(),
