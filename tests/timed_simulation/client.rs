@@ -176,6 +176,14 @@ impl Client {
         self.streams.clear();
     }
 
+    /// It starts anew, and holds nothing.
+    pub(crate) fn forget(&mut self) {
+        for state in &mut self.types {
+            state.held.clear();
+            state.version.clear();
+        }
+    }
+
     fn first(&mut self, at: usize, ids: &mut u32) -> Option<Outgoing> {
         let state = &mut self.types[at];
         if state.asked.is_nothing() {

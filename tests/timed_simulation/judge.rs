@@ -20,19 +20,22 @@ const SAME_AT_ALL: u32 = 30;
 pub(crate) struct Seen {
     /// With whether it came on a stream with the wildcard.
     bodies: HashMap<(usize, String), Vec<(Instant, bool)>>,
-    words: HashMap<(usize, String), Instant>,
+    words: HashMap<(usize, String, bool), Instant>,
+    /// When the relay last let go of a name.
+    left: HashMap<(usize, String), Instant>,
     /// When the last silence ended that was longer than the time to live.
-    expired: HashMap<(usize, String), Instant>,
+    expired: HashMap<(usize, String, bool), Instant>,
 }
 
 impl Seen {
     pub(crate) fn note(&mut self, told: &Told, wildcard: bool, ttl: Option<Duration>, now: Instant) {
         for (name, text, _) in &told.resources {
             let key = (told.at, name.clone());
-            if let (Some(last), Some(ttl)) = (self.words.insert(key.clone(), now), ttl)
+            let view = (told.at, name.clone(), wildcard);
+            if let (Some(last), Some(ttl)) = (self.words.insert(view.clone(), now), ttl)
                 && now >= last + ttl
             {
-                self.expired.insert(key.clone(), now);
+                self.expired.insert(view, now);
             }
             if !text.is_empty() {
                 self.bodies.entry(key).or_default().push((now, wildcard));
@@ -40,16 +43,26 @@ impl Seen {
         }
     }
 
-    /// Whether what has a time to live had reason to end after this moment.
+    /// Whether what has a time to live had reason to end after this moment, in one of the views.
     fn expired_after(&self, at: usize, name: &str, ttl: Duration, after: Instant, now: Instant) -> bool {
-        let key = (at, name.to_owned());
-        self.expired.get(&key).is_some_and(|gap| *gap >= after)
-            || self.words.get(&key).is_none_or(|last| now >= *last + ttl)
+        [false, true].into_iter().any(|wildcard| {
+            let key = (at, name.to_owned(), wildcard);
+            self.expired.get(&key).is_some_and(|gap| *gap >= after)
+                || self.words.get(&key).is_some_and(|last| now >= *last + ttl)
+        })
     }
 
-    /// Whether a name ever came.
+    /// The relay lets go of a name.
+    pub(crate) fn leave(&mut self, at: usize, name: &str, now: Instant) {
+        self.left.insert((at, name.to_owned()), now);
+    }
+
+    /// Whether a name came that was asked for by itself, since it was last let go.
     pub(crate) fn had(&self, at: usize, name: &str) -> bool {
-        self.bodies.contains_key(&(at, name.to_owned()))
+        let key = (at, name.to_owned());
+        let left = self.left.get(&key);
+        let came = self.bodies.get(&key).into_iter().flatten();
+        came.into_iter().any(|(came, wildcard)| !wildcard && left.is_none_or(|left| came > left))
     }
 
     /// Whether it came between these moments, so that it is seen by what it was asked for.

@@ -231,8 +231,11 @@ impl World {
             28..46 => self.ask(client),
             46..54 => {
                 self.leave(client);
-                let wait = self.away();
-                self.say(|_| format!("client {client} leaves for {wait:?}"));
+                let (wait, forgets) = (self.away(), self.rng.random_bool(0.3));
+                self.say(|_| format!("client {client} leaves for {wait:?}, forgets: {forgets}"));
+                if forgets {
+                    self.clients[client].forget();
+                }
                 self.return_in(client, wait);
             }
             54..58 => {

@@ -35,6 +35,9 @@ impl World {
                     let is_wildcard = add.is_empty() || add.iter().any(|name| name == "*");
                     self.wildcards.insert(key, is_wildcard);
                 }
+                for name in &request.resource_names_unsubscribe {
+                    self.seen[relay].leave(key.1, name, self.now);
+                }
                 let bytes = request.encoded_len();
                 let (sent, _) = self.send_up(id, None, Request::Delta(*request), bytes);
                 if let Some(Consumer::Mux(_, stream)) = self.consumer(id) {
