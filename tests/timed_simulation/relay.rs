@@ -166,15 +166,16 @@ impl Relay {
     /// Does what there is to do at this moment.
     pub(crate) fn turn(&mut self, now: Instant, rng: &mut StdRng, ids: &mut u32) -> Vec<Output> {
         let mut out = Vec::new();
-        if let Some((since, until)) = self.paused {
-            if now < until {
-                return out;
-            }
-            self.paused = None;
-            self.mux.overslept(until - since);
+        let pause = self.paused.filter(|(_, until)| *until <= now);
+        if self.paused.is_some() && pause.is_none() {
+            return out;
         }
         while let Some(input) = self.inbox.pop_front() {
             self.take(input, now, rng, ids, &mut out);
+        }
+        if let Some((since, until)) = pause {
+            self.paused = None;
+            self.mux.overslept(until - since);
         }
         self.mux.on_deadline(now);
         if matches!(self.link, Link::Waits(until) if until <= now) {
@@ -286,7 +287,10 @@ impl Relay {
             && self.open[stream as usize].is_some()
         {
             self.close(stream, out);
-            self.open_on(stream, now, ids, out);
+            // The secondary is opened where it is wanted.
+            if stream == StreamId::Primary {
+                self.open_on(stream, now, ids, out);
+            }
         }
     }
 
