@@ -127,7 +127,11 @@ impl Relay {
 
     /// How its sessions see the way upstream; all that depends on the form of it is here.
     const fn upstream(&self) -> Upstream {
-        Upstream { connected: matches!(self.link, Link::Stands { .. }) }
+        match self.link {
+            Link::Stands { answered: true } => Upstream::Answering,
+            Link::Stands { answered: false } => Upstream::Silent,
+            Link::Waits(_) | Link::Dials => Upstream::Away,
+        }
     }
 
     /// When it has something to do though nothing arrives; `now` where that is at once.
