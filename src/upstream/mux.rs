@@ -70,17 +70,17 @@ struct RenewalPace {
 
 impl RenewalPace {
     const FIRST: Duration = Duration::from_secs(1);
-    /// Clients give up on a first answer after 15 s (R-SotW-26).
-    const MOST: Duration = Duration::from_secs(8);
+    /// An origin that takes long to answer is given the time.
+    const MOST: u32 = 6;
 
-    /// The stream was opened; returns when it may be opened anew: 1 s later, then 2 s, 4 s, and every 8 s. After a minute
-    /// without, it begins at 1 s again.
+    /// The stream was opened; returns when it may be opened anew: 1 s later, then 2 s, 4 s, and in the end every 64 s. After
+    /// two minutes without, it begins at 1 s again.
     fn opened(&mut self, now: Instant) -> Instant {
-        const CALM: Duration = Duration::from_secs(60);
+        const CALM: Duration = Duration::from_secs(120);
         let is_soon = self.opened.is_some_and(|last| now.saturating_duration_since(last) < CALM);
-        self.soon = if is_soon { (self.soon + 1).min(3) } else { 0 };
+        self.soon = if is_soon { (self.soon + 1).min(Self::MOST) } else { 0 };
         self.opened = Some(now);
-        now + (Self::FIRST * 2_u32.pow(self.soon)).min(Self::MOST)
+        now + Self::FIRST * 2_u32.pow(self.soon)
     }
 }
 

@@ -309,6 +309,11 @@ impl Link {
         self.arrival.step(settings, now)
     }
 
+    /// Since when nothing at all came of an answer that may be no more than what was kept back: that may be gone.
+    pub(super) fn kept_back_since(&self) -> Option<Instant> {
+        self.arrival.waits_since().filter(|_| self.unseen.len() == 1)
+    }
+
     /// Takes what is held and was not sent again.
     pub(super) fn take_unseen(&mut self) -> HashSet<Name> {
         std::mem::take(&mut self.unseen)
@@ -403,11 +408,11 @@ impl Link {
         let mut quiet_at = None;
         if !self.started {
             self.claim_members(target, doubted, request);
-            let claims = !request.initial_resource_versions.is_empty() || !target.claimed.is_empty();
-            // A set that never was complete is asked for anew: to an origin that had already sent everything there would
-            // be nothing to answer, and it would never become known.
-            quiet_at =
-                (claims && target.snapshot.wildcard_known()).then(|| target.now + target.settings.settle_max);
+            // What others have claimed in this request need not come again.
+            let is_confirmed = self.unseen.is_empty()
+                && !target.claimed.is_empty()
+                && target.snapshot.completeness() == Completeness::Complete;
+            quiet_at = is_confirmed.then(|| target.now + target.settings.settle_max);
         }
         let mut hold = Duration::ZERO;
         if target.beside {
@@ -427,8 +432,10 @@ impl Link {
         doubted: &HashSet<(View, Name)>,
         request: &mut DeltaDiscoveryRequest,
     ) {
-        let trusts =
-            target.fresh && target.settings.reconcile == Reconcile::Trust && target.snapshot.wildcard_known();
+        // A set that never was complete is asked for anew: it is not known which of the rest the origin has sent.
+        let trusts = target.fresh
+            && target.settings.reconcile == Reconcile::Trust
+            && target.snapshot.completeness() == Completeness::Complete;
         let mut room = VERSIONS_BYTES;
         let is_doubted = |held: &&Arc<Resource>| {
             !doubted.is_empty() && doubted.contains(&(View::Wildcard, held.name().clone()))
@@ -446,6 +453,28 @@ impl Link {
                 _ if target.is_claimed(held) => {}
                 _ => drop(self.unseen.insert(held.name().clone())),
             }
+        }
+        if self.unseen.is_empty() {
+            self.keep_back(members().filter(|held| !is_doubted(held)), request);
+        }
+    }
+
+    /// Keeps back the version of one resource, the smallest, where all were claimed: an origin that has to say nothing at
+    /// all, because every version is current, could not be told from one that hangs.
+    fn keep_back<'r>(
+        &mut self,
+        held: impl Iterator<Item = &'r Arc<Resource>>,
+        request: &mut DeltaDiscoveryRequest,
+    ) {
+        let claimed =
+            held.filter(|held| request.initial_resource_versions.contains_key(held.name().as_str()));
+        let smallest = claimed.min_by_key(|held| (held.delta_entry().len(), held.name()));
+        if let Some(name) = smallest.map(|held| held.name().clone()) {
+            request.initial_resource_versions.remove(name.as_str());
+            if let Some(asked) = self.names.get_mut(&name) {
+                asked.awaited = Awaited::Answer;
+            }
+            self.unseen.insert(name);
         }
     }
 
@@ -497,7 +526,7 @@ impl Link {
             self.started = true;
             self.arrival = self.arrival.asked_more(target.now);
             if first {
-                self.start_names(target, wanted);
+                self.start_names(target, doubted, wanted, request);
             }
         }
         if self.names.is_empty() && self.wildcard.is_none() {
@@ -609,7 +638,13 @@ impl Link {
     }
 
     /// Notes which of the names that are held were not claimed: they have to come again if they are still there.
-    fn start_names(&mut self, target: &Target<'_>, wanted: &dyn Fn(&Name) -> bool) {
+    fn start_names(
+        &mut self,
+        target: &Target<'_>,
+        doubted: &HashSet<(View, Name)>,
+        wanted: &dyn Fn(&Name) -> bool,
+        request: &mut DeltaDiscoveryRequest,
+    ) {
         let is_unclaimed = |name: &&Name| {
             let awaited = self.names.get(*name).map(|asked| asked.awaited);
             awaited != Some(Awaited::Until)
@@ -617,6 +652,19 @@ impl Link {
                 && target.snapshot.held(View::Named, name.as_str()).is_some()
         };
         self.unseen = self.names.keys().chain(&self.pending).filter(is_unclaimed).cloned().collect();
+        if self.unseen.is_empty() && self.incomplete.is_empty() {
+            // What goes by an alias is answered under another name.
+            let held: Vec<Arc<Resource>> = self
+                .names
+                .keys()
+                .filter(|name| !doubted.contains(&(View::Named, (*name).clone())))
+                .filter_map(|name| {
+                    target.snapshot.held(View::Named, name.as_str()).filter(|held| held.name() == name)
+                })
+                .cloned()
+                .collect();
+            self.keep_back(held.iter(), request);
+        }
         if !self.unseen.is_empty() {
             self.arrival = Arrival::asked(target.now, None, Duration::ZERO);
         }

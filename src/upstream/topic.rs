@@ -332,8 +332,9 @@ impl Topic {
             let Some(view) = view else { continue };
             let complete = if view == View::Named { link.complete(settings, now) } else { Vec::new() };
             let degree = if link.has_asked() { link.step(settings, now) } else { None };
-            let unseen =
-                if degree == Some(Completeness::Complete) { link.take_unseen() } else { HashSet::default() };
+            let is_late = link.kept_back_since().is_some_and(|since| since + settings.answer_timeout <= now);
+            let is_over = is_late || degree == Some(Completeness::Complete);
+            let unseen = if is_over { link.take_unseen() } else { HashSet::default() };
             for (name, unseen) in complete {
                 change.ops.extend(self.judge(Placed { stream, view: Some(view) }, unseen, settings));
                 change.ops.push(Op::Complete { name });
@@ -376,8 +377,9 @@ impl Topic {
             let link = self.link(stream)?;
             // Once the stream is to be opened anew there is nothing more to find out on it.
             let suspect = link.suspect_not_before().filter(|_| !self.renewals[stream as usize]);
-            let suspect = suspect.map(|since| since + settings.answer_timeout);
-            link.deadline(settings).into_iter().chain(suspect).min()
+            let late = suspect.into_iter().chain(link.kept_back_since());
+            let late = late.map(|since| since + settings.answer_timeout);
+            link.deadline(settings).into_iter().chain(late).min()
         };
         let uncacheable = self.uncacheable.next().map(|came| came + settings.settle_max);
         StreamId::ALL.into_iter().filter_map(of).chain(self.expiry.next()).chain(uncacheable).min()

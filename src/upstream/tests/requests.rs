@@ -31,7 +31,7 @@ fn r_up_02_a_new_stream_starts_with_everything_wanted_and_the_versions_held() {
     rig.requests(Primary);
     rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v2"));
     rig.hear(Primary, &Answer::of(EDS, "2").set("e1", "v1").set("e2", "").remove("e3"));
-    rig.pass(500);
+    rig.pass(2_500);
     // An ACK that was never taken by the old stream.
     rig.mux.on_message(Primary, Answer::of(EDS, "late").bytes(), rig.now).expect("a response");
     rig.close();
@@ -44,7 +44,7 @@ fn r_up_02_a_new_stream_starts_with_everything_wanted_and_the_versions_held() {
     );
     let [cds, eds] = &requests[..] else { panic!("two types: {requests:?}") };
     assert!(cds.resource_names_subscribe.is_empty(), "R-Up-05");
-    assert_eq!(cds.initial_resource_versions, [("c1", "v1"), ("c2", "v2")].map(owned).into());
+    assert_eq!(cds.initial_resource_versions, [("c2", "v2")].map(owned).into(), "one is kept back");
     assert_eq!(sorted(&eds.resource_names_subscribe), ["e1", "e2", "e3", "e4"]);
     // R-Up-03, R-Up-17: not what was removed, never came, or has no version of the origin's.
     assert_eq!(eds.initial_resource_versions, [("e1", "v1")].map(owned).into());
@@ -72,9 +72,9 @@ fn r_up_03_a_named_stream_claims_only_what_it_brought_itself() {
     rig.close();
     rig.open(Primary);
     rig.open(Secondary);
-    assert_eq!(rig.request(Primary).initial_resource_versions, [("member", "v1")].map(owned).into());
+    assert!(rig.request(Primary).initial_resource_versions.is_empty(), "the only one is kept back");
     let named = rig.request(Secondary).initial_resource_versions;
-    assert_eq!(named, [("member", "v1"), ("other", "v2")].map(owned).into());
+    assert_eq!(named, [("member", "v1")].map(owned).into());
 }
 
 #[test]

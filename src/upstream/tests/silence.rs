@@ -61,6 +61,9 @@ fn silence_is_an_answer_where_versions_were_told() {
     rig.open(Primary);
     let claimed =
         rig.requests(Primary).iter().map(|request| request.initial_resource_versions.len()).sum::<usize>();
-    assert_eq!(claimed, 2);
-    assert_eq!(unanswered(&rig), (1, Some(0), vec![EDS]), "`b` is not held");
+    assert_eq!(claimed, 0, "the only one of each type is kept back");
+    assert_eq!(unanswered(&rig), (3, Some(0), vec![CDS, EDS]));
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c", "v1"));
+    rig.hear(Primary, &Answer::of(EDS, "1").set("a", "v1"));
+    assert_eq!(unanswered(&rig), (1, Some(0), vec![]), "`b` is not held");
 }

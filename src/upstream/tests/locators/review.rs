@@ -286,13 +286,14 @@ fn f12_a_loan_that_ended_by_its_ttl_leaves_nothing_behind() {
 #[test]
 fn f14_versions_that_were_claimed_do_not_look_like_locators_ignored() {
     let mut rig = Rig::connected();
-    rig.client("plain", EDS, &["a"]);
-    rig.client_with("one", EDS, "v=1", &["a"]);
+    rig.client("plain", EDS, &["a", "b"]);
+    rig.client_with("one", EDS, "v=1", &["b"]);
     rig.pass(20);
     rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(EDS, "1").set("a", "1"));
+    rig.hear(Primary, &Answer::of(EDS, "1").set("a", "1").set("b", "1"));
     let requests = reconnect(&mut rig);
     assert_eq!(requests[0].initial_resource_versions.len(), 1);
+    rig.hear(Primary, &Answer::of(EDS, "2").set("a", "1"));
     rig.pass(10_000);
     assert_eq!(rig.mux.counters().locators_ignored.get(), 0);
 }
