@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::failures::is_unheard;
+use super::guard::Guard;
 use super::own::{Brought, Own};
 use super::session::{Rules, Upstream};
 use super::sotw::Wants;
@@ -68,6 +69,10 @@ pub(super) struct StreamType {
     /// Since when what is unknown holds back other types. What is asked for meanwhile does not prolong it, and after it
     /// they are free for as long: else a client that asks for ever new names would never be told what waits.
     pub(super) holds: Option<Instant>,
+    /// Since when it held back what was noted for it.
+    pub(super) delay_noted: Option<Instant>,
+    /// Whether that protects somebody, where it was worked out.
+    pub(super) guard: Option<Box<Guard>>,
     /// The names rules of state-of-the-world streams.
     pub(super) wants: Wants,
     /// Whether anything was unknown when there was last nothing to say; `None` where that has to be looked at.
@@ -93,6 +98,8 @@ impl StreamType {
             may_hold: false,
             asked: now,
             holds: None,
+            delay_noted: None,
+            guard: None,
             wants: Wants::default(),
             unknown: None,
             in_flight: None,
