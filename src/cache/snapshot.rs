@@ -489,9 +489,6 @@ impl<'a> Draft<'a> {
                     resend == Resend::Unsolicited && (view == View::Wildcard || entry.wild.is_none());
                 (if held.form() == Form::Dropped { resource } else { Arc::clone(held) }, resent)
             }
-            Some(held) if held.version() == resource.version() => {
-                (Arc::new(Resource::clone(&resource).with_body_in_digest()), false)
-            }
             _ => (self.other_copy(entry, view, resource), false),
         }
     }
