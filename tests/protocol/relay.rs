@@ -187,6 +187,19 @@ fn r_relay_04_the_origin_answers_for_a_type_whatever_the_parameters() {
 }
 
 #[test]
+fn r_relay_04_a_client_that_was_told_all_that_it_asked_for_holds_nothing_else() {
+    let mut bed = Bed::new();
+    let mut client = bed.sotw();
+    come_back(&bed, &mut client, "cds", &["a"]);
+    bed.named("cds a:1");
+    assert_eq!(client.acked_with(&bed, &[("cds", &["a"])]), ["cds a:1"]);
+    client.ask(&bed, "cds", &["a", "b"]);
+    let asked = bed.now;
+    assert_eq!(told_in_time(&mut bed, &mut client), ["cds a:1"]);
+    assert_eq!(bed.now, asked + bed.rules.settle, "it cannot lose `b`");
+}
+
+#[test]
 fn r_relay_05_a_full_state_waits_until_the_set_is_known() {
     let mut bed = Bed::new();
     let (mut sotw, mut delta) = (bed.sotw(), bed.delta());
