@@ -206,6 +206,11 @@ impl Snapshot {
         self.completeness >= Completeness::Settled
     }
 
+    /// Whether it can be told which members went after this.
+    pub fn remembers(&self, since: Generation) -> bool {
+        since >= self.horizon
+    }
+
     /// Whether nothing is known, not even that the wildcard set is empty.
     pub(super) fn is_blank(&self) -> bool {
         self.log.is_empty() && !self.wildcard_known()

@@ -146,6 +146,15 @@ impl StreamType {
     pub(super) fn open_gate(&mut self) {
         self.in_flight = None;
         self.unanswered = None;
+        if let Some(own) = &mut self.own {
+            own.let_go = None;
+            self.trim();
+        }
+    }
+
+    /// Whether the client may not have read all that it was told.
+    const fn is_unanswered(&self) -> bool {
+        self.in_flight.is_some() || self.unanswered.is_some()
     }
 
     /// An earlier response was answered: the client is slow, or ahead of what was said, but it does answer.
@@ -243,7 +252,18 @@ impl StreamType {
         if subscription == *self.subscription() {
             return Ok(());
         }
+        if self.subscription().wildcard && !subscription.wildcard {
+            let told = self.is_unanswered().then_some(self.span.removed);
+            let own = self.own_mut();
+            own.let_go = own.let_go.or(told);
+            // It drops what it has from the wildcard by itself (R-Delta-10).
+            own.owed.gone.clear();
+            self.trim();
+        }
         if subscription.wildcard && !self.subscription().wildcard {
+            if dialect.protocol == Protocol::Delta && self.is_unanswered() {
+                self.bring_unanswered(&subscription)?;
+            }
             self.span = Span::default();
             self.must_answer = true;
             // What it was told by name may be a member that has not come yet.
@@ -259,6 +279,28 @@ impl StreamType {
         }
         self.membership.change(subscription);
         self.unknown = None;
+        Ok(())
+    }
+
+    /// Counts what was told and not answered as brought by a client that asks for the wildcard again: it may read that when
+    /// it has asked, and then holds it.
+    fn bring_unanswered(&mut self, subscription: &Subscription) -> Result<(), FellBehind> {
+        let snapshot = self.membership.of().snapshot();
+        let removed = self.own().let_go.map_or(self.span.removed, |let_go| let_go.min(self.span.removed));
+        if !snapshot.remembers(removed) {
+            return Err(FellBehind);
+        }
+        let mut told = self.span.clone();
+        told.removed = removed;
+        let unanswered = subscription.held(&snapshot, &told).map(|(name, _)| name.as_str().to_owned());
+        let mut versions = match self.take_brought() {
+            Some(Brought::Versions(versions)) => versions,
+            Some(Brought::Digest(_)) | None => HashMap::new(),
+        };
+        // In which version is not known.
+        versions.extend(unanswered.map(|name| (name, String::new())));
+        let own = self.own_mut();
+        (own.brought, own.let_go) = (Some(Brought::Versions(versions)), None);
         Ok(())
     }
 
