@@ -129,7 +129,7 @@ impl Session {
                 if let Some(until) = self.held_until(at, &pending[at], now) {
                     deadline.not_after(until);
                     leader_waits |= kind.leads_routes();
-                    unanswered = unanswered.or(kind.leads_routes().then_some(at));
+                    unanswered = unanswered.or_else(|| kind.leads_routes().then_some(at));
                 }
                 continue;
             }
