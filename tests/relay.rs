@@ -181,6 +181,27 @@ async fn r_relay_07_a_cold_relay_without_an_origin_says_unavailable() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_07_a_cold_relay_with_a_silent_origin_says_unavailable() {
+    let (relay, _origin, mut upstream) = start("  cold_deadline: 1s\n").await;
+    let channel = connect(&relay.uri()).await;
+    let mut stream = Sotw::open(&channel, SOTW_ADS).await;
+    stream.subscribe("first", EDS, &["a"]).await;
+    upstream.expect_request().await;
+    let status = stream.end().await;
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("answers nothing"), "{status:?}");
+    // Once it has answered anything, a client that waits is not sent away.
+    let mut stream = Sotw::open(&channel, SOTW_ADS).await;
+    upstream.send(&endpoints("1", &[("b", "1")]));
+    upstream.expect_ack("1").await;
+    stream.subscribe("second", EDS, &["a"]).await;
+    let closed = tokio::time::timeout(Duration::from_millis(1500), stream.next_message()).await;
+    assert!(closed.is_err(), "{closed:?}");
+    upstream.send(&endpoints("2", &[("a", "1")]));
+    assert_eq!(stream.response().await.resources.len(), 1);
+}
+
 /// R-Relay-16, R-Relay-17 and R-Up-20 as the origin sees them: each name once, none while somebody lingers.
 #[tokio::test(flavor = "multi_thread")]
 async fn r_relay_17_a_second_subscriber_costs_the_origin_nothing() {

@@ -152,6 +152,11 @@ impl Cohort {
         }
     }
 
+    /// Its number among the cohorts that its store ever had.
+    pub const fn id(&self) -> u64 {
+        self.id
+    }
+
     /// The newest generation that its members have something to learn from.
     pub fn touched(&self) -> Generation {
         self.touched.load(Ordering::Acquire).into()

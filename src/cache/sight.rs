@@ -117,11 +117,11 @@ impl Sight {
         look(&snapshot, subscription, |seen| match seen {
             Seen::Present(resource) => {
                 knows_something = true;
-                found = u128::wrapping_add(found, resource.content_digest());
+                found = u128::wrapping_add(found, resource.digest());
             }
             Seen::Dropped(resource) => {
                 (knows_something, dropped) = (true, true);
-                found = u128::wrapping_add(found, resource.content_digest());
+                found = u128::wrapping_add(found, resource.digest());
             }
             Seen::Absent | Seen::Collection | Seen::Unresolved(_) => knows_something = true,
             // An error has no form here (R-REST-12): what it is about waits, and is not shown as missing.
@@ -161,7 +161,7 @@ impl Found {
         let (mut resources, mut found) = (Vec::new(), 0);
         look(&snapshot, &cohort.subscription, |seen| {
             if let Seen::Present(resource) = seen {
-                found = u128::wrapping_add(found, resource.content_digest());
+                found = u128::wrapping_add(found, resource.digest());
                 resources.push(Arc::clone(resource));
             }
         });

@@ -206,6 +206,11 @@ impl Snapshot {
         self.completeness >= Completeness::Settled
     }
 
+    /// Whether it can be told which members went after this.
+    pub fn remembers(&self, since: Generation) -> bool {
+        since >= self.horizon
+    }
+
     /// Whether nothing is known, not even that the wildcard set is empty.
     pub(super) fn is_blank(&self) -> bool {
         self.log.is_empty() && !self.wildcard_known()
@@ -488,9 +493,6 @@ impl<'a> Draft<'a> {
                 let resent =
                     resend == Resend::Unsolicited && (view == View::Wildcard || entry.wild.is_none());
                 (if held.form() == Form::Dropped { resource } else { Arc::clone(held) }, resent)
-            }
-            Some(held) if held.version() == resource.version() => {
-                (Arc::new(Resource::clone(&resource).with_body_in_digest()), false)
             }
             _ => (self.other_copy(entry, view, resource), false),
         }

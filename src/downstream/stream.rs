@@ -259,6 +259,7 @@ where
             } else {
                 Some(session.next(now, upstream))
             };
+            self.session.take_delays().into_iter().for_each(|kind| telemetry::delayed(kind.short()));
             let mut deadline = match next.unwrap_or(Next::Wait(Some(now + MOMENT))) {
                 Next::Say(outgoing) => {
                     self.writing = Some((outgoing, 0));

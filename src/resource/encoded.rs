@@ -1,7 +1,7 @@
 //! One version of one resource, encoded once.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -164,9 +164,10 @@ impl<'a> Envelope<'a> {
 
     fn copy(&self, type_url: &TypeUrl, name: Name, any: &[u8]) -> Resource {
         let is_resolved = self.body.is_some();
+        let body_hash = xxh3::xxh3_64(any);
         let invented;
         let (version, own_version) = if self.version.is_empty() && is_resolved {
-            invented = format!("h:{:016x}", xxh3::xxh3_64(any));
+            invented = format!("h:{body_hash:016x}");
             (invented.as_str(), true)
         } else {
             (self.version, false)
@@ -208,8 +209,7 @@ impl<'a> Envelope<'a> {
 
         let constraints = self.constraints.clone().ok().flatten();
         Resource {
-            digest: digest(name.as_str(), constraints.as_ref(), version, None),
-            content_digest: OnceLock::new(),
+            digest: digest(name.as_str(), constraints.as_ref(), version, body_hash),
             eds_service: (type_url.kind() == Kind::Cluster).then(|| eds_service(any)).flatten(),
             name,
             constraints,
@@ -251,7 +251,6 @@ pub struct Resource {
     sotw_at: usize,
     body_at: usize,
     digest: u128,
-    content_digest: OnceLock<u128>,
     eds_service: Option<Name>,
 }
 
@@ -302,19 +301,11 @@ impl Resource {
         &self.entry[self.body_at..]
     }
 
-    /// This version's share of the digest of a set: sums of these are independent of order (R-Relay-11).
+    /// Hash of its name, constraints, version and body: its share of the digest of a set, because sums of these are
+    /// independent of order (R-Relay-11). Two relays that hold the same bytes agree on it (R-REST-07). The body counts
+    /// because versions of an origin that counts begin anew when it restarts.
     pub const fn digest(&self) -> u128 {
         self.digest
-    }
-
-    /// The same of name, version and body, whatever versions came before it: two relays that hold the same bytes agree
-    /// on it (R-REST-07). Worked out when first asked for.
-    pub fn content_digest(&self) -> u128 {
-        let body = || xxh3::xxh3_64(self.body());
-        let constraints = self.constraints.as_ref();
-        *self
-            .content_digest
-            .get_or_init(|| digest(self.name.as_str(), constraints, &self.version, Some(body())))
     }
 
     /// The name under which an EDS cluster asks for its endpoints (R-ADS-05); `None` for everything else.
@@ -341,8 +332,6 @@ impl Resource {
     /// What may be kept of it where its body may not (R-XT-09): enough to know it when it comes again.
     #[must_use]
     pub fn dropped(&self) -> Self {
-        // Worked out while the body is there.
-        let content_digest = self.content_digest().into();
         let entry = Bytes::copy_from_slice(&self.entry_hash());
         let (sotw_at, body_at) = (entry.len(), entry.len());
         let (name, version) = (self.name.clone(), Arc::clone(&self.version));
@@ -354,7 +343,6 @@ impl Resource {
             entry,
             sotw_at,
             body_at,
-            content_digest,
             eds_service: None,
             constraints: self.constraints.clone(),
             ..*self
@@ -374,15 +362,6 @@ impl Resource {
                 (Form::Whole, Form::Dropped) => other.entry == self.entry_hash()[..],
                 _ => self.entry == other.entry,
             }
-    }
-
-    /// The origin changed the body and kept the version (R-XT-06): the body's hash joins the digest, so that the
-    /// set does not look unchanged.
-    #[must_use]
-    pub fn with_body_in_digest(mut self) -> Self {
-        let body = xxh3::xxh3_64(self.body());
-        self.digest = digest(self.name.as_str(), self.constraints.as_ref(), &self.version, Some(body));
-        self
     }
 }
 
@@ -417,7 +396,7 @@ fn forbids_caching(message: &[u8]) -> Result<bool, Malformed> {
     Ok(forbids)
 }
 
-fn digest(name: &str, constraints: Option<&Constraints>, version: &str, body: Option<u64>) -> u128 {
+fn digest(name: &str, constraints: Option<&Constraints>, version: &str, body_hash: u64) -> u128 {
     let mut hasher = xxh3::Xxh3::new();
     hasher.update(&(name.len() as u64).to_le_bytes());
     hasher.update(name.as_bytes());
@@ -425,9 +404,7 @@ fn digest(name: &str, constraints: Option<&Constraints>, version: &str, body: Op
     if let Some(constraints) = constraints {
         hasher.update(constraints.encoded());
     }
-    if let Some(hash) = body {
-        hasher.update(&hash.to_le_bytes());
-    }
+    hasher.update(&body_hash.to_le_bytes());
     hasher.digest128()
 }
 

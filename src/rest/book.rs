@@ -216,7 +216,7 @@ impl Book {
     }
 
     fn resource(&self, resource: &Resource) -> Result<Bytes, Unwritable> {
-        self.any(resource, resource.content_digest(), resource.body())
+        self.any(resource, resource.digest(), resource.body())
     }
 
     /// The same for who asked by locator: wrapped, with its constraints (R-DP-07, R-DP-11).

@@ -19,6 +19,7 @@ mod failures;
 mod features;
 mod given;
 mod grant;
+mod guard;
 mod memory;
 mod metadata;
 mod observer;

@@ -24,10 +24,10 @@ pub enum Next {
 
 /// The earliest of the moments at which something may change by itself.
 #[derive(Debug, Default)]
-struct Deadline(Option<Instant>);
+pub(super) struct Deadline(Option<Instant>);
 
 impl Deadline {
-    fn not_after(&mut self, moment: Instant) {
+    pub(super) fn not_after(&mut self, moment: Instant) {
         self.0 = Some(self.0.map_or(moment, |earliest| earliest.min(moment)));
     }
 }
@@ -47,6 +47,8 @@ impl Session {
             Ok(None) => return Next::Wait(Some(now)),
             Err(behind) => return Next::Close(behind.into()),
         };
+
+        self.guard(&pending, now);
 
         let mut deadline = Deadline::default();
         let chosen = self
@@ -122,6 +124,7 @@ impl Session {
         deadline: &mut Deadline,
     ) -> Option<(usize, Class)> {
         let mut leader_waits = false;
+        let mut unanswered = None;
         for at in 0..pending.len() {
             let kind = self.types[at].kind;
             let update = pending[at].update().filter(|update| self.types[at].has_addition(update));
@@ -129,10 +132,14 @@ impl Session {
                 if let Some(until) = self.held_until(at, &pending[at], now) {
                     deadline.not_after(until);
                     leader_waits |= kind.leads_routes();
+                    unanswered = unanswered.or_else(|| kind.leads_routes().then_some(at));
                 }
                 continue;
             }
             if leader_waits && kind.follows_clusters() {
+                if let Some(leader) = unanswered {
+                    self.note_delay(leader, at, now, deadline);
+                }
                 continue;
             }
             if let Err(opens) = self.types[at].gate(now, &self.rules) {
@@ -188,6 +195,11 @@ impl Session {
 
     /// Until when a type that was asked for and is not known holds back those after it.
     fn held_until(&self, at: usize, pending: &Pending, now: Instant) -> Option<Instant> {
+        self.unknown_until(at, pending, now).filter(|_| self.types[at].is_guarding())
+    }
+
+    /// The same whether it protects anybody or not.
+    pub(super) fn unknown_until(&self, at: usize, pending: &Pending, now: Instant) -> Option<Instant> {
         let until = self.types[at].holds? + self.rules.ack_timeout;
         (self.dialect.aggregated && matches!(pending, Pending::Unknown) && now < until).then_some(until)
     }

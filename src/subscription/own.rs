@@ -24,12 +24,14 @@ pub(super) struct Own {
     pub(super) brought: Option<Brought>,
     /// Names that the next full state answers for.
     pub(super) answering: BTreeSet<Name>,
+    /// How far it had been told of removals when it let go of the wildcard before it had answered.
+    pub(super) let_go: Option<Generation>,
 }
 
 impl Own {
     /// Nothing.
     pub(super) const NONE: Self =
-        Self { owed: Owed::NONE, weight: 0, brought: None, answering: BTreeSet::new() };
+        Self { owed: Owed::NONE, weight: 0, brought: None, answering: BTreeSet::new(), let_go: None };
 
     /// Whether there is nothing.
     pub(super) fn is_empty(&self) -> bool {
@@ -38,5 +40,6 @@ impl Own {
             && self.owed.refused.is_empty()
             && self.brought.is_none()
             && self.answering.is_empty()
+            && self.let_go.is_none()
     }
 }

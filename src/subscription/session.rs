@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
+
 use super::bounds::Bound;
 use super::features::Features;
 use super::given::Given;
@@ -314,11 +316,13 @@ pub struct Session {
     only: Option<TypeUrl>,
     one_shot: bool,
     mailbox: Arc<Mailbox>,
-    client: Option<Client>,
+    pub(super) client: Option<Client>,
     /// What it has whatever it asks for.
     allotted: Allotment,
     /// What it asked for since last said and is not shown.
     hidden: Hidden,
+    /// See [`take_delays`](Self::take_delays).
+    pub(super) delays: SmallVec<[Kind; 1]>,
     /// The SPIFFE ID that it has proven to have.
     spiffe_id: Option<Arc<str>>,
     /// In flush order (R-ADS-02).
@@ -350,6 +354,7 @@ impl Session {
             client: None,
             allotted: Allotment::default(),
             hidden: Hidden::default(),
+            delays: SmallVec::new(),
             spiffe_id: None,
             types: Vec::new(),
             started: now,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::failures::is_unheard;
+use super::guard::Guard;
 use super::own::{Brought, Own};
 use super::session::{Rules, Upstream};
 use super::sotw::Wants;
@@ -68,6 +69,10 @@ pub(super) struct StreamType {
     /// Since when what is unknown holds back other types. What is asked for meanwhile does not prolong it, and after it
     /// they are free for as long: else a client that asks for ever new names would never be told what waits.
     pub(super) holds: Option<Instant>,
+    /// Since when it held back what was noted for it.
+    pub(super) delay_noted: Option<Instant>,
+    /// Whether that protects somebody, where it was worked out.
+    pub(super) guard: Option<Box<Guard>>,
     /// The names rules of state-of-the-world streams.
     pub(super) wants: Wants,
     /// Whether anything was unknown when there was last nothing to say; `None` where that has to be looked at.
@@ -93,6 +98,8 @@ impl StreamType {
             may_hold: false,
             asked: now,
             holds: None,
+            delay_noted: None,
+            guard: None,
             wants: Wants::default(),
             unknown: None,
             in_flight: None,
@@ -139,6 +146,15 @@ impl StreamType {
     pub(super) fn open_gate(&mut self) {
         self.in_flight = None;
         self.unanswered = None;
+        if let Some(own) = &mut self.own {
+            own.let_go = None;
+            self.trim();
+        }
+    }
+
+    /// Whether the client may not have read all that it was told.
+    const fn is_unanswered(&self) -> bool {
+        self.in_flight.is_some() || self.unanswered.is_some()
     }
 
     /// An earlier response was answered: the client is slow, or ahead of what was said, but it does answer.
@@ -236,7 +252,18 @@ impl StreamType {
         if subscription == *self.subscription() {
             return Ok(());
         }
+        if self.subscription().wildcard && !subscription.wildcard {
+            let told = self.is_unanswered().then_some(self.span.removed);
+            let own = self.own_mut();
+            own.let_go = own.let_go.or(told);
+            // It drops what it has from the wildcard by itself (R-Delta-10).
+            own.owed.gone.clear();
+            self.trim();
+        }
         if subscription.wildcard && !self.subscription().wildcard {
+            if dialect.protocol == Protocol::Delta && self.is_unanswered() {
+                self.bring_unanswered(&subscription)?;
+            }
             self.span = Span::default();
             self.must_answer = true;
             // What it was told by name may be a member that has not come yet.
@@ -252,6 +279,28 @@ impl StreamType {
         }
         self.membership.change(subscription);
         self.unknown = None;
+        Ok(())
+    }
+
+    /// Counts what was told and not answered as brought by a client that asks for the wildcard again: it may read that when
+    /// it has asked, and then holds it.
+    fn bring_unanswered(&mut self, subscription: &Subscription) -> Result<(), FellBehind> {
+        let snapshot = self.membership.of().snapshot();
+        let removed = self.own().let_go.map_or(self.span.removed, |let_go| let_go.min(self.span.removed));
+        if !snapshot.remembers(removed) {
+            return Err(FellBehind);
+        }
+        let mut told = self.span.clone();
+        told.removed = removed;
+        let unanswered = subscription.held(&snapshot, &told).map(|(name, _)| name.as_str().to_owned());
+        let mut versions = match self.take_brought() {
+            Some(Brought::Versions(versions)) => versions,
+            Some(Brought::Digest(_)) | None => HashMap::new(),
+        };
+        // In which version is not known.
+        versions.extend(unanswered.map(|name| (name, String::new())));
+        let own = self.own_mut();
+        (own.brought, own.let_go) = (Some(Brought::Versions(versions)), None);
         Ok(())
     }
 

@@ -35,6 +35,7 @@ const REQUESTS: &str = "deltafan_requests_total";
 const PROPAGATION: &str = "deltafan_propagation_seconds";
 const POLLS: &str = "deltafan_polls_total";
 const HELD_POLLS: &str = "deltafan_held_polls";
+const DELAYS: &str = "deltafan_delays_total";
 const JSON_WRITTEN: &str = "deltafan_json_written_total";
 const RESOURCES: &str = "deltafan_resources";
 const COHORTS: &str = "deltafan_cohorts";
@@ -96,6 +97,7 @@ fn describe() {
         Unit::Seconds,
         "from a change's arrival until a client's transport took it"
     );
+    describe_counter!(DELAYS, "waits of a second for what the control plane leaves unanswered, by its type");
     describe_counter!(POLLS, "REST-JSON polls that ended, by how");
     describe_gauge!(HELD_POLLS, "REST-JSON polls that are held because there is nothing new");
     describe_counter!(JSON_WRITTEN, "resources written as JSON, and answers put together from them");
@@ -178,6 +180,11 @@ pub fn denied(what: &'static str, count: u64) {
     if count > 0 {
         counter!(DENIED, "what" => what).increment(count);
     }
+}
+
+/// Routes of a stream have waited for long for an answer of this type.
+pub fn delayed(short: &'static str) {
+    counter!(DELAYS, "type" => short).increment(1);
 }
 
 /// Counts what happens on one open stream.

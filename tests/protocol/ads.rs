@@ -1,10 +1,15 @@
 //! Order across the types of an aggregated stream: R-ADS.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use deltafan::cache::{Protocol, View};
+use bytes::BytesMut;
+use deltafan::cache::{Change, Op, Protocol, Resend, View};
+use deltafan::resource::Resource;
+use deltafan::subscription::Next;
 
-use crate::support::{Bed, Client, show};
+use crate::support::{Bed, Client, show, url};
+use crate::wire;
 
 const NAMES: &[(&str, &[&str])] = &[("rds", &["r"]), ("eds", &["eds-a"]), ("vhds", &["v"]), ("sds", &["s"])];
 
@@ -388,4 +393,124 @@ fn r_ads_03_names_that_are_never_answered_hold_routes_back_for_a_time_only() {
         }
         bed.after(Duration::from_millis(700));
     }
+}
+
+/// A cluster that asks for endpoints by this name.
+fn cluster(name: &str, service: &str) -> Arc<Resource> {
+    let (mut message, mut config) = (wire::message(name, "1"), BytesMut::new());
+    wire::put(&mut config, 2, service.as_bytes());
+    message.extend_from_slice(&[0x10, 3]);
+    wire::put(&mut message, 3, &config);
+    wire::envelope(&url("cds"), name, "1", &message)
+}
+
+/// A client that came back to a relay that knows everything but the endpoints of `name`.
+fn comes_back(bed: &Bed, protocol: Protocol, name: &str) -> Client {
+    let mut client = bed.client(protocol, None);
+    match protocol {
+        Protocol::Delta => {
+            client.change(bed, "cds", "*");
+            client.change(bed, "eds", &format!("eds-a {name}"));
+            client.change(bed, "lds", "*");
+        }
+        Protocol::Sotw => {
+            client.ask(bed, "cds", &[]);
+            client.ask(bed, "eds", &["eds-a", name]);
+            client.ask(bed, "lds", &[]);
+        }
+    }
+    client
+}
+
+#[test]
+fn r_ads_03_a_name_that_no_cluster_asks_for_holds_nothing_back() {
+    for protocol in [Protocol::Delta, Protocol::Sotw] {
+        let mut bed = Bed::knowing(&["cds", "lds"]);
+        bed.origin("cds eds-a:1 b:1");
+        bed.origin("lds l:1");
+        bed.named("eds eds-a:1");
+        // Of a cluster that is gone, and of one that has no endpoints of its own.
+        for name in ["eds-gone", "b"] {
+            let mut client = comes_back(&bed, protocol, name);
+            let told = client.acked_with(&bed, &[("eds", &["eds-a", name])]);
+            assert_eq!(told, ["cds b:1 eds-a:1", "eds eds-a:1", "lds l:1"], "{protocol:?} {name}");
+        }
+    }
+}
+
+#[test]
+fn r_ads_03_endpoints_that_a_cluster_asks_for_hold_routes_back() {
+    for protocol in [Protocol::Delta, Protocol::Sotw] {
+        let mut bed = Bed::knowing(&["cds", "lds"]);
+        bed.origin("cds eds-a:1 eds-c:1");
+        bed.origin("lds l:1");
+        bed.named("eds eds-a:1");
+        let names: &[(&str, &[&str])] = &[("eds", &["eds-a", "eds-c"])];
+        let mut client = comes_back(&bed, protocol, "eds-c");
+        assert_eq!(client.acked_with(&bed, names), ["cds eds-a:1 eds-c:1", "eds eds-a:1"], "{protocol:?}");
+        // It goes: nobody asks for them any more.
+        bed.origin("cds -eds-c");
+        assert_eq!(
+            client.acked_with(&bed, names),
+            ["lds l:1", "cds eds-a:1"].map(|told| match protocol {
+                Protocol::Delta if told.starts_with("cds") => "cds -eds-c",
+                _ => told,
+            })
+        );
+        // Another cluster asks for them by their name.
+        let mut client = comes_back(&bed, protocol, "eds-c");
+        bed.after(Duration::from_secs(1));
+        let (view, resend, resource) = (View::Wildcard, Resend::Unsolicited, cluster("other", "eds-c"));
+        let op = Op::Set { view, resource, resend, lease: None };
+        bed.apply("cds", Change { ops: vec![op], ..Change::default() });
+        assert_eq!(client.acked_with(&bed, names), ["cds eds-a:1 other:1", "eds eds-a:1"], "{protocol:?}");
+        bed.named("eds eds-c:1");
+        assert_eq!(client.acked_with(&bed, names), ["eds eds-c:1", "lds l:1"]);
+    }
+}
+
+#[test]
+fn r_ads_03_endpoints_hold_routes_back_from_when_a_cluster_asks_for_them() {
+    let mut bed = Bed::knowing(&["cds", "lds"]);
+    bed.origin("cds eds-a:1");
+    bed.origin("lds l:1");
+    bed.named("eds eds-a:1");
+    let mut client = comes_back(&bed, Protocol::Delta, "eds-c");
+    assert_eq!(client.acked(&bed), ["cds eds-a:1", "eds eds-a:1", "lds l:1"]);
+    bed.origin("cds eds-c:1");
+    bed.origin("lds l:2");
+    assert_eq!(client.acked(&bed), ["cds eds-c:1"]);
+    // Nor does another of its own names make a difference.
+    client.change(&bed, "eds", "eds-b");
+    assert!(client.acked(&bed).is_empty());
+    client.change(&bed, "eds", "-eds-c");
+    assert_eq!(client.acked(&bed), ["lds l:2"]);
+    client.change(&bed, "eds", "eds-c");
+    client.change(&bed, "cds", "eds-a");
+    client.change(&bed, "cds", "-*");
+    bed.origin("lds l:3");
+    assert_eq!(client.acked(&bed), ["cds eds-a:1", "eds eds-a:1", "lds l:3"], "it has let go of the cluster");
+}
+
+#[test]
+fn r_ads_03_endpoints_on_a_stream_without_clusters_hold_routes_back() {
+    let mut bed = Bed::knowing(&["lds"]);
+    bed.origin("lds l:1");
+    let mut client = bed.delta();
+    client.change(&bed, "eds", "static");
+    client.change(&bed, "lds", "*");
+    assert!(client.acked(&bed).is_empty(), "its clusters may be of its own configuration");
+    let due = bed.now + Duration::from_secs(1);
+    while bed.now < due {
+        assert!(client.session.take_delays().is_empty());
+        let Next::Wait(Some(until)) = client.next(&bed) else { panic!("it waits") };
+        bed.now = until;
+    }
+    assert_eq!(bed.now, due);
+    for delays in [1, 0] {
+        assert!(client.acked(&bed).is_empty());
+        assert_eq!(client.session.take_delays().len(), delays, "counted once");
+    }
+    bed.after(bed.rules.ack_timeout);
+    assert_eq!(client.acked(&bed), ["lds l:1"]);
 }

@@ -9,6 +9,61 @@ use deltafan::subscription::{Heard, Next};
 use crate::support::{Bed, is_acked, strings, url};
 
 #[test]
+fn r_delta_10_a_wildcard_that_is_asked_for_again_counts_what_is_in_flight_as_held() {
+    for let_go in ["-* -h2", "-*"] {
+        let mut bed = Bed::knowing(&["cds"]);
+        bed.origin("cds h1:1 h2:1 h3:1");
+        let mut client = bed.delta();
+        client.change(&bed, "cds", if let_go.contains("h2") { "* h2" } else { "*" });
+        let in_flight = client.poll(&bed).unwrap();
+        assert_eq!(in_flight.resources.len(), 3);
+        // It reads that after it has asked for everything again, and holds it.
+        client.change(&bed, "cds", let_go);
+        bed.origin("cds -h2");
+        client.change(&bed, "cds", "*");
+        bed.origin("cds -h3");
+        client.ack(&bed, &in_flight, &[]);
+        assert_eq!(client.acked(&bed), ["cds h1:1 -h2 -h3"]);
+        bed.origin("cds h2:2");
+        assert_eq!(client.acked(&bed), ["cds h2:2"]);
+    }
+}
+
+#[test]
+fn r_delta_10_what_went_before_the_wildcard_was_let_go_is_told_too() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds h1:1 h2:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "*");
+    let in_flight = client.poll(&bed).unwrap();
+    bed.origin("cds -h2");
+    client.change(&bed, "cds", "-*");
+    assert!(client.told(&bed).is_empty());
+    bed.origin("cds x:1");
+    assert!(client.told(&bed).is_empty());
+    client.change(&bed, "cds", "*");
+    client.ack(&bed, &in_flight, &[]);
+    assert_eq!(client.acked(&bed), ["cds h1:1 x:1 -h2"]);
+    client.change(&bed, "cds", "-*");
+    bed.origin("cds -x");
+    client.change(&bed, "cds", "*");
+    assert_eq!(client.acked(&bed), ["cds h1:1"], "it had answered");
+}
+
+#[test]
+fn r_delta_10_a_wildcard_that_was_let_go_after_the_last_answer_is_not_held() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds h1:1 h2:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "*");
+    assert_eq!(client.acked(&bed), ["cds h1:1 h2:1"]);
+    client.change(&bed, "cds", "-*");
+    bed.origin("cds -h2");
+    client.change(&bed, "cds", "*");
+    assert_eq!(client.acked(&bed), ["cds h1:1"]);
+}
+
+#[test]
 fn r_delta_07_what_was_brought_and_let_go_is_not_held_any_more() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1 b:1");

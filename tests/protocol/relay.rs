@@ -40,17 +40,28 @@ fn r_relay_03_a_name_that_somebody_asked_for_is_no_member_of_the_wildcard() {
 
 #[test]
 fn r_relay_03_a_member_that_is_held_by_name_too_leaves_the_wildcard_alone() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds a:1");
-    bed.named("cds a:1");
-    let (mut everything, mut one) = (bed.delta(), bed.delta());
-    everything.change(&bed, "cds", "*");
-    one.change(&bed, "cds", "a");
-    everything.acked(&bed);
-    one.acked(&bed);
-    bed.origin("cds -a");
-    assert_eq!(everything.acked(&bed), ["cds -a"]);
-    assert!(one.acked(&bed).is_empty(), "its own name still has it");
+    for protocol in [Protocol::Sotw, Protocol::Delta] {
+        let mut bed = Bed::knowing(&["cds"]);
+        bed.origin("cds a:1 b:1");
+        bed.named("cds a:1");
+        let (mut everything, mut one, mut back) = (bed.client(protocol, None), bed.delta(), bed.delta());
+        everything.ask_or_change(&bed, "cds", "*");
+        one.change(&bed, "cds", "a");
+        everything.acked(&bed);
+        one.acked(&bed);
+        // As after a sweep: the origin does not list it any more, and has said nothing of its name.
+        bed.origin("cds -a");
+        assert_eq!(
+            everything.acked(&bed).last().map(String::as_str),
+            Some(match protocol {
+                Protocol::Sotw => "cds b:1",
+                Protocol::Delta => "cds -a",
+            })
+        );
+        assert!(one.acked(&bed).is_empty(), "its own name still has it");
+        back.resume(&bed, "cds", &["*"], &[("a", "1"), ("b", "1")]);
+        assert_eq!(back.acked(&bed), ["cds -a"]);
+    }
 }
 
 #[test]
@@ -184,6 +195,19 @@ fn r_relay_04_the_origin_answers_for_a_type_whatever_the_parameters() {
     assert_eq!(heard, [Some(bed.now), Some(bed.now), None]);
     bed.writer.unheard();
     assert_eq!((plain.heard_since(), seen.heard_since()), (None, None));
+}
+
+#[test]
+fn r_relay_04_a_client_that_was_told_all_that_it_asked_for_holds_nothing_else() {
+    let mut bed = Bed::new();
+    let mut client = bed.sotw();
+    come_back(&bed, &mut client, "cds", &["a"]);
+    bed.named("cds a:1");
+    assert_eq!(client.acked_with(&bed, &[("cds", &["a"])]), ["cds a:1"]);
+    client.ask(&bed, "cds", &["a", "b"]);
+    let asked = bed.now;
+    assert_eq!(told_in_time(&mut bed, &mut client), ["cds a:1"]);
+    assert_eq!(bed.now, asked + bed.rules.settle, "it cannot lose `b`");
 }
 
 #[test]

@@ -9,6 +9,32 @@ use deltafan::subscription::{Heard, Next};
 use crate::support::{Bed, is_acked, strings, url};
 
 #[test]
+fn r_sotw_10_the_digest_of_what_is_current_covers_bodies() {
+    let start = |text: &str| {
+        let mut bed = Bed::knowing(&["cds"]);
+        bed.origin(&format!("cds a:1{text}"));
+        bed
+    };
+    let resumes = |bed: &Bed, version_info: &str| {
+        let mut client = bed.sotw();
+        let request = proto::DiscoveryRequest {
+            version_info: version_info.to_owned(),
+            type_url: url("cds").as_str().to_owned(),
+            ..proto::DiscoveryRequest::default()
+        };
+        client.hear_sotw(bed, request).unwrap();
+        client.told(bed)
+    };
+    let bed = start("");
+    let mut client = bed.sotw();
+    client.ask(&bed, "cds", &[]);
+    let version = client.poll(&bed).unwrap().version;
+    // The relay starts anew, and with it the origin, which counts its versions.
+    assert!(resumes(&start(""), &version).is_empty());
+    assert_eq!(resumes(&start("/other"), &version), ["cds a:1/other"]);
+}
+
+#[test]
 fn r_sotw_11_a_state_that_is_empty_is_told_once_though_nothing_was_ever_heard() {
     for acks in [true, false] {
         let mut bed = Bed::new();
