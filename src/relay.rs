@@ -36,7 +36,7 @@ use crate::identity::{Peer, PeerPattern};
 use crate::proto;
 use crate::resource::{Pattern, Patterns, Scope, TypeUrl};
 use crate::rest::Book;
-use crate::subscription::{self, Given, Grant, Rules};
+use crate::subscription::{self, Given, Grant, Rules, Upstream};
 use crate::telemetry::{self, TypeFigures, UpstreamFigures};
 use crate::tls::client::{ClientFiles, NoName};
 use crate::tls::files::Files;
@@ -368,10 +368,10 @@ impl Report for Status {
 /// Ready, or why not.
 type Ready = Result<(), String>;
 
-/// Passes on whether the origin can be asked.
+/// Passes on whether the origin can be asked, and answers.
 async fn follow(mut origin: Origin, view: UpstreamView) {
     loop {
-        view.set(origin.is_connected());
+        view.set(origin.standing());
         if origin.changed().await.is_err() {
             return;
         }
@@ -635,11 +635,19 @@ impl Origin {
         Ok((origin, tuner))
     }
 
-    /// Whether it can be asked.
-    fn is_connected(&self) -> bool {
+    /// Whether it can be asked, and answers.
+    fn standing(&self) -> Upstream {
         match self {
-            Self::Server { state, .. } => state.borrow().connected,
-            Self::Directory { state } => state.borrow().read,
+            Self::Server { state, .. } => {
+                let state = state.borrow();
+                match (state.connected, state.answered) {
+                    (false, _) => Upstream::Away,
+                    (true, false) => Upstream::Silent,
+                    (true, true) => Upstream::Answering,
+                }
+            }
+            Self::Directory { state } if state.borrow().read => Upstream::Answering,
+            Self::Directory { .. } => Upstream::Away,
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use deltafan::cache::{Cache, Change, Limits, Op, Protocol, Resend, View, Writer};
+use deltafan::cache::{Cache, Change, Completeness, Limits, Op, Protocol, Resend, View, Writer};
 use deltafan::proto;
 use deltafan::subscription::{Next, Rules, Session, Upstream};
 
@@ -36,7 +36,11 @@ fn set(writer: &mut Writer, short: &str, view: View, name: &str, text: &str) {
     let resource = wire::resource(&type_url, name, text, 0);
     let ops = vec![Op::Set { view, resource, resend: Resend::Answer, lease: None }];
     writer
-        .apply(&type_url, Change { ops, wildcard_known: Some(true), system_version: None }, Instant::now())
+        .apply(
+            &type_url,
+            Change { ops, wildcard_known: Some(Completeness::Complete), system_version: None },
+            Instant::now(),
+        )
         .unwrap();
 }
 
@@ -71,7 +75,7 @@ fn r_ads_03_holds_while_the_origin_speaks() {
         let mut target = None;
         loop {
             let last = done.load(Ordering::Acquire);
-            match session.next(Instant::now(), Upstream { connected: true }) {
+            match session.next(Instant::now(), Upstream::Answering) {
                 Next::Say(outgoing) => {
                     session.taken(now);
                     let told = wire::read(Protocol::Delta, &outgoing.frame);
@@ -123,7 +127,7 @@ fn who_asks_for_many_names_is_told_of_them_while_the_origin_speaks() {
         }
         let mut said = BTreeSet::new();
         for _ in 0..4 {
-            if let Next::Say(outgoing) = session.next(Instant::now(), Upstream { connected: true }) {
+            if let Next::Say(outgoing) = session.next(Instant::now(), Upstream::Answering) {
                 said.insert(outgoing.type_url.kind().short());
             }
         }

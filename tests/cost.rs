@@ -43,7 +43,7 @@ fn costs(held: usize) -> [Duration; 4] {
     let mut session = Session::new(cache, rules, Protocol::Delta, None, Instant::now());
     let name = |n: usize| format!("bomb-{n:08x}");
     ask(&mut session, (0..held).map(|n| name(n * 16)).collect(), Vec::new());
-    let upstream = Upstream { connected: true };
+    let upstream = Upstream::Answering;
     session.next(Instant::now(), upstream);
     let place = |turn: usize| held / 2 * 16 + turn * 16;
     let again = median(|turn| ask(&mut session, vec![name(place(turn))], Vec::new()));
@@ -60,7 +60,7 @@ fn cost_unanswered(held: usize) -> Duration {
     let mut session = Session::new(cache, Arc::new(Rules::default()), Protocol::Delta, None, Instant::now());
     let name = |n: usize| format!("bomb-{n:08x}");
     ask(&mut session, (0..held).map(name).collect(), Vec::new());
-    let (upstream, eds) = (Upstream { connected: true }, TypeUrl::from(EDS));
+    let (upstream, eds) = (Upstream::Answering, TypeUrl::from(EDS));
     let part = held / (TURNS + 1);
     let mut look = |turn: usize| {
         let gone = |n: usize| Op::Remove { view: View::Named, name: name(n).into() };

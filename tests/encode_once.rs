@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use deltafan::cache::{Cache, Change, Limits, Op, Protocol, Resend, View, Writer};
+use deltafan::cache::{Cache, Change, Completeness, Limits, Op, Protocol, Resend, View, Writer};
 use deltafan::descriptors::Descriptors;
 use deltafan::proto;
 use deltafan::resource::{Kind, Resource};
@@ -52,7 +52,7 @@ impl Fleet {
     fn set(&mut self, view: View, resources: Vec<Arc<Resource>>) {
         let set = |resource| Op::Set { view, resource, resend: Resend::Answer, lease: None };
         let ops = resources.into_iter().map(set).collect();
-        let change = Change { ops, wildcard_known: Some(true), system_version: None };
+        let change = Change { ops, wildcard_known: Some(Completeness::Complete), system_version: None };
         self.writer.apply(&wire::type_url(self.short), change, self.now).unwrap();
     }
 
@@ -88,7 +88,7 @@ impl Fleet {
         let now = self.now;
         let mut told = Vec::with_capacity(self.sessions.len());
         for session in &mut self.sessions {
-            let Next::Say(outgoing) = session.next(now, Upstream { connected: true }) else {
+            let Next::Say(outgoing) = session.next(now, Upstream::Answering) else {
                 panic!("it has something to say")
             };
             session.taken(now);
@@ -241,7 +241,7 @@ impl Pollers {
 
     fn answers(&self) -> Vec<Answer> {
         let answer = |poll: &Poll| {
-            let verdict = poll.next(self.fleet.now, Upstream { connected: true });
+            let verdict = poll.next(self.fleet.now, Upstream::Answering);
             let Verdict::Answer(version) = verdict else { panic!("{verdict:?}") };
             let asked = poll.asked();
             let answer = self.book.answer(poll.type_url(), version, &asked, || poll.found());

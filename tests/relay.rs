@@ -12,6 +12,7 @@ use deltafan::proto::{
     ResourceName, Status,
 };
 use deltafan::resource::{Envelope, Kind, TypeUrl};
+use rustix::process::{Pid, Signal, kill_process};
 use support::client::{CDS, DELTA_ADS, Delta, EDS, MOMENT, PATIENCE, SOTW_ADS, Sotw, connect, names, node};
 use support::origin::{Origin, OriginStream, resource, response, timed};
 use support::process::Process;
@@ -296,6 +297,49 @@ async fn r_ttl_09_times_reach_who_understands_them_and_end_for_everybody() {
     let end = sotw.response().await;
     assert_eq!(end.resources.len(), 1);
     assert!(!wrapped(&end.resources[0]) && end.version_info != whole.version_info);
+}
+
+/// Stops the process of the relay for so long: its sockets fill meanwhile, and its clock goes on.
+async fn pause(relay: &Process, time: Duration) {
+    let pid = Pid::from_raw(i32::try_from(relay.pid()).unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    tokio::time::sleep(time).await;
+    kill_process(pid, Signal::CONT).unwrap();
+}
+
+/// Heartbeats that arrive in time are in time, also where the relay reads them late.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_ttl_09_a_pause_of_the_relay_ends_nothing_that_its_origin_kept_alive() {
+    const TTL: Duration = Duration::from_secs(2);
+    let (relay, _origin, mut upstream) = start("").await;
+    let channel = connect(&relay.uri()).await;
+    let mut client = Delta::open(&channel, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    upstream.expect_request().await;
+    let cds: TypeUrl = Kind::Cluster.into();
+    let first = vec![timed(&cds, "c1", "1", Some(b""), TTL)];
+    upstream.send(&DeltaDiscoveryResponse { resources: first, ..response(&cds, "first") });
+    upstream.expect_ack("first").await;
+    let answer = client.response().await;
+    assert_eq!(names(&answer), ["c1"]);
+    client.ack(&answer).await;
+
+    let beats = tokio::spawn(async move {
+        for beat in 0..30 {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let beat = response(&Kind::Cluster.into(), &format!("beat {beat}"));
+            let resources = vec![timed(&Kind::Cluster.into(), "c1", "1", None, TTL)];
+            upstream.send(&DeltaDiscoveryResponse { resources, ..beat });
+        }
+        upstream
+    });
+    pause(&relay, Duration::from_secs(5)).await;
+    client.silence().await;
+    let mut late = Delta::open(&channel, DELTA_ADS).await;
+    late.subscribe("late", CDS, &["*"]).await;
+    assert_eq!(names(&late.response().await), ["c1"]);
+    let _upstream = beats.await.unwrap();
+    client.silence().await;
 }
 
 fn error(name: &str, code: Code, message: &str) -> ResourceError {

@@ -6,7 +6,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use deltafan::cache::{Cache, Change, Limits, Nonce, Op, Protocol, Resend, View, Writer};
+use deltafan::cache::{Cache, Change, Completeness, Limits, Nonce, Op, Protocol, Resend, View, Writer};
 use deltafan::proto;
 use deltafan::resource::{Envelope, Kind, Parameters, Resource, TypeUrl, wire};
 use deltafan::subscription::{Given, Next, NodeField, Rule, Rules, Session, Upstream};
@@ -160,7 +160,7 @@ impl Fleet {
         }
         // What a stream does after each request: it looks whether there is more to say.
         for session in &mut self.sessions {
-            black_box(session.next(self.now, Upstream { connected: true }));
+            black_box(session.next(self.now, Upstream::Answering));
         }
         Round { change: applied - begin, updates: updated - applied, acks: begin_acks.elapsed() }
     }
@@ -173,7 +173,7 @@ impl Fleet {
     fn change(&mut self, which: impl Iterator<Item = usize>) {
         let type_url = self.shape.type_url();
         let ops = which.map(|at| self.set(&type_url, at)).collect();
-        let change = Change { ops, wildcard_known: Some(true), system_version: None };
+        let change = Change { ops, wildcard_known: Some(Completeness::Complete), system_version: None };
         self.apply(change, &self.shape.parameters());
     }
 
@@ -189,7 +189,7 @@ impl Fleet {
     fn updates(&mut self) -> Vec<(usize, Nonce)> {
         let mut told = Vec::with_capacity(self.sessions.len());
         for (at, session) in self.sessions.iter_mut().enumerate() {
-            if let Next::Say(outgoing) = session.next(self.now, Upstream { connected: true }) {
+            if let Next::Say(outgoing) = session.next(self.now, Upstream::Answering) {
                 outgoing.frame.chunks().iter().for_each(|chunk| drop(black_box(chunk.clone())));
                 session.taken(self.now);
                 told.push((at, outgoing.frame.nonce));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use deltafan::cache::{Cache, Change, Limits, Op, Protocol, Resend, View};
+use deltafan::cache::{Cache, Change, Completeness, Limits, Op, Protocol, Resend, View};
 use deltafan::proto;
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan::subscription::{Next, Rules, Session, Upstream};
@@ -26,7 +26,7 @@ pub(crate) fn joins() {
         lease: None,
     };
     let ops = (0..RESOURCES).map(|at| set(at, 0)).collect();
-    let all = Change { ops, wildcard_known: Some(true), system_version: None };
+    let all = Change { ops, wildcard_known: Some(Completeness::Complete), system_version: None };
     writer.apply(&type_url, all, Instant::now()).expect("a type of the protocol");
 
     let done = AtomicBool::new(false);
@@ -81,7 +81,7 @@ fn join(cache: &Arc<Cache>, type_url: &TypeUrl) -> Session {
     request.resource_names_subscribe.clear();
     let mut bytes = 0;
     while bytes < RESOURCES * 200 {
-        let Next::Say(outgoing) = session.next(now, Upstream { connected: true }) else { break };
+        let Next::Say(outgoing) = session.next(now, Upstream::Answering) else { break };
         bytes += outgoing.frame.len();
         session.taken(now);
         request.response_nonce = outgoing.frame.nonce.to_string();

@@ -35,8 +35,8 @@ pub(crate) fn run(data: &[u8]) {
         return;
     };
     assert!(names + located <= MAX_NAMES);
-    poll.next(now, Upstream { connected: true });
-    let answered = poll.expire(now + hold, Upstream { connected: false });
+    poll.next(now, Upstream::Answering);
+    let answered = poll.expire(now + hold, Upstream::Away);
     drop((answered, poll));
     assert!(cache.types().iter().all(|of| of.cohorts() == 0), "a poll that ended leaves nothing behind");
 }

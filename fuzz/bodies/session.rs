@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use deltafan::cache::{Cache, Change, Limits, Op, Protocol, Resend, View, Writer};
+use deltafan::cache::{Cache, Change, Completeness, Limits, Op, Protocol, Resend, View, Writer};
 use deltafan::proto::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Node,
     ResourceLocator, Status,
@@ -29,7 +29,7 @@ pub(crate) fn run(data: &[u8]) {
     let limits = Limits { encoded_bytes: 0, tombstones: 2, response_bytes: 200, ..Limits::default() };
     let (cache, writer) = Cache::new(limits);
     let now = Instant::now();
-    let mut bed = Bed { cache, writer, now, upstream: Upstream { connected: true } };
+    let mut bed = Bed { cache, writer, now, upstream: Upstream::Answering };
     let mut streams = [Stream::new(&bed, protocol, only.clone()), Stream::new(&bed, protocol, only)];
     for _ in 0..200 {
         if input.is_empty() || step(&mut bed, &mut streams, &mut input).is_none() {
@@ -48,7 +48,13 @@ fn step(bed: &mut Bed, streams: &mut [Stream; 2], input: &mut Input<'_>) -> Opti
     match input.byte() % 8 {
         0 => bed.change(input),
         1 => bed.now += Duration::from_millis(1 << (input.byte() % 16)),
-        2 => bed.upstream.connected = !bed.upstream.connected,
+        2 => {
+            bed.upstream = match bed.upstream {
+                Upstream::Away => Upstream::Silent,
+                Upstream::Silent => Upstream::Answering,
+                Upstream::Answering => Upstream::Away,
+            }
+        }
         kind @ 3..=5 => {
             let protocol = streams[0].protocol;
             let message = match kind {
@@ -103,7 +109,11 @@ impl Bed {
             let resource = Arc::new(envelope.encode(&type_url, (*name).into()).expect("it has a body"));
             ops.push(Op::Set { view, resource, resend, lease: None });
         }
-        let wildcard_known = (how & 4 == 4).then_some(how & 8 == 0);
+        let wildcard_known = (how & 4 == 4).then_some(match how >> 3 & 3 {
+            0 => Completeness::Unknown,
+            1 => Completeness::Settled,
+            _ => Completeness::Complete,
+        });
         let change = Change { ops, wildcard_known, ..Change::default() };
         self.writer.apply(&type_url, change, self.now).expect("few types");
     }

@@ -57,14 +57,14 @@ pub use lens::{Allotment, Lens};
 pub use nonce::{Nonce, NonceText, Suffix};
 pub use registry::{Interest, Membership, Subscription};
 pub use sight::{Found, SetVersion, Sight};
-pub use snapshot::Snapshot;
+pub use snapshot::{Completeness, Snapshot};
 pub use span::{Class, Span};
 pub use stores::Full;
 pub use update::{Owed, Update};
 
 use registry::Registry;
 use snapshot::Draft;
-use stores::{Bounds, Stores};
+use stores::{Answering, Bounds, Stores};
 
 use crate::resource::{Collection, Kind, Name, Parameters, Resource, Scope, TypeUrl};
 
@@ -225,8 +225,8 @@ impl Op {
 pub struct Change {
     /// In the order in which they take effect.
     pub ops: Vec<Op>,
-    /// Whether the wildcard set is complete from now on (R-Relay-05), where that changes.
-    pub wildcard_known: Option<bool>,
+    /// How much of the wildcard set is known from now on (R-Relay-05), where that changes.
+    pub wildcard_known: Option<Completeness>,
     /// The origin's `system_version_info`, for debugging only (R-Delta-20).
     pub system_version: Option<Arc<str>>,
 }
@@ -320,6 +320,7 @@ pub struct TypeCache {
     index: u32,
     snapshot: ArcSwap<Snapshot>,
     registry: Mutex<Registry>,
+    answering: Arc<Answering>,
     interest: Arc<Mailbox>,
     encoder: Arc<Encoder>,
 }
@@ -343,6 +344,11 @@ impl TypeCache {
     /// The newest state.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
+    }
+
+    /// Since when the origin answers for this type on the connection that stands; `None` before its first answer there.
+    pub fn heard_since(&self) -> Option<Instant> {
+        self.answering.since()
     }
 
     /// Takes a place among the clients with this subscription.
@@ -489,12 +495,13 @@ impl Cache {
         let _held = sources.iter().map(source).collect::<Result<Vec<_>, _>>()?;
         let parameter_sets = self.parameter_sets.load(Ordering::Relaxed);
         let bounds = Bounds { types: self.types, parameter_sets };
-        self.stores.write().enter(type_url, lens, bounds, |index| TypeCache {
+        self.stores.write().enter(type_url, lens, bounds, |index, answering| TypeCache {
             type_url: type_url.clone(),
             lens: lens.clone(),
             index,
             snapshot: ArcSwap::default(),
             registry: Mutex::new(Registry::new(lens.as_uniform().is_none())),
+            answering,
             interest: Arc::clone(&self.interest),
             encoder: Arc::clone(&self.encoder),
         })
@@ -604,6 +611,19 @@ impl Writer {
         &self.cache
     }
 
+    /// The origin answered for a type. Nobody is woken: a client that waits for the origin to answer waits for
+    /// `cold_deadline` from here on, and looks again no later than that.
+    pub fn heard(&self, type_url: &TypeUrl, now: Instant) {
+        if let Some(of) = self.cache.stores.read().any(type_url) {
+            of.answering.begin(now);
+        }
+    }
+
+    /// The origin has not answered for any type on the connection that stands now.
+    pub fn unheard(&self) {
+        self.cache.stores.read().all().for_each(|of| of.answering.end());
+    }
+
     /// Applies a change to what clients without parameters see, as a whole, and wakes those it concerns.
     pub fn apply(&mut self, type_url: &TypeUrl, change: Change, now: Instant) -> Result<(), Full> {
         self.apply_seen(type_url, &Parameters::NONE, change, now)
@@ -651,10 +671,12 @@ impl Writer {
         change.system_version = Some(Arc::clone(&from.system_version));
         // What others want with these parameters is none of this store's.
         let has_wildcard = of.lens.wildcard() == &wanted.parameters && of.serves_wildcard();
-        if has_wildcard && !of.snapshot().wildcard_known() {
+        let known = of.snapshot().completeness();
+        if has_wildcard && known == Completeness::Unknown {
             change.ops.extend(of.members_of(&from));
-            change.wildcard_known = from.wildcard_known().then_some(true);
         }
+        // What it holds is kept up to date from when it was first filled.
+        change.wildcard_known = Some(from.completeness()).filter(|more| has_wildcard && *more > known);
         let names = wanted.interest.names.iter().map(|(name, _)| name).chain(&wanted.looked);
         for name in names.filter(|name| of.serves(name.as_str())) {
             let said = from.told_by_name(name).into_iter();

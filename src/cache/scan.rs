@@ -18,7 +18,7 @@ use super::registry::{Look, Subscription};
 use super::snapshot::Snapshot;
 use super::span::{Next, Part, Span};
 use super::update::{Owed, Update};
-use super::{Generation, TypeCache};
+use super::{Completeness, Generation, TypeCache};
 use crate::resource::{Constraints, Name, Resource};
 
 /// One computation of an update.
@@ -183,7 +183,7 @@ impl<'a> Scan<'a> {
             removals: false,
             unknown_name,
             known_name,
-            unknown_wildcard: self.subscription.wildcard && !self.snapshot.wildcard_known,
+            wildcard: self.wildcard_completeness(),
             from_start: self.span.is_start() || matches!(self.span.part, Part::Members { .. }),
             endpoints: Vec::new(),
             owed: Owed::default(),
@@ -191,6 +191,16 @@ impl<'a> Scan<'a> {
             forms: None,
             frames: Default::default(),
         }
+    }
+
+    /// Of what is not subscribed to there is no more to come.
+    fn wildcard_completeness(&self) -> Completeness {
+        if self.subscription.wildcard { self.snapshot.completeness } else { Completeness::Complete }
+    }
+
+    /// Whether a name that is no member may be one that has not come yet.
+    fn may_be_member(&self, name: &Name) -> bool {
+        !self.subscription.contains(name.as_str()) && self.wildcard_completeness() < Completeness::Complete
     }
 
     fn is_delta(&self) -> bool {
@@ -224,7 +234,7 @@ impl<'a> Scan<'a> {
     fn members(&self, update: &mut Update) {
         let (at, after) = match &self.span.part {
             Part::Members { at, after } => (*at, Some(after.as_str())),
-            Part::Whole | Part::Changes { .. } => (self.touched, None),
+            Part::Start | Part::Whole | Part::Changes { .. } => (self.touched, None),
         };
         update.to = at;
         let mut bytes = 0;
@@ -398,11 +408,7 @@ impl<'a> Scan<'a> {
                     update.endpoints.extend(resource.eds_service().cloned());
                     update.resources.push(Arc::clone(resource));
                 }
-                Seen::Absent
-                    if !self.subscription.contains(name.as_str()) && !self.snapshot.wildcard_known =>
-                {
-                    continue;
-                }
+                Seen::Absent if self.may_be_member(name) => continue,
                 Seen::Absent if !self.subscription.contains(name.as_str()) => {
                     bytes += self.let_go(update, name, entry, &mut told);
                 }
@@ -428,6 +434,9 @@ impl<'a> Scan<'a> {
             update.owed.names.insert(name.clone());
         }
         for name in &owed.gone {
+            if self.may_be_member(name) {
+                continue;
+            }
             let held =
                 self.snapshot.get(name.as_str()).and_then(|entry| self.subscription.look(entry, false));
             if held.is_none_or(|look| look.seen.existing().is_none())

@@ -16,7 +16,7 @@ use super::cohort::Cohort;
 use super::entry::Seen;
 use super::registry::Subscription;
 use super::snapshot::Snapshot;
-use super::{Generation, TypeCache};
+use super::{Completeness, Generation, TypeCache};
 use crate::resource::{Resource, TypeUrl};
 
 /// The version of a subscription and everything that it sees: `version_info` of REST-JSON.
@@ -91,8 +91,8 @@ pub struct Sight {
     pub version: SetVersion,
     /// When the newest change was made that is in it.
     pub changed_at: Option<Instant>,
-    /// Whether the wildcard is subscribed to and its set not known yet (R-Relay-05).
-    pub unknown_wildcard: bool,
+    /// How much of the wildcard set is known, if it is subscribed to (R-Relay-05).
+    pub wildcard: Completeness,
     /// Whether a name in the subscription is not known yet (R-Relay-04).
     pub unknown_name: bool,
     /// Whether anything is known of what was asked for, be it that it does not exist.
@@ -134,7 +134,7 @@ impl Sight {
             touched,
             version: SetVersion::of(of.type_url(), subscription, found),
             changed_at: snapshot.changed_at(),
-            unknown_wildcard: subscription.wildcard && !knows_wildcard,
+            wildcard: if subscription.wildcard { snapshot.completeness() } else { Completeness::Complete },
             unknown_name,
             knows_something,
             dropped,

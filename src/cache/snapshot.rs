@@ -14,6 +14,20 @@ use super::segments::Segments;
 use super::{Change, Generation, Lease, Op, Resend, View};
 use crate::resource::{Collection, Constraints, Form, Name, Resource, TypeUrl};
 
+/// How much of the origin's wildcard set is known to have come (R-Relay-05).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Completeness {
+    /// It may lack anything.
+    #[default]
+    Unknown,
+    /// The origin paused after its first parts. Good enough for a client that holds nothing: it cannot lose what has not
+    /// come yet.
+    Settled,
+    /// There is evidence that nothing more comes. A client that may hold a member is told a full state, and of removals,
+    /// from here on only.
+    Complete,
+}
+
 /// Everything that the cache knows of one type at one moment. Readers hold one for as long as they like; the
 /// writer publishes a new one with a pointer swap.
 #[derive(Clone, Debug)]
@@ -37,7 +51,7 @@ pub struct Snapshot {
     pub(super) aliases_buried: Generation,
     /// When a name that had been known last became unknown.
     pub(super) forgotten: Generation,
-    pub(super) wildcard_known: bool,
+    pub(super) completeness: Completeness,
     /// Sum of the digests of the wildcard's members.
     pub(super) wildcard_digest: u128,
     pub(super) members: usize,
@@ -60,7 +74,7 @@ impl Default for Snapshot {
             aliases: OrdSet::new(),
             aliases_buried: Generation::ZERO,
             forgotten: Generation::ZERO,
-            wildcard_known: false,
+            completeness: Completeness::Unknown,
             wildcard_digest: 0,
             members: 0,
             denials: 0,
@@ -182,24 +196,29 @@ impl Snapshot {
         self.members
     }
 
-    /// Whether the wildcard set is known to be complete (R-Relay-05).
-    pub const fn wildcard_known(&self) -> bool {
-        self.wildcard_known
+    /// How much of the wildcard set is known (R-Relay-05).
+    pub const fn completeness(&self) -> Completeness {
+        self.completeness
+    }
+
+    /// Whether the wildcard set is known as far as a client that holds nothing needs it.
+    pub fn wildcard_known(&self) -> bool {
+        self.completeness >= Completeness::Settled
     }
 
     /// Whether nothing is known, not even that the wildcard set is empty.
     pub(super) fn is_blank(&self) -> bool {
-        self.log.is_empty() && !self.wildcard_known
+        self.log.is_empty() && !self.wildcard_known()
     }
 
     /// Whether anything is held that somebody asked for, or may be.
     pub(crate) fn holds_anything(&self) -> bool {
-        self.tombstones < self.log.len() || self.wildcard_known
+        self.tombstones < self.log.len() || self.wildcard_known()
     }
 
     /// Whether anything of the wildcard set is held.
-    pub(super) const fn holds_wildcard(&self) -> bool {
-        self.members > 0 || self.wildcard_known
+    pub(super) fn holds_wildcard(&self) -> bool {
+        self.members > 0 || self.wildcard_known()
     }
 
     /// What is held here, for who has not heard of it.
@@ -312,7 +331,7 @@ pub(super) struct Draft<'a> {
     type_url: &'a TypeUrl,
     clock: &'a mut Generation,
     pub(super) touched: Vec<Touch>,
-    /// Whether the wildcard set became known, or unknown again.
+    /// Whether more of the wildcard set is known to have come, or less again.
     pub(super) wildcard_turned: bool,
     /// Endpoints of EDS clusters that changed (R-ADS-05).
     pub(super) endpoints: Vec<Name>,
@@ -342,8 +361,8 @@ impl<'a> Draft<'a> {
             self.snapshot.system_version = version;
         }
         if let Some(known) = change.wildcard_known {
-            self.wildcard_turned = known != self.snapshot.wildcard_known;
-            self.snapshot.wildcard_known = known;
+            self.wildcard_turned = known != self.snapshot.completeness;
+            self.snapshot.completeness = known;
             if self.wildcard_turned {
                 self.has_news = true;
                 self.tick();

@@ -19,8 +19,11 @@ pub struct Span {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Part {
-    /// In none.
+    /// Before the first: told nothing yet. A state of its own: a store of which nothing was ever heard is at generation
+    /// zero, and a client that was told so has been told all of it.
     #[default]
+    Start,
+    /// In none.
     Whole,
     /// In a run through the changes: those that were pending when it began are the ones since `floor`.
     Changes { floor: Generation },
@@ -36,12 +39,12 @@ impl Span {
 
     /// Told nothing yet.
     pub fn is_start(&self) -> bool {
-        self.added == Generation::ZERO && self.part == Part::Whole
+        self.part == Part::Start
     }
 
     /// Whether a part of an answer was sent and the rest was not.
     pub fn is_in_parts(&self) -> bool {
-        self.part != Part::Whole
+        matches!(self.part, Part::Changes { .. } | Part::Members { .. })
     }
 
     /// Whether the change at `generation` has been told.
@@ -66,14 +69,14 @@ impl Span {
     pub(super) fn floor(&self) -> Generation {
         match self.part {
             Part::Changes { floor } => floor,
-            Part::Whole | Part::Members { .. } => self.added,
+            Part::Start | Part::Whole | Part::Members { .. } => self.added,
         }
     }
 
     /// Moves on over an update of which `class` was sent.
     pub fn advance(&mut self, update: &Update, class: Class) {
         self.seen = self.seen.max(update.seen);
-        if self.removed == Generation::ZERO && update.next != Next::Stay {
+        if self.is_start() && update.next != Next::Stay {
             // The first that it was told: what was gone by then it cannot hold, what goes from then on it may.
             self.removed = update.seen;
         }

@@ -9,8 +9,10 @@
 //! Invariant: the number of stores is bounded, whoever asks, and a store that somebody may still join is not dropped.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use foldhash::HashMap;
+use parking_lot::Mutex;
 
 use super::{Lens, TypeCache};
 use crate::resource::{Kind, TypeUrl};
@@ -26,6 +28,26 @@ pub enum Full {
         "the relay already serves {0} sets of dynamic parameters and of names that clients may see, its limit (cache.max_parameter_sets)"
     )]
     ParameterSets(usize),
+}
+
+/// Since when the origin answers for a type on the connection that stands. All stores of the type share it: an origin that
+/// answers for one set of parameters answers for the type.
+#[derive(Debug, Default)]
+pub(super) struct Answering(Mutex<Option<Instant>>);
+
+impl Answering {
+    pub(super) fn since(&self) -> Option<Instant> {
+        *self.0.lock()
+    }
+
+    /// An answer came; the first one counts.
+    pub(super) fn begin(&self, now: Instant) {
+        self.0.lock().get_or_insert(now);
+    }
+
+    pub(super) fn end(&self) {
+        *self.0.lock() = None;
+    }
 }
 
 /// How many there may be.
@@ -60,7 +82,7 @@ impl Stores {
         type_url: &TypeUrl,
         lens: &Lens,
         bounds: Bounds,
-        make: impl FnOnce(u32) -> TypeCache,
+        make: impl FnOnce(u32, Arc<Answering>) -> TypeCache,
     ) -> Result<Arc<TypeCache>, Full> {
         if let Some(found) = self.find(type_url, lens) {
             return Ok(Arc::clone(found));
@@ -74,7 +96,8 @@ impl Stores {
             }
         }
         self.newest += 1;
-        let made = Arc::new(make(self.newest));
+        let answering = self.any(type_url).map(|of| Arc::clone(&of.answering)).unwrap_or_default();
+        let made = Arc::new(make(self.newest, answering));
         let url: Box<str> = type_url.as_str().into();
         if *lens == Lens::default() {
             self.plain.insert(url, Arc::clone(&made));
@@ -112,6 +135,11 @@ impl Stores {
     /// The stores of a type that see it through parameters.
     pub(super) fn seen(&self, type_url: &TypeUrl) -> impl Iterator<Item = &Arc<TypeCache>> {
         self.seen.get(type_url.as_str()).into_iter().flat_map(HashMap::values)
+    }
+
+    /// Some store of a type, if there is any.
+    pub(super) fn any(&self, type_url: &TypeUrl) -> Option<&Arc<TypeCache>> {
+        self.plain.get(type_url.as_str()).or_else(|| self.seen(type_url).next())
     }
 
     /// Whether any client asks for some names with other parameters than for the rest, or may not see all names.

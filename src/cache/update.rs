@@ -10,7 +10,6 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 
-use super::Generation;
 use super::cohort::{Dialect, Protocol};
 use super::encoder::Encoder;
 use super::failure::Errors;
@@ -20,6 +19,7 @@ use super::registry::Subscription;
 use super::segments::Segment;
 use super::span::{Class, Next};
 use super::timed::Forms;
+use super::{Completeness, Generation};
 use crate::resource::{Constraints, Name, Resource, TypeUrl};
 
 // Numbers of `resource_errors`.
@@ -105,7 +105,7 @@ pub struct Update {
     pub(super) removals: bool,
     pub(super) unknown_name: bool,
     pub(super) known_name: bool,
-    pub(super) unknown_wildcard: bool,
+    pub(super) wildcard: Completeness,
     /// Whether it is the first that is told.
     pub(super) from_start: bool,
     /// Endpoints of changed EDS clusters in it, where it is not.
@@ -138,9 +138,10 @@ impl Update {
         self.known_name
     }
 
-    /// Whether the wildcard is subscribed to and its set not known yet (R-Relay-05).
-    pub const fn has_unknown_wildcard(&self) -> bool {
-        self.unknown_wildcard
+    /// How much of the wildcard set is known, if it is subscribed to (R-Relay-05): whether that is enough depends on what
+    /// the client may hold.
+    pub const fn wildcard(&self) -> Completeness {
+        self.wildcard
     }
 
     /// Names of what is to be told, but was not to be kept: to be asked for upstream once more (R-XT-09).

@@ -155,10 +155,10 @@ pub struct Keepalive {
 pub struct Downstream {
     /// Default: one on `0.0.0.0:15010`. No address is listed twice.
     pub listeners: NonEmpty<Listener>,
-    /// Quiet time after which a wildcard set counts as known (R-Relay-05); never above `settle_max`. Default: 200 ms.
+    /// Least quiet time after which a wildcard set counts as settled (R-Relay-05); never above `settle_max`. Default: 200 ms.
     #[serde(serialize_with = "units::serialize_duration")]
     pub settle: Duration,
-    /// The longest that settling may last under churn. Default: 1 s.
+    /// Time that the control plane has to speak of versions that it was told; then its silence confirms them. Default: 1 s.
     #[serde(serialize_with = "units::serialize_duration")]
     pub settle_max: Duration,
     /// Past this, with nothing known and no origin, streams end with UNAVAILABLE (R-Relay-07). Default: 10 s.

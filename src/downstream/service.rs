@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{self, Poll};
 use std::time::Instant;
 
@@ -30,18 +30,20 @@ use crate::rest::Answer;
 use crate::subscription::{Client, Hidden, Refusal, Rules, Session, Upstream};
 use crate::telemetry;
 
-/// Whether the origin can be asked, as sessions see it.
+/// State of the origin, as sessions see it.
 #[derive(Clone, Debug, Default)]
-pub struct UpstreamView(Arc<AtomicBool>);
+pub struct UpstreamView(Arc<AtomicU8>);
 
 impl UpstreamView {
-    /// Says whether the origin can be asked.
-    pub fn set(&self, connected: bool) {
-        self.0.store(connected, Ordering::Release);
+    /// Says how things stand with the origin.
+    pub fn set(&self, upstream: Upstream) {
+        self.0.store(upstream as u8, Ordering::Release);
     }
 
     pub(super) fn get(&self) -> Upstream {
-        Upstream { connected: self.0.load(Ordering::Acquire) }
+        let known = [Upstream::Silent, Upstream::Answering];
+        let stored = self.0.load(Ordering::Acquire);
+        known.into_iter().find(|known| *known as u8 == stored).unwrap_or_default()
     }
 }
 
@@ -58,7 +60,7 @@ pub struct Context {
     pub admission: Arc<Admission>,
     /// What requests take that are not whole.
     pub buffered: Arc<Buffered>,
-    /// Whether the origin can be asked.
+    /// State of the origin.
     pub upstream: UpstreamView,
     /// How many rejections are logged: a fleet may reject the same update all at once.
     pub rejections: Mutex<telemetry::Budget>,

@@ -118,7 +118,7 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
-    use crate::cache::{Cache, Change, Limits, Op, Resend, View};
+    use crate::cache::{Cache, Change, Completeness, Limits, Op, Resend, View};
     use crate::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node, Status};
     use crate::resource::{Envelope, TypeUrl};
     use crate::subscription::{Heard, Next, Rules, Upstream};
@@ -138,7 +138,7 @@ mod tests {
             resend: Resend::Answer,
             lease: None,
         }];
-        let change = Change { ops, wildcard_known: Some(true), system_version: None };
+        let change = Change { ops, wildcard_known: Some(Completeness::Complete), system_version: None };
         writer.apply(&type_url, change, now).unwrap();
 
         let mut session = Session::new(cache, Arc::new(Rules::default()), protocol, None, now);
@@ -156,7 +156,7 @@ mod tests {
                 session.hear_sotw(first, now).unwrap();
             }
         }
-        let nonce = match session.next(now, Upstream { connected: true }) {
+        let nonce = match session.next(now, Upstream::Answering) {
             Next::Say(outgoing) => outgoing.frame.nonce.to_string(),
             _ => String::new(),
         };

@@ -110,8 +110,9 @@ impl Session {
                 if old.wildcard {
                     versions.retain(|name, _| subscription.contains(name));
                 }
-                for name in &ended {
-                    versions.remove(name.as_str());
+                // Also where it did not ask for the name on this stream: it has let go of what it brought.
+                for name in ended.iter().map(Name::as_str).chain(strangers.iter().map(|name| &**name)) {
+                    versions.remove(name);
                 }
             }
             let of = if subscription == old {

@@ -41,7 +41,7 @@ impl Session {
         if let Some(silent) = self.types.iter().find(|state| state.owes_answer(now, &self.rules)) {
             return Next::Close(self.rules.unanswered(silent.membership.of().type_url()));
         }
-        let moment = Moment { now, upstream_connected: upstream.connected, one_shot: self.is_one_shot() };
+        let moment = Moment { now, upstream, one_shot: self.is_one_shot() };
         let pending = match self.evaluate(moment) {
             Ok(Some(pending)) => pending,
             Ok(None) => return Next::Wait(Some(now)),
@@ -64,13 +64,17 @@ impl Session {
         if pending.iter().any(|pending| matches!(pending, Pending::Unknown)) {
             if !self.responded {
                 let cold = self.started + self.rules.cold_deadline;
-                if now >= cold && !upstream.connected {
-                    return Next::Close(Refusal::cold());
+                if now >= cold
+                    && let Some(excuse) = upstream.excuse()
+                {
+                    return Next::Close(Refusal::cold(excuse));
                 }
                 deadline.not_after(if now < cold { cold } else { now + self.rules.cold_deadline });
             }
             for state in &self.types {
-                let moments = [self.rules.settle, self.rules.cold_deadline].map(|wait| state.asked + wait);
+                // Whose answers begin after this look has its whole time before the next.
+                let patience = state.patience(&self.rules, moment).unwrap_or(now + self.rules.cold_deadline);
+                let moments = [state.asked + self.rules.settle, patience];
                 moments.into_iter().filter(|at| *at > now).for_each(|at| deadline.not_after(at));
             }
         }

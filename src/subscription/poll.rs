@@ -17,7 +17,8 @@ use super::memory::{Delivered, Memory, Offered, Past, Who};
 use super::session::{Refusal, Rules, Upstream, only_type};
 use super::sotw::Wants;
 use crate::cache::{
-    Cache, Dialect, Found, Lens, Mailbox, Membership, Protocol, SetVersion, Sight, Subscription, Ttl,
+    Cache, Completeness, Dialect, Found, Lens, Mailbox, Membership, Protocol, SetVersion, Sight,
+    Subscription, Ttl,
 };
 use crate::proto;
 use crate::resource::{Kind, TypeUrl};
@@ -157,7 +158,8 @@ impl Poll {
             self.membership.of().ask_again(self.membership.subscription().names());
         }
         if !self.is_known(&sight, now, upstream) {
-            let moments = [self.rules.settle, self.rules.cold_deadline].map(|wait| self.waits_since + wait);
+            let patience = self.patience(upstream).unwrap_or(now + self.rules.cold_deadline);
+            let moments = [self.waits_since + self.rules.settle, patience];
             let next = moments.into_iter().filter(|at| *at > now).min();
             return Verdict::Wait(next.map_or(self.until, |next| next.min(self.until)));
         }
@@ -194,7 +196,7 @@ impl Poll {
     /// It ends: with this answer, or without one.
     pub fn end(self, answer: Option<SetVersion>, memory: &Memory, now: Instant) {
         let sight = self.sight();
-        let waits = answer.is_none() && (sight.unknown_name || sight.unknown_wildcard);
+        let waits = answer.is_none() && (sight.unknown_name || sight.wildcard < self.needed());
         let delivered = answer.map(|version| Delivered { version, over: self.offered });
         let past =
             Past { delivered: delivered.or(self.unwelcome), waits_since: waits.then_some(self.waits_since) };
@@ -213,13 +215,13 @@ impl Poll {
 
     /// Whether an answer is one: the relay knows what was asked for, or has waited long enough for an origin that does
     /// not answer for every name. The rules are those of a state-of-the-world stream: a full state for a client that may
-    /// hold what it lacks waits long, and for as long as the origin cannot be asked; what takes nothing away waits a
+    /// hold what it lacks waits long, and for as long as the origin does not answer; what takes nothing away waits a
     /// moment for names that are about to be answered.
     fn is_known(&self, sight: &Sight, now: Instant, upstream: Upstream) -> bool {
         if sight.dropped {
             return self.holds(sight);
         }
-        if sight.unknown_wildcard || (sight.unknown_name && !sight.knows_something) {
+        if sight.wildcard < self.needed() || (sight.unknown_name && !sight.knows_something) {
             return false;
         }
         if !sight.unknown_name {
@@ -228,9 +230,19 @@ impl Poll {
         let deletes = self.type_url().kind().full_state();
         let may_hold = self.offered != Offered::Nothing || self.membership.subscription().wildcard;
         if deletes && may_hold {
-            upstream.connected && now >= self.waits_since + self.rules.cold_deadline
+            self.patience(upstream).is_some_and(|end| now >= end)
         } else {
             now >= self.waits_since + self.rules.settle
         }
+    }
+    /// How much of the wildcard set has to be known for an answer.
+    fn needed(&self) -> Completeness {
+        if self.offered == Offered::Nothing { Completeness::Settled } else { Completeness::Complete }
+    }
+
+    /// When names that the origin leaves unanswered are taken for absent; `None` while it does not answer for the type.
+    fn patience(&self, upstream: Upstream) -> Option<Instant> {
+        let heard = self.membership.of().heard_since().filter(|_| upstream == Upstream::Answering)?;
+        Some(self.waits_since.max(heard) + self.rules.cold_deadline)
     }
 }

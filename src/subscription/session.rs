@@ -21,8 +21,8 @@ use crate::resource::{Kind, Name, TypeUrl};
 pub struct Rules {
     /// An un-ACKed response holds its type back this long after the transport took it (R-SotW-06, R-Delta-17).
     pub ack_timeout: Duration,
-    /// A stream to which nothing can be said closes after this while the origin is away (R-Relay-07); a full state
-    /// for a client that may hold them waits this long for names that the origin leaves unanswered.
+    /// A stream to which nothing can be said closes after this while the origin is away or silent (R-Relay-07); a full
+    /// state for a client that may hold them waits this long for names that an origin which answers leaves unanswered.
     pub cold_deadline: Duration,
     /// A full state for a client that holds nothing waits this long for names that are not known yet (R-Relay-05).
     pub settle: Duration,
@@ -176,11 +176,27 @@ pub(super) fn only_type(only: &TypeUrl, sent: &str) -> Result<TypeUrl, Refusal> 
     )))
 }
 
-/// What a session has to know of the way upstream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Upstream {
-    /// Whether the origin can be asked.
-    pub connected: bool,
+/// State of the origin, as a session has to know it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Upstream {
+    /// It cannot be reached.
+    #[default]
+    Away,
+    /// It is connected, and has answered nothing on this connection yet.
+    Silent,
+    /// It has answered on the connection that stands.
+    Answering,
+}
+
+impl Upstream {
+    /// Why a client to which nothing could be said is to try another server; `None` where it is to wait.
+    pub(super) const fn excuse(self) -> Option<&'static str> {
+        match self {
+            Self::Away => Some("the control plane cannot be reached"),
+            Self::Silent => Some("the control plane is connected and answers nothing"),
+            Self::Answering => None,
+        }
+    }
 }
 
 /// Who is at the other end, as it said in its first request (R-EP-05).
@@ -230,11 +246,10 @@ impl Refusal {
         Self { code: Code::ResourceExhausted, message: message.into(), denied: None, bound: None }
     }
 
-    /// Nothing is known and the origin cannot be asked (R-Relay-07).
-    pub(super) fn cold() -> Self {
-        let message =
-            "nothing is cached yet and the control plane cannot be reached; try another server or again";
-        Self { code: Code::Unavailable, message: message.to_owned(), denied: None, bound: None }
+    /// Nothing is known and the origin does not answer (R-Relay-07).
+    pub(super) fn cold(excuse: &str) -> Self {
+        let message = format!("nothing is cached yet and {excuse}; try another server or again");
+        Self { code: Code::Unavailable, message, denied: None, bound: None }
     }
 }
 

@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use super::failures::is_unheard;
 use super::own::{Brought, Own};
-use super::session::Rules;
+use super::session::{Rules, Upstream};
 use super::sotw::Wants;
 use crate::cache::{
-    Class, Dialect, FellBehind, Frame, Generation, Membership, Nonce, Protocol, Role, Seen, Snapshot, Span,
-    Subscription, TypeCache, Update,
+    Class, Completeness, Dialect, FellBehind, Frame, Generation, Membership, Nonce, Protocol, Role, Seen,
+    Snapshot, Span, Subscription, TypeCache, Update,
 };
 use crate::resource::{Kind, Name, Resource};
 
@@ -239,6 +239,8 @@ impl StreamType {
         if subscription.wildcard && !self.subscription().wildcard {
             self.span = Span::default();
             self.must_answer = true;
+            // What it was told by name may be a member that has not come yet.
+            self.may_hold |= self.newest_nonce.is_some();
         } else if !self.span.is_start() && !self.span.is_in_parts() && !self.is_gated() {
             // What the old subscription has been told in full is told up to now: else names that are new to this
             // client, and owed, would be told twice.
@@ -362,14 +364,11 @@ impl StreamType {
         }
         if matches!(self.own().brought, Some(Brought::Versions(_))) {
             let snapshot = self.membership.of().snapshot();
-            if self.subscription().wildcard && !snapshot.wildcard_known() {
+            if self.subscription().wildcard && snapshot.completeness() < Completeness::Complete {
                 return Ok(Pending::Unknown);
             }
-            let waits = moment.now < self.asked + rules.cold_deadline;
-            if self.brought_of_unknown(&snapshot) && waits {
-                return Ok(Pending::Unknown);
-            }
-            if (waits || !moment.upstream_connected) && self.brought_by_alias(&snapshot) {
+            let waits = self.is_patient(rules, moment);
+            if waits && (self.brought_of_unknown(&snapshot) || self.brought_by_alias(&snapshot)) {
                 return Ok(Pending::Unknown);
             }
             self.compare_versions(&snapshot, rules);
@@ -390,7 +389,7 @@ impl StreamType {
         self.miss(update.missed());
 
         let unknown_name = update.has_unknown_name() && self.waits_for_names(&update, rules, moment);
-        let unknown = update.has_unknown_wildcard() || unknown_name;
+        let unknown = update.wildcard() < self.needed() || unknown_name;
         let whole = full_state || moment.one_shot;
         if whole && unknown {
             return Ok(Pending::Unknown);
@@ -429,8 +428,9 @@ impl StreamType {
     /// Whether a full state waits for names that are not known yet.
     ///
     /// Origins exist that never say that a name does not exist (R-Delta-13), and a client that asks for one such name
-    /// wants the others. Who holds nothing cannot lose anything: it waits a moment for names that are about to be
-    /// answered. Who may hold them waits much longer, and as long as the origin cannot be asked.
+    /// wants the others. A client that holds nothing cannot lose anything: it waits a moment for names that are about to
+    /// be answered. One that may hold them waits much longer, and without end for an origin that does not answer, or while
+    /// nothing is known of all that it asked for.
     fn waits_for_names(&self, update: &Update, rules: &Rules, moment: Moment) -> bool {
         let may_hold = self.may_hold || self.subscription().wildcard || moment.one_shot;
         let of = self.membership.of();
@@ -439,7 +439,24 @@ impl StreamType {
         if !may_hold && self.kind.full_state() && knows {
             return moment.now < self.asked + rules.settle;
         }
-        !moment.upstream_connected || moment.now < self.asked + rules.cold_deadline
+        let is_blank = !knows && !self.subscription().wildcard;
+        (self.may_hold && self.kind.full_state() && is_blank) || self.is_patient(rules, moment)
+    }
+
+    /// How much of the wildcard set has to be known before it is answered for as a whole.
+    const fn needed(&self) -> Completeness {
+        if self.may_hold { Completeness::Complete } else { Completeness::Settled }
+    }
+
+    /// When names that the origin leaves unanswered are taken for absent; `None` while it does not answer for the type.
+    /// Before its first answer on this connection its silence says nothing, so that time counts from there.
+    pub(super) fn patience(&self, rules: &Rules, moment: Moment) -> Option<Instant> {
+        let heard = self.membership.of().heard_since().filter(|_| moment.upstream == Upstream::Answering)?;
+        Some(self.asked.max(heard) + rules.cold_deadline)
+    }
+
+    fn is_patient(&self, rules: &Rules, moment: Moment) -> bool {
+        self.patience(rules, moment).is_none_or(|end| moment.now < end)
     }
 
     fn is_quiet(&self) -> bool {
@@ -466,11 +483,11 @@ impl StreamType {
             *number = number.wrapping_add(1);
             update.own_frame(class, *number, encoder)
         };
-        self.unknown = Some(update.has_unknown_name() || update.has_unknown_wildcard());
         self.consume(update, class);
         self.span.advance(update, class);
         self.must_answer = false;
         self.may_hold = false;
+        self.unknown = Some(update.has_unknown_name() || update.wildcard() < self.needed());
         self.newest_nonce = Some(frame.nonce);
         self.rejected = false;
         self.in_flight = Some(InFlight { taken: None, holds_back: false });
@@ -594,7 +611,7 @@ impl StreamType {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     pub(super) now: Instant,
-    pub(super) upstream_connected: bool,
+    pub(super) upstream: Upstream,
     /// The stream ends with its first answer (unary Fetch), which must therefore be complete.
     pub(super) one_shot: bool,
 }

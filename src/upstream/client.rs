@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 use super::connection::{Open, status_text};
 use super::dial::{Way, dial};
 use super::silence::{Complaint, Told};
-use super::waiting::{at, now, tuned, wanted};
+use super::waiting::{Clock, at, now, tuned, wanted};
 use super::{Backoff, Counters, Mux, ProtocolError, StreamId, Tuner, Tuning, UpstreamState};
 use crate::cache::Wanted;
 use crate::proto::DeltaDiscoveryRequest;
@@ -45,6 +45,9 @@ impl Options {
         Self { endpoint, tls: None, backoff, max_message: 256 << 20 }
     }
 }
+
+/// Messages that are read before requests, clients and timers have their turn.
+const MESSAGES_IN_A_ROW: u32 = 32;
 
 /// How a connection ended, and why.
 enum Ended {
@@ -170,8 +173,13 @@ impl Client {
         self.connected();
         let mut answered = false;
         let mut look_at = now() + LOOK;
+        let mut clock = Clock::new(now());
+        // So many messages in a row, and then what else there is to do.
+        let mut messages = 0;
         let ended = loop {
-            self.mux.on_deadline(now());
+            if let Some(stream) = self.mux.renewal_due(now()) {
+                self.renew(stream, &mut primary, &mut secondary);
+            }
             secondary.adjust(&mut self.mux, now());
             let retry = secondary.retry_at.filter(|_| secondary.open.is_none() && self.mux.wants_secondary());
             let deadline = self.mux.next_deadline().into_iter().chain(retry).min();
@@ -180,30 +188,44 @@ impl Client {
                 Some(open) => (Some(&mut open.incoming), Some(&open.outgoing)),
                 None => (None, None),
             };
+            let reads = messages < MESSAGES_IN_A_ROW;
+            messages += 1;
+            // In this order: what has arrived is read before a timer is judged.
             let (stream, message) = tokio::select! {
-                message = primary.incoming.next() => (StreamId::Primary, message),
-                message = next(second_in) => (StreamId::Secondary, message),
+                biased;
+                message = primary.incoming.next(), if reads => (StreamId::Primary, message),
+                message = next(second_in), if reads => (StreamId::Secondary, message),
                 room = room(Some(&primary.outgoing)), if says[0] => {
                     if let Some(request) = self.mux.next_request(StreamId::Primary, now()) {
                         room.send(request);
                     }
+                    messages = 0;
                     continue;
                 }
                 room = room(second_out), if says[1] => {
                     if let Some(request) = self.mux.next_request(StreamId::Secondary, now()) {
                         room.send(request);
                     }
+                    messages = 0;
                     continue;
                 }
                 interest = wanted(&cache, self.more_interest) => {
                     self.take(interest).await;
+                    messages = 0;
                     continue;
                 }
                 tuning = tuned(&mut self.tuning) => {
                     self.mux.tune(tuning);
+                    messages = 0;
                     continue;
                 }
-                () = at(deadline) => {
+                () = clock.wait(deadline) => {
+                    messages = 0;
+                    if let Some(pause) = clock.overslept(now()) {
+                        self.mux.overslept(pause);
+                    } else if deadline.is_some_and(|at| at <= now()) {
+                        self.mux.on_deadline(now());
+                    }
                     // What is due may be done in parts.
                     tokio::task::yield_now().await;
                     continue;
@@ -211,6 +233,12 @@ impl Client {
                 () = at(Some(look_at)) => {
                     look_at = now() + LOOK;
                     self.look_for_silence();
+                    messages = 0;
+                    continue;
+                }
+                () = std::future::ready(()), if !reads => {
+                    messages = 0;
+                    tokio::task::yield_now().await;
                     continue;
                 }
             };
@@ -245,6 +273,18 @@ impl Client {
         ended
     }
 
+    /// Opens a stream anew on the connection that stands: the origin is asked there for everything.
+    fn renew(&mut self, stream: StreamId, primary: &mut Open, secondary: &mut Secondary) {
+        tracing::debug!(?stream, "opening a stream to the control plane anew");
+        self.counters().renewals.add(1);
+        self.mux.closed(stream);
+        secondary.open = None;
+        if stream == StreamId::Primary {
+            *primary = Open::on(secondary.channel.clone(), self.options.max_message);
+            self.mux.opened(StreamId::Primary, now());
+        }
+    }
+
     /// Takes in what the clients want. What more there is of it, is for when the origin can be asked for more: what
     /// others want by then comes first.
     async fn take(&mut self, interest: Vec<Wanted>) {
@@ -271,6 +311,7 @@ impl Client {
     }
 
     fn connected(&mut self) {
+        self.mux.connected();
         self.mux.opened(StreamId::Primary, now());
         let mut again = false;
         self.state.send_modify(|state| again = state.connected(now()));

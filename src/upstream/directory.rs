@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::group::snapshot;
 use super::waiting::{now, tuned, wanted};
 use super::{Tuner, Tuning};
-use crate::cache::{Cache, Change, Op, View, Wanted, Writer};
+use crate::cache::{Cache, Change, Completeness, Op, View, Wanted, Writer};
 use crate::directory::{Directory, FileFailure, FileResource, Scan};
 use crate::resource::{Collection, Envelope, Name, Parameters, Resource, TypeUrl};
 
@@ -125,6 +125,7 @@ impl Shelf {
             let change = self.want(&wanted);
             if self.read {
                 self.apply(&wanted.type_url, &wanted.parameters, change, now);
+                self.writer.heard(&wanted.type_url, now);
             }
             // Before the first reading too: what a client may not see is answered for without it.
             self.writer.fill(&wanted, now).ok();
@@ -183,7 +184,8 @@ impl Shelf {
         // What nobody holds is forgotten with its last client: anybody may ask for any type, with any parameters.
         let is_wanted = interest.wildcard || !asked.is_empty();
         let stays = parameters.is_empty() && self.held.contains_key(type_url);
-        change.wildcard_known = Some(is_wanted || stays);
+        let is_known = is_wanted || stays;
+        change.wildcard_known = Some(if is_known { Completeness::Complete } else { Completeness::Unknown });
         if !is_wanted {
             of_type.remove(parameters);
             if !parameters.is_empty() {
@@ -267,8 +269,10 @@ impl Shelf {
             }
         }
         self.held.retain(|_, held| !held.is_empty());
+        // Of what no file holds it says that it is not there.
+        self.cache().types().iter().for_each(|of| self.writer.heard(of.type_url(), now));
         for ((type_url, parameters), mut change) in changes {
-            change.wildcard_known = Some(true);
+            change.wildcard_known = Some(Completeness::Complete);
             self.apply(&type_url, &parameters, change, now);
         }
     }
@@ -398,7 +402,13 @@ mod tests {
         let mut rig = Rig::new();
         let _client = rig.client(CDS, true, &["c1", "c2"]);
         assert_eq!((rig.seen(CDS, "c1"), rig.snapshot(CDS).wildcard_known()), ("unknown".to_owned(), false));
+        let heard = |rig: &Rig, kind: Kind| {
+            rig.shelf.cache().of(&kind.into()).expect("few types").heard_since().is_some()
+        };
+        assert!(!heard(&rig, CDS));
         rig.scan(&[(CDS, "c1", "v1")]);
+        let _other = rig.client(Kind::Listener, true, &[]);
+        assert!(heard(&rig, CDS) && heard(&rig, Kind::Listener), "it answers for every type once it is read");
         assert_eq!((rig.seen(CDS, "c1"), rig.seen(CDS, "c2")), ("v1".to_owned(), "absent".to_owned()));
         assert!(rig.snapshot(CDS).wildcard_known());
     }

@@ -3,10 +3,9 @@
 //! Owns the layout over the two streams (R-Relay-03), the moves between them, and loans between topics (R-DP-16). Knows
 //! nothing of other types.
 //!
-//! The layout: what is wanted first lives on the primary; once both views are wanted, the second one lives on the
-//! secondary. When only that one is left, it is subscribed to on the primary as well, and leaves the secondary when
-//! the primary can stand alone for it. Nothing is removed or asked for less in between, so there is no gap. All topics of
-//! a type share one layout: on one stream a type is asked for by name or as wildcard, whatever the parameters.
+//! The layout: the view of a type that is wanted first lives on the primary, the second one on the secondary. On one stream
+//! a type is asked for by name or as wildcard, whatever the parameters, and never first in the one way and then in the other:
+//! origins differ in what they make of a wildcard that is let go (O1). The layout begins anew with each primary.
 //!
 //! A loan: a name that a topic wants and does not ask for, because what another topic asked for brings a variant that is
 //! for its clients too. It is served from what is held without a word upstream, and ends when that is no longer so: then
@@ -14,13 +13,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use prost::Message as _;
 
 use super::response::Reading;
 use super::sending::{Link, Target, room};
-use super::topic::{Placed, Topic};
+use super::topic::{Placed, Topic, Want};
 use super::{Counters, Settings, StreamId};
 use crate::cache::{Cache, Change, Lease, Lens, Op, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
@@ -30,21 +29,11 @@ const NOT_UNDERSTOOD: &str = "its constraints cannot be read (R-DP-02): it is pa
 const AMBIGUOUS: &str =
     "more than one variant of it is for the same parameters (R-DP-04): clients see one of them";
 
+/// A wildcard that nobody wants any more costs the origin what it sends of it. After so many linger times the stream is opened
+/// anew without it.
+const SHED_LINGERS: u32 = 10;
+
 const VIEWS: [View; 2] = [View::Wildcard, View::Named];
-
-/// Where a view is subscribed to.
-#[derive(Clone, Copy, Debug, Default)]
-struct Place {
-    home: Option<StreamId>,
-    /// It lives on the secondary and is on its way to the primary, subscribed to on both.
-    moving: bool,
-}
-
-impl Place {
-    fn is_on(self, stream: StreamId) -> bool {
-        self.home == Some(stream) || (self.moving && stream == StreamId::Primary)
-    }
-}
 
 /// What is changed by one event, by the parameters of those who see it.
 pub(super) type Changes = Vec<(Parameters, Change)>;
@@ -53,10 +42,13 @@ pub(super) type Changes = Vec<(Parameters, Change)>;
 #[derive(Debug)]
 pub(super) struct Group {
     type_url: TypeUrl,
-    places: [Place; 2],
+    /// On which stream each view lives.
+    homes: [Option<StreamId>; 2],
     open: [bool; 2],
     /// Whether a request for the type was sent on a stream: its responses are ACKed from then on (R-Up-11).
     started: [bool; 2],
+    /// Whether the origin was asked for the plain wildcard on a stream, be it for clients that are gone.
+    has_wildcard: [bool; 2],
     pub(super) topics: BTreeMap<Parameters, Topic>,
     /// Whether the origin is asked for plain names whatever the parameters: it does not read locators (R-Up-18).
     plain: bool,
@@ -67,8 +59,8 @@ pub(super) struct Group {
 impl Group {
     /// A type of which nothing is wanted yet, and which of the streams are open.
     pub(super) fn new(type_url: TypeUrl, open: [bool; 2], plain: bool) -> Self {
-        let (places, started, topics) = Default::default();
-        Self { type_url, places, open, started, topics, plain, complaint: None }
+        let (homes, started, has_wildcard, topics) = Default::default();
+        Self { type_url, homes, open, started, has_wildcard, topics, plain, complaint: None }
     }
 
     /// What is wanted with these parameters.
@@ -81,13 +73,6 @@ impl Group {
     pub(super) fn unanswered_since(&self) -> Option<Instant> {
         let located = self.topics.iter().filter(|(parameters, _)| !self.plain && !parameters.is_empty());
         located.filter_map(|(_, topic)| topic.unanswered_since()).min()
-    }
-
-    /// Asks by plain names for what was asked for by locators (R-Up-18).
-    pub(super) fn ask_plainly(&mut self) {
-        self.plain = true;
-        let located = self.topics.iter_mut().filter(|(parameters, _)| !parameters.is_empty());
-        located.for_each(|(_, topic)| topic.ask_anew());
     }
 
     /// Whether there is nothing to remember of it.
@@ -117,27 +102,67 @@ impl Group {
 
     /// What a stream is to carry. The layout never puts both views on one.
     pub(super) fn placed(&self, stream: StreamId) -> Option<View> {
-        VIEWS.into_iter().find(|view| self.places[*view as usize].is_on(stream))
+        VIEWS.into_iter().find(|view| self.homes[*view as usize] == Some(stream))
     }
 
     fn placement(&self, stream: StreamId) -> Placed {
-        let view = self.placed(stream);
-        let copy = view.is_some_and(|view| self.places[view as usize].home != Some(stream));
-        Placed { stream, view, copy }
+        Placed { stream, view: self.placed(stream) }
     }
 
-    fn wants(&self, view: View) -> bool {
-        self.topics.values().any(|topic| topic.wants(view))
+    /// Whether anybody wants what lives on a stream, or did lately.
+    pub(super) fn is_live_on(&self, stream: StreamId) -> bool {
+        self.placed(stream).is_some_and(|view| self.topics.values().any(|topic| topic.is_live(view)))
+    }
+
+    /// Which streams are to be opened anew.
+    pub(super) fn take_renewals(&mut self) -> [bool; 2] {
+        let mut renewals = [false; 2];
+        for topic in self.topics.values_mut() {
+            for (all, one) in renewals.iter_mut().zip(std::mem::take(&mut topic.renewals)) {
+                *all |= one;
+            }
+        }
+        renewals
+    }
+
+    /// When a stream is to be opened anew to let go of a wildcard that nobody wants any more.
+    pub(super) fn sheds_at(&self, stream: StreamId, settings: &Settings) -> Option<Instant> {
+        let since = |topic: &Topic| match topic.wildcard {
+            Want::Kept(since) => Some(since),
+            Want::No | Want::Yes | Want::Until(_) => None,
+        };
+        let is_here = self.homes[View::Wildcard as usize] == Some(stream) && self.open[stream as usize];
+        let since = self.topics.values().filter(|_| is_here).filter_map(since).min();
+        since.map(|since| since + SHED_LINGERS * settings.linger)
+    }
+
+    /// Lets go of wildcards that nobody wants where no stream carries them, or will; returns what is no longer known.
+    pub(super) fn drop_kept(&mut self, cache: &Cache) -> Changes {
+        let mut changes = Changes::new();
+        for (parameters, topic) in &mut self.topics {
+            if matches!(topic.wildcard, Want::Kept(_)) {
+                let snapshot = snapshot(cache, &self.type_url, parameters);
+                changes.push((parameters.clone(), topic.forget_wildcard(false, &snapshot)));
+            }
+        }
+        changes
+    }
+
+    /// Whether wildcards that nobody wants are left over from a stream that was closed.
+    pub(super) fn has_stray(&self) -> bool {
+        self.homes[View::Wildcard as usize].is_none()
+            && self.topics.values().any(|topic| matches!(topic.wildcard, Want::Kept(_)))
     }
 
     /// A stream was opened; on the primary the layout starts anew.
     pub(super) fn opened(&mut self, stream: StreamId, plain: bool) {
         self.open[stream as usize] = true;
         self.started[stream as usize] = false;
+        self.has_wildcard[stream as usize] = false;
         self.topics.values_mut().for_each(|topic| topic.opened(stream));
         if stream == StreamId::Primary {
             self.plain = plain;
-            self.places = Default::default();
+            self.homes = [None, None];
             self.arrange();
         } else if let Some(view) = self.placed(stream) {
             self.enter(view, stream);
@@ -147,7 +172,11 @@ impl Group {
     pub(super) fn closed(&mut self, stream: StreamId) {
         self.open[stream as usize] = false;
         self.started[stream as usize] = false;
+        self.has_wildcard[stream as usize] = false;
         self.topics.values_mut().for_each(|topic| topic.closed(stream));
+        if stream == StreamId::Secondary && !self.is_live_on(stream) {
+            self.homes.iter_mut().filter(|home| **home == Some(stream)).for_each(|home| *home = None);
+        }
     }
 
     /// A name is wanted that was not. It is asked for, unless what is held already is for these clients too.
@@ -156,8 +185,8 @@ impl Group {
             self.topic(parameters).borrow(name, lease);
             return Some(Op::held(View::Named, resource, lease));
         }
-        let place = self.places[View::Named as usize];
-        self.topic(parameters).add_name(name, |stream| place.is_on(stream));
+        let home = self.homes[View::Named as usize];
+        self.topic(parameters).add_name(name, home);
         None
     }
 
@@ -175,12 +204,17 @@ impl Group {
             if let Some(known) = known {
                 let members = known.members().filter(|member| member.matches(parameters));
                 change.ops.extend(members.map(|member| known.op_for(View::Wildcard, member)));
-                change.wildcard_known = Some(true);
+                change.wildcard_known = Some(known.completeness());
             }
-            self.topics.values_mut().for_each(Topic::ask_for_wildcard_anew);
+            // The origin was asked for it on this stream, and need not answer a second time.
+            if let Some(home) = self.homes[View::Wildcard as usize]
+                && self.has_wildcard[home as usize]
+            {
+                self.topic(parameters).renewals[home as usize] = true;
+            }
         }
-        let place = self.places[View::Wildcard as usize];
-        self.topic(parameters).add_wildcard(|stream| place.is_on(stream));
+        let home = self.homes[View::Wildcard as usize];
+        self.topic(parameters).add_wildcard(home);
         change
     }
 
@@ -229,9 +263,9 @@ impl Group {
                 }
             }
         }
-        let place = self.places[View::Named as usize];
+        let home = self.homes[View::Named as usize];
         for (parameters, name) in &ended {
-            self.topic(parameters).end_loan(name, |stream| place.is_on(stream));
+            self.topic(parameters).end_loan(name, home);
         }
     }
 
@@ -239,37 +273,17 @@ impl Group {
         snapshot(cache, &self.type_url, parameters)
     }
 
-    /// Brings the layout in line with what is wanted.
+    /// Gives a home to a view that is wanted and has none.
     pub(super) fn arrange(&mut self) {
         for view in VIEWS {
-            if !self.wants(view) {
-                let place = std::mem::take(&mut self.places[view as usize]);
-                StreamId::ALL.into_iter().filter(|on| place.is_on(*on)).for_each(|on| self.leave(view, on));
-            }
-        }
-        for view in VIEWS {
-            if self.wants(view) && self.places[view as usize].home.is_none() {
-                let other = &mut self.places[opposite(view) as usize];
-                let home = match other.home {
+            let is_live = self.topics.values().any(|topic| topic.is_live(view));
+            if is_live && self.homes[view as usize].is_none() {
+                let home = match self.homes[opposite(view) as usize] {
                     Some(StreamId::Primary) => StreamId::Secondary,
                     Some(StreamId::Secondary) | None => StreamId::Primary,
                 };
-                // The other was about to come here: it stays where it is.
-                if std::mem::take(&mut other.moving) {
-                    self.leave(opposite(view), StreamId::Primary);
-                }
-                self.places[view as usize].home = Some(home);
+                self.homes[view as usize] = Some(home);
                 self.enter(view, home);
-            }
-        }
-        for view in VIEWS {
-            let place = &mut self.places[view as usize];
-            if place.home == Some(StreamId::Secondary) && !place.moving {
-                let alone = !self.wants(opposite(view));
-                if alone {
-                    self.places[view as usize].moving = true;
-                    self.enter(view, StreamId::Primary);
-                }
             }
         }
     }
@@ -278,12 +292,9 @@ impl Group {
         self.topics.values_mut().for_each(|topic| topic.enter(view, stream));
     }
 
-    fn leave(&mut self, view: View, stream: StreamId) {
-        self.topics.values_mut().for_each(|topic| topic.leave(view, stream));
-    }
-
-    fn moving(&self) -> Option<View> {
-        VIEWS.into_iter().find(|view| self.places[*view as usize].moving)
+    /// Time in which this process did not run is no silence of the origin.
+    pub(super) fn shift(&mut self, pause: Duration) {
+        self.topics.values_mut().for_each(|topic| topic.shift(pause));
     }
 
     /// What has become due on the streams.
@@ -296,45 +307,19 @@ impl Group {
     ) -> Changes {
         let placed = StreamId::ALL.map(|stream| self.placement(stream));
         let mut changes = Vec::new();
-        let mut turned = false;
         for (parameters, topic) in &mut self.topics {
-            if topic.deadline(None, settings).is_none_or(|at| at > now) {
+            if topic.deadline(settings).is_none_or(|at| at > now) {
                 continue;
             }
             let snapshot = snapshot(cache, &self.type_url, parameters);
-            turned |= topic.end_turns(now);
             let change = topic.advance(placed, settings, now, &snapshot, counters);
             changes.push((parameters.clone(), change));
-        }
-        if turned {
-            // What others had to wait with can be said now.
-            self.topics.values_mut().for_each(Topic::touch);
         }
         changes
     }
 
-    /// Ends a move once the primary can stand alone. A full set says nothing of what is gone, so a wildcard does not
-    /// leave the secondary before that one has caught up, had it been lost on the way.
-    pub(super) fn finish_move(&mut self, now: Instant, cache: &Cache) {
-        let Some(view) = self.moving() else { return };
-        let is_complete = |on| {
-            let asking = self.topics.values().filter(|topic| topic.asks_in(view));
-            asking
-                .map(|topic| topic.link(on))
-                .all(|link| link.is_some_and(|link| link.is_complete(view, now)))
-        };
-        if is_complete(StreamId::Primary) && (view == View::Named || is_complete(StreamId::Secondary)) {
-            self.places[view as usize] = Place { home: Some(StreamId::Primary), moving: false };
-            self.leave(view, StreamId::Secondary);
-            for (parameters, topic) in &mut self.topics {
-                topic.ask_for_variants(view, &snapshot(cache, &self.type_url, parameters));
-            }
-        }
-    }
-
     pub(super) fn deadline(&self, settings: &Settings) -> Option<Instant> {
-        let moving = self.moving();
-        self.topics.values().filter_map(|topic| topic.deadline(moving, settings)).min()
+        self.topics.values().filter_map(|topic| topic.deadline(settings)).min()
     }
 
     /// The next request for this type on a stream, and whether another has to follow.
@@ -347,18 +332,10 @@ impl Group {
     ) -> (Option<DeltaDiscoveryRequest>, bool) {
         let placed = self.placement(stream);
         let fresh = !self.is_started(stream);
-        // What any topic is about to leave in this request, the others have to wait for as well.
-        let mut turning = VIEWS.map(|view| {
-            let is_left = |link: &Link| placed.view == Some(view) && link.carries(opposite(view));
-            self.links(stream).any(|link| link.is_turning(view) || is_left(link))
-        });
-        // A plain wildcard is one for all: it is asked for anew once all have left it.
-        let anew = self.plain && self.links(stream).any(Link::leaves_wildcard);
-        turning[View::Wildcard as usize] |= anew;
         // Beside locators an empty list of names would not be the legacy wildcard.
         let alone = self.plain || self.topics.keys().all(Parameters::is_empty);
         let mut whole: Option<DeltaDiscoveryRequest> = None;
-        let mut more = anew;
+        let mut more = false;
         let mut bytes = 0;
         let unclaimed = HashMap::new();
         let snapshots: BTreeMap<Parameters, Arc<Snapshot>> = self
@@ -386,6 +363,10 @@ impl Group {
                 })
             };
             let nothing = Parameters::NONE;
+            let plain = self.plain;
+            let is_asked_for =
+                |name: &str| plain && self.links(stream).any(|link| link.asked_before(name, now));
+            let wildcard_waits = plain && !fresh && self.has_wildcard[stream as usize];
             let claimed = whole.as_ref().map_or(&unclaimed, |whole| &whole.initial_resource_versions);
             let target = Target {
                 claimed,
@@ -394,9 +375,9 @@ impl Group {
                 parameters: if self.plain { &nothing } else { parameters },
                 fresh: fresh && parameters.is_empty(),
                 alone,
-                turning,
+                wildcard_waits,
                 is_shared: &is_shared,
-                copy: placed.copy,
+                is_asked_for: &is_asked_for,
                 snapshot,
                 settings,
                 now,
@@ -425,6 +406,10 @@ impl Group {
             });
         }
         self.started[stream as usize] |= whole.is_some();
+        let asks_plainly = |link: &Link| link.covers_wildcard();
+        let plain_topics = self.topics.iter().filter(|(parameters, _)| self.plain || parameters.is_empty());
+        let mut plain_links = plain_topics.filter_map(|(_, topic)| topic.link(stream));
+        self.has_wildcard[stream as usize] |= plain_links.any(asks_plainly);
         (whole, more)
     }
 

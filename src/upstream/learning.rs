@@ -78,6 +78,11 @@ impl Topic {
     ) -> bool {
         let Some(link) = &mut self.links[placed.stream as usize] else { return false };
         let mut concerned = is_only || reading.is_empty();
+        // A response with nothing that is new to the set is no part of the answer that is awaited.
+        let mut brings_news = false;
+        let is_new_member =
+            |name: &str| placed.view == Some(View::Wildcard) && snapshot.held(View::Wildcard, name).is_none();
+        let awaits = link.awaits_more();
         for heard in &mut reading.resources {
             if !heard.matches(&self.parameters) && heard.is_understood() {
                 continue;
@@ -88,6 +93,7 @@ impl Topic {
                 concerned = true;
                 heard.covered = true;
                 heard.answers |= link.heard(name, now);
+                brings_news |= awaits && (link.saw(name) || is_new_member(name));
             }
         }
         for removed in &mut reading.removed {
@@ -95,6 +101,7 @@ impl Topic {
             let is_concerned = view.is_some_and(|view| concerns(removed, view, snapshot, &self.parameters));
             if is_concerned {
                 link.heard(&removed.name, now);
+                brings_news |= awaits && link.saw(&removed.name);
             }
             let named = placed.view == Some(View::Named);
             if is_concerned || (named && !aliases::held_by(link, snapshot, &removed.name).is_empty()) {
@@ -109,13 +116,14 @@ impl Topic {
             if report.matches(&self.parameters) {
                 concerned = true;
                 link.heard(&report.name, now);
+                brings_news |= awaits && link.saw(&report.name);
                 // Who has the wildcard is told of no errors (R-Err-05).
                 report.covered |= view == View::Named || report.failure.is_not_found();
             }
         }
         // What came for others says nothing of how far the answer to this one has come.
         if concerned {
-            link.arrived(now);
+            link.arrived(now, brings_news);
         }
         concerned
     }
@@ -178,11 +186,14 @@ impl Topic {
         let renews = same || (heard.envelope.version.is_empty() && ttl.is_some() && unversioned());
         let deadline = ttl.and_then(|ttl| now.checked_add(ttl));
         let lease = ttl.and_then(|ttl| Lease::new(ttl, now));
-        let resend = if heard.answers || placed.copy { Resend::Answer } else { Resend::Unsolicited };
+        let resend = if heard.answers { Resend::Answer } else { Resend::Unsolicited };
         let own = own.map(|(_, name)| name);
         let asked = || own.iter().chain(&others);
         let weighed =
             |held: Option<&Arc<Resource>>| many || held.is_some_and(|held| held.constraints().is_some());
+        if let Some(name) = own.as_ref().filter(|_| !self.doubted.is_empty()) {
+            self.doubted.remove(&(view, name.clone()));
+        }
         if let Some(resource) = heard.encode(type_url, &name) {
             counters.unsolicited.add(u64::from(same && resend == Resend::Unsolicited));
             if is_named {
@@ -213,6 +224,10 @@ impl Topic {
             if let Some(name) = own.filter(|_| lease.is_some() || snapshot.is_leased(&heard.name)) {
                 lesson.ops.push(Op::Renew { view, name, lease });
             }
+        } else if ttl.is_some() && !heard.envelope.has_aliases {
+            // A heartbeat of what is not held in this version, as after a TTL that ended while the heartbeat was on its
+            // way: the origin has it, and takes it for delivered. It is to be had on another stream.
+            self.renewals[placed.stream as usize] = true;
         } else if !heard.envelope.has_aliases {
             // Neither a heartbeat nor an unresolved alias: the old form of "does not exist" (R-Up-16).
             lesson.lost.extend(others);
@@ -339,6 +354,7 @@ impl Topic {
         let Some((view, name)) = own.filter(|_| report.matches(&self.parameters)) else { return };
         let is_gone = report.failure.is_not_found();
         let is_told = beside.tells_errors;
+        self.settle_doubt(view, &name);
         let came = beside.came.get(&(view, name.clone()));
         let doubted = is_gone && came.is_none() && report.constraints.is_none() && self.doubted(view, &name);
         let held = came.or_else(|| snapshot.held(view, &report.name).filter(|_| !doubted));

@@ -8,13 +8,17 @@
 //! the place of both.
 //!
 //! Invariants:
-//! - On one stream a type is subscribed to either as wildcard or by names, never both, so that what a stream
-//!   brings is a member of the wildcard set or is not (R-Relay-03).
-//! - Nothing is removed because a connection was lost.
+//! - On one stream a type is subscribed to either as wildcard or by names, never both and never first the one and then the
+//!   other, so that what a stream brings is a member of the wildcard set or is not (R-Relay-03).
+//! - A wildcard is not let go on a stream that lives, and what an origin leaves unanswered that it may believe to have sent
+//!   is asked for on a new stream (O1).
+//! - Nothing is removed because a connection was lost, nor because a silence seemed long: what is missing from an answer is
+//!   asked for on another stream before it counts as gone.
 //! - A response is applied as a whole or, with a NACK, not at all (R-Up-12, R-Up-13).
 //! - What is kept is bounded by what was subscribed to on the connection that stands, whatever the origin sends.
 
 mod aliases;
+mod arrival;
 mod backoff;
 mod client;
 mod connection;
@@ -99,9 +103,9 @@ pub struct Settings {
     /// No more than so many sets of parameters of which anything lingers, counted per type: each takes a topic, and a look
     /// at each response.
     pub max_lingering_sets: usize,
-    /// A wildcard set is complete when nothing more came for so long (R-Relay-05).
+    /// Least silence after which an answer is settled (R-Relay-05), see `arrival`.
     pub settle: Duration,
-    /// But no later than this after its first response.
+    /// Time that the origin has to speak of versions that it was told; then its silence confirms them (R-Up-02).
     pub settle_max: Duration,
     /// Subscription changes after the first are sent this far apart (R-Up-20).
     pub request_interval: Duration,
@@ -112,6 +116,9 @@ pub struct Settings {
     /// An origin that leaves a locator unanswered for so long, and never showed that it knows constraints, is taken not to
     /// read locators (R-Up-18).
     pub locator_timeout: Duration,
+    /// A name that the origin has sent on a stream, that was asked for there once more, and that stays unanswered for so
+    /// long, is asked for on a new stream (O1).
+    pub answer_timeout: Duration,
     /// Whether clients are told the origin's resource errors (R-Err-07). If not, all that counts of them is that a
     /// resource does not exist.
     pub resource_errors: bool,
@@ -131,6 +138,7 @@ impl Default for Settings {
             locators: Locators::default(),
             // Clients give up on a first answer after 15 s (R-SotW-26).
             locator_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(3),
             resource_errors: true,
         }
     }
@@ -181,6 +189,8 @@ pub struct Counters {
     pub locators_ignored: Counter,
     /// Names let go before their linger time, because too many waited.
     pub crowded_out: Counter,
+    /// Streams that were opened anew on a connection that stood (O1).
+    pub renewals: Counter,
     /// Connections that stood.
     pub connects: Counter,
     /// Connections that stood, after the first.
@@ -193,7 +203,7 @@ pub struct Counters {
 
 impl Counters {
     /// All of them with their names.
-    pub fn all(&self) -> [(&'static str, u64); 17] {
+    pub fn all(&self) -> [(&'static str, u64); 18] {
         [
             ("response", self.responses.get()),
             ("nack_sent", self.nacks_sent.get()),
@@ -208,6 +218,7 @@ impl Counters {
             ("locators_ignored", self.locators_ignored.get()),
             ("crowded_out", self.crowded_out.get()),
             ("operation", self.operations.get()),
+            ("renewal", self.renewals.get()),
             ("connect", self.connects.get()),
             ("reconnect", self.reconnects.get()),
             ("connect_failure", self.connect_failures.get()),

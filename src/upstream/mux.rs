@@ -15,7 +15,7 @@ use super::linger::{Departure, Lingering};
 use super::response::{self, ProtocolError};
 use super::topic::Want;
 use super::{Counters, Locators, Settings, StreamId, Tuning};
-use crate::cache::{Cache, Change, Op, Seen, Snapshot, View, Wanted, Writer};
+use crate::cache::{Cache, Change, Seen, Snapshot, Wanted, Writer};
 use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::{Name, Parameters, TypeUrl};
 use crate::telemetry::Sparingly;
@@ -44,8 +44,12 @@ impl Ack {
 }
 
 /// What an open stream has to say.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Stream {
+    /// It is to be opened anew from then on.
+    renewal: Option<Instant>,
+    /// But not before then.
+    renewable_at: Instant,
     node_sent: bool,
     acks: VecDeque<Ack>,
     ack_bytes: usize,
@@ -56,7 +60,44 @@ struct Stream {
     next_tick: Option<Instant>,
 }
 
+/// How often a stream may be opened anew: each time the origin is asked for everything.
+#[derive(Clone, Copy, Debug, Default)]
+struct RenewalPace {
+    opened: Option<Instant>,
+    /// How many times in a row it was opened soon after the last.
+    soon: u32,
+}
+
+impl RenewalPace {
+    const FIRST: Duration = Duration::from_secs(1);
+    /// Clients give up on a first answer after 15 s (R-SotW-26).
+    const MOST: Duration = Duration::from_secs(8);
+
+    /// The stream was opened; returns when it may be opened anew: 1 s later, then 2 s, 4 s, and every 8 s. After a minute
+    /// without, it begins at 1 s again.
+    fn opened(&mut self, now: Instant) -> Instant {
+        const CALM: Duration = Duration::from_secs(60);
+        let is_soon = self.opened.is_some_and(|last| now.saturating_duration_since(last) < CALM);
+        self.soon = if is_soon { (self.soon + 1).min(3) } else { 0 };
+        self.opened = Some(now);
+        now + (Self::FIRST * 2_u32.pow(self.soon)).min(Self::MOST)
+    }
+}
+
 impl Stream {
+    fn new(now: Instant) -> Self {
+        Self {
+            renewal: None,
+            renewable_at: now,
+            node_sent: false,
+            acks: VecDeque::new(),
+            ack_bytes: 0,
+            dirty: BTreeSet::new(),
+            due: BTreeSet::new(),
+            next_tick: None,
+        }
+    }
+
     /// The first change after idle is due at once, later ones together.
     fn tick(&mut self, settings: &Settings, now: Instant) {
         if !self.dirty.is_empty() && self.next_tick.is_none_or(|at| at <= now) {
@@ -74,10 +115,13 @@ pub struct Mux {
     counters: Arc<Counters>,
     pub(super) groups: BTreeMap<TypeUrl, Group>,
     streams: [Option<Stream>; 2],
+    renewals: [RenewalPace; 2],
     lingering: Lingering,
     /// Whether the origin on this connection is asked by locators, and whether it has shown that it knows them.
     locators: Locators,
     knows_locators: bool,
+    /// Whether it does not know them: that holds for the connection that stands.
+    asks_plainly: bool,
     /// When to look whether it has left any unanswered.
     locators_due: Option<Instant>,
     complaints: Sparingly,
@@ -96,9 +140,11 @@ impl Mux {
             counters: Arc::default(),
             groups: BTreeMap::new(),
             streams: [None, None],
+            renewals: [RenewalPace::default(); 2],
             lingering,
             locators: Locators::default(),
             knows_locators: false,
+            asks_plainly: false,
             locators_due: None,
             complaints: Sparingly::default(),
             reports: Sparingly::default(),
@@ -136,29 +182,44 @@ impl Mux {
     }
 
     /// A connection stands. What the origin answered on the last one says nothing of whether it answers on this.
-    pub const fn connected(&mut self) {}
+    pub fn connected(&mut self) {
+        self.asks_plainly = false;
+        self.writer.unheard();
+    }
 
     /// The stream that is to be closed and opened anew on the same connection, because the origin cannot be relied on to
-    /// answer on it what is to be asked.
-    pub const fn renewal_due(&self, _now: Instant) -> Option<StreamId> {
-        None
+    /// answer on it what is to be asked (O1), or because it carries what nobody wants any more.
+    pub fn renewal_due(&self, now: Instant) -> Option<StreamId> {
+        StreamId::ALL.into_iter().find(|stream| self.renewal_at(*stream).is_some_and(|at| at <= now))
+    }
+
+    fn renewal_at(&self, stream: StreamId) -> Option<Instant> {
+        let open = self.streams[stream as usize].as_ref()?;
+        let sheds = self.groups.values().filter_map(|group| group.sheds_at(stream, &self.settings));
+        open.renewal.into_iter().chain(sheds).min().map(|at| at.max(open.renewable_at))
     }
 
     /// The process did not run for this long: what is measured as silence of the origin must not count it.
-    pub const fn overslept(&mut self, _pause: Duration) {}
+    pub fn overslept(&mut self, pause: Duration) {
+        self.groups.values_mut().for_each(|group| group.shift(pause));
+    }
 
     /// A stream was opened. Everything wanted is subscribed to on it, in the clean layout where it is the primary.
     pub fn opened(&mut self, stream: StreamId, now: Instant) {
-        self.streams[stream as usize] = Some(Stream::default());
+        let pace = &mut self.renewals[stream as usize];
+        self.streams[stream as usize] = Some(Stream { renewable_at: pace.opened(now), ..Stream::new(now) });
         if stream == StreamId::Primary {
-            self.locators = self.settings.locators;
+            self.locators = if self.asks_plainly { Locators::Plain } else { self.settings.locators };
             self.knows_locators = false;
             self.locators_due = None;
+        }
+        if stream == StreamId::Primary {
+            self.drop_kept(|_| true, now);
         }
         let plain = self.locators == Locators::Plain;
         self.groups.values_mut().for_each(|group| group.opened(stream, plain));
         self.groups.keys().cloned().collect::<Vec<_>>().iter().for_each(|type_url| self.mark(type_url));
-        self.on_deadline(now);
+        self.tick(now);
     }
 
     /// A stream ended; without the primary there is no secondary. What was learned stays (R-Relay-06).
@@ -171,10 +232,21 @@ impl Mux {
         self.groups.retain(|_, group| !group.is_idle());
     }
 
+    /// Lets go of wildcards that nobody wants and no stream carries. While the origin is away, they are kept for clients that
+    /// come back, as all else.
+    fn drop_kept(&mut self, is_concerned: impl Fn(&Group) -> bool, now: Instant) {
+        let concerned = self.groups.iter().filter(|(_, group)| is_concerned(group));
+        for type_url in concerned.map(|(type_url, _)| type_url.clone()).collect::<Vec<_>>() {
+            let Some(group) = self.groups.get_mut(&type_url) else { continue };
+            let changes = group.drop_kept(self.writer.cache());
+            self.apply(&type_url, changes, now);
+        }
+    }
+
     /// Whether anything has to be subscribed to on the secondary stream.
     pub fn wants_secondary(&self) -> bool {
         self.streams[StreamId::Primary as usize].is_some()
-            && self.groups.values().any(|group| group.placed(StreamId::Secondary).is_some())
+            && self.groups.values().any(|group| group.is_live_on(StreamId::Secondary))
     }
 
     /// What the clients want changed: the outcome of [`Cache::take_interest`].
@@ -185,7 +257,7 @@ impl Mux {
             self.writer.fill(&wanted, now).ok();
             self.tidy(&wanted.type_url, now);
         }
-        self.on_deadline(now);
+        self.tick(now);
     }
 
     fn want(&mut self, wanted: &Wanted, now: Instant) {
@@ -206,7 +278,9 @@ impl Mux {
                 self.lingering.insert(until, type_url.clone(), parameters.clone(), None);
                 group.topic(parameters).wildcard = Want::Until(until);
             }
-            (Want::Yes, true) | (Want::No | Want::Until(_), false) => {}
+            // It has been kept up to date.
+            (Want::Kept(_), true) => group.topic(parameters).wildcard = Want::Yes,
+            (Want::Yes, true) | (Want::No | Want::Until(_) | Want::Kept(_), false) => {}
         }
         let ops = &mut change.ops;
         let held = LazyCell::new(|| snapshot(self.writer.cache(), type_url, parameters));
@@ -238,14 +312,14 @@ impl Mux {
         self.apply(type_url, vec![(parameters.clone(), change)], now);
     }
 
-    /// A message came. An error means that the stream is of no use any more.
+    /// A message came. It is taken in before any timer is judged, however late: what has arrived is no silence. An error
+    /// means that the stream is of no use any more.
     pub fn on_message(
         &mut self,
         stream: StreamId,
         message: Bytes,
         now: Instant,
     ) -> Result<(), ProtocolError> {
-        self.on_deadline(now);
         let response = response::decode(message)?;
         self.counters.responses.add(1);
         let type_url = TypeUrl::from(response.type_url.as_str());
@@ -270,6 +344,7 @@ impl Mux {
                     let name = response::clipped(name.as_str());
                     tracing::warn!(%type_url, name, fault, unsaid, "the control plane sent a resource that is of no use as it is");
                 }
+                self.writer.heard(&type_url, now);
                 self.apply(&type_url, changes, now);
                 self.tidy(&type_url, now);
                 None
@@ -290,6 +365,7 @@ impl Mux {
         if open.ack_bytes > ACK_BYTES {
             return Err(ProtocolError::AcksUnread(open.ack_bytes));
         }
+        self.tick(now);
         Ok(())
     }
 
@@ -355,8 +431,11 @@ impl Mux {
         request
     }
 
-    /// Does what has become due; cheap when nothing has.
+    /// Does what has become due; cheap when nothing has. To be called when everything that has arrived was taken in.
     pub fn on_deadline(&mut self, now: Instant) {
+        if self.streams[StreamId::Primary as usize].is_some() {
+            self.drop_kept(Group::has_stray, now);
+        }
         self.let_go(now);
         let due = |group: &Group| group.deadline(&self.settings).is_some_and(|at| at <= now);
         let due: Vec<TypeUrl> = self
@@ -369,6 +448,10 @@ impl Mux {
             self.advance(&type_url, now);
         }
         self.look_for_ignored_locators(now);
+        self.tick(now);
+    }
+
+    fn tick(&mut self, now: Instant) {
         self.streams.iter_mut().flatten().for_each(|stream| stream.tick(&self.settings, now));
     }
 
@@ -378,7 +461,8 @@ impl Mux {
         let ticks = self.streams.iter().flatten().filter(|stream| !stream.dirty.is_empty());
         let lingering = self.lingering.first();
         let ticks = ticks.filter_map(|stream| stream.next_tick);
-        groups.chain(ticks).chain(lingering).chain(self.locators_due).min()
+        let renewals = StreamId::ALL.into_iter().filter_map(|stream| self.renewal_at(stream));
+        groups.chain(ticks).chain(lingering).chain(self.locators_due).chain(renewals).min()
     }
 
     /// Finds out whether the origin reads locators: if not, it leaves them unanswered (R-Up-18).
@@ -387,7 +471,7 @@ impl Mux {
             return;
         }
         self.locators_due = None;
-        if self.knows_locators || self.locators == Locators::Plain {
+        if self.knows_locators || self.locators == Locators::Plain || self.asks_plainly {
             return;
         }
         let since = self.groups.values().filter_map(Group::unanswered_since).min();
@@ -400,9 +484,13 @@ impl Mux {
         tracing::warn!(
             "the control plane does not answer resource locators: it is asked by plain names on this connection; set upstream.locators to plain if that is how it is meant"
         );
-        self.locators = Locators::Plain;
-        self.groups.values_mut().for_each(Group::ask_plainly);
-        self.groups.keys().cloned().collect::<Vec<_>>().iter().for_each(|type_url| self.mark(type_url));
+        // From the next primary on, which is to be at once: an origin that has taken an empty request for the legacy
+        // wildcard cannot be made to forget it.
+        self.asks_plainly = true;
+        if let Some(primary) = &mut self.streams[StreamId::Primary as usize] {
+            primary.renewal = Some(now);
+            primary.renewable_at = now;
+        }
     }
 
     fn advance(&mut self, type_url: &TypeUrl, now: Instant) {
@@ -458,11 +546,12 @@ impl Mux {
                     topic.wildcard = Want::Until(later);
                     self.lingering.insert(later, type_url.clone(), parameters.clone(), None);
                 }
+                // Without parameters there is one wildcard a type; with parameters each costs the origin its own.
+                // It is kept up to date for as long as its stream lives.
+                None if !away && parameters.is_empty() => topic.wildcard = Want::Kept(now),
                 None => {
-                    topic.remove_wildcard();
-                    let forget = |name: &Name| Op::Forget { view: View::Wildcard, name: name.clone() };
-                    change.ops.extend(snapshot.members().map(|member| forget(member.name())));
-                    change.wildcard_known = Some(false);
+                    let by_locator = !parameters.is_empty() && self.locators == Locators::Native;
+                    change = topic.forget_wildcard(by_locator, snapshot);
                 }
             }
             let changes = forgotten.entry(type_url).or_default().entry(parameters).or_default();
@@ -478,10 +567,13 @@ impl Mux {
         }
     }
 
-    /// Ends a move that is complete, announces what a type has to say, removes what is spent.
+    /// Announces what a type has to say, removes what is spent.
     fn tidy(&mut self, type_url: &TypeUrl, now: Instant) {
-        if let Some(group) = self.groups.get_mut(type_url) {
-            group.finish_move(now, self.writer.cache());
+        let renewals = self.groups.get_mut(type_url).map(Group::take_renewals).unwrap_or_default();
+        for (open, _) in self.streams.iter_mut().zip(renewals).filter(|(_, renews)| *renews) {
+            if let Some(open) = open {
+                open.renewal.get_or_insert(now);
+            }
         }
         self.mark(type_url);
         if self.groups.get_mut(type_url).is_some_and(Group::drop_idle) {

@@ -7,14 +7,16 @@ mod silence;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use foldhash::HashSet;
 
 pub(super) use silence::Silence;
 
+use super::arrival::Arrival;
 use super::{Reconcile, Settings};
-use crate::cache::{Snapshot, View};
+use crate::cache::{Completeness, Snapshot, View};
 use crate::proto::{DeltaDiscoveryRequest, ResourceLocator};
 use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource};
 
@@ -31,9 +33,12 @@ pub(super) const fn room(is_first_of_held: bool) -> usize {
     if is_first_of_held { REQUEST_BYTES } else { NAMES_BYTES }
 }
 
-/// The versions of a wildcard's members cannot be cut. Where they would take more than this they are not sent, and
-/// what is gone is found by sweeping.
+/// The versions of a wildcard's members go into one request, and no more than this of them: servers that kept gRPC's
+/// default take 4 MiB. The other members are sent again in full.
 const VERSIONS_BYTES: usize = 3 << 20;
+
+/// Names let go on a stream that are remembered; past that, every name counts as one of them.
+const SPENT: usize = 100_000;
 
 /// Whether what the origin sends unchanged is an answer to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,59 +59,14 @@ struct Asked {
     /// Let go since, without the origin having been told. It is forgotten, so that wanting it again takes a new
     /// subscribe (R-Up-19).
     dropped: bool,
-}
-
-/// How far the answer to the first request for a type has come.
-#[derive(Clone, Copy, Debug, Default)]
-enum Phase {
-    #[default]
-    Idle,
-    /// Asked for. Where versions were sent, silence is an answer too, at `quiet_at`.
-    Asked {
-        since: Instant,
-        quiet_at: Option<Instant>,
-    },
-    Arriving {
-        first: Instant,
-        last: Instant,
-    },
-    Settled,
-}
-
-impl Phase {
-    const fn arrived(self, now: Instant) -> Self {
-        match self {
-            Self::Asked { .. } => Self::Arriving { first: now, last: now },
-            Self::Arriving { first, .. } => Self::Arriving { first, last: now },
-            Self::Idle => Self::Idle,
-            Self::Settled => Self::Settled,
-        }
-    }
-
-    /// When the answer counts as complete, if nothing more comes.
-    fn complete_at(self, settings: &Settings) -> Option<Instant> {
-        match self {
-            Self::Asked { quiet_at, .. } => quiet_at,
-            Self::Arriving { first, last } => Some((last + settings.settle).min(first + settings.settle_max)),
-            Self::Idle | Self::Settled => None,
-        }
-    }
-
-    /// The same of a wildcard beside which others are asked for with other parameters: what comes may be for those. It is
-    /// given more time, and what the origin says nothing of in the end has nothing.
-    fn complete_beside_at(self, settings: &Settings) -> Option<Instant> {
-        match self {
-            Self::Asked { since, quiet_at } => Some(quiet_at.unwrap_or(since + settings.locator_timeout)),
-            Self::Arriving { first, .. } => Some(first + settings.settle_max),
-            Self::Idle | Self::Settled => None,
-        }
-    }
+    /// The origin has said something of it on this stream.
+    heard: bool,
 }
 
 /// A collection whose members have not all been heard yet.
 #[derive(Debug)]
 struct Incomplete {
-    phase: Phase,
+    arrival: Arrival,
     /// Members that are held and have not been sent again.
     unseen: HashSet<Name>,
 }
@@ -120,22 +80,24 @@ pub(super) struct Target<'a> {
     pub(super) fresh: bool,
     /// Whether a request without names has no locators either.
     pub(super) alone: bool,
-    /// The views that have to wait, because responses to another one may be on their way to somebody else.
-    pub(super) turning: [bool; 2],
+    /// Whether the wildcard has to wait for another stream: on this one the origin was asked for it already, for others.
+    pub(super) wildcard_waits: bool,
     /// Whether others ask for the type with other parameters.
     pub(super) beside: bool,
     /// The versions that others have claimed in the same request, and that hold for everybody.
     pub(super) claimed: &'a std::collections::HashMap<String, String>,
     /// Whether all who ask for a name hold this of it: else its version would say nothing (R-DP-14).
     pub(super) is_shared: &'a dyn Fn(View, &Resource) -> bool,
-    /// Whether the other stream carries it too, and stays the authority on what is gone.
-    pub(super) copy: bool,
+    /// Whether the origin was asked for this name on this stream, for others.
+    pub(super) is_asked_for: &'a dyn Fn(&str) -> bool,
     pub(super) snapshot: &'a Snapshot,
     pub(super) settings: &'a Settings,
     pub(super) now: Instant,
 }
 
 /// See the module.
+///
+/// On one stream it carries the wildcard or names, never first the one and then the other.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     /// Whether a request for the type was sent on this stream.
@@ -148,41 +110,44 @@ pub(super) struct Link {
     /// The last of these that was in a request which was cut.
     cut_at: Option<Name>,
     dirty: bool,
-    phase: Phase,
-    /// Whether the wildcard was asked for beside others.
-    beside: bool,
-    /// What is held and has not been sent again on this stream, where it is to be swept (R-Up-21).
+    /// Of the wildcard; of names, while some that are held have not been claimed and not been heard of.
+    arrival: Arrival,
+    /// Members, or names, that are held, could not be claimed, and have not been sent again on this stream.
     unseen: HashSet<Name>,
-    /// When the last of these came. A sweep waits for those that are still coming, however many there are.
-    last_seen: Option<Instant>,
     /// Collections that were asked for, until they are complete.
     incomplete: BTreeMap<Name, Incomplete>,
-    awaiting: usize,
-    answer_by: Option<Instant>,
-    /// The origin may have taken a first request without names for the legacy wildcard (R-Up-18).
-    misread: bool,
-    /// The view that was left last, and until when responses to it may still be on their way. The other view is
-    /// not subscribed to before: what comes for the one must not be taken for the other.
-    turn: Option<(View, Instant)>,
+    /// Names that the origin sent on this stream and that were let go since. Asked for again they may stay unanswered:
+    /// some origins keep the versions that they sent (O1).
+    spent: HashSet<Name>,
+    /// There were too many of these to remember.
+    all_spent: bool,
+    /// Names of which the origin may believe that it need not send them, and that it has not answered.
+    suspects: HashSet<Name>,
+    /// No suspect has been asked for before then.
+    suspect_since: Option<Instant>,
 }
 
 impl Link {
-    /// Whether nothing was asked for on it that was not let go, and nobody waits for the last of it.
+    /// Whether nothing was asked for on it that was not let go, and nothing has to be remembered of what was.
     pub(super) fn is_idle(&self) -> bool {
-        self.wildcard.is_none() && self.names.is_empty() && self.pending.is_empty() && self.turn.is_none()
+        self.asks_nothing() && !self.has_spent()
+    }
+
+    /// Whether nothing was asked for on it that was not let go.
+    pub(super) fn asks_nothing(&self) -> bool {
+        self.wildcard.is_none() && self.names.is_empty() && self.pending.is_empty()
     }
 
     pub(super) const fn is_dirty(&self) -> bool {
         self.dirty
     }
 
-    pub(super) fn touch(&mut self, names: impl IntoIterator<Item = Name>) {
-        self.pending.extend(names);
-        self.dirty = true;
+    fn has_spent(&self) -> bool {
+        self.all_spent || !self.spent.is_empty()
     }
 
-    pub(super) fn touch_sent(&mut self) {
-        self.pending.extend(self.names.keys().cloned());
+    pub(super) fn touch(&mut self, names: impl IntoIterator<Item = Name>) {
+        self.pending.extend(names);
         self.dirty = true;
     }
 
@@ -191,6 +156,7 @@ impl Link {
             self.unseen.remove(name);
         }
         self.incomplete.remove(name);
+        self.forget_suspect(name.as_str());
         if let Some(asked) = self.names.get_mut(name) {
             asked.dropped = true;
             self.touch([name.clone()]);
@@ -209,10 +175,7 @@ impl Link {
 
     /// When the wildcard was asked for, while nothing came of it.
     pub(super) fn wildcard_asked(&self) -> Option<Instant> {
-        match self.phase {
-            Phase::Asked { since, .. } => self.wildcard.map(|_| since),
-            Phase::Idle | Phase::Arriving { .. } | Phase::Settled => None,
-        }
+        self.wildcard.and_then(|_| self.arrival.waits_since())
     }
 
     /// Since when the origin has left something unanswered, of which it said nothing else either.
@@ -222,28 +185,27 @@ impl Link {
         names.chain(self.wildcard_asked()).min()
     }
 
-    /// Everything is to be asked for in another form: the origin did not understand (R-Up-18).
-    pub(super) fn ask_anew(&mut self) {
-        self.misread = self.started && self.wildcard.is_none();
-        self.wildcard = None;
-        self.phase = Phase::Idle;
-        self.names.values_mut().for_each(|asked| asked.dropped = true);
-        self.touch_sent();
-    }
-
-    /// The same, unless the origin is about to answer for it anyway.
+    /// Asks for a name once more, unless the origin is about to answer for it anyway.
     pub(super) fn ask_once_more(&mut self, name: &Name) {
         if self.names.get(name).is_some_and(|asked| asked.awaited == Awaited::No) {
             self.ask_again(name);
         }
     }
 
-    pub(super) fn drop_wildcard(&mut self) {
+    /// The wildcard is let go. The origin is told if it is that of a set of parameters: what it makes of a plain one that is
+    /// let go on a stream that lives is not to be relied on (O1).
+    pub(super) fn drop_wildcard(&mut self, tells: bool) {
         self.unseen.clear();
         self.dirty = true;
-        if let Some(dropped) = &mut self.wildcard {
-            *dropped = true;
+        self.wildcard = self.wildcard.filter(|_| tells).map(|_| true);
+        if self.wildcard.is_none() {
+            self.arrival = Arrival::Idle;
         }
+    }
+
+    /// Whether the origin was asked for this name before now, and not told that it was let go.
+    pub(super) fn asked_before(&self, name: &str, now: Instant) -> bool {
+        self.names.get(name).is_some_and(|asked| asked.at < now)
     }
 
     pub(super) fn covers_wildcard(&self) -> bool {
@@ -262,17 +224,19 @@ impl Link {
 
     /// The origin said something of a name. Returns whether it answers us.
     pub(super) fn heard(&mut self, name: &str, now: Instant) -> bool {
-        if self.unseen.remove(name) {
-            self.last_seen = Some(now);
-        }
         if self.wildcard.is_some() {
-            return matches!(self.phase, Phase::Asked { .. } | Phase::Arriving { .. });
+            return self.arrival.is_expected();
         }
         let of_collection = self.heard_member(name, now);
         of_collection | self.answered(name, now)
     }
 
-    /// The same of a member of a collection: until that is complete, it is an answer.
+    /// Notes what a response brought of what is held and was not claimed; returns whether there was any.
+    pub(super) fn saw(&mut self, name: &str) -> bool {
+        self.unseen.remove(name)
+    }
+
+    /// The same as [`heard`](Self::heard) of a member of a collection: until that is complete, it is an answer.
     fn heard_member(&mut self, name: &str, now: Instant) -> bool {
         if self.incomplete.is_empty() {
             return false;
@@ -280,20 +244,42 @@ impl Link {
         let Some(covering) = Collection::covering(name) else { return false };
         let Some(incomplete) = self.incomplete.get_mut(covering.as_str()) else { return false };
         incomplete.unseen.remove(name);
-        incomplete.phase = incomplete.phase.arrived(now);
+        incomplete.arrival = incomplete.arrival.arrived(now, true);
+        let is_expected = incomplete.arrival.is_expected();
         self.answered(&covering, now);
-        true
+        is_expected
     }
 
     fn answered(&mut self, name: &str, now: Instant) -> bool {
         let Some(asked) = self.names.get_mut(name) else { return false };
+        asked.heard = true;
         let awaited = std::mem::replace(&mut asked.awaited, Awaited::No);
-        self.awaiting -= usize::from(awaited != Awaited::No);
+        let at = asked.at;
+        self.forget_suspect(name);
         match awaited {
             Awaited::No => false,
             Awaited::Answer => true,
-            Awaited::Until => now < asked.at,
+            Awaited::Until => now < at,
         }
+    }
+
+    fn forget_suspect(&mut self, name: &str) {
+        if !self.suspects.is_empty() && self.suspects.remove(name) && self.suspects.is_empty() {
+            self.suspect_since = None;
+        }
+    }
+
+    /// Since when a name is unanswered that the origin may believe to have answered for: it is to be asked for on another
+    /// stream. Names that it never spoke of are none of these: many origins say nothing of what does not exist (O2).
+    pub(super) fn suspect_since(&mut self) -> Option<Instant> {
+        let asked = self.suspects.iter().filter_map(|name| self.names.get(name)).map(|asked| asked.at).min();
+        self.suspect_since = asked;
+        asked
+    }
+
+    /// When to look at [`suspect_since`](Self::suspect_since) again.
+    pub(super) const fn suspect_not_before(&self) -> Option<Instant> {
+        self.suspect_since
     }
 
     /// The origin said that a collection is empty: nothing more is to come.
@@ -301,98 +287,81 @@ impl Link {
         self.incomplete.remove(collection);
     }
 
-    /// Collections of which all members have been heard by now, with those that were held and not sent again.
+    /// Collections of which all members have been heard by now, with those that are held and were not sent again.
     pub(super) fn complete(&mut self, settings: &Settings, now: Instant) -> Vec<(Name, HashSet<Name>)> {
-        let is_complete =
-            |incomplete: &Incomplete| incomplete.phase.complete_at(settings).is_some_and(|at| at <= now);
-        let complete: Vec<Name> = self
-            .incomplete
-            .iter()
-            .filter(|(_, incomplete)| is_complete(incomplete))
-            .map(|(name, _)| name.clone())
-            .collect();
+        let mut complete = Vec::new();
+        for (name, incomplete) in &mut self.incomplete {
+            if incomplete.arrival.step(settings, now) == Some(Completeness::Complete) {
+                complete.push(name.clone());
+            }
+        }
         let take = |name: Name| self.incomplete.remove(&name).map(|incomplete| (name, incomplete.unseen));
         complete.into_iter().filter_map(take).collect()
     }
 
-    /// A response for the type was accepted.
-    pub(super) const fn arrived(&mut self, now: Instant) {
-        self.phase = self.phase.arrived(now);
+    /// A response for the type was accepted that may be a part of what is awaited.
+    pub(super) fn arrived(&mut self, now: Instant, brings_news: bool) {
+        self.arrival = self.arrival.arrived(now, brings_news);
     }
 
-    fn settles_at(&self, settings: &Settings) -> Option<Instant> {
-        let beside = self.beside && self.wildcard.is_some();
-        let complete =
-            if beside { self.phase.complete_beside_at(settings) } else { self.phase.complete_at(settings) }?;
-        let sweep = self
-            .last_seen
-            .filter(|_| matches!(self.phase, Phase::Arriving { .. }) && !self.unseen.is_empty());
-        Some(sweep.map_or(complete, |last| complete.max(last + settings.settle)))
+    /// The degree that the answer has reached by now, if it is a new one.
+    pub(super) fn step(&mut self, settings: &Settings, now: Instant) -> Option<Completeness> {
+        self.arrival.step(settings, now)
     }
 
-    /// Where the answer is complete now: what was held and not sent again.
-    pub(super) fn settle(&mut self, settings: &Settings, now: Instant) -> Option<HashSet<Name>> {
-        if self.settles_at(settings).is_none_or(|at| at > now) {
-            return None;
+    /// Takes what is held and was not sent again.
+    pub(super) fn take_unseen(&mut self) -> HashSet<Name> {
+        std::mem::take(&mut self.unseen)
+    }
+
+    /// Time in which this process did not run is no silence of the origin.
+    pub(super) fn shift(&mut self, pause: Duration) {
+        self.arrival = self.arrival.shifted(pause);
+        for incomplete in self.incomplete.values_mut() {
+            incomplete.arrival = incomplete.arrival.shifted(pause);
         }
-        self.phase = Phase::Settled;
-        Some(std::mem::take(&mut self.unseen))
-    }
-
-    /// Lets the other view in once nothing of the last one can be on its way. Returns whether that is now.
-    pub(super) fn end_turn(&mut self, now: Instant) -> bool {
-        let ends = self.turn.is_some_and(|(_, end)| end <= now);
-        if ends {
-            self.turn = None;
-            self.dirty = true;
-        }
-        ends
-    }
-
-    /// Whether this stream can stand alone for a view: the wildcard has settled, or every name was answered or had
-    /// [`Settings::settle_max`] for it. A name without an answer is subscribed to all the same; a wildcard without
-    /// one may not have been understood.
-    pub(super) fn is_complete(&self, view: View, now: Instant) -> bool {
-        match view {
-            View::Wildcard => self.covers_wildcard() && matches!(self.phase, Phase::Settled),
-            View::Named => {
-                let answered = self.awaiting == 0 || self.answer_by.is_some_and(|end| end <= now);
-                !self.names.is_empty() && self.pending.is_empty() && answered
+        for name in &self.suspects {
+            if let Some(asked) = self.names.get_mut(name) {
+                asked.at += pause;
             }
         }
+        self.suspect_since = self.suspect_since.map(|since| since + pause);
     }
 
     /// When to look again though nothing happened.
-    pub(super) fn deadline(&self, moving: Option<View>, settings: &Settings) -> Option<Instant> {
-        let turn = self.turn.map(|(_, end)| end);
-        let waits = moving == Some(View::Named) && self.awaiting > 0 && self.pending.is_empty();
-        let answer = self.answer_by.filter(|_| waits);
+    pub(super) fn deadline(&self, settings: &Settings) -> Option<Instant> {
         let collections = self.incomplete.values();
-        let collections = collections.filter_map(|incomplete| incomplete.phase.complete_at(settings)).min();
-        [turn, answer, self.settles_at(settings), collections].into_iter().flatten().min()
+        let collections = collections.filter_map(|incomplete| incomplete.arrival.deadline(settings)).min();
+        // All that is asked for has to be sent before silence says anything of it.
+        let arrival = self.arrival.deadline(settings).filter(|_| self.pending.is_empty());
+        arrival.into_iter().chain(collections).min()
+    }
+
+    /// Whether parts of an answer are awaited.
+    pub(super) const fn awaits_more(&self) -> bool {
+        !matches!(self.arrival, Arrival::Idle | Arrival::Complete)
+    }
+
+    /// Whether everything that is wanted has been asked for.
+    pub(super) fn has_asked(&self) -> bool {
+        self.pending.is_empty()
     }
 
     /// The next request that brings the origin closer to the target, and whether another has to follow.
     pub(super) fn changes(
         &mut self,
         target: &Target<'_>,
+        doubted: &HashSet<(View, Name)>,
         wanted: &dyn Fn(&Name) -> bool,
     ) -> (Option<DeltaDiscoveryRequest>, bool) {
         self.dirty = false;
         let mut request = DeltaDiscoveryRequest::default();
         let left_wildcard = self.leave_wildcard(target, &mut request);
-        if std::mem::take(&mut self.misread) {
-            request.resource_names_unsubscribe.push(Name::WILDCARD.to_owned());
-        }
-        let cut = self.exchange_names(target, wanted, &mut request);
+        let cut = self.exchange_names(target, doubted, wanted, &mut request);
         let is_new = target.view == Some(View::Wildcard) && self.wildcard.is_none();
-        let join = is_new
-            && !left_wildcard
-            && self.names.is_empty()
-            && !self.is_turning(View::Wildcard)
-            && !target.turning[View::Wildcard as usize];
+        let join = is_new && !left_wildcard && !target.wildcard_waits;
         if join {
-            self.join_wildcard(target, &mut request);
+            self.join_wildcard(target, doubted, &mut request);
         }
         let empty = !join
             && request.resource_names_subscribe.is_empty()
@@ -402,89 +371,109 @@ impl Link {
         ((!empty).then_some(request), cut || (left_wildcard && is_new))
     }
 
-    /// Whether a view has to wait, because responses to another one may be on their way.
-    pub(super) fn is_turning(&self, view: View) -> bool {
-        self.turn.is_some_and(|(left, _)| left != view)
-    }
-
-    /// Whether anything of a view was asked for and not left yet.
-    pub(super) fn carries(&self, view: View) -> bool {
-        match view {
-            View::Wildcard => self.wildcard.is_some(),
-            View::Named => !self.names.is_empty(),
-        }
-    }
-
     /// Whether the wildcard was let go, and the origin is still to be told.
     pub(super) fn leaves_wildcard(&self) -> bool {
         self.wildcard == Some(true)
     }
 
     fn leave_wildcard(&mut self, target: &Target<'_>, request: &mut DeltaDiscoveryRequest) -> bool {
-        let leave = self.wildcard.is_some_and(|dropped| dropped || target.view != Some(View::Wildcard));
+        let leave = self.leaves_wildcard();
         if leave {
-            // A wildcard that was forgotten is left and joined again in requests of their own: what a server makes
-            // of a second subscribe to it is not written anywhere.
+            // A wildcard that was forgotten is left and joined again in requests of their own: no document says how a
+            // server is to treat a second subscribe to it.
             target.unsubscribe(Name::WILDCARD, request);
             self.wildcard = None;
-            self.phase = Phase::Idle;
+            self.arrival = Arrival::Idle;
             self.unseen.clear();
-            self.turn = Some((View::Wildcard, target.now + target.settings.settle));
         }
         leave
     }
 
-    fn join_wildcard(&mut self, target: &Target<'_>, request: &mut DeltaDiscoveryRequest) {
+    fn join_wildcard(
+        &mut self,
+        target: &Target<'_>,
+        doubted: &HashSet<(View, Name)>,
+        request: &mut DeltaDiscoveryRequest,
+    ) {
         self.wildcard = Some(false);
-        self.beside = target.beside;
-        let members = || target.snapshot.members();
-        let versions =
-            || members().filter_map(|held| Some((held.name().as_str(), target.claim(View::Wildcard, held)?)));
-        let bytes = || versions().map(|(name, version)| name.len() + version.len() + 10).sum::<usize>();
-        let mut quiet_at = None;
         if self.started || !target.fresh || !target.alone {
             target.subscribe(Name::WILDCARD, request);
         }
-        if self.started {
-            // It was left before: nothing of it is held.
-        } else if target.fresh
-            && target.settings.reconcile == Reconcile::Trust
-            && target.snapshot.wildcard_known()
-            && bytes() <= VERSIONS_BYTES
-        {
-            request.initial_resource_versions =
-                versions().map(|(name, version)| (name.to_owned(), version.to_owned())).collect();
-            quiet_at = Some(target.now + target.settings.settle_max);
-            // What cannot be claimed comes again if it is still there.
-            let unclaimed = members().filter(|held| target.claim(View::Wildcard, held).is_none());
-            self.unseen = unclaimed.map(|held| held.name().clone()).collect();
-        } else if !target.copy {
-            // A set that never was complete is asked for anew: to an origin that had already sent everything
-            // there would be nothing to answer, and it would never become known.
-            let unclaimed = members().filter(|held| !target.is_claimed(held));
-            self.unseen = unclaimed.map(|held| held.name().clone()).collect();
-            let silent = target.snapshot.wildcard_known() && !target.claimed.is_empty();
-            quiet_at = silent.then(|| target.now + target.settings.settle_max);
-        }
         // Otherwise the request stays empty: the form that every server understands (R-Up-05).
+        let mut quiet_at = None;
+        if !self.started {
+            self.claim_members(target, doubted, request);
+            let claims = !request.initial_resource_versions.is_empty() || !target.claimed.is_empty();
+            // A set that never was complete is asked for anew: to an origin that had already sent everything there would
+            // be nothing to answer, and it would never become known.
+            quiet_at =
+                (claims && target.snapshot.wildcard_known()).then(|| target.now + target.settings.settle_max);
+        }
+        let mut hold = Duration::ZERO;
+        if target.beside {
+            // A response may be for the others alone, and the origin may have nothing to say to these clients.
+            quiet_at = quiet_at.or(Some(target.now + target.settings.locator_timeout));
+            hold = target.settings.settle_max;
+        }
         self.started = true;
-        self.phase = Phase::Asked { since: target.now, quiet_at };
+        self.arrival = Arrival::asked(target.now, quiet_at, hold);
+    }
+
+    /// Tells the versions of the members that are held, as far as they fit; those in doubt first. The others have to come
+    /// again if they are still there.
+    fn claim_members(
+        &mut self,
+        target: &Target<'_>,
+        doubted: &HashSet<(View, Name)>,
+        request: &mut DeltaDiscoveryRequest,
+    ) {
+        let trusts =
+            target.fresh && target.settings.reconcile == Reconcile::Trust && target.snapshot.wildcard_known();
+        let mut room = VERSIONS_BYTES;
+        let is_doubted = |held: &&Arc<Resource>| {
+            !doubted.is_empty() && doubted.contains(&(View::Wildcard, held.name().clone()))
+        };
+        let members = || target.snapshot.members();
+        for held in members().filter(is_doubted).chain(members().filter(|held| !is_doubted(held))) {
+            let name = held.name().as_str();
+            let claim = target.claim(View::Wildcard, held).filter(|_| trusts);
+            let bytes = claim.map_or(usize::MAX, |version| name.len() + version.len() + 10);
+            match claim {
+                Some(version) if bytes <= room => {
+                    room -= bytes;
+                    request.initial_resource_versions.insert(name.to_owned(), version.to_owned());
+                }
+                _ if target.is_claimed(held) => {}
+                _ => drop(self.unseen.insert(held.name().clone())),
+            }
+        }
     }
 
     /// Puts names to leave and to join into the request; returns whether some did not fit.
     fn exchange_names(
         &mut self,
         target: &Target<'_>,
+        doubted: &HashSet<(View, Name)>,
         wanted: &dyn Fn(&Name) -> bool,
         request: &mut DeltaDiscoveryRequest,
     ) -> bool {
         let named = target.view == Some(View::Named);
-        let may_join = named && !self.is_turning(View::Named) && !target.turning[View::Named as usize];
         let mut joined = false;
-        let had_names = !self.names.is_empty();
         let first = !self.started;
         let mut room = room(first && target.fresh && target.snapshot.holds_anything());
-        let mut kept = Vec::new();
+        if first && named && !doubted.is_empty() {
+            // The first request has room for some versions only. Those of what is in doubt go into it before all others, so
+            // that the origin can say that it is gone.
+            let is_doubted = |name: &&Name| wanted(name) && doubted.contains(&(View::Named, (*name).clone()));
+            let names: Vec<Name> = self.pending.iter().filter(is_doubted).cloned().collect();
+            for name in names {
+                if room > 0 {
+                    self.pending.remove(&name);
+                    joined = true;
+                    room = room.saturating_sub(self.ask_for(target, wanted, name, first, request));
+                }
+            }
+        }
         let mut last = self.cut_at.take();
         while room > 0
             && let Some(name) = self.next_pending(last.as_ref())
@@ -494,35 +483,54 @@ impl Link {
             if !(named && wanted(&name)) {
                 self.incomplete.remove(&name);
                 if let Some(asked) = self.names.swap_remove(&name) {
-                    self.awaiting -= usize::from(asked.awaited != Awaited::No);
+                    self.spend(&name, asked, target);
                     room = room.saturating_sub(target.unsubscribe(name.as_str(), request));
                 }
             } else if asked.is_none_or(|asked| asked.dropped) {
-                if !may_join {
-                    kept.push(name);
-                    continue;
-                }
                 joined = true;
-                room = room.saturating_sub(target.subscribe(name.as_str(), request));
-                room = room.saturating_sub(self.join_name(target, wanted, name, first, request));
+                room = room.saturating_sub(self.ask_for(target, wanted, name, first, request));
             }
         }
         let cut = !self.pending.is_empty();
         self.cut_at = last.filter(|_| cut);
-        self.pending.extend(kept);
         if joined {
             self.started = true;
-            self.answer_by = Some(target.now + target.settings.settle_max);
+            self.arrival = self.arrival.asked_more(target.now);
             if first {
                 self.start_names(target, wanted);
             }
         }
-        if had_names && self.names.is_empty() {
-            self.turn = Some((View::Named, target.now + target.settings.settle));
-            self.phase = Phase::Idle;
+        if self.names.is_empty() && self.wildcard.is_none() {
+            self.arrival = Arrival::Idle;
             self.unseen.clear();
         }
         cut
+    }
+
+    /// Subscribes to a name; returns the bytes that this takes.
+    fn ask_for(
+        &mut self,
+        target: &Target<'_>,
+        wanted: &dyn Fn(&Name) -> bool,
+        name: Name,
+        first: bool,
+        request: &mut DeltaDiscoveryRequest,
+    ) -> usize {
+        let bytes = target.subscribe(name.as_str(), request);
+        bytes + self.join_name(target, wanted, name, first, request)
+    }
+
+    /// Remembers a name that is let go, if the origin sent it.
+    fn spend(&mut self, name: &Name, asked: Asked, target: &Target<'_>) {
+        // An origin that reads locators answers each of them.
+        if !asked.heard || self.all_spent || !target.parameters.is_empty() {
+            return;
+        }
+        self.spent.insert(name.clone());
+        if self.spent.len() > SPENT {
+            self.all_spent = true;
+            self.spent = HashSet::default();
+        }
     }
 
     /// Takes the pending name that comes after this one: names have their turn, whoever goes on asking for earlier ones.
@@ -557,8 +565,17 @@ impl Link {
             0 if !target.claimed.contains_key(name.as_str()) => (Awaited::Answer, target.now),
             _ => (Awaited::Until, target.now + target.settings.settle_max),
         };
-        let before = self.names.insert(name, Asked { at, awaited, dropped: false });
-        self.awaiting += usize::from(before.is_none_or(|asked| asked.awaited == Awaited::No));
+        let before = self.names.get(&name);
+        let heard = before.is_some_and(|asked| asked.heard);
+        let is_spent = heard
+            || self.all_spent
+            || (!self.spent.is_empty() && self.spent.remove(&name))
+            || (target.is_asked_for)(name.as_str());
+        if is_spent && awaited == Awaited::Answer {
+            self.suspects.insert(name.clone());
+            self.suspect_since.get_or_insert(target.now);
+        }
+        self.names.insert(name, Asked { at, awaited, dropped: false, heard });
         bytes
     }
 
@@ -571,7 +588,7 @@ impl Link {
         trusts: bool,
         request: &mut DeltaDiscoveryRequest,
     ) -> usize {
-        // What is asked for by its own name too is claimed and swept by that.
+        // What is asked for by its own name too is claimed and doubted by that.
         let members = || target.snapshot.members_of(name).filter(|member| !wanted(member.name()));
         let versions =
             || members().filter_map(|held| Some((held.name().as_str(), target.claim(View::Named, held)?)));
@@ -582,22 +599,26 @@ impl Link {
             request.initial_resource_versions.extend(versions);
             quiet_at = Some(target.now + target.settings.settle_max);
             bytes = all;
-        } else if !target.copy {
+        } else {
             unseen =
                 members().filter(|held| !target.is_claimed(held)).map(|held| held.name().clone()).collect();
         }
-        self.incomplete
-            .insert(name.clone(), Incomplete { phase: Phase::Asked { since: target.now, quiet_at }, unseen });
+        let arrival = Arrival::asked(target.now, quiet_at, Duration::ZERO);
+        self.incomplete.insert(name.clone(), Incomplete { arrival, unseen });
         bytes
     }
 
+    /// Notes which of the names that are held were not claimed: they have to come again if they are still there.
     fn start_names(&mut self, target: &Target<'_>, wanted: &dyn Fn(&Name) -> bool) {
-        self.phase = Phase::Settled;
-        if target.settings.reconcile == Reconcile::Sweep && !target.copy {
-            self.phase = Phase::Asked { since: target.now, quiet_at: None };
-            let is_held = |name: &&Name| target.snapshot.held(View::Named, name.as_str()).is_some();
-            let all = self.names.keys().chain(&self.pending);
-            self.unseen = all.filter(|name| wanted(name)).filter(is_held).cloned().collect();
+        let is_unclaimed = |name: &&Name| {
+            let awaited = self.names.get(*name).map(|asked| asked.awaited);
+            awaited != Some(Awaited::Until)
+                && wanted(name)
+                && target.snapshot.held(View::Named, name.as_str()).is_some()
+        };
+        self.unseen = self.names.keys().chain(&self.pending).filter(is_unclaimed).cloned().collect();
+        if !self.unseen.is_empty() {
+            self.arrival = Arrival::asked(target.now, None, Duration::ZERO);
         }
     }
 }

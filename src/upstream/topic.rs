@@ -4,15 +4,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use foldhash::HashSet;
 
 use super::expiry::Expiry;
 use super::sending::{Link, Target};
 use super::variants::Candidates;
-use super::{Counters, Settings, StreamId};
-use crate::cache::{Change, Lease, Op, Snapshot, View};
+use super::{Counters, Reconcile, Settings, StreamId};
+use crate::cache::{Change, Completeness, Lease, Op, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource};
 
@@ -28,6 +28,16 @@ pub(super) enum Want {
     Yes,
     /// Nobody; it is let go at this time.
     Until(Instant),
+    /// Nobody, since this time: a wildcard that stays subscribed to for as long as its stream lives, and is kept up to
+    /// date. Origins do not let go of one that they were asked for, or do not answer when it is asked for again (O1).
+    Kept(Instant),
+}
+
+impl Want {
+    /// Whether somebody wants it, or did lately.
+    pub(super) const fn is_live(self) -> bool {
+        matches!(self, Self::Yes | Self::Until(_))
+    }
 }
 
 /// What a stream carries of the type.
@@ -35,8 +45,6 @@ pub(super) enum Want {
 pub(super) struct Placed {
     pub(super) stream: StreamId,
     pub(super) view: Option<View>,
-    /// Whether the other stream carries it too, and stays the authority on what is gone.
-    pub(super) copy: bool,
 }
 
 /// See the module.
@@ -50,6 +58,11 @@ pub(super) struct Topic {
     /// What is held from a lender or from an earlier stream and may be gone: kept until the answer to what is asked in its
     /// place, which takes its place whatever its constraints (R-DP-14, R-DP-16).
     pub(super) orphans: HashSet<(View, Name)>,
+    /// What is held, could not be claimed, and was missing from a complete answer: gone if it is missing from the next one
+    /// on another stream too.
+    pub(super) doubted: HashSet<(View, Name)>,
+    /// Which of the streams are to be opened anew: the origin cannot be relied on to answer there what is to be asked.
+    pub(super) renewals: [bool; 2],
     /// Where more than one variant of a name is for these parameters (R-DP-04), all that are held.
     pub(super) rivals: BTreeMap<(View, Name), Candidates>,
     /// One of these that came last, until it is complained of.
@@ -70,6 +83,8 @@ impl Topic {
             names: NameMap::default(),
             borrowed: HashSet::default(),
             orphans: HashSet::default(),
+            doubted: HashSet::default(),
+            renewals: [false; 2],
             rivals: BTreeMap::new(),
             ambiguous: None,
             expiry: Expiry::default(),
@@ -84,7 +99,19 @@ impl Topic {
 
     /// Whether there is nothing to remember of it.
     pub(super) fn is_idle(&self) -> bool {
-        VIEWS.iter().all(|view| !self.wants(*view)) && self.links.iter().flatten().all(Link::is_idle)
+        // Spent names are remembered for clients without parameters only: there is one topic of these.
+        let is_over = |link: &Link| {
+            if self.parameters.is_empty() { link.is_idle() } else { link.asks_nothing() }
+        };
+        VIEWS.iter().all(|view| !self.wants(*view)) && self.links.iter().flatten().all(is_over)
+    }
+
+    /// Whether anybody wants anything in a view, or did lately.
+    pub(super) fn is_live(&self, view: View) -> bool {
+        match view {
+            View::Wildcard => self.wildcard.is_live(),
+            View::Named => !self.names.is_empty(),
+        }
     }
 
     pub(super) fn wants(&self, view: View) -> bool {
@@ -112,30 +139,6 @@ impl Topic {
         self.asks_for(name) && !self.uncacheable.has(View::Named, name)
     }
 
-    /// The wildcard is left and asked for once more.
-    pub(super) fn ask_for_wildcard_anew(&mut self) {
-        self.links.iter_mut().flatten().for_each(Link::drop_wildcard);
-    }
-
-    /// A view has moved to the primary. A variant that is held may be gone: the stream that was left may have said so too
-    /// late, and what came on this one went by another identity, or by none. It is asked for once more.
-    pub(super) fn ask_for_variants(&mut self, view: View, snapshot: &Snapshot) {
-        let Some(link) = &mut self.links[StreamId::Primary as usize] else { return };
-        if view == View::Wildcard {
-            if self.rivals.keys().any(|(of, _)| *of == view) {
-                link.drop_wildcard();
-            }
-            return;
-        }
-        let is_variant = |name: &&Name| {
-            let held = snapshot.held(view, name.as_str());
-            held.is_some_and(|held| held.constraints().is_some())
-                || self.rivals.contains_key(&(view, (*name).clone()))
-        };
-        let names = self.names.keys().filter(|name| !self.borrowed.contains(*name));
-        names.filter(is_variant).for_each(|name| link.ask_again(name));
-    }
-
     pub(super) fn has_loans(&self) -> bool {
         !self.borrowed.is_empty()
     }
@@ -146,6 +149,7 @@ impl Topic {
 
     pub(super) fn opened(&mut self, stream: StreamId) {
         self.links[stream as usize] = Some(Link::default());
+        self.renewals[stream as usize] = false;
     }
 
     pub(super) fn closed(&mut self, stream: StreamId) {
@@ -160,28 +164,26 @@ impl Topic {
     }
 
     /// What was borrowed is to be asked for.
-    pub(super) fn end_loan(&mut self, name: &Name, is_on: impl Fn(StreamId) -> bool) {
+    pub(super) fn end_loan(&mut self, name: &Name, home: Option<StreamId>) {
         self.orphans.extend(self.borrowed.take(name).map(|name| (View::Named, name)));
-        self.touch_on(is_on, Some(name));
+        self.touch_on(home, Some(name));
     }
 
     /// A name is wanted that was not.
-    pub(super) fn add_name(&mut self, name: &Name, is_on: impl Fn(StreamId) -> bool) {
+    pub(super) fn add_name(&mut self, name: &Name, home: Option<StreamId>) {
         self.names.insert(name.clone(), Want::Yes);
-        self.touch_on(is_on, Some(name));
+        self.touch_on(home, Some(name));
     }
 
     /// The wildcard is wanted that was not.
-    pub(super) fn add_wildcard(&mut self, is_on: impl Fn(StreamId) -> bool) {
+    pub(super) fn add_wildcard(&mut self, home: Option<StreamId>) {
         self.wildcard = Want::Yes;
-        self.touch_on(is_on, None);
+        self.touch_on(home, None);
     }
 
-    fn touch_on(&mut self, is_on: impl Fn(StreamId) -> bool, name: Option<&Name>) {
-        for stream in StreamId::ALL.into_iter().filter(|stream| is_on(*stream)) {
-            if let Some(link) = &mut self.links[stream as usize] {
-                link.touch(name.cloned());
-            }
+    fn touch_on(&mut self, home: Option<StreamId>, name: Option<&Name>) {
+        if let Some(link) = home.and_then(|home| self.links[home as usize].as_mut()) {
+            link.touch(name.cloned());
         }
     }
 
@@ -190,7 +192,7 @@ impl Topic {
         if let Some(link) = &mut self.links[stream as usize]
             && link.wildcard_asked().is_some_and(|at| asked.contains(&at))
         {
-            link.arrived(now);
+            link.arrived(now, false);
         }
     }
 
@@ -198,13 +200,9 @@ impl Topic {
         self.links.iter().flatten().filter_map(Link::unanswered_since).min()
     }
 
-    pub(super) fn ask_anew(&mut self) {
-        self.links.iter_mut().flatten().for_each(Link::ask_anew);
-    }
-
-    /// Something that others did may let it say what it could not.
-    pub(super) fn touch(&mut self) {
-        self.links.iter_mut().flatten().for_each(|link| link.touch([]));
+    /// Time in which this process did not run is no silence of the origin.
+    pub(super) fn shift(&mut self, pause: Duration) {
+        self.links.iter_mut().flatten().for_each(|link| link.shift(pause));
     }
 
     /// A name is let go.
@@ -212,6 +210,7 @@ impl Topic {
         self.names.swap_remove(name);
         self.borrowed.remove(name);
         self.orphans.remove(&(View::Named, name.clone()));
+        self.settle_doubt(View::Named, name);
         self.links.iter_mut().flatten().for_each(|link| link.drop_name(name));
     }
 
@@ -246,13 +245,28 @@ impl Topic {
         ops
     }
 
-    /// The wildcard is let go.
-    pub(super) fn remove_wildcard(&mut self) {
+    /// It is not in doubt any more whether the origin has it.
+    pub(super) fn settle_doubt(&mut self, view: View, name: &Name) {
+        if !self.doubted.is_empty() {
+            self.doubted.remove(&(view, name.clone()));
+        }
+    }
+
+    fn remove_wildcard(&mut self, by_locator: bool) {
         self.wildcard = Want::No;
+        self.doubted.retain(|(view, _)| *view != View::Wildcard);
         self.expiry.drop_wildcard();
         self.rivals.retain(|(view, _), _| *view != View::Wildcard);
         self.orphans.retain(|(view, _)| *view != View::Wildcard);
-        self.links.iter_mut().flatten().for_each(Link::drop_wildcard);
+        self.links.iter_mut().flatten().for_each(|link| link.drop_wildcard(by_locator));
+    }
+
+    /// The wildcard is let go, and nothing is known of it any more. The origin is told if it was asked by locator.
+    pub(super) fn forget_wildcard(&mut self, by_locator: bool, snapshot: &Snapshot) -> Change {
+        self.remove_wildcard(by_locator);
+        let forget = |name: &Name| Op::Forget { view: View::Wildcard, name: name.clone() };
+        let ops = snapshot.members().map(|member| forget(member.name())).collect();
+        Change { ops, wildcard_known: Some(Completeness::Unknown), ..Change::default() }
     }
 
     /// Takes notice of what is no longer held: whatever is gone does not end once more.
@@ -260,6 +274,11 @@ impl Topic {
         self.expiry.note(ops);
         self.uncacheable.note(ops);
         let ends = |op: &&Op| matches!(op, Op::Remove { .. } | Op::Forget { .. } | Op::Withdraw { .. });
+        if !self.doubted.is_empty() {
+            for op in ops.iter().filter(ends) {
+                self.doubted.remove(&(op.view(), op.name().clone()));
+            }
+        }
         if !self.rivals.is_empty() {
             for op in ops.iter().filter(ends) {
                 self.rivals.remove(&(op.view(), op.name().clone()));
@@ -276,20 +295,6 @@ impl Topic {
                 link.touch(self.names.keys().filter(|name| !borrowed.contains(*name)).cloned());
             }
         }
-    }
-
-    pub(super) fn leave(&mut self, view: View, stream: StreamId) {
-        let Some(link) = &mut self.links[stream as usize] else { return };
-        match view {
-            View::Wildcard => link.touch([]),
-            View::Named => link.touch_sent(),
-        }
-    }
-
-    /// Lets other views in where the last one was left long enough ago; returns whether that is so anywhere.
-    pub(super) fn end_turns(&mut self, now: Instant) -> bool {
-        let ended = self.links.iter_mut().flatten().map(|link| link.end_turn(now));
-        ended.filter(|ended| *ended).count() > 0
     }
 
     /// What has become due on the streams.
@@ -317,30 +322,62 @@ impl Topic {
                 change.ops.push(Op::Drop { name });
             }
         }
-        for Placed { stream, view, .. } in placed {
+        for Placed { stream, view } in placed {
             let Some(link) = &mut self.links[stream as usize] else { continue };
-            if view == Some(View::Named) {
-                for (name, unseen) in link.complete(settings, now) {
-                    change.ops.extend(unseen.into_iter().map(|name| gone(&self.names, View::Named, name)));
-                    change.ops.push(Op::Complete { name });
-                }
+            if link.suspect_not_before().is_some_and(|since| since + settings.answer_timeout <= now) {
+                let since = link.suspect_since();
+                self.renewals[stream as usize] |=
+                    since.is_some_and(|since| since + settings.answer_timeout <= now);
             }
-            let Some(unseen) = link.settle(settings, now) else { continue };
             let Some(view) = view else { continue };
-            change.ops.extend(unseen.into_iter().map(|name| Op::Remove { view, name }));
-            if view == View::Wildcard && !snapshot.wildcard_known() {
-                change.wildcard_known = Some(true);
+            let complete = if view == View::Named { link.complete(settings, now) } else { Vec::new() };
+            let degree = if link.has_asked() { link.step(settings, now) } else { None };
+            let unseen =
+                if degree == Some(Completeness::Complete) { link.take_unseen() } else { HashSet::default() };
+            for (name, unseen) in complete {
+                change.ops.extend(self.judge(Placed { stream, view: Some(view) }, unseen, settings));
+                change.ops.push(Op::Complete { name });
+            }
+            change.ops.extend(self.judge(Placed { stream, view: Some(view) }, unseen, settings));
+            if view == View::Wildcard && degree > Some(snapshot.completeness()) {
+                change.wildcard_known = degree;
             }
         }
         self.note(&change.ops);
         change
     }
 
-    /// When to look again though nothing happened. A view that is moving to the primary waits for what it is asked
-    /// there.
-    pub(super) fn deadline(&self, moving: Option<View>, settings: &Settings) -> Option<Instant> {
+    /// Decides about what is held, was not claimed, and is missing from a complete answer. An answer that seems complete
+    /// may be one that an origin or a link holds up: what is missing once is asked for again on another stream, with its
+    /// version before all others, so that the origin can say itself that it is gone. Missing twice, it is gone: but for
+    /// names that an origin is trusted to say that of.
+    fn judge(&mut self, placed: Placed, unseen: HashSet<Name>, settings: &Settings) -> Vec<Op> {
+        let Some(view) = placed.view else { return Vec::new() };
+        let mut gone_now = Vec::new();
+        for name in unseen {
+            let is_listed = !self.names.contains_key(&name);
+            let is_left_to_origin =
+                view == View::Named && !is_listed && settings.reconcile == Reconcile::Trust;
+            let key = (view, name);
+            if !self.doubted.contains(&key) {
+                self.renewals[placed.stream as usize] = true;
+                self.doubted.insert(key);
+            } else if !is_left_to_origin {
+                self.doubted.remove(&key);
+                gone_now.push(gone(&self.names, view, key.1));
+            }
+        }
+        gone_now
+    }
+
+    /// When to look again though nothing happened.
+    pub(super) fn deadline(&self, settings: &Settings) -> Option<Instant> {
         let of = |stream: StreamId| {
-            self.link(stream)?.deadline(moving.filter(|_| stream == StreamId::Primary), settings)
+            let link = self.link(stream)?;
+            // Once the stream is to be opened anew there is nothing more to find out on it.
+            let suspect = link.suspect_not_before().filter(|_| !self.renewals[stream as usize]);
+            let suspect = suspect.map(|since| since + settings.answer_timeout);
+            link.deadline(settings).into_iter().chain(suspect).min()
         };
         let uncacheable = self.uncacheable.next().map(|came| came + settings.settle_max);
         StreamId::ALL.into_iter().filter_map(of).chain(self.expiry.next()).chain(uncacheable).min()
@@ -354,9 +391,14 @@ impl Topic {
     ) -> (Option<DeltaDiscoveryRequest>, bool) {
         let wanted = |name: &Name| self.names.contains_key(name) && !self.borrowed.contains(name);
         let Some(link) = &mut self.links[stream as usize] else { return (None, false) };
-        let (request, more) = link.changes(target, &wanted);
-        if let Some(request) = request.as_ref().filter(|_| !target.copy) {
+        let (request, more) = link.changes(target, &self.doubted, &wanted);
+        if let Some(request) = &request {
             self.doubt(request, target);
+            if let Some(view) = target.view.filter(|_| !self.doubted.is_empty()) {
+                for name in request.initial_resource_versions.keys() {
+                    self.doubted.remove(&(view, name.as_str().into()));
+                }
+            }
         }
         (request, more)
     }

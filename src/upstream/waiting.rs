@@ -2,7 +2,7 @@
 
 use std::future::{pending, poll_fn};
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -12,6 +12,51 @@ use crate::cache::{Cache, Wanted};
 /// The clock; tests may hold tokio's.
 pub(super) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
+}
+
+/// Notices when this process did not run: it was stopped, its machine was, or its cores were busy. Such a time is no silence
+/// of the origin, and what has arrived meanwhile is to be read before a timer is judged.
+#[derive(Debug)]
+pub(super) struct Clock {
+    /// When the wait that began last is over.
+    wakes: Option<Instant>,
+    /// No timer is judged before then.
+    not_before: Instant,
+}
+
+impl Clock {
+    /// While a timer is this near, the clock is looked at in every slice: a pause that ends before the timer counts too.
+    const NEAR: Duration = Duration::from_secs(30);
+    const SLICE: Duration = Duration::from_millis(100);
+    /// What has arrived is read within this time, which has to be longer for what a long pause held up.
+    const GRACE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { wakes: None, not_before: now }
+    }
+
+    /// Waits until a timer is to be judged, or for a slice of that time.
+    pub(super) async fn wait(&mut self, deadline: Option<Instant>) {
+        let now = now();
+        let deadline = deadline.map(|deadline| deadline.max(self.not_before));
+        let is_near = deadline.is_some_and(|deadline| deadline < now + Self::NEAR);
+        let wakes = deadline.map(|deadline| if is_near { deadline.min(now + Self::SLICE) } else { deadline });
+        // A wait that is begun again before its time is the same wait.
+        self.wakes =
+            wakes.map(|wakes| self.wakes.filter(|_| is_near).map_or(wakes, |begun| begun.min(wakes)));
+        at(self.wakes).await;
+    }
+
+    /// For how long the process did not run, if that was longer than it takes to be scheduled.
+    pub(super) fn overslept(&mut self, now: Instant) -> Option<Duration> {
+        let wakes = self.wakes.take()?;
+        let late = now.saturating_duration_since(wakes);
+        if late < Self::SLICE {
+            return None;
+        }
+        self.not_before = now + late.clamp(Self::GRACE.0, Self::GRACE.1);
+        Some(late)
+    }
 }
 
 /// Waits until then, or for ever.

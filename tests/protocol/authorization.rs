@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltafan::cache::{Change, Failure, Limits, Op, Resend, View};
+use deltafan::cache::{Change, Completeness, Failure, Limits, Op, Resend, Seen, View};
 use deltafan::config::Glob;
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node, ResourceLocator};
 use deltafan::resource::{Pattern, Patterns, Scope};
@@ -92,6 +92,34 @@ fn a_refused_name_is_answered_as_absent_and_nobody_upstream_hears_of_it() {
 }
 
 #[test]
+fn r_relay_05_a_client_that_may_see_some_waits_for_the_set_as_all_others_do() {
+    let mut bed = Bed::new();
+    bed.rules.grant = may_see(&["mine/**"]);
+    bed.origin("cds mine/a:1 theirs/b:1");
+    bed.know("cds", Completeness::Settled);
+    let (mut fresh, mut back) = (bed.sotw(), bed.sotw());
+    fresh.ask(&bed, "cds", &[]);
+    let version_info = "of an earlier stream".to_owned();
+    let type_url = url("cds").as_str().to_owned();
+    back.hear_sotw(&bed, DiscoveryRequest { version_info, type_url, ..DiscoveryRequest::default() }).unwrap();
+    bed.fill();
+    assert_eq!(fresh.acked(&bed), ["cds mine/a:1"]);
+    assert!(back.told(&bed).is_empty());
+    bed.origin("cds mine/c:1");
+    bed.known("cds");
+    assert_eq!(fresh.acked(&bed), ["cds mine/a:1 mine/c:1"]);
+    assert_eq!(back.told(&bed), ["cds mine/a:1 mine/c:1"]);
+
+    // A store that is filled later inherits what is known by then.
+    bed.know("cds", Completeness::Settled);
+    bed.rules.grant = may_see(&["theirs/**"]);
+    let mut other = bed.sotw();
+    other.ask(&bed, "cds", &[]);
+    bed.fill();
+    assert_eq!(other.acked(&bed), ["cds theirs/b:1"]);
+}
+
+#[test]
 fn a_refused_name_is_no_more_than_one_that_does_not_exist() {
     let mut told = Vec::new();
     for exists in [false, true] {
@@ -170,7 +198,7 @@ fn a_refused_name_holds_no_state_of_the_world_back() {
 #[test]
 fn r_relay_07_that_a_name_may_not_be_seen_says_nothing_of_the_others() {
     let mut bed = bed(may_see(&["mine/**"]));
-    bed.upstream = deltafan::subscription::Upstream { connected: false };
+    bed.upstream = deltafan::subscription::Upstream::Away;
     let mut sotw = bed.sotw();
     sotw.ask(&bed, "cds", &["mine/a", "theirs/b"]);
     let polled = poll(&bed, "cds", &["mine/a", "theirs/b"], None).unwrap();
@@ -570,6 +598,12 @@ proptest::proptest! {
             }
         }
         bed.fill();
+        // In the end the origin answers for each name: a client that was told of a member by its name keeps it until then.
+        for name in NAMES {
+            if matches!(bed.cache.of(&url("cds")).unwrap().snapshot().by_name(name), Seen::Unknown) {
+                bed.named(&format!("cds -{name}"));
+            }
+        }
         for (client, holding) in [&mut all, &mut some] {
             holding.hear(client, &bed);
         }

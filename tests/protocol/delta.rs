@@ -9,6 +9,17 @@ use deltafan::subscription::{Heard, Next};
 use crate::support::{Bed, is_acked, strings, url};
 
 #[test]
+fn r_delta_07_what_was_brought_and_let_go_is_not_held_any_more() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1 b:1");
+    let mut client = bed.delta();
+    client.resume(&bed, "cds", &["a"], &[("b", "1")]);
+    client.change(&bed, "cds", "-b");
+    client.change(&bed, "cds", "*");
+    assert_eq!(client.acked(&bed), ["cds a:1 b:1"]);
+}
+
+#[test]
 fn r_delta_01_a_nonce_makes_an_answer_and_error_detail_a_nack() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1");

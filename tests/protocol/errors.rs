@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use deltafan::cache::{Change, Failure, Limits, Op, Protocol, Resend, Ttl, View};
 use deltafan::proto;
-use deltafan::subscription::Next;
+use deltafan::subscription::{Next, Upstream};
 
 use crate::support::{Bed, Client, show, strings, url};
 use crate::wire;
@@ -197,7 +197,7 @@ fn r_err_03_a_name_with_an_error_keeps_no_one_waiting() {
 
     // Nor is a stream without anything else cold.
     bed.fail("eds", "e", UNAVAILABLE);
-    bed.upstream.connected = false;
+    bed.upstream = Upstream::Away;
     let mut cold = bed.delta_of("eds", "e");
     assert_eq!(cold.acked(&bed), ["eds !e:14"]);
     bed.after(Duration::from_secs(60));

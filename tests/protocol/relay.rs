@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use deltafan::cache::{Change, Limits, Op, Protocol, View};
+use deltafan::cache::{Change, Completeness, Lens, Limits, Op, Protocol, View};
 use deltafan::proto;
 use deltafan::resource::Name;
 use deltafan::subscription::{Code, Next, Upstream};
@@ -80,7 +80,7 @@ fn told_in_time(bed: &mut Bed, client: &mut Client) -> Vec<String> {
 #[test]
 fn r_relay_04_who_holds_nothing_waits_a_moment_for_a_name_the_origin_ignores() {
     let mut bed = Bed::new();
-    bed.upstream = Upstream { connected: false };
+    bed.upstream = Upstream::Away;
     let mut client = bed.sotw();
     client.ask(&bed, "lds", &["a", "b"]);
     let asked = bed.now;
@@ -118,6 +118,74 @@ fn r_relay_04_who_may_hold_a_name_the_origin_ignores_waits_long_but_not_for_ever
     assert_eq!(bed.now, asked + bed.rules.cold_deadline);
 }
 
+/// A client that comes with a version and these names.
+fn come_back(bed: &Bed, client: &mut Client, short: &str, names: &[&str]) {
+    let request = proto::DiscoveryRequest {
+        version_info: "of an earlier stream".to_owned(),
+        type_url: type_url(short).as_str().to_owned(),
+        resource_names: strings(names),
+        ..proto::DiscoveryRequest::default()
+    };
+    client.hear_sotw(bed, request).unwrap();
+}
+
+#[test]
+fn r_relay_04_an_origin_that_answers_late_empties_no_client() {
+    let mut bed = Bed::new();
+    let mut client = bed.sotw();
+    come_back(&bed, &mut client, "cds", &["a", "b"]);
+    bed.after(Duration::from_secs(10));
+    assert!(client.told(&bed).is_empty(), "the origin has answered for other types only");
+    bed.after(Duration::from_secs(4));
+    bed.named("cds a:1");
+    let heard = bed.now;
+    assert!(client.told(&bed).is_empty(), "the rest of its answer is on its way");
+    assert_eq!(told_in_time(&mut bed, &mut client), ["cds a:1"]);
+    assert_eq!(bed.now, heard + bed.rules.cold_deadline);
+}
+
+#[test]
+fn r_relay_04_what_was_answered_on_an_earlier_connection_does_not_count() {
+    let mut bed = Bed::new();
+    bed.named("cds a:1");
+    bed.after(Duration::from_secs(60));
+    bed.writer.unheard();
+    let mut client = bed.sotw();
+    come_back(&bed, &mut client, "cds", &["a", "b"]);
+    bed.after(Duration::from_secs(14));
+    assert!(client.told(&bed).is_empty());
+    bed.named("cds b:1");
+    assert_eq!(client.told(&bed), ["cds a:1 b:1"]);
+}
+
+#[test]
+fn r_relay_04_a_state_of_which_nothing_is_known_is_never_told_to_a_client_that_may_hold_it() {
+    let mut bed = Bed::new();
+    let mut client = bed.sotw();
+    come_back(&bed, &mut client, "cds", &["a", "b"]);
+    bed.named("cds other:1");
+    bed.after(Duration::from_secs(3600));
+    assert!(client.told(&bed).is_empty());
+    bed.named("cds a:1");
+    assert_eq!(client.told(&bed), ["cds a:1"]);
+}
+
+#[test]
+fn r_relay_04_the_origin_answers_for_a_type_whatever_the_parameters() {
+    let bed = Bed::new();
+    let cds = type_url("cds");
+    let plain = bed.cache.of(&cds).unwrap();
+    bed.writer.heard(&cds, bed.now);
+    let parameters = [("env", "prod")].into_iter().collect();
+    let seen = bed.cache.seen(&cds, &Lens::uniform(parameters)).unwrap();
+    let eds = bed.cache.of(&type_url("eds")).unwrap();
+    bed.writer.heard(&cds, bed.now + Duration::from_secs(1));
+    let heard = [&plain, &seen, &eds].map(|of| of.heard_since());
+    assert_eq!(heard, [Some(bed.now), Some(bed.now), None]);
+    bed.writer.unheard();
+    assert_eq!((plain.heard_since(), seen.heard_since()), (None, None));
+}
+
 #[test]
 fn r_relay_05_a_full_state_waits_until_the_set_is_known() {
     let mut bed = Bed::new();
@@ -134,10 +202,88 @@ fn r_relay_05_a_full_state_waits_until_the_set_is_known() {
 }
 
 #[test]
+fn r_relay_05_a_set_that_settled_is_for_clients_that_hold_nothing() {
+    let mut bed = Bed::new();
+    bed.origin("cds a:1");
+    bed.know("cds", Completeness::Settled);
+    let (mut fresh, mut back, mut changed) = (bed.sotw(), bed.sotw(), bed.sotw());
+    fresh.ask(&bed, "cds", &[]);
+    assert_eq!(fresh.acked(&bed), ["cds a:1"]);
+    come_back(&bed, &mut back, "cds", &[]);
+    changed.ask(&bed, "cds", &["b"]);
+    bed.named("cds b:1");
+    assert_eq!(changed.acked_with(&bed, &[("cds", &["b"])]), ["cds b:1"]);
+    changed.ask(&bed, "cds", &["*"]);
+    assert!(changed.told(&bed).is_empty(), "`b`, which it holds, may be a member that has not come yet");
+    bed.after(Duration::from_secs(3600));
+    assert!(back.told(&bed).is_empty());
+    bed.origin("cds b:1");
+    assert_eq!(fresh.acked(&bed), ["cds a:1 b:1"]);
+    assert!(back.told(&bed).is_empty() && changed.told(&bed).is_empty());
+    bed.known("cds");
+    assert_eq!(
+        (back.told(&bed), changed.told(&bed)),
+        (vec!["cds a:1 b:1".to_owned()], vec!["cds a:1 b:1".to_owned()])
+    );
+    assert!(fresh.told(&bed).is_empty(), "it has been told all of it");
+}
+
+#[test]
+fn r_relay_05_removals_are_worked_out_from_a_complete_set_only() {
+    let mut bed = Bed::new();
+    bed.origin("cds a:1");
+    bed.know("cds", Completeness::Settled);
+    let (mut back, mut fresh, mut lets_go) = (bed.delta(), bed.delta(), bed.delta());
+    back.resume(&bed, "cds", &["*"], &[("a", "1"), ("b", "1"), ("c", "1")]);
+    fresh.change(&bed, "cds", "*");
+    bed.named("cds b:1");
+    lets_go.change(&bed, "cds", "* b");
+    assert_eq!(lets_go.acked(&bed), ["cds a:1 b:1"]);
+    lets_go.change(&bed, "cds", "-b");
+    assert!(back.told(&bed).is_empty());
+    assert_eq!(fresh.acked(&bed), ["cds a:1"]);
+    assert!(lets_go.acked(&bed).is_empty(), "it may be a member of the set");
+    bed.origin("cds b:1");
+    bed.known("cds");
+    assert_eq!(back.told(&bed), ["cds -c"]);
+    assert_eq!(lets_go.acked(&bed), ["cds b:1"]);
+}
+
+#[test]
+fn r_relay_05_what_was_brought_beside_names_is_not_gone_before_the_set_is_complete() {
+    let mut bed = Bed::new();
+    bed.know("cds", Completeness::Settled);
+    bed.named("eds x:1");
+    let mut client = bed.delta();
+    client.change(&bed, "eds", "x");
+    let told = client.poll(&bed).unwrap();
+    bed.named("eds x:2");
+    client.resume(&bed, "cds", &["a"], &[("b", "1"), ("c", "1")]);
+    assert!(client.told(&bed).is_empty(), "removals wait for the endpoints, and those for an answer");
+    client.change(&bed, "cds", "*");
+    client.ack(&bed, &told, &[]);
+    assert_eq!(client.acked(&bed), ["eds x:2"], "`b` may be a member that has not come yet");
+    bed.origin("cds c:1");
+    bed.known("cds");
+    assert_eq!(client.acked(&bed), ["cds c:1 -b"]);
+}
+
+#[test]
+fn r_relay_05_an_empty_set_is_an_answer_once_it_settled() {
+    for (completeness, told) in [(Completeness::Unknown, 0), (Completeness::Settled, 1)] {
+        let mut bed = Bed::new();
+        bed.know("cds", completeness);
+        let mut delta = bed.delta();
+        delta.change(&bed, "cds", "*");
+        assert_eq!(delta.acked(&bed).len(), told);
+    }
+}
+
+#[test]
 fn r_relay_06_without_the_origin_newcomers_are_served_and_nothing_is_removed() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1");
-    bed.upstream = Upstream { connected: false };
+    bed.upstream = Upstream::Away;
     let mut client = bed.sotw();
     client.ask(&bed, "cds", &[]);
     assert_eq!(client.acked(&bed), ["cds a:1"]);
@@ -153,10 +299,13 @@ fn r_relay_07_a_cold_relay_without_origin_closes_before_any_response() {
     let Next::Wait(Some(until)) = client.next(&bed) else { panic!("it waits for the origin") };
     assert!(until <= bed.now + bed.rules.cold_deadline);
     bed.after(bed.rules.cold_deadline);
-    assert!(matches!(client.next(&bed), Next::Wait(_)), "the origin is connected");
-    bed.upstream.connected = false;
-    let Next::Close(refusal) = client.next(&bed) else { panic!("cold") };
-    assert_eq!(refusal.code, Code::Unavailable);
+    assert!(matches!(client.next(&bed), Next::Wait(_)), "the origin answers");
+    for (upstream, why) in [(Upstream::Away, "be reached"), (Upstream::Silent, "answers nothing")] {
+        bed.upstream = upstream;
+        let Next::Close(refusal) = client.next(&bed) else { panic!("cold") };
+        assert_eq!(refusal.code, Code::Unavailable);
+        assert!(refusal.message.contains(why), "{refusal}");
+    }
 }
 
 #[test]
@@ -167,7 +316,7 @@ fn r_relay_07_a_stream_that_had_a_response_stays_open() {
     client.change(&bed, "cds", "*");
     client.change(&bed, "eds", "a");
     assert_eq!(client.acked(&bed), ["cds a:1"]);
-    bed.upstream.connected = false;
+    bed.upstream = Upstream::Away;
     bed.after(Duration::from_secs(3600));
     assert!(matches!(client.next(&bed), Next::Wait(_)));
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use deltafan::cache::{Change, SetVersion};
+use deltafan::cache::{Change, Completeness, SetVersion};
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
 use deltafan::subscription::{Asker, Code, Memory, Poll, Refusal, Upstream, Verdict};
@@ -15,7 +15,7 @@ use crate::wire;
 
 const HOLD: Duration = Duration::from_millis(800);
 const MOMENT: Duration = Duration::from_millis(1);
-const CUT_OFF: Upstream = Upstream { connected: false };
+const CUT_OFF: Upstream = Upstream::Away;
 
 /// One client that polls, with what the relay remembers of it.
 struct Poller {
@@ -335,7 +335,28 @@ fn r_rest_09_a_full_state_waits_for_names_that_its_client_may_hold() {
     answer(look(&bed, &fresh));
     waits(&bed, &holder);
     bed.after(bed.rules.cold_deadline);
-    assert!(matches!(holder.next(bed.now, CUT_OFF), Verdict::Wait(_)), "nobody can have answered");
+    for upstream in [CUT_OFF, Upstream::Silent] {
+        assert!(matches!(holder.next(bed.now, upstream), Verdict::Wait(_)), "nobody can have answered");
+    }
+    bed.writer.unheard();
+    assert!(matches!(look(&bed, &holder), Verdict::Wait(_)), "nor for other types only");
+    bed.writer.heard(&url("lds"), bed.now);
+    assert_eq!(waits(&bed, &holder), bed.rules.cold_deadline, "the rest of its answer is on its way");
+    bed.after(bed.rules.cold_deadline);
+    answer(look(&bed, &holder));
+}
+
+#[test]
+fn r_rest_09_a_set_that_settled_is_for_polls_that_offer_no_version() {
+    let mut bed = Bed::new();
+    bed.origin("cds a:1");
+    bed.know("cds", Completeness::Settled);
+    let client = Poller::new();
+    answer(look(&bed, &client.ask(&bed, "cds", &[], "")));
+    let holder = client.ask(&bed, "cds", &[], "of another server");
+    waits(&bed, &holder);
+    assert_eq!(holder.expire(bed.now + HOLD, bed.upstream), Verdict::NotModified);
+    bed.known("cds");
     answer(look(&bed, &holder));
 }
 
@@ -445,7 +466,7 @@ fn a_set_that_becomes_known_wakes_who_waits_for_it() {
     waits(&bed, &poll);
     let bell = Arc::new(Bell(false.into()));
     poll.mailbox().register(&Waker::from(Arc::clone(&bell)));
-    bed.apply("cds", Change { wildcard_known: Some(true), ..Change::default() });
+    bed.apply("cds", Change { wildcard_known: Some(Completeness::Complete), ..Change::default() });
     assert!(bell.0.load(std::sync::atomic::Ordering::Relaxed));
     answer(look(&bed, &poll));
     assert_eq!(show(&url("cds"), &poll), "a:1");

@@ -9,6 +9,31 @@ use deltafan::subscription::{Heard, Next};
 use crate::support::{Bed, is_acked, strings, url};
 
 #[test]
+fn r_sotw_11_a_state_that_is_empty_is_told_once_though_nothing_was_ever_heard() {
+    for acks in [true, false] {
+        let mut bed = Bed::new();
+        let mut client = bed.client_as("gRPC C-core", Protocol::Sotw, None);
+        client.ask(&bed, "lds", &["nowhere"]);
+        // The origin answers for listeners, and has nothing to say of this one.
+        bed.cache.of(&url("lds")).unwrap();
+        bed.writer.heard(&url("lds"), bed.now);
+        assert!(client.told(&bed).is_empty());
+        bed.after(bed.rules.cold_deadline);
+        let told = client.poll(&bed).unwrap();
+        assert!(told.resources.is_empty());
+        if acks {
+            client.ack(&bed, &told, &["nowhere"]);
+        }
+        for _ in 0..10 {
+            bed.after(bed.rules.ack_timeout);
+            assert!(client.poll(&bed).is_none(), "nothing happened");
+        }
+        bed.named("lds nowhere:1");
+        assert_eq!(client.told(&bed), ["lds nowhere:1"]);
+    }
+}
+
+#[test]
 fn r_sotw_01_a_nack_is_told_by_error_detail_alone() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1");

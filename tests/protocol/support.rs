@@ -9,14 +9,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deltafan::cache::{Cache, Change, Lease, Limits, Op, Protocol, Resend, View, Writer};
+use deltafan::cache::{Cache, Change, Completeness, Lease, Limits, Op, Protocol, Resend, View, Writer};
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
 use deltafan::subscription::{Heard, Next, Refusal, Rules, Session, Upstream};
 
 use crate::wire::{self, Told, type_url};
-
-pub(crate) const CONNECTED: Upstream = Upstream { connected: true };
 
 pub(crate) struct Bed {
     pub(crate) cache: Arc<Cache>,
@@ -34,7 +32,7 @@ impl Bed {
     pub(crate) fn with_limits(limits: Limits) -> Self {
         let (cache, writer) = Cache::new(limits);
         let rules = Rules { serve_secrets: true, ..Rules::default() };
-        Self { cache, writer, now: Instant::now(), rules, upstream: CONNECTED }
+        Self { cache, writer, now: Instant::now(), rules, upstream: Upstream::Answering }
     }
 
     /// With types whose wildcard sets are known to be empty.
@@ -50,10 +48,16 @@ impl Bed {
 
     pub(crate) fn apply(&mut self, short: &str, change: Change) {
         self.writer.apply(&type_url(short), change, self.now).unwrap();
+        self.writer.heard(&type_url(short), self.now);
     }
 
     pub(crate) fn known(&mut self, short: &str) {
-        self.apply(short, Change { wildcard_known: Some(true), ..Change::default() });
+        self.know(short, Completeness::Complete);
+    }
+
+    /// So much of a wildcard set is known.
+    pub(crate) fn know(&mut self, short: &str, completeness: Completeness) {
+        self.apply(short, Change { wildcard_known: Some(completeness), ..Change::default() });
     }
 
     fn say(&mut self, view: View, resend: Resend, text: &str, padding: usize) {

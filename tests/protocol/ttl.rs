@@ -643,7 +643,7 @@ fn r_rest_15_what_ended_is_another_version_without_it() {
                 .unwrap();
         let found =
             poll.found().resources.iter().map(|resource| resource.name().to_string()).collect::<Vec<_>>();
-        (poll.next(bed.now, Upstream { connected: true }), found)
+        (poll.next(bed.now, Upstream::Answering), found)
     };
     let (first, found) = poll(&bed);
     assert_eq!(found, ["a", "b"]);

@@ -92,6 +92,13 @@ impl Whole {
         while let Some(at) = self.mux.next_deadline().filter(|at| *at <= end) {
             self.bed.now = self.bed.now.max(at);
             self.mux.on_deadline(self.bed.now);
+            while let Some(stream) = self.mux.renewal_due(self.bed.now) {
+                self.mux.closed(stream);
+                self.has_secondary = false;
+                if stream == Primary {
+                    self.mux.opened(Primary, self.bed.now);
+                }
+            }
         }
         self.bed.now = end;
         self.mux.on_deadline(end);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use deltafan::cache::Protocol;
 
 use crate::client::Client;
-use crate::origin::{CDS, EDS, Origin, RDS, ROUTE, Said, Seen, TYPES};
+use crate::origin::{CDS, EDS, NAMES, Origin, RDS, ROUTE, Said, Seen, TYPES};
 use crate::wire::{Told, type_url};
 
 impl Client {
@@ -21,6 +21,7 @@ impl Client {
             let opens = before.taken.expect("nothing follows what was not taken") + ack_timeout;
             assert!(now >= opens, "{} follows {}, which is not answered", told.nonce, before.told.nonce);
         }
+        self.check_cause(at, origin);
         let said = &origin.said[at];
         match self.protocol {
             Protocol::Sotw if self.is_full_state(at) => self.check_full_state(at, &told, said),
@@ -65,10 +66,23 @@ impl Client {
         }
     }
 
+    /// No stream is told the same twice without cause: each thing that the origin said or that it asked for is answered
+    /// by what there is to tell, in two phases or in parts, and then by nothing.
+    fn check_cause(&mut self, at: usize, origin: &Origin) {
+        // Endpoints follow their clusters, and with small limits each name is told by itself.
+        let spoken = |at: usize| origin.said[at].spoken;
+        let said = if at == EDS { spoken(EDS) + spoken(CDS) } else { spoken(at) };
+        let bound = if self.in_one_piece { 4 } else { 4 + 3 * NAMES };
+        let count = self.count(at, said);
+        assert!(count <= bound, "{count} responses of {} though nothing happened", TYPES[at]);
+    }
+
     /// All that is visible, and else only what it is about to lose.
     fn check_full_state(&self, at: usize, told: &Told, said: &Said) {
         let subscribed = &self.types[at].subscribed;
-        assert!(!said.is_unknown(subscribed), "a full state though something is unknown");
+        let needed = self.needed(at);
+        let is_unknown = said.is_unknown(subscribed, needed, self.timed);
+        assert!(!is_unknown, "a full state though something is unknown");
         let listed: BTreeMap<&str, &str> =
             told.resources.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
         let visible = said.visible(subscribed);

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use deltafan::cache::{Cache, Protocol};
+use deltafan::cache::{Cache, Completeness, Protocol};
 use deltafan::proto;
 use deltafan::subscription::{Refusal, Rules, Session};
 use rand::Rng;
@@ -56,6 +56,8 @@ pub(crate) struct Type {
     /// What it holds; outlives the stream.
     pub(crate) held: BTreeMap<String, String>,
     pub(crate) version: String,
+    /// Whether it may hold what it was not told on this stream, or not as a member of the wildcard set.
+    pub(crate) may_hold: bool,
     /// What it may still hold although it no longer asks for it by name: state of the world is not told.
     pub(crate) lingering: BTreeSet<String>,
     /// What it holds by version alone: another body of that version would not be sent to who resumes.
@@ -63,6 +65,10 @@ pub(crate) struct Type {
     /// When it was told of what it holds, by the clock of the origin.
     pub(crate) told_at: BTreeMap<String, u64>,
     pub(crate) asked_at: u64,
+    /// How often it asked for something.
+    asks: u64,
+    /// How many responses followed what the origin said last and it asked for last.
+    told_since: (u64, u64, usize),
     pub(crate) heard_at: u64,
     /// Endpoints without which a changed cluster keeps warming (V1).
     pub(crate) warming: BTreeSet<String>,
@@ -84,6 +90,8 @@ pub(crate) struct Client {
     pub(crate) grpc: bool,
     /// Its answers are never split.
     pub(crate) in_one_piece: bool,
+    /// What is unknown is taken for absent in time.
+    pub(crate) timed: bool,
     /// It subscribes to all clusters and the moving route, and leaves it at that.
     pub(crate) steady: bool,
     pub(crate) session: Session,
@@ -132,6 +140,7 @@ impl Client {
             manner,
             grpc,
             in_one_piece,
+            timed: rules.cold_deadline < Duration::from_secs(60),
             steady,
             types: Default::default(),
             all_nonces: BTreeSet::new(),
@@ -159,6 +168,11 @@ impl Client {
         self.refused = None;
     }
 
+    /// How much of the wildcard set has to be known before it is told a full state.
+    pub(crate) fn needed(&self, at: usize) -> Completeness {
+        if self.types[at].may_hold { Completeness::Complete } else { Completeness::Settled }
+    }
+
     pub(crate) fn is_full_state(&self, at: usize) -> bool {
         self.protocol == Protocol::Sotw && ["cds", "lds"].contains(&TYPES[at])
     }
@@ -177,9 +191,19 @@ impl Client {
         }
     }
 
+    /// Counts a response; returns how many followed the same cause.
+    pub(crate) fn count(&mut self, at: usize, said: u64) -> usize {
+        let state = &mut self.types[at];
+        let (before, asks, count) = state.told_since;
+        let count = if (before, asks) == (said, state.asks) { count + 1 } else { 1 };
+        state.told_since = (said, state.asks, count);
+        count
+    }
+
     pub(crate) fn remember(&mut self, at: usize, told: Told) {
         let state = &mut self.types[at];
         state.told = true;
+        state.may_hold = false;
         state.nonces.push(told.nonce.clone());
         state.version.clone_from(&told.version);
         state.in_flight = Some(Unanswered { told, taken: None });
@@ -227,7 +251,9 @@ impl Client {
         let state = &mut self.types[at];
         let first = !std::mem::replace(&mut state.requested, true);
         let mut before = std::mem::take(&mut state.subscribed.names);
+        let had_wildcard = state.subscribed.wildcard;
         state.subscribed.list(at, grpc, &names);
+        state.may_hold |= !had_wildcard && state.subscribed.wildcard && state.told;
         before.retain(|name| !state.subscribed.names.contains(name));
         state.familiar.extend(names.iter().cloned());
         if state.subscribed.wildcard {
@@ -241,6 +267,7 @@ impl Client {
         }
         let version_info = state.version.clone();
         if first {
+            state.may_hold = !version_info.is_empty();
             state.version.clear();
         }
         self.asleep = None;
@@ -318,6 +345,7 @@ impl Client {
     pub(crate) fn ask(&mut self, rng: &mut StdRng, now: Instant, clock: u64) {
         let at = self.only.unwrap_or_else(|| rng.random_range(0..TYPES.len()));
         self.types[at].asked_at = clock;
+        self.types[at].asks += 1;
         let nonce = self.any_nonce(rng, at);
         if self.steady && (at == CDS || at == RDS) {
             // The route is asked for only when the clusters are there, as a client does that learns of it from them.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use deltafan::cache::{Change, Op, Resend, View};
+use deltafan::cache::{Change, Completeness, Op, Resend, View};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -12,6 +12,7 @@ use crate::wire::{resource, type_url};
 pub(crate) const TYPES: [&str; 6] = ["cds", "eds", "lds", "rds", "sds", "thing"];
 pub(crate) const CDS: usize = 0;
 pub(crate) const EDS: usize = 1;
+pub(crate) const LDS: usize = 2;
 pub(crate) const RDS: usize = 3;
 pub(crate) const NAMES: usize = 10;
 /// The route and the clusters of which the origin never breaks what it has not replaced before (R-ADS-03).
@@ -36,11 +37,13 @@ pub(crate) enum Seen<'a> {
 pub(crate) struct Said {
     pub(crate) members: BTreeMap<String, String>,
     named: BTreeMap<String, Option<String>>,
-    pub(crate) known: bool,
+    pub(crate) known: Completeness,
     /// The last text of each name that was ever a member.
     pub(crate) once_members: BTreeSet<String>,
     /// When anything was last said of a name, even if it was nothing new.
     pub(crate) mentioned: BTreeMap<String, u64>,
+    /// How often anything was said.
+    pub(crate) spoken: u64,
     /// Every text there ever was, by name.
     texts: BTreeSet<(String, String)>,
 }
@@ -74,9 +77,11 @@ impl Said {
         names.filter_map(|name| Some((name.as_str(), present(name)?))).collect()
     }
 
-    pub(crate) fn is_unknown(&self, subscribed: &Subscribed) -> bool {
-        (subscribed.wildcard && !self.known)
-            || subscribed.names.iter().any(|name| self.by_name(name) == Seen::Unknown)
+    /// Whether a client that needs to know so much of the wildcard set has to wait; for names it does not where time
+    /// passes.
+    pub(crate) fn is_unknown(&self, subscribed: &Subscribed, needed: Completeness, timed: bool) -> bool {
+        (subscribed.wildcard && self.known < needed)
+            || (!timed && subscribed.names.iter().any(|name| self.by_name(name) == Seen::Unknown))
     }
 
     pub(crate) fn ever_said(&self, name: &str, text: &str) -> bool {
@@ -166,7 +171,11 @@ impl Origin {
         }
         // What is unknown again holds routes back for a time only: clusters stay known, as they do while anybody
         // subscribes to them.
-        let known = rng.random_bool(0.3).then(|| at == CDS || rng.random_bool(0.8));
+        let known = rng.random_bool(0.3).then(|| match rng.random_range(0..10) {
+            0..2 if at != CDS => Completeness::Unknown,
+            0..5 => Completeness::Settled,
+            _ => Completeness::Complete,
+        });
         if let Some(known) = known {
             self.said[at].known = known;
         }
@@ -188,8 +197,8 @@ impl Origin {
                 self.said[at].named.insert(name.clone(), None);
             }
         }
-        self.said[at].known = true;
-        Change { ops, wildcard_known: Some(true), system_version: None }
+        self.said[at].known = Completeness::Complete;
+        Change { ops, wildcard_known: Some(Completeness::Complete), system_version: None }
     }
 
     /// The next step of moving the route to another cluster: the new cluster, the route, the end of the old one.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deltafan::cache::Cache;
+use deltafan::cache::{Cache, Completeness};
 use deltafan::proto;
 use deltafan::subscription::{Asker, Memory, Poll, Rules, Upstream, Verdict};
 use rand::Rng;
@@ -16,7 +16,6 @@ use crate::wire::{self, type_url};
 
 /// Types that have a path.
 const POLLED: usize = 5;
-const CONNECTED: Upstream = Upstream { connected: true };
 
 type Held = BTreeMap<String, String>;
 /// The type, whether the wildcard was asked for, the names, and what was found.
@@ -100,14 +99,17 @@ impl Pollers {
         let subscribed = subscribed(client);
         let said = &origin.said[client.at];
         let visible = owned(said.visible(&subscribed));
-        let known = !said.is_unknown(&subscribed);
-        let verdict = poll.expire(now, CONNECTED);
-        if let Verdict::Answer(version) = poll.next(now, CONNECTED) {
+        let needed = if client.version.is_empty() { Completeness::Settled } else { Completeness::Complete };
+        let known = !said.is_unknown(&subscribed, needed, false);
+        let timed = rules.cold_deadline < Duration::from_secs(60);
+        let answerable = !said.is_unknown(&subscribed, needed, timed);
+        let verdict = poll.expire(now, Upstream::Answering);
+        if let Verdict::Answer(version) = poll.next(now, Upstream::Answering) {
             assert_eq!(verdict, Verdict::Answer(version), "what is answered at once is answered in the end");
         }
         match verdict {
             Verdict::Answer(version) => {
-                assert!(known, "{client:?} is answered though not all is known");
+                assert!(answerable, "{client:?} is answered though not all is known");
                 let found = poll.found();
                 assert_eq!(found.version, version);
                 let told = found.resources.iter().map(|resource| wire::body(resource.body(), &type_url));

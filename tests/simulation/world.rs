@@ -10,12 +10,13 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::client::{Client, Manner};
-use crate::origin::{NAMES, Origin, RDS, ROUTE, TYPES, name_of};
+use crate::origin::{LDS, NAMES, Origin, RDS, ROUTE, TYPES, name_of};
 use crate::poller::Pollers;
 use crate::wire::{self, type_url};
 
 const CLIENTS: usize = 12;
-const CONNECTED: Upstream = Upstream { connected: true };
+/// For so many steps the origin has nothing to say of listeners.
+const MUTE: u64 = 100;
 
 /// Says where a history stood when it failed.
 struct Place {
@@ -61,15 +62,23 @@ impl World {
             ..Limits::default()
         };
         let (cache, writer) = Cache::new(limits);
-        // What is unknown stays so until the origin says more; that this ends in time is tested by rule.
+        // Mostly what is unknown stays so until the origin says more, so that it can be told apart from what is absent.
+        let timed = rng.random_bool(0.2);
+        let never = Duration::from_secs(1 << 30);
+        let usual = Rules::default();
         let rules = Arc::new(Rules {
-            cold_deadline: Duration::from_secs(1 << 30),
-            settle: Duration::from_secs(1 << 30),
+            cold_deadline: if timed { usual.cold_deadline } else { never },
+            settle: if timed { usual.settle } else { never },
             serve_secrets: true,
             trust_initial_versions: rng.random_bool(0.25),
-            ..Rules::default()
+            ..usual
         });
         let now = Instant::now();
+        // It answers for every type, if with nothing.
+        for type_url in TYPES.map(type_url) {
+            cache.of(&type_url).unwrap();
+            writer.heard(&type_url, now);
+        }
         let in_one_piece = limits.response_bytes == 1 << 20;
         let clients =
             (0..CLIENTS).map(|_| Client::new(&mut rng, &cache, &rules, in_one_piece, now)).collect();
@@ -100,6 +109,9 @@ impl World {
         for step in 0..steps {
             self.place.step = step;
             self.step();
+            if step == MUTE {
+                self.exhaust();
+            }
         }
         self.settle();
         self.clients.clear();
@@ -138,12 +150,14 @@ impl World {
                 (0..4).for_each(|_| pollers.step(rng, cache, rules, origin, *now));
                 self.check_interest();
             }
+            998 => self.exhaust(),
             _ => self.settle(),
         }
     }
 
     fn apply(&mut self, at: usize, change: Change) {
         self.origin.clock += 1;
+        self.origin.said[at].spoken += 1;
         for op in &change.ops {
             self.origin.said[at].mentioned.insert(op.name().to_string(), self.origin.clock);
         }
@@ -159,6 +173,9 @@ impl World {
             self.origin.move_route()
         } else {
             let at = self.rng.random_range(0..TYPES.len());
+            if at == LDS && self.place.step < MUTE {
+                return;
+            }
             (at, self.origin.speak(&mut self.rng, at))
         };
         self.apply(at, change);
@@ -187,7 +204,7 @@ impl World {
         let rang = client.bell.rang();
         let asleep = client.asleep.take().filter(|until| !rang && until.is_none_or(|until| self.now < until));
         client.session.mailbox().register(&client.waker());
-        match client.session.next(self.now, CONNECTED) {
+        match client.session.next(self.now, Upstream::Answering) {
             Next::Say(outgoing) => {
                 let told = wire::read(client.protocol, &outgoing.frame);
                 if self.trace {
@@ -238,6 +255,13 @@ impl World {
             let change = self.origin.settle(&mut self.rng, at, &wanted);
             self.apply(at, change);
         }
+        self.exhaust();
+        self.clients.iter().for_each(|client| client.check_settled(&self.origin));
+        self.pollers.settle(&self.cache, &self.rules, &self.origin, self.now);
+    }
+
+    /// All is delivered and answered until nobody has anything more to say, which has an end.
+    fn exhaust(&mut self) {
         let mut silent = 0;
         for round in 0.. {
             assert!(round < 5_000, "it goes on and on");
@@ -258,8 +282,6 @@ impl World {
                 self.now += self.rules.ack_timeout;
             }
         }
-        self.clients.iter().for_each(|client| client.check_settled(&self.origin));
-        self.pollers.settle(&self.cache, &self.rules, &self.origin, self.now);
     }
 
     /// What is wanted upstream is the union of what the clients want.

@@ -30,11 +30,9 @@ fn r_relay_16_what_nobody_wants_is_let_go_after_the_linger_time() {
     assert_eq!(rig.seen(EDS, "e1"), "v1");
     rig.pass(1);
     let requests = rig.requests(Primary);
-    let [cds, eds] = &requests[..] else { panic!("{requests:?}") };
-    assert_eq!(cds.resource_names_unsubscribe, ["*"]);
+    let [eds] = &requests[..] else { panic!("{requests:?}") };
     assert_eq!(sorted(&eds.resource_names_unsubscribe), ["e1", "e2"]);
-    assert_eq!(rig.members(CDS), set(&[]));
-    assert!(!rig.snapshot(CDS).wildcard_known());
+    assert_eq!(rig.members(CDS).len(), 2, "a wildcard is kept for as long as its stream lives (O1)");
     assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("unknown".to_owned(), "unknown".to_owned()));
 }
 
@@ -80,8 +78,11 @@ fn r_relay_16_what_is_held_is_kept_while_the_origin_is_away() {
     let [_, eds] = &requests[..] else { panic!("{requests:?}") };
     assert_eq!(sorted(&eds.resource_names_subscribe), ["e1", "e2", "e3"], "and not what was never known");
     rig.pass(60_000);
-    assert_eq!(rig.members(CDS), set(&[]), "back, the linger ends as ever");
-    assert_eq!(rig.seen(EDS, "e1"), "unknown");
+    assert_eq!(rig.seen(EDS, "e1"), "unknown", "back, the linger ends as ever");
+    rig.close();
+    assert_eq!(rig.members(CDS).len(), 2);
+    rig.open(Primary);
+    assert_eq!(rig.members(CDS), set(&[]), "and a wildcard that nobody wants with its stream");
 }
 
 #[test]
@@ -126,20 +127,63 @@ fn r_relay_16_who_came_at_the_last_moment_keeps_the_name() {
 }
 
 #[test]
-fn a_wildcard_wanted_again_after_it_was_forgotten_is_asked_for_again() {
+fn o1_a_name_that_stays_unanswered_when_it_is_wanted_again_is_asked_for_on_a_new_stream() {
     let mut rig = rig();
-    rig.leave("a");
+    rig.leave("b");
     rig.pass(60_000);
-    rig.client("a", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.client("b", EDS, &["e1", "never-there"]);
     rig.pass(10);
-    let leave = rig.request(Primary);
+    assert_eq!(sorted(&rig.request(Primary).resource_names_subscribe), ["e1", "never-there"]);
+    rig.pass(2_990);
+    assert_eq!((rig.renewed.len(), rig.seen(EDS, "e1")), (0, "unknown".to_owned()));
     rig.pass(10);
-    let join = rig.request(Primary);
-    assert_eq!((leave.resource_names_unsubscribe.len(), join.resource_names_subscribe.len()), (1, 1));
-    assert!(join.initial_resource_versions.is_empty(), "nothing is held any more");
-    rig.hear(Primary, &Answer::of(CDS, "2").set("c1", "v1"));
-    rig.pass(200);
-    assert!(rig.snapshot(CDS).wildcard_known());
+    assert_eq!(rig.renewed.len(), 1, "the origin keeps the versions that it sent, and is silent");
+    let requests = rig.requests(Primary);
+    let [cds, eds] = &requests[..] else { panic!("{requests:?}") };
+    assert_eq!(cds.initial_resource_versions.len(), 2);
+    assert_eq!(sorted(&eds.resource_names_subscribe), ["e1", "never-there"]);
+    assert!(eds.initial_resource_versions.is_empty());
+    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1"));
+    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "never-there")), ("v1".to_owned(), "unknown".to_owned()));
+    rig.pass(1_000_000);
+    assert_eq!(rig.renewed.len(), 1, "a name that never was there is no reason");
+}
+
+#[test]
+fn o1_a_name_that_is_answered_when_it_is_wanted_again_costs_no_stream() {
+    let mut rig = rig();
+    for round in 0..3 {
+        rig.leave("b");
+        rig.pass(60_000);
+        rig.requests(Primary);
+        rig.client("b", EDS, &["e1"]);
+        rig.pass(10);
+        rig.requests(Primary);
+        rig.pass(1_000);
+        rig.hear(Primary, &Answer::of(EDS, &round.to_string()).set("e1", "v1"));
+        rig.pass(10_000);
+    }
+    assert_eq!(rig.renewed, []);
+}
+
+#[test]
+fn o1_streams_are_opened_anew_at_a_pace() {
+    let mut rig = rig();
+    for _ in 0..10 {
+        rig.leave("b");
+        rig.pass(60_000);
+        rig.requests(Primary);
+        rig.client("b", EDS, &["e1"]);
+        rig.pass(10);
+        rig.requests(Primary);
+        rig.pass(20_000);
+        rig.requests(Primary);
+        rig.hear(Primary, &Answer::of(EDS, "n").set("e1", "v1"));
+    }
+    assert_eq!(rig.renewed.len(), 10, "each time it is wanted again");
+    let apart: Vec<_> = rig.renewed.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+    assert!(apart.iter().all(|apart| *apart >= Duration::from_secs(60)), "{apart:?}");
 }
 
 #[test]
@@ -148,6 +192,10 @@ fn a_spent_type_leaves_nothing_behind() {
     rig.clients.clear();
     rig.look();
     rig.pass(60_000);
+    rig.close();
+    rig.open(Primary);
+    rig.pass(10);
+    assert_eq!(rig.requests(Primary), []);
     rig.close();
     assert!(rig.mux.groups.is_empty());
     assert_eq!(rig.mux.next_deadline(), None);

@@ -218,7 +218,7 @@ fn the_wildcard_is_asked_for_with_each_set_of_parameters_and_known_for_each_by_i
     rig.pass(1_000);
     assert!(!rig.snapshot_with(CDS, "env=dev").wildcard_known(), "what came was for others");
     rig.hear(Primary, &Answer::of(CDS, "3").variant("a", "env=dev", "3").set("b", "1"));
-    rig.pass(1_000);
+    rig.pass(2_000);
     assert!(rig.snapshot_with(CDS, "env=dev").wildcard_known());
     assert_eq!(rig.members_with(CDS, "env=dev"), ["a:3", "b:1"]);
     assert_eq!(rig.members_with(CDS, "env=prod"), ["a:2", "b:1"]);
@@ -355,9 +355,9 @@ fn r_up_18_an_origin_that_does_not_answer_locators_is_asked_by_plain_names() {
     assert!(rig.requests(Primary).is_empty());
     rig.pass(1_500);
     let requests = rig.requests(Primary);
+    assert_eq!(rig.renewed.len(), 1, "on a new stream: it may have understood the wildcard on this one");
     let eds = requests.iter().find(|r| r.type_url == EDS.url().expect("a url")).expect("endpoints");
     assert_eq!(eds.resource_names_subscribe, ["a"]);
-    assert_eq!(eds.resource_names_unsubscribe, ["*"], "it may have understood the wildcard");
     let cds = requests.iter().find(|r| r.type_url == CDS.url().expect("a url")).expect("clusters");
     assert_eq!(cds.resource_names_subscribe, ["*"]);
     assert_eq!(rig.mux.counters().locators_ignored.get(), 1);

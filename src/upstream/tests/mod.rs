@@ -84,6 +84,8 @@ struct Rig {
     mux: Mux,
     now: Instant,
     clients: BTreeMap<&'static str, Membership>,
+    /// Streams that were opened anew, with the time.
+    renewed: Vec<(Instant, StreamId)>,
 }
 
 impl Rig {
@@ -103,7 +105,7 @@ impl Rig {
         settings.node = Node { id: "relay".to_owned(), ..Node::default() };
         let (cache, writer) = Cache::new(limits);
         let mux = Mux::new(writer, settings);
-        Self { cache, mux, now: Instant::now(), clients: BTreeMap::new() }
+        Self { cache, mux, now: Instant::now(), clients: BTreeMap::new(), renewed: Vec::new() }
     }
 
     fn connected() -> Self {
@@ -134,7 +136,21 @@ impl Rig {
     }
 
     fn open(&mut self, stream: StreamId) {
+        if stream == Primary {
+            self.mux.connected();
+        }
         self.mux.opened(stream, self.now);
+    }
+
+    /// Opens streams anew as a shell would. The test opens the secondary that ends with its primary.
+    fn renew(&mut self) {
+        while let Some(stream) = self.mux.renewal_due(self.now) {
+            self.renewed.push((self.now, stream));
+            self.mux.closed(stream);
+            if stream == Primary || self.mux.wants_secondary() {
+                self.mux.opened(stream, self.now);
+            }
+        }
     }
 
     fn close(&mut self) {
@@ -150,9 +166,11 @@ impl Rig {
             self.now = self.now.max(at);
             last = Some(at);
             self.mux.on_deadline(self.now);
+            self.renew();
         }
         self.now = end;
         self.mux.on_deadline(end);
+        self.renew();
     }
 
     /// Everything that a stream has to say now.

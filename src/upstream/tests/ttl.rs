@@ -158,6 +158,8 @@ fn r_ttl_09_what_is_let_go_has_no_timer() {
     rig.leave("w");
     rig.pass(60_000);
     rig.requests(Primary);
+    rig.pass(600_000);
+    rig.requests(Primary);
     rig.pass(1_000);
     assert_eq!(rig.mux.next_deadline(), None);
     rig.pass(86_400_000);
@@ -183,11 +185,10 @@ fn r_ttl_08_a_heartbeat_keeps_what_is_held_and_nothing_else() {
     rig.pass(9_999);
     assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("v1".to_owned(), held));
     rig.hear(Primary, &Answer::of(EDS, "3").ttl("e1", "v0", 10, false).raw(unversioned));
-    assert_eq!(
-        (rig.seen(EDS, "e1"), rig.seen(EDS, "e2")),
-        ("absent".to_owned(), "absent".to_owned()),
-        "R-Up-16: neither is a heartbeat"
-    );
+    assert_eq!(rig.seen(EDS, "e2"), "absent", "R-Up-16: no heartbeat");
+    assert_eq!(rig.seen(EDS, "e1"), "v1", "one of another version, which the origin takes for delivered");
+    rig.pass(1_000);
+    assert_eq!(rig.renewed.len(), 1, "is to be had on another stream");
 }
 
 #[test]
@@ -203,4 +204,23 @@ fn r_ttl_02_what_had_no_ttl_and_gets_none_is_no_change() {
     assert!(rig.snapshot(EDS).is_leased("e1") && !rig.snapshot(EDS).is_leased("e2"));
     rig.pass(10_000);
     assert_eq!((rig.seen(EDS, "e1"), rig.snapshot(EDS).is_leased("e1")), ("absent".to_owned(), false));
+}
+
+/// A heartbeat that was under way when the time ended: the origin takes the resource for delivered.
+#[test]
+fn r_ttl_09_what_ended_too_early_is_had_back_on_another_stream() {
+    let mut rig = rig();
+    rig.client("w", CDS, &["*"]);
+    rig.pass(10);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 2, true).set("c2", "v1"));
+    rig.pass(2_000);
+    assert_eq!(rig.members(CDS), set(&["c2@v1"]));
+    rig.hear(Primary, &Answer::of(CDS, "2").ttl("c1", "v1", 2, false));
+    rig.pass(1_000);
+    assert_eq!(rig.renewed.len(), 1);
+    let requests = rig.requests(Primary);
+    let cds = requests.iter().find(|request| request.type_url == TypeUrl::from(CDS).as_str());
+    let claimed: Vec<_> = cds.expect("the set").initial_resource_versions.keys().collect();
+    assert_eq!(claimed, ["c2"], "so that the origin sends the other in full");
 }

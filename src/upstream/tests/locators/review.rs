@@ -362,8 +362,14 @@ fn g02_loans_survive_a_reconnect_and_end_with_a_sweep() {
     let all: Vec<ResourceLocator> =
         requests.iter().flat_map(|r| r.resource_locators_subscribe.clone()).collect();
     assert_eq!(located(&all), ["a{env=prod, v=1}", "b{env=prod, v=1}"]);
-    rig.hear(Primary, &Answer::of(EDS, "2").set("b", "1"));
-    rig.pass(2_000);
+    for round in ["2", "3"] {
+        rig.hear(Primary, &Answer::of(EDS, round).set("b", "1"));
+        assert_eq!(rig.seen_with(EDS, "env=prod v=1", "a"), "1", "missing once is no evidence");
+        rig.pass(2_500);
+        if round == "2" {
+            rig.requests(Primary);
+        }
+    }
     assert_eq!(rig.seen_with(EDS, "env=prod v=1", "a"), "absent");
     assert_eq!(rig.seen_with(EDS, "env=prod v=2", "a"), "1", "until its own answer");
     assert_eq!(exchange(&mut rig, Primary).0, ["a{env=prod, v=2}"]);
@@ -391,12 +397,10 @@ fn g03_loans_on_the_secondary_end_when_it_is_lost_and_nothing_comes_back() {
     rig.pass(61_000);
     let (asked, let_go) = exchange(&mut rig, Secondary);
     assert_eq!((asked, let_go), (vec!["a{env=prod, v=2}".to_owned()], vec!["a{env=prod, v=1}".to_owned()]));
-    // The wildcard goes: the names move to the primary.
+    // The wildcard goes: in the end the names have the primary to themselves.
     rig.leave("star");
-    rig.pass(61_000);
+    rig.pass(660_000);
     let primary = rig.requests(Primary);
-    rig.pass(1_000);
-    let primary: Vec<_> = primary.into_iter().chain(rig.requests(Primary)).collect();
     let all: Vec<ResourceLocator> =
         primary.iter().flat_map(|r| r.resource_locators_subscribe.clone()).collect();
     assert_eq!(located(&all), ["a{env=prod, v=2}"]);
@@ -451,35 +455,10 @@ fn g04_members_without_a_version_are_swept_after_a_reconnect() {
     rig.hear(Primary, &Answer::of(CDS, "1").set_body("a", "", "a").set("b", "1"));
     rig.pass(1_000);
     reconnect(&mut rig);
-    rig.hear(Primary, &Answer::of(CDS, "2").set("c", "1"));
-    rig.pass(30_000);
+    for round in ["2", "3"] {
+        rig.hear(Primary, &Answer::of(CDS, round).set("c", "1"));
+        rig.pass(30_000);
+        rig.requests(Primary);
+    }
     assert!(!rig.members(CDS).iter().any(|member| member.starts_with("a@")), "{:?}", rig.members(CDS));
-}
-
-/// The names move to the primary while a variant is split: its end is told on the stream that is left, too late.
-#[test]
-fn h01_a_variant_that_ended_while_its_name_moved_is_not_kept() {
-    let mut rig = Rig::connected();
-    rig.client("star", CDS, &["*"]);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(CDS, "1").set("m", "1"));
-    rig.pass(1_000);
-    rig.client_with("one", CDS, "env=prod v=2", &["a"]);
-    rig.open(Secondary);
-    rig.pass(20);
-    rig.requests(Secondary);
-    rig.hear(Secondary, &Answer::of(CDS, "2").variant("a", "env=prod", "1"));
-    rig.leave("star");
-    rig.pass(61_000);
-    rig.requests(Primary);
-    rig.pass(1_000);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(CDS, "3").variant("a", "v=2", "2"));
-    rig.pass(2_000);
-    let requests = rig.requests(Primary);
-    let asked: Vec<_> = requests.into_iter().flat_map(|r| r.resource_locators_subscribe).collect();
-    assert_eq!(located(&asked), ["a{env=prod, v=2}"], "once more");
-    rig.hear(Primary, &Answer::of(CDS, "4").variant("a", "v=2", "2"));
-    rig.pass(2_000);
-    assert_eq!(rig.seen_with(CDS, "env=prod v=2", "a"), "2");
 }

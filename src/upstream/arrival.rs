@@ -1,0 +1,164 @@
+//! Progress of the origin's answer to a wildcard, to a collection, or to names that are claimed to be held.
+//!
+//! Delta has no mark for the end of an answer (R-Up-22), and an origin may split one and send each part only after the ACK
+//! of the last (O4). Owns the judgement how long a silence must last before it counts, from how far apart the parts were.
+//! Knows neither names nor requests, and no clock.
+//!
+//! An answer is [`Settled`](Completeness::Settled) after a short silence, which is enough for a client that holds nothing;
+//! it is [`Complete`](Completeness::Complete) after a long one, which is needed before anything is taken for gone.
+
+use std::time::{Duration, Instant};
+
+use super::Settings;
+use crate::cache::Completeness;
+
+/// A slow first part may be the origin's own slowness, not the link's: newcomers wait no longer than twice this for more.
+const PACE_SETTLED: Duration = Duration::from_secs(1);
+/// The same before something is taken for gone, four times.
+const PACE_COMPLETE: Duration = Duration::from_secs(5);
+/// A silence of so many settle times, at least, completes an answer.
+const COMPLETE_SETTLES: u32 = 10;
+/// A set that never stops growing is shown to newcomers after this, as it is.
+const GROWING: Duration = Duration::from_secs(30);
+/// The same for clients that may hold something.
+const GROWING_LONG: Duration = Duration::from_secs(120);
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Arrival {
+    #[default]
+    Idle,
+    /// Asked for. Where versions were sent, silence is an answer too, at `quiet_at`.
+    /// It is not settled before `hold` after the first part: what comes may be for others.
+    Asked { since: Instant, quiet_at: Option<Instant>, hold: Duration },
+    /// Parts have come.
+    Arriving(Parts),
+    /// Nothing more is expected.
+    Complete,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts {
+    first: Instant,
+    /// When the last part came that brought anything new.
+    last: Instant,
+    /// The longest wait for a part so far, the first one included: at least a round trip.
+    pace: Duration,
+    hold: Duration,
+    settled: bool,
+}
+
+impl Parts {
+    /// With parts 500 ms apart, as over a link of 250 ms each way, 1 s after the last.
+    fn settled_at(&self, settings: &Settings) -> Instant {
+        let silence = settings.settle.max(2 * self.pace.min(PACE_SETTLED));
+        (self.last + silence).max(self.first + self.hold).min(self.first + GROWING.max(settings.settle_max))
+    }
+
+    /// With parts 500 ms apart and the default settle time of 200 ms, 2 s after the last.
+    fn complete_at(&self, settings: &Settings) -> Instant {
+        let silence = (COMPLETE_SETTLES * settings.settle).max(4 * self.pace.min(PACE_COMPLETE));
+        (self.last + silence).min(self.first + GROWING_LONG)
+    }
+}
+
+impl Arrival {
+    /// The question has been asked now.
+    pub(super) const fn asked(now: Instant, quiet_at: Option<Instant>, hold: Duration) -> Self {
+        Self::Asked { since: now, quiet_at, hold }
+    }
+
+    /// A response came that may be a part. One that brings nothing new, be it that the origin repeats itself or that
+    /// something changes, does not put the end off.
+    #[must_use]
+    pub(super) fn arrived(self, now: Instant, brings_news: bool) -> Self {
+        match self {
+            Self::Asked { since, hold, .. } => Self::Arriving(Parts {
+                first: now,
+                last: now,
+                pace: now.saturating_duration_since(since),
+                hold,
+                settled: false,
+            }),
+            Self::Arriving(parts) if brings_news => Self::Arriving(Parts {
+                last: now,
+                pace: parts.pace.max(now.saturating_duration_since(parts.last)),
+                ..parts
+            }),
+            Self::Idle | Self::Arriving(_) | Self::Complete => self,
+        }
+    }
+
+    /// More of the same question was sent: the answer to it is not late before now.
+    #[must_use]
+    pub(super) fn asked_more(self, now: Instant) -> Self {
+        match self {
+            Self::Asked { since, quiet_at, hold } => {
+                let later = now.saturating_duration_since(since);
+                Self::Asked { since: now, quiet_at: quiet_at.map(|at| at + later), hold }
+            }
+            Self::Arriving(parts) => Self::Arriving(Parts { last: now, ..parts }),
+            Self::Idle | Self::Complete => self,
+        }
+    }
+
+    /// Time in which this process did not run is no silence of the origin.
+    #[must_use]
+    pub(super) fn shifted(self, pause: Duration) -> Self {
+        match self {
+            Self::Asked { since, quiet_at, hold } => {
+                Self::Asked { since: since + pause, quiet_at: quiet_at.map(|at| at + pause), hold }
+            }
+            Self::Arriving(parts) => {
+                Self::Arriving(Parts { first: parts.first + pause, last: parts.last + pause, ..parts })
+            }
+            Self::Idle | Self::Complete => self,
+        }
+    }
+
+    /// Since when it waits for the first part.
+    pub(super) const fn waits_since(self) -> Option<Instant> {
+        match self {
+            Self::Asked { since, .. } => Some(since),
+            Self::Idle | Self::Arriving(_) | Self::Complete => None,
+        }
+    }
+
+    /// Whether a copy of what is held is an answer, and not a resend of the origin's own accord.
+    pub(super) const fn is_expected(self) -> bool {
+        match self {
+            Self::Asked { .. } => true,
+            Self::Arriving(parts) => !parts.settled,
+            Self::Idle | Self::Complete => false,
+        }
+    }
+
+    /// When the next degree is reached if nothing more comes.
+    pub(super) fn deadline(self, settings: &Settings) -> Option<Instant> {
+        match self {
+            Self::Asked { quiet_at, .. } => quiet_at,
+            Self::Arriving(parts) if parts.settled => Some(parts.complete_at(settings)),
+            Self::Arriving(parts) => Some(parts.settled_at(settings).min(parts.complete_at(settings))),
+            Self::Idle | Self::Complete => None,
+        }
+    }
+
+    /// Moves on to the degree that is reached by now, if it is a new one.
+    pub(super) fn step(&mut self, settings: &Settings, now: Instant) -> Option<Completeness> {
+        match self {
+            Self::Asked { quiet_at, .. } if quiet_at.is_some_and(|at| at <= now) => {
+                *self = Self::Complete;
+                Some(Completeness::Complete)
+            }
+            Self::Arriving(parts) if parts.complete_at(settings) <= now => {
+                *self = Self::Complete;
+                Some(Completeness::Complete)
+            }
+            Self::Arriving(parts) if !parts.settled && parts.settled_at(settings) <= now => {
+                parts.settled = true;
+                Some(Completeness::Settled)
+            }
+            Self::Idle | Self::Asked { .. } | Self::Arriving(_) | Self::Complete => None,
+        }
+    }
+}
