@@ -368,10 +368,10 @@ impl Report for Status {
 /// Ready, or why not.
 type Ready = Result<(), String>;
 
-/// Passes on whether the origin can be asked, and answers.
+/// Passes on whether the origin can be asked.
 async fn follow(mut origin: Origin, view: UpstreamView) {
     loop {
-        view.set(origin.standing());
+        view.set(origin.upstream());
         if origin.changed().await.is_err() {
             return;
         }
@@ -636,7 +636,7 @@ impl Origin {
     }
 
     /// Whether it can be asked, and answers.
-    fn standing(&self) -> Upstream {
+    fn upstream(&self) -> Upstream {
         match self {
             Self::Server { state, .. } => {
                 let state = state.borrow();
@@ -646,8 +646,13 @@ impl Origin {
                     (true, true) => Upstream::Answering,
                 }
             }
-            Self::Directory { state } if state.borrow().read => Upstream::Answering,
-            Self::Directory { .. } => Upstream::Away,
+            Self::Directory { state } => {
+                if state.borrow().read {
+                    Upstream::Answering
+                } else {
+                    Upstream::Away
+                }
+            }
         }
     }
 

@@ -124,6 +124,19 @@ impl Arrival {
         }
     }
 
+    /// The same where silence is no answer.
+    pub(super) const fn unanswered_since(self) -> Option<Instant> {
+        match self {
+            Self::Asked { since, quiet_at: None, .. } => Some(since),
+            Self::Asked { .. } | Self::Idle | Self::Arriving(_) | Self::Complete => None,
+        }
+    }
+
+    /// Whether any of it has come.
+    pub(super) const fn has_begun(self) -> bool {
+        matches!(self, Self::Arriving(_) | Self::Complete)
+    }
+
     /// Whether a copy of what is held is an answer, and not a resend of the origin's own accord.
     pub(super) const fn is_expected(self) -> bool {
         match self {

@@ -172,10 +172,10 @@ impl Client {
         let mut secondary = Secondary::new(channel, &self.options);
         self.connected();
         let mut answered = false;
-        let mut look_at = now() + LOOK;
         let mut clock = Clock::new(now());
         // So many messages in a row, and then what else there is to do.
         let mut messages = 0;
+        let mut look_at = now() + LOOK;
         let ended = loop {
             if let Some(stream) = self.mux.renewal_due(now()) {
                 self.renew(stream, &mut primary, &mut secondary);
@@ -231,9 +231,9 @@ impl Client {
                     continue;
                 }
                 () = at(Some(look_at)) => {
+                    messages = 0;
                     look_at = now() + LOOK;
                     self.look_for_silence();
-                    messages = 0;
                     continue;
                 }
                 () = std::future::ready(()), if !reads => {

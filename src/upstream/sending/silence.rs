@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use super::{Awaited, Link};
-use crate::upstream::arrival::Arrival;
 
 /// What one stream has asked for of one type, and has not heard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,7 +18,7 @@ pub(in crate::upstream) struct Silence {
 impl Link {
     /// What was asked for and not answered. Where versions were told, silence is an answer (R-Up-02).
     pub(in crate::upstream) fn silence(&self) -> Silence {
-        let is_heard = matches!(self.arrival, Arrival::Arriving(_) | Arrival::Complete);
+        let is_heard = self.arrival.has_begun();
         let mut silence = Silence { answered: self.wildcard.is_some() && is_heard, ..Silence::default() };
         let names = self.names.values().filter(|asked| !asked.dropped);
         let unanswered = names.filter_map(|asked| match asked.awaited {
@@ -39,9 +38,6 @@ impl Link {
     }
 
     fn unanswered_wildcard(&self) -> Option<Instant> {
-        match self.arrival {
-            Arrival::Asked { since, quiet_at: None, .. } if self.covers_wildcard() => Some(since),
-            _ => None,
-        }
+        self.arrival.unanswered_since().filter(|_| self.wildcard == Some(false))
     }
 }

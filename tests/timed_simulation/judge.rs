@@ -1,0 +1,184 @@
+//! What has to hold of each response.
+//!
+//! Owns what arrived at each relay, and how often each client was told the same. Every judgement is by the time line of the
+//! origin: a client that follows the protocol never loses what is there, and what is not known is never said to be absent.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use crate::client::{Client, Effect, Held, Views};
+use crate::reading::Told;
+use crate::truth::{TYPES, Truth};
+
+/// Unchanged responses in a row that somebody may be sent: cause enough may lie in what others asked for.
+const SAME: u32 = 4;
+/// And whatever else happens meanwhile.
+const SAME_AT_ALL: u32 = 30;
+
+/// What arrived at a relay from upstream since it started.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// With whether it came on a stream with the wildcard.
+    bodies: HashMap<(usize, String), Vec<(Instant, bool)>>,
+    words: HashMap<(usize, String, bool), Instant>,
+    /// When the relay last let go of a name.
+    left: HashMap<(usize, String), Instant>,
+    /// When the last silence ended that was longer than the time to live.
+    expired: HashMap<(usize, String, bool), Instant>,
+}
+
+impl Seen {
+    pub(crate) fn note(&mut self, told: &Told, wildcard: bool, ttl: Option<Duration>, now: Instant) {
+        for (name, text, _) in &told.resources {
+            let key = (told.at, name.clone());
+            let view = (told.at, name.clone(), wildcard);
+            if let (Some(last), Some(ttl)) = (self.words.insert(view.clone(), now), ttl)
+                && now >= last + ttl
+            {
+                self.expired.insert(view, now);
+            }
+            if !text.is_empty() {
+                self.bodies.entry(key).or_default().push((now, wildcard));
+            }
+        }
+    }
+
+    /// Whether what has a time to live had reason to end after this moment, in one of the views.
+    fn expired_after(&self, at: usize, name: &str, ttl: Duration, after: Instant, now: Instant) -> bool {
+        [false, true].into_iter().any(|wildcard| {
+            let key = (at, name.to_owned(), wildcard);
+            self.expired.get(&key).is_some_and(|gap| *gap >= after)
+                || self.words.get(&key).is_some_and(|last| now >= *last + ttl)
+        })
+    }
+
+    /// The relay lets go of a name.
+    pub(crate) fn leave(&mut self, at: usize, name: &str, now: Instant) {
+        self.left.insert((at, name.to_owned()), now);
+    }
+
+    /// Whether a name came that was asked for by itself, since it was last let go.
+    pub(crate) fn had(&self, at: usize, name: &str) -> bool {
+        let key = (at, name.to_owned());
+        let left = self.left.get(&key);
+        let came = self.bodies.get(&key).into_iter().flatten();
+        came.into_iter().any(|(came, wildcard)| !wildcard && left.is_none_or(|left| came > left))
+    }
+
+    /// Whether it came between these moments, so that it is seen by what it was asked for.
+    fn had_between(&self, at: usize, name: &str, views: Views, after: Instant, by: Instant) -> bool {
+        let is_seen = |wildcard: bool| if wildcard { views.wildcard } else { views.name };
+        let came = self.bodies.get(&(at, name.to_owned())).into_iter().flatten();
+        came.into_iter().any(|(came, wildcard)| (after..=by).contains(came) && is_seen(*wildcard))
+    }
+}
+
+/// What is known of the relay that said something.
+pub(crate) struct Scene<'a> {
+    pub(crate) truth: &'a Truth,
+    pub(crate) seen: &'a Seen,
+    /// When the relay, and those before it, had started.
+    pub(crate) started: Instant,
+    pub(crate) ttl: Option<Duration>,
+    /// When it was said, and when it is heard.
+    pub(crate) made: Instant,
+    pub(crate) now: Instant,
+}
+
+impl Scene<'_> {
+    pub(crate) fn judge(&self, client: &Client, effect: &Effect, told: &Told) {
+        let Self { truth, now, .. } = *self;
+        let at = effect.at;
+        for (name, held, views) in &effect.lost {
+            assert!(
+                self.may_be_lost(at, name, held, *views),
+                "LOST: client {} lost {name} of {}, held since {:?} ago, which the origin has as {:?}: {}",
+                client.id,
+                TYPES[at],
+                now - held.since,
+                truth.get(at, name).map(|body| &body.text),
+                told.shown(),
+            );
+        }
+        // Over state of the world, who holds nothing of a name waits for it for a moment only.
+        let by_wildcard = effect.absent.iter().filter(|(_, views)| views.wildcard);
+        for (name, views) in by_wildcard.chain(&effect.removed) {
+            let Some(since) = truth.present_since(at, name) else { continue };
+            let was_known = self.seen.had_between(at, name, *views, since, self.made);
+            let expired = self.ttl.is_some_and(|ttl| self.seen.expired_after(at, name, ttl, since, now));
+            assert!(
+                (since > self.started && !was_known) || expired,
+                "ABSENT: client {} is shown no {name} of {}, which the origin has had for {:?} (the relay knew: {was_known}): {}",
+                client.id,
+                TYPES[at],
+                now - since,
+                told.shown(),
+            );
+        }
+        // Whatever is said of names that are not known: all of them at once is a claim that nothing exists.
+        let says_nothing = told.resources.is_empty() && told.removed.is_empty();
+        for (name, _) in effect.absent.iter().filter(|_| says_nothing) {
+            let since = truth.present_since(at, name);
+            assert!(
+                since.is_none_or(|since| since > self.started) || self.ttl.is_some(),
+                "EMPTY: client {} is shown nothing at all of {}, and the origin has {name}",
+                client.id,
+                TYPES[at],
+            );
+        }
+    }
+
+    fn may_be_lost(&self, at: usize, name: &str, held: &Held, views: Views) -> bool {
+        // Who had a new name by itself and asks for the wildcard now may be ahead of what that stream brings.
+        let since = self.truth.present_since(at, name).filter(|since| *since > self.started);
+        if since.is_some_and(|since| !views.name && !self.seen.had_between(at, name, views, since, self.made))
+        {
+            return true;
+        }
+        let published = self.truth.published(at, name, &held.text, held.since);
+        let published = published.unwrap_or_else(|| panic!("{name}:{} was never published", held.text));
+        self.truth.was_absent_after(at, name, published)
+            || self.ttl.is_some_and(|ttl| self.seen.expired_after(at, name, ttl, held.since, self.now))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Last {
+    told: Option<(Vec<(String, String)>, Vec<String>)>,
+    changes: u64,
+    /// How often it was told so in a row, and how often without anything that may be a cause.
+    in_row: u32,
+    count: u32,
+    counted: u64,
+}
+
+/// How often each stream is told the same.
+#[derive(Debug, Default)]
+pub(crate) struct Repeats {
+    last: BTreeMap<(usize, usize), Last>,
+}
+
+impl Repeats {
+    /// `changes` counts what happened that may be a cause: at the origin, to the relay, and at this client.
+    pub(crate) fn note(&mut self, client: usize, told: &Told, changes: u64) {
+        let last = self.last.entry((client, told.at)).or_default();
+        last.counted += 1;
+        let resources = told.resources.iter().map(|(name, text, _)| (name.clone(), text.clone()));
+        let content = (resources.collect::<Vec<_>>(), told.removed.clone());
+        let same = last.told.as_ref() == Some(&content);
+        last.in_row = if same { last.in_row + 1 } else { 0 };
+        last.count = if same && last.changes == changes { last.count + 1 } else { 0 };
+        assert!(last.in_row < SAME_AT_ALL, "AGAIN: client {client} is told ever the same: {}", told.shown());
+        assert!(
+            last.count < SAME,
+            "AGAIN: client {client} is told the same {} times: {}",
+            SAME,
+            told.shown()
+        );
+        (last.told, last.changes) = (Some(content), changes);
+    }
+
+    pub(crate) fn all(&self) -> u64 {
+        self.last.values().map(|last| last.counted).sum()
+    }
+}

@@ -1,0 +1,109 @@
+//! Quiet points: everything is well and nothing changes, until everybody has what is theirs.
+//!
+//! Owns what has to hold then. What an origin does not say nobody can know: exactly that is exempt here.
+
+use std::time::Duration;
+
+use deltafan::cache::Protocol;
+use deltafan::upstream::Reconcile;
+
+use crate::client::Type;
+use crate::truth::{TYPES, is_full_state};
+use crate::world::World;
+
+/// In which time every change has to reach everybody: the longest back-off, and what a silent stream is given beside it.
+const BOUND: Duration = Duration::from_secs(75);
+/// How long nothing may be said after that.
+const SILENCE: Duration = Duration::from_secs(10);
+
+impl World {
+    fn heal(&mut self) {
+        self.say(|_| "everything is well".to_owned());
+        self.net.links.iter_mut().for_each(crate::net::Link::heal);
+        let lost: Vec<u32> =
+            self.net.streams.iter().filter(|(_, stream)| stream.lost).map(|(id, _)| *id).collect();
+        lost.into_iter().for_each(|stream| self.lose(stream));
+        for relay in &mut self.relays {
+            if let Some((since, _)) = relay.paused {
+                relay.paused = Some((since, self.now));
+            }
+        }
+        if self.origin_paused.is_some() {
+            self.origin_paused = Some(self.now);
+            self.wake_origin();
+        }
+        for client in 0..self.clients.len() {
+            self.read_on(client);
+            if !self.clients[client].online {
+                self.clients[client].attempt += 1;
+                self.return_in(client, Duration::from_millis(100));
+            }
+        }
+    }
+
+    /// Waits until all is said, and looks whether it is what is so.
+    pub(crate) fn quiet(&mut self) {
+        self.heal();
+        self.advance(BOUND);
+        self.say(|_| "everybody must have what is theirs".to_owned());
+        for client in 0..self.clients.len() {
+            for at in 0..TYPES.len() {
+                self.check_type(client, at);
+            }
+        }
+        let requests = |world: &Self| world.relays.iter().map(|relay| relay.requests).sum::<u64>();
+        let before = (requests(self), self.repeats.all());
+        self.advance(SILENCE);
+        let after = (requests(self), self.repeats.all());
+        // What nobody wants is let go late; heartbeats are answered.
+        let beats = if self.plan.ttl.is_some() { 400 } else { 20 };
+        assert!(after.0 - before.0 <= beats, "BUSY: {} requests while nothing happens", after.0 - before.0);
+        assert!(after.1 == before.1, "BUSY: {} responses while nothing happens", after.1 - before.1);
+    }
+
+    fn check_type(&self, client: usize, at: usize) {
+        let of = &self.clients[client];
+        let state = &of.types[at];
+        assert!(of.online, "client {client} is not connected");
+        for (name, body) in self.truth.present(at).filter(|(name, _)| state.asked.covers(name)) {
+            let held = state.held.get(name).map(|held| held.text.as_str());
+            assert!(
+                held == Some(body.text.as_str()),
+                "LATE: client {client} has {name} of {} as {held:?}, the origin as {:?}: asked {:?}",
+                TYPES[at],
+                body.text,
+                state.asked,
+            );
+        }
+        for name in state.held.keys().filter(|name| self.truth.get(at, name).is_none()) {
+            assert!(
+                self.may_be_dead(client, at, state, name),
+                "DEAD: client {client} still has {name} of {}: asked {:?}",
+                TYPES[at],
+                state.asked,
+            );
+        }
+    }
+
+    /// Whether nobody could tell a client that what it holds is gone.
+    fn may_be_dead(&self, client: usize, at: usize, state: &Type, name: &str) -> bool {
+        let (of, flavor) = (&self.clients[client], self.plan.flavor);
+        let named = state.asked.names.contains(name);
+        if named && !flavor.reports_deleted_names() && self.plan.reconcile == Reconcile::Trust {
+            return true;
+        }
+        // What a relay behind a relay knows of a name, that one may have let go.
+        if named && self.plan.chain && !flavor.tells_absent() {
+            return true;
+        }
+        if of.protocol == Protocol::Sotw {
+            // There is nothing by which to say it, but for a full state.
+            return !is_full_state(at);
+        }
+        let Some(gone) = self.truth.absent_since(at, name) else { return false };
+        // It was asked for by a name of which the relay knew nothing, of an origin that does not say that there is none.
+        let asked = state.since.get(name).copied().unwrap_or(self.base) + Duration::from_secs(1);
+        let unknown = asked >= gone || !self.seen[of.relay].had(at, name);
+        named && !flavor.tells_absent() && unknown
+    }
+}
