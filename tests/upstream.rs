@@ -242,6 +242,28 @@ async fn nonsense_ends_the_stream_and_the_next_attempt_waits() {
 }
 
 #[tokio::test]
+async fn only_a_response_that_is_accepted_is_an_answer() {
+    let mut origin = Origin::start().await;
+    let relay = Relay::start(&origin.uri());
+    let _client = relay.client(CDS, true, &[]);
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    eventually(|| relay.state.borrow().unanswered.count == 1).await;
+    assert!(relay.state.borrow().connected && relay.state.borrow().looked);
+    let mut nameless = response(&CDS.into(), "refused");
+    nameless.resources = vec![resource(&CDS.into(), "", "v1", b"")];
+    stream.send(&nameless);
+    send(&stream, EDS, "unrequested", &[("e1", "v1")]);
+    assert!(stream.expect_request().await.error_detail.is_some());
+    eventually(|| relay.counters.unrequested_responses.get() == 1).await;
+    assert_eq!(relay.state.borrow().last_answer, None);
+    send(&stream, CDS, "accepted", &[]);
+    stream.expect_ack("accepted").await;
+    assert!(relay.state.borrow().last_answer.is_some());
+    eventually(|| relay.state.borrow().unanswered.count == 0).await;
+}
+
+#[tokio::test]
 async fn r_up_23_a_large_response_is_taken() {
     let mut origin = Origin::start().await;
     let relay = Relay::start(&origin.uri());

@@ -26,6 +26,8 @@ const ACK_BYTES: usize = 1 << 20;
 const ACK_OVERHEAD: usize = 128;
 /// Names that are let go before others have their turn: what one client asked for is due at one moment.
 const LET_GO_AT_ONCE: usize = 500;
+/// What nobody wants and is kept is looked at again no sooner than this, however short the linger.
+const KEPT: Duration = Duration::from_secs(1);
 /// google.rpc.Code
 const INVALID_ARGUMENT: i32 = 3;
 
@@ -117,6 +119,8 @@ pub struct Mux {
     streams: [Option<Stream>; 2],
     renewals: [RenewalPace; 2],
     lingering: Lingering,
+    /// Whether a response of the origin was ever accepted.
+    is_heard: bool,
     /// Whether the origin on this connection is asked by locators, and whether it has shown that it knows them.
     locators: Locators,
     knows_locators: bool,
@@ -141,6 +145,7 @@ impl Mux {
             groups: BTreeMap::new(),
             streams: [None, None],
             renewals: [RenewalPace::default(); 2],
+            is_heard: false,
             lingering,
             locators: Locators::default(),
             knows_locators: false,
@@ -193,9 +198,12 @@ impl Mux {
         StreamId::ALL.into_iter().find(|stream| self.renewal_at(*stream).is_some_and(|at| at <= now))
     }
 
+    /// Of an origin that has never answered the clients go to other relays. The wildcard that they asked for is kept then:
+    /// the answer to it is the first sign that the origin is well.
     fn renewal_at(&self, stream: StreamId) -> Option<Instant> {
         let open = self.streams[stream as usize].as_ref()?;
-        let sheds = self.groups.values().filter_map(|group| group.sheds_at(stream, &self.settings));
+        let groups = self.groups.values().filter(|_| self.is_heard);
+        let sheds = groups.filter_map(|group| group.sheds_at(stream, &self.settings));
         open.renewal.into_iter().chain(sheds).min().map(|at| at.max(open.renewable_at))
     }
 
@@ -330,6 +338,7 @@ impl Mux {
         };
         let fault = match response::read(&response, &type_url, self.settings.resource_errors) {
             Ok(reading) => {
+                self.is_heard = true;
                 if let Some(report) = reading.reports.first()
                     && let Some(unsaid) = self.reports.say(now)
                 {
@@ -508,7 +517,7 @@ impl Mux {
     /// names of their own would fill the relay meanwhile; and so is what has to make room.
     fn let_go(&mut self, now: Instant) {
         let away = self.streams[StreamId::Primary as usize].is_none();
-        let later = now + self.settings.linger;
+        let later = now + self.settings.linger.max(KEPT);
         let cache = Arc::clone(self.writer.cache());
         let mut forgotten: BTreeMap<TypeUrl, BTreeMap<Parameters, Change>> = BTreeMap::new();
         // Those of one type and time stand together.

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use deltafan::cache::{Interest, Protocol};
 use deltafan::config::Glob;
+use deltafan::proto::DeltaDiscoveryRequest;
 use deltafan::resource::{Name, Pattern, Patterns, Scope};
-use deltafan::subscription::{Code, Grant, Next, OBSERVER};
+use deltafan::subscription::{Bound, Code, Denied, Grant, Next, OBSERVER};
 
-use crate::support::{Bed, Client};
+use crate::support::{Bed, Client, strings, url};
 
 fn observer(bed: &Bed, protocol: Protocol) -> Client {
     bed.client_with(&[OBSERVER], protocol)
@@ -114,6 +115,25 @@ fn an_observer_that_may_not_see_all_sees_what_it_may() {
         bed.named("cds web:2 hidden:2");
         assert_eq!(observer.acked(&bed), ["cds web:2"]);
     }
+}
+
+#[test]
+fn an_observer_has_the_rights_and_the_limits_of_any_client() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.rules.serve_secrets = false;
+    bed.rules.max_names = 1;
+    let refused = |bed: &Bed, short: &str, names: &[&str]| {
+        let request = DeltaDiscoveryRequest {
+            type_url: url(short).as_str().to_owned(),
+            resource_names_subscribe: strings(names),
+            ..DeltaDiscoveryRequest::default()
+        };
+        observer(bed, Protocol::Delta).hear_delta(bed, request).expect_err("it is refused")
+    };
+    assert_eq!(refused(&bed, "sds", &["s"]).denied, Some(Denied::Secret));
+    assert_eq!(refused(&bed, "cds", &["a", "b"]).bound, Some(Bound::Names));
+    bed.rules.grant = Grant::nothing();
+    assert_eq!(refused(&bed, "cds", &["a"]).code, Code::PermissionDenied);
 }
 
 #[test]

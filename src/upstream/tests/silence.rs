@@ -37,8 +37,9 @@ fn what_is_asked_for_is_unanswered_until_something_is_said_of_it() {
 fn what_is_let_go_is_not_waited_for() {
     let mut rig = Rig::with(Settings { linger: Duration::ZERO, ..Settings::default() });
     rig.open(Primary);
-    rig.client("named", EDS, &["a"]);
+    rig.client("named", EDS, &["a", "b"]);
     rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").set("b", "v1"));
     rig.leave("named");
     rig.pass(1000);
     assert_eq!(unanswered(&rig), (0, None, vec![]));
@@ -66,4 +67,39 @@ fn silence_is_an_answer_where_versions_were_told() {
     rig.hear(Primary, &Answer::of(CDS, "1").set("c", "v1"));
     rig.hear(Primary, &Answer::of(EDS, "1").set("a", "v1"));
     assert_eq!(unanswered(&rig), (1, Some(0), vec![]), "`b` is not held");
+}
+
+/// Clients that get no answer go. The answer to what they asked for is the first sign that the origin is well.
+#[test]
+fn a_wildcard_that_was_asked_for_stays_until_anything_was_ever_answered() {
+    for is_heard in [false, true] {
+        let mut rig = Rig::connected();
+        rig.client("wild", CDS, &["*"]);
+        rig.client("named", EDS, &["a"]);
+        rig.requests(Primary);
+        rig.pass(10);
+        rig.requests(Primary);
+        if is_heard {
+            rig.hear(Primary, &Answer::of(EDS, "1").set("a", "v1"));
+        }
+        rig.leave("wild");
+        rig.pass(60 * 60 * 1000);
+        assert_eq!(!rig.renewed.is_empty(), is_heard, "the stream is renewed to let go of it");
+        let (_, _, silent) = unanswered(&rig);
+        assert_eq!(silent.contains(&CDS), !is_heard, "{silent:?}");
+    }
+}
+
+#[test]
+fn what_is_kept_without_a_linger_is_not_looked_at_again_at_once() {
+    let mut rig = Rig::with(Settings { linger: Duration::ZERO, ..Settings::default() });
+    rig.open(Primary);
+    rig.client("named", EDS, &["a"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").set("a", "v1"));
+    rig.close();
+    rig.leave("named");
+    rig.mux.on_deadline(rig.now);
+    assert!(rig.mux.next_deadline().is_some_and(|at| at >= rig.now + Duration::from_secs(1)));
+    assert_eq!(rig.seen(EDS, "a"), "v1");
 }
