@@ -269,16 +269,24 @@ impl Link {
         }
     }
 
-    /// Since when a name is unanswered that the origin may believe to have answered for: it is to be asked for on another
-    /// stream. Names that it never spoke of are none of these: many origins say nothing of what does not exist (O2).
-    pub(super) fn suspect_since(&mut self) -> Option<Instant> {
-        let asked = self.suspects.iter().filter_map(|name| self.names.get(name)).map(|asked| asked.at).min();
-        self.suspect_since = asked;
-        asked
+    /// Whether a name stays unanswered since then that the origin may believe to have answered for: all such names are to
+    /// be asked for on another stream, and on this one nothing is expected of them any more. Names that the origin never
+    /// spoke of are none of these: many origins say nothing of what does not exist (O2).
+    pub(super) fn give_up_on_suspects(&mut self, asked: Instant) -> bool {
+        if self.suspect_since.is_none_or(|since| since > asked) {
+            return false;
+        }
+        let since = self.suspects.iter().filter_map(|name| self.names.get(name)).map(|asked| asked.at).min();
+        let is_over = since.is_some_and(|since| since <= asked);
+        if is_over {
+            self.suspects.clear();
+        }
+        self.suspect_since = since.filter(|_| !is_over);
+        is_over
     }
 
-    /// When to look at [`suspect_since`](Self::suspect_since) again.
-    pub(super) const fn suspect_not_before(&self) -> Option<Instant> {
+    /// No earlier than since when such a name is unanswered.
+    pub(super) const fn suspect_since(&self) -> Option<Instant> {
         self.suspect_since
     }
 

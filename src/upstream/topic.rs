@@ -324,10 +324,8 @@ impl Topic {
         }
         for Placed { stream, view } in placed {
             let Some(link) = &mut self.links[stream as usize] else { continue };
-            if link.suspect_not_before().is_some_and(|since| since + settings.answer_timeout <= now) {
-                let since = link.suspect_since();
-                self.renewals[stream as usize] |=
-                    since.is_some_and(|since| since + settings.answer_timeout <= now);
+            if let Some(asked) = now.checked_sub(settings.answer_timeout) {
+                self.renewals[stream as usize] |= link.give_up_on_suspects(asked);
             }
             let Some(view) = view else { continue };
             let complete = if view == View::Named { link.complete(settings, now) } else { Vec::new() };
@@ -375,9 +373,7 @@ impl Topic {
     pub(super) fn deadline(&self, settings: &Settings) -> Option<Instant> {
         let of = |stream: StreamId| {
             let link = self.link(stream)?;
-            // Once the stream is to be opened anew there is nothing more to find out on it.
-            let suspect = link.suspect_not_before().filter(|_| !self.renewals[stream as usize]);
-            let late = suspect.into_iter().chain(link.kept_back_since());
+            let late = link.suspect_since().into_iter().chain(link.kept_back_since());
             let late = late.map(|since| since + settings.answer_timeout);
             link.deadline(settings).into_iter().chain(late).min()
         };
