@@ -713,7 +713,7 @@ fn node(config: &config::Node) -> proto::Node {
             zone: text(&config.locality.zone),
             sub_zone: text(&config.locality.sub_zone),
         }),
-        user_agent_name: "deltafan".to_owned(),
+        user_agent_name: subscription::USER_AGENT.to_owned(),
         user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         // Without it a control plane that keeps to the protocol tells no TTLs (R-TTL-07).
         client_features: vec!["xds.config.supports-resource-ttl".to_owned()],

@@ -37,4 +37,4 @@ pub use grant::{Denied, Grant, Hidden};
 pub use memory::Memory;
 pub use order::Next;
 pub use poll::{Asker, Poll, Verdict};
-pub use session::{Client, Code, Heard, Outgoing, Refusal, Rules, Session, Upstream};
+pub use session::{Client, Code, Heard, Outgoing, Refusal, Rules, Session, USER_AGENT, Upstream};

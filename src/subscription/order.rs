@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use super::session::{Outgoing, Refusal, Session, Upstream};
+use super::session::{Outgoing, Refusal, Session, USER_AGENT, Upstream};
 use super::stream_type::{Moment, Pending};
 use crate::cache::{Class, FellBehind, Generation, Update};
 use crate::resource::{Kind, Name};
@@ -41,7 +41,8 @@ impl Session {
         if let Some(silent) = self.types.iter().find(|state| state.owes_answer(now, &self.rules)) {
             return Next::Close(self.rules.unanswered(silent.membership.of().type_url()));
         }
-        let moment = Moment { now, upstream, one_shot: self.is_one_shot() };
+        let is_relay = self.client().is_some_and(|client| client.user_agent == USER_AGENT);
+        let moment = Moment { now, upstream, one_shot: self.is_one_shot(), is_relay };
         let pending = match self.evaluate(moment) {
             Ok(Some(pending)) => pending,
             Ok(None) => return Next::Wait(Some(now)),

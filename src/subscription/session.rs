@@ -162,6 +162,9 @@ impl Rules {
     }
 }
 
+/// `node.user_agent_name` of a relay.
+pub const USER_AGENT: &str = "deltafan";
+
 /// Whether a client is gRPC itself.
 pub(super) fn is_grpc(user_agent: &str) -> bool {
     user_agent.starts_with("gRPC")

@@ -440,7 +440,9 @@ impl StreamType {
         let unknown_name = update.has_unknown_name() && self.waits_for_names(&update, rules, moment);
         let unknown = update.wildcard() < self.needed() || unknown_name;
         let whole = full_state || moment.one_shot;
-        if whole && unknown {
+        let held_back =
+            moment.is_relay && self.span.is_start() && update.wildcard() < Completeness::Complete;
+        if (whole && unknown) || held_back {
             return Ok(Pending::Unknown);
         }
         if let Some(Brought::Digest(digest)) = self.take_brought()
@@ -663,4 +665,6 @@ pub(super) struct Moment {
     pub(super) upstream: Upstream,
     /// The stream ends with its first answer (unary Fetch), which must therefore be complete.
     pub(super) one_shot: bool,
+    /// The client is a relay as well, which cannot tell parts that this relay waits for from the end of the answer.
+    pub(super) is_relay: bool,
 }

@@ -95,7 +95,8 @@ impl Plan {
     }
 
     pub(crate) fn settings(&self) -> Settings {
-        let node = Node { id: "relay".to_owned(), ..Node::default() };
+        let user_agent_name = "deltafan".to_owned();
+        let node = Node { id: "relay".to_owned(), user_agent_name, ..Node::default() };
         Settings { node, linger: self.linger, reconcile: self.reconcile, ..Settings::default() }
     }
 
