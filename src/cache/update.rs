@@ -133,6 +133,11 @@ impl Update {
         self.unknown_name
     }
 
+    /// Whether anything exists that it holds.
+    pub const fn shows_something(&self) -> bool {
+        !self.resources.is_empty() || !self.segments.is_empty()
+    }
+
     /// Whether a name in the subscription is known, be it absent.
     pub const fn has_known_name(&self) -> bool {
         self.known_name

@@ -440,8 +440,7 @@ impl StreamType {
         let unknown_name = update.has_unknown_name() && self.waits_for_names(&update, rules, moment);
         let unknown = update.wildcard() < self.needed() || unknown_name;
         let whole = full_state || moment.one_shot;
-        let held_back =
-            moment.is_relay && self.span.is_start() && update.wildcard() < Completeness::Complete;
+        let held_back = moment.is_relay && self.span.is_start() && update.wildcard() < Completeness::Complete;
         if (whole && unknown) || held_back {
             return Ok(Pending::Unknown);
         }
@@ -487,8 +486,10 @@ impl StreamType {
         let of = self.membership.of();
         let knows = |names| of.lens().scope().is_all() || of.knows_any_of(names);
         let knows = update.has_known_name() && knows(self.subscription().names());
-        if !may_hold && self.kind.full_state() && knows {
-            return moment.now < self.asked + rules.settle;
+        if !may_hold && self.kind.full_state() && knows && update.shows_something() {
+            // The first answer of the type may be a part of what is on its way.
+            let heard = of.heard_since().map_or(self.asked, |heard| heard.max(self.asked));
+            return moment.now < heard + rules.settle;
         }
         let is_blank = !knows && !self.subscription().wildcard;
         (self.may_hold && self.kind.full_state() && is_blank) || self.is_patient(rules, moment)

@@ -17,7 +17,7 @@ const PACE_SETTLED: Duration = Duration::from_secs(1);
 /// The same before something is taken for gone, four times.
 const PACE_COMPLETE: Duration = Duration::from_secs(5);
 /// A silence of so many settle times, at least, completes an answer.
-const COMPLETE_SETTLES: u32 = 10;
+const COMPLETE_SETTLES: u32 = 25;
 /// A set that never stops growing is shown to newcomers after this, as it is.
 const GROWING: Duration = Duration::from_secs(30);
 /// The same for clients that may hold something.
@@ -55,7 +55,7 @@ impl Parts {
         (self.last + silence).max(self.first + self.hold).min(self.first + GROWING.max(settings.settle_max))
     }
 
-    /// With parts 500 ms apart and the default settle time of 200 ms, 2 s after the last.
+    /// With parts 500 ms apart and the default settle time of 200 ms, 5 s after the last.
     fn complete_at(&self, settings: &Settings) -> Instant {
         let silence = (COMPLETE_SETTLES * settings.settle).max(4 * self.pace.min(PACE_COMPLETE));
         (self.last + silence).min(self.first + GROWING_LONG)

@@ -15,7 +15,7 @@ use super::response::{Heard, Reading, Removed, Report};
 use super::sending::Link;
 use super::topic::{Placed, Topic, gone};
 use super::variants::{Candidates, News};
-use crate::cache::{Change, Lease, Op, Resend, Snapshot, View};
+use crate::cache::{Change, Lease, Named, Op, Resend, Snapshot, View};
 use crate::resource::{Collection, Name, Parameters, Resource, TypeUrl};
 
 /// What is learned, as far as the response has been gone through.
@@ -412,8 +412,27 @@ impl Topic {
             }
             _ => true,
         });
+        self.answer_by_name(&mut ops, snapshot);
         self.note(&ops);
         ops
+    }
+
+    /// The end of a member answers a question for its name that is open: of many origins no other answer comes (O2), and
+    /// clients that ask for the name were shown the member.
+    pub(super) fn answer_by_name(&self, ops: &mut Vec<Op>, snapshot: &Snapshot) {
+        if self.names.is_empty() {
+            return;
+        }
+        let is_open = |name: &Name| {
+            let entry = snapshot.get(name.as_str());
+            self.asks_for(name) && entry.is_some_and(|entry| matches!(entry.named(), Named::Unknown))
+        };
+        let answered = ops.iter().filter_map(|op| match op {
+            Op::Remove { view: View::Wildcard, name } if is_open(name) => Some(name.clone()),
+            _ => None,
+        });
+        let answered: Vec<Op> = answered.map(|name| Op::Remove { view: View::Named, name }).collect();
+        ops.extend(answered);
     }
 }
 

@@ -342,6 +342,7 @@ impl Topic {
                 change.wildcard_known = degree;
             }
         }
+        self.answer_by_name(&mut change.ops, snapshot);
         self.note(&change.ops);
         change
     }

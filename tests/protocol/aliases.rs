@@ -221,7 +221,7 @@ fn r_relay_20_an_alias_that_is_not_sent_again_is_swept() {
         assert_eq!(told(&mut clients[1], &whole), NONE, "missing once is no evidence");
         whole.requests(Primary);
         whole.says(Primary, "vhds r/v:1=r/a");
-        whole.pass(3_000);
+        whole.pass(6_000);
     }
     assert_eq!(told(&mut clients[0], &whole), NONE);
     assert_eq!(told(&mut clients[1], &whole), ["vhds -r/w"]);
@@ -261,7 +261,7 @@ fn r_delta_09_an_alias_that_is_let_go_beside_a_wildcard_is_answered_by_what_it_s
     whole.asked(Secondary);
     whole.says(Primary, "vhds r/v:1=r/a");
     whole.says(Secondary, "vhds r/v:1=r/a r/w:1=r/b");
-    whole.pass(3_000);
+    whole.pass(6_000);
     assert_eq!(told(&mut client, &whole), ["vhds r/v:1 r/w:1"]);
     client.change(&whole.bed, "vhds", "-r/a -r/b");
     assert_eq!(told(&mut client, &whole), ["vhds r/v:1 -r/b -r/w"], "only one of them is a member");

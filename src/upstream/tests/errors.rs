@@ -174,7 +174,7 @@ fn r_xt_08_errors_of_globs_and_members_are_kept_while_the_glob_is() {
     rig.hear(Primary, &Answer::of(EDS, "1").fail(glob, UNAVAILABLE));
     assert_eq!((rig.seen(EDS, glob), rig.code(EDS, glob)), ("failed".to_owned(), Some(UNAVAILABLE)));
     rig.hear(Primary, &Answer::of(EDS, "2").set(x, "v1").fail(y, DENIED));
-    rig.pass(2_000);
+    rig.pass(5_000);
     assert_eq!((rig.seen(EDS, glob), rig.code(EDS, glob)), ("collection".to_owned(), None));
     assert_eq!((rig.seen(EDS, y), rig.code(EDS, y)), ("failed".to_owned(), Some(DENIED)));
     rig.hear(Primary, &Answer::of(EDS, "3").fail(x, NOT_FOUND));

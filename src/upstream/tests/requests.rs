@@ -31,7 +31,7 @@ fn r_up_02_a_new_stream_starts_with_everything_wanted_and_the_versions_held() {
     rig.requests(Primary);
     rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v2"));
     rig.hear(Primary, &Answer::of(EDS, "2").set("e1", "v1").set("e2", "").remove("e3"));
-    rig.pass(2_500);
+    rig.pass(5_500);
     // An ACK that was never taken by the old stream.
     rig.mux.on_message(Primary, Answer::of(EDS, "late").bytes(), rig.now).expect("a response");
     rig.close();
@@ -265,7 +265,7 @@ fn r_up_02_versions_beyond_one_request_are_told_on_another_stream_where_they_are
         (0..count).fold(Answer::of(CDS, nonce), |answer, number| answer.set(&name(number), "v1"))
     };
     rig.hear(Primary, &all("1", COUNT));
-    rig.pass(2000);
+    rig.pass(5_500);
     rig.close();
     rig.open(Primary);
     let request = rig.request(Primary);
@@ -276,7 +276,7 @@ fn r_up_02_versions_beyond_one_request_are_told_on_another_stream_where_they_are
     let rest =
         (claimed..COUNT - 1).fold(Answer::of(CDS, "2"), |answer, number| answer.set(&name(number), "v1"));
     rig.hear(Primary, &rest);
-    rig.pass(3000);
+    rig.pass(5_500);
     assert_eq!(rig.snapshot(CDS).member_count(), COUNT, "missing once is no evidence");
     assert_eq!(rig.renewed.len(), 1);
     let again = rig.request(Primary);
@@ -313,7 +313,7 @@ fn r_up_02_names_beyond_the_first_request_are_told_with_their_versions_where_the
     let dead = *names.last().expect("some");
     let rest = names.iter().filter(|name| !is_claimed(name) && **name != dead);
     rig.hear(Primary, &rest.fold(Answer::of(EDS, "2"), |answer, name| answer.set(name, "v1")));
-    rig.pass(3000);
+    rig.pass(5_500);
     assert_eq!(rig.seen(EDS, dead), "v1", "missing once is no evidence");
     assert_eq!(rig.renewed.len(), 1);
     assert!(rig.requests(Primary)[0].initial_resource_versions.contains_key(dead));

@@ -21,7 +21,7 @@ fn reconnected(mut rig: Rig) -> Rig {
     rig.requests(Primary);
     rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
     rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1").remove("e3"));
-    rig.pass(2_500);
+    rig.pass(5_500);
     rig.close();
     rig.pass(100_000);
     assert_eq!(rig.members(CDS), set(&["c1@v1", "c2@v1"]), "R-Relay-06");
@@ -140,7 +140,7 @@ fn r_relay_05_a_set_that_was_cut_off_before_it_was_known_is_asked_for_anew() {
     assert_eq!(rig.members(CDS), set(&["c1@v1", "c2@v1"]));
     rig.pass(200);
     assert!(rig.snapshot(CDS).wildcard_known());
-    rig.pass(2_000);
+    rig.pass(5_000);
     assert_eq!(rig.members(CDS), set(&["c1@v1", "c2@v1"]), "missing once is no evidence");
     assert!(rig.request(Primary).initial_resource_versions.contains_key("c1"), "so the origin is asked");
     rig.hear(Primary, &Answer::of(CDS, "2").remove("c1"));
@@ -296,7 +296,7 @@ fn r_up_21_a_sweep_does_not_overtake_an_answer_in_parts() {
             rig.hear(Primary, &Answer::of(CDS, name).set(name, "v1"));
             rig.pass(300);
         }
-        rig.pass(2_000);
+        rig.pass(5_500);
         rig.requests(Primary);
     }
     assert_eq!(rig.members(CDS).len(), names.len() - 1, "what is gone is swept in the end");
@@ -307,7 +307,7 @@ fn r_up_21_churn_does_not_put_a_sweep_off() {
     let mut rig = reconnected(Rig::sweeping());
     rig.requests(Primary);
     rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
-    for round in 2..60 {
+    for round in 2..150 {
         rig.pass(100);
         rig.requests(Primary);
         rig.hear(Primary, &Answer::of(CDS, &round.to_string()).set("c1", &format!("v{round}")));

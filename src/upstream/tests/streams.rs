@@ -172,3 +172,18 @@ fn r_relay_03_a_lost_secondary_is_resumed_with_its_versions() {
     assert_eq!(request.resource_names_subscribe, ["odcds"]);
     assert_eq!(rig.requests(Primary), []);
 }
+
+/// Of an origin that never says that a name does not exist.
+#[test]
+fn o2_the_end_of_a_member_is_an_answer_to_those_who_asked_for_its_name_meanwhile() {
+    let mut rig = mixed();
+    rig.client("named", CDS, &["odcds", "m"]);
+    rig.pass(10);
+    rig.requests(Secondary);
+    rig.pass(1_000);
+    assert_eq!(rig.seen(CDS, "m"), "v1", "as a member");
+    rig.hear(Primary, &Answer::of(CDS, "2").remove("m").remove("odcds"));
+    assert_eq!((rig.seen(CDS, "m"), rig.seen(CDS, "odcds")), ("absent".to_owned(), "v1".to_owned()));
+    rig.hear(Secondary, &Answer::of(CDS, "3").set("m", "v2"));
+    assert_eq!((rig.seen(CDS, "m"), rig.members(CDS)), ("v2".to_owned(), set(&[])));
+}

@@ -217,7 +217,7 @@ fn r_ttl_09_what_ended_too_early_is_had_back_on_another_stream() {
     rig.pass(10);
     rig.requests(Primary);
     rig.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 2, true).set("c2", "v1").set("c3", "v1"));
-    rig.pass(2_500);
+    rig.pass(5_500);
     assert_eq!(rig.members(CDS), set(&["c2@v1", "c3@v1"]));
     rig.hear(Primary, &Answer::of(CDS, "2").ttl("c1", "v1", 2, false));
     rig.pass(1_000);

@@ -57,7 +57,7 @@ fn r_xt_05_a_glob_is_asked_for_once_and_brings_its_members() {
     assert_eq!(rig.mux.counters().unrequested_resources.get(), 1);
     rig.hear(Primary, &Answer::of(EDS, "2").set("xdstp://a/t/foo/z?k=v", "v1"));
     assert_eq!(rig.mux.counters().unsolicited.get(), 0);
-    rig.pass(2_000);
+    rig.pass(5_000);
     assert_eq!(rig.named(EDS, GLOB), "3 members");
     rig.hear(Primary, &Answer::of(EDS, "3").set(X, "v1"));
     assert_eq!(rig.mux.counters().unsolicited.get(), 1, "from now on a resend is one");
@@ -141,14 +141,14 @@ fn r_xt_05_members_that_are_not_sent_again_are_swept() {
     rig.client("a", EDS, &[GLOB]);
     rig.requests(Primary);
     rig.hear(Primary, &Answer::of(EDS, "1").set(X, "v1").set(Y, "v1"));
-    rig.pass(2_000);
+    rig.pass(5_000);
     rig.close();
     rig.open(Primary);
     for round in ["2", "3"] {
         assert!(rig.request(Primary).initial_resource_versions.is_empty());
         rig.hear(Primary, &Answer::of(EDS, round).set(X, "v1"));
         assert_eq!(rig.seen(EDS, Y), "v1", "more may come");
-        rig.pass(2_000);
+        rig.pass(5_000);
     }
     assert_eq!((rig.seen(EDS, X), rig.named(EDS, Y)), ("v1".to_owned(), "gone".to_owned()));
     assert_eq!(rig.mux.counters().unsolicited.get(), 0);

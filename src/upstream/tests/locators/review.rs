@@ -353,7 +353,8 @@ fn g01_loans_end_with_their_ttl_and_are_asked_for() {
 
 #[test]
 fn g02_loans_survive_a_reconnect_and_end_with_a_sweep() {
-    let mut rig = Rig::sweeping();
+    let settle = Duration::from_millis(50);
+    let mut rig = Rig::with(Settings { reconcile: Reconcile::Sweep, settle, ..Settings::default() });
     rig.open(Primary);
     rig.client_with("one", EDS, "env=prod v=1", &["a", "b"]);
     rig.requests(Primary);
