@@ -11,6 +11,8 @@
 mod bed;
 #[path = "interop/comeback.rs"]
 mod comeback;
+#[path = "interop/cut.rs"]
+mod cut;
 #[path = "interop/envoy.rs"]
 mod envoy;
 #[path = "interop/fleet/mod.rs"]

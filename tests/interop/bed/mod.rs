@@ -8,6 +8,7 @@ mod envoy;
 mod foreign;
 mod grpc;
 mod http;
+mod link;
 mod origin;
 mod poll;
 mod ports;
@@ -33,6 +34,7 @@ pub(crate) use self::{
     envoy::Envoy,
     foreign::{ForeignBed, get},
     grpc::{CallResult, GrpcBackends, GrpcClient},
+    link::Link,
     origin::{ControlPlane, Origin},
     poll::{PATIENCE, always, eventually},
     scripted::ScriptedBed,
