@@ -85,7 +85,8 @@ const CASES: [Case; 10] = [
         ..Case::of("endpoints by name while others stay", &[(ENDPOINTS, ANY)])
     },
     Case {
-        kept: &[(ENDPOINTS, &["a", "b"]), (CLUSTER, &["a"])],
+        // None that goes and comes back: java-control-plane does not say that it is back (docs/origins.md).
+        kept: &[(ENDPOINTS, &["a"]), (CLUSTER, &["a"])],
         ..Case::of("all clusters and listeners while names stay", &[(CLUSTER, ALL), (LISTENER, ALL)])
     },
     Case { looked_at: true, ..Case::of("listeners by name after a look at all", &[(LISTENER, ANY)]) },
@@ -138,6 +139,9 @@ fn clients_come_back(control_plane: ControlPlane) {
             world.toggle(&bed, type_url, NAMES[1]);
             world.toggle(&bed, type_url, NAMES[3]);
         }
+        // What is still subscribed for somebody reaches the relay, as over state of the world nobody is told that an
+        // endpoint or a route has gone.
+        thread::sleep(QUIET);
     }
 }
 

@@ -87,6 +87,11 @@ const EXPERIMENTS: &[(&str, &[Step])] = &[
         &[Subscribe(&["a", "b"]), Unsubscribe(&["a"]), Delete("a"), Subscribe(&["a"])],
     ),
     ("`+a +b`, a goes, `+a`", &[Subscribe(&["a", "b"]), Delete("a"), Subscribe(&["a"])]),
+    ("`+a +b`, a goes, a comes", &[Subscribe(&["a", "b"]), Delete("a"), Change("a")]),
+    (
+        "`+a +b`, a goes, `+a`, a comes",
+        &[Subscribe(&["a", "b"]), Delete("a"), Subscribe(&["a"]), Change("a")],
+    ),
     ("`+x`", &[Subscribe(&["x"])]),
     ("`+x`, x comes", &[Subscribe(&["x"]), Change("x")]),
     ("legacy with a version of x", &[Stream(&["x"]), Empty]),
