@@ -79,7 +79,8 @@ const CASES: [Case; 10] = [
     Case::of("all clusters and listeners", &[(CLUSTER, ALL), (LISTENER, ALL)]),
     Case::of("endpoints by name", &[(ENDPOINTS, ANY)]),
     Case::of("routes by name", &[(ROUTES, ANY)]),
-    Case::of("endpoints and routes by name", &[(ENDPOINTS, ANY), (ROUTES, ANY)]),
+    // All of the endpoints exist: one that is not answered holds routes back for a time (R-ADS-03).
+    Case::of("endpoints and routes by name", &[(ENDPOINTS, &["a", "c"]), (ROUTES, ANY)]),
     Case {
         kept: &[(ENDPOINTS, &["a"]), (ROUTES, &["c"])],
         ..Case::of("endpoints by name while others stay", &[(ENDPOINTS, ANY)])
