@@ -1,5 +1,7 @@
 //! Clients that leave for longer than `unsubscribe_linger` and come back, behind control planes as they are: some say
 //! nothing, or something shorter, to what they believe to have said already on the same stream.
+//!
+//! `INTEROP=direct` fails with java-control-plane, which does not answer a list of names of which it lacks one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

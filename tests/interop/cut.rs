@@ -1,4 +1,7 @@
 //! Envoys that are cut off for longer than `unsubscribe_linger`, and come back to what they had.
+//!
+//! `INTEROP=direct` fails with two of the control planes: go-control-plane 0.13.4 leaves a new cluster of an Envoy over
+//! state of the world without endpoints, and java-control-plane does not say that a cluster has gone.
 
 use std::{collections::BTreeSet, thread, time::Duration};
 
