@@ -1,5 +1,5 @@
-# What there is to run. Everything needs a Rust toolchain; `test` also uses python3 and Go, and says so where it has to
-# do without.
+# What there is to run. Everything needs a Rust toolchain; `test` also uses python3, Go and a JDK with Maven, and
+# says so where it has to do without.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -37,7 +37,9 @@ lint: ## Check formatting and lints of Rust and Go.
 	@if command -v go >/dev/null; then \
 	  unformatted=$$(gofmt -l $(GO)); \
 	  if [[ -n $$unformatted ]]; then echo "gofmt -w is due for:" $$unformatted >&2; exit 1; fi; \
-	  for module in $(GO); do (echo "go vet $$module"; cd $$module; go vet ./...); done; \
+	  for modfile in $(GO:=/go*.mod); do \
+	    echo "go vet $$modfile"; (cd "$${modfile%/*}"; go vet -modfile="$${modfile##*/}" ./...); \
+	  done; \
 	elif [[ $${CI:-} == true ]]; then \
 	  echo "make lint: there is no go, and in CI nothing may be skipped" >&2; exit 1; \
 	else \

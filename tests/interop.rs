@@ -1,5 +1,6 @@
 //! Real clients against a real control plane, through the relay: Envoy over each of its transports, gRPC's
 //! own xDS client, a proto3-JSON parser, h2spec, and a fleet of light clients that shows what the control plane sees of them.
+//! Light clients also come and go behind control planes of several makes and versions.
 //!
 //! `tests/interop/setup` installs what they need; without it they skip themselves, except in CI.
 //! `INTEROP=direct cargo test --test interop` connects the clients to the control plane instead of the relay.
@@ -8,6 +9,10 @@
 
 #[path = "interop/bed/mod.rs"]
 mod bed;
+#[path = "interop/comeback.rs"]
+mod comeback;
+#[path = "interop/cut.rs"]
+mod cut;
 #[path = "interop/envoy.rs"]
 mod envoy;
 #[path = "interop/fleet/mod.rs"]
@@ -20,6 +25,8 @@ mod h2spec;
 mod json;
 #[path = "interop/mtls.rs"]
 mod mtls;
+#[path = "interop/origins.rs"]
+mod origins;
 mod support;
 #[path = "interop/ttl.rs"]
 mod ttl;

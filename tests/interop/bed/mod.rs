@@ -5,8 +5,10 @@
 
 mod backend;
 mod envoy;
+mod foreign;
 mod grpc;
 mod http;
+mod link;
 mod origin;
 mod poll;
 mod ports;
@@ -30,8 +32,10 @@ use parking_lot::Mutex;
 pub(crate) use self::{
     backend::http_backend,
     envoy::Envoy,
+    foreign::{ForeignBed, get},
     grpc::{CallResult, GrpcBackends, GrpcClient},
-    origin::Origin,
+    link::Link,
+    origin::{ControlPlane, Origin},
     poll::{PATIENCE, always, eventually},
     scripted::ScriptedBed,
     secure::SecureBed,
@@ -50,7 +54,7 @@ pub(crate) struct Bed {
 impl Bed {
     /// Starts the origin and the relay, with room for so many Envoys; None when there is nothing to test with.
     pub(crate) fn start(envoys: usize) -> Option<Self> {
-        require(Origin::program().exists(), "no go-control-plane origin")?;
+        Origin::require()?;
         require(Envoy::program().is_some(), "no Envoy and no gRPC")?;
         let seats = Seats::take(envoys);
         let logs = Logs::new();
@@ -168,7 +172,8 @@ impl Drop for Logs {
         }
         let dir = dir.keep();
         eprintln!("logs are kept in {}", dir.display());
-        for entry in fs::read_dir(dir).unwrap().flatten() {
+        let files = fs::read_dir(dir).unwrap().flatten().filter(|entry| entry.path().is_file());
+        for entry in files {
             let log = fs::read_to_string(entry.path()).unwrap_or_default();
             let lines: Vec<_> = log.lines().collect();
             let tail = lines[lines.len().saturating_sub(15)..].join("\n");

@@ -1,4 +1,5 @@
-//! The control plane: go-control-plane, run by `tests/interop/origin`.
+//! The control plane: go-control-plane, run by `tests/interop/origin`, or java-control-plane, run by
+//! `tests/interop/java-origin`.
 
 use std::{
     collections::BTreeMap,
@@ -9,9 +10,68 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Process, free_port, http, in_repository};
+use super::{Process, free_port, http, in_repository, require};
+
+/// A control plane that others have written, in a version and with one of its caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ControlPlane {
+    /// go-control-plane: its version, and the flags that choose the cache.
+    Go(&'static str, &'static [&'static str]),
+    /// java-control-plane with its SimpleCache.
+    Java(&'static str),
+}
+
+impl ControlPlane {
+    /// The one of the tests that are about clients.
+    const USUAL: Self = Self::Go("v0.14.0", &[]);
+
+    /// Says if it has to be left out.
+    pub(crate) fn require(self) -> Option<()> {
+        let (program, _) = self.command();
+        let built = match self {
+            Self::Go(..) => program.exists(),
+            Self::Java(_) => in_repository("tests/interop/bin/java/installed").exists(),
+        };
+        require(built, &format!("no origin {self:?}"))
+    }
+
+    /// Whether this is a LinearCache by itself.
+    pub(crate) fn serves_clusters_only(self) -> bool {
+        matches!(self, Self::Go(_, flags) if flags.contains(&"linear"))
+    }
+
+    fn version(self) -> &'static str {
+        match self {
+            Self::Go(version, _) | Self::Java(version) => version,
+        }
+    }
+
+    /// The program and its first arguments.
+    fn command(self) -> (PathBuf, Vec<String>) {
+        match self {
+            Self::Go(version, flags) => {
+                let program = match version {
+                    "v0.12.0" => "origin-0.12",
+                    "v0.13.4" => "origin-0.13",
+                    _ => "origin",
+                };
+                let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+                (in_repository("tests/interop/bin").join(program), flags)
+            }
+            Self::Java(_) => {
+                let classes = in_repository("tests/interop/bin/java");
+                let class_path = format!("{0}:{0}/*", classes.display());
+                // It is to start quickly, not to run for long.
+                let args =
+                    ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp", &class_path, "Origin"];
+                ("java".into(), args.map(str::to_owned).to_vec())
+            }
+        }
+    }
+}
 
 pub(crate) struct Origin {
+    control_plane: ControlPlane,
     dir: PathBuf,
     port: u16,
     /// The files of TLS, where it speaks that.
@@ -49,22 +109,27 @@ pub(crate) struct Connections {
 }
 
 impl Origin {
-    pub(crate) fn program() -> PathBuf {
-        in_repository("tests/interop/bin/origin")
+    pub(crate) fn require() -> Option<()> {
+        ControlPlane::USUAL.require()
     }
 
     pub(crate) fn start(dir: &Path) -> Self {
-        Self::launch(dir, None)
+        Self::launch(ControlPlane::USUAL, dir, None)
+    }
+
+    pub(crate) fn start_as(control_plane: ControlPlane, dir: &Path) -> Self {
+        Self::launch(control_plane, dir, None)
     }
 
     /// Starts one that speaks TLS, with `cert.pem` and `key.pem` of a folder, to clients that `ca.pem` has certified.
     pub(crate) fn start_secure(dir: &Path, files: &Path) -> Self {
-        Self::launch(dir, Some(files.to_owned()))
+        Self::launch(ControlPlane::USUAL, dir, Some(files.to_owned()))
     }
 
-    fn launch(dir: &Path, secure: Option<PathBuf>) -> Self {
+    fn launch(control_plane: ControlPlane, dir: &Path, secure: Option<PathBuf>) -> Self {
         let state = State { running: None, starts: 0, resources: BTreeMap::new() };
-        let origin = Self { dir: dir.to_owned(), port: free_port(), secure, state: Mutex::new(state) };
+        let origin =
+            Self { control_plane, dir: dir.to_owned(), port: free_port(), secure, state: Mutex::new(state) };
         origin.start_again();
         origin
     }
@@ -107,12 +172,15 @@ impl Origin {
     pub(crate) fn start_again(&self) {
         let mut state = self.state.lock();
         let address = format!("127.0.0.1:{}", self.port);
-        let mut args = vec!["--listen", &address, "--paused"];
+        let (program, flags) = self.control_plane.command();
+        let mut args: Vec<_> = flags.iter().map(String::as_str).collect();
+        args.extend(["--listen", &address, "--paused"]);
         if let Some(files) = &self.secure {
             args.extend(["--tls", files.to_str().unwrap()]);
         }
-        let process = Process::start("origin", &self.dir, &Self::program(), &args, &[]);
+        let process = Process::start("origin", &self.dir, &program, &args, &[]);
         let announced = process.announcement(state.starts);
+        assert_eq!(announced["version"], self.control_plane.version(), "{announced}");
         let control = format!("http://{}", announced["control"].as_str().unwrap());
         let running = Running { _process: process, control };
         for resource in state.resources.values() {

@@ -71,6 +71,25 @@ pub(crate) fn api_listener(name: &str, source: &Value, routes: &str) -> Value {
     })
 }
 
+/// A resource of any of the types above with a number in it, and nothing that a data plane could use.
+pub(crate) fn numbered(type_url: &str, name: &str, number: u16) -> Value {
+    let address = json!({"socket_address": {"address": "127.0.0.1", "port_value": number}});
+    match type_url {
+        CLUSTER => json!({"@type": type_url, "name": name, "connect_timeout": format!("{number}s")}),
+        ENDPOINTS => json!({
+            "@type": type_url,
+            "cluster_name": name,
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address}}]}],
+        }),
+        LISTENER => json!({"@type": type_url, "name": name, "address": address}),
+        _ => json!({
+            "@type": type_url,
+            "name": name,
+            "virtual_hosts": [{"name": format!("host-{number}"), "domains": ["*"]}],
+        }),
+    }
+}
+
 fn connection_manager(source: &Value, routes: &str) -> Value {
     json!({
         "@type": HTTP_CONNECTION_MANAGER,

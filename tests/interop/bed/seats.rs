@@ -2,7 +2,7 @@
 
 use parking_lot::{Condvar, Mutex};
 
-const SEATS: usize = 3;
+const SEATS: usize = 4;
 
 static FREE: Mutex<usize> = Mutex::new(SEATS);
 static GIVEN_BACK: Condvar = Condvar::new();

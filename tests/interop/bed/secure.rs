@@ -28,7 +28,7 @@ pub(crate) struct SecureBed {
 impl SecureBed {
     /// Starts the origin and the relay, all of them certified by this authority, with room for so many Envoys.
     pub(crate) fn start(envoys: usize, authority: &Authority) -> Option<Self> {
-        require(Origin::program().exists(), "no go-control-plane origin")?;
+        Origin::require()?;
         require(Envoy::program().is_some(), "no Envoy and no gRPC")?;
         let seats = Seats::take(envoys);
         let logs = Logs::new();

@@ -1,7 +1,7 @@
-//! A light xDS client: subscribes once, accepts everything, and remembers what it was sent.
+//! A light xDS client: subscribes once, accepts everything, and remembers what it was sent. It can come back with that.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -23,28 +23,35 @@ use crate::bed::{
 };
 
 #[derive(Clone)]
-pub(super) struct Subscription {
-    pub(super) type_url: &'static str,
+pub(crate) struct Subscription {
+    pub(crate) type_url: &'static str,
     /// Empty for all.
-    pub(super) names: BTreeSet<String>,
+    pub(crate) names: BTreeSet<String>,
 }
 
-pub(super) struct Client {
+pub(crate) struct Client {
     transport: Transport,
     held: Arc<Mutex<Held>>,
     task: AbortHandle,
 }
 
-#[derive(Default)]
-struct Held {
+/// Resources and versions that a client holds.
+#[derive(Clone, Default)]
+pub(crate) struct Held {
     /// The encoded Any of each resource, by type and name.
     resources: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
+    /// The version of each of them, over delta.
+    versions: BTreeMap<String, HashMap<String, String>>,
+    /// The version of each type, over state of the world.
+    type_versions: BTreeMap<String, String>,
     failure: Option<String>,
 }
 
 /// envoy.service.discovery.v3.Resource, as far as this client reads it.
 #[derive(Clone, PartialEq, Message)]
 struct DeltaResource {
+    #[prost(string, tag = "1")]
+    version: String,
     #[prost(string, tag = "3")]
     name: String,
     #[prost(bytes = "bytes", optional, tag = "2")]
@@ -65,13 +72,24 @@ struct Named {
 }
 
 impl Client {
-    pub(super) fn start(
+    pub(crate) fn start(
         runtime: &Handle,
         port: u16,
         transport: Transport,
         subscriptions: &[Subscription],
     ) -> Self {
-        let held = Arc::new(Mutex::new(Held::default()));
+        Self::come_back(runtime, port, transport, subscriptions, Held::default())
+    }
+
+    /// Starts one that has been here before and left with `held`.
+    pub(crate) fn come_back(
+        runtime: &Handle,
+        port: u16,
+        transport: Transport,
+        subscriptions: &[Subscription],
+        held: Held,
+    ) -> Self {
+        let held = Arc::new(Mutex::new(held));
         // One stream for everything, or one for each type.
         let streams: Vec<_> = if transport.is_aggregated() {
             vec![Stream { path: AGGREGATED.path(transport), subscriptions: subscriptions.to_vec() }]
@@ -91,20 +109,24 @@ impl Client {
         Self { transport, held, task: task.abort_handle() }
     }
 
-    pub(super) fn transport(&self) -> Transport {
+    pub(crate) fn transport(&self) -> Transport {
         self.transport
     }
 
-    pub(super) fn names(&self, type_url: &str) -> BTreeSet<String> {
+    pub(crate) fn names(&self, type_url: &str) -> BTreeSet<String> {
         let held = self.held.lock();
         held.resources.get(type_url).into_iter().flat_map(BTreeMap::keys).cloned().collect()
     }
 
-    pub(super) fn resource(&self, type_url: &str, name: &str) -> Option<Vec<u8>> {
+    pub(crate) fn resource(&self, type_url: &str, name: &str) -> Option<Vec<u8>> {
         self.held.lock().resources.get(type_url)?.get(name).cloned()
     }
 
-    pub(super) fn failure(&self) -> Option<String> {
+    pub(crate) fn held(&self) -> Held {
+        self.held.lock().clone()
+    }
+
+    pub(crate) fn failure(&self) -> Option<String> {
         self.held.lock().failure.clone()
     }
 }
@@ -180,8 +202,10 @@ async fn sotw(channel: Channel, stream: Stream, held: &Mutex<Held>) -> Result<()
         found.map(|subscription| subscription.names.iter().cloned().collect()).unwrap_or_default()
     };
     for subscription in &stream.subscriptions {
+        let version = held.lock().type_versions.get(subscription.type_url).cloned();
         let request = DiscoveryRequest {
             node: Some(node()),
+            version_info: version.unwrap_or_default(),
             type_url: subscription.type_url.to_owned(),
             resource_names: names(subscription.type_url),
             ..DiscoveryRequest::default()
@@ -194,6 +218,7 @@ async fn sotw(channel: Channel, stream: Stream, held: &Mutex<Held>) -> Result<()
     while let Some(response) = responses.message().await? {
         {
             let mut held = held.lock();
+            held.type_versions.insert(response.type_url.clone(), response.version_info.clone());
             let resources = held.resources.entry(response.type_url.clone()).or_default();
             if [CLUSTER, LISTENER].contains(&response.type_url.as_str()) {
                 // These two come whole: what is missing is gone.
@@ -219,8 +244,10 @@ async fn delta(channel: Channel, stream: Stream, held: &Mutex<Held>) -> Result<(
     client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
     let (requests, outgoing) = mpsc::unbounded_channel();
     for subscription in &stream.subscriptions {
+        let versions = held.lock().versions.get(subscription.type_url).cloned();
         let request = DeltaDiscoveryRequest {
             node: Some(node()),
+            initial_resource_versions: versions.unwrap_or_default(),
             type_url: subscription.type_url.to_owned(),
             resource_names_subscribe: subscription.names.iter().cloned().collect(),
             ..DeltaDiscoveryRequest::default()
@@ -233,12 +260,17 @@ async fn delta(channel: Channel, stream: Stream, held: &Mutex<Held>) -> Result<(
     while let Some(response) = responses.message().await? {
         {
             let mut held = held.lock();
-            let resources = held.resources.entry(response.type_url.clone()).or_default();
+            let Held { resources, versions, .. } = &mut *held;
+            let resources = resources.entry(response.type_url.clone()).or_default();
+            let versions = versions.entry(response.type_url.clone()).or_default();
             for name in &response.removed_resources {
                 resources.remove(name);
+                versions.remove(name);
             }
             for encoded in &response.resources {
-                let DeltaResource { name, resource } = DeltaResource::decode(encoded.clone()).unwrap();
+                let DeltaResource { version, name, resource } =
+                    DeltaResource::decode(encoded.clone()).unwrap();
+                versions.insert(name.clone(), version);
                 resources.insert(name, resource.unwrap_or_default().to_vec());
             }
         }

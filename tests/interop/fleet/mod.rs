@@ -1,6 +1,6 @@
 //! Many clients of all transports with overlapping subscriptions, and what the control plane sees of them.
 
-mod client;
+pub(crate) mod client;
 mod codec;
 
 use std::collections::{BTreeMap, BTreeSet};

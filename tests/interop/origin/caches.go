@@ -1,9 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"sync"
 
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
@@ -24,32 +28,29 @@ var servedTypes = []resource.Type{
 	resource.ExtensionConfigType,
 }
 
-// caches is one LinearCache per type: it gives delta clients content hashes as versions, so they stay the
-// same over a restart of the origin.
-type caches struct {
-	byType map[resource.Type]*cache.LinearCache
-	mux    *cache.MuxCache
+// store is a cache of go-control-plane and how it is filled.
+type store interface {
+	cache.Cache
+	set(typeURL, name string, resource types.Resource) error
+	remove(typeURL, name string) error
 }
 
-func newCaches() *caches {
-	c := &caches{
-		byType: map[resource.Type]*cache.LinearCache{},
-		mux: &cache.MuxCache{
-			Classify:      func(request *cache.Request) string { return request.GetTypeUrl() },
-			ClassifyDelta: func(request *cache.DeltaRequest) string { return request.GetTypeUrl() },
-			Caches:        map[string]cache.Cache{},
-		},
+// newStore returns the cache of this kind. Delta clients get content hashes as versions from each of them, so
+// versions stay the same over a restart of the origin.
+func newStore(kind, node string) (store, error) {
+	switch kind {
+	case "mux":
+		return newMuxed(), nil
+	case "linear":
+		return bare{cache.NewLinearCache(resource.ClusterType)}, nil
+	case "snapshot":
+		return newSnapshots(node)
 	}
-	for _, typeURL := range servedTypes {
-		linear := cache.NewLinearCache(typeURL)
-		c.byType[typeURL] = linear
-		c.mux.Caches[typeURL] = linear
-	}
-	return c
+	return nil, fmt.Errorf("no cache is called %q", kind)
 }
 
 // put sets the resource that the proto3 JSON of an Any holds.
-func (c *caches) put(body []byte) error {
+func put(store store, body []byte) error {
 	var packed anypb.Any
 	if err := protojson.Unmarshal(body, &packed); err != nil {
 		return err
@@ -58,30 +59,130 @@ func (c *caches) put(body []byte) error {
 	if err != nil {
 		return err
 	}
-	linear, err := c.of(packed.GetTypeUrl())
-	if err != nil {
-		return err
-	}
 	unpacked := types.Resource(message)
 	name := cache.GetResourceName(unpacked)
 	if name == "" {
 		return errors.New("the resource has no name")
 	}
-	return linear.UpdateResource(name, unpacked)
+	return store.set(packed.GetTypeUrl(), name, unpacked)
 }
 
-func (c *caches) remove(typeURL, name string) error {
-	linear, err := c.of(typeURL)
-	if err != nil {
-		return err
+// muxed is one LinearCache per type behind a MuxCache.
+type muxed struct {
+	cache.MuxCache
+	byType map[resource.Type]*cache.LinearCache
+}
+
+func newMuxed() *muxed {
+	m := &muxed{
+		MuxCache: cache.MuxCache{
+			Classify:      func(request *cache.Request) string { return request.GetTypeUrl() },
+			ClassifyDelta: func(request *cache.DeltaRequest) string { return request.GetTypeUrl() },
+			Caches:        map[string]cache.Cache{},
+		},
+		byType: map[resource.Type]*cache.LinearCache{},
+	}
+	for _, typeURL := range servedTypes {
+		linear := cache.NewLinearCache(typeURL)
+		m.byType[typeURL] = linear
+		m.Caches[typeURL] = linear
+	}
+	return m
+}
+
+func (m *muxed) set(typeURL, name string, resource types.Resource) error {
+	linear, found := m.byType[typeURL]
+	if !found {
+		return notServed(typeURL)
+	}
+	return linear.UpdateResource(name, resource)
+}
+
+func (m *muxed) remove(typeURL, name string) error {
+	linear, found := m.byType[typeURL]
+	if !found {
+		return notServed(typeURL)
 	}
 	return linear.DeleteResource(name)
 }
 
-func (c *caches) of(typeURL string) (*cache.LinearCache, error) {
-	linear, found := c.byType[typeURL]
-	if !found {
-		return nil, fmt.Errorf("type %q is not served here", typeURL)
+// bare is a LinearCache by itself: it has clusters and nothing else.
+type bare struct{ *cache.LinearCache }
+
+func (b bare) set(typeURL, name string, unpacked types.Resource) error {
+	if typeURL != resource.ClusterType {
+		return notServed(typeURL)
 	}
-	return linear, nil
+	return b.UpdateResource(name, unpacked)
+}
+
+func (b bare) remove(typeURL, name string) error {
+	if typeURL != resource.ClusterType {
+		return notServed(typeURL)
+	}
+	return b.DeleteResource(name)
+}
+
+// snapshots is a SnapshotCache with one snapshot: of one node, or of all where that is empty.
+type snapshots struct {
+	cache.SnapshotCache
+	node string
+
+	mu        sync.Mutex
+	resources map[resource.Type]map[string]types.Resource
+	version   int
+}
+
+// everyNode hashes all nodes to one, whose id is empty.
+type everyNode struct{}
+
+func (everyNode) ID(*core.Node) string { return "" }
+
+func newSnapshots(node string) (*snapshots, error) {
+	var hash cache.NodeHash = everyNode{}
+	if node != "" {
+		hash = cache.IDHash{}
+	}
+	s := &snapshots{
+		SnapshotCache: cache.NewSnapshotCache(false, hash, nil),
+		node:          node,
+		resources:     map[resource.Type]map[string]types.Resource{},
+	}
+	return s, s.publish()
+}
+
+func (s *snapshots) set(typeURL, name string, resource types.Resource) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.resources[typeURL] == nil {
+		s.resources[typeURL] = map[string]types.Resource{}
+	}
+	s.resources[typeURL][name] = resource
+	return s.publish()
+}
+
+func (s *snapshots) remove(typeURL, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.resources[typeURL], name)
+	return s.publish()
+}
+
+func (s *snapshots) publish() error {
+	s.version++
+	all := map[resource.Type][]types.Resource{}
+	for typeURL, byName := range s.resources {
+		for _, resource := range byName {
+			all[typeURL] = append(all[typeURL], resource)
+		}
+	}
+	snapshot, err := cache.NewSnapshot(strconv.Itoa(s.version), all)
+	if err != nil {
+		return err
+	}
+	return s.SetSnapshot(context.Background(), s.node, snapshot)
+}
+
+func notServed(typeURL string) error {
+	return fmt.Errorf("type %q is not served here", typeURL)
 }

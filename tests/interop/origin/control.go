@@ -6,17 +6,17 @@ import (
 )
 
 // newControl is what the tests drive the origin with.
-func newControl(caches *caches, recorder *recorder, gate *gate) http.Handler {
+func newControl(store store, recorder *recorder, gate *gate) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /resource", func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
-			err = caches.put(body)
+			err = put(store, body)
 		}
 		answer(w, err)
 	})
 	mux.HandleFunc("DELETE /resource", func(w http.ResponseWriter, r *http.Request) {
-		answer(w, caches.remove(r.FormValue("type"), r.FormValue("name")))
+		answer(w, store.remove(r.FormValue("type"), r.FormValue("name")))
 	})
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
 		ever, now := gate.counts()

@@ -1,5 +1,6 @@
-// The origin is the control plane of the interop tests: go-control-plane's own servers on one LinearCache
-// per type, filled over a small HTTP control API, which also tells what its xDS clients have asked for.
+// The origin is the control plane of the interop tests: go-control-plane's own servers on one of its caches,
+// filled over a small HTTP control API, which also tells what its xDS clients have asked for. It compiles against
+// several versions of go-control-plane: go.mod has the newest, go.VERSION.mod the older ones.
 package main
 
 import (
@@ -11,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime/debug"
 
 	clusterservice "github.com/envoyproxy/go-control-plane/envoy/service/cluster/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -31,16 +33,22 @@ func main() {
 		"origin can be filled before anyone takes its emptiness for the truth")
 	secure := flag.String("tls", "", "directory of cert.pem, key.pem and ca.pem: clients connect over TLS, with a "+
 		"certificate of that authority; read again for each connection")
+	kind := flag.String("cache", "mux", "where resources are kept: mux (a MuxCache over one LinearCache per type), "+
+		"linear (a LinearCache of clusters) or snapshot (a SnapshotCache)")
+	node := flag.String("node", "", "id of the only node that the SnapshotCache has a snapshot for; all nodes if empty")
 	flag.Parse()
-	if err := run(*listen, *control, *paused, *secure); err != nil {
+	store, err := newStore(*kind, *node)
+	if err == nil {
+		err = run(*listen, *control, *paused, *secure, store)
+	}
+	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(listen, control string, paused bool, secure string) error {
+func run(listen, control string, paused bool, secure string, store store) error {
 	recorder := newRecorder()
-	caches := newCaches()
-	xds := newXdsServer(server.NewServer(context.Background(), caches.mux, recorder.callbacks()), transport(secure))
+	xds := newXdsServer(server.NewServer(context.Background(), store, recorder.callbacks()), transport(secure))
 	gate, err := newGate(listen, xds, paused)
 	if err != nil {
 		return err
@@ -51,11 +59,13 @@ func run(listen, control string, paused bool, secure string) error {
 	}
 	go exitWithParent()
 
-	announcement := map[string]string{"xds": gate.address, "control": controlListener.Addr().String()}
+	announcement := map[string]string{
+		"xds": gate.address, "control": controlListener.Addr().String(), "version": version(),
+	}
 	if err := json.NewEncoder(os.Stdout).Encode(announcement); err != nil {
 		return err
 	}
-	return http.Serve(controlListener, newControl(caches, recorder, gate))
+	return http.Serve(controlListener, newControl(store, recorder, gate))
 }
 
 func newXdsServer(handlers server.Server, transport grpc.ServerOption) *grpc.Server {
@@ -71,6 +81,20 @@ func newXdsServer(handlers server.Server, transport grpc.ServerOption) *grpc.Ser
 	runtimeservice.RegisterRuntimeDiscoveryServiceServer(s, handlers)
 	extensionservice.RegisterExtensionConfigDiscoveryServiceServer(s, handlers)
 	return s
+}
+
+// version is that of the go-control-plane that this program was built with.
+func version() string {
+	build, _ := debug.ReadBuildInfo()
+	for _, module := range build.Deps {
+		if module.Path == "github.com/envoyproxy/go-control-plane" {
+			if module.Replace != nil {
+				module = module.Replace
+			}
+			return module.Version
+		}
+	}
+	return ""
 }
 
 // exitWithParent leaves no orphan behind: whoever started the origin holds the other end of its stdin.

@@ -1,0 +1,305 @@
+//! Clients that leave for longer than `unsubscribe_linger` and come back, behind control planes as they are: some say
+//! nothing, or something shorter, to what they believe to have said already on the same stream.
+//!
+//! `INTEROP=direct` fails with java-control-plane, which does not answer a list of names of which it lacks one.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    thread,
+    time::{Duration, Instant},
+};
+
+use deltafan::descriptors;
+use prost::Message as _;
+use prost_reflect::DynamicMessage;
+use serde_json::Value;
+use tokio::runtime::{Handle, Runtime};
+
+use crate::{
+    bed::{
+        ControlPlane, ForeignBed, Transport, get,
+        resources::{CLUSTER, ENDPOINTS, LISTENER, ROUTES, numbered},
+    },
+    fleet::client::{Client, Held, Subscription},
+};
+
+/// Longer than the linger of the relays, which is a second: they have let go of everything.
+const AWAY: Duration = Duration::from_millis(1_600);
+/// How long a client may wait that has come back.
+const BOUND: Duration = Duration::from_secs(8);
+/// For how long nothing may change once a client has all.
+const QUIET: Duration = Duration::from_millis(300);
+const RETURNS: usize = 3;
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+/// A name that no control plane here knows.
+const NOWHERE: &str = "nowhere";
+const TYPES: [&str; 4] = [CLUSTER, ENDPOINTS, LISTENER, ROUTES];
+const ADS: [Transport; 2] = [Transport::DeltaAds, Transport::SotwAds];
+
+macro_rules! each_control_plane {
+    ($($test:ident: $control_plane:expr;)*) => {
+        $(#[test]
+        fn $test() {
+            clients_come_back($control_plane);
+        })*
+    };
+}
+
+each_control_plane! {
+    go_0_12_linear: ControlPlane::Go("v0.12.0", &["--cache", "linear"]);
+    go_0_12_mux: ControlPlane::Go("v0.12.0", &["--cache", "mux"]);
+    go_0_12_snapshot: ControlPlane::Go("v0.12.0", &["--cache", "snapshot"]);
+    go_0_13_linear: ControlPlane::Go("v0.13.4", &["--cache", "linear"]);
+    go_0_13_mux: ControlPlane::Go("v0.13.4", &["--cache", "mux"]);
+    go_0_13_snapshot: ControlPlane::Go("v0.13.4", &["--cache", "snapshot"]);
+    go_0_14_linear: ControlPlane::Go("v0.14.0", &["--cache", "linear"]);
+    go_0_14_mux: ControlPlane::Go("v0.14.0", &["--cache", "mux"]);
+    go_0_14_snapshot: ControlPlane::Go("v0.14.0", &["--cache", "snapshot"]);
+    java_simple: ControlPlane::Java("v1.0.49");
+}
+
+/// A way to come and go; each has a relay of its own.
+struct Case {
+    what: &'static str,
+    /// What those who come and go ask for; no names: all.
+    asked: &'static [(&'static str, &'static [&'static str])],
+    /// What one client asks for that stays.
+    kept: &'static [(&'static str, &'static [&'static str])],
+    /// Whether somebody looks at all listeners before the others stay away.
+    looked_at: bool,
+}
+
+const ALL: &[&str] = &[];
+const ANY: &[&str] = &["a", "b", "c", "d", NOWHERE];
+
+const CASES: [Case; 10] = [
+    Case::of("all clusters", &[(CLUSTER, ALL)]),
+    Case::of("clusters by name", &[(CLUSTER, ANY)]),
+    Case::of("all listeners", &[(LISTENER, ALL)]),
+    Case::of("all clusters and listeners", &[(CLUSTER, ALL), (LISTENER, ALL)]),
+    Case::of("endpoints by name", &[(ENDPOINTS, ANY)]),
+    Case::of("routes by name", &[(ROUTES, ANY)]),
+    // All of the endpoints exist: one that is not answered holds routes back for a time (R-ADS-03).
+    Case::of("endpoints and routes by name", &[(ENDPOINTS, &["a", "c"]), (ROUTES, ANY)]),
+    Case {
+        kept: &[(ENDPOINTS, &["a"]), (ROUTES, &["c"])],
+        ..Case::of("endpoints by name while others stay", &[(ENDPOINTS, ANY)])
+    },
+    Case {
+        // None that goes and comes back: java-control-plane does not say that it is back (docs/origins.md).
+        kept: &[(ENDPOINTS, &["a"]), (CLUSTER, &["a"])],
+        ..Case::of("all clusters and listeners while names stay", &[(CLUSTER, ALL), (LISTENER, ALL)])
+    },
+    Case { looked_at: true, ..Case::of("listeners by name after a look at all", &[(LISTENER, ANY)]) },
+];
+
+impl Case {
+    const fn of(what: &'static str, asked: &'static [(&'static str, &'static [&'static str])]) -> Self {
+        Self { what, asked, kept: &[], looked_at: false }
+    }
+
+    fn types(&self) -> impl Iterator<Item = &'static str> {
+        self.asked.iter().chain(self.kept).map(|(type_url, _)| *type_url)
+    }
+
+    fn is_wildcard(&self) -> bool {
+        self.asked.iter().all(|(_, names)| names.is_empty())
+    }
+}
+
+fn clients_come_back(control_plane: ControlPlane) {
+    let served = if control_plane.serves_clusters_only() { &TYPES[..1] } else { &TYPES[..] };
+    let cases: Vec<_> = CASES.iter().filter(|case| case.types().all(|each| served.contains(&each))).collect();
+    let Some(bed) = ForeignBed::start(control_plane, cases.len()) else { return };
+    let mut world = World::default();
+    for type_url in served {
+        NAMES[..3].iter().for_each(|name| world.set(&bed, type_url, name));
+    }
+
+    let runtime = Runtime::new().unwrap();
+    let mut places: Vec<_> = cases
+        .into_iter()
+        .enumerate()
+        .map(|(at, case)| Place::new(case, bed.port(at), runtime.handle()))
+        .collect();
+    for visit in 0..=RETURNS {
+        places.iter_mut().for_each(|place| place.enter(runtime.handle(), visit));
+        check(&places, &world, visit);
+        places.iter_mut().for_each(Place::leave);
+        if visit == RETURNS {
+            break;
+        }
+        places.iter_mut().filter(|place| place.case.looked_at).for_each(|place| place.look(runtime.handle()));
+        check(&places, &world, visit);
+        places.iter_mut().for_each(Place::leave);
+        thread::sleep(AWAY);
+        // One changes, one goes or comes back, and another one the other way round.
+        for type_url in served {
+            world.set(&bed, type_url, NAMES[2 * (visit % 2)]);
+            world.toggle(&bed, type_url, NAMES[1]);
+            world.toggle(&bed, type_url, NAMES[3]);
+        }
+        // What is still subscribed for somebody reaches the relay, as over state of the world nobody is told that an
+        // endpoint or a route has gone.
+        thread::sleep(QUIET);
+    }
+}
+
+/// Waits until all hold what they should, and no more; then nothing changes any more.
+fn check(places: &[Place], world: &World, visit: usize) {
+    let began = Instant::now();
+    let complaints = || -> Vec<_> { places.iter().flat_map(|place| place.complaints(world)).collect() };
+    let mut found = complaints();
+    while !found.is_empty() && began.elapsed() < BOUND {
+        thread::sleep(Duration::from_millis(20));
+        found = complaints();
+    }
+    if found.is_empty() {
+        thread::sleep(QUIET);
+        found = complaints();
+    }
+    let mut report = String::new();
+    found.iter().for_each(|complaint| writeln!(report, "  {complaint}").unwrap());
+    assert!(found.is_empty(), "return {visit}, after {:?}:\n{report}", began.elapsed());
+}
+
+/// A relay and its clients.
+struct Place {
+    case: &'static Case,
+    port: u16,
+    staying: Option<Guest>,
+    guests: Vec<Guest>,
+    /// What those took with them that came first, by transport.
+    taken: Vec<(Transport, Held)>,
+}
+
+struct Guest {
+    client: Client,
+    who: String,
+    asked: Vec<Subscription>,
+}
+
+impl Place {
+    fn new(case: &'static Case, port: u16, runtime: &Handle) -> Self {
+        let asked = subscriptions(case.kept);
+        let staying = (!asked.is_empty()).then(|| Guest {
+            client: Client::start(runtime, port, Transport::DeltaAds, &asked),
+            who: "stayed".to_owned(),
+            asked,
+        });
+        Self { case, port, staying, guests: Vec::new(), taken: Vec::new() }
+    }
+
+    fn enter(&mut self, runtime: &Handle, visit: usize) {
+        let asked = subscriptions(self.case.asked);
+        let mut let_in = |who: String, transport, held| {
+            let client = Client::come_back(runtime, self.port, transport, &asked, held);
+            self.guests.push(Guest { client, who, asked: asked.clone() });
+        };
+        // In turn one transport, the other and both, so that neither depends on the other.
+        for transport in
+            ADS.into_iter().enumerate().filter(|(at, _)| visit % 3 != at + 1).map(|(_, each)| each)
+        {
+            let_in(format!("new, {transport:?}"), transport, Held::default());
+        }
+        // An origin need not say of a name that it is gone, so only those who ask for all come back with what they held.
+        if self.case.is_wildcard() {
+            for (transport, held) in self.taken.drain(..) {
+                let_in(format!("returned, {transport:?}"), transport, held);
+            }
+        }
+    }
+
+    /// Somebody asks for all, both as `deltafan get` and as a client.
+    fn look(&mut self, runtime: &Handle) {
+        get(self.port, "lds");
+        let asked = subscriptions(&[(LISTENER, ALL)]);
+        let client = Client::start(runtime, self.port, Transport::DeltaAds, &asked);
+        self.guests.push(Guest { client, who: "looked".to_owned(), asked });
+    }
+
+    fn leave(&mut self) {
+        if self.guests.is_empty() {
+            return;
+        }
+        let guests = self.guests.drain(..).map(|guest| (guest.client.transport(), guest.client.held()));
+        self.taken = guests.take(2).collect();
+    }
+
+    fn complaints(&self, world: &World) -> Vec<String> {
+        let guests = self.staying.iter().chain(&self.guests);
+        let complaint =
+            |guest: &Guest| guest.complaint(world).map(|why| format!("{}: {why}", self.case.what));
+        guests.filter_map(complaint).collect()
+    }
+}
+
+impl Guest {
+    /// Why it does not hold what it should.
+    fn complaint(&self, world: &World) -> Option<String> {
+        let Self { client, who, asked } = self;
+        if let Some(failure) = client.failure() {
+            return Some(format!("{who}: {failure}"));
+        }
+        asked.iter().find_map(|subscription| {
+            let type_url = subscription.type_url;
+            let is_asked = |name: &&str| subscription.names.is_empty() || subscription.names.contains(*name);
+            let expected: BTreeSet<_> = world.names(type_url).filter(is_asked).map(str::to_owned).collect();
+            let held = client.names(type_url);
+            if held != expected {
+                return Some(format!("{who}: {type_url}: holds {held:?}, not {expected:?}"));
+            }
+            let old = |name: &&String| {
+                let body = client.resource(type_url, name).unwrap();
+                descriptors::any_to_json(&body).unwrap() != world.body(type_url, name)
+            };
+            let old: Vec<_> = held.iter().filter(old).collect();
+            (!old.is_empty()).then(|| format!("{who}: {type_url}: holds old {old:?}"))
+        })
+    }
+}
+
+fn subscriptions(asked: &[(&'static str, &[&str])]) -> Vec<Subscription> {
+    let subscription = |(type_url, names): &(&'static str, &[&str])| Subscription {
+        type_url,
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    asked.iter().map(subscription).collect()
+}
+
+/// What the control plane has: how often each resource was changed, by type and name.
+#[derive(Default)]
+struct World {
+    resources: BTreeMap<&'static str, BTreeMap<&'static str, u16>>,
+    changes: u16,
+}
+
+impl World {
+    fn set(&mut self, bed: &ForeignBed, type_url: &'static str, name: &'static str) {
+        self.changes += 1;
+        bed.origin.put(&numbered(type_url, name, self.changes));
+        self.resources.entry(type_url).or_default().insert(name, self.changes);
+    }
+
+    fn toggle(&mut self, bed: &ForeignBed, type_url: &'static str, name: &'static str) {
+        if self.resources.entry(type_url).or_default().remove(name).is_some() {
+            bed.origin.delete(type_url, name);
+        } else {
+            self.set(bed, type_url, name);
+        }
+    }
+
+    fn names(&self, type_url: &str) -> impl Iterator<Item = &'static str> {
+        self.resources[type_url].keys().copied()
+    }
+
+    /// The canonical JSON of a resource.
+    fn body(&self, type_url: &str, name: &str) -> Value {
+        let any = descriptors::pool().get_message_by_name("google.protobuf.Any").unwrap();
+        let body = numbered(type_url, name, self.resources[type_url][name]);
+        let encoded = DynamicMessage::deserialize(any, body).unwrap().encode_to_vec();
+        descriptors::any_to_json(&encoded).unwrap()
+    }
+}
