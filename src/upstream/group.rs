@@ -19,7 +19,7 @@ use prost::Message as _;
 
 use super::response::Reading;
 use super::sending::{Link, Target, room};
-use super::topic::{Placed, Topic, Want};
+use super::topic::{Placed, Renewal, Topic, Want};
 use super::{Counters, Settings, StreamId};
 use crate::cache::{Cache, Change, Lease, Lens, Op, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
@@ -31,7 +31,7 @@ const AMBIGUOUS: &str =
 
 /// A wildcard that nobody wants any more costs the origin what it sends of it. After so many linger times the stream is opened
 /// anew without it.
-const SHED_LINGERS: u32 = 10;
+pub(super) const SHED_LINGERS: u32 = 10;
 
 const VIEWS: [View; 2] = [View::Wildcard, View::Named];
 
@@ -115,11 +115,11 @@ impl Group {
     }
 
     /// Which streams are to be opened anew.
-    pub(super) fn take_renewals(&mut self) -> [bool; 2] {
-        let mut renewals = [false; 2];
+    pub(super) fn take_renewals(&mut self) -> [Option<Renewal>; 2] {
+        let mut renewals = [None; 2];
         for topic in self.topics.values_mut() {
             for (all, one) in renewals.iter_mut().zip(std::mem::take(&mut topic.renewals)) {
-                *all |= one;
+                *all = one.max(*all);
             }
         }
         renewals
@@ -210,7 +210,7 @@ impl Group {
             if let Some(home) = self.homes[View::Wildcard as usize]
                 && self.has_wildcard[home as usize]
             {
-                self.topic(parameters).renewals[home as usize] = true;
+                self.topic(parameters).renewals[home as usize].get_or_insert(Renewal::Doubt);
             }
         }
         let home = self.homes[View::Wildcard as usize];

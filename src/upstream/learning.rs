@@ -13,7 +13,7 @@ use super::Counters;
 use super::aliases;
 use super::response::{Heard, Reading, Removed, Report};
 use super::sending::Link;
-use super::topic::{Placed, Topic, gone};
+use super::topic::{Placed, Renewal, Topic, gone};
 use super::variants::{Candidates, News};
 use crate::cache::{Change, Lease, Named, Op, Resend, Snapshot, View};
 use crate::resource::{Collection, Name, Parameters, Resource, TypeUrl};
@@ -227,7 +227,7 @@ impl Topic {
         } else if ttl.is_some() && !heard.envelope.has_aliases {
             // A heartbeat of what is not held in this version, as after a TTL that ended while the heartbeat was on its
             // way: the origin has it, and takes it for delivered. It is to be had on another stream.
-            self.renewals[placed.stream as usize] = true;
+            self.renewals[placed.stream as usize].get_or_insert(Renewal::Doubt);
         } else if !heard.envelope.has_aliases {
             // Neither a heartbeat nor an unresolved alias: the old form of "does not exist" (R-Up-16).
             lesson.lost.extend(others);

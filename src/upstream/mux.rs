@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::group::{Changes, Group, snapshot};
+use super::group::{Changes, Group, SHED_LINGERS, snapshot};
 use super::linger::{Departure, Lingering};
 use super::response::{self, ProtocolError};
-use super::topic::Want;
+use super::topic::{Renewal, Want};
 use super::{Counters, Locators, Settings, StreamId, Tuning};
 use crate::cache::{Cache, Change, Seen, Snapshot, Wanted, Writer};
 use crate::proto::{DeltaDiscoveryRequest, Status};
@@ -52,6 +52,7 @@ struct Stream {
     renewal: Option<Instant>,
     /// But not before then.
     renewable_at: Instant,
+    opened: Instant,
     node_sent: bool,
     acks: VecDeque<Ack>,
     ack_bytes: usize,
@@ -72,6 +73,8 @@ struct RenewalPace {
 
 impl RenewalPace {
     const FIRST: Duration = Duration::from_secs(1);
+    /// Clients that wait give up after 15 s (R-SotW-26).
+    const WAITED_FOR: Duration = Duration::from_secs(2);
     /// An origin that takes long to answer is given the time.
     const MOST: u32 = 6;
 
@@ -91,6 +94,7 @@ impl Stream {
         Self {
             renewal: None,
             renewable_at: now,
+            opened: now,
             node_sent: false,
             acks: VecDeque::new(),
             ack_bytes: 0,
@@ -126,6 +130,9 @@ pub struct Mux {
     knows_locators: bool,
     /// Whether it does not know them: that holds for the connection that stands.
     asks_plainly: bool,
+    /// Whether the origin was found to keep the versions that it sent (O1), on this connection: each name that is let go there
+    /// and wanted again costs a stream.
+    keeps_versions: bool,
     /// When to look whether it has left any unanswered.
     locators_due: Option<Instant>,
     complaints: Sparingly,
@@ -150,6 +157,7 @@ impl Mux {
             locators: Locators::default(),
             knows_locators: false,
             asks_plainly: false,
+            keeps_versions: false,
             locators_due: None,
             complaints: Sparingly::default(),
             reports: Sparingly::default(),
@@ -189,6 +197,7 @@ impl Mux {
     /// A connection stands. What the origin answered on the last one says nothing of whether it answers on this.
     pub fn connected(&mut self) {
         self.asks_plainly = false;
+        self.keeps_versions = false;
         self.writer.unheard();
     }
 
@@ -273,8 +282,8 @@ impl Mux {
         let open = StreamId::ALL.map(|stream| self.streams[stream as usize].is_some());
         let plain = self.locators == Locators::Plain;
         let new = || Group::new(type_url.clone(), open, plain);
+        let until = now + self.linger();
         let group = self.groups.entry(type_url.clone()).or_insert_with(new);
-        let until = now + self.settings.linger;
         let mut change = Change::default();
         match (group.topic(parameters).wildcard, interest.wildcard) {
             (Want::No, true) => change = group.add_wildcard(parameters, self.writer.cache()),
@@ -318,6 +327,11 @@ impl Mux {
         }
         group.arrange();
         self.apply(type_url, vec![(parameters.clone(), change)], now);
+    }
+
+    /// How long a name that nobody wants stays subscribed to.
+    fn linger(&self) -> Duration {
+        if self.keeps_versions { SHED_LINGERS * self.settings.linger } else { self.settings.linger }
     }
 
     /// A message came. It is taken in before any timer is judged, however late: what has arrived is no silence. An error
@@ -579,9 +593,12 @@ impl Mux {
     /// Announces what a type has to say, removes what is spent.
     fn tidy(&mut self, type_url: &TypeUrl, now: Instant) {
         let renewals = self.groups.get_mut(type_url).map(Group::take_renewals).unwrap_or_default();
-        for (open, _) in self.streams.iter_mut().zip(renewals).filter(|(_, renews)| *renews) {
-            if let Some(open) = open {
-                open.renewal.get_or_insert(now);
+        for (open, renewal) in self.streams.iter_mut().zip(renewals) {
+            let (Some(open), Some(renewal)) = (open, renewal) else { continue };
+            open.renewal.get_or_insert(now);
+            if renewal == Renewal::Unanswered {
+                open.renewable_at = open.renewable_at.min(open.opened + RenewalPace::WAITED_FOR);
+                self.keeps_versions = true;
             }
         }
         self.mark(type_url);

@@ -560,7 +560,10 @@ impl Link {
     /// Remembers a name that is let go, if the origin sent it.
     fn spend(&mut self, name: &Name, asked: Asked, target: &Target<'_>) {
         // An origin that reads locators answers each of them.
-        if !asked.heard || self.all_spent || !target.parameters.is_empty() {
+        // What was asked for a moment ago may be on its way.
+        let is_sent = asked.heard
+            || (asked.awaited == Awaited::Answer && asked.at + target.settings.answer_timeout > target.now);
+        if !is_sent || self.all_spent || !target.parameters.is_empty() {
             return;
         }
         self.spent.insert(name.clone());
@@ -612,6 +615,8 @@ impl Link {
             self.suspects.insert(name.clone());
             self.suspect_since.get_or_insert(target.now);
         }
+        // Of what was claimed the origin knows that it is held, as of what it has sent.
+        let heard = heard || bytes > 0;
         self.names.insert(name, Asked { at, awaited, dropped: false, heard });
         bytes
     }

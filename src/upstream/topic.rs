@@ -40,6 +40,15 @@ impl Want {
     }
 }
 
+/// Reason to open a stream anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Renewal {
+    /// Something may be gone, or is for others too: nobody lacks anything meanwhile.
+    Doubt,
+    /// The origin leaves unanswered what it takes for delivered: clients wait for it.
+    Unanswered,
+}
+
 /// What a stream carries of the type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placed {
@@ -61,8 +70,8 @@ pub(super) struct Topic {
     /// What is held, could not be claimed, and was missing from a complete answer: gone if it is missing from the next one
     /// on another stream too.
     pub(super) doubted: HashSet<(View, Name)>,
-    /// Which of the streams are to be opened anew: the origin cannot be relied on to answer there what is to be asked.
-    pub(super) renewals: [bool; 2],
+    /// Which of the streams are to be opened anew, and why.
+    pub(super) renewals: [Option<Renewal>; 2],
     /// Where more than one variant of a name is for these parameters (R-DP-04), all that are held.
     pub(super) rivals: BTreeMap<(View, Name), Candidates>,
     /// One of these that came last, until it is complained of.
@@ -84,7 +93,7 @@ impl Topic {
             borrowed: HashSet::default(),
             orphans: HashSet::default(),
             doubted: HashSet::default(),
-            renewals: [false; 2],
+            renewals: [None; 2],
             rivals: BTreeMap::new(),
             ambiguous: None,
             expiry: Expiry::default(),
@@ -149,7 +158,7 @@ impl Topic {
 
     pub(super) fn opened(&mut self, stream: StreamId) {
         self.links[stream as usize] = Some(Link::default());
-        self.renewals[stream as usize] = false;
+        self.renewals[stream as usize] = None;
     }
 
     pub(super) fn closed(&mut self, stream: StreamId) {
@@ -325,14 +334,21 @@ impl Topic {
         for Placed { stream, view } in placed {
             let Some(link) = &mut self.links[stream as usize] else { continue };
             if let Some(asked) = now.checked_sub(settings.answer_timeout) {
-                self.renewals[stream as usize] |= link.give_up_on_suspects(asked);
+                if link.give_up_on_suspects(asked) {
+                    self.renewals[stream as usize] = Some(Renewal::Unanswered);
+                }
             }
             let Some(view) = view else { continue };
             let complete = if view == View::Named { link.complete(settings, now) } else { Vec::new() };
             let degree = if link.has_asked() { link.step(settings, now) } else { None };
-            let is_late = link.kept_back_since().is_some_and(|since| since + settings.answer_timeout <= now);
-            let is_over = is_late || degree == Some(Completeness::Complete);
-            let unseen = if is_over { link.take_unseen() } else { HashSet::default() };
+            if link.kept_back_since().is_some_and(|since| since + settings.answer_timeout <= now) {
+                // Nothing came at all, which is evidence of nothing.
+                let late = link.take_unseen();
+                self.doubt_of(Placed { stream, view: Some(view) }, late);
+            }
+            let Some(link) = &mut self.links[stream as usize] else { continue };
+            let unseen =
+                if degree == Some(Completeness::Complete) { link.take_unseen() } else { HashSet::default() };
             for (name, unseen) in complete {
                 change.ops.extend(self.judge(Placed { stream, view: Some(view) }, unseen, settings));
                 change.ops.push(Op::Complete { name });
@@ -360,14 +376,23 @@ impl Topic {
                 view == View::Named && !is_listed && settings.reconcile == Reconcile::Trust;
             let key = (view, name);
             if !self.doubted.contains(&key) {
-                self.renewals[placed.stream as usize] = true;
-                self.doubted.insert(key);
+                self.doubt_of(placed, [key.1].into_iter().collect());
             } else if !is_left_to_origin {
                 self.doubted.remove(&key);
                 gone_now.push(gone(&self.names, view, key.1));
             }
         }
         gone_now
+    }
+
+    /// Has what is held asked for on another stream, with its version before all others.
+    fn doubt_of(&mut self, placed: Placed, names: HashSet<Name>) {
+        let Some(view) = placed.view else { return };
+        for name in names {
+            if self.doubted.insert((view, name)) {
+                self.renewals[placed.stream as usize].get_or_insert(Renewal::Doubt);
+            }
+        }
     }
 
     /// When to look again though nothing happened.

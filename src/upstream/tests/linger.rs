@@ -169,23 +169,49 @@ fn o1_a_name_that_is_answered_when_it_is_wanted_again_costs_no_stream() {
 }
 
 #[test]
-fn o1_streams_are_opened_anew_at_a_pace() {
+fn o1_names_that_come_and_go_cost_one_stream_at_an_origin_that_keeps_versions() {
     let mut rig = rig();
-    for _ in 0..10 {
+    for round in 0..10 {
         rig.leave("b");
-        rig.pass(60_000);
+        rig.pass(90_000);
         rig.requests(Primary);
         rig.client("b", EDS, &["e1"]);
         rig.pass(10);
-        rig.requests(Primary);
-        rig.pass(20_000);
-        rig.requests(Primary);
-        rig.hear(Primary, &Answer::of(CDS, "n").set("c1", "v1"));
-        rig.hear(Primary, &Answer::of(EDS, "n").set("e1", "v1"));
+        let asked: Vec<_> =
+            rig.requests(Primary).into_iter().flat_map(|r| r.resource_names_subscribe).collect();
+        if round == 0 {
+            assert_eq!(asked, ["e1"]);
+            rig.pass(20_000);
+            rig.requests(Primary);
+            rig.hear(Primary, &Answer::of(CDS, "n").set("c1", "v1"));
+            rig.hear(Primary, &Answer::of(EDS, "n").set("e1", "v1"));
+        } else {
+            assert!(asked.is_empty(), "it is let go ten times later now");
+        }
+        assert_eq!(rig.seen(EDS, "e1"), "v1");
     }
-    assert_eq!(rig.renewed.len(), 10, "each time it is wanted again");
-    let apart: Vec<_> = rig.renewed.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
-    assert!(apart.iter().all(|apart| *apart >= Duration::from_secs(60)), "{apart:?}");
+    assert_eq!(rig.renewed.len(), 1);
+    rig.leave("b");
+    rig.pass(600_000);
+    assert_eq!(rig.seen(EDS, "e1"), "unknown");
+}
+
+#[test]
+fn o1_streams_are_opened_anew_at_a_pace() {
+    let mut rig = Rig::sweeping();
+    rig.open(Primary);
+    rig.client("a", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").ttl("t", "v1", 1, true));
+    // The origin goes on saying that `t` is there, and never sends it again.
+    for beat in 0..300 {
+        rig.pass(1_000);
+        rig.requests(Primary);
+        rig.hear(Primary, &Answer::of(CDS, &beat.to_string()).set("c1", "v1").ttl("t", "v1", 1, false));
+    }
+    let apart: Vec<_> = rig.renewed.windows(2).map(|pair| (pair[1].0 - pair[0].0).as_secs()).collect();
+    assert!((5..12).contains(&rig.renewed.len()), "{apart:?}");
+    assert!(apart.windows(2).all(|pair| pair[1] + 1 >= pair[0]), "{apart:?}");
 }
 
 #[test]

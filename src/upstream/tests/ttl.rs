@@ -8,7 +8,7 @@ const EDS: Kind = Kind::Endpoint;
 
 impl Answer {
     /// A resource with a TTL, or its heartbeat.
-    fn ttl(self, name: &str, version: &str, seconds: u64, with_body: bool) -> Self {
+    pub(super) fn ttl(self, name: &str, version: &str, seconds: u64, with_body: bool) -> Self {
         let body = if with_body { field(2, &any(&self.1, name)) } else { Vec::new() };
         let mut ttl = BytesMut::from(&[8][..]);
         wire::put_varint(&mut ttl, seconds);
