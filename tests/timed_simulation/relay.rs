@@ -163,6 +163,24 @@ impl Relay {
         next
     }
 
+    /// What there is to do at this moment, for people to read.
+    pub(crate) fn busy(&self, now: Instant) -> String {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let sessions = self.sessions.iter();
+        let busy = sessions.filter(|(_, down)| {
+            !down.untaken && (is_due(down.deadline) || down.bell.0.load(Ordering::Relaxed))
+        });
+        format!(
+            "deadline of the core {}, interest {}, requests {:?}, wants the secondary {} of {:?}, sessions {:?}",
+            is_due(self.mux.next_deadline()),
+            self.cache.has_interest(),
+            StreamId::ALL.map(|stream| self.mux.has_request(stream)),
+            self.mux.wants_secondary(),
+            self.open[1],
+            busy.map(|(stream, _)| stream).collect::<Vec<_>>(),
+        )
+    }
+
     /// Does what there is to do at this moment.
     pub(crate) fn turn(&mut self, now: Instant, rng: &mut StdRng, ids: &mut u32) -> Vec<Output> {
         let mut out = Vec::new();

@@ -222,7 +222,7 @@ impl World {
             }
             if busy {
                 turns += 1;
-                assert!(turns < 5_000, "SPIN: a relay that has always something to do at once");
+                assert!(turns < 5_000, "SPIN: it has always something to do: {}", self.busy());
                 continue;
             }
             let relays = self.relays.iter().filter_map(|relay| relay.next(self.now));
@@ -237,6 +237,11 @@ impl World {
             }
         }
         self.now = end;
+    }
+
+    fn busy(&self) -> String {
+        let busy = self.relays.iter().map(|relay| relay.busy(self.now));
+        busy.collect::<Vec<_>>().join("; ")
     }
 
     /// Where a relay's streams lead.
