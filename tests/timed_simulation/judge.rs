@@ -77,7 +77,7 @@ impl Seen {
 pub(crate) struct Scene<'a> {
     pub(crate) truth: &'a Truth,
     pub(crate) seen: &'a Seen,
-    /// When the relay, and those before it, had started.
+    /// When the first relay of those on the way started.
     pub(crate) started: Instant,
     pub(crate) ttl: Option<Duration>,
     /// When it was said, and when it is heard.

@@ -236,7 +236,8 @@ impl World {
 
     fn check(&mut self, client: usize, effect: &Effect, told: &Told, made: Instant) {
         let of = &self.clients[client];
-        let started = self.relays[..=of.relay].iter().map(|relay| relay.started).max();
+        // What the first of them knows may be older than the last.
+        let started = self.relays[..=of.relay].iter().map(|relay| relay.started).min();
         let scene = Scene {
             truth: &self.truth,
             seen: &self.seen[of.relay],
