@@ -16,7 +16,18 @@ const BOUND: Duration = Duration::from_secs(75);
 /// How long nothing may be said after that.
 const SILENCE: Duration = Duration::from_secs(10);
 
+/// Streams that relays may open meanwhile: connections that were lost, and streams that are renewed.
+const OPENS: u64 = 24;
+
 impl World {
+    fn opens(&self) -> u64 {
+        self.relays.iter().map(|relay| relay.opens).sum()
+    }
+
+    fn requests(&self) -> u64 {
+        self.relays.iter().map(|relay| relay.requests).sum()
+    }
+
     fn heal(&mut self) {
         self.say(|_| "everything is well".to_owned());
         self.net.links.iter_mut().for_each(crate::net::Link::heal);
@@ -44,6 +55,7 @@ impl World {
     /// Waits until all is said, and looks whether it is what is so.
     pub(crate) fn quiet(&mut self) {
         self.heal();
+        let opens = self.opens();
         self.advance(BOUND);
         self.say(|_| "everybody must have what is theirs".to_owned());
         for client in 0..self.clients.len() {
@@ -51,10 +63,11 @@ impl World {
                 self.check_type(client, at);
             }
         }
-        let requests = |world: &Self| world.relays.iter().map(|relay| relay.requests).sum::<u64>();
-        let before = (requests(self), self.repeats.all());
+        let opened = self.opens() - opens;
+        assert!(opened <= OPENS, "BUSY: {opened} streams opened upstream while nothing happens");
+        let before = (self.requests(), self.repeats.all());
         self.advance(SILENCE);
-        let after = (requests(self), self.repeats.all());
+        let after = (self.requests(), self.repeats.all());
         // What nobody wants is let go late; heartbeats are answered.
         let beats = if self.plan.ttl.is_some() { 400 } else { 20 };
         assert!(after.0 - before.0 <= beats, "BUSY: {} requests while nothing happens", after.0 - before.0);
