@@ -13,6 +13,8 @@ mod wire;
 mod client;
 #[path = "timed_simulation/flavor.rs"]
 mod flavor;
+#[path = "timed_simulation/found.rs"]
+mod found;
 #[path = "timed_simulation/judge.rs"]
 mod judge;
 #[path = "timed_simulation/net.rs"]
@@ -70,6 +72,14 @@ fn survey(seeds: std::ops::Range<u64>) {
     }
     drop(std::panic::take_hook());
     assert_eq!(failed, 0, "histories failed");
+}
+
+#[test]
+fn histories_that_found_a_defect_find_none() {
+    for (seed, defect) in found::FOUND {
+        let run = std::panic::catch_unwind(|| run(*seed, STEPS, false));
+        assert!(run.is_ok(), "it was kept because of this: {defect}");
+    }
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl World {
         let before = (self.requests(), self.repeats.all());
         self.advance(SILENCE);
         let after = (self.requests(), self.repeats.all());
-        // What nobody wants is let go late; heartbeats are answered.
+        // Names that nobody wants are let go late; heartbeats are answered.
         let beats = if self.plan.ttl.is_some() { 400 } else { 20 };
         assert!(after.0 - before.0 <= beats, "BUSY: {} requests while nothing happens", after.0 - before.0);
         assert!(after.1 == before.1, "BUSY: {} responses while nothing happens", after.1 - before.1);
@@ -105,7 +105,7 @@ impl World {
         if named && !flavor.reports_deleted_names() && self.plan.reconcile == Reconcile::Trust {
             return true;
         }
-        // What a relay behind a relay knows of a name, that one may have let go.
+        // The first relay of a chain may have let go of a name that the second holds.
         if named && self.plan.chain && !flavor.tells_absent() {
             return true;
         }

@@ -1,4 +1,4 @@
-//! From those who say something to those who hear it.
+//! Delivery of messages between processes.
 //!
 //! Owns what becomes of each output and of each event; the rest of a [`World`] is moved by these alone.
 
@@ -196,6 +196,7 @@ impl World {
                     Request::Delta(_) => Protocol::Delta,
                     Request::Sotw(_) => Protocol::Sotw,
                 };
+                let request = Box::new(request);
                 self.relays[relay].inbox.push_back(Input::Asked { stream, protocol, only, request });
             }
             (Server::Origin, Request::Sotw(_)) => unreachable!("the relay speaks delta"),
@@ -236,7 +237,7 @@ impl World {
 
     fn check(&mut self, client: usize, effect: &Effect, told: &Told, made: Instant) {
         let of = &self.clients[client];
-        // What the first of them knows may be older than the last.
+        // The first relay of a chain may know older states than the last.
         let started = self.relays[..=of.relay].iter().map(|relay| relay.started).min();
         let scene = Scene {
             truth: &self.truth,

@@ -120,13 +120,13 @@ pub(crate) struct World {
     /// Which attempt to connect each relay is at: an answer to an older one is nobody's.
     pub(crate) attempts: Vec<u64>,
     pub(crate) clients: Vec<Client>,
-    /// What arrived at clients that do not read.
+    /// Arrivals at clients that do not read.
     pub(crate) unread: Vec<VecDeque<Arrival>>,
     /// Streams on which a relay has said more than such a client's transport takes.
     pub(crate) stuffed: Vec<Vec<(u32, bool)>>,
     pub(crate) rules: Arc<Rules>,
     pub(crate) repeats: Repeats,
-    /// What happened that may be a cause of a response.
+    /// Count of events that may cause a response.
     pub(crate) causes: u64,
 }
 
@@ -194,7 +194,7 @@ impl World {
         }
     }
 
-    /// Tells somebody who looks at one history.
+    /// Prints a line of the trace.
     pub(crate) fn say(&self, text: impl FnOnce(&Self) -> String) {
         if self.trace {
             let text = text(self);
