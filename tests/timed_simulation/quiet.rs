@@ -109,14 +109,20 @@ impl World {
         if named && self.plan.chain && !flavor.tells_absent() {
             return true;
         }
-        if of.protocol == Protocol::Sotw {
-            // There is nothing by which to say it, but for a full state.
-            return !is_full_state(at);
+        let full_state = of.protocol == Protocol::Sotw && is_full_state(at);
+        if of.protocol == Protocol::Sotw && !full_state {
+            // There is nothing by which to say it.
+            return true;
         }
         let Some(gone) = self.truth.absent_since(at, name) else { return false };
         // It was asked for by a name of which the relay knew nothing, of an origin that does not say that there is none.
         let asked = state.since.get(name).copied().unwrap_or(self.base) + Duration::from_secs(1);
         let unknown = asked >= gone || !self.seen[of.relay].had(at, name);
+        // A full state of which nothing is known is never told; one that lacks some names is.
+        let tells_others = full_state && self.truth.present(at).any(|(name, _)| state.asked.covers(name));
+        if tells_others {
+            return false;
+        }
         named && !flavor.tells_absent() && unknown
     }
 }
