@@ -11,13 +11,15 @@ use crate::client::Type;
 use crate::truth::{TYPES, is_full_state};
 use crate::world::World;
 
-/// In which time every change has to reach everybody: the longest back-off, and what a silent stream is given beside it.
-const BOUND: Duration = Duration::from_secs(75);
-/// How long nothing may be said after that.
+/// In which time every change has to reach everybody: the longest back-off, and renewals of streams, which are paced.
+const BOUND: Duration = Duration::from_secs(120);
+/// How long next to nothing may be said after that.
 const SILENCE: Duration = Duration::from_secs(10);
 
+/// Responses that may be said then: a stream that is renewed may bring some resources once more.
+const RESPONSES: u64 = 40;
 /// Streams that relays may open meanwhile: connections that were lost, and streams that are renewed.
-const OPENS: u64 = 24;
+const OPENS: u64 = 30;
 
 impl World {
     fn opens(&self) -> u64 {
@@ -71,7 +73,8 @@ impl World {
         // Names that nobody wants are let go late; heartbeats are answered.
         let beats = if self.plan.ttl.is_some() { 400 } else { 20 };
         assert!(after.0 - before.0 <= beats, "BUSY: {} requests while nothing happens", after.0 - before.0);
-        assert!(after.1 == before.1, "BUSY: {} responses while nothing happens", after.1 - before.1);
+        let responses = after.1 - before.1;
+        assert!(responses <= RESPONSES, "BUSY: {responses} responses while nothing happens");
     }
 
     fn check_type(&self, client: usize, at: usize) {
