@@ -316,8 +316,8 @@ impl Client {
         self.sent(at, ids, request)
     }
 
-    /// Takes in a response that was made when so many requests of the stream had been heard.
-    pub(crate) fn hear(&mut self, told: &Told, heard: u64, names: &[String], now: Instant) -> Effect {
+    /// Takes in a response that was made at that moment, when so many requests of the stream had been heard.
+    pub(crate) fn hear(&mut self, told: &Told, heard: u64, names: &[String], made: Instant) -> Effect {
         let at = told.at;
         let is_full = self.protocol == Protocol::Sotw && is_full_state(at);
         let state = &mut self.types[at];
@@ -346,7 +346,7 @@ impl Client {
         }
         for (name, text, version) in &told.resources {
             if state.asked.covers(name) {
-                let held = Held { text: text.clone(), version: version.clone(), since: now };
+                let held = Held { text: text.clone(), version: version.clone(), since: made };
                 state.held.insert(name.clone(), held);
             }
         }

@@ -228,7 +228,7 @@ impl World {
         }
         let told = reading::read(self.clients[client].protocol, bytes);
         self.say(|_| format!("client {client} hears on {stream} {}", told.shown()));
-        let effect = self.clients[client].hear(&told, heard, &self.truth.names(told.at), self.now);
+        let effect = self.clients[client].hear(&told, heard, &self.truth.names(told.at), made);
         self.check(client, &effect, &told, made);
         let wait = self.clients[client].ack_delay;
         let Told { at, nonce, .. } = told;
