@@ -89,7 +89,7 @@ fn nothing_live_is_lost_and_every_change_arrives() {
         return run(seed, steps.unwrap_or(STEPS), true);
     }
     let first = from_env("DELTAFAN_FIRST").unwrap_or(0);
-    let seeds = first..first + steps.unwrap_or(6_000) / STEPS;
+    let seeds = first..first + steps.unwrap_or(9_000) / STEPS;
     if from_env("DELTAFAN_SURVEY").is_some() {
         return survey(seeds);
     }

@@ -42,4 +42,13 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
     (307, "the same with a short time to live"),
     (413, "the cold deadline passes while the origin is away: nobody wakes the stream when it is back"),
     (269, "a name that was shown as a member of the wildcard set outlives the member"),
+    (
+        662,
+        "a name that was claimed by its version, let go and asked for again is not answered, and nobody asks elsewhere",
+    ),
+    (1059, "the same of a name that was let go before its answer came"),
+    (32, "the same as the member that is outlived, behind a lost connection"),
+    (280, "the origin was away for longer than the cold deadline: its first part is told as all there is"),
+    (1230, "two silences of an origin that hangs are taken for a word in a configured sweep"),
+    (457, "the same behind a relay that waits for its own origin"),
 ];
