@@ -49,6 +49,14 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
     (1059, "the same of a name that was let go before its answer came"),
     (32, "the same as the member that is outlived, behind a lost connection"),
     (280, "the origin was away for longer than the cold deadline: its first part is told as all there is"),
+    (
+        314,
+        "a link stalls for longer than the cold deadline: a client that holds all of its names is told of some",
+    ),
+    (
+        896,
+        "an origin hangs: two silences on streams that are renewed remove the member whose version was not told",
+    ),
     (1230, "two silences of an origin that hangs are taken for a word in a configured sweep"),
     (457, "the same behind a relay that waits for its own origin"),
 ];
