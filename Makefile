@@ -10,6 +10,8 @@ FUZZ := --manifest-path fuzz/Cargo.toml
 
 # Of `soak`; the tests take a million.
 STEPS ?= 20000000
+# Of its histories with time, whose steps are longer.
+TIMED_STEPS ?= 500000
 # Of `bench`.
 ARGS ?=
 # Of `attacks` and `fuzz`, for each attack and target.
@@ -48,6 +50,7 @@ lint: ## Check formatting and lints of Rust and Go.
 
 soak: ## Run random histories against the models for longer: make soak STEPS=100000000.
 	DELTAFAN_STEPS=$(STEPS) cargo test --locked --release --test simulation
+	DELTAFAN_STEPS=$(TIMED_STEPS) cargo test --locked --release --test timed_simulation
 
 attacks: ## Attack the relay for longer, and print the table of docs/security.md: make attacks SECONDS_EACH=60.
 	@echo '| Attack | What bounds it | Memory | Honest p99, before → during | After: over in, p99, memory kept |'

@@ -13,6 +13,8 @@ mod wire;
 mod client;
 #[path = "timed_simulation/flavor.rs"]
 mod flavor;
+#[path = "timed_simulation/found.rs"]
+mod found;
 #[path = "timed_simulation/judge.rs"]
 mod judge;
 #[path = "timed_simulation/net.rs"]
@@ -73,13 +75,21 @@ fn survey(seeds: std::ops::Range<u64>) {
 }
 
 #[test]
+fn histories_that_found_a_defect_find_none() {
+    for (seed, defect) in found::FOUND {
+        let run = std::panic::catch_unwind(|| run(*seed, STEPS, false));
+        assert!(run.is_ok(), "it was kept because of this: {defect}");
+    }
+}
+
+#[test]
 fn nothing_live_is_lost_and_every_change_arrives() {
     let steps = from_env("DELTAFAN_STEPS");
     if let Some(seed) = from_env("DELTAFAN_SEED") {
         return run(seed, steps.unwrap_or(STEPS), true);
     }
     let first = from_env("DELTAFAN_FIRST").unwrap_or(0);
-    let seeds = first..first + steps.unwrap_or(6_000) / STEPS;
+    let seeds = first..first + steps.unwrap_or(9_000) / STEPS;
     if from_env("DELTAFAN_SURVEY").is_some() {
         return survey(seeds);
     }

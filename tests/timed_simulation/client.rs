@@ -14,7 +14,7 @@ use crate::relay::Request;
 use crate::truth::{TYPES, is_full_state};
 use crate::wire::type_url;
 
-/// What is asked for of a type.
+/// Subscription to one type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) wildcard: bool,
@@ -50,7 +50,7 @@ pub(crate) struct Type {
     requested: bool,
     /// A name or `*` was said on this stream.
     explicit: bool,
-    /// What was asked for, from which request of the stream on.
+    /// Past subscriptions, each with the number of the request on its stream from which it holds.
     lists: Vec<(u64, Asked)>,
     /// How often the subscription changed.
     pub(crate) changes: u64,
@@ -69,15 +69,15 @@ pub(crate) struct Views {
     pub(crate) name: bool,
 }
 
-/// What a response did.
+/// Effect of a response on a client.
 #[derive(Debug, Default)]
 pub(crate) struct Effect {
     pub(crate) at: usize,
-    /// What was held and is not any more.
+    /// Resources that were held before.
     pub(crate) lost: Vec<(String, Held, Views)>,
-    /// What was asked for when the response was made, is not held, and is not in a full state.
+    /// Names that a full state lacks: subscribed to when it was made, and not held.
     pub(crate) absent: Vec<(String, Views)>,
-    /// What is not held, and is said to be absent.
+    /// Names that are told to be absent, and were not held.
     pub(crate) removed: Vec<(String, Views)>,
 }
 
@@ -243,8 +243,12 @@ impl Client {
         if asked.wildcard && !before.wildcard {
             state.since.insert("*".to_owned(), now);
         }
-        // It lets go of what it does not ask for any more.
+        // It lets go of what it does not ask for any more, and then holds no state as it was told.
+        let count = state.held.len();
         state.held.retain(|name, _| asked.covers(name));
+        if state.held.len() < count {
+            state.version.clear();
+        }
         if !self.online {
             return None;
         }
@@ -312,8 +316,8 @@ impl Client {
         self.sent(at, ids, request)
     }
 
-    /// Takes in a response that was made when so many requests of the stream had been heard.
-    pub(crate) fn hear(&mut self, told: &Told, heard: u64, names: &[String], now: Instant) -> Effect {
+    /// Takes in a response that was made at that moment, when so many requests of the stream had been heard.
+    pub(crate) fn hear(&mut self, told: &Told, heard: u64, names: &[String], made: Instant) -> Effect {
         let at = told.at;
         let is_full = self.protocol == Protocol::Sotw && is_full_state(at);
         let state = &mut self.types[at];
@@ -342,7 +346,7 @@ impl Client {
         }
         for (name, text, version) in &told.resources {
             if state.asked.covers(name) {
-                let held = Held { text: text.clone(), version: version.clone(), since: now };
+                let held = Held { text: text.clone(), version: version.clone(), since: made };
                 state.held.insert(name.clone(), held);
             }
         }

@@ -1,4 +1,4 @@
-//! The kinds of origins that there are (xds-behaviours.md, section 15), and what one of them makes of a request.
+//! Kinds of control planes as they were found to be, and how each answers a request.
 //!
 //! Owns the state that a control plane keeps of one type on one stream, and the rules by which it answers; those of
 //! go-control-plane follow its sources, those of the others what they were seen to do. Knows no streams and no time.
@@ -60,7 +60,7 @@ impl Flavor {
     }
 }
 
-/// What is answered, by names.
+/// Content of a response, by names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) resources: Vec<String>,
@@ -73,7 +73,7 @@ pub(crate) struct Subscription {
     pub(crate) wildcard: bool,
     legacy: bool,
     pub(crate) names: BTreeSet<String>,
-    /// What it believes that the other end holds: versions, or texts where it has none.
+    /// Versions that it believes the other end to hold; texts where it has no versions.
     pub(crate) returned: BTreeMap<String, String>,
     /// Names to be answered whatever is believed.
     owed: BTreeSet<String>,
@@ -112,7 +112,7 @@ impl Subscription {
             Flavor::Istiod => self.hear_istiod(at, first, add, end),
             Flavor::Plain { .. } => self.hear_plain(first, add, end),
         }
-        // Those of go-control-plane make a new watch of each request; who waits for an ACK waits for that one.
+        // go-control-plane makes a new watch of each request; the others wait for the ACK of the last response.
         if matches!(flavor, Flavor::Plain { .. } | Flavor::Java) {
             self.waits &= request.response_nonce != self.nonce;
         } else {
@@ -238,7 +238,7 @@ impl Subscription {
         self.waits
     }
 
-    /// What is to be said now, if anything; the end of it counts as said.
+    /// Next response, if one is due. It counts as sent.
     pub(crate) fn answer(&mut self, flavor: Flavor, at: usize, truth: &Truth, nonce: &str) -> Option<Answer> {
         let version = |text: &str, version: &str| {
             if flavor.has_versions() { version.to_owned() } else { text.to_owned() }
@@ -289,7 +289,7 @@ impl Subscription {
             self.returned.remove(name);
             self.owed.remove(name);
         }
-        // What is not subscribed to is forgotten with each response.
+        // Each response forgets names that are not subscribed to.
         let (wildcard, names) = (self.wildcard, &self.names);
         self.returned.retain(|name, _| wildcard || names.contains(name));
         self.must_answer = false;

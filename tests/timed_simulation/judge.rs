@@ -1,4 +1,4 @@
-//! What has to hold of each response.
+//! Rules that every response has to keep.
 //!
 //! Owns what arrived at each relay, and how often each client was told the same. Every judgement is by the time line of the
 //! origin: a client that follows the protocol never loses what is there, and what is not known is never said to be absent.
@@ -15,7 +15,7 @@ const SAME: u32 = 4;
 /// And whatever else happens meanwhile.
 const SAME_AT_ALL: u32 = 30;
 
-/// What arrived at a relay from upstream since it started.
+/// Arrivals at a relay from upstream since it started.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// With whether it came on a stream with the wildcard.
@@ -73,11 +73,11 @@ impl Seen {
     }
 }
 
-/// What is known of the relay that said something.
+/// Knowledge of the relay that sent a response.
 pub(crate) struct Scene<'a> {
     pub(crate) truth: &'a Truth,
     pub(crate) seen: &'a Seen,
-    /// When the relay, and those before it, had started.
+    /// When the first relay of those on the way started.
     pub(crate) started: Instant,
     pub(crate) ttl: Option<Duration>,
     /// When it was said, and when it is heard.
@@ -100,7 +100,7 @@ impl Scene<'_> {
                 told.shown(),
             );
         }
-        // Over state of the world, who holds nothing of a name waits for it for a moment only.
+        // A state-of-the-world client that does not hold a name waits for it for a moment only.
         let by_wildcard = effect.absent.iter().filter(|(_, views)| views.wildcard);
         for (name, views) in by_wildcard.chain(&effect.removed) {
             let Some(since) = truth.present_since(at, name) else { continue };
@@ -115,7 +115,7 @@ impl Scene<'_> {
                 told.shown(),
             );
         }
-        // Whatever is said of names that are not known: all of them at once is a claim that nothing exists.
+        // An empty response claims that nothing exists, which unknown names do not justify.
         let says_nothing = told.resources.is_empty() && told.removed.is_empty();
         for (name, _) in effect.absent.iter().filter(|_| says_nothing) {
             let since = truth.present_since(at, name);
@@ -129,7 +129,7 @@ impl Scene<'_> {
     }
 
     fn may_be_lost(&self, at: usize, name: &str, held: &Held, views: Views) -> bool {
-        // Who had a new name by itself and asks for the wildcard now may be ahead of what that stream brings.
+        // A client that had a new resource by name and asks for the wildcard now may be ahead of the wildcard's stream.
         let since = self.truth.present_since(at, name).filter(|since| *since > self.started);
         if since.is_some_and(|since| !views.name && !self.seen.had_between(at, name, views, since, self.made))
         {
@@ -142,9 +142,12 @@ impl Scene<'_> {
     }
 }
 
+/// Names with their texts, and what is removed.
+type Content = (Vec<(String, String)>, Vec<String>);
+
 #[derive(Debug, Default)]
 struct Last {
-    told: Option<(Vec<(String, String)>, Vec<String>)>,
+    told: Option<Content>,
     changes: u64,
     /// How often it was told so in a row, and how often without anything that may be a cause.
     in_row: u32,

@@ -105,7 +105,7 @@ pub(crate) struct Stream {
     pub(crate) server: Server,
     /// Whether the consumer has it open, and whether the server has.
     pub(crate) open: [bool; 2],
-    /// What is said from here on arrives nowhere, and nobody is told.
+    /// Half-open: messages from here on are lost, and neither end knows.
     pub(crate) lost: bool,
 }
 

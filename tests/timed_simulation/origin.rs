@@ -1,6 +1,6 @@
 //! An origin: streams, each with what the control plane keeps of it.
 //!
-//! Owns who is subscribed to what, and the encoding of what is said. The rules are those of its [`Flavor`]. Knows nothing of
+//! Owns the subscriptions of each stream, and the encoding of responses. The rules are those of its [`Flavor`]. Knows nothing of
 //! links; it is told what arrives.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What distinguishes one history from another: all of it follows from the seed.
+//! Parameters of a history, drawn from its seed.
 //!
 //! Owns the choice of the origin, of the links, of the relay's settings and of the clients. Knows nothing of what happens.
 
@@ -13,6 +13,7 @@ use rand::rngs::StdRng;
 use crate::client::Client;
 use crate::flavor::Flavor;
 use crate::net::Link;
+use crate::truth::is_full_state;
 
 pub(crate) fn millis(rng: &mut StdRng, range: std::ops::Range<u64>) -> Duration {
     Duration::from_millis(rng.random_range(range))
@@ -22,7 +23,7 @@ pub(crate) fn millis(rng: &mut StdRng, range: std::ops::Range<u64>) -> Duration 
 pub(crate) enum Versions {
     /// Never the same twice.
     Unique,
-    /// The same for the same content, which comes back.
+    /// Equal for equal content, which comes back.
     Hashes,
 }
 
@@ -85,7 +86,7 @@ impl Plan {
     /// Names of a type, as they are called.
     pub(crate) fn all_names(&self, at: usize) -> Vec<String> {
         let name = |number: usize| match at {
-            0 if number % 2 == 0 => format!("eds{}", number / 2),
+            0 if number.is_multiple_of(2) => format!("eds{}", number / 2),
             0 => format!("c{number}"),
             1 => format!("eds{number}"),
             2 => format!("l{number}"),
@@ -135,9 +136,9 @@ impl Plan {
         client
     }
 
-    /// What a client may ask for of a type.
+    /// Draws a subscription.
     pub(crate) fn asked(&self, rng: &mut StdRng, at: usize, grpc: bool) -> crate::client::Asked {
-        let may_be_wildcard = at % 2 == 0 && !grpc;
+        let may_be_wildcard = is_full_state(at) && !grpc;
         let wildcard = may_be_wildcard && rng.random_bool(0.6);
         let chance = match () {
             () if self.padding > 0 && at < 2 => 0.9,

@@ -1,4 +1,6 @@
 //! Responses as they are read from the wire.
+//!
+//! Owns the checks that hold of every response. Knows nothing of subscriptions.
 
 use deltafan::cache::Protocol;
 use deltafan::proto::{DeltaDiscoveryResponse, DiscoveryResponse};

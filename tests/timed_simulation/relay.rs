@@ -24,7 +24,7 @@ pub(crate) enum Request {
     Sotw(DiscoveryRequest),
 }
 
-/// What arrives at a relay.
+/// Arrival at a relay.
 #[derive(Debug)]
 pub(crate) enum Input {
     Connected(bool),
@@ -34,14 +34,14 @@ pub(crate) enum Input {
         stream: u32,
         protocol: Protocol,
         only: Option<TypeUrl>,
-        request: Request,
+        request: Box<Request>,
     },
     ClientGone(u32),
     /// The transport has taken what was said on this stream.
     Taken(u32),
 }
 
-/// What a relay wants done.
+/// Action of a relay.
 #[derive(Debug)]
 pub(crate) enum Output {
     Dial,
@@ -167,6 +167,24 @@ impl Relay {
         next
     }
 
+    /// Work that is due at this moment, for people to read.
+    pub(crate) fn busy(&self, now: Instant) -> String {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let sessions = self.sessions.iter();
+        let busy = sessions.filter(|(_, down)| {
+            !down.untaken && (is_due(down.deadline) || down.bell.0.load(Ordering::Relaxed))
+        });
+        format!(
+            "deadline of the core {}, interest {}, requests {:?}, wants the secondary {} of {:?}, sessions {:?}",
+            is_due(self.mux.next_deadline()),
+            self.cache.has_interest(),
+            StreamId::ALL.map(|stream| self.mux.has_request(stream)),
+            self.mux.wants_secondary(),
+            self.open[1],
+            busy.map(|(stream, _)| stream).collect::<Vec<_>>(),
+        )
+    }
+
     /// Does what there is to do at this moment.
     pub(crate) fn turn(&mut self, now: Instant, rng: &mut StdRng, ids: &mut u32) -> Vec<Output> {
         let mut out = Vec::new();
@@ -236,7 +254,7 @@ impl Relay {
                 });
                 down.heard += 1;
                 down.deadline = Some(now);
-                let heard = match request {
+                let heard = match *request {
                     Request::Delta(request) => down.session.hear_delta(request, now),
                     Request::Sotw(request) => down.session.hear_sotw(request, now),
                 };

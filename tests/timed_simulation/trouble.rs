@@ -1,4 +1,4 @@
-//! What happens to everybody, at random.
+//! Random events.
 //!
 //! Owns the steps of a history: changes at the origin, clients that come, go and ask for something else, processes that do not
 //! run for a while, links that fail in each way there is. Judges nothing.
@@ -11,7 +11,7 @@ use crate::judge::Seen;
 use crate::net::{Consumer, Server};
 use crate::plan::{Versions, millis};
 use crate::relay::Relay;
-use crate::truth::{Body, NONE};
+use crate::truth::{Body, NONE, is_full_state};
 use crate::world::{Event, World};
 
 impl World {
@@ -40,7 +40,7 @@ impl World {
         self.truth.set(at, name, body, self.now);
     }
 
-    /// What changed is said, if the origin runs.
+    /// Sends what changed, if the origin runs.
     fn push(&mut self) {
         if self.origin_paused.is_none() {
             for at in 0..4 {
@@ -122,7 +122,7 @@ impl World {
         let mut asked = self.clients[client].types[at].asked.clone();
         match self.rng.random_range(0..4) {
             0 => asked = self.plan.asked(&mut self.rng, at, grpc),
-            1 if at % 2 == 0 && !grpc => asked.wildcard = !asked.wildcard,
+            1 if is_full_state(at) && !grpc => asked.wildcard = !asked.wildcard,
             _ => {
                 let names = self.plan.all_names(at);
                 let name = &names[self.rng.random_range(0..names.len())];
@@ -188,7 +188,7 @@ impl World {
         self.net.links[link].forget();
     }
 
-    /// What is said from here on is lost; both ends find out later.
+    /// Loses all messages on a link from here on; both ends find out later.
     fn half_open(&mut self, link: usize, time: Duration) {
         self.say(|_| format!("link {link} is half open for {time:?}"));
         let streams = self.net.on(link);
@@ -239,7 +239,7 @@ impl World {
                 self.return_in(client, wait);
             }
             54..58 => {
-                // So many that nobody is left who wants something.
+                // Often all of them, so that nothing is wanted any more.
                 let wait = self.away();
                 self.say(|_| format!("most clients leave for {wait:?}"));
                 for client in 0..self.clients.len() {

@@ -17,7 +17,7 @@ pub(crate) const TYPES: [&str; 4] = ["cds", "eds", "lds", "rds"];
 pub(crate) const CDS: usize = 0;
 pub(crate) const LDS: usize = 2;
 
-/// Of a name that an origin like istiod does not know: it answers all the same.
+/// Text of a name that istiod does not know: it answers with an empty resource.
 pub(crate) const NONE: &str = "none";
 
 pub(crate) fn at_of(url: &str) -> usize {

@@ -1,4 +1,4 @@
-//! From those who say something to those who hear it.
+//! Delivery of messages between processes.
 //!
 //! Owns what becomes of each output and of each event; the rest of a [`World`] is moved by these alone.
 
@@ -196,6 +196,7 @@ impl World {
                     Request::Delta(_) => Protocol::Delta,
                     Request::Sotw(_) => Protocol::Sotw,
                 };
+                let request = Box::new(request);
                 self.relays[relay].inbox.push_back(Input::Asked { stream, protocol, only, request });
             }
             (Server::Origin, Request::Sotw(_)) => unreachable!("the relay speaks delta"),
@@ -227,7 +228,7 @@ impl World {
         }
         let told = reading::read(self.clients[client].protocol, bytes);
         self.say(|_| format!("client {client} hears on {stream} {}", told.shown()));
-        let effect = self.clients[client].hear(&told, heard, &self.truth.names(told.at), self.now);
+        let effect = self.clients[client].hear(&told, heard, &self.truth.names(told.at), made);
         self.check(client, &effect, &told, made);
         let wait = self.clients[client].ack_delay;
         let Told { at, nonce, .. } = told;
@@ -236,7 +237,8 @@ impl World {
 
     fn check(&mut self, client: usize, effect: &Effect, told: &Told, made: Instant) {
         let of = &self.clients[client];
-        let started = self.relays[..=of.relay].iter().map(|relay| relay.started).max();
+        // The first relay of a chain may know older states than the last.
+        let started = self.relays[..=of.relay].iter().map(|relay| relay.started).min();
         let scene = Scene {
             truth: &self.truth,
             seen: &self.seen[of.relay],

@@ -120,13 +120,13 @@ pub(crate) struct World {
     /// Which attempt to connect each relay is at: an answer to an older one is nobody's.
     pub(crate) attempts: Vec<u64>,
     pub(crate) clients: Vec<Client>,
-    /// What arrived at clients that do not read.
+    /// Arrivals at clients that do not read.
     pub(crate) unread: Vec<VecDeque<Arrival>>,
     /// Streams on which a relay has said more than such a client's transport takes.
     pub(crate) stuffed: Vec<Vec<(u32, bool)>>,
     pub(crate) rules: Arc<Rules>,
     pub(crate) repeats: Repeats,
-    /// What happened that may be a cause of a response.
+    /// Count of events that may cause a response.
     pub(crate) causes: u64,
 }
 
@@ -194,7 +194,7 @@ impl World {
         }
     }
 
-    /// Tells somebody who looks at one history.
+    /// Prints a line of the trace.
     pub(crate) fn say(&self, text: impl FnOnce(&Self) -> String) {
         if self.trace {
             let text = text(self);
@@ -222,7 +222,7 @@ impl World {
             }
             if busy {
                 turns += 1;
-                assert!(turns < 5_000, "SPIN: a relay that has always something to do at once");
+                assert!(turns < 5_000, "SPIN: it has always something to do: {}", self.busy());
                 continue;
             }
             let relays = self.relays.iter().filter_map(|relay| relay.next(self.now));
@@ -237,6 +237,11 @@ impl World {
             }
         }
         self.now = end;
+    }
+
+    fn busy(&self) -> String {
+        let busy = self.relays.iter().map(|relay| relay.busy(self.now));
+        busy.collect::<Vec<_>>().join("; ")
     }
 
     /// Where a relay's streams lead.

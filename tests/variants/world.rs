@@ -51,6 +51,8 @@ pub(crate) struct World {
     pollers: Vec<Poller>,
     /// Whether clients come back with what they hold.
     resumes: bool,
+    /// At which step the origin can be reached again.
+    back_at: u64,
 }
 
 fn given(rng: &mut StdRng) -> Given {
@@ -91,6 +93,7 @@ impl World {
             memory: Memory::default(),
             pollers,
             resumes: !origin.shares_versions,
+            back_at: 0,
             origin,
             rng,
         }
@@ -192,7 +195,9 @@ impl World {
 
     fn connect(&mut self) {
         if self.origin.peers[0].is_none() {
-            self.open(StreamId::Primary);
+            if self.place.step >= self.back_at {
+                self.open(StreamId::Primary);
+            }
         } else if self.mux.wants_secondary() && self.origin.peers[1].is_none() {
             self.open(StreamId::Secondary);
         } else if !self.mux.wants_secondary() && self.origin.peers[1].is_some() {
@@ -215,6 +220,8 @@ impl World {
         self.origin.peers[stream as usize] = None;
         if stream == StreamId::Primary {
             self.origin.peers[1] = None;
+            // What changes while it is away is not told.
+            self.back_at = self.place.step + [0, 0, 10, 60][self.rng.random_range(0..4)];
         }
         self.mux.closed(stream);
     }
@@ -330,6 +337,7 @@ impl World {
 
     /// The origin is quiet, everything is answered and all times pass: then all have what is theirs.
     fn settle(&mut self) {
+        self.back_at = 0;
         for _ in 0..12 {
             self.connect();
             self.pass(Duration::from_millis(1_500));
