@@ -40,7 +40,7 @@ mod update;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
@@ -351,6 +351,14 @@ impl TypeCache {
         self.answering.since()
     }
 
+    /// When a name that was asked for then, and of which the origin says nothing, is taken for absent, given that origins
+    /// exist that never say so (O2); `None` while the origin does not answer for the type. An origin that answers is given
+    /// `patience` for more after each answer; one that has said nothing since may have been held up, and is given three
+    /// times as long. So is one that never stops.
+    pub fn unanswered_from(&self, asked: Instant, patience: Duration) -> Option<Instant> {
+        self.answering.unanswered_from(asked, patience)
+    }
+
     /// Takes a place among the clients with this subscription.
     pub fn join(
         self: &Arc<Self>,
@@ -615,7 +623,7 @@ impl Writer {
     /// `cold_deadline` from here on, and looks again no later than that.
     pub fn heard(&self, type_url: &TypeUrl, now: Instant) {
         if let Some(of) = self.cache.stores.read().any(type_url) {
-            of.answering.begin(now);
+            of.answering.answer(now);
         }
     }
 

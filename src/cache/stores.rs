@@ -9,7 +9,7 @@
 //! Invariant: the number of stores is bounded, whoever asks, and a store that somebody may still join is not dropped.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
@@ -30,19 +30,26 @@ pub enum Full {
     ParameterSets(usize),
 }
 
-/// Since when the origin answers for a type on the connection that stands. All stores of the type share it: an origin that
-/// answers for one set of parameters answers for the type.
+/// The first and the last answer of the origin for a type on the connection that stands. All stores of the type share it: an
+/// origin that answers for one set of parameters answers for the type.
 #[derive(Debug, Default)]
-pub(super) struct Answering(Mutex<Option<Instant>>);
+pub(super) struct Answering(Mutex<Option<(Instant, Instant)>>);
 
 impl Answering {
     pub(super) fn since(&self) -> Option<Instant> {
-        *self.0.lock()
+        self.0.lock().map(|(first, _)| first)
     }
 
-    /// An answer came; the first one counts.
-    pub(super) fn begin(&self, now: Instant) {
-        self.0.lock().get_or_insert(now);
+    /// See [`TypeCache::unanswered_from`].
+    pub(super) fn unanswered_from(&self, asked: Instant, patience: Duration) -> Option<Instant> {
+        let (first, last) = (*self.0.lock())?;
+        let latest = asked.max(first) + 3 * patience;
+        Some(if last >= asked { latest.min(last + patience) } else { latest })
+    }
+
+    /// An answer came.
+    pub(super) fn answer(&self, now: Instant) {
+        self.0.lock().get_or_insert((now, now)).1 = now;
     }
 
     pub(super) fn end(&self) {

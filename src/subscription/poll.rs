@@ -242,7 +242,8 @@ impl Poll {
 
     /// When names that the origin leaves unanswered are taken for absent; `None` while it does not answer for the type.
     fn patience(&self, upstream: Upstream) -> Option<Instant> {
-        let heard = self.membership.of().heard_since().filter(|_| upstream == Upstream::Answering)?;
-        Some(self.waits_since.max(heard) + self.rules.cold_deadline)
+        let unanswered_from =
+            self.membership.of().unanswered_from(self.waits_since, self.rules.cold_deadline);
+        unanswered_from.filter(|_| upstream == Upstream::Answering)
     }
 }

@@ -503,8 +503,8 @@ impl StreamType {
     /// When names that the origin leaves unanswered are taken for absent; `None` while it does not answer for the type.
     /// Before its first answer on this connection its silence says nothing, so that time counts from there.
     pub(super) fn patience(&self, rules: &Rules, moment: Moment) -> Option<Instant> {
-        let heard = self.membership.of().heard_since().filter(|_| moment.upstream == Upstream::Answering)?;
-        Some(self.asked.max(heard) + rules.cold_deadline)
+        let unanswered_from = self.membership.of().unanswered_from(self.asked, rules.cold_deadline);
+        unanswered_from.filter(|_| moment.upstream == Upstream::Answering)
     }
 
     fn is_patient(&self, rules: &Rules, moment: Moment) -> bool {
