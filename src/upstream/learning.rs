@@ -412,6 +412,15 @@ impl Topic {
             }
             _ => true,
         });
+        if let Some(link) = &mut self.links[scene.placed.stream as usize] {
+            for op in &ops {
+                if let Op::Remove { view: View::Named, name } = op
+                    && snapshot.held(View::Named, name.as_str()).is_some_and(|held| held.name() == name)
+                {
+                    link.repeat(name);
+                }
+            }
+        }
         self.answer_by_name(&mut ops, snapshot);
         self.note(&ops);
         ops

@@ -61,6 +61,8 @@ struct Asked {
     dropped: bool,
     /// The origin has said something of it on this stream.
     heard: bool,
+    /// It is to be subscribed to once more, and no answer is expected.
+    repeated: bool,
 }
 
 /// A collection whose members have not all been heard yet.
@@ -116,8 +118,8 @@ pub(super) struct Link {
     unseen: HashSet<Name>,
     /// Collections that were asked for, until they are complete.
     incomplete: BTreeMap<Name, Incomplete>,
-    /// Names that the origin sent on this stream and that were let go since. Asked for again they may stay unanswered:
-    /// some origins keep the versions that they sent (O1).
+    /// Names that were asked for on this stream and let go since. Asked for again they may stay unanswered: some origins
+    /// keep the versions that they sent (O1).
     spent: HashSet<Name>,
     /// There were too many of these to remember.
     all_spent: bool,
@@ -169,6 +171,15 @@ impl Link {
     pub(super) fn ask_again(&mut self, name: &Name) {
         if let Some(asked) = self.names.get_mut(name) {
             asked.dropped = true;
+            self.touch([name.clone()]);
+        }
+    }
+
+    /// The origin said that what it sent is gone: a name that is subscribed to again in case it comes back, because some
+    /// origins (java-control-plane) forget the subscription. Nothing is expected of it.
+    pub(super) fn repeat(&mut self, name: &Name) {
+        if let Some(asked) = self.names.get_mut(name).filter(|asked| !asked.dropped) {
+            asked.repeated = true;
             self.touch([name.clone()]);
         }
     }
@@ -270,8 +281,8 @@ impl Link {
     }
 
     /// Whether a name stays unanswered since then that the origin may believe to have answered for: all such names are to
-    /// be asked for on another stream, and on this one nothing is expected of them any more. Names that the origin never
-    /// spoke of are none of these: many origins say nothing of what does not exist (O2).
+    /// be asked for on another stream, and on this one nothing is expected of them any more. Names that were asked for once
+    /// are none of these: many origins say nothing of what does not exist (O2).
     pub(super) fn give_up_on_suspects(&mut self, asked: Instant) -> bool {
         if self.suspect_since.is_none_or(|since| since > asked) {
             return false;
@@ -519,10 +530,15 @@ impl Link {
             let asked = self.names.get(&name);
             if !(named && wanted(&name)) {
                 self.incomplete.remove(&name);
-                if let Some(asked) = self.names.swap_remove(&name) {
-                    self.spend(&name, asked, target);
+                if self.names.swap_remove(&name).is_some() {
+                    self.spend(&name, target);
                     room = room.saturating_sub(target.unsubscribe(name.as_str(), request));
                 }
+            } else if asked.is_some_and(|asked| asked.repeated && !asked.dropped) {
+                if let Some(asked) = self.names.get_mut(&name) {
+                    asked.repeated = false;
+                }
+                room = room.saturating_sub(target.subscribe(name.as_str(), request));
             } else if asked.is_none_or(|asked| asked.dropped) {
                 joined = true;
                 room = room.saturating_sub(self.ask_for(target, wanted, name, first, request));
@@ -557,13 +573,10 @@ impl Link {
         bytes + self.join_name(target, wanted, name, first, request)
     }
 
-    /// Remembers a name that is let go, if the origin sent it.
-    fn spend(&mut self, name: &Name, asked: Asked, target: &Target<'_>) {
+    /// Remembers a name that is let go: the origin may have sent it, and the answer may still be on its way.
+    fn spend(&mut self, name: &Name, target: &Target<'_>) {
         // An origin that reads locators answers each of them.
-        // What was asked for a moment ago may be on its way.
-        let is_sent = asked.heard
-            || (asked.awaited == Awaited::Answer && asked.at + target.settings.answer_timeout > target.now);
-        if !is_sent || self.all_spent || !target.parameters.is_empty() {
+        if self.all_spent || !target.parameters.is_empty() {
             return;
         }
         self.spent.insert(name.clone());
@@ -617,7 +630,7 @@ impl Link {
         }
         // Of what was claimed the origin knows that it is held, as of what it has sent.
         let heard = heard || bytes > 0;
-        self.names.insert(name, Asked { at, awaited, dropped: false, heard });
+        self.names.insert(name, Asked { at, awaited, dropped: false, heard, repeated: false });
         bytes
     }
 

@@ -314,3 +314,21 @@ fn topics_of_parameters_that_nobody_has_are_bounded_and_end() {
     rig.requests(Primary);
     assert_eq!(topics(&rig), 0);
 }
+
+/// java-control-plane forgets the subscription of a name that is gone.
+#[test]
+fn o3_a_name_that_is_gone_is_subscribed_to_once_more_and_no_more_than_that() {
+    let mut rig = rig();
+    rig.mux.on_message(Primary, Answer::of(EDS, "gone").remove("e1").bytes(), rig.now).expect("a response");
+    rig.pass(10);
+    let asked = |rig: &mut Rig| -> Vec<String> {
+        rig.requests(Primary).into_iter().flat_map(|request| request.resource_names_subscribe).collect()
+    };
+    assert_eq!(asked(&mut rig), ["e1"]);
+    rig.mux.on_message(Primary, Answer::of(EDS, "again").remove("e1").bytes(), rig.now).expect("a response");
+    rig.pass(10_000);
+    assert!(asked(&mut rig).is_empty(), "an origin that answers it must not be asked for ever");
+    assert_eq!((rig.seen(EDS, "e1"), rig.renewed.len()), ("absent".to_owned(), 0));
+    rig.hear(Primary, &Answer::of(EDS, "back").set("e1", "v2"));
+    assert_eq!(rig.seen(EDS, "e1"), "v2");
+}
