@@ -333,10 +333,9 @@ impl Topic {
         }
         for Placed { stream, view } in placed {
             let Some(link) = &mut self.links[stream as usize] else { continue };
-            if let Some(asked) = now.checked_sub(settings.answer_timeout) {
-                if link.give_up_on_suspects(asked) {
-                    self.renewals[stream as usize] = Some(Renewal::Unanswered);
-                }
+            let asked = now.checked_sub(settings.answer_timeout);
+            if asked.is_some_and(|asked| link.give_up_on_suspects(asked)) {
+                self.renewals[stream as usize] = Some(Renewal::Unanswered);
             }
             let Some(view) = view else { continue };
             let complete = if view == View::Named { link.complete(settings, now) } else { Vec::new() };
