@@ -147,6 +147,15 @@ impl World {
             };
             self.now = self.now.max(at);
             self.mux.on_deadline(self.now);
+            while let Some(stream) = self.mux.renewal_due(self.now) {
+                self.mux.closed(stream);
+                let reopens = stream == StreamId::Primary || self.mux.wants_secondary();
+                self.open[stream as usize] = reopens;
+                self.open[1] &= stream != StreamId::Primary;
+                if reopens {
+                    self.mux.opened(stream, self.now);
+                }
+            }
         }
         panic!("there is always something due");
     }

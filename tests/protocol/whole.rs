@@ -128,12 +128,18 @@ impl Whole {
             }
         }
         self.mux.on_message(stream, response.encode_to_vec().into(), self.bed.now).unwrap();
+        let response_removes = response.removed_resources;
         let mut refused = None;
         let mut others = Vec::new();
+        // A name that is gone is subscribed to once more, in case it comes back.
+        let is_repeat = |request: &DeltaDiscoveryRequest| {
+            request.resource_names_unsubscribe.is_empty()
+                && request.resource_names_subscribe.iter().all(|name| response_removes.contains(name))
+        };
         while self.mux.has_request(stream) {
             let Some(request) = self.mux.next_request(stream, self.bed.now) else { continue };
             refused = refused.or_else(|| request.error_detail.clone());
-            others.extend(has_names(&request).then_some(request));
+            others.extend((has_names(&request) && !is_repeat(&request)).then_some(request));
         }
         assert!(others.is_empty(), "it is asked with an answer: {others:?}");
         assert_eq!(refused, None, "a good response");
