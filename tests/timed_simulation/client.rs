@@ -243,12 +243,8 @@ impl Client {
         if asked.wildcard && !before.wildcard {
             state.since.insert("*".to_owned(), now);
         }
-        // It lets go of what it does not ask for any more, and then holds no state as it was told.
-        let count = state.held.len();
+        // It lets go of what it does not ask for any more, and goes on saying the version that it accepted last.
         state.held.retain(|name, _| asked.covers(name));
-        if state.held.len() < count {
-            state.version.clear();
-        }
         if !self.online {
             return None;
         }
