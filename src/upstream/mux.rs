@@ -65,8 +65,11 @@ struct Stream {
 /// How often a stream may be opened anew: each time the origin is asked for everything.
 #[derive(Clone, Copy, Debug, Default)]
 struct RenewalPace {
-    opened: Option<Instant>,
-    /// How many times in a row it was opened soon after the last.
+    /// Whether the stream was to be opened anew when it was closed. One that was lost is no renewal: else a link that
+    /// breaks a few times would make everything wait that needs a new stream afterwards.
+    is_renewal: bool,
+    renewed: Option<Instant>,
+    /// How many times in a row it was renewed soon after the last.
     soon: u32,
 }
 
@@ -75,13 +78,17 @@ impl RenewalPace {
     /// An origin that takes long to answer is given the time.
     const MOST: u32 = 6;
 
-    /// The stream was opened; returns when it may be opened anew: 1 s later, then 2 s, 4 s, and in the end every 64 s. After
-    /// two minutes without, it begins at 1 s again.
+    /// The stream was opened; returns when it may be renewed: 1 s later, then 2 s, 4 s, and in the end every 64 s. After two
+    /// minutes without a renewal, it begins at 1 s again.
     fn opened(&mut self, now: Instant) -> Instant {
         const CALM: Duration = Duration::from_secs(120);
-        let is_soon = self.opened.is_some_and(|last| now.saturating_duration_since(last) < CALM);
-        self.soon = if is_soon { (self.soon + 1).min(Self::MOST) } else { 0 };
-        self.opened = Some(now);
+        let is_soon = self.renewed.is_some_and(|last| now.saturating_duration_since(last) < CALM);
+        if std::mem::take(&mut self.is_renewal) {
+            self.soon = if is_soon { (self.soon + 1).min(Self::MOST) } else { 1 };
+            self.renewed = Some(now);
+        } else if !is_soon {
+            self.soon = 0;
+        }
         now + Self::FIRST * 2_u32.pow(self.soon)
     }
 }
@@ -235,7 +242,10 @@ impl Mux {
         if stream == StreamId::Primary && self.streams[StreamId::Secondary as usize].is_some() {
             self.closed(StreamId::Secondary);
         }
-        self.streams[stream as usize] = None;
+        if let Some(open) = self.streams[stream as usize].take() {
+            let sheds = || self.groups.values().any(|group| group.sheds_at(stream, &self.settings).is_some());
+            self.renewals[stream as usize].is_renewal = open.renewal.is_some() || sheds();
+        }
         self.groups.values_mut().for_each(|group| group.closed(stream));
         self.groups.retain(|_, group| !group.is_idle());
     }

@@ -172,3 +172,27 @@ fn r_relay_03_a_lost_secondary_is_resumed_with_its_versions() {
     assert_eq!(request.resource_names_subscribe, ["odcds"]);
     assert_eq!(rig.requests(Primary), []);
 }
+
+#[test]
+fn a_link_that_broke_often_puts_off_nothing_that_needs_a_new_stream() {
+    let mut rig = Rig::with(Settings { linger: Duration::from_secs(1), ..Settings::default() });
+    for _ in 0..8 {
+        rig.open(Primary);
+        rig.pass(1_000);
+        rig.close();
+    }
+    rig.open(Primary);
+    for round in ["1", "2"] {
+        rig.client("one", Kind::Endpoint, &["a"]);
+        rig.pass(20);
+        assert_eq!(rig.request(Primary).resource_names_subscribe, ["a"]);
+        if round == "1" {
+            rig.hear(Primary, &Answer::of(Kind::Endpoint, round).set("a", "1"));
+            rig.leave("one");
+            rig.pass(2_000);
+            rig.requests(Primary);
+        }
+    }
+    rig.pass(4_000);
+    assert_eq!(rig.renewed.len(), 1, "the origin may believe that it has answered");
+}
