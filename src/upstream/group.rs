@@ -52,6 +52,8 @@ pub(super) struct Group {
     pub(super) topics: BTreeMap<Parameters, Topic>,
     /// Whether the origin is asked for plain names whatever the parameters: it does not read locators (R-Up-18).
     plain: bool,
+    /// Names that may not be lent any more though nothing changed.
+    unlent: BTreeSet<Name>,
     /// What is wrong with a resource that the origin sent last, until it is complained of.
     complaint: Option<(Name, &'static str)>,
 }
@@ -59,8 +61,8 @@ pub(super) struct Group {
 impl Group {
     /// A type of which nothing is wanted yet, and which of the streams are open.
     pub(super) fn new(type_url: TypeUrl, open: [bool; 2], plain: bool) -> Self {
-        let (homes, started, has_wildcard, topics) = Default::default();
-        Self { type_url, homes, open, started, has_wildcard, topics, plain, complaint: None }
+        let (homes, started, has_wildcard, topics, unlent) = Default::default();
+        Self { type_url, homes, open, started, has_wildcard, topics, plain, unlent, complaint: None }
     }
 
     /// What is wanted with these parameters.
@@ -249,7 +251,8 @@ impl Group {
     }
 
     /// Asks for those of these names that were borrowed and are no longer there to be borrowed.
-    pub(super) fn end_loans(&mut self, names: &BTreeSet<Name>, cache: &Cache) {
+    pub(super) fn end_loans(&mut self, mut names: BTreeSet<Name>, cache: &Cache) {
+        names.append(&mut self.unlent);
         let mut ended = Vec::new();
         for (parameters, topic) in self.topics.iter().filter(|(_, topic)| topic.has_loans()) {
             let mine = self.snapshot(cache, parameters);
@@ -452,7 +455,47 @@ impl Group {
             self.complaint = self.complaint.take().or(ambiguous);
             changes.push((parameters.clone(), change));
         }
+        self.disprove(placed, &reading, &snapshots, now);
         changes
+    }
+
+    /// An identity that the origin says is gone to one is gone for all, and what it sends to one is not. Where it sends
+    /// another variant, none is there beside it that is for the same parameters (R-DP-04).
+    fn disprove(&mut self, placed: Placed, reading: &Reading<'_>, snapshots: &[Arc<Snapshot>], now: Instant) {
+        let asks =
+            |topic: &Topic, name: &str| topic.link(placed.stream).is_some_and(|link| link.covers(name));
+        let mut disproved: Vec<(Parameters, View, Name)> = Vec::new();
+        for ((parameters, topic), snapshot) in self.topics.iter().zip(snapshots) {
+            if !topic.has_questions() {
+                continue;
+            }
+            let removed = reading.removed.iter().filter(|removed| removed.covered);
+            for (view, held) in removed.flat_map(|removed| {
+                let is_it = |held: &Resource| held.constraints() == removed.constraints.as_ref();
+                topic.questions(snapshot, &removed.name).filter(move |(_, held)| is_it(held))
+            }) {
+                disproved.push((parameters.clone(), view, held.name().clone()));
+            }
+            for heard in reading.resources.iter().filter(|heard| heard.covered && heard.is_understood()) {
+                for (view, held) in topic.questions(snapshot, &heard.name) {
+                    let is_replaced = |(other, topic): (&Parameters, &Topic)| {
+                        heard.matches(other) && held.matches(other) && asks(topic, &heard.name)
+                    };
+                    if !heard.is_variant_of(held) && self.topics.iter().any(is_replaced) {
+                        disproved.push((parameters.clone(), view, held.name().clone()));
+                    }
+                }
+            }
+        }
+        for (parameters, view, name) in disproved {
+            if let Some(topic) = self.topics.get_mut(&parameters) {
+                topic.disproved.insert(view, name.clone(), now);
+                self.unlent.insert(name);
+            }
+        }
+        for (topic, snapshot) in self.topics.values_mut().zip(snapshots) {
+            topic.confirm(reading, snapshot);
+        }
     }
 }
 

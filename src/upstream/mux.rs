@@ -623,7 +623,7 @@ impl Mux {
             self.writer.apply_seen(type_url, &parameters, change, now).ok();
         }
         if let Some(group) = self.groups.get_mut(type_url).filter(|_| has_loans) {
-            group.end_loans(&names, self.writer.cache());
+            group.end_loans(names, self.writer.cache());
         }
     }
 }

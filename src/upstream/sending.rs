@@ -185,6 +185,11 @@ impl Link {
         names.chain(self.wildcard_asked()).min()
     }
 
+    /// When a name was asked for.
+    pub(super) fn asked_at(&self, name: &Name) -> Option<Instant> {
+        self.names.get(name).filter(|asked| !asked.dropped).map(|asked| asked.at)
+    }
+
     /// Asks for a name once more, unless the origin is about to answer for it anyway.
     pub(super) fn ask_once_more(&mut self, name: &Name) {
         if self.names.get(name).is_some_and(|asked| asked.awaited == Awaited::No) {
@@ -215,6 +220,11 @@ impl Link {
     /// A name that was asked for and not let go.
     pub(super) fn covered(&self, name: &str) -> Option<&Name> {
         self.names.get_key_value(name).filter(|(_, asked)| !asked.dropped).map(|(name, _)| name)
+    }
+
+    /// Whether what comes by this name was asked for, be it with the wildcard.
+    pub(super) fn covers(&self, name: &str) -> bool {
+        self.covers_wildcard() || self.covered(name).is_some() || self.covers_member(name)
     }
 
     /// Whether a collection was asked for that has this member.
