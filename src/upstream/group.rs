@@ -127,6 +127,12 @@ impl Group {
         renewals
     }
 
+    /// Whether these are the only parameters for which the origin was asked for the plain wildcard.
+    pub(super) fn is_last_of_wildcard(&self, parameters: &Parameters) -> bool {
+        let others = || self.topics.iter().filter(|(other, _)| *other != parameters);
+        parameters.is_empty() || (self.plain && others().all(|(_, topic)| topic.wildcard == Want::No))
+    }
+
     /// When a stream is to be opened anew to let go of a wildcard that nobody wants any more.
     pub(super) fn sheds_at(&self, stream: StreamId, settings: &Settings) -> Option<Instant> {
         let since = |topic: &Topic| match topic.wildcard {
@@ -134,7 +140,9 @@ impl Group {
             Want::No | Want::Yes | Want::Until(_) => None,
         };
         let is_here = self.homes[View::Wildcard as usize] == Some(stream) && self.open[stream as usize];
-        let since = self.topics.values().filter(|_| is_here).filter_map(since).min();
+        // By plain names all have the same wildcard.
+        let is_shared = self.plain && self.topics.values().any(|topic| topic.wildcard.is_live());
+        let since = self.topics.values().filter(|_| is_here && !is_shared).filter_map(since).min();
         since.map(|since| since + SHED_LINGERS * settings.linger)
     }
 
@@ -373,7 +381,7 @@ impl Group {
             let claimed = whole.as_ref().map_or(&unclaimed, |whole| &whole.initial_resource_versions);
             let target = Target {
                 claimed,
-                beside: snapshots.len() > 1,
+                beside: !self.plain && snapshots.len() > 1,
                 view: placed.view.filter(|view| topic.wants(*view)),
                 parameters: if self.plain { &nothing } else { parameters },
                 fresh: fresh && parameters.is_empty(),

@@ -539,8 +539,9 @@ impl Mux {
             // What is early makes room for as many as have come.
             count += usize::from(!is_early);
             let away = away && !is_early;
-            let topic = self.groups.get_mut(&type_url).and_then(|group| group.topics.get_mut(&parameters));
-            let Some(topic) = topic else { continue };
+            let Some(group) = self.groups.get_mut(&type_url) else { continue };
+            let is_last = group.is_last_of_wildcard(&parameters);
+            let Some(topic) = group.topics.get_mut(&parameters) else { continue };
             if seen.as_ref().is_none_or(|(of, with, _)| *of != type_url || *with != parameters) {
                 let snapshot = snapshot(&cache, &type_url, &parameters);
                 seen = Some((type_url.clone(), parameters.clone(), snapshot));
@@ -565,9 +566,11 @@ impl Mux {
                     topic.wildcard = Want::Until(later);
                     self.lingering.insert(later, type_url.clone(), parameters.clone(), None);
                 }
-                // Without parameters there is one wildcard a type; with parameters each costs the origin its own.
+                // Asked for plainly there is one wildcard a type; with parameters each costs the origin its own.
                 // It is kept up to date for as long as its stream lives.
-                None if !away && parameters.is_empty() => topic.wildcard = Want::Kept(now),
+                None if !away && (parameters.is_empty() || (is_last && self.is_heard)) => {
+                    topic.wildcard = Want::Kept(now);
+                }
                 None => {
                     let by_locator = !parameters.is_empty() && self.locators == Locators::Native;
                     change = topic.forget_wildcard(by_locator, snapshot);

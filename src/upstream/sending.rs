@@ -82,7 +82,7 @@ pub(super) struct Target<'a> {
     pub(super) alone: bool,
     /// Whether the wildcard has to wait for another stream: on this one the origin was asked for it already, for others.
     pub(super) wildcard_waits: bool,
-    /// Whether others ask for the type with other parameters.
+    /// Whether others ask for the type with other parameters, and the origin is told so.
     pub(super) beside: bool,
     /// The versions that others have claimed in the same request, and that hold for everybody.
     pub(super) claimed: &'a std::collections::HashMap<String, String>,
@@ -114,6 +114,8 @@ pub(super) struct Link {
     arrival: Arrival,
     /// Members, or names, that are held, could not be claimed, and have not been sent again on this stream.
     unseen: HashSet<Name>,
+    /// The one of these that could have been claimed, so that the origin has something to say.
+    kept_back: Option<Name>,
     /// Collections that were asked for, until they are complete.
     incomplete: BTreeMap<Name, Incomplete>,
     /// Names that the origin sent on this stream and that were let go since. Asked for again they may stay unanswered:
@@ -319,9 +321,11 @@ impl Link {
         self.arrival.step(settings, now)
     }
 
-    /// Since when nothing at all came of an answer that may be no more than what was kept back: that may be gone.
+    /// Since when nothing at all came of an answer that may be no more than what was kept back: that may be gone. Of what
+    /// could not be claimed it says nothing: the origin may hang.
     pub(super) fn kept_back_since(&self) -> Option<Instant> {
-        self.arrival.waits_since().filter(|_| self.unseen.len() == 1)
+        let since = self.arrival.waits_since()?;
+        self.kept_back.as_ref().filter(|name| self.unseen.contains(*name)).map(|_| since)
     }
 
     /// Takes what is held and was not sent again.
@@ -426,8 +430,9 @@ impl Link {
         }
         let mut hold = Duration::ZERO;
         if target.beside {
-            // A response may be for the others alone, and the origin may have nothing to say to these clients.
-            quiet_at = quiet_at.or(Some(target.now + target.settings.locator_timeout));
+            // A response may be for the others alone, and the origin may have nothing to say to these clients: but first it
+            // has to be known that it reads locators.
+            quiet_at = quiet_at.or(Some(target.now + 2 * target.settings.locator_timeout));
             hold = target.settings.settle_max;
         }
         self.started = true;
@@ -484,6 +489,7 @@ impl Link {
             if let Some(asked) = self.names.get_mut(&name) {
                 asked.awaited = Awaited::Answer;
             }
+            self.kept_back = Some(name.clone());
             self.unseen.insert(name);
         }
     }

@@ -115,8 +115,8 @@ impl World {
         self.settle();
         self.clients.clear();
         self.pollers.clear();
-        // A wildcard stays for as long as its stream does, which is ten times longer than it is wanted.
-        for _ in 0..15 {
+        // A wildcard stays for as long as its stream does, which is ten times longer than it is wanted, or 64 s.
+        for _ in 0..40 {
             self.connect();
             self.pass(LINGER);
         }

@@ -103,3 +103,45 @@ fn r_up_18_a_plain_removal_after_the_fallback_is_of_all() {
     assert_gone(&mut rig, &[]);
     assert_eq!(rig.seen_with(EDS, "a=x b=1", "n"), "absent");
 }
+
+/// An origin that does not read locators answers those without parameters only.
+#[test]
+fn r_up_18_a_wildcard_beside_another_is_not_empty_because_it_is_not_answered() {
+    let mut rig = Rig::connected();
+    rig.client("plain", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c", "1"));
+    rig.client_with("one", CDS, "v=1", &["*"]);
+    for _ in 0..100 {
+        rig.pass(200);
+        let known = rig.snapshot_with(CDS, "v=1").wildcard_known();
+        assert!(!known || rig.members_with(CDS, "v=1") == ["c:1"], "an empty set");
+        let asked = rig.requests(Primary);
+        if asked.iter().any(|request| request.resource_names_subscribe.contains(&"*".to_owned())) {
+            rig.hear(Primary, &Answer::of(CDS, "2").set("c", "1"));
+        }
+    }
+    assert_eq!(rig.mux.counters().locators_ignored.get(), 1);
+    assert_eq!(rig.members_with(CDS, "v=1"), ["c:1"]);
+}
+
+/// What cannot be claimed is no reason to take an origin that hangs for one that has sent it no more.
+#[test]
+fn r_dp_14_an_origin_that_hangs_takes_no_variant_away() {
+    for (reconcile, kind, name) in
+        [(Reconcile::Trust, CDS, "*"), (Reconcile::Sweep, CDS, "*"), (Reconcile::Sweep, EDS, "a")]
+    {
+        let mut rig = Rig::with(Settings { reconcile, ..Settings::default() });
+        rig.open(Primary);
+        rig.client_with("one", kind, "v=1", &[name]);
+        rig.requests(Primary);
+        rig.hear(Primary, &Answer::of(kind, "1").variant("a", "v=1", "1"));
+        rig.pass(3_000);
+        reconnect(&mut rig);
+        for _ in 0..100 {
+            rig.pass(2_000);
+            rig.requests(Primary);
+            assert_eq!(rig.seen_with(kind, "v=1", "a"), "1", "{reconcile:?} {name}");
+        }
+    }
+}
