@@ -116,15 +116,11 @@ impl Group {
         self.placed(stream).is_some_and(|view| self.topics.values().any(|topic| topic.is_live(view)))
     }
 
-    /// Which streams are to be opened anew.
-    pub(super) fn take_renewals(&mut self) -> [bool; 2] {
-        let mut renewals = [false; 2];
-        for topic in self.topics.values_mut() {
-            for (all, one) in renewals.iter_mut().zip(std::mem::take(&mut topic.renewals)) {
-                *all |= one;
-            }
-        }
-        renewals
+    /// Which streams are to be opened anew. Topics remember it until that happens: there is nothing more to find out on such
+    /// a stream.
+    pub(super) fn renewals(&self) -> [bool; 2] {
+        let wanted = |stream: StreamId| self.topics.values().any(|topic| topic.renewals[stream as usize]);
+        StreamId::ALL.map(wanted)
     }
 
     /// Whether these are the only parameters for which the origin was asked for the plain wildcard.

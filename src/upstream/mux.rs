@@ -591,7 +591,7 @@ impl Mux {
 
     /// Announces what a type has to say, removes what is spent.
     fn tidy(&mut self, type_url: &TypeUrl, now: Instant) {
-        let renewals = self.groups.get_mut(type_url).map(Group::take_renewals).unwrap_or_default();
+        let renewals = self.groups.get(type_url).map(Group::renewals).unwrap_or_default();
         for (open, _) in self.streams.iter_mut().zip(renewals).filter(|(_, renews)| *renews) {
             if let Some(open) = open {
                 open.renewal.get_or_insert(now);

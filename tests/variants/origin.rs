@@ -368,7 +368,8 @@ impl Origin {
         };
         let variants: Vec<_> = self.truth[at].get(name).into_iter().flatten().collect();
         // What comes for the wildcard is a member.
-        let has_star = topic.asked.iter().any(|(name, _)| name == "*");
+        // Where nothing is asked for any more, it may cross the question.
+        let has_star = topic.asked.is_empty() || topic.asked.iter().any(|(name, _)| name == "*");
         if variants.is_empty() || (has_star && !is_member(name)) {
             return;
         }

@@ -196,3 +196,26 @@ fn a_link_that_broke_often_puts_off_nothing_that_needs_a_new_stream() {
     rig.pass(4_000);
     assert_eq!(rig.renewed.len(), 1, "the origin may believe that it has answered");
 }
+
+#[test]
+fn a_stream_that_waits_for_its_renewal_has_no_deadline_that_never_passes() {
+    let mut rig = Rig::with(Settings { linger: Duration::from_secs(1), ..Settings::default() });
+    rig.open(Primary);
+    rig.client("other", Kind::Endpoint, &["b"]);
+    for _ in 0..20 {
+        rig.client("one", Kind::Endpoint, &["a"]);
+        rig.pass(20);
+        rig.requests(Primary);
+        rig.hear(Primary, &Answer::of(Kind::Endpoint, "1").set("a", "1").set("b", "1"));
+        rig.leave("one");
+        rig.pass(2_000);
+        rig.requests(Primary);
+        // It is not answered, and the stream is not opened anew at once.
+        rig.client("one", Kind::Endpoint, &["a"]);
+        rig.pass(20);
+        rig.requests(Primary);
+        rig.pass(4_000);
+        rig.requests(Primary);
+    }
+    assert!((3..12).contains(&rig.renewed.len()), "{:?}", rig.renewed);
+}
