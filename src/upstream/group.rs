@@ -52,6 +52,8 @@ pub(super) struct Group {
     pub(super) topics: BTreeMap<Parameters, Topic>,
     /// Whether the origin is asked for plain names whatever the parameters: it does not read locators (R-Up-18).
     plain: bool,
+    /// Since when something may be borrowed from a topic that was asked for anew and not answered.
+    loans_doubted: Option<Instant>,
     /// Names that may not be lent any more though nothing changed.
     unlent: BTreeSet<Name>,
     /// What is wrong with a resource that the origin sent last, until it is complained of.
@@ -62,7 +64,8 @@ impl Group {
     /// A type of which nothing is wanted yet, and which of the streams are open.
     pub(super) fn new(type_url: TypeUrl, open: [bool; 2], plain: bool) -> Self {
         let (homes, started, has_wildcard, topics, unlent) = Default::default();
-        Self { type_url, homes, open, started, has_wildcard, topics, plain, unlent, complaint: None }
+        let (complaint, loans_doubted) = Default::default();
+        Self { type_url, homes, open, started, has_wildcard, topics, plain, loans_doubted, unlent, complaint }
     }
 
     /// What is wanted with these parameters.
@@ -186,8 +189,17 @@ impl Group {
     }
 
     /// A name is wanted that was not. It is asked for, unless what is held already is for these clients too.
-    pub(super) fn add_name(&mut self, parameters: &Parameters, name: &Name, cache: &Cache) -> Option<Op> {
+    pub(super) fn add_name(
+        &mut self,
+        parameters: &Parameters,
+        name: &Name,
+        cache: &Cache,
+        now: Instant,
+    ) -> Option<Op> {
         if let Some((resource, lease)) = self.lender(parameters, name, cache) {
+            if self.topics.values().any(|topic| topic.is_orphan(View::Named, name)) {
+                self.loans_doubted.get_or_insert(now);
+            }
             self.topic(parameters).borrow(name, lease);
             return Some(Op::held(View::Named, resource, lease));
         }
@@ -231,7 +243,19 @@ impl Group {
         name: &Name,
         cache: &Cache,
     ) -> Option<(Arc<Resource>, Option<Lease>)> {
+        self.lender_among(parameters, name, cache, |_| true)
+    }
+
+    /// The same of some topics.
+    fn lender_among(
+        &self,
+        parameters: &Parameters,
+        name: &Name,
+        cache: &Cache,
+        is_one: impl Fn(&Topic) -> bool,
+    ) -> Option<(Arc<Resource>, Option<Lease>)> {
         let others = self.topics.iter().filter(|(other, topic)| *other != parameters && topic.may_lend(name));
+        let others = others.filter(|(_, topic)| is_one(topic));
         let held = |other: &Parameters| {
             let snapshot = self.snapshot(cache, other);
             let (view, text) = (View::Named, name.as_str());
@@ -276,6 +300,28 @@ impl Group {
         }
     }
 
+    /// Asks for what is borrowed from topics that the origin has not answered on this stream: what they hold may be gone, and
+    /// nobody else would find out (R-DP-16).
+    fn end_doubtful_loans(&mut self, settings: &Settings, now: Instant, cache: &Cache) {
+        if self.loans_doubted.is_none_or(|since| since + settings.answer_timeout > now) {
+            return;
+        }
+        self.loans_doubted = None;
+        let is_answered = |topic: &Topic, name: &Name| !topic.is_orphan(View::Named, name);
+        let mut ended = Vec::new();
+        for (parameters, topic) in &self.topics {
+            let doubtful = topic.borrowed.iter().filter(|name| {
+                let lender = self.lender_among(parameters, name, cache, |topic| is_answered(topic, name));
+                lender.is_none()
+            });
+            ended.extend(doubtful.map(|name| (parameters.clone(), name.clone())));
+        }
+        let home = self.homes[View::Named as usize];
+        for (parameters, name) in &ended {
+            self.topic(parameters).end_loan(name, home);
+        }
+    }
+
     fn snapshot(&self, cache: &Cache, parameters: &Parameters) -> Arc<Snapshot> {
         snapshot(cache, &self.type_url, parameters)
     }
@@ -301,6 +347,7 @@ impl Group {
 
     /// Time in which this process did not run is no silence of the origin.
     pub(super) fn shift(&mut self, pause: Duration) {
+        self.loans_doubted = self.loans_doubted.map(|since| since + pause);
         self.topics.values_mut().for_each(|topic| topic.shift(pause));
     }
 
@@ -312,6 +359,7 @@ impl Group {
         cache: &Cache,
         counters: &Counters,
     ) -> Changes {
+        self.end_doubtful_loans(settings, now, cache);
         let placed = StreamId::ALL.map(|stream| self.placement(stream));
         let mut changes = Vec::new();
         for (parameters, topic) in &mut self.topics {
@@ -326,7 +374,8 @@ impl Group {
     }
 
     pub(super) fn deadline(&self, settings: &Settings) -> Option<Instant> {
-        self.topics.values().filter_map(|topic| topic.deadline(settings)).min()
+        let loans = self.loans_doubted.map(|since| since + settings.answer_timeout);
+        self.topics.values().filter_map(|topic| topic.deadline(settings)).chain(loans).min()
     }
 
     /// The next request for this type on a stream, and whether another has to follow.
@@ -411,6 +460,10 @@ impl Group {
                     name => link.covered(name).is_some(),
                 })
             });
+        }
+        let has_doubts = || self.topics.values().any(|topic| !topic.orphans.is_empty());
+        if whole.is_some() && self.has_loans() && has_doubts() {
+            self.loans_doubted.get_or_insert(now);
         }
         self.started[stream as usize] |= whole.is_some();
         let asks_plainly = |link: &Link| link.covers_wildcard();

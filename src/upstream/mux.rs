@@ -311,7 +311,7 @@ impl Mux {
                 group.topic(parameters).want_again(name, &held);
             }
             match (group.topic(parameters).names.get_mut(name), is_wanted) {
-                (None, true) => ops.extend(group.add_name(parameters, name, self.writer.cache())),
+                (None, true) => ops.extend(group.add_name(parameters, name, self.writer.cache(), now)),
                 (Some(want @ Want::Until(_)), true) => {
                     if let Want::Until(end) = std::mem::replace(want, Want::Yes) {
                         let item = Some(name.clone());

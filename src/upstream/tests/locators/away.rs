@@ -145,3 +145,30 @@ fn r_dp_14_an_origin_that_hangs_takes_no_variant_away() {
         }
     }
 }
+
+/// The lender is not answered, because nothing is there for it; for the borrower there is.
+#[test]
+fn r_dp_16_a_loan_of_what_is_not_answered_ends_with_a_question() {
+    let mut rig = Rig::connected();
+    rig.client_with("y", EDS, "a=y b=1", &["n"]);
+    rig.client_with("other", EDS, "a=y", &["k"]);
+    rig.pass(20);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").variant("n", "b=1", "dead").variant("k", "a=y", "1"));
+    rig.client_with("b", EDS, "b=1", &["n"]);
+    reconnect(&mut rig);
+    rig.mux
+        .on_message(Primary, Answer::of(EDS, "2").variant("k", "a=y", "1").bytes(), rig.now)
+        .expect("a response");
+    rig.requests(Primary);
+    rig.pass(4_000);
+    assert_eq!(exchange(&mut rig, Primary).0, ["n{b=1}"]);
+    rig.mux
+        .on_message(
+            Primary,
+            Answer::of(EDS, "3").variant("n", "c=1", "other").variant("n", "b=1", "new").bytes(),
+            rig.now,
+        )
+        .expect("a response");
+    assert_eq!(rig.seen_with(EDS, "b=1", "n"), "new");
+}
