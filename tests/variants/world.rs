@@ -417,7 +417,7 @@ impl World {
                     |other: &Asked| self.origin.manner == Manner::Ignores && other.1 == Who::default();
                 let lends = |other: &&Asked| *name == other.0 && (is_silent || is_plain(other));
                 let covered = subscribed.contains(&(name.clone(), *who))
-                    || subscribed.iter().any(|other| brings(&other) || lends(&other));
+                    || subscribed.iter().any(|other| brings(other) || lends(other));
                 assert!(covered, "nothing brings {name} of {type_url} for {who:?}: {subscribed:?}");
             }
         }
