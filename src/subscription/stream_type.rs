@@ -329,7 +329,12 @@ impl StreamType {
             let seen = old.entries().map(|entry| entry.name()).filter(|_| is_set);
             let told = names.chain(seen).filter(|name| old_names.locates(name.as_str()));
             let changed = told.filter(|name| !is_held(name.as_str()));
-            changed.map(|name| (name.clone(), old.variants(name.as_str()).collect::<Vec<_>>())).collect()
+            let past = |name: &Name| {
+                let past: Vec<_> = old.variants(name.as_str()).collect();
+                // Where none is remembered, what was there before it went had no constraints.
+                if past.is_empty() { vec![None] } else { past }
+            };
+            changed.map(|name| (name.clone(), past(name))).collect()
         } else {
             Vec::new()
         };

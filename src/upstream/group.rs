@@ -52,6 +52,10 @@ pub(super) struct Group {
     pub(super) topics: BTreeMap<Parameters, Topic>,
     /// Whether the origin is asked for plain names whatever the parameters: it does not read locators (R-Up-18).
     plain: bool,
+    /// Since when something may be borrowed from a topic that was asked for anew and not answered.
+    loans_doubted: Option<Instant>,
+    /// Names that may not be lent any more though nothing changed.
+    unlent: BTreeSet<Name>,
     /// What is wrong with a resource that the origin sent last, until it is complained of.
     complaint: Option<(Name, &'static str)>,
 }
@@ -59,8 +63,9 @@ pub(super) struct Group {
 impl Group {
     /// A type of which nothing is wanted yet, and which of the streams are open.
     pub(super) fn new(type_url: TypeUrl, open: [bool; 2], plain: bool) -> Self {
-        let (homes, started, has_wildcard, topics) = Default::default();
-        Self { type_url, homes, open, started, has_wildcard, topics, plain, complaint: None }
+        let (homes, started, has_wildcard, topics, unlent) = Default::default();
+        let (complaint, loans_doubted) = Default::default();
+        Self { type_url, homes, open, started, has_wildcard, topics, plain, loans_doubted, unlent, complaint }
     }
 
     /// What is wanted with these parameters.
@@ -125,6 +130,12 @@ impl Group {
         renewals
     }
 
+    /// Whether these are the only parameters for which the origin was asked for the plain wildcard.
+    pub(super) fn is_last_of_wildcard(&self, parameters: &Parameters) -> bool {
+        let others = || self.topics.iter().filter(|(other, _)| *other != parameters);
+        parameters.is_empty() || (self.plain && others().all(|(_, topic)| topic.wildcard == Want::No))
+    }
+
     /// When a stream is to be opened anew to let go of a wildcard that nobody wants any more.
     pub(super) fn sheds_at(&self, stream: StreamId, settings: &Settings) -> Option<Instant> {
         let since = |topic: &Topic| match topic.wildcard {
@@ -132,7 +143,9 @@ impl Group {
             Want::No | Want::Yes | Want::Until(_) => None,
         };
         let is_here = self.homes[View::Wildcard as usize] == Some(stream) && self.open[stream as usize];
-        let since = self.topics.values().filter(|_| is_here).filter_map(since).min();
+        // By plain names all have the same wildcard.
+        let is_shared = self.plain && self.topics.values().any(|topic| topic.wildcard.is_live());
+        let since = self.topics.values().filter(|_| is_here && !is_shared).filter_map(since).min();
         since.map(|since| since + SHED_LINGERS * settings.linger)
     }
 
@@ -180,8 +193,17 @@ impl Group {
     }
 
     /// A name is wanted that was not. It is asked for, unless what is held already is for these clients too.
-    pub(super) fn add_name(&mut self, parameters: &Parameters, name: &Name, cache: &Cache) -> Option<Op> {
+    pub(super) fn add_name(
+        &mut self,
+        parameters: &Parameters,
+        name: &Name,
+        cache: &Cache,
+        now: Instant,
+    ) -> Option<Op> {
         if let Some((resource, lease)) = self.lender(parameters, name, cache) {
+            if self.topics.values().any(|topic| topic.is_orphan(View::Named, name)) {
+                self.loans_doubted.get_or_insert(now);
+            }
             self.topic(parameters).borrow(name, lease);
             return Some(Op::held(View::Named, resource, lease));
         }
@@ -225,7 +247,19 @@ impl Group {
         name: &Name,
         cache: &Cache,
     ) -> Option<(Arc<Resource>, Option<Lease>)> {
+        self.lender_among(parameters, name, cache, |_| true)
+    }
+
+    /// The same of some topics.
+    fn lender_among(
+        &self,
+        parameters: &Parameters,
+        name: &Name,
+        cache: &Cache,
+        is_one: impl Fn(&Topic) -> bool,
+    ) -> Option<(Arc<Resource>, Option<Lease>)> {
         let others = self.topics.iter().filter(|(other, topic)| *other != parameters && topic.may_lend(name));
+        let others = others.filter(|(_, topic)| is_one(topic));
         let held = |other: &Parameters| {
             let snapshot = self.snapshot(cache, other);
             let (view, text) = (View::Named, name.as_str());
@@ -249,7 +283,8 @@ impl Group {
     }
 
     /// Asks for those of these names that were borrowed and are no longer there to be borrowed.
-    pub(super) fn end_loans(&mut self, names: &BTreeSet<Name>, cache: &Cache) {
+    pub(super) fn end_loans(&mut self, mut names: BTreeSet<Name>, cache: &Cache) {
+        names.append(&mut self.unlent);
         let mut ended = Vec::new();
         for (parameters, topic) in self.topics.iter().filter(|(_, topic)| topic.has_loans()) {
             let mine = self.snapshot(cache, parameters);
@@ -262,6 +297,28 @@ impl Group {
                     ended.push((parameters.clone(), name.clone()));
                 }
             }
+        }
+        let home = self.homes[View::Named as usize];
+        for (parameters, name) in &ended {
+            self.topic(parameters).end_loan(name, home);
+        }
+    }
+
+    /// Asks for what is borrowed from topics that the origin has not answered on this stream: what they hold may be gone, and
+    /// nobody else would find out (R-DP-16).
+    fn end_doubtful_loans(&mut self, settings: &Settings, now: Instant, cache: &Cache) {
+        if self.loans_doubted.is_none_or(|since| since + settings.answer_timeout > now) {
+            return;
+        }
+        self.loans_doubted = None;
+        let is_answered = |topic: &Topic, name: &Name| !topic.is_orphan(View::Named, name);
+        let mut ended = Vec::new();
+        for (parameters, topic) in &self.topics {
+            let doubtful = topic.borrowed.iter().filter(|name| {
+                let lender = self.lender_among(parameters, name, cache, |topic| is_answered(topic, name));
+                lender.is_none()
+            });
+            ended.extend(doubtful.map(|name| (parameters.clone(), name.clone())));
         }
         let home = self.homes[View::Named as usize];
         for (parameters, name) in &ended {
@@ -294,6 +351,7 @@ impl Group {
 
     /// Time in which this process did not run is no silence of the origin.
     pub(super) fn shift(&mut self, pause: Duration) {
+        self.loans_doubted = self.loans_doubted.map(|since| since + pause);
         self.topics.values_mut().for_each(|topic| topic.shift(pause));
     }
 
@@ -305,6 +363,7 @@ impl Group {
         cache: &Cache,
         counters: &Counters,
     ) -> Changes {
+        self.end_doubtful_loans(settings, now, cache);
         let placed = StreamId::ALL.map(|stream| self.placement(stream));
         let mut changes = Vec::new();
         for (parameters, topic) in &mut self.topics {
@@ -319,7 +378,8 @@ impl Group {
     }
 
     pub(super) fn deadline(&self, settings: &Settings) -> Option<Instant> {
-        self.topics.values().filter_map(|topic| topic.deadline(settings)).min()
+        let loans = self.loans_doubted.map(|since| since + settings.answer_timeout);
+        self.topics.values().filter_map(|topic| topic.deadline(settings)).chain(loans).min()
     }
 
     /// The next request for this type on a stream, and whether another has to follow.
@@ -370,7 +430,7 @@ impl Group {
             let claimed = whole.as_ref().map_or(&unclaimed, |whole| &whole.initial_resource_versions);
             let target = Target {
                 claimed,
-                beside: snapshots.len() > 1,
+                beside: !self.plain && snapshots.len() > 1,
                 view: placed.view.filter(|view| topic.wants(*view)),
                 parameters: if self.plain { &nothing } else { parameters },
                 fresh: fresh && parameters.is_empty(),
@@ -404,6 +464,10 @@ impl Group {
                     name => link.covered(name).is_some(),
                 })
             });
+        }
+        let has_doubts = || self.topics.values().any(|topic| !topic.orphans.is_empty());
+        if whole.is_some() && self.has_loans() && has_doubts() {
+            self.loans_doubted.get_or_insert(now);
         }
         self.started[stream as usize] |= whole.is_some();
         let asks_plainly = |link: &Link| link.covers_wildcard();
@@ -452,7 +516,47 @@ impl Group {
             self.complaint = self.complaint.take().or(ambiguous);
             changes.push((parameters.clone(), change));
         }
+        self.disprove(placed, &reading, &snapshots, now);
         changes
+    }
+
+    /// An identity that the origin says is gone to one is gone for all, and what it sends to one is not. Where it sends
+    /// another variant, none is there beside it that is for the same parameters (R-DP-04).
+    fn disprove(&mut self, placed: Placed, reading: &Reading<'_>, snapshots: &[Arc<Snapshot>], now: Instant) {
+        let asks =
+            |topic: &Topic, name: &str| topic.link(placed.stream).is_some_and(|link| link.covers(name));
+        let mut disproved: Vec<(Parameters, View, Name)> = Vec::new();
+        for ((parameters, topic), snapshot) in self.topics.iter().zip(snapshots) {
+            if !topic.has_questions() {
+                continue;
+            }
+            let removed = reading.removed.iter().filter(|removed| removed.covered);
+            for (view, held) in removed.flat_map(|removed| {
+                let is_it = |held: &Resource| held.constraints() == removed.constraints.as_ref();
+                topic.questions(snapshot, &removed.name).filter(move |(_, held)| is_it(held))
+            }) {
+                disproved.push((parameters.clone(), view, held.name().clone()));
+            }
+            for heard in reading.resources.iter().filter(|heard| heard.covered && heard.is_understood()) {
+                for (view, held) in topic.questions(snapshot, &heard.name) {
+                    let is_replaced = |(other, topic): (&Parameters, &Topic)| {
+                        heard.matches(other) && held.matches(other) && asks(topic, &heard.name)
+                    };
+                    if !heard.is_variant_of(held) && self.topics.iter().any(is_replaced) {
+                        disproved.push((parameters.clone(), view, held.name().clone()));
+                    }
+                }
+            }
+        }
+        for (parameters, view, name) in disproved {
+            if let Some(topic) = self.topics.get_mut(&parameters) {
+                topic.disproved.insert(view, name.clone(), now);
+                self.unlent.insert(name);
+            }
+        }
+        for (topic, snapshot) in self.topics.values_mut().zip(snapshots) {
+            topic.confirm(reading, snapshot);
+        }
     }
 }
 

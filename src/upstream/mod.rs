@@ -24,6 +24,7 @@ mod client;
 mod connection;
 mod dial;
 mod directory;
+mod disproved;
 mod expiry;
 mod group;
 mod learning;

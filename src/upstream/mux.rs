@@ -66,8 +66,11 @@ struct Stream {
 /// How often a stream may be opened anew: each time the origin is asked for everything.
 #[derive(Clone, Copy, Debug, Default)]
 struct RenewalPace {
-    opened: Option<Instant>,
-    /// How many times in a row it was opened soon after the last.
+    /// Whether the stream was to be opened anew when it was closed. One that was lost is no renewal: else a link that
+    /// breaks a few times would make everything wait that needs a new stream afterwards.
+    is_renewal: bool,
+    renewed: Option<Instant>,
+    /// How many times in a row it was renewed soon after the last.
     soon: u32,
 }
 
@@ -78,13 +81,17 @@ impl RenewalPace {
     /// An origin that takes long to answer is given the time.
     const MOST: u32 = 6;
 
-    /// The stream was opened; returns when it may be opened anew: 1 s later, then 2 s, 4 s, and in the end every 64 s. After
-    /// two minutes without, it begins at 1 s again.
+    /// The stream was opened; returns when it may be renewed: 1 s later, then 2 s, 4 s, and in the end every 64 s. After two
+    /// minutes without a renewal, it begins at 1 s again.
     fn opened(&mut self, now: Instant) -> Instant {
         const CALM: Duration = Duration::from_secs(120);
-        let is_soon = self.opened.is_some_and(|last| now.saturating_duration_since(last) < CALM);
-        self.soon = if is_soon { (self.soon + 1).min(Self::MOST) } else { 0 };
-        self.opened = Some(now);
+        let is_soon = self.renewed.is_some_and(|last| now.saturating_duration_since(last) < CALM);
+        if std::mem::take(&mut self.is_renewal) {
+            self.soon = if is_soon { (self.soon + 1).min(Self::MOST) } else { 1 };
+            self.renewed = Some(now);
+        } else if !is_soon {
+            self.soon = 0;
+        }
         now + Self::FIRST * 2_u32.pow(self.soon)
     }
 }
@@ -244,7 +251,10 @@ impl Mux {
         if stream == StreamId::Primary && self.streams[StreamId::Secondary as usize].is_some() {
             self.closed(StreamId::Secondary);
         }
-        self.streams[stream as usize] = None;
+        if let Some(open) = self.streams[stream as usize].take() {
+            let sheds = || self.groups.values().any(|group| group.sheds_at(stream, &self.settings).is_some());
+            self.renewals[stream as usize].is_renewal = open.renewal.is_some() || sheds();
+        }
         self.groups.values_mut().for_each(|group| group.closed(stream));
         self.groups.retain(|_, group| !group.is_idle());
     }
@@ -310,7 +320,7 @@ impl Mux {
                 group.topic(parameters).want_again(name, &held);
             }
             match (group.topic(parameters).names.get_mut(name), is_wanted) {
-                (None, true) => ops.extend(group.add_name(parameters, name, self.writer.cache())),
+                (None, true) => ops.extend(group.add_name(parameters, name, self.writer.cache(), now)),
                 (Some(want @ Want::Until(_)), true) => {
                     if let Want::Until(end) = std::mem::replace(want, Want::Yes) {
                         let item = Some(name.clone());
@@ -543,8 +553,9 @@ impl Mux {
             // What is early makes room for as many as have come.
             count += usize::from(!is_early);
             let away = away && !is_early;
-            let topic = self.groups.get_mut(&type_url).and_then(|group| group.topics.get_mut(&parameters));
-            let Some(topic) = topic else { continue };
+            let Some(group) = self.groups.get_mut(&type_url) else { continue };
+            let is_last = group.is_last_of_wildcard(&parameters);
+            let Some(topic) = group.topics.get_mut(&parameters) else { continue };
             if seen.as_ref().is_none_or(|(of, with, _)| *of != type_url || *with != parameters) {
                 let snapshot = snapshot(&cache, &type_url, &parameters);
                 seen = Some((type_url.clone(), parameters.clone(), snapshot));
@@ -569,9 +580,11 @@ impl Mux {
                     topic.wildcard = Want::Until(later);
                     self.lingering.insert(later, type_url.clone(), parameters.clone(), None);
                 }
-                // Without parameters there is one wildcard a type; with parameters each costs the origin its own.
+                // Asked for plainly there is one wildcard a type; with parameters each costs the origin its own.
                 // It is kept up to date for as long as its stream lives.
-                None if !away && parameters.is_empty() => topic.wildcard = Want::Kept(now),
+                None if !away && (parameters.is_empty() || (is_last && self.is_heard)) => {
+                    topic.wildcard = Want::Kept(now);
+                }
                 None => {
                     let by_locator = !parameters.is_empty() && self.locators == Locators::Native;
                     change = topic.forget_wildcard(by_locator, snapshot);
@@ -630,7 +643,7 @@ impl Mux {
             self.writer.apply_seen(type_url, &parameters, change, now).ok();
         }
         if let Some(group) = self.groups.get_mut(type_url).filter(|_| has_loans) {
-            group.end_loans(&names, self.writer.cache());
+            group.end_loans(names, self.writer.cache());
         }
     }
 }

@@ -84,7 +84,7 @@ pub(super) struct Target<'a> {
     pub(super) alone: bool,
     /// Whether the wildcard has to wait for another stream: on this one the origin was asked for it already, for others.
     pub(super) wildcard_waits: bool,
-    /// Whether others ask for the type with other parameters.
+    /// Whether others ask for the type with other parameters, and the origin is told so.
     pub(super) beside: bool,
     /// The versions that others have claimed in the same request, and that hold for everybody.
     pub(super) claimed: &'a std::collections::HashMap<String, String>,
@@ -116,6 +116,8 @@ pub(super) struct Link {
     arrival: Arrival,
     /// Members, or names, that are held, could not be claimed, and have not been sent again on this stream.
     unseen: HashSet<Name>,
+    /// The one of these that could have been claimed, so that the origin has something to say.
+    kept_back: Option<Name>,
     /// Collections that were asked for, until they are complete.
     incomplete: BTreeMap<Name, Incomplete>,
     /// Names that were asked for on this stream and let go since. Asked for again they may stay unanswered: some origins
@@ -196,6 +198,11 @@ impl Link {
         names.chain(self.wildcard_asked()).min()
     }
 
+    /// When a name was asked for.
+    pub(super) fn asked_at(&self, name: &Name) -> Option<Instant> {
+        self.names.get(name).filter(|asked| !asked.dropped).map(|asked| asked.at)
+    }
+
     /// Asks for a name once more, unless the origin is about to answer for it anyway.
     pub(super) fn ask_once_more(&mut self, name: &Name) {
         if self.names.get(name).is_some_and(|asked| asked.awaited == Awaited::No) {
@@ -226,6 +233,11 @@ impl Link {
     /// A name that was asked for and not let go.
     pub(super) fn covered(&self, name: &str) -> Option<&Name> {
         self.names.get_key_value(name).filter(|(_, asked)| !asked.dropped).map(|(name, _)| name)
+    }
+
+    /// Whether what comes by this name was asked for, be it with the wildcard.
+    pub(super) fn covers(&self, name: &str) -> bool {
+        self.covers_wildcard() || self.covered(name).is_some() || self.covers_member(name)
     }
 
     /// Whether a collection was asked for that has this member.
@@ -328,9 +340,11 @@ impl Link {
         self.arrival.step(settings, now)
     }
 
-    /// Since when nothing at all came of an answer that may be no more than what was kept back: that may be gone.
+    /// Since when nothing at all came of an answer that may be no more than what was kept back: that may be gone. Of what
+    /// could not be claimed it says nothing: the origin may hang.
     pub(super) fn kept_back_since(&self) -> Option<Instant> {
-        self.arrival.waits_since().filter(|_| self.unseen.len() == 1)
+        let since = self.arrival.waits_since()?;
+        self.kept_back.as_ref().filter(|name| self.unseen.contains(*name)).map(|_| since)
     }
 
     /// Takes what is held and was not sent again.
@@ -435,8 +449,9 @@ impl Link {
         }
         let mut hold = Duration::ZERO;
         if target.beside {
-            // A response may be for the others alone, and the origin may have nothing to say to these clients.
-            quiet_at = quiet_at.or(Some(target.now + target.settings.locator_timeout));
+            // A response may be for the others alone, and the origin may have nothing to say to these clients: but first it
+            // has to be known that it reads locators.
+            quiet_at = quiet_at.or(Some(target.now + 2 * target.settings.locator_timeout));
             hold = target.settings.settle_max;
         }
         self.started = true;
@@ -493,6 +508,7 @@ impl Link {
             if let Some(asked) = self.names.get_mut(&name) {
                 asked.awaited = Awaited::Answer;
             }
+            self.kept_back = Some(name.clone());
             self.unseen.insert(name);
         }
     }

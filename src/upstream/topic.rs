@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use foldhash::HashSet;
 
+use super::disproved::Disproved;
 use super::expiry::Expiry;
+use super::response::Reading;
 use super::sending::{Link, Target};
 use super::variants::Candidates;
 use super::{Counters, Reconcile, Settings, StreamId};
@@ -70,6 +72,8 @@ pub(super) struct Topic {
     /// What is held, could not be claimed, and was missing from a complete answer: gone if it is missing from the next one
     /// on another stream too.
     pub(super) doubted: HashSet<(View, Name)>,
+    /// Of what is orphaned or borrowed, which identities the origin has said to be gone.
+    pub(super) disproved: Disproved,
     /// Which of the streams are to be opened anew, and why.
     pub(super) renewals: [Option<Renewal>; 2],
     /// Where more than one variant of a name is for these parameters (R-DP-04), all that are held.
@@ -93,6 +97,7 @@ impl Topic {
             borrowed: HashSet::default(),
             orphans: HashSet::default(),
             doubted: HashSet::default(),
+            disproved: Disproved::default(),
             renewals: [None; 2],
             rivals: BTreeMap::new(),
             ambiguous: None,
@@ -143,9 +148,16 @@ impl Topic {
         self.names.contains_key(name) && !self.borrowed.contains(name)
     }
 
-    /// The same of what others may have from here: what may not be kept is nothing to lend (R-XT-09).
+    /// Whether others may have it from here: what may not be kept is nothing to lend (R-XT-09), nor what is said to be gone.
     pub(super) fn may_lend(&self, name: &Name) -> bool {
-        self.asks_for(name) && !self.uncacheable.has(View::Named, name)
+        self.asks_for(name)
+            && !self.uncacheable.has(View::Named, name)
+            && !self.disproved.has(View::Named, name)
+    }
+
+    /// Whether what is held was not answered since it was asked for on this stream, or since a loan ended.
+    pub(super) fn is_orphan(&self, view: View, name: &Name) -> bool {
+        !self.orphans.is_empty() && self.orphans.contains(&(view, name.clone()))
     }
 
     pub(super) fn has_loans(&self) -> bool {
@@ -211,6 +223,7 @@ impl Topic {
 
     /// Time in which this process did not run is no silence of the origin.
     pub(super) fn shift(&mut self, pause: Duration) {
+        self.disproved.shift(pause);
         self.links.iter_mut().flatten().for_each(|link| link.shift(pause));
     }
 
@@ -219,6 +232,7 @@ impl Topic {
         self.names.swap_remove(name);
         self.borrowed.remove(name);
         self.orphans.remove(&(View::Named, name.clone()));
+        self.disproved.remove(View::Named, name);
         self.settle_doubt(View::Named, name);
         self.links.iter_mut().flatten().for_each(|link| link.drop_name(name));
     }
@@ -264,6 +278,7 @@ impl Topic {
     fn remove_wildcard(&mut self, by_locator: bool) {
         self.wildcard = Want::No;
         self.doubted.retain(|(view, _)| *view != View::Wildcard);
+        self.disproved.drop_wildcard();
         self.expiry.drop_wildcard();
         self.rivals.retain(|(view, _), _| *view != View::Wildcard);
         self.orphans.retain(|(view, _)| *view != View::Wildcard);
@@ -282,6 +297,7 @@ impl Topic {
     pub(super) fn note(&mut self, ops: &[Op]) {
         self.expiry.note(ops);
         self.uncacheable.note(ops);
+        self.disproved.note(ops);
         let ends = |op: &&Op| matches!(op, Op::Remove { .. } | Op::Forget { .. } | Op::Withdraw { .. });
         if !self.doubted.is_empty() {
             for op in ops.iter().filter(ends) {
@@ -304,6 +320,41 @@ impl Topic {
                 link.touch(self.names.keys().filter(|name| !borrowed.contains(*name)).cloned());
             }
         }
+    }
+
+    /// Takes notice of what the origin sends to others and is held here: it is there.
+    pub(super) fn confirm(&mut self, reading: &Reading<'_>, snapshot: &Snapshot) {
+        if self.disproved.is_empty() {
+            return;
+        }
+        for heard in &reading.resources {
+            for view in VIEWS {
+                if let Some(held) = snapshot.held(view, &heard.name).filter(|held| heard.is_variant_of(held))
+                {
+                    self.disproved.remove(view, held.name());
+                }
+            }
+        }
+    }
+
+    /// Whether anything is held that the origin has not answered for these parameters.
+    pub(super) fn has_questions(&self) -> bool {
+        !self.orphans.is_empty() || !self.borrowed.is_empty()
+    }
+
+    /// What is held of a name and was not answered for these parameters.
+    pub(super) fn questions<'s>(
+        &'s self,
+        snapshot: &'s Snapshot,
+        name: &str,
+    ) -> impl Iterator<Item = (View, &'s Arc<Resource>)> {
+        let held = VIEWS.map(|view| snapshot.held(view, name).map(|held| (view, held)));
+        let is_own = |held: &Resource| held.name().as_str() == name;
+        let held: Vec<_> = held.into_iter().flatten().filter(|(_, held)| is_own(held)).collect();
+        held.into_iter().filter(|(view, held)| {
+            (*view == View::Named && self.borrowed.contains(held.name()))
+                || self.orphans.contains(&(*view, held.name().clone()))
+        })
     }
 
     /// What has become due on the streams.
@@ -330,6 +381,12 @@ impl Topic {
             if !self.is_listed(&name) {
                 change.ops.push(Op::Drop { name });
             }
+        }
+        let links = &self.links;
+        let asked = |name: &Name| links.iter().flatten().find_map(|link| link.asked_at(name));
+        for name in self.disproved.take_due(settings.answer_timeout, now, asked) {
+            self.orphans.remove(&(View::Named, name.clone()));
+            change.ops.push(gone(&self.names, View::Named, name));
         }
         for Placed { stream, view } in placed {
             let Some(link) = &mut self.links[stream as usize] else { continue };
@@ -373,8 +430,13 @@ impl Topic {
             let is_listed = !self.names.contains_key(&name);
             let is_left_to_origin =
                 view == View::Named && !is_listed && settings.reconcile == Reconcile::Trust;
+            // With parameters no version can be told (R-DP-14): a new stream would be no reason for the origin to say more.
+            if is_left_to_origin && !self.parameters.is_empty() {
+                continue;
+            }
+            let is_disproved = self.disproved.has(view, &name);
             let key = (view, name);
-            if !self.doubted.contains(&key) {
+            if !is_disproved && !self.doubted.contains(&key) {
                 self.doubt_of(placed, [key.1].into_iter().collect());
             } else if !is_left_to_origin {
                 self.doubted.remove(&key);
@@ -403,7 +465,9 @@ impl Topic {
             link.deadline(settings).into_iter().chain(late).min()
         };
         let uncacheable = self.uncacheable.next().map(|came| came + settings.settle_max);
-        StreamId::ALL.into_iter().filter_map(of).chain(self.expiry.next()).chain(uncacheable).min()
+        let disproved = self.disproved.not_before().map(|at| at + settings.answer_timeout);
+        let rest = self.expiry.next().into_iter().chain(uncacheable).chain(disproved);
+        StreamId::ALL.into_iter().filter_map(of).chain(rest).min()
     }
 
     /// The next request for this type on a stream, and whether another has to follow.

@@ -223,6 +223,23 @@ fn r_dp_12_the_wildcard_with_new_parameters_is_told_by_what_differs() {
     );
 }
 
+/// It goes and comes back as another variant for other parameters, all before the client is told of any.
+#[test]
+fn r_dp_12_what_went_before_the_parameters_changed_is_taken_back() {
+    let mut bed = Bed::new();
+    let mut client = bed.delta();
+    for pairs in ["v=1", "v=2"] {
+        bed.known_to(pairs, "cds");
+    }
+    bed.seen("v=1", View::Wildcard, "cds a:1");
+    locate(&mut client, &bed, "cds", &[], &[("*", "v=1")]);
+    assert_eq!(client.acked(&bed), ["cds a{}:1"]);
+    bed.seen("v=1", View::Wildcard, "cds -a");
+    bed.seen("v=2", View::Wildcard, "cds a:2[v=2]");
+    locate(&mut client, &bed, "cds", &[], &[("*", "v=2")]);
+    assert_eq!(client.acked(&bed), [r#"cds a{v = "2"}:2 -a{}"#]);
+}
+
 #[test]
 fn r_dp_13_variants_that_replace_another_are_one_update_of_one_resource() {
     let mut bed = Bed::new();

@@ -246,6 +246,7 @@ impl Client {
         let mut asks = self.types[at].asks.clone();
         let (plain, located) = split(add.clone());
         let (end_plain, end_located) = split(end.clone());
+        let end_names: Vec<String> = end.iter().map(|(name, _)| name.clone()).collect();
         asks.extend(add);
         for (name, asked) in end {
             let is_it = match (name.as_str(), asked, asks.get(&name)) {
@@ -261,7 +262,15 @@ impl Client {
         }
         let versions = if first { self.versions(at) } else { Vec::new() };
         self.turn(at, asks);
+        let given = self.given;
         let state = &mut self.types[at];
+        // It lets go of what it names, also where it has only brought it.
+        let is_ended = |name: &str| end_names.iter().any(|ended| ended == name);
+        let asks = &state.asks;
+        state.held.retain(|identity, _| {
+            let name = name_of(identity);
+            !is_ended(name) || way(asks, given, name).is_some()
+        });
         let request = proto::DeltaDiscoveryRequest {
             node: Some(node(self.node, "")),
             type_url: type_url(TYPES[at]).as_str().to_owned(),
@@ -383,7 +392,12 @@ impl Client {
                     format!("{name} of {} by {:?}, {:?} {:?}", TYPES[at], self.protocol, way, state.asks);
                 if texts.is_empty() {
                     let stays = self.protocol == Protocol::Sotw && TYPES[at] == "eds";
-                    assert!(stays || held.is_empty(), "{held:?} is left of {place}");
+                    let is_unknown = |(identity, text): &(&String, &String)| {
+                        let rule = text.split_once('/').unwrap().1;
+                        // What it brought is not known to be gone either where nothing is ever said of the name.
+                        origin.kept_silent(at, name, (!state.held[*identity].old).then_some(rule))
+                    };
+                    assert!(stays || held.iter().all(is_unknown), "{held:?} is left of {place}");
                 } else {
                     assert_eq!(held.len(), 1, "{held:?} and not {texts:?} of {place}");
                     assert!(texts.contains(held[0].1), "{held:?} and not {texts:?} of {place}");

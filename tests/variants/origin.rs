@@ -49,6 +49,17 @@ pub(crate) struct Peer {
     pub(crate) to_relay: VecDeque<(Instant, DeltaDiscoveryResponse)>,
 }
 
+/// How it treats locators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// As it should.
+    Reads,
+    /// It says nothing of a name of which nothing is for the one who asks, unless a version of it is claimed.
+    IsSilent,
+    /// It does not read them, and has no variants.
+    Ignores,
+}
+
 #[derive(Debug)]
 pub(crate) struct Origin {
     pub(crate) truth: [BTreeMap<&'static str, Variants>; TYPES.len()],
@@ -61,6 +72,7 @@ pub(crate) struct Origin {
     pub(crate) ambiguous: bool,
     /// Variants that come together have the same version.
     pub(crate) shares_versions: bool,
+    pub(crate) manner: Manner,
     pub(crate) trace: bool,
 }
 
@@ -83,6 +95,7 @@ impl Origin {
             peers: [None, None],
             ambiguous: rng.random_bool(0.2),
             shares_versions: rng.random_bool(0.3),
+            manner: [Manner::Reads, Manner::Reads, Manner::IsSilent, Manner::Ignores][rng.random_range(0..4)],
             trace,
         }
     }
@@ -129,6 +142,7 @@ impl Origin {
                 }
                 None => LAYOUTS[rng.random_range(0..LAYOUTS.len())].to_vec(),
             };
+            let layout = if self.manner == Manner::Ignores { LAYOUTS[0].to_vec() } else { layout };
             let chance = [0.0, 0.6, 1.0, 1.0, 1.0][rng.random_range(0..5)];
             let mut new = Variants::new();
             for rule in layout {
@@ -154,9 +168,25 @@ impl Origin {
         }
     }
 
+    /// Whether it takes notice of what is asked for so.
+    fn reads(&self, who: Who) -> bool {
+        self.manner != Manner::Ignores || who == Who::default()
+    }
+
+    /// Whether it has not said of the name, to somebody for whom a variant with this rule would be, that there is another.
+    pub(crate) fn kept_silent(&self, at: usize, name: &str, rule: Option<&str>) -> bool {
+        let topics = self.peers.iter().flatten().filter_map(|peer| peer.topics.get(&at));
+        let mut asked = topics.flat_map(|topic| &topic.asked);
+        self.manner == Manner::IsSilent
+            && !asked.any(|(asked, who)| {
+                let has_fitted = rule.is_some_and(|rule| who.fits(rule));
+                covers(asked, name) && has_fitted && self.fitting(at, name, *who).next().is_some()
+            })
+    }
+
     fn visible(&self, at: usize, asked: &BTreeSet<Asked>) -> BTreeMap<(String, &'static str), u64> {
         let mut visible = BTreeMap::new();
-        for (asked, who) in asked {
+        for (asked, who) in asked.iter().filter(|(_, who)| self.reads(*who)) {
             for name in NAMES.into_iter().filter(|name| covers(asked, name)) {
                 visible.extend(
                     self.fitting(at, name, *who).map(|(rule, version)| ((name.to_owned(), rule), version)),
@@ -201,9 +231,10 @@ impl Origin {
         };
         for (name, word) in words {
             for (rule, version) in &word.sent {
-                response.resources.push(resource(rng, at, &name, rule, *version).into());
+                let by_name = self.manner == Manner::Ignores || rng.random_bool(0.5);
+                response.resources.push(resource(by_name, at, &name, rule, *version).into());
             }
-            let plainly = rng.random_bool(0.5);
+            let plainly = self.manner == Manner::Ignores || rng.random_bool(0.5);
             for rule in word.gone.iter().filter(|rule| !rule.is_empty() || !plainly) {
                 response.removed_resource_names.push(ResourceName {
                     name: name.clone(),
@@ -290,14 +321,14 @@ impl Origin {
         assert!(stars == 0 || stars == topic.asked.len(), "wildcard and names on one stream");
         let mut words: BTreeMap<String, Word> = BTreeMap::new();
         let versions = &request.initial_resource_versions;
-        for (asked, who) in &joined {
+        for (asked, who) in joined.iter().filter(|(_, who)| self.reads(*who)) {
             for name in NAMES.into_iter().filter(|name| covers(asked, name)) {
                 let fitting: Variants = self.fitting(at, name, *who).collect();
                 if fitting.is_empty() && asked == "*" {
                     continue;
                 }
                 let word = words.entry(name.to_owned()).or_default();
-                word.absent |= fitting.is_empty();
+                word.absent |= fitting.is_empty() && self.manner != Manner::IsSilent;
                 word.sent.extend(fitting);
             }
         }
@@ -314,7 +345,7 @@ impl Origin {
         let visible = self.visible(at, &asked);
         let topic = self.peers[stream].as_mut().unwrap().topics.get_mut(&at).unwrap();
         topic.told = visible;
-        let has_star = joined.iter().any(|(name, _)| name == "*");
+        let has_star = joined.iter().any(|(name, who)| name == "*" && self.reads(*who));
         let must_answer = has_star && words.is_empty();
         let mut part = Vec::new();
         for word in words {
@@ -337,7 +368,8 @@ impl Origin {
         };
         let variants: Vec<_> = self.truth[at].get(name).into_iter().flatten().collect();
         // What comes for the wildcard is a member.
-        let has_star = topic.asked.iter().any(|(name, _)| name == "*");
+        // Where nothing is asked for any more, it may cross the question.
+        let has_star = topic.asked.is_empty() || topic.asked.iter().any(|(name, _)| name == "*");
         if variants.is_empty() || (has_star && !is_member(name)) {
             return;
         }
@@ -355,7 +387,7 @@ pub(crate) fn covers(asked: &str, name: &str) -> bool {
 }
 
 /// A resource on the wire. Its body says its name, version and rule.
-fn resource(rng: &mut StdRng, at: usize, name: &str, rule: &str, version: u64) -> Vec<u8> {
+fn resource(by_name: bool, at: usize, name: &str, rule: &str, version: u64) -> Vec<u8> {
     let (mut value, mut any, mut sent) = (BytesMut::new(), BytesMut::new(), BytesMut::new());
     put(&mut value, 1, name.as_bytes());
     if TYPES[at] == "cds" && name.starts_with("eds") {
@@ -366,7 +398,7 @@ fn resource(rng: &mut StdRng, at: usize, name: &str, rule: &str, version: u64) -
     put(&mut any, 2, &value);
     put(&mut sent, 1, version.to_string().as_bytes());
     put(&mut sent, 2, &any);
-    if rule.is_empty() && rng.random_bool(0.5) {
+    if rule.is_empty() && by_name {
         put(&mut sent, 3, name.as_bytes());
     } else {
         let mut named = BytesMut::new();

@@ -187,3 +187,50 @@ fn o2_the_end_of_a_member_is_an_answer_to_those_who_asked_for_its_name_meanwhile
     rig.hear(Secondary, &Answer::of(CDS, "3").set("m", "v2"));
     assert_eq!((rig.seen(CDS, "m"), rig.members(CDS)), ("v2".to_owned(), set(&[])));
 }
+
+#[test]
+fn a_link_that_broke_often_puts_off_nothing_that_needs_a_new_stream() {
+    let mut rig = Rig::with(Settings { linger: Duration::from_secs(1), ..Settings::default() });
+    for _ in 0..8 {
+        rig.open(Primary);
+        rig.pass(1_000);
+        rig.close();
+    }
+    rig.open(Primary);
+    for round in ["1", "2"] {
+        rig.client("one", Kind::Endpoint, &["a"]);
+        rig.pass(20);
+        assert_eq!(rig.request(Primary).resource_names_subscribe, ["a"]);
+        if round == "1" {
+            rig.hear(Primary, &Answer::of(Kind::Endpoint, round).set("a", "1"));
+            rig.leave("one");
+            rig.pass(2_000);
+            rig.requests(Primary);
+        }
+    }
+    rig.pass(4_000);
+    assert_eq!(rig.renewed.len(), 1, "the origin may believe that it has answered");
+}
+
+#[test]
+fn a_stream_that_waits_for_its_renewal_has_no_deadline_that_never_passes() {
+    let mut rig = Rig::with(Settings { linger: Duration::from_secs(1), ..Settings::default() });
+    rig.open(Primary);
+    rig.client("other", Kind::Endpoint, &["b"]);
+    for _ in 0..20 {
+        rig.client("one", Kind::Endpoint, &["a"]);
+        rig.pass(20);
+        rig.requests(Primary);
+        rig.hear(Primary, &Answer::of(Kind::Endpoint, "1").set("a", "1").set("b", "1"));
+        rig.leave("one");
+        rig.pass(2_000);
+        rig.requests(Primary);
+        // It is not answered, and the stream is not opened anew at once.
+        rig.client("one", Kind::Endpoint, &["a"]);
+        rig.pass(20);
+        rig.requests(Primary);
+        rig.pass(4_000);
+        rig.requests(Primary);
+    }
+    assert!((1..12).contains(&rig.renewed.len()), "{:?}", rig.renewed);
+}

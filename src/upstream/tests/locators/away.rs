@@ -1,0 +1,174 @@
+//! Variants that go while the origin is away.
+
+use super::*;
+
+fn reconnect(rig: &mut Rig) {
+    rig.close();
+    rig.pass(30_000);
+    rig.open(Primary);
+    rig.pass(20);
+    rig.requests(Primary);
+}
+
+/// Two sets of parameters are subscribed to, a third borrows from them.
+fn lent() -> Rig {
+    let mut rig = Rig::connected();
+    rig.client_with("x", EDS, "a=x b=1", &["n"]);
+    rig.requests(Primary);
+    // It comes before there is anything to borrow.
+    rig.client_with("y", EDS, "a=y b=1", &["n"]);
+    rig.pass(20);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").set("n", "dead"));
+    rig.client_with("b", EDS, "b=1", &["n"]);
+    rig.pass(50);
+    assert!(rig.requests(Primary).is_empty(), "it borrows");
+    rig
+}
+
+/// None but those for whom the new variant is sees anything of the name in the end.
+fn assert_gone(rig: &mut Rig, sees: &[&str]) {
+    for pairs in ["a=y b=1", "b=1"] {
+        let seen = rig.seen_with(EDS, pairs, "n");
+        assert_ne!(seen, "dead", "{pairs}");
+    }
+    for pairs in sees {
+        assert_eq!(rig.seen_with(EDS, pairs, "n"), "new");
+    }
+    rig.client_with("newcomer", EDS, "b=1 c=1", &["n"]);
+    rig.client_with("newcomer of y", EDS, "a=y c=1", &["n"]);
+    for pairs in ["b=1 c=1", "a=y c=1"] {
+        assert_ne!(rig.seen_with(EDS, pairs, "n"), "dead", "a newcomer with {pairs}");
+    }
+}
+
+#[test]
+fn r_dp_16_what_was_lent_by_two_and_went_while_away_is_gone_for_the_borrower() {
+    for together in [true, false] {
+        let mut rig = lent();
+        reconnect(&mut rig);
+        let answer = Answer::of(EDS, "2").variant("n", "a=x", "new");
+        if together {
+            rig.mux.on_message(Primary, answer.remove("n").bytes(), rig.now).expect("a response");
+        } else {
+            rig.mux.on_message(Primary, answer.bytes(), rig.now).expect("a response");
+            rig.mux
+                .on_message(Primary, Answer::of(EDS, "3").remove("n").bytes(), rig.now)
+                .expect("a response");
+        }
+        rig.pass(50);
+        let asked: Vec<ResourceLocator> =
+            rig.requests(Primary).iter().flat_map(|r| r.resource_locators_subscribe.clone()).collect();
+        assert!(located(&asked).contains(&"n{b=1}".to_owned()), "{asked:?}");
+        rig.hear(Primary, &Answer::of(EDS, "4").remove("n"));
+        assert_gone(&mut rig, &["a=x b=1"]);
+    }
+}
+
+/// An origin that says nothing where nothing matches: the one word of the name is the new variant.
+#[test]
+fn r_dp_16_what_was_lent_and_went_while_away_is_gone_though_the_origin_is_silent_of_it() {
+    let mut rig = lent();
+    reconnect(&mut rig);
+    rig.mux
+        .on_message(Primary, Answer::of(EDS, "2").variant("n", "a=x", "new").bytes(), rig.now)
+        .expect("a response");
+    for _ in 0..10 {
+        rig.pass(10_000);
+        rig.requests(Primary);
+    }
+    assert_gone(&mut rig, &["a=x b=1"]);
+}
+
+#[test]
+fn r_up_18_a_plain_removal_after_the_fallback_is_of_all() {
+    let mut rig = lent();
+    reconnect(&mut rig);
+    rig.pass(6_000);
+    assert_eq!(rig.renewed.len(), 1, "plain names");
+    let asked: Vec<String> =
+        rig.requests(Primary).into_iter().flat_map(|r| r.resource_names_subscribe).collect();
+    assert_eq!(asked, ["n"]);
+    rig.mux.on_message(Primary, Answer::of(EDS, "2").remove("n").bytes(), rig.now).expect("a response");
+    for _ in 0..10 {
+        rig.pass(10_000);
+        let asked: Vec<String> =
+            rig.requests(Primary).into_iter().flat_map(|r| r.resource_names_subscribe).collect();
+        if asked.contains(&"n".to_owned()) {
+            rig.mux
+                .on_message(Primary, Answer::of(EDS, "3").remove("n").bytes(), rig.now)
+                .expect("a response");
+        }
+    }
+    assert_gone(&mut rig, &[]);
+    assert_eq!(rig.seen_with(EDS, "a=x b=1", "n"), "absent");
+}
+
+/// An origin that does not read locators answers those without parameters only.
+#[test]
+fn r_up_18_a_wildcard_beside_another_is_not_empty_because_it_is_not_answered() {
+    let mut rig = Rig::connected();
+    rig.client("plain", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c", "1"));
+    rig.client_with("one", CDS, "v=1", &["*"]);
+    for _ in 0..100 {
+        rig.pass(200);
+        let known = rig.snapshot_with(CDS, "v=1").wildcard_known();
+        assert!(!known || rig.members_with(CDS, "v=1") == ["c:1"], "an empty set");
+        let asked = rig.requests(Primary);
+        if asked.iter().any(|request| request.resource_names_subscribe.contains(&"*".to_owned())) {
+            rig.hear(Primary, &Answer::of(CDS, "2").set("c", "1"));
+        }
+    }
+    assert_eq!(rig.mux.counters().locators_ignored.get(), 1);
+    assert_eq!(rig.members_with(CDS, "v=1"), ["c:1"]);
+}
+
+/// What cannot be claimed is no reason to take an origin that hangs for one that has sent it no more.
+#[test]
+fn r_dp_14_an_origin_that_hangs_takes_no_variant_away() {
+    for (reconcile, kind, name) in
+        [(Reconcile::Trust, CDS, "*"), (Reconcile::Sweep, CDS, "*"), (Reconcile::Sweep, EDS, "a")]
+    {
+        let mut rig = Rig::with(Settings { reconcile, ..Settings::default() });
+        rig.open(Primary);
+        rig.client_with("one", kind, "v=1", &[name]);
+        rig.requests(Primary);
+        rig.hear(Primary, &Answer::of(kind, "1").variant("a", "v=1", "1"));
+        rig.pass(3_000);
+        reconnect(&mut rig);
+        for _ in 0..100 {
+            rig.pass(2_000);
+            rig.requests(Primary);
+            assert_eq!(rig.seen_with(kind, "v=1", "a"), "1", "{reconcile:?} {name}");
+        }
+    }
+}
+
+/// The lender is not answered, because nothing is there for it; for the borrower there is.
+#[test]
+fn r_dp_16_a_loan_of_what_is_not_answered_ends_with_a_question() {
+    let mut rig = Rig::connected();
+    rig.client_with("y", EDS, "a=y b=1", &["n"]);
+    rig.client_with("other", EDS, "a=y", &["k"]);
+    rig.pass(20);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").variant("n", "b=1", "dead").variant("k", "a=y", "1"));
+    rig.client_with("b", EDS, "b=1", &["n"]);
+    reconnect(&mut rig);
+    rig.mux
+        .on_message(Primary, Answer::of(EDS, "2").variant("k", "a=y", "1").bytes(), rig.now)
+        .expect("a response");
+    rig.requests(Primary);
+    rig.pass(4_000);
+    assert_eq!(exchange(&mut rig, Primary).0, ["n{b=1}"]);
+    rig.mux
+        .on_message(
+            Primary,
+            Answer::of(EDS, "3").variant("n", "c=1", "other").variant("n", "b=1", "new").bytes(),
+            rig.now,
+        )
+        .expect("a response");
+    assert_eq!(rig.seen_with(EDS, "b=1", "n"), "new");
+}
