@@ -91,3 +91,29 @@ pub(super) async fn wanted(cache: &Cache, not_before: Option<Instant>) -> Vec<Wa
     })
     .await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Review: `wait` returns after each slice, and `client.rs` asks whether the deadline itself has come: a timer is judged
+    /// 0.1 s after a pause of any length, and not after the grace of up to 1 s.
+    #[tokio::test(start_paused = true)]
+    async fn review_no_timer_is_judged_before_the_grace_is_over() {
+        let mut clock = Clock::new(now());
+        let deadline = now() + Duration::from_secs(2);
+        // One slice of a wait begins, and the process is stopped for a minute.
+        clock.wakes = Some(now() + Clock::SLICE);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(clock.overslept(now()).is_some());
+        let resumed = now();
+        // As client.rs does.
+        let judged = loop {
+            clock.wait(Some(deadline)).await;
+            if clock.overslept(now()).is_none() && deadline <= now() {
+                break now();
+            }
+        };
+        assert!(judged - resumed >= Clock::GRACE.1, "judged after {:?}", judged - resumed);
+    }
+}

@@ -412,4 +412,5 @@ fn r_up_18_plain_asks_by_names_from_the_start() {
     assert_eq!(rig.seen_with(EDS, "v=1", "a"), "1", "what comes is matched here");
 }
 
+mod breaking;
 mod review;
