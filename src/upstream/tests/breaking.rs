@@ -168,3 +168,52 @@ fn what_is_gone_is_removed_also_where_the_answer_takes_four_seconds() {
     }
     assert_eq!(rig.members(CDS), set(&["new@v1"]), "an hour and {seen} streams later");
 }
+
+/// A relay that holds `a0`…`a7`, each the content of one part, and comes back. On each new stream the origin sends all of them,
+/// in order, `apart` seconds from each other: a slow link, or an origin that waits for the ACK of each part.
+fn live_after_a_slow_answer(version: &str, apart: u64, settings: Settings) -> (BTreeSet<String>, usize) {
+    let mut rig = Rig::with(settings);
+    rig.open(Primary);
+    rig.client("a", CDS, &["*"]);
+    rig.requests(Primary);
+    let names: Vec<String> = (0..8).map(|n| format!("a{n}")).collect();
+    rig.hear(Primary, &names.iter().fold(Answer::of(CDS, "1"), |all, name| all.set(name, version)));
+    rig.pass(10_000);
+    rig.close();
+    rig.open(Primary);
+    let (mut opened, mut sent, mut seen) = (rig.now, 0, 0);
+    let mut least = rig.members(CDS);
+    for nonce in 0..18_000 {
+        rig.requests(Primary);
+        rig.pass(100);
+        if rig.renewed.len() > seen {
+            (seen, opened, sent) = (rig.renewed.len(), rig.renewed[rig.renewed.len() - 1].0, 0);
+        }
+        if sent < names.len() && rig.now >= opened + Duration::from_secs(apart) * (sent as u32 + 1) {
+            rig.requests(Primary);
+            rig.hear(Primary, &Answer::of(CDS, &nonce.to_string()).set(&names[sent], version));
+            sent += 1;
+        }
+        if rig.members(CDS).len() < least.len() {
+            least = rig.members(CDS);
+        }
+    }
+    (least, seen)
+}
+
+/// `GROWING_LONG`: 120 s after the first part an answer is complete though parts keep coming every 20 s. Twice, and all that
+/// was still on its way is removed.
+#[test]
+fn a_sweep_removes_nothing_that_a_slow_answer_brings_after_two_minutes() {
+    let settings = Settings { reconcile: Reconcile::Sweep, ..Settings::default() };
+    let (least, streams) = live_after_a_slow_answer("v1", 20, settings);
+    assert_eq!(least.len(), 8, "live resources were removed, {streams} streams: only {least:?} left");
+}
+
+/// `PACE_COMPLETE`: parts 25 s apart (a 4 MiB response at 1.3 Mbit/s). The silence that counts is 20 s at most. An origin
+/// without versions (istiod) and `reconcile: trust`, the default: nothing can be claimed.
+#[test]
+fn nothing_is_removed_of_an_answer_whose_parts_take_25_s() {
+    let (least, streams) = live_after_a_slow_answer("", 25, Settings::default());
+    assert_eq!(least.len(), 8, "live resources were removed, {streams} streams: only {least:?} left");
+}
