@@ -99,3 +99,50 @@ fn plain_names_of_several_sets_that_need_several_requests_do_not_renew_the_strea
     };
     assert_eq!((known("v=1"), known("v=2"), renewed.min(10)), (12_000, 12_000, renewed), "after {renewed} streams");
 }
+
+/// `join_wildcard`: beside other parameters, 5 s of silence are a complete answer (`quiet_at`). An origin that accepts the
+/// stream and answers after 14 s (issue 14, item 3) is shown as one that has nothing.
+#[test]
+fn unknown_is_not_shown_as_empty_where_there_are_two_sets_and_the_origin_hangs() {
+    for locators in [Locators::Native, Locators::Plain] {
+        let mut rig = Rig::with(Settings { locators, ..Settings::default() });
+        rig.open(Primary);
+        rig.client("none", CDS, &["*"]);
+        rig.client_with("one", CDS, "v=1", &["*"]);
+        for _ in 0..140 {
+            rig.requests(Primary);
+            rig.pass(100);
+        }
+        let known = [rig.snapshot(CDS).completeness(), rig.snapshot_with(CDS, "v=1").completeness()];
+        assert_eq!(known.map(|known| known as u8), [0, 0], "{locators:?}: {known:?}, and nothing was ever answered");
+    }
+}
+
+/// The same after a reconnect: what is held of constrained variants cannot be claimed, and two silences remove it.
+#[test]
+fn nothing_is_removed_where_there_are_two_sets_and_the_origin_hangs_after_a_reconnect() {
+    for locators in [Locators::Native, Locators::Plain] {
+        let mut rig = Rig::with(Settings { locators, ..Settings::default() });
+        rig.open(Primary);
+        rig.client_with("one", CDS, "v=1", &["*"]);
+        rig.client_with("two", CDS, "v=2", &["*"]);
+        rig.pass(20);
+        rig.requests(Primary);
+        rig.hear(Primary, &Answer::of(CDS, "1").variant("a", "v=1", "1").variant("a", "v=2", "2").set("b", "1"));
+        rig.pass(30_000);
+        rig.requests(Primary);
+        rig.close();
+        rig.open(Primary);
+        for second in 0..600 {
+            rig.requests(Primary);
+            rig.pass(100);
+            assert_eq!(
+                (rig.members_with(CDS, "v=1").len(), rig.members_with(CDS, "v=2").len()),
+                (2, 2),
+                "{locators:?}: live resources were removed {}.{} s after a reconnect, without a word of the origin",
+                second / 10,
+                second % 10
+            );
+        }
+    }
+}
