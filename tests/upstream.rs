@@ -343,3 +343,70 @@ fn a_bad_uri_is_named() {
         assert!(error.contains(&format!("`{uri}`")) && error.contains("http://HOST:PORT"), "{error}");
     }
 }
+
+/// An origin that reads its ACKs, but not as fast as it sends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_of_small_responses_does_not_end_the_stream() {
+    let mut origin = Origin::start().await;
+    let relay = Relay::start(&origin.uri());
+    let _client = relay.client(CDS, true, &[]);
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    for n in 0..40_000 {
+        send(&stream, CDS, &n.to_string(), &[(&format!("c{n}"), "v1")]);
+    }
+    let reading = tokio::spawn(async move { while stream.next_request().await.is_some() {} });
+    let start = Instant::now();
+    while relay.version(CDS, "c39999").is_none() && start.elapsed() < 6 * PATIENCE {
+        assert_eq!(
+            relay.counters.stream_failures.get(),
+            0,
+            "after {} responses and {} requests: {:?}",
+            relay.counters.responses.get(),
+            relay.counters.requests.get(),
+            relay.state.borrow().last_error
+        );
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    relay.holds(CDS, "c39999", "v1").await;
+    reading.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_primary_leaves_a_turn_to_clients() {
+    let mut origin = Origin::start().await;
+    let relay = Relay::start(&origin.uri());
+    let _client = relay.client(CDS, true, &[]);
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    let flood = 20_000;
+    // A few in one response: each takes some time to apply.
+    for n in 0..flood {
+        let names: Vec<String> = (0..5).map(|m| format!("c{}-{m}", n % 200)).collect();
+        let version = n.to_string();
+        let of: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), version.as_str())).collect();
+        send(&stream, CDS, "n", &of);
+    }
+    eventually(|| relay.counters.responses.get() > 100).await;
+    let _named = relay.client(EDS, false, &["e"]);
+    let from = relay.counters.responses.get();
+    let start = Instant::now();
+    let mut count = 0;
+    loop {
+        let Ok(Some(request)) = tokio::time::timeout(6 * PATIENCE, stream.next_request()).await else {
+            break;
+        };
+        count += 1;
+        if request.type_url == TypeUrl::from(EDS).as_str() {
+            break;
+        }
+    }
+    let read = relay.counters.responses.get() - from;
+    assert!(
+        read < 1_000,
+        "the client was asked for after {read} more responses of {flood}, {count} requests and {:?}; failures {}, {:?}",
+        start.elapsed(),
+        relay.counters.stream_failures.get(),
+        relay.state.borrow().last_error
+    );
+}

@@ -627,6 +627,11 @@ impl Writer {
         }
     }
 
+    /// The relay did not run for this long, which is no silence of the origin.
+    pub fn overslept(&self, pause: Duration, now: Instant) {
+        self.cache.stores.read().all().for_each(|of| of.answering.shift(pause, now));
+    }
+
     /// The origin has not answered for any type on the connection that stands now.
     pub fn unheard(&self) {
         self.cache.stores.read().all().for_each(|of| of.answering.end());

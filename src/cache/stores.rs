@@ -52,6 +52,14 @@ impl Answering {
         self.0.lock().get_or_insert((now, now)).1 = now;
     }
 
+    /// The relay did not run for this long.
+    pub(super) fn shift(&self, pause: Duration, now: Instant) {
+        if let Some((first, last)) = &mut *self.0.lock() {
+            *first = (*first + pause).min(now);
+            *last = (*last + pause).min(now);
+        }
+    }
+
     pub(super) fn end(&self) {
         *self.0.lock() = None;
     }

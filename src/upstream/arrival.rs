@@ -14,14 +14,10 @@ use crate::cache::Completeness;
 
 /// A slow first part may be the origin's own slowness, not the link's: newcomers wait no longer than twice this for more.
 const PACE_SETTLED: Duration = Duration::from_secs(1);
-/// The same before something is taken for gone, four times.
-const PACE_COMPLETE: Duration = Duration::from_secs(5);
 /// A silence of so many settle times, at least, completes an answer.
 const COMPLETE_SETTLES: u32 = 25;
 /// A set that never stops growing is shown to newcomers after this, as it is.
 const GROWING: Duration = Duration::from_secs(30);
-/// The same for clients that may hold something.
-const GROWING_LONG: Duration = Duration::from_secs(120);
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,8 +53,7 @@ impl Parts {
 
     /// With parts 500 ms apart and the default settle time of 200 ms, 5 s after the last.
     fn complete_at(&self, settings: &Settings) -> Instant {
-        let silence = (COMPLETE_SETTLES * settings.settle).max(4 * self.pace.min(PACE_COMPLETE));
-        (self.last + silence).min(self.first + GROWING_LONG)
+        self.last + (COMPLETE_SETTLES * settings.settle).max(4 * self.pace)
     }
 }
 
@@ -102,17 +97,30 @@ impl Arrival {
         }
     }
 
-    /// Time in which this process did not run is no silence of the origin.
+    /// Time in which this process did not run is no silence of the origin. What was read since is not moved into the future.
     #[must_use]
-    pub(super) fn shifted(self, pause: Duration) -> Self {
+    pub(super) fn shifted(self, pause: Duration, now: Instant) -> Self {
+        let later = |at: Instant| (at + pause).min(now);
         match self {
             Self::Asked { since, quiet_at, hold } => {
-                Self::Asked { since: since + pause, quiet_at: quiet_at.map(|at| at + pause), hold }
+                let moved = later(since) - since;
+                Self::Asked { since: since + moved, quiet_at: quiet_at.map(|at| at + moved), hold }
             }
             Self::Arriving(parts) => {
-                Self::Arriving(Parts { first: parts.first + pause, last: parts.last + pause, ..parts })
+                Self::Arriving(Parts { first: later(parts.first), last: later(parts.last), ..parts })
             }
             Self::Idle | Self::Complete => self,
+        }
+    }
+
+    /// The same question, to which silence is an answer at this time.
+    #[must_use]
+    pub(super) fn or_quiet_at(self, at: Instant) -> Self {
+        match self {
+            Self::Asked { since, quiet_at, hold } => {
+                Self::Asked { since, quiet_at: quiet_at.or(Some(at)), hold }
+            }
+            Self::Idle | Self::Arriving(_) | Self::Complete => self,
         }
     }
 

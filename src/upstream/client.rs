@@ -46,6 +46,20 @@ impl Options {
     }
 }
 
+/// ACKs that may wait for the transport before responses wait too.
+const ACKS: usize = 256;
+
+/// What happens next on a connection.
+enum Event {
+    Message(StreamId, Option<Result<Bytes, Status>>),
+    Room(StreamId),
+    Interest(Vec<Wanted>),
+    Tuning(Tuning),
+    Timer,
+    Look,
+    Nothing,
+}
+
 /// Messages that are read before requests, clients and timers have their turn.
 const MESSAGES_IN_A_ROW: u32 = 32;
 
@@ -176,6 +190,7 @@ impl Client {
         // So many messages in a row, and then what else there is to do.
         let mut messages = 0;
         let mut look_at = now() + LOOK;
+        let mut insists = false;
         let ended = loop {
             if let Some(stream) = self.mux.renewal_due(now()) {
                 self.renew(stream, &mut primary, &mut secondary);
@@ -188,56 +203,79 @@ impl Client {
                 Some(open) => (Some(&mut open.incoming), Some(&open.outgoing)),
                 None => (None, None),
             };
-            let reads = messages < MESSAGES_IN_A_ROW;
-            messages += 1;
-            // In this order: what has arrived is read before a timer is judged.
-            let (stream, message) = tokio::select! {
-                biased;
-                message = primary.incoming.next(), if reads => (StreamId::Primary, message),
-                message = next(second_in), if reads => (StreamId::Secondary, message),
-                room = room(Some(&primary.outgoing)), if says[0] => {
-                    if let Some(request) = self.mux.next_request(StreamId::Primary, now()) {
-                        room.send(request);
+            // Each of these has its turn, whichever else is ready.
+            let others = async {
+                tokio::select! {
+                    room = room(Some(&primary.outgoing)), if says[0] => {
+                        drop(room);
+                        Event::Room(StreamId::Primary)
                     }
-                    messages = 0;
+                    room = room(second_out), if says[1] => {
+                        drop(room);
+                        Event::Room(StreamId::Secondary)
+                    }
+                    interest = wanted(&cache, self.more_interest) => Event::Interest(interest),
+                    tuning = tuned(&mut self.tuning) => Event::Tuning(tuning),
+                    () = clock.wait(deadline) => Event::Timer,
+                    () = at(Some(look_at)) => Event::Look,
+                }
+            };
+            // What has arrived is read before a timer is judged; but after so many messages all else has a turn, and an origin
+            // that is slow to read ACKs is not given ever more of them.
+            let is_behind = !insists && self.mux.acks_waiting() > ACKS && !primary.outgoing.is_closed();
+            let event = if is_behind {
+                tokio::select! {
+                    biased;
+                    event = others => event,
+                    () = primary.outgoing.closed() => Event::Nothing,
+                }
+            } else if messages < MESSAGES_IN_A_ROW {
+                let (first, second) = (primary.incoming.next(), next(second_in));
+                tokio::select! {
+                    biased;
+                    message = either(first, second, messages % 2 == 1) => message,
+                    event = others => event,
+                }
+            } else {
+                tokio::select! {
+                    biased;
+                    event = others => event,
+                    () = std::future::ready(()) => Event::Nothing,
+                }
+            };
+            messages = if matches!(event, Event::Message(..)) { messages + 1 } else { 0 };
+            // Now and then it is read from all the same: it may have ended the stream.
+            insists = matches!(event, Event::Look) || (insists && messages > 0);
+            let (stream, message) = match event {
+                Event::Message(stream, message) => (stream, message),
+                Event::Room(stream) => {
+                    self.ask(stream, &primary, &secondary);
                     continue;
                 }
-                room = room(second_out), if says[1] => {
-                    if let Some(request) = self.mux.next_request(StreamId::Secondary, now()) {
-                        room.send(request);
-                    }
-                    messages = 0;
-                    continue;
-                }
-                interest = wanted(&cache, self.more_interest) => {
+                Event::Interest(interest) => {
                     self.take(interest).await;
-                    messages = 0;
                     continue;
                 }
-                tuning = tuned(&mut self.tuning) => {
+                Event::Tuning(tuning) => {
                     self.mux.tune(tuning);
-                    messages = 0;
                     continue;
                 }
-                () = clock.wait(deadline) => {
-                    messages = 0;
+                Event::Timer => {
                     if let Some(pause) = clock.overslept(now()) {
-                        self.mux.overslept(pause);
-                    } else if deadline.is_some_and(|at| at <= now()) {
+                        self.mux.overslept(pause, now());
+                    } else if clock.is_due(deadline, now()) {
                         self.mux.on_deadline(now());
                     }
                     // What is due may be done in parts.
                     tokio::task::yield_now().await;
                     continue;
                 }
-                () = at(Some(look_at)) => {
-                    messages = 0;
+                Event::Look => {
                     look_at = now() + LOOK;
                     self.look_for_silence();
                     continue;
                 }
-                () = std::future::ready(()), if !reads => {
-                    messages = 0;
+                Event::Nothing => {
                     tokio::task::yield_now().await;
                     continue;
                 }
@@ -249,6 +287,8 @@ impl Client {
                             self.answered();
                         }
                         secondary.answered |= stream == StreamId::Secondary;
+                        // An origin that sends in a burst is answered in a burst.
+                        self.ask(stream, &primary, &secondary);
                         continue;
                     }
                     Err(fault) => Ended::Failed(fault.to_string()),
@@ -271,6 +311,22 @@ impl Client {
             self.counters().stream_failures.add(1);
         }
         ended
+    }
+
+    /// Sends what there is to say on a stream, as far as there is room.
+    fn ask(&mut self, stream: StreamId, primary: &Open, secondary: &Secondary) {
+        let open = match stream {
+            StreamId::Primary => Some(primary),
+            StreamId::Secondary => secondary.open.as_ref(),
+        };
+        let Some(open) = open else { return };
+        while self.mux.has_request(stream)
+            && let Ok(room) = open.outgoing.try_reserve()
+        {
+            if let Some(request) = self.mux.next_request(stream, now()) {
+                room.send(request);
+            }
+        }
     }
 
     /// Opens a stream anew on the connection that stands: the origin is asked there for everything.
@@ -485,6 +541,28 @@ async fn next(
     match stream {
         Some(stream) => stream.next().await,
         None => pending().await,
+    }
+}
+
+/// A message of whichever stream has one; of both the second's if that has its turn.
+async fn either(
+    first: impl Future<Output = Option<Result<Bytes, Status>>>,
+    second: impl Future<Output = Option<Result<Bytes, Status>>>,
+    prefers_second: bool,
+) -> Event {
+    tokio::pin!(first, second);
+    if prefers_second {
+        tokio::select! {
+            biased;
+            message = second => Event::Message(StreamId::Secondary, message),
+            message = first => Event::Message(StreamId::Primary, message),
+        }
+    } else {
+        tokio::select! {
+            biased;
+            message = first => Event::Message(StreamId::Primary, message),
+            message = second => Event::Message(StreamId::Secondary, message),
+        }
     }
 }
 

@@ -71,7 +71,10 @@ impl Transport {
     }
 }
 
-/// One stream. Requests are taken from the sender when the transport has room for them; there is room for one.
+/// Requests that wait for the transport: the ACKs of a burst. What is to be asked is worked out when there is room.
+const WAITING: usize = 8;
+
+/// One stream. Requests are taken from the sender when the transport has room for them.
 pub(super) struct Open {
     pub(super) outgoing: mpsc::Sender<DeltaDiscoveryRequest>,
     pub(super) incoming: Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>,
@@ -81,7 +84,7 @@ impl Open {
     /// Opens a stream on a connection. It does not wait for the server: many send their headers with the first
     /// response only, which they have no reason to send before the first request.
     pub(super) fn on(channel: Channel, max_message: usize) -> Self {
-        let (outgoing, mut requests) = mpsc::channel(1);
+        let (outgoing, mut requests) = mpsc::channel(WAITING);
         let requests = stream::poll_fn(move |context| requests.poll_recv(context));
         let mut grpc = Grpc::new(channel).max_decoding_message_size(max_message);
         let call = async move {

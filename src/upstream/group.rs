@@ -153,7 +153,13 @@ impl Group {
     pub(super) fn drop_kept(&mut self, cache: &Cache) -> Changes {
         let mut changes = Changes::new();
         for (parameters, topic) in &mut self.topics {
-            if matches!(topic.wildcard, Want::Kept(_)) {
+            if !matches!(topic.wildcard, Want::Kept(_)) {
+                continue;
+            }
+            if cache.wants_wildcard(&self.type_url, parameters) {
+                // Somebody came a moment ago.
+                topic.wildcard = Want::Yes;
+            } else {
                 let snapshot = snapshot(cache, &self.type_url, parameters);
                 changes.push((parameters.clone(), topic.forget_wildcard(false, &snapshot)));
             }
@@ -350,9 +356,9 @@ impl Group {
     }
 
     /// Time in which this process did not run is no silence of the origin.
-    pub(super) fn shift(&mut self, pause: Duration) {
-        self.loans_doubted = self.loans_doubted.map(|since| since + pause);
-        self.topics.values_mut().for_each(|topic| topic.shift(pause));
+    pub(super) fn shift(&mut self, pause: Duration, now: Instant) {
+        self.loans_doubted = self.loans_doubted.map(|since| (since + pause).min(now));
+        self.topics.values_mut().for_each(|topic| topic.shift(pause, now));
     }
 
     /// What has become due on the streams.
@@ -405,7 +411,8 @@ impl Group {
             .collect();
         let room = room(fresh && snapshots.values().any(|snapshot| snapshot.holds_anything()));
         for (parameters, snapshot) in &snapshots {
-            if bytes >= room {
+            // A plain wildcard is asked for once a stream: by all who want it, in one request.
+            if bytes >= room && placed.view != Some(View::Wildcard) {
                 more = true;
                 break;
             }
@@ -500,6 +507,9 @@ impl Group {
         }
         // One response may answer all wildcards that were asked for in one request, and hold nothing for some.
         self.topics.values_mut().for_each(|topic| topic.hear_of_others(stream, &answered, now));
+        if self.links(stream).any(Link::has_begun) {
+            self.topics.values_mut().for_each(|topic| topic.others_answered(stream));
+        }
         let covered = |covered: &bool| !*covered;
         let unrequested = reading.resources.iter().map(|heard| &heard.covered).filter(|c| covered(c)).count()
             + reading.removed.iter().map(|removed| &removed.covered).filter(|c| covered(c)).count()

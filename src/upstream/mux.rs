@@ -28,6 +28,8 @@ const ACK_OVERHEAD: usize = 128;
 const LET_GO_AT_ONCE: usize = 500;
 /// What nobody wants and is kept is looked at again no sooner than this, however short the linger.
 const KEPT: Duration = Duration::from_secs(1);
+/// ACKs that go before what clients ask for has a turn.
+const ACKS_IN_A_ROW: u32 = 64;
 /// google.rpc.Code
 const INVALID_ARGUMENT: i32 = 3;
 
@@ -56,6 +58,7 @@ struct Stream {
     node_sent: bool,
     acks: VecDeque<Ack>,
     ack_bytes: usize,
+    acks_in_a_row: u32,
     /// Types whose subscription changed, to be sent at the next tick.
     dirty: BTreeSet<TypeUrl>,
     /// Types whose subscription is being sent, in flush order (R-Up-06).
@@ -70,6 +73,8 @@ struct RenewalPace {
     /// breaks a few times would make everything wait that needs a new stream afterwards.
     is_renewal: bool,
     renewed: Option<Instant>,
+    /// When clients last had it renewed sooner than that.
+    hurried: Option<Instant>,
     /// How many times in a row it was renewed soon after the last.
     soon: u32,
 }
@@ -78,14 +83,14 @@ impl RenewalPace {
     const FIRST: Duration = Duration::from_secs(1);
     /// Clients that wait give up after 15 s (R-SotW-26).
     const WAITED_FOR: Duration = Duration::from_secs(2);
+    const CALM: Duration = Duration::from_secs(120);
     /// An origin that takes long to answer is given the time.
     const MOST: u32 = 6;
 
     /// The stream was opened; returns when it may be renewed: 1 s later, then 2 s, 4 s, and in the end every 64 s. After two
     /// minutes without a renewal, it begins at 1 s again.
     fn opened(&mut self, now: Instant) -> Instant {
-        const CALM: Duration = Duration::from_secs(120);
-        let is_soon = self.renewed.is_some_and(|last| now.saturating_duration_since(last) < CALM);
+        let is_soon = self.renewed.is_some_and(|last| now.saturating_duration_since(last) < Self::CALM);
         if std::mem::take(&mut self.is_renewal) {
             self.soon = if is_soon { (self.soon + 1).min(Self::MOST) } else { 1 };
             self.renewed = Some(now);
@@ -93,6 +98,13 @@ impl RenewalPace {
             self.soon = 0;
         }
         now + Self::FIRST * 2_u32.pow(self.soon)
+    }
+
+    /// Whether clients that wait may have it sooner: once in two minutes.
+    fn may_hurry(&mut self, now: Instant) -> bool {
+        let may = self.hurried.is_none_or(|last| now.saturating_duration_since(last) >= Self::CALM);
+        self.hurried = self.hurried.filter(|_| !may).or(Some(now));
+        may
     }
 }
 
@@ -105,6 +117,7 @@ impl Stream {
             node_sent: false,
             acks: VecDeque::new(),
             ack_bytes: 0,
+            acks_in_a_row: 0,
             dirty: BTreeSet::new(),
             due: BTreeSet::new(),
             next_tick: None,
@@ -129,6 +142,8 @@ pub struct Mux {
     pub(super) groups: BTreeMap<TypeUrl, Group>,
     streams: [Option<Stream>; 2],
     renewals: [RenewalPace; 2],
+    /// The newest moment that it was told.
+    latest: Option<Instant>,
     lingering: Lingering,
     /// Whether a response of the origin was ever accepted.
     is_heard: bool,
@@ -159,6 +174,7 @@ impl Mux {
             groups: BTreeMap::new(),
             streams: [None, None],
             renewals: [RenewalPace::default(); 2],
+            latest: None,
             is_heard: false,
             lingering,
             locators: Locators::default(),
@@ -224,8 +240,10 @@ impl Mux {
     }
 
     /// The process did not run for this long: what is measured as silence of the origin must not count it.
-    pub fn overslept(&mut self, pause: Duration) {
-        self.groups.values_mut().for_each(|group| group.shift(pause));
+    pub fn overslept(&mut self, pause: Duration, now: Instant) {
+        self.groups.values_mut().for_each(|group| group.shift(pause, now));
+        self.locators_due = self.locators_due.map(|due| due + pause);
+        self.writer.overslept(pause, now);
     }
 
     /// A stream was opened. Everything wanted is subscribed to on it, in the clean layout where it is the primary.
@@ -256,6 +274,13 @@ impl Mux {
             self.renewals[stream as usize].is_renewal = open.renewal.is_some() || sheds();
         }
         self.groups.values_mut().for_each(|group| group.closed(stream));
+        if stream == StreamId::Secondary
+            && self.streams[StreamId::Primary as usize].is_some()
+            && let Some(now) = self.latest
+        {
+            // What lived there is not kept up to date any more.
+            self.drop_kept(Group::has_stray, now);
+        }
         self.groups.retain(|_, group| !group.is_idle());
     }
 
@@ -266,6 +291,7 @@ impl Mux {
         for type_url in concerned.map(|(type_url, _)| type_url.clone()).collect::<Vec<_>>() {
             let Some(group) = self.groups.get_mut(&type_url) else { continue };
             let changes = group.drop_kept(self.writer.cache());
+            group.arrange();
             self.apply(&type_url, changes, now);
         }
     }
@@ -402,6 +428,11 @@ impl Mux {
         Ok(())
     }
 
+    /// How many responses are not acknowledged yet.
+    pub fn acks_waiting(&self) -> usize {
+        self.streams.iter().flatten().map(|open| open.acks.len()).sum()
+    }
+
     /// Whether [`next_request`](Self::next_request) may have something to say.
     pub fn has_request(&self, stream: StreamId) -> bool {
         let open = self.streams[stream as usize].as_ref();
@@ -413,7 +444,11 @@ impl Mux {
     pub fn next_request(&mut self, stream: StreamId, now: Instant) -> Option<DeltaDiscoveryRequest> {
         loop {
             let open = self.streams[stream as usize].as_mut()?;
-            let ack = open.acks.pop_front();
+            // ACKs go first, but not for ever: what clients ask for has a turn after so many.
+
+            let yields = open.acks_in_a_row >= ACKS_IN_A_ROW && !open.due.is_empty();
+            let ack = if yields { None } else { open.acks.pop_front() };
+            open.acks_in_a_row = if ack.is_some() { open.acks_in_a_row + 1 } else { 0 };
             open.ack_bytes -= ack.as_ref().map_or(0, Ack::weight);
             let due = match &ack {
                 Some(ack) => open.due.take(&ack.type_url),
@@ -466,9 +501,7 @@ impl Mux {
 
     /// Does what has become due; cheap when nothing has. To be called when everything that has arrived was taken in.
     pub fn on_deadline(&mut self, now: Instant) {
-        if self.streams[StreamId::Primary as usize].is_some() {
-            self.drop_kept(Group::has_stray, now);
-        }
+        self.latest = Some(now);
         self.let_go(now);
         let due = |group: &Group| group.deadline(&self.settings).is_some_and(|at| at <= now);
         let due: Vec<TypeUrl> = self
@@ -485,6 +518,7 @@ impl Mux {
     }
 
     fn tick(&mut self, now: Instant) {
+        self.latest = Some(now);
         self.streams.iter_mut().flatten().for_each(|stream| stream.tick(&self.settings, now));
     }
 
@@ -606,11 +640,13 @@ impl Mux {
     /// Announces what a type has to say, removes what is spent.
     fn tidy(&mut self, type_url: &TypeUrl, now: Instant) {
         let renewals = self.groups.get_mut(type_url).map(Group::take_renewals).unwrap_or_default();
-        for (open, renewal) in self.streams.iter_mut().zip(renewals) {
+        for ((open, renewal), pace) in self.streams.iter_mut().zip(renewals).zip(&mut self.renewals) {
             let (Some(open), Some(renewal)) = (open, renewal) else { continue };
             open.renewal.get_or_insert(now);
             if renewal == Renewal::Unanswered {
-                open.renewable_at = open.renewable_at.min(open.opened + RenewalPace::WAITED_FOR);
+                if pace.may_hurry(now) {
+                    open.renewable_at = open.renewable_at.min(open.opened + RenewalPace::WAITED_FOR);
+                }
                 self.keeps_versions = true;
             }
         }

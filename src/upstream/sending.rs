@@ -116,6 +116,8 @@ pub(super) struct Link {
     arrival: Arrival,
     /// Members, or names, that are held, could not be claimed, and have not been sent again on this stream.
     unseen: HashSet<Name>,
+    /// When silence means that there is nothing for these clients, given that others are answered.
+    nothing_at: Option<Instant>,
     /// The one of these that could have been claimed, so that the origin has something to say.
     kept_back: Option<Name>,
     /// Collections that were asked for, until they are complete.
@@ -172,6 +174,8 @@ impl Link {
     /// A name is to be subscribed to once more, so that the origin sends it in full (R-Delta-04).
     pub(super) fn ask_again(&mut self, name: &Name) {
         if let Some(asked) = self.names.get_mut(name) {
+            // An origin that does not answer may have nothing to say: that is no reason for another stream.
+            asked.heard = false;
             asked.dropped = true;
             self.touch([name.clone()]);
         }
@@ -184,6 +188,19 @@ impl Link {
             asked.repeated = true;
             self.touch([name.clone()]);
         }
+    }
+
+    /// The origin has answered others who asked for the wildcard beside these clients: if it says nothing for long, it has
+    /// nothing for these.
+    pub(super) fn others_answered(&mut self) {
+        if let Some(nothing_at) = self.nothing_at.take_if(|_| self.arrival.waits_since().is_some()) {
+            self.arrival = self.arrival.or_quiet_at(nothing_at);
+        }
+    }
+
+    /// Whether any of the answer to the wildcard has come.
+    pub(super) const fn has_begun(&self) -> bool {
+        self.wildcard.is_some() && self.arrival.has_begun()
     }
 
     /// When the wildcard was asked for, while nothing came of it.
@@ -347,23 +364,30 @@ impl Link {
         self.kept_back.as_ref().filter(|name| self.unseen.contains(*name)).map(|_| since)
     }
 
+    /// Takes what was kept back and not answered, to be doubted. It goes on being awaited.
+    pub(super) fn take_kept_back(&mut self) -> HashSet<Name> {
+        self.kept_back.take().into_iter().collect()
+    }
+
     /// Takes what is held and was not sent again.
     pub(super) fn take_unseen(&mut self) -> HashSet<Name> {
         std::mem::take(&mut self.unseen)
     }
 
     /// Time in which this process did not run is no silence of the origin.
-    pub(super) fn shift(&mut self, pause: Duration) {
-        self.arrival = self.arrival.shifted(pause);
+    pub(super) fn shift(&mut self, pause: Duration, now: Instant) {
+        let later = |at: Instant| (at + pause).min(now);
+        self.arrival = self.arrival.shifted(pause, now);
         for incomplete in self.incomplete.values_mut() {
-            incomplete.arrival = incomplete.arrival.shifted(pause);
+            incomplete.arrival = incomplete.arrival.shifted(pause, now);
         }
-        for name in &self.suspects {
-            if let Some(asked) = self.names.get_mut(name) {
-                asked.at += pause;
-            }
+        for asked in self.names.values_mut() {
+            asked.at = match asked.awaited {
+                Awaited::Until => asked.at + pause,
+                Awaited::Answer | Awaited::No => later(asked.at),
+            };
         }
-        self.suspect_since = self.suspect_since.map(|since| since + pause);
+        self.suspect_since = self.suspect_since.map(later);
     }
 
     /// When to look again though nothing happened.
@@ -449,9 +473,8 @@ impl Link {
         }
         let mut hold = Duration::ZERO;
         if target.beside {
-            // A response may be for the others alone, and the origin may have nothing to say to these clients: but first it
-            // has to be known that it reads locators.
-            quiet_at = quiet_at.or(Some(target.now + 2 * target.settings.locator_timeout));
+            // A response may be for the others alone.
+            self.nothing_at = Some(target.now + 2 * target.settings.locator_timeout);
             hold = target.settings.settle_max;
         }
         self.started = true;
@@ -546,8 +569,8 @@ impl Link {
             let asked = self.names.get(&name);
             if !(named && wanted(&name)) {
                 self.incomplete.remove(&name);
-                if self.names.swap_remove(&name).is_some() {
-                    self.spend(&name, target);
+                if let Some(asked) = self.names.swap_remove(&name) {
+                    self.spend(&name, asked, target);
                     room = room.saturating_sub(target.unsubscribe(name.as_str(), request));
                 }
             } else if asked.is_some_and(|asked| asked.repeated && !asked.dropped) {
@@ -589,8 +612,13 @@ impl Link {
         bytes + self.join_name(target, wanted, name, first, request)
     }
 
-    /// Remembers a name that is let go: the origin may have sent it, and the answer may still be on its way.
-    fn spend(&mut self, name: &Name, target: &Target<'_>) {
+    /// Remembers a name that is let go, if the origin sent it, or the answer may still be on its way. Names that do not exist
+    /// would cost a stream each time that somebody asks for them.
+    fn spend(&mut self, name: &Name, asked: Asked, target: &Target<'_>) {
+        const ON_ITS_WAY: Duration = Duration::from_secs(30);
+        if !asked.heard && asked.at + ON_ITS_WAY <= target.now {
+            return;
+        }
         // An origin that reads locators answers each of them.
         if self.all_spent || !target.parameters.is_empty() {
             return;

@@ -42,6 +42,10 @@ impl Want {
     }
 }
 
+/// An origin may take long for its first answer, and nobody waits for what is kept back: it is doubted after so many times the
+/// time for an answer.
+const KEPT_BACK_TIMEOUTS: u32 = 5;
+
 /// Reason to open a stream anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Renewal {
@@ -217,14 +221,21 @@ impl Topic {
         }
     }
 
+    /// Others who asked for the wildcard on a stream have been answered.
+    pub(super) fn others_answered(&mut self, stream: StreamId) {
+        if let Some(link) = &mut self.links[stream as usize] {
+            link.others_answered();
+        }
+    }
+
     pub(super) fn unanswered_since(&self) -> Option<Instant> {
         self.links.iter().flatten().filter_map(Link::unanswered_since).min()
     }
 
     /// Time in which this process did not run is no silence of the origin.
-    pub(super) fn shift(&mut self, pause: Duration) {
+    pub(super) fn shift(&mut self, pause: Duration, now: Instant) {
         self.disproved.shift(pause);
-        self.links.iter_mut().flatten().for_each(|link| link.shift(pause));
+        self.links.iter_mut().flatten().for_each(|link| link.shift(pause, now));
     }
 
     /// A name is let go.
@@ -397,9 +408,12 @@ impl Topic {
             let Some(view) = view else { continue };
             let complete = if view == View::Named { link.complete(settings, now) } else { Vec::new() };
             let degree = if link.has_asked() { link.step(settings, now) } else { None };
-            if link.kept_back_since().is_some_and(|since| since + settings.answer_timeout <= now) {
+            if link
+                .kept_back_since()
+                .is_some_and(|since| since + KEPT_BACK_TIMEOUTS * settings.answer_timeout <= now)
+            {
                 // Nothing came at all, which is evidence of nothing.
-                let late = link.take_unseen();
+                let late = link.take_kept_back();
                 self.doubt_of(Placed { stream, view: Some(view) }, late);
             }
             let Some(link) = &mut self.links[stream as usize] else { continue };
@@ -460,9 +474,10 @@ impl Topic {
     pub(super) fn deadline(&self, settings: &Settings) -> Option<Instant> {
         let of = |stream: StreamId| {
             let link = self.link(stream)?;
-            let late = link.suspect_since().into_iter().chain(link.kept_back_since());
-            let late = late.map(|since| since + settings.answer_timeout);
-            link.deadline(settings).into_iter().chain(late).min()
+            let suspect = link.suspect_since().map(|since| since + settings.answer_timeout);
+            let kept_back =
+                link.kept_back_since().map(|since| since + KEPT_BACK_TIMEOUTS * settings.answer_timeout);
+            link.deadline(settings).into_iter().chain(suspect).chain(kept_back).min()
         };
         let uncacheable = self.uncacheable.next().map(|came| came + settings.settle_max);
         let disproved = self.disproved.not_before().map(|at| at + settings.answer_timeout);

@@ -47,6 +47,11 @@ impl Clock {
         at(self.wakes).await;
     }
 
+    /// Whether a timer is to be judged: it is over, and what has arrived was read.
+    pub(super) fn is_due(&self, deadline: Option<Instant>, now: Instant) -> bool {
+        deadline.is_some_and(|deadline| deadline.max(self.not_before) <= now)
+    }
+
     /// For how long the process did not run, if that was longer than it takes to be scheduled.
     pub(super) fn overslept(&mut self, now: Instant) -> Option<Duration> {
         let wakes = self.wakes.take()?;
@@ -90,4 +95,29 @@ pub(super) async fn wanted(cache: &Cache, not_before: Option<Instant>) -> Vec<Wa
         if interest.is_empty() { Poll::Pending } else { Poll::Ready(interest) }
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wait ends after each slice, long before the grace does.
+    #[tokio::test(start_paused = true)]
+    async fn no_timer_is_judged_before_the_grace_is_over() {
+        let mut clock = Clock::new(now());
+        let deadline = now() + Duration::from_secs(2);
+        // One slice of a wait begins, and the process is stopped for a minute.
+        clock.wakes = Some(now() + Clock::SLICE);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(clock.overslept(now()).is_some());
+        let resumed = now();
+        // As client.rs does.
+        let judged = loop {
+            clock.wait(Some(deadline)).await;
+            if clock.overslept(now()).is_none() && clock.is_due(Some(deadline), now()) {
+                break now();
+            }
+        };
+        assert!(judged - resumed >= Clock::GRACE.1, "judged after {:?}", judged - resumed);
+    }
 }

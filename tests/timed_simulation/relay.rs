@@ -197,7 +197,7 @@ impl Relay {
         }
         if let Some((since, until)) = pause {
             self.paused = None;
-            self.mux.overslept(until - since);
+            self.mux.overslept(until - since, now);
         }
         self.mux.on_deadline(now);
         if matches!(self.link, Link::Waits(until) if until <= now) {

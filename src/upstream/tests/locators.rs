@@ -413,4 +413,5 @@ fn r_up_18_plain_asks_by_names_from_the_start() {
 }
 
 mod away;
+mod doubts;
 mod review;

@@ -1,5 +1,6 @@
 //! Unit tests of the pure core, by rule.
 
+mod doubts;
 mod errors;
 mod linger;
 mod locators;

@@ -139,13 +139,16 @@ fn o1_a_wildcard_wanted_again_while_its_secondary_closes_is_not_lost() {
     let mut rig = reversed();
     rig.leave("wild");
     rig.pass(60_000);
+    // It joins, and the secondary closes before the mux hears of it.
+    let of = rig.cache.of(&CDS.into()).expect("few types");
+    let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
+    let _late = of.join(Subscription::new(true, []), dialect, &Arc::new(Mailbox::default()));
     rig.mux.closed(Secondary);
-    rig.client("wild", CDS, &["*"]);
-    rig.pass(10);
+    rig.look();
     assert_eq!(rig.members(CDS), set(&["m@v1", "n@v1"]));
     assert!(rig.mux.wants_secondary());
     rig.open(Secondary);
-    assert_eq!(rig.request(Secondary).initial_resource_versions.len(), 1);
+    assert_eq!(rig.request(Secondary).initial_resource_versions.len(), 1, "one is kept back");
 }
 
 #[test]

@@ -1,0 +1,222 @@
+//! Doubts that must not last, and silences that must not count: slow and hung origins, pauses, names that do not exist.
+
+use super::*;
+
+const CDS: Kind = Kind::Cluster;
+const EDS: Kind = Kind::Endpoint;
+
+fn asked(requests: &[DeltaDiscoveryRequest]) -> BTreeSet<String> {
+    requests.iter().flat_map(|request| request.resource_names_subscribe.clone()).collect()
+}
+
+/// `Arrival::shifted` moves what came *after* the pause into the future: the client reads the socket first, and shifts then.
+#[test]
+fn a_part_that_was_read_after_a_pause_is_not_put_into_the_future() {
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.pass(50);
+    let pause = Duration::from_secs(3600);
+    rig.now += pause;
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
+    rig.mux.overslept(pause, rig.now);
+    rig.pass(30_000);
+    assert!(rig.snapshot(CDS).wildcard_known(), "30 s after the answer");
+}
+
+/// A wildcard that is left over from a closed secondary has no deadline: it stays, and is shown as if it were current.
+#[test]
+fn a_stray_wildcard_is_dropped_without_another_event() {
+    let mut rig = Rig::connected();
+    rig.client("named", CDS, &["odcds"]);
+    rig.requests(Primary);
+    rig.client("wild", CDS, &["*"]);
+    rig.open(Secondary);
+    rig.pass(10);
+    rig.requests(Secondary);
+    rig.hear(Secondary, &Answer::of(CDS, "1").set("m", "v1"));
+    rig.hear(Primary, &Answer::of(CDS, "1").set("odcds", "v1"));
+    rig.pass(30_000);
+    rig.leave("wild");
+    // As the shell does: deadlines that come, and the secondary closed once nothing is wanted there.
+    while let Some(at) = rig.mux.next_deadline() {
+        rig.now = rig.now.max(at);
+        rig.mux.on_deadline(rig.now);
+        if !rig.mux.wants_secondary() {
+            break;
+        }
+    }
+    rig.mux.closed(Secondary);
+    assert!(
+        rig.mux.next_deadline().is_some() || !rig.snapshot(CDS).wildcard_known(),
+        "nothing will ever drop it"
+    );
+    // An hour later, only by deadlines that the core asks for.
+    let end = rig.now + Duration::from_secs(3600);
+    while let Some(at) = rig.mux.next_deadline().filter(|at| *at < end) {
+        rig.now = rig.now.max(at);
+        rig.mux.on_deadline(rig.now);
+    }
+    rig.now = end;
+    rig.client("late", CDS, &["*"]);
+    assert!(!rig.snapshot(CDS).wildcard_known(), "an hour old, not subscribed to, and shown as complete");
+}
+
+/// One resource whose TTL ends because the origin does not renew it, at an origin that keeps versions (go-control-plane).
+#[test]
+fn a_name_whose_ttl_ends_does_not_renew_the_stream_for_ever() {
+    let mut rig = Rig::connected();
+    rig.client("wild", CDS, &["*"]);
+    rig.client("b", EDS, &["t"]);
+    rig.pass(10);
+    let mut fresh = true;
+    let mut renewed = 0;
+    for nonce in 0..6_000 {
+        let requests = rig.requests(Primary);
+        if fresh && !requests.is_empty() {
+            rig.pass(20);
+            let mut all = requests;
+            all.extend(rig.requests(Primary));
+            if asked(&all).contains("t") {
+                rig.hear(Primary, &Answer::of(CDS, &format!("c{nonce}")).set("c", "v1"));
+                rig.hear(Primary, &Answer::of(EDS, &format!("e{nonce}")).ttl("t", "v1", 1, true));
+                fresh = false;
+            }
+        }
+        rig.pass(100);
+        if rig.renewed.len() > renewed {
+            renewed = rig.renewed.len();
+            fresh = true;
+        }
+    }
+    assert!(renewed < 20, "{renewed} streams in ten minutes: everything is asked for anew each time");
+}
+
+/// Names that do not exist, at an origin that says nothing of them: one client that asks for one after the other.
+#[test]
+fn one_client_with_names_that_do_not_exist_does_not_renew_the_stream_all_the_time() {
+    let mut rig = Rig::connected();
+    rig.client("wild", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c", "v1"));
+    let names: Vec<&'static str> = (0..152).map(|n| &*format!("none-{n}").leak()).collect();
+    // Each is asked for a moment, every 4 s another, over and over.
+    for second in 0..3_600_usize {
+        if second % 4 == 0 {
+            rig.client("b", EDS, &[names[second / 4 % names.len()]]);
+        }
+        rig.pass(1000);
+        for request in rig.requests(Primary) {
+            if request.type_url == TypeUrl::from(CDS).as_str() && request.response_nonce.is_empty() {
+                rig.hear(Primary, &Answer::of(CDS, "n").set("c", "v1"));
+            }
+        }
+        rig.requests(Primary);
+    }
+    let count = rig.renewed.len();
+    assert!(count < 60, "{count} streams in an hour");
+}
+
+/// An origin that takes 4 s for the first answer on a new stream. What is kept back is in doubt after 3 s, on each stream.
+#[test]
+fn an_origin_with_a_slow_first_answer_is_not_asked_anew_for_ever() {
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
+    rig.pass(10_000);
+    rig.close();
+    rig.open(Primary);
+    let mut opened = rig.now;
+    let mut answered = false;
+    let mut seen = 0;
+    for nonce in 0..18_000 {
+        rig.requests(Primary);
+        rig.pass(100);
+        if rig.renewed.len() > seen {
+            (seen, opened, answered) = (rig.renewed.len(), rig.renewed[rig.renewed.len() - 1].0, false);
+        }
+        if !answered && rig.now >= opened + Duration::from_secs(4) {
+            rig.requests(Primary);
+            rig.hear(Primary, &Answer::of(CDS, &nonce.to_string()).set("c1", "v1").set("c2", "v1"));
+            answered = true;
+        }
+    }
+    assert!(seen < 8, "{seen} streams in 30 minutes, though every one was answered or would have been");
+}
+
+/// `Topic::advance` takes `unseen` after 3 s of silence though it is in doubt already: nobody judges it afterwards.
+#[test]
+fn what_is_gone_is_removed_also_where_the_answer_takes_four_seconds() {
+    let mut rig = Rig::sweeping();
+    rig.open(Primary);
+    rig.client("a", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("gone", "v1"));
+    rig.pass(10_000);
+    rig.close();
+    rig.open(Primary);
+    let (mut opened, mut answered, mut seen) = (rig.now, false, 0);
+    for nonce in 0..36_000 {
+        rig.requests(Primary);
+        rig.pass(100);
+        if rig.renewed.len() > seen {
+            (seen, opened, answered) = (rig.renewed.len(), rig.renewed[rig.renewed.len() - 1].0, false);
+        }
+        if !answered && rig.now >= opened + Duration::from_secs(4) {
+            rig.requests(Primary);
+            rig.hear(Primary, &Answer::of(CDS, &nonce.to_string()).set("new", "v1"));
+            answered = true;
+        }
+    }
+    assert_eq!(rig.members(CDS), set(&["new@v1"]), "an hour and {seen} streams later");
+}
+
+/// A relay that holds `a0`…`a7`, each the content of one part, and comes back. On each new stream the origin sends all of them,
+/// in order, `apart` seconds from each other: a slow link, or an origin that waits for the ACK of each part.
+fn live_after_a_slow_answer(version: &str, apart: u64, settings: Settings) -> (BTreeSet<String>, usize) {
+    let mut rig = Rig::with(settings);
+    rig.open(Primary);
+    rig.client("a", CDS, &["*"]);
+    rig.requests(Primary);
+    let names: Vec<String> = (0..8).map(|n| format!("a{n}")).collect();
+    rig.hear(Primary, &names.iter().fold(Answer::of(CDS, "1"), |all, name| all.set(name, version)));
+    rig.pass(10_000);
+    rig.close();
+    rig.open(Primary);
+    let (mut opened, mut sent, mut seen) = (rig.now, 0, 0);
+    let mut least = rig.members(CDS);
+    for nonce in 0..18_000 {
+        rig.requests(Primary);
+        rig.pass(100);
+        if rig.renewed.len() > seen {
+            (seen, opened, sent) = (rig.renewed.len(), rig.renewed[rig.renewed.len() - 1].0, 0);
+        }
+        if sent < names.len() && rig.now >= opened + Duration::from_secs(apart) * (sent as u32 + 1) {
+            rig.requests(Primary);
+            rig.hear(Primary, &Answer::of(CDS, &nonce.to_string()).set(&names[sent], version));
+            sent += 1;
+        }
+        if rig.members(CDS).len() < least.len() {
+            least = rig.members(CDS);
+        }
+    }
+    (least, seen)
+}
+
+/// `GROWING_LONG`: 120 s after the first part an answer is complete though parts keep coming every 20 s. Twice, and all that
+/// was still on its way is removed.
+#[test]
+fn a_sweep_removes_nothing_that_a_slow_answer_brings_after_two_minutes() {
+    let settings = Settings { reconcile: Reconcile::Sweep, ..Settings::default() };
+    let (least, streams) = live_after_a_slow_answer("v1", 20, settings);
+    assert_eq!(least.len(), 8, "live resources were removed, {streams} streams: only {least:?} left");
+}
+
+/// `PACE_COMPLETE`: parts 25 s apart (a 4 MiB response at 1.3 Mbit/s). The silence that counts is 20 s at most. An origin
+/// without versions (istiod) and `reconcile: trust`, the default: nothing can be claimed.
+#[test]
+fn nothing_is_removed_of_an_answer_whose_parts_take_25_s() {
+    let (least, streams) = live_after_a_slow_answer("", 25, Settings::default());
+    assert_eq!(least.len(), 8, "live resources were removed, {streams} streams: only {least:?} left");
+}

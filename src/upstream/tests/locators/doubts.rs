@@ -1,0 +1,165 @@
+//! Failing tests of locators and plain names: what a review of the change for issue 14 could prove.
+
+use super::*;
+
+/// `locators_due` and the times of names are not moved by a pause of the process.
+#[test]
+fn a_pause_of_the_process_is_no_evidence_that_locators_are_ignored() {
+    let mut rig = Rig::connected();
+    rig.client_with("one", EDS, "env=prod", &["a"]);
+    rig.requests(Primary);
+    // Stopped before the request, or the answer, was on its way.
+    let pause = Duration::from_secs(60);
+    rig.now += pause;
+    rig.mux.overslept(pause, rig.now);
+    rig.pass(200);
+    assert_eq!(rig.mux.counters().locators_ignored.get(), 0, "0.2 s after the pause");
+}
+
+/// A set of more than 1 MiB of versions fills the first request; the wildcards of other parameters wait for another stream
+/// then (`wildcard_waits`), and nothing opens one.
+#[test]
+fn plain_the_wildcard_of_each_set_is_asked_for_though_the_first_request_is_full() {
+    let mut rig = Rig::with(Settings { locators: Locators::Plain, ..Settings::default() });
+    rig.open(Primary);
+    rig.client("none", CDS, &["*"]);
+    rig.client_with("one", CDS, "v=1", &["*"]);
+    rig.pass(20);
+    rig.requests(Primary);
+    let version = "v".repeat(100);
+    let mut all = Answer::of(CDS, "1");
+    for number in 0..12_000 {
+        all = all.set_body(&format!("cluster-{number:05}"), &version, "b");
+    }
+    rig.hear(Primary, &all);
+    rig.pass(30_000);
+    assert_eq!(rig.snapshot_with(CDS, "v=1").member_count(), 12_000);
+    rig.close();
+    rig.pass(1_000);
+    rig.open(Primary);
+    rig.pass(100);
+    let claimed: usize = rig.requests(Primary).iter().map(|r| r.initial_resource_versions.len()).sum();
+    assert!(claimed > 10_000, "{claimed}");
+    rig.hear(Primary, &Answer::of(CDS, "2").set_body("cluster-00000", "v2", "new"));
+    rig.pass(200_000);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "3").set_body("cluster-00001", "v3", "new").remove("cluster-00002"));
+    rig.pass(200_000);
+    let versions = |rig: &Rig, pairs: &str| {
+        let snapshot = rig.snapshot_with(CDS, pairs);
+        let of = |name: &str| {
+            snapshot.held(crate::cache::View::Wildcard, name).map(|held| held.version().to_owned())
+        };
+        ["cluster-00000", "cluster-00001", "cluster-00002"].map(of).map(|v| v.map(|v| v.len()))
+    };
+    assert_eq!(versions(&rig, ""), [Some(2), Some(2), None]);
+    assert_eq!(
+        versions(&rig, "v=1"),
+        [Some(2), Some(2), None],
+        "clients with parameters see what was, for good"
+    );
+}
+
+/// Two sets ask for the same names by plain name; they do not fit into the first request. The second half of the questions
+/// repeats names that were answered already, at an origin that keeps versions (go-control-plane 0.13).
+#[test]
+fn plain_names_of_several_sets_that_need_several_requests_do_not_renew_the_stream_for_ever() {
+    let mut rig = Rig::with(Settings { locators: Locators::Plain, ..Settings::default() });
+    rig.open(Primary);
+    let names: Vec<String> = (0..12_000).map(|n| format!("{}-{n:05}", "n".repeat(110))).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    rig.client_with("one", EDS, "v=1", &names);
+    rig.client_with("two", EDS, "v=2", &names);
+    while rig.cache.has_interest() {
+        rig.look();
+    }
+    let mut sent = BTreeSet::new();
+    let mut renewed = 0;
+    for nonce in 0..6_000 {
+        rig.pass(100);
+        if rig.renewed.len() > renewed {
+            renewed = rig.renewed.len();
+            sent.clear();
+        }
+        // The origin answers each request at once, and each name once on a stream, in all its variants.
+        while rig.mux.has_request(Primary) {
+            let Some(request) = rig.mux.next_request(Primary, rig.now) else { continue };
+            let mut answer = Answer::of(EDS, &format!("{nonce}-{}", sent.len()));
+            for name in request.resource_names_subscribe {
+                if sent.insert(name.clone()) {
+                    answer = answer.variant(&name, "v=1", "1").variant(&name, "v=2", "2");
+                }
+            }
+            if !answer.0.resources.is_empty() {
+                rig.mux.on_message(Primary, answer.bytes(), rig.now).expect("a response");
+            }
+        }
+        if renewed > 30 {
+            break;
+        }
+    }
+    eprintln!("{renewed} streams");
+    let known = |pairs: &str| {
+        let snapshot = rig.snapshot_with(EDS, pairs);
+        names.iter().filter(|name| matches!(snapshot.by_name(name), Seen::Present(_))).count()
+    };
+    assert_eq!(
+        (known("v=1"), known("v=2"), renewed.min(10)),
+        (12_000, 12_000, renewed),
+        "after {renewed} streams"
+    );
+}
+
+/// `join_wildcard`: beside other parameters, 5 s of silence are a complete answer (`quiet_at`). An origin that accepts the
+/// stream and answers after 14 s (issue 14, item 3) is shown as one that has nothing.
+#[test]
+fn unknown_is_not_shown_as_empty_where_there_are_two_sets_and_the_origin_hangs() {
+    for locators in [Locators::Native, Locators::Plain] {
+        let mut rig = Rig::with(Settings { locators, ..Settings::default() });
+        rig.open(Primary);
+        rig.client("none", CDS, &["*"]);
+        rig.client_with("one", CDS, "v=1", &["*"]);
+        for _ in 0..140 {
+            rig.requests(Primary);
+            rig.pass(100);
+        }
+        let known = [rig.snapshot(CDS).completeness(), rig.snapshot_with(CDS, "v=1").completeness()];
+        assert_eq!(
+            known.map(|known| known as u8),
+            [0, 0],
+            "{locators:?}: {known:?}, and nothing was ever answered"
+        );
+    }
+}
+
+/// The same after a reconnect: what is held of constrained variants cannot be claimed, and two silences remove it.
+#[test]
+fn nothing_is_removed_where_there_are_two_sets_and_the_origin_hangs_after_a_reconnect() {
+    for locators in [Locators::Native, Locators::Plain] {
+        let mut rig = Rig::with(Settings { locators, ..Settings::default() });
+        rig.open(Primary);
+        rig.client_with("one", CDS, "v=1", &["*"]);
+        rig.client_with("two", CDS, "v=2", &["*"]);
+        rig.pass(20);
+        rig.requests(Primary);
+        rig.hear(
+            Primary,
+            &Answer::of(CDS, "1").variant("a", "v=1", "1").variant("a", "v=2", "2").set("b", "1"),
+        );
+        rig.pass(30_000);
+        rig.requests(Primary);
+        rig.close();
+        rig.open(Primary);
+        for second in 0..600 {
+            rig.requests(Primary);
+            rig.pass(100);
+            assert_eq!(
+                (rig.members_with(CDS, "v=1").len(), rig.members_with(CDS, "v=2").len()),
+                (2, 2),
+                "{locators:?}: live resources were removed {}.{} s after a reconnect, without a word of the origin",
+                second / 10,
+                second % 10
+            );
+        }
+    }
+}
