@@ -77,7 +77,7 @@ pub struct Followed {
     current: Config,
 }
 
-/// What came of a look.
+/// Outcome of a look.
 #[derive(Debug)]
 enum Outcome {
     Refused(LoadError),

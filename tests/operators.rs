@@ -1,4 +1,4 @@
-//! What operators see of a control plane that is silent, unfit or gone: readiness, log and metrics of the binary.
+//! Readiness, log and metrics of the binary behind a control plane that is silent, unfit or gone.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

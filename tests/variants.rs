@@ -31,7 +31,6 @@ fn from_env(name: &str) -> Option<u64> {
 /// Seeds that found a defect.
 const FOUND: &[(u64, &str)] = &[
     (70, "a variant that went while the origin was away is served for good by a name with parameters"),
-    (237, "the same of a variant for some clients only"),
     (384, "the same for a client that brought it along and does not ask for it any more"),
     (316, "a wildcard with parameters shows a name that is no member"),
 ];

@@ -251,7 +251,7 @@ pub struct Wanted {
     mixed: Option<Arc<TypeCache>>,
     /// What the clients of that store ask for, or did, and may not see: nobody upstream is told.
     refused: Vec<(Name, bool)>,
-    /// What the observers of that store ask for: nobody upstream is told of that either.
+    /// Names that observers of that store ask for: nobody upstream is told of these either.
     looked: Vec<Name>,
 }
 

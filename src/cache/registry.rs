@@ -484,7 +484,7 @@ impl Registry {
         let is_first = self.audience(role).list(name, slot);
         match role {
             Role::Client if is_first => self.tell(name, is_many),
-            // Who asks for few does not wait for who asked for it among many.
+            // A small subscription must not queue behind a bulk one: the name moves to the fast queue.
             Role::Client => {
                 if !is_many && self.dirty_many.remove(name) {
                     self.dirty.push(name);
@@ -598,7 +598,7 @@ impl Registry {
         self.cohorts.len()
     }
 
-    /// What the clients want that was not taken yet, and which names observers ask for that are to be filled in.
+    /// Interest of the clients that was not taken yet, and names that observers ask for and that are to be filled in.
     pub(super) fn take_interest(&mut self) -> Option<(Interest, Vec<Name>)> {
         if !self.is_dirty() {
             return None;

@@ -10,14 +10,14 @@ use super::session::{Code, Refusal, Session};
 use super::stream_type::{Pending, StreamType};
 use crate::cache::{Role, Seen};
 
-/// What is held in other views is there by then (see [`Writer::fill`](crate::cache::Writer::fill)).
+/// Resources that other views hold are there by then (see [`Writer::fill`](crate::cache::Writer::fill)).
 const FILLED: Duration = Duration::from_millis(500);
 
 const NOT_HELD: &str = "the relay holds no answer to all of this: no client of it asks for it, or the control plane has not \
     answered yet; subscribe as a client to have the control plane asked (deltafan get --subscribe)";
 
 impl Session {
-    /// What an observer that is told all there is to tell does next in place of waiting.
+    /// Next step of an observer that was told everything, in place of waiting.
     pub(super) fn look_on(&self, pending: &[Pending], now: Instant) -> Option<Next> {
         let waits = |pending: &Pending| matches!(pending, Pending::Nothing | Pending::Unknown);
         if self.role != Role::Observer || !pending.iter().all(waits) {

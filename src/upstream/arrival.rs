@@ -5,7 +5,8 @@
 //! Knows neither names nor requests, and no clock.
 //!
 //! An answer is [`Settled`](Completeness::Settled) after a short silence, which is enough for a client that holds nothing;
-//! it is [`Complete`](Completeness::Complete) after a long one, which is needed before anything is taken for gone.
+//! it is [`Complete`](Completeness::Complete) after a long one, which clients need that may hold something. It is over after
+//! one that has no bound: only then something is missing.
 
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,10 @@ use crate::cache::Completeness;
 
 /// A slow first part may be the origin's own slowness, not the link's: newcomers wait no longer than twice this for more.
 const PACE_SETTLED: Duration = Duration::from_secs(1);
+/// Clients that may hold something wait no longer than four times this.
+const PACE_COMPLETE: Duration = Duration::from_secs(10);
+/// Nor longer than this for a set that never stops growing.
+const GROWING_LONG: Duration = Duration::from_secs(90);
 /// A silence of so many settle times, at least, completes an answer.
 const COMPLETE_SETTLES: u32 = 25;
 /// A set that never stops growing is shown to newcomers after this, as it is.
@@ -41,7 +46,7 @@ pub(super) struct Parts {
     /// The longest wait for a part so far, the first one included: at least a round trip.
     pace: Duration,
     hold: Duration,
-    settled: bool,
+    degree: Completeness,
 }
 
 impl Parts {
@@ -53,6 +58,12 @@ impl Parts {
 
     /// With parts 500 ms apart and the default settle time of 200 ms, 5 s after the last.
     fn complete_at(&self, settings: &Settings) -> Instant {
+        let silence = (COMPLETE_SETTLES * settings.settle).max(4 * self.pace.min(PACE_COMPLETE));
+        (self.last + silence).min(self.first + GROWING_LONG)
+    }
+
+    /// With parts 25 s apart, 100 s after the last: however slow the answer, nothing is missing before.
+    fn over_at(&self, settings: &Settings) -> Instant {
         self.last + (COMPLETE_SETTLES * settings.settle).max(4 * self.pace)
     }
 }
@@ -73,7 +84,7 @@ impl Arrival {
                 last: now,
                 pace: now.saturating_duration_since(since),
                 hold,
-                settled: false,
+                degree: Completeness::Unknown,
             }),
             Self::Arriving(parts) if brings_news => Self::Arriving(Parts {
                 last: now,
@@ -113,7 +124,7 @@ impl Arrival {
         }
     }
 
-    /// The same question, to which silence is an answer at this time.
+    /// This question, with silence as an answer from this time on.
     #[must_use]
     pub(super) fn or_quiet_at(self, at: Instant) -> Self {
         match self {
@@ -132,7 +143,7 @@ impl Arrival {
         }
     }
 
-    /// The same where silence is no answer.
+    /// Since when it waits for the first part, where silence is no answer.
     pub(super) const fn unanswered_since(self) -> Option<Instant> {
         match self {
             Self::Asked { since, quiet_at: None, .. } => Some(since),
@@ -145,11 +156,16 @@ impl Arrival {
         matches!(self, Self::Arriving(_) | Self::Complete)
     }
 
+    /// Whether nothing more can be a part of it: only now something that did not come is missing.
+    pub(super) const fn is_over(self) -> bool {
+        matches!(self, Self::Complete)
+    }
+
     /// Whether a copy of what is held is an answer, and not a resend of the origin's own accord.
-    pub(super) const fn is_expected(self) -> bool {
+    pub(super) fn is_expected(self) -> bool {
         match self {
             Self::Asked { .. } => true,
-            Self::Arriving(parts) => !parts.settled,
+            Self::Arriving(parts) => parts.degree == Completeness::Unknown,
             Self::Idle | Self::Complete => false,
         }
     }
@@ -158,8 +174,11 @@ impl Arrival {
     pub(super) fn deadline(self, settings: &Settings) -> Option<Instant> {
         match self {
             Self::Asked { quiet_at, .. } => quiet_at,
-            Self::Arriving(parts) if parts.settled => Some(parts.complete_at(settings)),
-            Self::Arriving(parts) => Some(parts.settled_at(settings).min(parts.complete_at(settings))),
+            Self::Arriving(parts) => Some(match parts.degree {
+                Completeness::Unknown => parts.settled_at(settings).min(parts.complete_at(settings)),
+                Completeness::Settled => parts.complete_at(settings),
+                Completeness::Complete => parts.over_at(settings),
+            }),
             Self::Idle | Self::Complete => None,
         }
     }
@@ -171,12 +190,20 @@ impl Arrival {
                 *self = Self::Complete;
                 Some(Completeness::Complete)
             }
-            Self::Arriving(parts) if parts.complete_at(settings) <= now => {
+            Self::Arriving(parts) if parts.over_at(settings) <= now => {
                 *self = Self::Complete;
                 Some(Completeness::Complete)
             }
-            Self::Arriving(parts) if !parts.settled && parts.settled_at(settings) <= now => {
-                parts.settled = true;
+            Self::Arriving(parts)
+                if parts.degree < Completeness::Complete && parts.complete_at(settings) <= now =>
+            {
+                parts.degree = Completeness::Complete;
+                Some(Completeness::Complete)
+            }
+            Self::Arriving(parts)
+                if parts.degree == Completeness::Unknown && parts.settled_at(settings) <= now =>
+            {
+                parts.degree = Completeness::Settled;
                 Some(Completeness::Settled)
             }
             Self::Idle | Self::Asked { .. } | Self::Arriving(_) | Self::Complete => None,

@@ -49,7 +49,7 @@ impl Options {
 /// ACKs that may wait for the transport before responses wait too.
 const ACKS: usize = 256;
 
-/// What happens next on a connection.
+/// Next event on a connection.
 enum Event {
     Message(StreamId, Option<Result<Bytes, Status>>),
     Room(StreamId),

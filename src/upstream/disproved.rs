@@ -44,7 +44,7 @@ impl Disproved {
         self.since.retain(|(view, _), _| *view != View::Wildcard);
     }
 
-    /// What was answered, or is no longer held, is not in question any more.
+    /// Drops names that were answered or are no longer held: they are not in question any more.
     pub(super) fn note(&mut self, ops: &[Op]) {
         if !self.since.is_empty() {
             for op in ops {

@@ -256,7 +256,7 @@ impl Group {
         self.lender_among(parameters, name, cache, |_| true)
     }
 
-    /// The same of some topics.
+    /// Marks some topics only.
     fn lender_among(
         &self,
         parameters: &Parameters,

@@ -26,7 +26,7 @@ const ACK_BYTES: usize = 1 << 20;
 const ACK_OVERHEAD: usize = 128;
 /// Names that are let go before others have their turn: what one client asked for is due at one moment.
 const LET_GO_AT_ONCE: usize = 500;
-/// What nobody wants and is kept is looked at again no sooner than this, however short the linger.
+/// Shortest time after which a name that nobody wants and is kept is looked at again, however short the linger.
 const KEPT: Duration = Duration::from_secs(1);
 /// ACKs that go before what clients ask for has a turn.
 const ACKS_IN_A_ROW: u32 = 64;
@@ -202,7 +202,7 @@ impl Mux {
         self.writer.cache()
     }
 
-    /// Who the relay says it is.
+    /// `node.id` of the relay.
     pub fn node_id(&self) -> &str {
         &self.settings.node.id
     }

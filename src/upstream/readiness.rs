@@ -16,14 +16,14 @@ use super::silence::SILENT;
 pub struct Readiness {
     /// How long a relay that asks waits for its first answer before it is ready without.
     wait: Duration,
-    /// Who the relay says it is, for the reason.
+    /// `node.id` of the relay, for the reason.
     node: String,
     /// Since when it has been asking without ever having been answered, over all connections.
     asking: Option<Instant>,
     is_ready: bool,
 }
 
-/// What came of a look.
+/// Outcome of a look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// Ready, or why not.

@@ -276,7 +276,7 @@ impl Link {
         self.unseen.remove(name)
     }
 
-    /// The same as [`heard`](Self::heard) of a member of a collection: until that is complete, it is an answer.
+    /// Like [`heard`](Self::heard), of a member of a collection: until that is complete, it is an answer.
     fn heard_member(&mut self, name: &str, now: Instant) -> bool {
         if self.incomplete.is_empty() {
             return false;
@@ -339,7 +339,7 @@ impl Link {
     pub(super) fn complete(&mut self, settings: &Settings, now: Instant) -> Vec<(Name, HashSet<Name>)> {
         let mut complete = Vec::new();
         for (name, incomplete) in &mut self.incomplete {
-            if incomplete.arrival.step(settings, now) == Some(Completeness::Complete) {
+            if incomplete.arrival.step(settings, now).is_some() && incomplete.arrival.is_over() {
                 complete.push(name.clone());
             }
         }
@@ -367,6 +367,11 @@ impl Link {
     /// Takes what was kept back and not answered, to be doubted. It goes on being awaited.
     pub(super) fn take_kept_back(&mut self) -> HashSet<Name> {
         self.kept_back.take().into_iter().collect()
+    }
+
+    /// Whether nothing more can be a part of the answer.
+    pub(super) const fn is_over(&self) -> bool {
+        self.arrival.is_over()
     }
 
     /// Takes what is held and was not sent again.

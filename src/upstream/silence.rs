@@ -10,7 +10,7 @@ use super::sending::Silence;
 use super::{Mux, StreamId};
 use crate::resource::{Kind, TypeUrl};
 
-/// What was asked for on the connection that stands, and not answered.
+/// Subscriptions of the connection that stands that have no answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unanswered {
     /// Subscriptions: names, and each wildcard as one. What is asked for on both streams counts twice.
@@ -55,7 +55,7 @@ fn word(type_url: &TypeUrl) -> String {
 }
 
 impl Mux {
-    /// What the origin was asked for on this connection and has not answered.
+    /// Subscriptions that the origin has not answered on this connection.
     ///
     /// Its cost grows with the names that are subscribed to: it is for a look now and then.
     pub fn unanswered(&self) -> Unanswered {
@@ -91,7 +91,7 @@ pub(super) struct Complaint {
     found: bool,
 }
 
-/// What to tell.
+/// Line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     /// These types have been without an answer for so long.

@@ -19,7 +19,7 @@ pub struct UpstreamState {
     pub since: Instant,
     /// When a response was last accepted, on this connection or an earlier one.
     pub last_answer: Option<Instant>,
-    /// What the origin has left unanswered on the connection that stands, as of the last look.
+    /// Subscriptions without an answer on the connection that stands, as of the last look.
     pub unanswered: Unanswered,
     /// Whether there was such a look. By then the origin would have refused the stream.
     pub looked: bool,
@@ -83,7 +83,7 @@ impl UpstreamState {
         self.last_error = Some(error);
     }
 
-    /// What is unanswered now, while the connection stands. Returns whether anything changed.
+    /// Takes in the subscriptions without an answer, while the connection stands. Returns whether anything changed.
     pub(super) fn look(&mut self, unanswered: Unanswered) -> bool {
         let before = self.stale_since;
         if !self.answered {

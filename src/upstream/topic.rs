@@ -73,7 +73,7 @@ pub(super) struct Topic {
     /// What is held from a lender or from an earlier stream and may be gone: kept until the answer to what is asked in its
     /// place, which takes its place whatever its constraints (R-DP-14, R-DP-16).
     pub(super) orphans: HashSet<(View, Name)>,
-    /// What is held, could not be claimed, and was missing from a complete answer: gone if it is missing from the next one
+    /// Resources that are held, could not be claimed, and were missing from a complete answer: gone if missing from the next one
     /// on another stream too.
     pub(super) doubted: HashSet<(View, Name)>,
     /// Of what is orphaned or borrowed, which identities the origin has said to be gone.
@@ -353,7 +353,7 @@ impl Topic {
         !self.orphans.is_empty() || !self.borrowed.is_empty()
     }
 
-    /// What is held of a name and was not answered for these parameters.
+    /// Resource that is held of a name and was not answered for these parameters.
     pub(super) fn questions<'s>(
         &'s self,
         snapshot: &'s Snapshot,
@@ -418,7 +418,7 @@ impl Topic {
             }
             let Some(link) = &mut self.links[stream as usize] else { continue };
             let unseen =
-                if degree == Some(Completeness::Complete) { link.take_unseen() } else { HashSet::default() };
+                if degree.is_some() && link.is_over() { link.take_unseen() } else { HashSet::default() };
             for (name, unseen) in complete {
                 change.ops.extend(self.judge(Placed { stream, view: Some(view) }, unseen, settings));
                 change.ops.push(Op::Complete { name });

@@ -28,7 +28,7 @@ impl Clock {
     /// While a timer is this near, the clock is looked at in every slice: a pause that ends before the timer counts too.
     const NEAR: Duration = Duration::from_secs(30);
     const SLICE: Duration = Duration::from_millis(100);
-    /// What has arrived is read within this time, which has to be longer for what a long pause held up.
+    /// Time within which everything that has arrived is read; it has to be longer after a long pause.
     const GRACE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
     pub(super) const fn new(now: Instant) -> Self {

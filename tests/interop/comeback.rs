@@ -63,9 +63,9 @@ each_control_plane! {
 /// A way to come and go; each has a relay of its own.
 struct Case {
     what: &'static str,
-    /// What those who come and go ask for; no names: all.
+    /// Names that the clients that come and go ask for; none: all.
     asked: &'static [(&'static str, &'static [&'static str])],
-    /// What one client asks for that stays.
+    /// Names that one client asks for that stays.
     kept: &'static [(&'static str, &'static [&'static str])],
     /// Whether somebody looks at all listeners before the others stay away.
     looked_at: bool,
@@ -171,7 +171,7 @@ struct Place {
     port: u16,
     staying: Option<Guest>,
     guests: Vec<Guest>,
-    /// What those took with them that came first, by transport.
+    /// Resources that the first clients took with them, by transport.
     taken: Vec<(Transport, Held)>,
 }
 
@@ -269,7 +269,7 @@ fn subscriptions(asked: &[(&'static str, &[&str])]) -> Vec<Subscription> {
     asked.iter().map(subscription).collect()
 }
 
-/// What the control plane has: how often each resource was changed, by type and name.
+/// Resources of the control plane: how often each was changed, by type and name.
 #[derive(Default)]
 struct World {
     resources: BTreeMap<&'static str, BTreeMap<&'static str, u16>>,

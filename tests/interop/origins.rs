@@ -48,10 +48,10 @@ enum Step {
 
 use Step::{Change, Delete, Empty, Stream, Subscribe, Unsubscribe};
 
-/// What the origin has when an experiment begins.
+/// Resources of the origin when an experiment begins.
 const HAS: [&str; 3] = ["a", "b", "c"];
 
-/// What is done on a stream, in the words of the document, and how. The answer is that to the last step.
+/// Steps on a stream, in the words of the document. The answer is that to the last step.
 const EXPERIMENTS: &[(&str, &[Step])] = &[
     ("legacy", &[Empty]),
     ("legacy, `-*`, a changes", &[Empty, Unsubscribe(&["*"]), Change("a")]),
@@ -170,7 +170,7 @@ fn a_snapshot_cache_is_silent_to_a_node_that_it_does_not_know() {
     assert_eq!(heard, "silence");
 }
 
-/// What the document says in this column, for each of the experiments.
+/// Cells of this column of the document, one for each experiment.
 fn column(document: &str, at: usize) -> Vec<String> {
     let cell = |(what, _): &(&str, _)| {
         let row = document.lines().find(|line| line.starts_with(&format!("| {what} |")))?;
@@ -266,7 +266,7 @@ impl Call {
         self.requests.send(std::mem::replace(request, next)).unwrap();
     }
 
-    /// What comes until nothing comes any more, in words; all of it is accepted.
+    /// Everything that comes until nothing comes any more, in words; all of it is accepted.
     async fn heard(&mut self, silence: Duration) -> String {
         let mut heard = Vec::new();
         while let Ok(response) = timeout(silence, self.responses.recv()).await {

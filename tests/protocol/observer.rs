@@ -14,7 +14,7 @@ fn observer(bed: &Bed, protocol: Protocol) -> Client {
     bed.client_with(&[OBSERVER], protocol)
 }
 
-/// What is to be asked upstream now, but for what is not.
+/// Names to be asked upstream now, without those that are not.
 fn interest(bed: &Bed) -> Vec<Interest> {
     let interest = bed.cache.take_interest().into_iter().map(|wanted| wanted.interest);
     interest.filter(|interest| interest.wildcard || !interest.names.is_empty()).collect()

@@ -90,7 +90,7 @@ pub(crate) struct Client {
     pub(crate) grpc: bool,
     /// Its answers are never split.
     pub(crate) in_one_piece: bool,
-    /// What is unknown is taken for absent in time.
+    /// Unknown names are taken for absent in time.
     pub(crate) timed: bool,
     /// It subscribes to all clusters and the moving route, and leaves it at that.
     pub(crate) steady: bool,

@@ -49,7 +49,7 @@ impl Process {
         Self::launch(&servers, &[], listeners, downstream)
     }
 
-    /// The same with these keys beside the server under `upstream`, and not waiting until it is ready.
+    /// Starts it on a control plane with these keys beside the server, and does not wait until it is ready.
     pub fn unready_behind(origin: &str, upstream: &str) -> Self {
         let upstream = format!("{{servers: [{{uri: \"{origin}\"}}], {upstream}}}");
         Self::begin(&upstream, &[], LISTENERS, "")

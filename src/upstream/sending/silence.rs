@@ -1,10 +1,10 @@
-//! What the origin has left unanswered on one stream.
+//! Subscriptions that the origin has left unanswered on one stream.
 
 use std::time::Instant;
 
 use super::{Awaited, Link};
 
-/// What one stream has asked for of one type, and has not heard.
+/// Subscriptions of one type that one stream has not heard an answer to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::upstream) struct Silence {
     /// Subscriptions without an answer: names, and the wildcard as one.
@@ -16,7 +16,7 @@ pub(in crate::upstream) struct Silence {
 }
 
 impl Link {
-    /// What was asked for and not answered. Where versions were told, silence is an answer (R-Up-02).
+    /// Subscriptions without an answer. Where versions were told, silence is an answer (R-Up-02).
     pub(in crate::upstream) fn silence(&self) -> Silence {
         let is_heard = self.arrival.has_begun();
         let mut silence = Silence { answered: self.wildcard.is_some() && is_heard, ..Silence::default() };

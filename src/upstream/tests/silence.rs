@@ -1,4 +1,4 @@
-//! What the origin leaves unanswered, as the core knows it.
+//! Subscriptions that the origin leaves unanswered, as the core knows them.
 
 use super::*;
 use crate::upstream::Unanswered;

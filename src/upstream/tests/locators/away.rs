@@ -125,7 +125,7 @@ fn r_up_18_a_wildcard_beside_another_is_not_empty_because_it_is_not_answered() {
     assert_eq!(rig.members_with(CDS, "v=1"), ["c:1"]);
 }
 
-/// What cannot be claimed is no reason to take an origin that hangs for one that has sent it no more.
+/// A resource that cannot be claimed is no reason to take an origin that hangs for one that does not have it.
 #[test]
 fn r_dp_14_an_origin_that_hangs_takes_no_variant_away() {
     for (reconcile, kind, name) in

@@ -132,7 +132,7 @@ fn unknown_is_not_shown_as_empty_where_there_are_two_sets_and_the_origin_hangs()
     }
 }
 
-/// The same after a reconnect: what is held of constrained variants cannot be claimed, and two silences remove it.
+/// After a reconnect: constrained variants that are held cannot be claimed, and two silences must not remove them.
 #[test]
 fn nothing_is_removed_where_there_are_two_sets_and_the_origin_hangs_after_a_reconnect() {
     for locators in [Locators::Native, Locators::Plain] {
