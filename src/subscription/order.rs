@@ -199,7 +199,7 @@ impl Session {
         self.unknown_until(at, pending, now).filter(|_| self.types[at].is_guarding())
     }
 
-    /// Until when the type holds others back, whether or not that protects anybody.
+    /// The end of the time for which an unknown set holds other types back, whether or not that protects anybody.
     pub(super) fn unknown_until(&self, at: usize, pending: &Pending, now: Instant) -> Option<Instant> {
         let until = self.types[at].holds? + self.rules.ack_timeout;
         (self.dialect.aggregated && matches!(pending, Pending::Unknown) && now < until).then_some(until)

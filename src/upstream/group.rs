@@ -256,7 +256,7 @@ impl Group {
         self.lender_among(parameters, name, cache, |_| true)
     }
 
-    /// Marks some topics only.
+    /// Looks for a lender among those topics only for which `is_one` holds.
     fn lender_among(
         &self,
         parameters: &Parameters,
