@@ -688,7 +688,7 @@ impl Writer {
         if has_wildcard && known == Completeness::Unknown {
             change.ops.extend(of.members_of(&from));
         }
-        // What it holds is kept up to date from when it was first filled.
+        // The contents have been kept up to date since they were first filled.
         change.wildcard_known = Some(from.completeness()).filter(|more| has_wildcard && *more > known);
         let names = wanted.interest.names.iter().map(|(name, _)| name).chain(&wanted.looked);
         for name in names.filter(|name| of.serves(name.as_str())) {

@@ -193,7 +193,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Of what is not subscribed to there is no more to come.
+    /// A wildcard that is not subscribed to has no more members to come.
     fn wildcard_completeness(&self) -> Completeness {
         if self.subscription.wildcard { self.snapshot.completeness } else { Completeness::Complete }
     }

@@ -75,7 +75,7 @@ impl Session {
                 deadline.not_after(if now < cold { cold } else { now + self.rules.cold_deadline });
             }
             for state in &self.types {
-                // Whose answers begin after this look has its whole time before the next.
+                // A type whose answers begin after this look has its whole time before the next.
                 let patience = state.patience(&self.rules, moment).unwrap_or(now + self.rules.cold_deadline);
                 let moments = [state.asked + self.rules.settle, patience];
                 moments.into_iter().filter(|at| *at > now).for_each(|at| deadline.not_after(at));

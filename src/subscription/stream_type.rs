@@ -266,7 +266,7 @@ impl StreamType {
             }
             self.span = Span::default();
             self.must_answer = true;
-            // What it was told by name may be a member that has not come yet.
+            // A resource that the client was told by name may be a member that has not come yet.
             self.may_hold |= self.newest_nonce.is_some();
         } else if !self.span.is_start() && !self.span.is_in_parts() && !self.is_gated() {
             // What the old subscription has been told in full is told up to now: else names that are new to this

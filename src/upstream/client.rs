@@ -220,7 +220,7 @@ impl Client {
                     () = at(Some(look_at)) => Event::Look,
                 }
             };
-            // What has arrived is read before a timer is judged; but after so many messages all else has a turn, and an origin
+            // Messages that have arrived are read before a timer is judged; but after so many messages all else has a turn, and an origin
             // that is slow to read ACKs is not given ever more of them.
             let is_behind = !insists && self.mux.acks_waiting() > ACKS && !primary.outgoing.is_closed();
             let event = if is_behind {
@@ -389,7 +389,7 @@ impl Client {
     fn look_for_silence(&mut self) {
         let now = now();
         let said = Some((self.counters().requests.get(), self.counters().responses.get()));
-        // What is unanswered may end by itself; nothing else changes without a word.
+        // Unanswered requests may end by themselves; nothing else changes without a message.
         if self.looked_at != said || self.state.borrow().unanswered.count > 0 {
             self.looked_at = said;
             let unanswered = self.mux.unanswered();

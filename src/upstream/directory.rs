@@ -269,7 +269,7 @@ impl Shelf {
             }
         }
         self.held.retain(|_, held| !held.is_empty());
-        // Of what no file holds it says that it is not there.
+        // A resource that no file holds is reported as absent.
         self.cache().types().iter().for_each(|of| self.writer.heard(of.type_url(), now));
         for ((type_url, parameters), mut change) in changes {
             change.wildcard_known = Some(Completeness::Complete);

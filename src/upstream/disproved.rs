@@ -81,7 +81,7 @@ impl Disproved {
             if *view == View::Wildcard {
                 continue;
             }
-            // What is still to be asked is looked at again.
+            // Names that are still to be asked are looked at again.
             let from = asked(name).map_or(now, |at| at.max(*since));
             if from + timeout <= now {
                 due.push(name.clone());

@@ -278,7 +278,7 @@ impl Mux {
             && self.streams[StreamId::Primary as usize].is_some()
             && let Some(now) = self.latest
         {
-            // What lived there is not kept up to date any more.
+            // Resources that lived there are not kept up to date any more.
             self.drop_kept(Group::has_stray, now);
         }
         self.groups.retain(|_, group| !group.is_idle());

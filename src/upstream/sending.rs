@@ -470,7 +470,7 @@ impl Link {
         let mut quiet_at = None;
         if !self.started {
             self.claim_members(target, doubted, request);
-            // What others have claimed in this request need not come again.
+            // Members that others have claimed in this request need not come again.
             let is_confirmed = self.unseen.is_empty()
                 && !target.claimed.is_empty()
                 && target.snapshot.completeness() == Completeness::Complete;
@@ -677,7 +677,7 @@ impl Link {
             self.suspects.insert(name.clone());
             self.suspect_since.get_or_insert(target.now);
         }
-        // Of what was claimed the origin knows that it is held, as of what it has sent.
+        // The origin knows that a claimed resource is held, just as one that it has sent.
         let heard = heard || bytes > 0;
         self.names.insert(name, Asked { at, awaited, dropped: false, heard, repeated: false });
         bytes
