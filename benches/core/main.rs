@@ -1,5 +1,5 @@
 //! What the core costs without sockets: nanoseconds per client-update and per ACK, and how long a change takes
-//! while clients join.
+//! while clients join; and how single operations grow with what is beside them.
 //!
 //!     cargo bench --bench core                          # everything
 //!     cargo bench --bench core -- --rounds 3 wildcard   # some rows, few rounds: for a profiler that counts
@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod fleet;
+mod growth;
 mod writer;
 
 use std::time::Duration;
@@ -64,5 +65,8 @@ fn main() {
     }
     if is_wanted("resubscribe") {
         writer::resubscribe();
+    }
+    if is_wanted("growth") {
+        growth::rows();
     }
 }
