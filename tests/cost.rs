@@ -1,13 +1,17 @@
-//! What a request costs a stream that asks for many names already: what it says, not what was said before it.
+//! What an operation costs beside much that it does not concern: what a request says, what a leaving client had, what
+//! changed, and not what was said before, who else is there, or what else is asked for. Times are held against those of
+//! the same operation beside little, in the same process.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deltafan::cache::{Cache, Change, Limits, Op, Protocol, View};
+use deltafan::cache::{
+    Cache, Change, Dialect, Limits, Mailbox, Membership, Op, Protocol, Subscription, Ttl, View,
+};
 use deltafan::proto::{DeltaDiscoveryRequest, Node};
-use deltafan::resource::TypeUrl;
+use deltafan::resource::{Name, TypeUrl};
 use deltafan::subscription::{Next, Rules, Session, Upstream};
 
 const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
@@ -105,4 +109,29 @@ fn a_request_costs_what_it_says() {
     assert!(many[0] < (few[0] * 10).max(Duration::from_millis(1)), "{few:?} {many:?}");
     // To add or drop one of 90,000 costs a copy of the list, not a registration: without optimization that took 290 ms.
     assert!(many[1].max(many[2]) < Duration::from_millis(100), "{many:?}");
+}
+
+/// To leave one of so many cohorts that have eight names in common, or the wildcard. The median of some that leave one after
+/// the other.
+fn cost_leave(cohorts: usize, wildcard: bool) -> Duration {
+    let (cache, _writer) = Cache::new(Limits::default());
+    let of = cache.of(&TypeUrl::from(EDS)).unwrap();
+    let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
+    let mailbox = Arc::<Mailbox>::default();
+    let join = |cohort: usize| {
+        let common = (0..8).filter(|_| !wildcard).map(|n| format!("common-{n}"));
+        let names = common.chain([format!("own-{cohort}")]).map(Name::from);
+        of.join(Subscription::new(wildcard, names), dialect, &mailbox)
+    };
+    let mut members: Vec<Membership> = (0..cohorts).map(join).collect();
+    median(|_| drop(members.swap_remove(members.len() / 2)))
+}
+
+#[test]
+fn a_leave_costs_what_the_client_had_however_many_share_its_names() {
+    for wildcard in [false, true] {
+        let [few, many] = [500, 8_000].map(|cohorts| cost_leave(cohorts, wildcard));
+        println!("wildcard {wildcard}: among 500 {few:.1?}, among 8,000 {many:.1?}");
+        assert!(many < few * 6, "wildcard {wildcard}: {few:?} {many:?}");
+    }
 }

@@ -3,6 +3,8 @@
 //! Owns the index from names to cohorts. Those of clients decide what is wanted upstream; those of observers see the
 //! same and decide nothing, so that each kind has an index of its own.
 
+use std::collections::BTreeSet;
+
 use indexmap::map::Entry;
 use smallvec::SmallVec;
 
@@ -12,8 +14,8 @@ use crate::resource::{Collection, Name, NameMap};
 /// See the module. A slot is the place of a cohort in the registry.
 #[derive(Debug, Default)]
 pub(super) struct Audience {
-    index: NameMap<SmallVec<[u32; 2]>>,
-    wildcards: Vec<u32>,
+    index: NameMap<Slots>,
+    wildcards: Slots,
     /// How many cohorts ask for collections.
     collectors: usize,
 }
@@ -23,11 +25,11 @@ impl Audience {
     pub(super) fn list(&mut self, name: &Name, slot: u32) -> bool {
         match self.index.entry(name.clone()) {
             Entry::Occupied(mut slots) => {
-                slots.get_mut().push(slot);
+                slots.get_mut().insert(slot);
                 false
             }
             Entry::Vacant(place) => {
-                place.insert(SmallVec::from_slice(&[slot]));
+                place.insert(Slots::default()).insert(slot);
                 true
             }
         }
@@ -36,7 +38,7 @@ impl Audience {
     /// Notes that it does not any more. Returns whether it was the last.
     pub(super) fn unlist(&mut self, name: &Name, slot: u32) -> bool {
         let Entry::Occupied(mut slots) = self.index.entry(name.clone()) else { return false };
-        slots.get_mut().retain(|other| *other != slot);
+        slots.get_mut().remove(slot);
         let was_last = slots.get().is_empty();
         if was_last {
             slots.swap_remove();
@@ -46,25 +48,30 @@ impl Audience {
 
     /// Notes what a cohort asks for beside names. Returns whether it is the first to ask for the wildcard.
     pub(super) fn add(&mut self, subscription: &Subscription, slot: u32) -> bool {
+        let asked = self.asks_wildcard();
         self.collectors += usize::from(subscription.has_collections());
-        if !subscription.wildcard {
-            return false;
+        if subscription.wildcard {
+            self.wildcards.insert(slot);
         }
-        self.wildcards.push(slot);
-        self.wildcards.len() == 1
+        asked != self.asks_wildcard()
     }
 
     /// Notes that it does not any more. Returns whether it was the last to ask for the wildcard.
     pub(super) fn remove(&mut self, subscription: &Subscription, slot: u32) -> bool {
+        let asked = self.asks_wildcard();
         self.collectors -= usize::from(subscription.has_collections());
-        if subscription.wildcard
-            && let Some(at) = self.wildcards.iter().position(|other| *other == slot)
-        {
-            // Once: a cohort that is altered is listed twice for a moment where it goes on to ask for the wildcard.
-            self.wildcards.remove(at);
-            return self.wildcards.is_empty();
+        if subscription.wildcard {
+            self.wildcards.remove(slot);
         }
-        false
+        asked != self.asks_wildcard()
+    }
+
+    /// Notes that it asks for something else. Returns whether it is the first to ask for the wildcard, or was the last.
+    pub(super) fn alter(&mut self, old: &Subscription, new: &Subscription, slot: u32) -> bool {
+        let asked = self.asks_wildcard();
+        self.remove(old, slot);
+        self.add(new, slot);
+        asked != self.asks_wildcard()
     }
 
     /// Whether any asks for this name.
@@ -73,7 +80,7 @@ impl Audience {
     }
 
     /// Whether any asks for the wildcard.
-    pub(super) const fn asks_wildcard(&self) -> bool {
+    pub(super) fn asks_wildcard(&self) -> bool {
         !self.wildcards.is_empty()
     }
 
@@ -84,19 +91,101 @@ impl Audience {
 
     /// Those that ask for the wildcard.
     pub(super) fn of_wildcard(&self) -> impl Iterator<Item = u32> {
-        self.wildcards.iter().copied()
+        self.wildcards.iter()
     }
 
     /// Those that ask for this name, or for the collection that it is a member of.
     pub(super) fn of_name(&self, name: &Name) -> impl Iterator<Item = u32> {
         let slots = [self.index.get(name), self.collecting(name)];
-        slots.into_iter().flatten().flatten().copied()
+        slots.into_iter().flatten().flat_map(Slots::iter)
     }
 
-    fn collecting(&self, name: &Name) -> Option<&SmallVec<[u32; 2]>> {
+    fn collecting(&self, name: &Name) -> Option<&Slots> {
         if self.collectors == 0 {
             return None;
         }
         self.index.get(Collection::covering(name.as_str())?.as_str())
+    }
+}
+
+/// A list of more slots than this is looked up, not searched.
+const FEW: usize = 32;
+
+/// Slots, each once. Most names have one; some have all: when the fleet leaves, each leave must not search the others.
+#[derive(Debug)]
+enum Slots {
+    Few(SmallVec<[u32; 2]>),
+    Many(BTreeSet<u32>),
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        Self::Few(SmallVec::new())
+    }
+}
+
+impl Slots {
+    fn insert(&mut self, slot: u32) {
+        match self {
+            Self::Few(few) if few.contains(&slot) => {}
+            Self::Few(few) if few.len() < FEW => few.push(slot),
+            Self::Few(few) => *self = Self::Many(few.drain(..).chain([slot]).collect()),
+            Self::Many(many) => drop(many.insert(slot)),
+        }
+    }
+
+    fn remove(&mut self, slot: u32) {
+        match self {
+            Self::Few(few) => few.retain(|other| *other != slot),
+            Self::Many(many) => {
+                many.remove(&slot);
+                // Not at the bound itself: a client that comes and goes must not turn one into the other each time.
+                if many.len() <= FEW / 2 {
+                    *self = Self::Few(many.iter().copied().collect());
+                }
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Few(few) => few.is_empty(),
+            Self::Many(many) => many.is_empty(),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u32> {
+        let (few, many) = match self {
+            Self::Few(few) => (Some(few), None),
+            Self::Many(many) => (None, Some(many)),
+        };
+        few.into_iter().flatten().chain(many.into_iter().flat_map(|many| many.iter())).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn slots_agree_with_a_set(steps in proptest::collection::vec((any::<bool>(), 0_u32..80), 0..400)) {
+            let (mut slots, mut model) = (Slots::default(), BTreeSet::new());
+            for (inserts, slot) in steps {
+                if inserts {
+                    slots.insert(slot);
+                    model.insert(slot);
+                } else {
+                    slots.remove(slot);
+                    model.remove(&slot);
+                }
+                prop_assert_eq!(slots.is_empty(), model.is_empty());
+                let listed: Vec<u32> = slots.iter().collect();
+                prop_assert_eq!(listed.len(), model.len());
+                prop_assert_eq!(&listed.into_iter().collect::<BTreeSet<u32>>(), &model);
+            }
+        }
     }
 }

@@ -428,7 +428,8 @@ impl Registry {
             }
             cohort.begin(of.snapshot().generation());
             this.timed += usize::from(dialect.ttl != Ttl::Untold);
-            this.count(&cohort.subscription, slot, role);
+            let turns = this.audience(role).add(&cohort.subscription, slot);
+            this.turn_wildcard(turns, role);
             this.by_key.entry(key).or_default().push(slot);
             return at;
         }
@@ -462,8 +463,8 @@ impl Registry {
         let is_many = added.len() + removed.len() > TAKEN_AT_ONCE;
         added.iter().for_each(|at| self.list(&subscription.names[*at], slot, role, is_many));
         removed.iter().for_each(|at| self.unlist(&old.subscription.names[*at], slot, role, is_many));
-        self.count(&subscription, slot, role);
-        self.uncount(&old.subscription, slot, role);
+        let turns = self.audience(role).alter(&old.subscription, &subscription, slot);
+        self.turn_wildcard(turns, role);
         self.forget(old.subscription.key(old.dialect), slot);
         self.by_key.entry(key).or_default().push(slot);
         self.next_id += 1;
@@ -508,19 +509,15 @@ impl Registry {
         of.push(name);
     }
 
-    /// Notes what else a cohort asks for.
-    fn count(&mut self, subscription: &Subscription, slot: u32, role: Role) {
-        let is_first = self.audience(role).add(subscription, slot);
+    /// Whether anybody asks for the wildcard may have changed.
+    fn turn_wildcard(&mut self, turns: bool, role: Role) {
         match role {
-            Role::Client => self.wildcard_dirty |= is_first,
-            Role::Observer => self.wildcard_looked |= is_first && self.is_filled,
+            Role::Client => self.wildcard_dirty |= turns,
+            // That nobody looks on any more is told to nobody.
+            Role::Observer => {
+                self.wildcard_looked |= turns && self.is_filled && self.observers.asks_wildcard();
+            }
         }
-    }
-
-    /// Notes that it does not any more.
-    fn uncount(&mut self, subscription: &Subscription, slot: u32, role: Role) {
-        let was_last = self.audience(role).remove(subscription, slot);
-        self.wildcard_dirty |= was_last && role == Role::Client;
     }
 
     fn forget(&mut self, key: u64, slot: u32) {
@@ -546,7 +543,8 @@ impl Registry {
         let (cohort, slot) = (Arc::clone(&this.cohorts[at]), at as u32);
         this.forget(cohort.subscription.key(cohort.dialect), slot);
         this.timed -= usize::from(cohort.dialect.ttl != Ttl::Untold);
-        this.uncount(&cohort.subscription, slot, cohort.role);
+        let turns = this.audience(cohort.role).remove(&cohort.subscription, slot);
+        this.turn_wildcard(turns, cohort.role);
         let names = cohort.subscription.names();
         let is_many = names.len() > TAKEN_AT_ONCE;
         in_parts(this, names, |this, name| this.unlist(name, slot, cohort.role, is_many));
@@ -581,12 +579,12 @@ impl Registry {
     }
 
     /// Whether any client asks for the wildcard.
-    pub(super) const fn wants_wildcard(&self) -> bool {
+    pub(super) fn wants_wildcard(&self) -> bool {
         self.clients.asks_wildcard()
     }
 
     /// Whether any client or observer does.
-    pub(super) const fn asks_wildcard(&self) -> bool {
+    pub(super) fn asks_wildcard(&self) -> bool {
         self.clients.asks_wildcard() || self.observers.asks_wildcard()
     }
 
