@@ -94,10 +94,12 @@ impl Audience {
         self.wildcards.iter()
     }
 
-    /// Those that ask for this name, or for the collection that it is a member of.
+    /// Those that ask for this name, or for the collection that it is a member of, each once.
     pub(super) fn of_name(&self, name: &Name) -> impl Iterator<Item = u32> {
-        let slots = [self.index.get(name), self.collecting(name)];
-        slots.into_iter().flatten().flat_map(Slots::iter)
+        let (named, collecting) = (self.index.get(name), self.collecting(name));
+        let is_named = move |slot: &u32| named.is_some_and(|named| named.contains(*slot));
+        let collecting = collecting.into_iter().flat_map(Slots::iter).filter(move |slot| !is_named(slot));
+        named.into_iter().flat_map(Slots::iter).chain(collecting)
     }
 
     fn collecting(&self, name: &Name) -> Option<&Slots> {
@@ -147,6 +149,13 @@ impl Slots {
         }
     }
 
+    fn contains(&self, slot: u32) -> bool {
+        match self {
+            Self::Few(few) => few.contains(&slot),
+            Self::Many(many) => many.contains(&slot),
+        }
+    }
+
     fn is_empty(&self) -> bool {
         match self {
             Self::Few(few) => few.is_empty(),
@@ -182,6 +191,7 @@ mod tests {
                     model.remove(&slot);
                 }
                 prop_assert_eq!(slots.is_empty(), model.is_empty());
+                prop_assert_eq!(slots.contains(slot), model.contains(&slot));
                 let listed: Vec<u32> = slots.iter().collect();
                 prop_assert_eq!(listed.len(), model.len());
                 prop_assert_eq!(&listed.into_iter().collect::<BTreeSet<u32>>(), &model);

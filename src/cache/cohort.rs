@@ -10,10 +10,12 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use super::Generation;
-use super::journal::{Changed, Journal, Known};
+use super::journal::{Changed, Journal};
 use super::registry::Subscription;
 use super::shelf::Shelf;
 use super::sight::Sight;
+use super::snapshot::{Snapshot, Touch};
+use super::tally::{Tallies, Tally};
 use crate::resource::Name;
 
 /// How a session is woken. Wakes coalesce: a session that is woken looks at everything it serves.
@@ -104,11 +106,11 @@ pub struct Cohort {
     notes: Mutex<Notes>,
 }
 
-/// See [`Journal`] and [`Known`].
+/// See [`Journal`] and [`Tallies`].
 #[derive(Debug)]
 struct Notes {
     journal: Journal,
-    known: Known,
+    tallies: Tallies,
 }
 
 impl Cohort {
@@ -130,14 +132,16 @@ impl Cohort {
             members: Mutex::new(Slab::with_capacity(1)),
             shelf: Mutex::default(),
             sight: Mutex::default(),
-            notes: Mutex::new(Notes { journal: Journal::starting(now), known: Known::default() }),
+            notes: Mutex::new(Notes { journal: Journal::starting(now), tallies: Tallies::default() }),
         }
     }
 
     /// Its first member joins at this generation, and takes no earlier one for said.
     pub(super) fn begin(&self, now: Generation) {
         self.touched.store(now.get(), Ordering::Release);
-        self.notes.lock().journal = Journal::starting(now);
+        let mut notes = self.notes.lock();
+        notes.journal = Journal::starting(now);
+        notes.tallies.restart(now);
     }
 
     /// Marks it; returns whether it was not yet.
@@ -145,11 +149,14 @@ impl Cohort {
         self.touched.swap(generation.get(), Ordering::AcqRel) != generation.get()
     }
 
-    /// Lists a name that changed. Before it is marked, so that who sees the mark finds all that it stands for.
-    pub(super) fn note(&self, generation: Generation, name: &Name) {
+    /// Lists a name that changes. Before that is published, so that a reader of a state finds all that led to it; and
+    /// before the cohort is marked, so that who sees the mark finds all that it stands for.
+    pub(super) fn note(&self, generation: Generation, touch: &Touch) {
+        let mut notes = self.notes.lock();
         if !self.subscription.wildcard {
-            self.notes.lock().journal.note(generation, name);
+            notes.journal.note(generation, &touch.name);
         }
+        notes.tallies.note(generation, &self.subscription, self.dialect, touch);
     }
 
     /// Its number among the cohorts that its store ever had.
@@ -193,20 +200,35 @@ impl Cohort {
         if self.subscription.wildcard { None } else { self.notes.lock().journal.after(from) }
     }
 
-    /// How far its names are known.
-    pub(super) fn known(&self) -> Known {
-        self.notes.lock().known
+    /// What its names come to in a state: looked up once, and kept as they change.
+    pub(super) fn tally(&self, snapshot: &Snapshot) -> Tally {
+        let generation = snapshot.generation();
+        if let Some(tally) = self.notes.lock().tallies.at(generation) {
+            return tally;
+        }
+        let tally = Tally::of(snapshot, &self.subscription, self.dialect);
+        self.notes.lock().tallies.set(generation, tally);
+        tally
     }
 
-    /// Remembers how far its names are known.
-    pub(super) fn set_known(&self, known: Known) {
-        self.notes.lock().known = known;
-    }
-
-    /// Takes over how far the names are known of another, with which it has its first names in common, so many.
-    pub(super) fn inherit_known(&self, other: &Self, common: usize) {
-        let known = other.known();
-        self.set_known(Known { before: known.before.min(common), ..known });
+    /// Takes over what the names of another come to, of which this one is the same without some and with others. Nothing is
+    /// noted meanwhile that is not in the state.
+    pub(super) fn inherit_tally<'a>(
+        &self,
+        other: &Self,
+        snapshot: &Snapshot,
+        removed: impl Iterator<Item = &'a Name>,
+        added: impl Iterator<Item = &'a Name>,
+    ) {
+        let Some(tally) = other.notes.lock().tallies.at(snapshot.generation()) else { return };
+        let has_digest = |cohort: &Self| Tally::has_digest(&cohort.subscription, cohort.dialect);
+        if has_digest(self) != has_digest(other) {
+            return;
+        }
+        let added = Tally::of_some(snapshot, &self.subscription, self.dialect, added);
+        let removed = Tally::of_some(snapshot, &other.subscription, other.dialect, removed);
+        let tally = tally.plus(added).minus(removed);
+        self.notes.lock().tallies = Tallies::starting(snapshot.generation(), Some(tally));
     }
 
     /// Takes over what changed lately of another, of which this one is the same with other names. Those that it adds count

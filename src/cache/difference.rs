@@ -17,8 +17,6 @@ pub(super) struct Difference {
     pub(super) removed: Vec<usize>,
     /// What both have in different allocations: where in the new list, and the name as in the old one.
     pub(super) kept: Vec<(usize, Name)>,
-    /// So many names both begin with.
-    pub(super) common: usize,
 }
 
 impl Difference {
@@ -30,9 +28,6 @@ impl Difference {
                 Ordering::Equal => {
                     if !is_shared {
                         difference.kept.push((at, before.clone()));
-                    }
-                    if at == of && difference.common == at {
-                        difference.common += 1;
                     }
                     (at, of) = (at + 1, of + 1);
                 }
@@ -99,7 +94,6 @@ mod tests {
             let of = |list: &[Name], at: &[usize]| at.iter().map(|at| list[*at].clone()).collect::<BTreeSet<_>>();
             prop_assert_eq!(of(list, &difference.added), added);
             prop_assert_eq!(of(&old, &difference.removed), removed);
-            prop_assert_eq!(difference.common, old.iter().zip(list).take_while(|(a, b)| a == b).count());
             let both = before.intersection(&after).count();
             prop_assert_eq!(difference.kept.len(), if shares { 0 } else { both });
             prop_assert!(difference.kept.iter().all(|(at, name)| list[*at] == *name));

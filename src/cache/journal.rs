@@ -57,15 +57,6 @@ impl Journal {
     }
 }
 
-/// Which names of a cohort are known, as far as that was looked at.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Known {
-    /// As of this generation,
-    pub(super) at: Generation,
-    /// the names before this one.
-    pub(super) before: usize,
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

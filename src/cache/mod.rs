@@ -10,7 +10,8 @@
 //! - Unknown is never absent (R-Relay-04), and nothing but the origin's word makes a name absent, or the operator's that
 //!   its clients may not see it.
 //! - What clients may see is part of the store that they share: nothing that is built for some reaches others.
-//! - A cohort is marked after the snapshot that concerns it is published, and woken after it is marked: a session
+//! - A change is noted with the cohorts that it concerns before its snapshot is published: a reader finds all that the
+//!   snapshot holds, and may find more. They are marked after it is published, and woken after they are marked: a session
 //!   that registers, then looks, misses nothing.
 
 mod alias;
@@ -35,6 +36,7 @@ mod sight;
 mod snapshot;
 mod span;
 mod stores;
+mod tally;
 mod timed;
 mod update;
 
@@ -766,11 +768,14 @@ impl Writer {
         let turned = draft.wildcard_turned;
         let snapshot = draft.finish(self.cache.tombstones.load(Ordering::Relaxed), now);
         let generation = snapshot.generation();
-        of.snapshot.store(Arc::new(snapshot));
-        if turned || !touched.is_empty() {
-            let cohorts = of.registry.lock().touch(&touched, turned, generation);
-            registry::wake(&cohorts);
-        }
+        let (cohorts, _old) = {
+            let registry = of.registry.lock();
+            registry.note(&touched, generation);
+            // The old one may be the last of its kind: it is dropped without the lock.
+            let old = of.snapshot.swap(Arc::new(snapshot));
+            (registry.mark(&touched, turned, generation), old)
+        };
+        registry::wake(&cohorts);
         endpoints
     }
 }

@@ -234,8 +234,8 @@ impl Subscription {
 
     /// The collections that were asked for.
     pub fn collections(&self) -> impl Iterator<Item = (&Name, Collection<'_>)> {
-        let names = self.names.iter().filter(|_| self.has_collections);
-        names.filter_map(|name| Some((name, Collection::named(name.as_str())?)))
+        let names = if self.has_collections { &self.names[..] } else { &[] };
+        names.iter().filter_map(|name| Some((name, Collection::named(name.as_str())?)))
     }
 
     /// Whether any collection was asked for.
@@ -356,8 +356,6 @@ pub(super) struct Registry {
     /// Names that observers ask for, to be filled in.
     looked: Queue,
     wildcard_looked: bool,
-    /// The newest change of which all cohorts were told.
-    marked: Generation,
     next_id: u64,
 }
 
@@ -441,14 +439,15 @@ impl Registry {
         &mut self,
         at: usize,
         mut subscription: Subscription,
-        now: Generation,
+        snapshot: &Snapshot,
     ) -> Result<Arc<Cohort>, Subscription> {
+        let now = snapshot.generation();
         let old = Arc::clone(&self.cohorts[at]);
         let (key, slot, role) = (subscription.key(old.dialect), at as u32, old.role);
         if old.is_shared() || self.find(key, &subscription, old.dialect, role).is_some() {
             return Err(subscription);
         }
-        let Difference { added, removed, kept, common } =
+        let Difference { added, removed, kept } =
             Difference::between(old.subscription.names(), subscription.names());
         if added.len() + removed.len() > ALTERED_AT_ONCE {
             return Err(subscription);
@@ -469,12 +468,10 @@ impl Registry {
         self.by_key.entry(key).or_default().push(slot);
         self.next_id += 1;
         let cohort = Cohort::new(self.next_id, subscription, old.dialect, role, now);
-        let names = cohort.subscription.names();
-        cohort.inherit_known(&old, common);
-        // What is published and not yet marked is in no journal: then this one begins anew.
-        if self.marked == now {
-            cohort.inherit_journal(&old, now, added.iter().map(|at| &names[*at]));
-        }
+        let added = || added.iter().map(|at| &cohort.subscription.names()[*at]);
+        let removed = removed.iter().map(|at| &old.subscription.names()[*at]);
+        cohort.inherit_tally(&old, snapshot, removed, added());
+        cohort.inherit_journal(&old, now, added());
         let cohort = Arc::new(cohort);
         self.cohorts[at] = Arc::clone(&cohort);
         Ok(cohort)
@@ -618,28 +615,15 @@ impl Registry {
         Some((Interest { wildcard: self.wants_wildcard(), names }, looked))
     }
 
+    /// Notes a change with every cohort of whose names it changes one, before it is published.
+    pub(super) fn note(&self, touched: &[Touch], generation: Generation) {
+        let note = |(slot, touch): (u32, &Touch)| self.cohorts[slot as usize].note(generation, touch);
+        self.named(touched).chain(self.renewed(touched)).for_each(note);
+    }
+
     /// Marks every cohort that a change concerns and returns them.
-    pub(super) fn touch<'t>(
-        &mut self,
-        touched: &'t [Touch],
-        turned: bool,
-        generation: Generation,
-    ) -> Vec<Arc<Cohort>> {
-        let audiences = [&self.clients, &self.observers];
-        let by_name = |touch: &'t Touch| {
-            audiences.into_iter().flat_map(|of| of.of_name(&touch.name)).map(move |slot| (slot, touch))
-        };
-        let wildcards = || audiences.into_iter().flat_map(Audience::of_wildcard);
-        let named = || touched.iter().filter(|touch| touch.named).flat_map(by_name);
-        // That a time was renewed is news to few, and mostly to nobody.
-        let renewals = if self.timed > 0 { touched } else { &[] };
-        let is_timed = |slot: &u32| self.cohorts[*slot as usize].dialect.ttl != Ttl::Untold;
-        let renewed = || {
-            let renewed = renewals.iter().filter(|touch| touch.renewed.named && !touch.named);
-            renewed.flat_map(by_name).filter(|(slot, _)| is_timed(slot))
-        };
-        let note = |(slot, touch): (u32, &Touch)| self.cohorts[slot as usize].note(generation, &touch.name);
-        named().chain(renewed()).for_each(note);
+    pub(super) fn mark(&self, touched: &[Touch], turned: bool, generation: Generation) -> Vec<Arc<Cohort>> {
+        let wildcards = || self.audiences().into_iter().flat_map(Audience::of_wildcard);
         let mut wake = Vec::new();
         let mut mark = |slot: u32| {
             let cohort = &self.cohorts[slot as usize];
@@ -650,12 +634,35 @@ impl Registry {
         if turned || touched.iter().any(|touch| touch.members) {
             wildcards().for_each(&mut mark);
         }
-        if renewals.iter().any(|touch| touch.renewed.members) {
-            wildcards().filter(is_timed).for_each(&mut mark);
+        if self.timed > 0 && touched.iter().any(|touch| touch.renewed.members) {
+            wildcards().filter(|slot| self.is_timed(*slot)).for_each(&mut mark);
         }
-        named().chain(renewed()).for_each(|(slot, _)| mark(slot));
-        self.marked = generation;
+        self.named(touched).chain(self.renewed(touched)).for_each(|(slot, _)| mark(slot));
         wake
+    }
+
+    const fn audiences(&self) -> [&Audience; 2] {
+        [&self.clients, &self.observers]
+    }
+
+    /// Cohorts by the names of theirs that changed.
+    fn named<'t>(&self, touched: &'t [Touch]) -> impl Iterator<Item = (u32, &'t Touch)> {
+        touched.iter().filter(|touch| touch.named).flat_map(|touch| self.by_name(touch))
+    }
+
+    /// Those that are told TTLs, by the names of which nothing but that was renewed: news to few, and mostly to nobody.
+    fn renewed<'t>(&self, touched: &'t [Touch]) -> impl Iterator<Item = (u32, &'t Touch)> {
+        let renewed = touched.iter().filter(|touch| self.timed > 0 && touch.renewed.named && !touch.named);
+        renewed.flat_map(|touch| self.by_name(touch)).filter(|(slot, _)| self.is_timed(*slot))
+    }
+
+    fn by_name<'t>(&self, touch: &'t Touch) -> impl Iterator<Item = (u32, &'t Touch)> {
+        let slots = self.audiences().into_iter().flat_map(|of| of.of_name(&touch.name));
+        slots.map(move |slot| (slot, touch))
+    }
+
+    fn is_timed(&self, slot: u32) -> bool {
+        self.cohorts[slot as usize].dialect.ttl != Ttl::Untold
     }
 }
 
@@ -725,8 +732,8 @@ impl Membership {
     fn alter(&mut self, subscription: Subscription) -> Result<(), Subscription> {
         let (_old, dirty) = {
             let mut registry = self.of.registry.lock();
-            let now = self.of.snapshot().generation();
-            let cohort = registry.alter(self.cohort_at, subscription, now)?;
+            let snapshot = self.of.snapshot();
+            let cohort = registry.alter(self.cohort_at, subscription, &snapshot)?;
             self.member_at = cohort.add(&self.mailbox);
             // Given back when the lock is.
             (std::mem::replace(&mut self.cohort, cohort), registry.is_dirty())

@@ -13,10 +13,11 @@ use super::cohort::{Cohort, Dialect, Protocol, Ttl};
 use super::encoder::FellBehind;
 use super::entry::{Entry, Seen};
 use super::failure::{Failing, Telling};
-use super::journal::{Changed, Known};
+use super::journal::Changed;
 use super::registry::{Look, Subscription};
 use super::snapshot::Snapshot;
 use super::span::{Next, Part, Span};
+use super::tally::Tally;
 use super::update::{Owed, Update};
 use super::{Completeness, Generation, TypeCache};
 use crate::resource::{Constraints, Name, Resource};
@@ -211,23 +212,14 @@ impl<'a> Scan<'a> {
         self.subscription.wildcard && self.subscription.names().is_empty()
     }
 
-    /// Whether any name in the subscription is unknown, and whether any is known. What was found known stays so for
-    /// as long as nothing is forgotten.
+    /// Whether any name in the subscription is unknown, and whether any is known.
     fn names_known(&self) -> (bool, bool) {
         let names = self.subscription.names();
         if names.is_empty() {
             return (false, false);
         }
-        let is_known = |name: &Name| !matches!(self.snapshot.by_name(name.as_str()), Seen::Unknown);
-        let known = self.cohort.known();
-        let still = self.snapshot.forgotten <= known.at && known.at <= self.snapshot.generation;
-        let begin = if still { known.before } else { 0 };
-        let before =
-            names[begin..].iter().position(|name| !is_known(name)).map_or(names.len(), |at| begin + at);
-        if before != begin || !still {
-            self.cohort.set_known(Known { at: self.snapshot.generation, before });
-        }
-        (before < names.len(), before > 0 || names[1..].iter().any(is_known))
+        let unknown = self.cohort.tally(&self.snapshot).unknown;
+        (unknown > 0, unknown < names.len())
     }
 
     /// The whole wildcard set to who has nothing, segment by segment.
@@ -534,6 +526,11 @@ impl<'a> Scan<'a> {
     }
 
     fn effective_digest(&self) -> u128 {
+        // What has several names counts once, and what is kept from this client does not.
+        let is_kept = Tally::has_digest(self.subscription, self.dialect);
+        if is_kept && !self.snapshot.has_aliases() && self.refused.is_none() {
+            return self.cohort.tally(&self.snapshot).digest;
+        }
         let members = if self.subscription.wildcard { self.snapshot.wildcard_digest } else { 0 };
         self.explicit().fold(members, |sum, resource| sum.wrapping_add(resource.digest()))
     }

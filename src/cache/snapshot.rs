@@ -49,8 +49,6 @@ pub struct Snapshot {
     pub(super) aliases: OrdSet<(Name, Name)>,
     /// Up to here it is not remembered what some alias stood for.
     pub(super) aliases_buried: Generation,
-    /// When a name that had been known last became unknown.
-    pub(super) forgotten: Generation,
     pub(super) completeness: Completeness,
     /// Sum of the digests of the wildcard's members.
     pub(super) wildcard_digest: u128,
@@ -73,7 +71,6 @@ impl Default for Snapshot {
             horizon: Generation::ZERO,
             aliases: OrdSet::new(),
             aliases_buried: Generation::ZERO,
-            forgotten: Generation::ZERO,
             completeness: Completeness::Unknown,
             wildcard_digest: 0,
             members: 0,
@@ -327,6 +324,9 @@ pub(super) struct Touch {
     pub(super) named: bool,
     /// The same of those who are told TTLs.
     pub(super) renewed: Renewed,
+    /// Its entry before and after, as far as there is one.
+    pub(super) was: Option<Arc<Entry>>,
+    pub(super) is: Option<Arc<Entry>>,
 }
 
 /// The next snapshot in the making. Nobody sees it before it is published.
@@ -566,18 +566,13 @@ impl<'a> Draft<'a> {
         self.snapshot.denials += usize::from(matches!(new.by_name(), Seen::Denied(_)));
         if quiet {
             self.tick();
-            self.touched.push(Touch {
-                name: new.name().clone(),
-                members: false,
-                named: true,
-                renewed: Renewed::default(),
-            });
         }
         if let Some(resource) = &new.wild {
             self.snapshot.members += 1;
             self.snapshot.wildcard_digest = self.snapshot.wildcard_digest.wrapping_add(resource.digest());
         }
-        if members || named || repush || failed || renewed.any {
+        let is_told = members || named || repush || failed || renewed.any;
+        if is_told {
             let stamp = self.tick();
             self.has_news |= members || named || repush || failed;
             new.stamp_leases(stamp);
@@ -591,9 +586,6 @@ impl<'a> Draft<'a> {
                 new.named_changed = stamp;
                 let buried = new.remember(old.as_deref(), stamp);
                 self.snapshot.aliases_buried = self.snapshot.aliases_buried.max(buried);
-                if matches!(new.by_name(), Seen::Unknown) {
-                    self.snapshot.forgotten = stamp;
-                }
             }
             if repush {
                 new.repushed = stamp;
@@ -605,17 +597,17 @@ impl<'a> Draft<'a> {
             {
                 self.endpoints.push(service.clone());
             }
-            self.touched.push(Touch {
-                name: new.name().clone(),
-                members: members || (repush && new.wild.is_some()),
-                named: named || repush || failed,
-                renewed,
-            });
         }
-        self.store(old, new);
+        let (name, is_member) = (new.name().clone(), new.wild.is_some());
+        let is = self.store(old.clone(), new);
+        if is_told || quiet {
+            let (members, named) = (members || (repush && is_member), named || repush || failed || quiet);
+            self.touched.push(Touch { name, members, named, renewed, was: old, is });
+        }
     }
 
-    fn store(&mut self, old: Option<Arc<Entry>>, new: Entry) {
+    /// Puts an entry in the place of another. Returns it, if there is anything to keep of it.
+    fn store(&mut self, old: Option<Arc<Entry>>, new: Entry) -> Option<Arc<Entry>> {
         let (was, is) = (old.as_deref().and_then(Entry::listing), new.listing());
         if was != is {
             was.into_iter().for_each(|was| drop(self.snapshot.aliases.remove(&was)));
@@ -631,7 +623,7 @@ impl<'a> Draft<'a> {
         if new.position() == Generation::ZERO || (new.is_tombstone() && untold) {
             // Nobody was ever told of it, or nobody who could still ask about it was.
             self.snapshot.table.remove(new.name().as_str());
-            return;
+            return None;
         }
         self.snapshot.tombstones += usize::from(new.is_tombstone());
         let new = Arc::new(new);
@@ -640,7 +632,8 @@ impl<'a> Draft<'a> {
         if let Some(place) = new.renewal() {
             self.snapshot.renewals.insert(place, Arc::clone(&new));
         }
-        self.snapshot.table.insert(new);
+        self.snapshot.table.insert(Arc::clone(&new));
+        Some(new)
     }
 
     /// Drops the oldest tombstones until `keep` are left, but none that this change made: who was told all before it can
