@@ -235,3 +235,32 @@ fn a_client_by_name_is_told_of_a_change_at_the_cost_of_the_change() {
         assert!(many < few * 6, "{row}: {few:?} {many:?}");
     }
 }
+
+/// To tell a client of so many entries that changed while it took nothing, in parts of some forty: what each of them costs.
+fn cost_catching_up(view: View, stale: usize) -> Duration {
+    let names = match view {
+        View::Wildcard => vec!["*".to_owned()],
+        View::Named => (0..stale).map(name).collect(),
+    };
+    let mut pair = Pair::new(Protocol::Delta, 4 << 10, names);
+    pair.set(view, 0..stale, "0");
+    if view == View::Wildcard {
+        pair.told();
+        pair.set(view, 0..stale, "1");
+    } else {
+        // More than it asks for, so that its names are the shorter list.
+        pair.set(View::Wildcard, stale..2 * stale, "0");
+    }
+    let (took, responses) = pair.told();
+    assert!(responses > stale / 100, "{responses} responses");
+    took / stale as u32
+}
+
+#[test]
+fn to_catch_up_in_parts_costs_what_is_stale() {
+    for view in [View::Wildcard, View::Named] {
+        let [few, many] = [1_000, 16_000].map(|stale| cost_catching_up(view, stale));
+        println!("{view:?}: each of 1,000 {few:.1?}, each of 16,000 {many:.1?}");
+        assert!(many < few * 4, "{view:?}: {few:?} {many:?}");
+    }
+}

@@ -181,7 +181,8 @@ impl Scan<'_> {
         // That a name is an alias of nothing is never told as a removal (R-Delta-22).
         let is_answer = |name: &Name| matches!(look.seen, Seen::Unresolved(answer) if answer.name() == name);
         let mut stood_for = false;
-        for past in &alias.past {
+        let reach = self.span.reach();
+        for past in alias.past.iter().filter(|past| reach.is_none_or(|reach| past.until <= reach)) {
             if past.until > self.span.removed && past.since <= self.span.seen && !is_answer(&past.name) {
                 stood_for = true;
                 if !self.is_seen(&past.name) {

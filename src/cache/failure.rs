@@ -225,11 +225,12 @@ impl Scan<'_> {
                 false => (failed.at > self.span.removed).then_some(Telling::WithRemoval),
             };
         }
-        let is_news = failed.at > self.span.floor() && entry.position() > self.span.added;
+        let is_news = failed.at > self.span.floor()
+            && !self.span.has_told(entry.name().as_str(), failed.at, entry.position());
         is_news.then_some(Telling::Now)
     }
 
-    fn look_at<'e>(&self, entry: &'e Entry) -> Option<Look<'e>> {
+    pub(super) fn look_at<'e>(&self, entry: &'e Entry) -> Option<Look<'e>> {
         self.subscription.look(entry, self.dialect.aggregated)
     }
 
@@ -241,24 +242,32 @@ impl Scan<'_> {
         let entries = owed.errors.iter().filter_map(|name| self.snapshot.table.get(name.as_str()));
         failing.extend(entries.map(|entry| (entry, Telling::Now, true)));
         // What a later part of the answer brings is told with that.
-        let (partial, reach) = (update.is_partial(), update.to);
+        let partial = update.is_partial();
+        let left = self.span.after(&update.next, update.to);
+        let is_left = |entry: &Entry| {
+            let look = self.look_at(entry);
+            let failed = look.and_then(|look| look.failed).map_or(Generation::ZERO, |failed| failed.at);
+            let changed = look.map_or(failed, |look| look.changed.max(failed));
+            !left.has_told(entry.name().as_str(), changed, entry.position())
+        };
         let is_ahead = |entry: &Entry, telling| match telling {
             Telling::AtFirst => false,
-            Telling::WithRemoval => true,
-            Telling::Now | Telling::Later => entry.position() > reach,
+            Telling::WithRemoval => partial || is_left(entry),
+            Telling::Now | Telling::Later => is_left(entry),
         };
+        let is_cut = partial || self.span.reach().is_some();
         let waits = |(entry, telling, is_owed): &(&Arc<Entry>, Telling, bool)| {
             let telling = if *is_owed {
                 self.look_at(entry).and_then(|look| self.telling(entry, &look, false))
             } else {
                 Some(*telling)
             };
-            telling.is_some_and(|telling| is_ahead(entry, telling))
+            is_cut && telling.is_some_and(|telling| is_ahead(entry, telling))
         };
         let mut errors = Errors::default();
         let mut seen: HashSet<&Name> = HashSet::new();
         for item in failing.iter().filter(|(_, telling, _)| *telling == Telling::Later) {
-            let ((entry, _, is_owed), waits) = (item, partial && waits(item));
+            let ((entry, _, is_owed), waits) = (item, waits(item));
             if waits && !is_owed {
                 continue;
             }
@@ -268,7 +277,7 @@ impl Scan<'_> {
             }
         }
         let mut bytes = 0;
-        let news = failing.iter().filter(|item| item.1 != Telling::Later && !(partial && waits(item)));
+        let news = failing.iter().filter(|item| item.1 != Telling::Later && !waits(item));
         let news = news.map(|(entry, telling, _)| (*entry, *telling));
         for (entry, telling) in news {
             let Some(failed) = self.look_at(entry).and_then(|look| look.failed) else { continue };

@@ -1,7 +1,7 @@
 //! How an update is worked out from a snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -41,8 +41,26 @@ pub(super) struct Scan<'a> {
     changed: Option<Changed>,
 }
 
-/// What is news to the client, in the order of changes.
-type Added<'s> = SmallVec<[(Generation, &'s Arc<Resource>); 4]>;
+/// What is news to a client of an entry: when it last had something to learn, the entry's place in the order of that, and
+/// what it is to be told.
+#[derive(Clone, Copy)]
+pub(super) struct News<'s> {
+    pub(super) name: &'s Name,
+    changed: Generation,
+    pub(super) place: Generation,
+    pub(super) resource: &'s Arc<Resource>,
+}
+
+type Added<'s> = SmallVec<[News<'s>; 4]>;
+
+/// In which order candidates come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// By their places in the order of changes.
+    Place,
+    Name,
+    None,
+}
 
 impl<'a> Scan<'a> {
     pub(super) fn new(
@@ -226,7 +244,7 @@ impl<'a> Scan<'a> {
     fn members(&self, update: &mut Update) {
         let (at, after) = match &self.span.part {
             Part::Members { at, after } => (*at, Some(after.as_str())),
-            Part::Start | Part::Whole | Part::Changes { .. } => (self.touched, None),
+            Part::Start | Part::Whole | Part::Changes { .. } | Part::Names { .. } => (self.touched, None),
         };
         update.to = at;
         let mut bytes = 0;
@@ -259,40 +277,59 @@ impl<'a> Scan<'a> {
     /// What changed since, and what is owed.
     fn changes(&self, update: &mut Update, owed: &Owed) {
         let floor = self.span.floor();
+        let reach = self.span.reach();
+        let order = self.order();
         let mut added = Added::new();
-        let (mut bytes, mut has_news) = (0, false);
+        let (mut bytes, mut has_news, mut is_full) = (0, false, false);
         let mut failing = Failing::new();
         let mut lost = BTreeSet::new();
-        self.for_each_candidate(|entry, look| {
-            let (changed, place) = self.stamps(entry, &look);
-            let is_news = changed > floor && place > self.span.added;
+        self.for_each_candidate(order, |entry, look| {
+            let is_passed = self.span.has_passed(entry.name().as_str());
+            let news = self.news(entry, &look).filter(|_| !is_passed);
+            if news.is_some() {
+                if is_full {
+                    // To a client that is new what does not exist is said with the first part.
+                    return if self.span.is_start() {
+                        ControlFlow::Continue(())
+                    } else {
+                        ControlFlow::Break(())
+                    };
+                }
+                // One more shows that more follows. It begins the next part, so what lies before it is looked at twice at
+                // most. Without an order all have to be known to tell which are first.
+                is_full = order != Order::None && bytes >= self.limit;
+            }
             if look.failed.is_some() {
-                let body = is_news && look.changed > floor && matches!(look.seen, Seen::Present(_));
+                let body = look.changed > floor && matches!((look.seen, news), (Seen::Present(_), Some(_)));
                 failing.extend(self.telling(entry, &look, body).map(|telling| (entry, telling, false)));
             }
             let stood_for = self.lost_through(entry, &look, &mut lost);
-            match look.seen {
-                Seen::Present(resource) if is_news => {
+            if let Some(news) = news {
+                if let Seen::Present(_) = look.seen {
                     has_news |= look.changed > floor;
                     self.beat(update, entry, &look, owed);
-                    bytes += update.size_of(resource);
-                    added.push((place, resource));
-                    update.to = update.to.max(changed);
-                }
-                Seen::Unresolved(resource) if is_news && self.is_delta() => {
+                } else {
                     has_news = true;
-                    bytes += resource.delta_entry().len();
-                    added.push((place, resource));
-                    update.to = update.to.max(changed);
                 }
+                bytes += update.size_of(news.resource);
+                added.push(news);
+                update.to = update.to.max(news.changed);
+            }
+            match look.seen {
                 // What came while it could not be told is not kept for it, but is to be had upstream.
-                Seen::Dropped(_) if is_news => update.missed.push(entry.name().clone()),
+                Seen::Dropped(_) if !is_passed && self.is_news(entry, &look) => {
+                    update.missed.push(entry.name().clone())
+                }
                 // What an alias stood for is told in its place.
                 Seen::Absent if stood_for => {
                     update.to = update.to.max(look.changed);
                     has_news = true;
                 }
-                Seen::Absent if look.changed > self.span.removed && look.since <= self.span.seen => {
+                Seen::Absent
+                    if look.changed > self.span.removed
+                        && look.since <= self.span.seen
+                        && reach.is_none_or(|reach| look.changed <= reach) =>
+                {
                     update.to = update.to.max(look.changed);
                     has_news = true;
                     if !self.is_seen_by_alias(entry.name()) {
@@ -311,14 +348,17 @@ impl<'a> Scan<'a> {
                 | Seen::Failed
                 | Seen::Collection => {}
             }
+            ControlFlow::Continue(())
         });
         add_once(&mut update.removed, lost);
         if self.is_timed && !has_news {
             // That times were renewed is no change.
             update.at = None;
         }
-        added.sort_unstable_by_key(|(position, _)| *position);
-        let own = self.owed(update, owed, &added, &mut failing);
+        if order == Order::None {
+            added.sort_unstable_by_key(|news| news.place);
+        }
+        let own = self.owed(update, owed, &mut failing);
         if own > 0 && own + bytes > self.limit {
             // Too much for one response: what is owed goes first, and nothing else yet.
             update.next = Next::Stay;
@@ -328,49 +368,77 @@ impl<'a> Scan<'a> {
             if self.snapshot.has_aliases() {
                 tell_once(update);
             }
-            self.keep_owed(update, added);
+            self.keep_owed(update, |_| true);
             self.tell_errors(update, failing, owed);
             return;
         }
 
         let mut bytes = 0;
-        let mut added = added.into_iter().peekable();
-        while let Some((position, resource)) = added.next() {
+        let fits = |news: &&News<'_>| {
+            let fits = bytes == 0 || bytes < self.limit;
+            bytes += update.size_of(news.resource);
+            fits
+        };
+        let count = added.iter().take_while(fits).count();
+        let is_cut = count < added.len();
+        added.truncate(count);
+        let last = added.last().map(|news| (news.name.clone(), news.place));
+        if order == Order::Name {
+            // Of a resource that has several names the newest copy is told (R-Delta-14).
+            added.sort_unstable_by_key(|news| news.place);
+        }
+        for News { resource, .. } in added {
             let is_changed = !self.span.is_start() && !update.is_heartbeat(resource);
             if let Some(service) = resource.eds_service().filter(|_| is_changed) {
                 update.endpoints.push(service.clone());
             }
-            bytes += update.size_of(resource);
             update.resources.push(Arc::clone(resource));
-            if bytes >= self.limit && added.peek().is_some() {
-                update.to = position;
-                update.next = Next::Changes { floor };
-                // Removals come with the last part.
-                update.removed.clear();
-                update.owed.gone.clear();
-                self.keep_owed(update, added);
-                break;
+        }
+        if let Some((name, place)) = last.filter(|_| is_cut) {
+            // Removals come with the last part.
+            update.removed.clear();
+            update.owed.gone.clear();
+            if order == Order::Name {
+                let at = reach.unwrap_or(self.snapshot.generation);
+                self.keep_owed(update, |news| news.name > &name || news.changed > at);
+                (update.to, update.next) = (at, Next::Names { at, after: name });
+            } else {
+                self.keep_owed(update, |news| news.place > place);
+                (update.to, update.next) = (place, Next::Changes { floor });
             }
         }
+        // What changed since a run through names began is told again, where it was told at all.
+        update.to = reach.unwrap_or(update.to);
         if self.snapshot.has_aliases() {
             tell_once(update);
         }
         self.tell_errors(update, failing, owed);
     }
 
-    /// Adds what the client is owed beside `added`; returns how many bytes that is.
-    fn owed<'s>(
-        &'s self,
-        update: &mut Update,
-        owed: &Owed,
-        added: &Added<'_>,
-        failing: &mut Failing<'s>,
-    ) -> usize {
+    fn is_news(&self, entry: &Entry, look: &Look<'_>) -> bool {
+        let (changed, place) = self.stamps(entry, look);
+        changed > self.span.floor() && !self.span.has_told(entry.name().as_str(), changed, place)
+    }
+
+    /// What is to be told of an entry beside removals and errors, if anything.
+    pub(super) fn news<'s>(&self, entry: &'s Entry, look: &Look<'s>) -> Option<News<'s>> {
+        let resource = match look.seen {
+            Seen::Present(resource) => resource,
+            Seen::Unresolved(resource) if self.is_delta() => resource,
+            _ => return None,
+        };
+        let (changed, place) = self.stamps(entry, look);
+        self.is_news(entry, look).then_some(News { name: entry.name(), changed, place, resource })
+    }
+
+    /// Adds what the client is owed beside what is news, which it is told now or in a later part; returns how many bytes
+    /// that is.
+    fn owed<'s>(&'s self, update: &mut Update, owed: &Owed, failing: &mut Failing<'s>) -> usize {
         if owed.is_empty() {
             return 0;
         }
         let is_added =
-            |entry: &Entry| added.binary_search_by_key(&self.place(entry), |(position, _)| *position).is_ok();
+            |entry: &Entry| self.look_at(entry).is_some_and(|look| self.news(entry, &look).is_some());
         let mut bytes = 0;
         // Both lists may have as many names as a request: each is looked up, not searched for.
         let mut told: HashSet<Name> = update.removed.iter().chain(&update.absent).cloned().collect();
@@ -446,7 +514,7 @@ impl<'a> Scan<'a> {
     fn full_state(&self, update: &mut Update, owed: &Owed) {
         let mut has_news = false;
         let mut failing = Failing::new();
-        self.for_each_candidate(|entry, look| {
+        self.for_each_candidate(self.order(), |entry, look| {
             let (changed, _) = self.stamps(entry, &look);
             let is_news = changed > self.span.added;
             if look.failed.is_some() {
@@ -477,9 +545,10 @@ impl<'a> Scan<'a> {
                 | Seen::Failed
                 | Seen::Dropped(_)
                 | Seen::Unresolved(_)
-                | Seen::Collection => return,
+                | Seen::Collection => return ControlFlow::Continue(()),
             }
             update.to = update.to.max(changed);
+            ControlFlow::Continue(())
         });
         if self.is_timed && !has_news {
             // That times were renewed is no change.
@@ -535,44 +604,98 @@ impl<'a> Scan<'a> {
         self.explicit().fold(members, |sum, resource| sum.wrapping_add(resource.digest()))
     }
 
-    /// Entries that may have changed since, each once, with what the client sees of them: those that the cohort
-    /// remembers; else from the order of changes, or by name where that is less.
-    fn for_each_candidate<'s>(&'s self, mut with: impl FnMut(&'s Arc<Entry>, Look<'s>)) {
-        let aggregated = self.dialect.aggregated;
-        let names = match &self.changed {
-            Some(changed) => changed,
-            None => self.subscription.names(),
-        };
-        let from = self.span.added.min(self.span.removed);
-        let log = self.snapshot.log.range((Bound::Excluded(from), Bound::Unbounded)).map(|(_, entry)| entry);
+    /// In which order [`for_each_candidate`](Self::for_each_candidate) has them: from the order of changes, or by name where
+    /// that is less. An answer in parts goes on as it began.
+    fn order(&self) -> Order {
+        if self.changed.is_some() {
+            return Order::None;
+        }
+        match self.span.part {
+            Part::Names { .. } => return Order::Name,
+            Part::Changes { .. } => return Order::Place,
+            Part::Start | Part::Whole | Part::Members { .. } => {}
+        }
+        let names = self.subscription.names().len();
+        let from = (Bound::Excluded(self.span.added.min(self.span.removed)), Bound::Unbounded);
         // How many names a collection stands for is not known before they are looked at.
         let has_collections = self.subscription.has_collections();
-        let is_shorter =
-            || !self.span.is_start() && (has_collections || log.clone().nth(names.len()).is_none());
-        let renewals = || {
-            let since = self.snapshot.renewals.range((Bound::Excluded(from), Bound::Unbounded));
-            since.map(|(_, entry)| entry).filter(|entry| self.is_timed && entry.position() <= from)
+        let is_shorter = || {
+            !self.span.is_start() && (has_collections || self.snapshot.log.range(from).nth(names).is_none())
         };
-        let few_renewed = || !self.is_timed || has_collections || renewals().nth(names.len()).is_none();
-        if self.subscription.wildcard || (self.changed.is_none() && is_shorter() && few_renewed()) {
-            for entry in log.chain(renewals()) {
-                if let Some(look) = self.subscription.look(entry, aggregated) {
-                    with(entry, look);
-                }
-            }
-        } else {
-            let listed = self.snapshot.listed(self.subscription).filter(|_| self.changed.is_none());
-            for entry in names.iter().filter_map(|name| self.snapshot.table.get(name.as_str())).chain(listed)
-            {
-                let look = if has_collections {
-                    self.subscription.look(entry, aggregated)
-                } else {
-                    Some(Look::by_name(entry, aggregated))
-                };
-                if let Some(look) = look {
-                    with(entry, look);
-                }
-            }
+        let few_renewed =
+            || !self.is_timed || has_collections || self.snapshot.renewals.range(from).nth(names).is_none();
+        match () {
+            () if self.subscription.wildcard || (is_shorter() && few_renewed()) => Order::Place,
+            () if has_collections => Order::None,
+            () => Order::Name,
         }
+    }
+
+    /// Entries that may have changed since, each once, with what the client sees of them, until it has enough: those that
+    /// may be news in their order, then those of which a removal may be left to tell.
+    fn for_each_candidate<'s>(
+        &'s self,
+        order: Order,
+        mut with: impl FnMut(&'s Arc<Entry>, Look<'s>) -> ControlFlow<()>,
+    ) {
+        let names = self.subscription.names();
+        let entry = |name: &'s Name| self.snapshot.table.get(name.as_str());
+        let done = match order {
+            Order::Place => {
+                let mut look = |entry: &'s Arc<Entry>| match self.look_at(entry) {
+                    Some(look) => with(entry, look),
+                    None => ControlFlow::Continue(()),
+                };
+                let told = self.snapshot.log.range((
+                    Bound::Excluded(self.span.removed),
+                    Bound::Included(self.span.added.max(self.span.removed)),
+                ));
+                let told = told.map(|(_, entry)| entry).filter(|entry| self.place(entry) <= self.span.added);
+                self.news_by_place().chain(told).try_for_each(&mut look)
+            }
+            Order::Name => {
+                let passed = names.partition_point(|name| self.span.has_passed(name.as_str()));
+                let in_order = names[passed..].iter().chain(&names[..passed]);
+                in_order.filter_map(entry).try_for_each(|entry| self.with_named(entry, &mut with))
+            }
+            Order::None => {
+                let names = self.changed.as_deref().unwrap_or(names);
+                let listed = self.snapshot.listed(self.subscription).filter(|_| self.changed.is_none());
+                // The journal is this scan's own.
+                let entries =
+                    names.iter().filter_map(|name| self.snapshot.table.get(name.as_str())).chain(listed);
+                entries.into_iter().try_for_each(|entry| self.with_named(entry, &mut with))
+            }
+        };
+        // Whether all were looked at is for `with` to know.
+        let (ControlFlow::Continue(()) | ControlFlow::Break(())) = done;
+    }
+
+    fn with_named<'s>(
+        &'s self,
+        entry: &'s Arc<Entry>,
+        with: &mut impl FnMut(&'s Arc<Entry>, Look<'s>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let look = if self.subscription.has_collections() {
+            self.look_at(entry)
+        } else {
+            Some(Look::by_name(entry, self.dialect.aggregated))
+        };
+        look.map_or(ControlFlow::Continue(()), |look| with(entry, look))
+    }
+
+    /// Entries whose places are after what was added, in that order.
+    fn news_by_place(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        let since = || (Bound::Excluded(self.span.added), Bound::Unbounded);
+        let mut changes = self.snapshot.log.range(since()).peekable();
+        let renewals = self.is_timed.then(|| self.snapshot.renewals.range(since()));
+        let mut renewals = renewals.into_iter().flatten().peekable();
+        let both = std::iter::from_fn(move || match (changes.peek(), renewals.peek()) {
+            (Some((change, _)), Some((renewal, _))) if renewal < change => renewals.next(),
+            (Some(_), _) => changes.next(),
+            (None, _) => renewals.next(),
+        });
+        // What was renewed since it changed is in both.
+        both.filter(|(at, entry)| **at == self.place(entry)).map(|(_, entry)| entry)
     }
 }

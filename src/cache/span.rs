@@ -29,6 +29,9 @@ pub(super) enum Part {
     Changes { floor: Generation },
     /// In a run through all members by name, begun at `at`.
     Members { at: Generation, after: Name },
+    /// In a run through the names that were asked for, begun at `at`: up to `after` everything until then was told, beyond it
+    /// what the span says.
+    Names { at: Generation, after: Name },
 }
 
 impl Span {
@@ -44,12 +47,41 @@ impl Span {
 
     /// Whether a part of an answer was sent and the rest was not.
     pub fn is_in_parts(&self) -> bool {
-        matches!(self.part, Part::Changes { .. } | Part::Members { .. })
+        matches!(self.part, Part::Changes { .. } | Part::Members { .. } | Part::Names { .. })
     }
 
-    /// Whether the change at `generation` has been told.
-    pub fn covers(&self, generation: Generation) -> bool {
-        generation <= self.added
+    /// Up to where it may have been told something.
+    pub fn told(&self) -> Generation {
+        match self.part {
+            Part::Members { at, .. } | Part::Names { at, .. } => self.added.max(at),
+            Part::Start | Part::Whole | Part::Changes { .. } => self.added,
+        }
+    }
+
+    /// Whether the change of a name at `generation` has been told.
+    pub fn covers(&self, name: &str, generation: Generation) -> bool {
+        self.has_told(name, generation, generation)
+    }
+
+    /// The same of what changed at `changed`, where the name stands at `place` in the order of changes: another change,
+    /// which is no news to the client, may have moved it there.
+    pub(super) fn has_told(&self, name: &str, changed: Generation, place: Generation) -> bool {
+        let reach = self.reach().filter(|_| self.has_passed(name));
+        place <= self.added || reach.is_some_and(|reach| changed <= reach)
+    }
+
+    /// Whether a run through the names that were asked for is beyond this one.
+    pub(super) fn has_passed(&self, name: &str) -> bool {
+        matches!(&self.part, Part::Names { after, .. } if name <= after.as_str())
+    }
+
+    /// Up to which change a run through names leads. What changes later is told once the run is over, since it may be of a
+    /// name that was passed; of the other names it is told twice.
+    pub(super) fn reach(&self) -> Option<Generation> {
+        match self.part {
+            Part::Names { at, .. } => Some(at),
+            Part::Start | Part::Whole | Part::Changes { .. } | Part::Members { .. } => None,
+        }
     }
 
     /// Whether everything up to `generation` has been told, removals too.
@@ -69,8 +101,19 @@ impl Span {
     pub(super) fn floor(&self) -> Generation {
         match self.part {
             Part::Changes { floor } => floor,
-            Part::Start | Part::Whole | Part::Members { .. } => self.added,
+            Part::Start | Part::Whole | Part::Members { .. } | Part::Names { .. } => self.added,
         }
+    }
+
+    /// Where it stands among additions after an update that leads to `to`.
+    pub(super) fn after(&self, next: &Next, to: Generation) -> Self {
+        let part = match next {
+            Next::Names { at, after } => Part::Names { at: *at, after: after.clone() },
+            Next::Stay => self.part.clone(),
+            Next::Changes { .. } | Next::Members { .. } | Next::Done => Part::Whole,
+        };
+        let added = if let Next::Names { .. } = next { self.added } else { to };
+        Self { added, part, ..self.clone() }
     }
 
     /// Moves on over an update of which `class` was sent.
@@ -83,6 +126,7 @@ impl Span {
         match &update.next {
             Next::Stay => {}
             Next::Members { at, after } => self.part = Part::Members { at: *at, after: after.clone() },
+            Next::Names { at, after } => self.part = Part::Names { at: *at, after: after.clone() },
             Next::Changes { floor } => {
                 self.part = Part::Changes { floor: *floor };
                 self.added = update.to;
@@ -107,6 +151,8 @@ pub(super) enum Next {
     Changes { floor: Generation },
     /// Within the members.
     Members { at: Generation, after: Name },
+    /// Within the names that were asked for.
+    Names { at: Generation, after: Name },
     /// At `to`.
     Done,
 }

@@ -16,7 +16,7 @@ use super::frame::{self, Fields, Frame, Piece};
 use super::lease::MOMENT;
 use super::nonce::Nonce;
 use super::registry::{Look, Subscription};
-use super::scan::Scan;
+use super::scan::{News, Scan};
 use super::segments::Segment;
 use super::update::{Owed, Update};
 use super::{Generation, Seen};
@@ -202,14 +202,15 @@ impl Scan<'_> {
     }
 
     /// What was asked for and comes later, because it is news too, is still owed: a heartbeat would be no answer.
-    pub(super) fn keep_owed<'s>(
-        &self,
-        update: &mut Update,
-        later: impl IntoIterator<Item = (Generation, &'s Arc<Resource>)>,
-    ) {
-        for (_, resource) in later.into_iter().filter(|_| self.is_timed) {
-            update.owed.names.remove(resource.name());
+    pub(super) fn keep_owed(&self, update: &mut Update, is_later: impl Fn(News<'_>) -> bool) {
+        if !self.is_timed {
+            return;
         }
+        update.owed.names.retain(|name| {
+            let entry = self.snapshot.get(name.as_str());
+            let news = entry.and_then(|entry| self.news(entry, &self.look_at(entry)?));
+            !news.is_some_and(|news| news.resource.name() == name && is_later(news))
+        });
     }
 
     /// Whether the shared encoding of a segment is not the form for these clients.

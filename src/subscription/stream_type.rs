@@ -182,7 +182,7 @@ impl StreamType {
     /// Something that it was told was rejected: where times are told, what of it the client holds is not sure.
     pub(super) fn doubt(&mut self) {
         if self.membership.is_told_times() {
-            self.own_mut().owed.doubt = self.span.added;
+            self.own_mut().owed.doubt = self.span.told();
         }
     }
 
@@ -312,7 +312,7 @@ impl StreamType {
         let new = of.snapshot();
         let is_held = |name: &str| {
             let changed = old.changed_for(name, &old_names, dialect.aggregated);
-            let is_told = changed.is_some_and(|changed| self.span.covers(changed));
+            let is_told = changed.is_some_and(|changed| self.span.covers(name, changed));
             is_told
                 && old_names.locates(name) == subscription.locates(name)
                 && match (old_names.sees(&old, name), subscription.sees(&new, name)) {
@@ -464,8 +464,13 @@ impl StreamType {
         }
         self.unknown = Some(unknown);
         self.consume(&update, Class::Both);
+        let was_in_parts = self.span.is_in_parts();
         if !(self.span.is_start() && unknown) {
             self.span.advance(&update, Class::Both);
+        }
+        if was_in_parts && !self.is_quiet() {
+            // The last part of an answer holds nothing, but what changed since the first is still to be told.
+            return self.look(protocol, rules, moment);
         }
         Ok(if unknown { Pending::Unknown } else { Pending::Nothing })
     }
@@ -582,7 +587,7 @@ impl StreamType {
         let snapshot = self.membership.of().snapshot();
         for name in endpoints {
             let changed = snapshot.changed_for(name.as_str(), self.subscription(), true);
-            if changed.is_some_and(|changed| self.span.covers(changed)) {
+            if changed.is_some_and(|changed| self.span.covers(name.as_str(), changed)) {
                 self.own_mut().owed.names.insert(name.clone());
             }
         }

@@ -31,6 +31,40 @@ fn r_up_23_a_large_answer_is_sent_in_parts_whatever_happens_meanwhile() {
     assert_eq!(rest.matches("n200:").count(), 1);
 }
 
+#[test]
+fn r_up_23_names_fewer_than_the_changes_are_told_in_parts_whatever_happens_meanwhile() {
+    let mut bed = split();
+    let all = |names: std::ops::Range<usize>, version: usize| {
+        names.map(|n| format!("n{n:02}:{version}")).collect::<Vec<_>>().join(" ")
+    };
+    bed.bulky(&format!("thing {}", all(0..60, 1)));
+    let mut client = bed.delta();
+    let names: Vec<String> = (0..20).map(|n| format!("n{n:02}")).collect();
+    client.change(&bed, "thing", &names.join(" "));
+    let first = client.poll(&bed).unwrap();
+    let told: Vec<&str> = first.resources.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(told, ["n00", "n01", "n02"]);
+    client.ack(&bed, &first, &[]);
+    // Of what was told already and of what was not.
+    bed.bulky("thing n00:2 -n01 n10:2 -n11 n19:2 -n18 n50:2");
+    bed.named("thing -n01 -n11 -n18");
+    let rest = client.acked(&bed);
+    let words: Vec<&str> = rest.iter().flat_map(|told| told.split(' ')).collect();
+    for word in ["n00:2", "n10:2", "n19:2", "-n01"] {
+        assert!(words.contains(&word), "{word} in {rest:?}");
+    }
+    for word in ["n00:1", "n02:1", "n10:1", "n11:1", "n18:1", "n19:1", "n50:2"] {
+        assert!(!words.contains(&word), "{word} in {rest:?}");
+    }
+    for n in (3..20).filter(|n| ![10, 11, 18, 19].contains(n)) {
+        let word = format!("n{n:02}:1");
+        assert_eq!(words.iter().filter(|other| **other == word).count(), 1, "{word} in {rest:?}");
+    }
+    // That was all, and the next change finds it where all others are.
+    bed.bulky("thing n05:2");
+    assert_eq!(client.acked(&bed), ["other n05:2"]);
+}
+
 /// A reload may change where answers are cut while one is being sent.
 #[test]
 fn r_up_23_a_large_answer_goes_on_where_it_stands_when_it_is_cut_elsewhere() {
