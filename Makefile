@@ -1,5 +1,5 @@
-# What there is to run. Everything needs a Rust toolchain; `test` also uses python3, Go and a JDK with Maven, and
-# says so where it has to do without.
+# What there is to run. Everything needs a Rust toolchain; `test` also uses python3, Go, a JDK with Maven
+# and Node.js, and says so where it has to do without.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help

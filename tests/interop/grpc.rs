@@ -1,26 +1,49 @@
-//! gRPC's own xDS client (C-core): it speaks state of the world on one aggregated stream, and asks for each
-//! listener, route, cluster and endpoint by name.
+//! gRPC's own xDS clients, of each implementation: they speak state of the world on one aggregated stream, and ask for
+//! each listener, route, cluster and endpoint by name. The bootstrap is `config/grpc-bootstrap.json`.
 
 use std::{thread, time::Duration};
 
 use crate::bed::{
-    Bed, CallResult, GrpcBackends, GrpcClient, PATIENCE, Transport, eventually, is_direct,
+    Bed, CallResult, GrpcBackends, GrpcClient, Implementation, PATIENCE, Transport, eventually, is_direct,
     resources::{api_listener, cluster, endpoints, routes},
 };
+
+macro_rules! each_implementation {
+    ($($module:ident: $implementation:ident),* $(,)?) => {
+        $(mod $module {
+            #[test]
+            fn follows_an_endpoint_change() {
+                super::follows_an_endpoint_change(crate::bed::Implementation::$implementation);
+            }
+
+            #[test]
+            fn survives_a_dead_origin() {
+                super::survives_a_dead_origin(crate::bed::Implementation::$implementation);
+            }
+        })*
+    };
+}
+
+each_implementation! {
+    core: Core,
+    js: Js,
+}
 
 const TARGET: &str = "greeter.example";
 const BACKEND: &str = "greeter-cluster";
 
 struct World {
     bed: Bed,
+    clients: Implementation,
     backends: GrpcBackends,
 }
 
 impl World {
-    fn start() -> Option<Self> {
+    fn start(clients: Implementation) -> Option<Self> {
+        clients.require()?;
         let bed = Bed::start(0)?;
         let backends = bed.start_grpc_backends(&["a", "b"]);
-        let world = Self { bed, backends };
+        let world = Self { bed, clients, backends };
         let source = Transport::SotwAds.config_source();
         let origin = &world.bed.origin;
         origin.put(&api_listener(TARGET, &source, "greeter-routes"));
@@ -28,6 +51,10 @@ impl World {
         origin.put(&cluster(BACKEND, &source, "1s"));
         world.lead_to("a");
         Some(world)
+    }
+
+    fn client(&self, id: &str) -> GrpcClient {
+        self.bed.start_grpc_client(self.clients, id, TARGET)
     }
 
     fn lead_to(&self, backend: &str) {
@@ -51,10 +78,9 @@ fn assert_no_call_failed(client: &GrpcClient) {
     assert!(failures.iter().all(is_answer), "{failures:?}");
 }
 
-#[test]
-fn follows_an_endpoint_change() {
-    let Some(world) = World::start() else { return };
-    let client = world.bed.start_grpc_client("grpc-client", TARGET);
+fn follows_an_endpoint_change(clients: Implementation) {
+    let Some(world) = World::start(clients) else { return };
+    let client = world.client("grpc-client");
     wait_until_answers(&client, "a");
 
     world.lead_to("b");
@@ -62,10 +88,9 @@ fn follows_an_endpoint_change() {
     assert_no_call_failed(&client);
 }
 
-#[test]
-fn survives_a_dead_origin() {
-    let Some(world) = World::start() else { return };
-    let mut clients = vec![world.bed.start_grpc_client("grpc-client", TARGET)];
+fn survives_a_dead_origin(clients: Implementation) {
+    let Some(world) = World::start(clients) else { return };
+    let mut clients = vec![world.client("grpc-client")];
     wait_until_answers(&clients[0], "a");
 
     world.bed.origin.kill();
@@ -73,7 +98,7 @@ fn survives_a_dead_origin() {
     thread::sleep(Duration::from_secs(1));
     assert!(clients[0].results().len() > before, "it calls on");
     if !is_direct() {
-        clients.push(world.bed.start_grpc_client("newcomer", TARGET));
+        clients.push(world.client("newcomer"));
         wait_until_answers(&clients[1], "a");
     }
 

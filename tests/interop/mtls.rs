@@ -2,7 +2,7 @@
 //! Everybody has a SPIFFE ID.
 
 use crate::bed::{
-    CallResult, Envoy, PATIENCE, SecureBed, Transport, eventually, http_backend, is_direct,
+    CallResult, Envoy, Implementation, PATIENCE, SecureBed, Transport, eventually, http_backend, is_direct,
     resources::{api_listener, cluster, endpoints, listener, routes},
     skipped,
 };
@@ -100,7 +100,7 @@ fn grpc_follows_an_endpoint_change() {
     bed.origin.put(&routes("greeter-routes", BACKEND));
     bed.origin.put(&cluster(BACKEND, &source, "1s"));
     bed.origin.put(&endpoints(BACKEND, backends.port("a")));
-    let client = bed.start_grpc_client("grpc-client", TARGET);
+    let client = bed.start_grpc_client(Implementation::Core, "grpc-client", TARGET);
     let wait_until_answers = |expected: &str| {
         let expected = CallResult::Answer { answer: expected.to_owned() };
         eventually(PATIENCE, "the call reaches the backend", || match client.results().last() {

@@ -1,10 +1,44 @@
-//! Real gRPC clients and servers (C-core, by way of Python).
+//! Real gRPC clients of several implementations, and servers (C-core, by way of Python).
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use serde::Deserialize;
 
-use super::{Process, in_repository, substitute};
+use super::{Envoy, Process, in_repository, require, substitute};
+
+/// An implementation of gRPC with an xDS client of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Implementation {
+    /// C-core, by way of Python.
+    Core,
+    /// grpc-js, for Node.js.
+    Js,
+}
+
+impl Implementation {
+    /// Says if it has to be left out.
+    pub(crate) fn require(self) -> Option<()> {
+        let installed = match self {
+            // One environment of Python has both.
+            Self::Core => Envoy::program().is_some(),
+            Self::Js => in_repository("tests/interop/grpc-js/node_modules/installed").exists(),
+        };
+        require(installed, &format!("no gRPC {self:?}"))
+    }
+
+    /// The program of its client and the first arguments.
+    fn client(self) -> (PathBuf, Vec<String>) {
+        let (program, script) = match self {
+            Self::Core => (python(), "tests/interop/grpc_client.py"),
+            Self::Js => ("node".into(), "tests/interop/grpc-js/client.js"),
+        };
+        (program, vec![in_repository(script).to_str().unwrap().to_owned()])
+    }
+}
 
 /// gRPC servers that answer with their name.
 pub(crate) struct GrpcBackends {
@@ -41,29 +75,38 @@ pub(crate) enum CallResult {
 
 impl GrpcClient {
     /// Starts a client of `xds:///TARGET` whose xDS server listens on `server`.
-    pub(crate) fn start(dir: &Path, id: &str, target: &str, server: u16) -> Self {
+    pub(crate) fn start(made_by: Implementation, dir: &Path, id: &str, target: &str, server: u16) -> Self {
         let example = fs::read_to_string(in_repository("config/grpc-bootstrap.json")).unwrap();
         let server = format!("127.0.0.1:{server}");
         let bootstrap = substitute(&example, &[("127.0.0.1:15010", &server), ("grpc-1", id)]);
-        Self::launch(dir, id, target, &bootstrap)
+        Self::launch(made_by, dir, id, target, &bootstrap)
     }
 
     /// Starts one whose way to the xDS server is TLS with these files on both sides.
-    pub(crate) fn start_secure(dir: &Path, id: &str, target: &str, server: u16, files: &Path) -> Self {
+    pub(crate) fn start_secure(
+        made_by: Implementation,
+        dir: &Path,
+        id: &str,
+        target: &str,
+        server: u16,
+        files: &Path,
+    ) -> Self {
         let example = fs::read_to_string(in_repository("config/grpc-bootstrap-mtls.json")).unwrap();
         let server = format!("127.0.0.1:{server}");
         let bootstrap = substitute(&example, &[("127.0.0.1:15010", &server), ("grpc-1", id)]);
-        Self::launch(dir, id, target, &bootstrap.replace("/etc/grpc/xds-tls", files.to_str().unwrap()))
+        let bootstrap = bootstrap.replace("/etc/grpc/xds-tls", files.to_str().unwrap());
+        Self::launch(made_by, dir, id, target, &bootstrap)
     }
 
-    fn launch(dir: &Path, id: &str, target: &str, bootstrap: &str) -> Self {
+    fn launch(made_by: Implementation, dir: &Path, id: &str, target: &str, bootstrap: &str) -> Self {
         let path = dir.join(format!("{id}.json"));
         fs::write(&path, bootstrap).unwrap();
-        let script = in_repository("tests/interop/grpc_client.py");
         let target = format!("xds:///{target}");
-        let args = [script.to_str().unwrap(), &target];
+        let (program, mut args) = made_by.client();
+        args.push(target);
+        let args: Vec<_> = args.iter().map(String::as_str).collect();
         let env = [("GRPC_XDS_BOOTSTRAP", path.to_str().unwrap())];
-        Self { process: Process::start(id, dir, &python(), &args, &env) }
+        Self { process: Process::start(id, dir, &program, &args, &env) }
     }
 
     /// The results so far.
@@ -72,6 +115,6 @@ impl GrpcClient {
     }
 }
 
-fn python() -> std::path::PathBuf {
+fn python() -> PathBuf {
     in_repository(".venv/bin/python")
 }

@@ -33,7 +33,7 @@ pub(crate) use self::{
     backend::http_backend,
     envoy::Envoy,
     foreign::{ForeignBed, get},
-    grpc::{CallResult, GrpcBackends, GrpcClient},
+    grpc::{CallResult, GrpcBackends, GrpcClient, Implementation},
     link::Link,
     origin::{ControlPlane, Origin},
     poll::{PATIENCE, always, eventually},
@@ -72,8 +72,8 @@ impl Bed {
         Envoy::start(self.logs.dir(), id, transport, self.xds_port(), &[])
     }
 
-    pub(crate) fn start_grpc_client(&self, id: &str, target: &str) -> GrpcClient {
-        GrpcClient::start(self.logs.dir(), id, target, self.xds_port())
+    pub(crate) fn start_grpc_client(&self, made_by: Implementation, id: &str, target: &str) -> GrpcClient {
+        GrpcClient::start(made_by, self.logs.dir(), id, target, self.xds_port())
     }
 
     pub(crate) fn start_grpc_backends(&self, names: &[&str]) -> GrpcBackends {

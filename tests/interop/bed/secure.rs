@@ -9,7 +9,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Envoy, GrpcBackends, GrpcClient, Logs, Origin, Relay, Seats, require};
+use super::{Envoy, GrpcBackends, GrpcClient, Implementation, Logs, Origin, Relay, Seats, require};
 use crate::support::authority::{Authority, Use};
 
 const ORIGIN: &str = "spiffe://mesh.example/ns/control/sa/origin";
@@ -47,8 +47,9 @@ impl SecureBed {
         Envoy::start_secure(self.logs.dir(), id, self.port(), &files(self.logs.dir(), "envoy"))
     }
 
-    pub(crate) fn start_grpc_client(&self, id: &str, target: &str) -> GrpcClient {
-        GrpcClient::start_secure(self.logs.dir(), id, target, self.port(), &files(self.logs.dir(), "grpc"))
+    pub(crate) fn start_grpc_client(&self, made_by: Implementation, id: &str, target: &str) -> GrpcClient {
+        let files = files(self.logs.dir(), "grpc");
+        GrpcClient::start_secure(made_by, self.logs.dir(), id, target, self.port(), &files)
     }
 
     pub(crate) fn start_grpc_backends(&self, names: &[&str]) -> GrpcBackends {
