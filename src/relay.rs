@@ -415,6 +415,7 @@ async fn attend(
 
 async fn housekeeping(connections: Arc<Connections>, shared: Arc<Context>, status: Arc<Status>) {
     let times = || shared.policy.load().times();
+    let retirement = || shared.policy.load().retirement();
     let upkeep = async {
         let mut tick = tokio::time::interval(Duration::from_secs(5));
         loop {
@@ -422,7 +423,7 @@ async fn housekeeping(connections: Arc<Connections>, shared: Arc<Context>, statu
             status.metrics.run_upkeep();
         }
     };
-    tokio::join!(connections.keep_order(times), upkeep);
+    tokio::join!(connections.keep_order(times), connections.retire(retirement), upkeep);
 }
 
 fn cache_limits(config: &Config) -> cache::Limits {

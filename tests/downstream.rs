@@ -4,9 +4,10 @@
 
 mod support;
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use deltafan::grpc::RawCodec;
@@ -404,6 +405,51 @@ async fn connections_grow_old() {
     let status = stream.end().await;
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
     is_served(&relay).await;
+}
+
+/// Each has a time of its own, so that clients that connected together do not come back together.
+#[test]
+fn connections_of_one_moment_grow_old_at_different_times() {
+    const AGE: f64 = 3.0;
+    let relay = relay("  max_connection_age: 3s\n");
+    let request = DeltaDiscoveryRequest {
+        node: Some(node("old")),
+        type_url: CDS.to_owned(),
+        ..DeltaDiscoveryRequest::default()
+    };
+    let clients: Vec<_> = (0..30)
+        .map(|_| {
+            let mut socket = TcpStream::connect(relay.listener).unwrap();
+            let opened = Instant::now();
+            socket.write_all(&raw_stream(DELTA_ADS, &request.encode_to_vec(), 0)).unwrap();
+            thread::spawn(move || {
+                wait_for_goaway(&mut socket);
+                opened.elapsed().as_secs_f64()
+            })
+        })
+        .collect();
+    let mut ages: Vec<_> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+    ages.sort_by(f64::total_cmp);
+    let (first, last) = (ages[0], ages[ages.len() - 1]);
+    assert!(first > AGE * 0.8 - 0.1, "too early: {ages:.3?}");
+    // Pacing may take a fifth of the age, and a busy machine a moment.
+    assert!(last < AGE * 1.2 + 0.3, "too late: {ages:.3?}");
+    assert!(last - first > AGE * 0.1, "all at once: {ages:.3?}");
+    let in_a_lump = |ten: &[f64]| ten[9] - ten[0] < 0.01;
+    assert!(!ages.windows(10).any(in_a_lump), "ten at once: {ages:.3?}");
+}
+
+fn wait_for_goaway(socket: &mut TcpStream) {
+    const GOAWAY: u8 = 7;
+    let mut head = [0; 9];
+    loop {
+        socket.read_exact(&mut head).unwrap();
+        if head[3] == GOAWAY {
+            return;
+        }
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        io::copy(&mut socket.take(length.into()), &mut io::sink()).unwrap();
+    }
 }
 
 /// A watch of the health service ends with nothing but its connection.

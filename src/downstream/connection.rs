@@ -1,5 +1,6 @@
 //! What is known of the connections that are open, so that they can be aged, drained and given up.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
@@ -30,8 +31,8 @@ const FATES: [Fate; 3] = [Fate::Stays, Fate::Closes, Fate::Dies];
 #[derive(Debug)]
 pub(super) struct Connection {
     fate: AtomicU8,
-    /// When it is to close by itself (`max_connection_age`, or its turn in a drain); later: when it began to.
-    closes: Mutex<Instant>,
+    /// When it began to close.
+    closing_since: Mutex<Option<Instant>>,
     task: AtomicWaker,
     /// Who is at the other end, once that is known.
     peer: OnceLock<Arc<Peer>>,
@@ -95,22 +96,19 @@ impl Connection {
         }
     }
 
-    /// Lets it close, if it does not already. When it began to is noted first: who finds it closing reads that.
+    /// Lets it close, if it does not already.
     fn close(&self, now: Instant) {
         if !self.is_closing() {
-            *self.closes.lock() = now;
+            *self.closing_since.lock() = Some(now);
             self.turn(Fate::Stays, Fate::Closes);
         }
     }
 
-    /// Looks whether it is time to close, or whether it has not closed for too long.
+    /// Gives it up if it has not closed for too long. What is not ours, as a watch of the health service, does not end by
+    /// itself.
     fn inspect(&self, now: Instant, stall: Duration) {
-        let closes = *self.closes.lock();
-        match self.fate() {
-            Fate::Stays if now >= closes => self.close(now),
-            // What is not ours, as a watch of the health service, does not end by itself.
-            Fate::Closes if now >= closes + stall => self.turn(Fate::Closes, Fate::Dies),
-            _ => {}
+        if self.closing_since.lock().is_some_and(|since| now >= since + stall) {
+            self.turn(Fate::Closes, Fate::Dies);
         }
     }
 }
@@ -118,34 +116,44 @@ impl Connection {
 /// All connections of all listeners.
 #[derive(Debug, Default)]
 pub struct Connections {
-    open: Mutex<Slab<Arc<Connection>>>,
+    open: Mutex<Open>,
     draining: AtomicBool,
     empty: Notify,
+    /// One was opened that is due before all others.
+    due_earlier: Notify,
+}
+
+/// Those that are open. One queue and one timer for all of them cost an idle connection less than a timer of its own.
+#[derive(Debug, Default)]
+struct Open {
+    connections: Slab<Arc<Connection>>,
+    /// When each is to close for its age.
+    due: BTreeSet<(Instant, usize)>,
 }
 
 impl Connections {
     /// How many are open.
     pub fn len(&self) -> usize {
-        self.open.lock().len()
+        self.open.lock().connections.len()
     }
 
     /// Whether none is open.
     pub fn is_empty(&self) -> bool {
-        self.open.lock().is_empty()
+        self.open.lock().connections.is_empty()
     }
 
     pub(super) fn open(self: &Arc<Self>, max_age: Duration, now: Instant) -> ConnectionGuard {
         // Spread over the last fifth, so that a fleet that connected at once does not come back at once.
-        let age = max_age.mul_f64(rand::rng().random_range(0.8..=1.0));
+        let due = now + max_age.mul_f64(rand::rng().random_range(0.8..=1.0));
         let mut open = self.open.lock();
         // Looked at while nobody can list what is open: what a drain does not find there finds the drain.
-        let (fate, closes) = match self.draining.load(Ordering::Acquire) {
-            true => (Fate::Closes, now),
-            false => (Fate::Stays, now + age),
+        let (fate, closing_since) = match self.draining.load(Ordering::Acquire) {
+            true => (Fate::Closes, Some(now)),
+            false => (Fate::Stays, None),
         };
         let connection = Arc::new(Connection {
             fate: AtomicU8::new(fate as u8),
-            closes: Mutex::new(closes),
+            closing_since: Mutex::new(closing_since),
             task: AtomicWaker::new(),
             peer: OnceLock::new(),
             buffered: AtomicUsize::new(0),
@@ -153,9 +161,14 @@ impl Connections {
             stuck: Mutex::new(None),
             look: AtomicBool::new(false),
         });
-        let at = open.insert(Arc::clone(&connection));
+        let at = open.connections.insert(Arc::clone(&connection));
+        open.due.insert((due, at));
+        let is_first = open.due.first() == Some(&(due, at));
         drop(open);
-        ConnectionGuard { connection, at, of: Arc::clone(self) }
+        if is_first {
+            self.due_earlier.notify_one();
+        }
+        ConnectionGuard { connection, at, due, of: Arc::clone(self) }
     }
 
     /// Says who is at the other end of one; once. What that peer may do is to be looked up afterwards: who replaces the
@@ -167,15 +180,48 @@ impl Connections {
     }
 
     fn all(&self) -> Vec<Arc<Connection>> {
-        self.open.lock().iter().map(|(_, connection)| Arc::clone(connection)).collect()
+        self.open.lock().connections.iter().map(|(_, connection)| Arc::clone(connection)).collect()
     }
 
     /// The same, each with a number that it keeps.
     fn numbered(&self) -> Vec<(usize, Arc<Connection>)> {
-        self.open.lock().iter().map(|(at, connection)| (at, Arc::clone(connection))).collect()
+        self.open.lock().connections.iter().map(|(at, connection)| (at, Arc::clone(connection))).collect()
     }
 
-    /// Closes what is old and gives up what is stuck, for as long as it is awaited. Has the streams of each connection
+    /// Closes each connection when it is as old as it may become, for as long as it is awaited. Those that are due
+    /// together, as after a pause of the process, are paced over `window`: the next ones wait that long at most.
+    pub async fn retire(&self, window: impl Fn() -> Duration) {
+        loop {
+            let (due, next) = self.take_due(tokio::time::Instant::now().into_std());
+            close_paced(due, window()).await;
+            let at_next = async {
+                match next {
+                    Some(next) => tokio::time::sleep_until(next.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = at_next => {}
+                () = self.due_earlier.notified() => {}
+            }
+        }
+    }
+
+    /// Those that are due, once each, and when the next one is.
+    fn take_due(&self, now: Instant) -> (Vec<Arc<Connection>>, Option<Instant>) {
+        let Open { connections, due } = &mut *self.open.lock();
+        let mut taken = Vec::new();
+        while let Some(&(moment, at)) = due.first() {
+            if moment > now {
+                return (taken, Some(moment));
+            }
+            due.pop_first();
+            taken.push(Arc::clone(&connections[at]));
+        }
+        (taken, None)
+    }
+
+    /// Gives up what does not close, for as long as it is awaited. Has the streams of each connection
     /// looked at four times in the time that a client may leave an answer without its own, each time those of a part of
     /// all, so that clients that answer nothing are found out without a timer for each. `times` says how long one may take
     /// to close, and that time.
@@ -271,16 +317,18 @@ impl Connections {
 /// The longest that one waits for the next to close; a few need not be spread over the whole window.
 const LONGEST_STEP: Duration = Duration::from_millis(20);
 
-/// Closes these one after the other, so that their clients do not arrive elsewhere all at once. The last fifth of the
-/// window is left to them to end.
+/// Closes these one after the other, the first at once, so that their clients do not arrive elsewhere all at once. The
+/// last fifth of the window is left to them to end.
 async fn close_paced(all: Vec<Arc<Connection>>, window: Duration) {
     let step = window.mul_f64(0.8) / u32::try_from(all.len()).unwrap_or(u32::MAX).max(1);
     let mut turn = tokio::time::Instant::now();
-    for connection in all {
+    for (number, connection) in all.into_iter().enumerate() {
+        if number > 0 {
+            // Moments, not pauses: a pause is never shorter than the timer's tick.
+            turn += step.min(LONGEST_STEP);
+            tokio::time::sleep_until(turn).await;
+        }
         connection.close(Instant::now());
-        // Moments, not pauses: a pause is never shorter than the timer's tick.
-        turn += step.min(LONGEST_STEP);
-        tokio::time::sleep_until(turn).await;
     }
 }
 
@@ -289,12 +337,16 @@ async fn close_paced(all: Vec<Arc<Connection>>, window: Duration) {
 pub(super) struct ConnectionGuard {
     pub(super) connection: Arc<Connection>,
     at: usize,
+    due: Instant,
     of: Arc<Connections>,
 }
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        self.of.open.lock().remove(self.at);
+        let mut open = self.of.open.lock();
+        open.connections.remove(self.at);
+        open.due.remove(&(self.due, self.at));
+        drop(open);
         self.of.empty.notify_waiters();
     }
 }
@@ -362,6 +414,71 @@ mod tests {
         assert!(!unknown.connection.is_closing());
         let (count, _) = connections.close_where(odd, Duration::from_secs(10));
         assert_eq!(count, 0, "they close already");
+    }
+
+    /// How many began to close in each second from now on, for so many seconds.
+    async fn closed_by_second(connections: &Connections, seconds: usize) -> Vec<usize> {
+        let closed = || connections.all().iter().filter(|connection| connection.is_closing()).count();
+        let mut counts = Vec::with_capacity(seconds);
+        let mut before = closed();
+        for _ in 0..seconds {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let so_far = closed();
+            counts.push(so_far - before);
+            before = so_far;
+        }
+        counts
+    }
+
+    fn open_fleet(connections: &Arc<Connections>, age: Duration) -> Vec<ConnectionGuard> {
+        let now = tokio::time::Instant::now().into_std();
+        (0..15_000).map(|_| connections.open(age, now)).collect()
+    }
+
+    fn retire(connections: &Arc<Connections>) {
+        let connections = Arc::clone(connections);
+        tokio::spawn(async move { connections.retire(|| Duration::from_secs(20)).await });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fleet_that_connected_at_once_leaves_evenly_over_the_last_fifth_of_the_age() {
+        const AGE: usize = 30 * 60;
+        let connections: Arc<Connections> = Arc::default();
+        // It waits for this one when the fleet comes, whose members are due earlier.
+        let _patient =
+            connections.open(Duration::from_secs(24 * 3600), tokio::time::Instant::now().into_std());
+        retire(&connections);
+        tokio::task::yield_now().await;
+        let _open = open_fleet(&connections, Duration::from_secs(AGE as u64));
+        let counts = closed_by_second(&connections, AGE + 1).await;
+        assert_eq!(counts[..AGE * 4 / 5].iter().sum::<usize>(), 0, "too early");
+        assert_eq!(counts.iter().sum::<usize>(), 15_000, "too late");
+        // 42 on average.
+        let most = counts.iter().max().expect("there are seconds");
+        assert!(*most < 90, "{most} within a second: {:?}", &counts[AGE * 4 / 5..]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_that_are_due_together_are_paced() {
+        let connections: Arc<Connections> = Arc::default();
+        let open = open_fleet(&connections, Duration::from_secs(60));
+        // A pause of the process: all are overdue.
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        retire(&connections);
+        let counts = closed_by_second(&connections, 16).await;
+        assert!(counts.iter().all(|count| (900..=970).contains(count)), "{counts:?}");
+        drop(open);
+        assert!(connections.open.lock().due.is_empty() && connections.is_empty());
+    }
+
+    #[test]
+    fn a_connection_that_ends_early_leaves_nothing_in_the_queue() {
+        let connections: Arc<Connections> = Arc::default();
+        let (left, stays) = (open(&connections, 1), open(&connections, 2));
+        drop(left);
+        assert_eq!(connections.open.lock().due.len(), 1);
+        drop(stays);
+        assert!(connections.open.lock().due.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -59,6 +59,12 @@ impl Policy {
         (self.limits.stall_timeout, self.access.unacked_timeout())
     }
 
+    /// Over how long connections close that reach `max_connection_age` together: as in a drain, and no later than a fifth
+    /// of the age.
+    pub fn retirement(&self) -> Duration {
+        self.drain.min(self.limits.max_connection_age / 5)
+    }
+
     /// The limits that are in force.
     pub const fn limits(&self) -> &Limits {
         &self.limits
