@@ -4,7 +4,6 @@
 //! changes nothing. What may change while the relay runs is handed to [`Relay::apply`]; the rest is named, and takes
 //! effect with the next start. Knows no key: [`config::diff`] does.
 
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,11 +15,11 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::config::{self, Changes, Config, ConfigErrors};
-use crate::lookout::{Lookout, folders_of};
+use crate::lookout::{Lookout, Places};
 use crate::relay::{self, Relay};
 use crate::telemetry::{self, ReloadResult};
 
-/// Its folder has been quiet for so long when the file is read.
+/// It has been left alone for so long when the file is read.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 /// But it is not waited longer than this for it to become quiet.
 const DEBOUNCE_MAX: Duration = Duration::from_secs(1);
@@ -114,7 +113,7 @@ impl Followed {
                     // Each says itself what came of it.
                     certificates.reload_now();
                 }
-                lookout.renew(followed.folders());
+                lookout.renew(|| followed.places());
                 let outcome = followed.look(asked);
                 (lookout, followed, outcome)
             });
@@ -137,9 +136,10 @@ impl Followed {
         }
     }
 
-    fn folders(&self) -> BTreeSet<PathBuf> {
-        // What is relative has no folders to speak of.
-        std::path::absolute(&self.path).map(|path| folders_of(&path)).unwrap_or_default()
+    fn places(&self) -> Places {
+        let mut places = Places::default();
+        places.add(&self.path);
+        places
     }
 
     /// Reads the file, and what it points at where that was of no use. `None` where nothing is new and nobody asked.

@@ -4,8 +4,11 @@
 
 mod support;
 
+use std::fs::File;
+use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use deltafan::proto::DeltaDiscoveryRequest;
@@ -164,7 +167,7 @@ fn what_the_file_points_at_may_be_mended_while_it_stays_as_it_is() {
     relay.wait_for("a refusal", || relay.reloads("refused") == 1.0);
     // Looked at again, and found as it was: that is not counted.
     put("another", "");
-    std::thread::sleep(Duration::from_millis(500));
+    thread::sleep(Duration::from_millis(500));
     assert_eq!(relay.reloads("refused"), 1.0);
     put("key.pem", &server.key_pem);
     applied(&relay, 1.0);
@@ -258,4 +261,34 @@ async fn clients_that_are_given_other_parameters_come_again_and_others_stay() {
     relay.wait_for("their end", || relay.metric("deltafan_connections") == 0.0);
     assert_eq!(names(&subscribed(&relay, &["*"]).await.response().await), ["a", "b"]);
     assert_eq!(relay.metric("deltafan_config_restart_pending"), 0.0);
+}
+
+/// How often a second a relay wakes up that has nothing to do, while `write` is called a thousand times a second.
+fn wakes_during(relay: &Process, mut write: impl FnMut()) -> f64 {
+    let (start, before) = (Instant::now(), relay.waits());
+    while start.elapsed() < Duration::from_secs(2) {
+        write();
+        thread::sleep(Duration::from_millis(1));
+    }
+    (relay.waits() - before) as f64 / start.elapsed().as_secs_f64()
+}
+
+/// The folders of the configuration, of the resources and of the certificates may be home to other programs.
+#[test]
+fn a_busy_log_beside_its_files_hardly_wakes_a_relay() {
+    let relay = relay("");
+    for folder in [relay.config().parent().unwrap().to_owned(), relay.resources()] {
+        let path = folder.join("other.log");
+        let open = || File::options().create(true).append(true).open(&path).unwrap();
+        let mut log = open();
+        let appending = wakes_during(&relay, || log.write_all(b"line\n").unwrap());
+        let reopening = wakes_during(&relay, || open().write_all(b"line\n").unwrap());
+        println!("{appending:.0} and {reopening:.0} wake-ups a second for {}", path.display());
+        // Events are taken in at most 50 times a second by each of the two watches. An idle relay wakes up ten times.
+        assert!(appending < 200.0, "{appending} a second for {}, kept open", path.display());
+        assert!(reopening < 200.0, "{reopening} a second for {}, opened each time", path.display());
+    }
+    // It is awake for what concerns it.
+    relay.reconfigure(&relay.config_with("  drain: 1s\n"));
+    applied(&relay, 1.0);
 }

@@ -227,12 +227,22 @@ impl Fingerprint {
     }
 }
 
-/// Names of all entries that are not hidden. Kubernetes keeps its volumes' versions in hidden directories.
+/// Whether an entry of this name may be a resource file.
+pub(super) fn is_resource_file(name: &OsStr) -> bool {
+    !is_hidden(name) && Format::of(Path::new(name)).is_some()
+}
+
+/// Kubernetes keeps its volumes' versions in hidden directories.
+fn is_hidden(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(b".")
+}
+
+/// Names of all entries that are not hidden.
 fn list(directory: &Path) -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory)? {
         let name = entry?.file_name();
-        if !name.as_bytes().starts_with(b".") {
+        if !is_hidden(&name) {
             names.push(name);
         }
     }

@@ -8,24 +8,22 @@
 //! (network filesystems), costs time until the next poll, never correctness.
 
 use std::{
-    os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
     thread,
     time::{Duration, Instant},
 };
 
-use notify::{
-    Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _,
-    event::{AccessKind, AccessMode},
-};
 use tokio::sync::watch;
 
-use super::{DirectoryError, Scan, files::Files};
+use super::{
+    DirectoryError, Scan,
+    files::{Files, is_resource_file},
+};
+use crate::lookout::{Lookout, Places};
 
 /// How long to wait for what.
 #[derive(Debug, Clone, Copy)]
@@ -48,17 +46,6 @@ pub struct Directory {
 
 #[derive(Debug)]
 struct WakeOnDrop(SyncSender<()>);
-
-/// The kernel's watch on the directory and on its parent, renewed when the directory is replaced.
-struct Lookout {
-    directory: PathBuf,
-    wake: SyncSender<()>,
-    /// Set by events that say that the watched directory may be another one now.
-    stale: Arc<AtomicBool>,
-    watched: Option<(u64, u64)>,
-    watcher: Option<RecommendedWatcher>,
-    complained: bool,
-}
 
 impl Default for Timing {
     fn default() -> Self {
@@ -89,17 +76,12 @@ impl Directory {
 
         let (wake, woken) = sync_channel(1);
         let (publish, scans) = watch::channel(None);
-        let lookout = Lookout {
-            directory,
-            wake: wake.clone(),
-            stale: Arc::default(),
-            watched: None,
-            watcher: None,
-            complained: false,
-        };
+        let waker = wake.clone();
+        // Full means that a wake-up is already on its way.
+        let lookout = Lookout::new("the resource directory", move || _ = waker.try_send(()));
         thread::Builder::new()
             .name("directory".to_owned())
-            .spawn(move || run(lookout, timing, &woken, &publish))
+            .spawn(move || run(&directory, lookout, timing, &woken, &publish))
             .map_err(|source| DirectoryError::NoThread { path: path.to_owned(), source })?;
         Ok(Self { scans, _stop: WakeOnDrop(wake) })
     }
@@ -130,6 +112,7 @@ impl Drop for WakeOnDrop {
 }
 
 fn run(
+    directory: &Path,
     mut lookout: Lookout,
     timing: Timing,
     woken: &Receiver<()>,
@@ -138,8 +121,8 @@ fn run(
     let mut files = Files::default();
     while !publish.is_closed() {
         // First the watch, then the look: what changes in between is seen or announced, or both.
-        lookout.renew();
-        let changed = files.refresh(&lookout.directory);
+        lookout.renew(|| places(directory));
+        let changed = files.refresh(directory);
         if changed || publish.borrow().is_none() {
             publish.send_replace(Some(Arc::new(files.merge())));
         }
@@ -157,68 +140,9 @@ fn settle(woken: &Receiver<()>, timing: Timing) {
     while woken.recv_timeout(timing.debounce).is_ok() && Instant::now() < deadline {}
 }
 
-impl Lookout {
-    /// Watches the directory that is now at the path, unless that is the one being watched.
-    fn renew(&mut self) {
-        let stale = self.stale.swap(false, Ordering::AcqRel);
-        let found = std::fs::metadata(&self.directory).ok().map(|metadata| (metadata.dev(), metadata.ino()));
-        if !stale && self.watched == found && self.watcher.is_some() {
-            return;
-        }
-        self.watched = found;
-        self.watcher = match self.watch() {
-            Ok(watcher) => Some(watcher),
-            Err(error) => {
-                // Most often a limit of the kernel's. It is tried again with every poll, but told once.
-                if !std::mem::replace(&mut self.complained, true) {
-                    let directory = self.directory.display();
-                    tracing::warn!(%error, %directory, "no events from the resource directory: it is polled");
-                }
-                None
-            }
-        };
-    }
-
-    fn watch(&self) -> notify::Result<RecommendedWatcher> {
-        let (directory, wake, stale) = (self.directory.clone(), self.wake.clone(), Arc::clone(&self.stale));
-        let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            match &event {
-                Ok(event) if !is_change(event) => return,
-                Ok(event) => {
-                    if !event.need_rescan() && !event.paths.iter().any(|path| concerns(path, &directory)) {
-                        return;
-                    }
-                    if event.paths.iter().any(|path| directory.starts_with(path)) {
-                        stale.store(true, Ordering::Release);
-                    }
-                }
-                Err(_) => {}
-            }
-            // Full means that a wake-up is already on its way.
-            wake.try_send(()).ok();
-        })?;
-        // The parent sees the directory itself come and go. It may be out of bounds, and then polling does.
-        if let Some(parent) = self.directory.parent() {
-            watcher.watch(parent, RecursiveMode::NonRecursive).unwrap_or_else(|error| {
-                tracing::debug!(%error, parent = %parent.display(), "the resource directory's parent is not watched");
-            });
-        }
-        if self.watched.is_some() {
-            watcher.watch(&self.directory, RecursiveMode::NonRecursive)?;
-        }
-        Ok(watcher)
-    }
-}
-
-/// Reading is an event too, and we read.
-fn is_change(event: &Event) -> bool {
-    match event.kind {
-        EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),
-        _ => true,
-    }
-}
-
-/// Whether a path is the directory, in it, or above it; the parent's other entries are none of our business.
-fn concerns(path: &Path, directory: &Path) -> bool {
-    path.parent() == Some(directory) || directory.starts_with(path)
+/// Adds the directory with all that is a resource file by its name.
+fn places(directory: &Path) -> Places {
+    let mut places = Places::default();
+    places.add_entries(directory, is_resource_file);
+    places
 }

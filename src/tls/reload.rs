@@ -1,13 +1,11 @@
 //! Values that are read from files and follow them.
 //!
-//! Owns the watch on the folders of those files, and the swap to what they hold now. Knows nothing of what the values
+//! Owns the watch on those files, and the swap to what they hold now. Knows nothing of what the values
 //! are for. A set of files is read as a whole and makes one value, or none: where it cannot be used, what was in force
 //! stays in force. Nothing is said where nothing changed.
 //!
-//! Events only say "look again". Losing one (network filesystems), or a link that was moved out of sight, costs a poll's
-//! time, never correctness.
+//! Events only say "look again". Losing one (network filesystems) costs a poll's time, never correctness.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
@@ -19,10 +17,10 @@ use parking_lot::Mutex;
 
 use super::files::Files;
 use super::pem::PemError;
-use crate::lookout::{Lookout, folders_of};
+use crate::lookout::{Lookout, Places};
 use crate::telemetry;
 
-/// The folders have been quiet for so long when the files are read: who replaces several does it one by one.
+/// The files have been left alone for so long when they are read: who replaces several does it one by one.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 /// But it is not waited longer than this for them to become quiet.
 const DEBOUNCE_MAX: Duration = Duration::from_secs(1);
@@ -163,7 +161,7 @@ impl Reloader {
         }
         sets.all.push(Box::new(set));
         drop(sets);
-        // There may be another folder to watch.
+        // There are more files to watch.
         self.0.wake.try_send(()).ok();
         Ok(Reloaded(current))
     }
@@ -181,9 +179,12 @@ impl Shared {
         sets.all.iter().filter_map(|set| set.failing()).collect()
     }
 
-    /// The folders that say when a file may have changed.
-    fn folders(&self) -> BTreeSet<PathBuf> {
-        self.sets.lock().all.iter().flat_map(|set| set.paths()).flat_map(|path| folders_of(path)).collect()
+    fn places(&self) -> Places {
+        let mut places = Places::default();
+        for path in self.sets.lock().all.iter().flat_map(|set| set.paths()) {
+            places.add(path);
+        }
+        places
     }
 }
 
@@ -287,7 +288,7 @@ fn run(shared: &Weak<Shared>, woken: &Receiver<()>, wake: &SyncSender<()>) {
         {
             let Some(shared) = shared.upgrade() else { return };
             // First the watch, then the look: what changes in between is seen or announced, or both.
-            lookout.renew(shared.folders());
+            lookout.renew(|| shared.places());
             shared.look();
         }
         match woken.recv_timeout(POLL) {

@@ -137,6 +137,17 @@ impl Process {
         Duration::from_nanos(tasks.flatten().filter_map(nanos).sum())
     }
 
+    /// How often one of its threads has waited for something until now.
+    pub fn waits(&self) -> u64 {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let waits = |task: std::fs::DirEntry| {
+            let status = std::fs::read_to_string(task.path().join("status")).ok()?;
+            let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+            line.trim().parse::<u64>().ok()
+        };
+        tasks.flatten().filter_map(waits).sum()
+    }
+
     /// Bytes of memory it holds.
     pub fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
