@@ -26,6 +26,8 @@ macro_rules! each_implementation {
 
 each_implementation! {
     core: Core,
+    go: Go,
+    java: Java,
     js: Js,
 }
 

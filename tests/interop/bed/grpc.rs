@@ -8,14 +8,19 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{Envoy, Process, in_repository, require, substitute};
+use super::{Envoy, Process, in_repository, java, require, substitute};
+
+const GO: &str = "tests/interop/bin/grpc-go";
+const JAVA: &str = "tests/interop/bin/grpc-java";
 
 /// An implementation of gRPC with an xDS client of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Implementation {
     /// C-core, by way of Python.
     Core,
-    /// grpc-js, for Node.js.
+    Go,
+    Java,
+    /// For Node.js.
     Js,
 }
 
@@ -25,6 +30,8 @@ impl Implementation {
         let installed = match self {
             // One environment of Python has both.
             Self::Core => Envoy::program().is_some(),
+            Self::Go => in_repository(GO).exists(),
+            Self::Java => in_repository(JAVA).join("installed").exists(),
             Self::Js => in_repository("tests/interop/grpc-js/node_modules/installed").exists(),
         };
         require(installed, &format!("no gRPC {self:?}"))
@@ -32,11 +39,13 @@ impl Implementation {
 
     /// The program of its client and the first arguments.
     fn client(self) -> (PathBuf, Vec<String>) {
-        let (program, script) = match self {
-            Self::Core => (python(), "tests/interop/grpc_client.py"),
-            Self::Js => ("node".into(), "tests/interop/grpc-js/client.js"),
-        };
-        (program, vec![in_repository(script).to_str().unwrap().to_owned()])
+        let script = |path| vec![in_repository(path).to_str().unwrap().to_owned()];
+        match self {
+            Self::Core => (python(), script("tests/interop/grpc_client.py")),
+            Self::Go => (in_repository(GO), Vec::new()),
+            Self::Java => java(&in_repository(JAVA), "Client"),
+            Self::Js => ("node".into(), script("tests/interop/grpc-js/client.js")),
+        }
     }
 }
 

@@ -143,6 +143,14 @@ pub(crate) fn in_repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
+/// The program that runs a class from a folder with its libraries, and the first arguments. It is to start quickly, not to
+/// run for long.
+fn java(classes: &Path, class: &str) -> (PathBuf, Vec<String>) {
+    let class_path = format!("{0}:{0}/*", classes.display());
+    let args = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp", &class_path, class];
+    ("java".into(), args.map(str::to_owned).to_vec())
+}
+
 /// Replaces each of `changes` in an example, which must hold it exactly once.
 fn substitute(example: &str, changes: &[(&str, &str)]) -> String {
     changes.iter().fold(example.to_owned(), |text, (old, new)| {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Process, free_port, http, in_repository, require};
+use super::{Process, free_port, http, in_repository, java, require};
 
 /// A control plane that others have written, in a version and with one of its caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,14 +58,7 @@ impl ControlPlane {
                 let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
                 (in_repository("tests/interop/bin").join(program), flags)
             }
-            Self::Java(_) => {
-                let classes = in_repository("tests/interop/bin/java");
-                let class_path = format!("{0}:{0}/*", classes.display());
-                // It is to start quickly, not to run for long.
-                let args =
-                    ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp", &class_path, "Origin"];
-                ("java".into(), args.map(str::to_owned).to_vec())
-            }
+            Self::Java(_) => java(&in_repository("tests/interop/bin/java"), "Origin"),
         }
     }
 }
