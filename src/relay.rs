@@ -125,6 +125,10 @@ impl Relay {
                 config.downstream.max_buffered_request_bytes,
                 config.downstream.max_buffered_request_bytes_per_connection,
             ),
+            versions: Buffered::versions(
+                config.downstream.max_initial_version_bytes,
+                config.downstream.max_initial_version_bytes_per_connection,
+            ),
             upstream: view,
             rejections: Mutex::default(),
             polls: Polls::new(Arc::clone(&book)),

@@ -4,12 +4,14 @@
 
 mod support;
 
+use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest};
+use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest};
+use deltafan::resource::wire;
 use http_body_util::{BodyExt as _, StreamBody};
 use socket2::{Domain, Socket, Type};
 use support::client::{CDS, DELTA_ADS, Delta, EDS, PATIENCE, SOTW_ADS, Sotw, connect, names, node, unary};
@@ -213,17 +215,6 @@ async fn names_are_limited_by_what_they_take_together() {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
     assert!(status.message().contains("12000 bytes, more than the limit of 10240"), "{status:?}");
 
-    let mut delta = Delta::open(&channel, DELTA_ADS).await;
-    delta
-        .send(DeltaDiscoveryRequest {
-            node: Some(node("bomb")),
-            type_url: CDS.to_owned(),
-            initial_resource_versions: (0..3).map(|number| (long(number), "1".to_owned())).collect(),
-            ..Default::default()
-        })
-        .await;
-    assert_eq!(ends(&mut delta).await.code(), Code::ResourceExhausted);
-
     let mut sotw = Sotw::open(&channel, SOTW_ADS).await;
     sotw.subscribe("bomb", EDS, &[&long(1), &long(2), &long(3)]).await;
     assert_eq!(sotw.end().await.code(), Code::ResourceExhausted);
@@ -231,13 +222,73 @@ async fn names_are_limited_by_what_they_take_together() {
     let body = serde_json::json!({"resource_names": [long(1), long(2), long(3)]}).to_string();
     let answer = Http1::connect(relay.listener).poll("endpoints", &body);
     assert_eq!(answer.status, 413, "{}", answer.body);
-    assert_eq!(refused(&relay, "max_subscription_bytes"), 4.0);
+    assert_eq!(refused(&relay, "max_subscription_bytes"), 3.0);
     let said = relay.said("a client reaches a limit; raise it if that is as it should be");
     assert_eq!(said.len(), 1, "{said:?}");
     assert_eq!(
         (&said[0]["whom"], &said[0]["raise"]),
         (&"bomb".into(), &"downstream.max_subscription_bytes".into())
     );
+}
+
+/// Names of 80 bytes, and a wildcard client of a relay that has a resource for each.
+async fn bring_back(
+    downstream: &str,
+    initial_resource_versions: HashMap<String, String>,
+) -> (Process, Delta) {
+    let all = (0..500).map(|number| format!("c{number:0>79}")).collect::<Vec<_>>();
+    let all = clusters(&all.iter().map(String::as_str).collect::<Vec<_>>());
+    let relay = Process::start(&[("clusters.yaml", &all)], downstream);
+    let stream = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+    stream
+        .send(DeltaDiscoveryRequest {
+            node: Some(node("large")),
+            type_url: CDS.to_owned(),
+            resource_names_subscribe: vec!["*".to_owned()],
+            initial_resource_versions,
+            ..Default::default()
+        })
+        .await;
+    (relay, stream)
+}
+
+fn versions(response: &DeltaDiscoveryResponse) -> HashMap<String, String> {
+    let text = |resource, number| {
+        let mut fields = wire::fields(resource).map(Result::unwrap);
+        fields.find(|field| field.number == number).unwrap().text().unwrap().to_owned()
+    };
+    response.resources.iter().map(|resource| (text(resource, 3), text(resource, 1))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wildcard_client_comes_back_with_more_versions_than_it_may_subscribe_to_names() {
+    let narrow = "  max_names: 10\n  max_subscription_bytes: 1KiB\n  max_request_bytes: 4KiB\n  \
+        max_buffered_request_bytes_per_connection: 8KiB\n";
+    let (_relay, mut first) = bring_back(narrow, HashMap::new()).await;
+    let held = versions(&first.response().await);
+    assert_eq!(held.len(), 500);
+    let (_relay, mut again) = bring_back(narrow, held.clone()).await;
+    let answer = again.response().await;
+    assert_eq!((answer.resources.len(), answer.removed_resources.len()), (0, 0), "it holds all there is");
+    let (_relay, mut with_others) =
+        bring_back(narrow, held.into_iter().chain([("gone".to_owned(), "1".to_owned())]).collect()).await;
+    assert_eq!(with_others.response().await.removed_resources, ["gone"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_brings_more_versions_than_are_held_is_answered_as_if_it_brought_none() {
+    for (key, limit) in [
+        ("max_initial_version_bytes_per_connection", "  max_initial_version_bytes_per_connection: 20KiB\n"),
+        ("max_initial_version_bytes", "  max_initial_version_bytes: 20KiB\n"),
+    ] {
+        let held = (0..500).map(|number| (format!("c{number:0>79}"), "1".to_owned())).collect();
+        let (relay, mut stream) = bring_back(limit, held).await;
+        let answer = stream.response().await;
+        assert_eq!((answer.resources.len(), answer.removed_resources.len()), (500, 0), "{key}");
+        assert_eq!(refused(&relay, key), 1.0);
+        let said = relay.said("a client reaches a limit; raise it if that is as it should be");
+        assert_eq!(said[0]["raise"], format!("downstream.{key}"));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use deltafan::proto::{
@@ -12,6 +12,7 @@ use deltafan::proto::{
     ResourceName, Status,
 };
 use deltafan::resource::{Envelope, Kind, TypeUrl};
+use prost::Message as _;
 use rustix::process::{Pid, Signal, kill_process};
 use support::client::{CDS, DELTA_ADS, Delta, EDS, MOMENT, PATIENCE, SOTW_ADS, Sotw, connect, names, node};
 use support::origin::{Origin, OriginStream, resource, response, timed};
@@ -40,6 +41,54 @@ fn take(held: &mut BTreeMap<String, String>, told: &DeltaDiscoveryResponse) {
         held.insert(envelope.name.to_owned(), envelope.version.to_owned());
     }
     told.removed_resources.iter().for_each(|name| _ = held.remove(name));
+}
+
+/// What it says that it holds is 30 MB: more than any other request may be, and of more names than it might ask for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_300_000_resources_that_is_closed_for_its_age_comes_back_without_a_resource() {
+    const PARTS: usize = 30;
+    const RESOURCES: usize = PARTS * 10_000;
+    const VERSION: &str = "00112233445566ff";
+    let (relay, _origin, mut upstream) = start("  max_connection_age: 4s\n").await;
+    let (cds, name) = (TypeUrl::from(Kind::Cluster), |number: usize| format!("{number:0>80}"));
+    let held: HashMap<_, _> = (0..RESOURCES).map(|number| (name(number), VERSION.to_owned())).collect();
+    let come_back = async || {
+        let request = DeltaDiscoveryRequest {
+            node: Some(node("large")),
+            type_url: CDS.to_owned(),
+            resource_names_subscribe: vec!["*".to_owned()],
+            initial_resource_versions: held.clone(),
+            ..Default::default()
+        };
+        let stream = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+        stream.try_send(request).await;
+        stream
+    };
+    let mut stream = come_back().await;
+    upstream.expect_request().await;
+    for part in 0..PARTS {
+        let numbers = part * RESOURCES / PARTS..(part + 1) * RESOURCES / PARTS;
+        let resources = numbers.map(|number| resource(&cds, &name(number), VERSION, b"")).collect();
+        upstream.send(&DeltaDiscoveryResponse { resources, ..response(&cds, &part.to_string()) });
+    }
+    let mut answers = 0;
+    loop {
+        // While the set is not complete it is closed without an answer.
+        if let Ok(answer) = stream.next_message().await {
+            let answer = DeltaDiscoveryResponse::decode(answer.expect("no end in order")).unwrap();
+            assert_eq!((answer.resources.len(), answer.removed_resources.len()), (0, 0));
+            answers += 1;
+            if answers == 2 {
+                break;
+            }
+            assert_eq!(stream.end().await.code(), Code::Unavailable);
+        }
+        stream = come_back().await;
+    }
+    let limits = ["max_request_bytes", "max_names", "max_initial_version_bytes_per_connection"];
+    for reason in limits {
+        assert_eq!(relay.metric(&format!("deltafan_refused_total{{reason=\"{reason}\"}}")), 0.0, "{reason}");
+    }
 }
 
 /// Two cohorts, joined at different times, under bursts of changes 15 ms apart: xds-relay froze for good here,

@@ -70,6 +70,8 @@ pub(super) const EFFECTS: &[(&str, Effect)] = &[
     ("downstream.max_connections_per_identity", Effect::Restart),
     ("downstream.max_buffered_request_bytes", Effect::Restart),
     ("downstream.max_buffered_request_bytes_per_connection", Effect::Restart),
+    ("downstream.max_initial_version_bytes", Effect::Restart),
+    ("downstream.max_initial_version_bytes_per_connection", Effect::Restart),
     ("downstream.memory", Effect::Restart),
 ];
 

@@ -107,6 +107,8 @@ impl Default for Downstream {
             limits: ConnectionLimits::default(),
             max_buffered_request_bytes: 256 * MIB,
             max_buffered_request_bytes_per_connection: 16 * MIB,
+            max_initial_version_bytes: 256 * MIB,
+            max_initial_version_bytes_per_connection: 64 * MIB,
             memory: Memory::default(),
             trust_initial_versions_for_explicit: false,
             eds_repush_on_cds_change: true,

@@ -217,6 +217,12 @@ pub struct Downstream {
     /// The same of one connection. Default: 16 MiB.
     #[serde(serialize_with = "units::serialize_size")]
     pub max_buffered_request_bytes_per_connection: usize,
+    /// What the versions that clients say they hold may take together, in bytes. Default: 256 MiB.
+    #[serde(serialize_with = "units::serialize_size")]
+    pub max_initial_version_bytes: usize,
+    /// The same of one connection. Default: 64 MiB.
+    #[serde(serialize_with = "units::serialize_size")]
+    pub max_initial_version_bytes_per_connection: usize,
     /// What the process may take before clients are refused, and closed.
     pub memory: Memory,
     /// Whether a name a client both asks for and holds at the current version is left out (R-Delta-06).

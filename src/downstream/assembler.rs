@@ -5,22 +5,32 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use http_body::Body;
 
 use super::buffered::{Buffered, Share};
 use super::connection::Connection;
+use super::sieve::{Payer, Sieve, TooLarge};
 use super::status::Status;
+use crate::subscription::Versions;
 use crate::telemetry::Limit;
 
 const PREFIX: usize = 5;
+/// A request that is this much further has got on: it has its time anew.
+const STRETCH: usize = 1 << 20;
 
 /// Cuts a request body into messages. It holds the bytes of the message that is arriving, and nothing in between.
 #[derive(Debug)]
 pub(super) struct Assembler<B> {
     body: B,
-    /// What has arrived of the next message, its prefix included.
+    /// What has arrived of the prefix of the next message, then of the message.
     partial: BytesMut,
+    /// How much of the message is to come, once its prefix has.
+    missing: Option<usize>,
+    /// How much has come of it since it had its time anew.
+    stretch: usize,
+    /// Takes out what is not kept as it comes.
+    sieve: Option<Sieve>,
     /// What has arrived and was not looked at.
     rest: Bytes,
     /// A message that was put back.
@@ -35,7 +45,27 @@ where
     B: Body<Data = Bytes> + Unpin,
 {
     pub(super) fn new(body: B, limit: usize) -> Self {
-        Self { body, partial: BytesMut::new(), rest: Bytes::new(), whole: None, limit, share: None }
+        Self {
+            body,
+            partial: BytesMut::new(),
+            missing: None,
+            stretch: 0,
+            sieve: None,
+            rest: Bytes::new(),
+            whole: None,
+            limit,
+            share: None,
+        }
+    }
+
+    /// The same for a delta stream. `limit` is for its requests without the versions in them.
+    pub(super) fn sieving(body: B, limit: usize, payer: Payer) -> Self {
+        Self { sieve: Some(Sieve::new(Some(payer))), ..Self::new(body, limit) }
+    }
+
+    /// The versions that were taken out of the message that came last.
+    pub(super) fn take_versions(&mut self) -> Versions {
+        self.sieve.as_mut().map(Sieve::take_versions).unwrap_or_default()
     }
 
     /// The next message; `None` at the end of the requests.
@@ -55,7 +85,7 @@ where
                     self.rest = frame.into_data().unwrap_or_default();
                 }
                 Some(Err(_)) => return Poll::Ready(Some(Err(Status::cancelled("the client broke off")))),
-                None if self.partial.is_empty() => return Poll::Ready(None),
+                None if self.partial.is_empty() && self.missing.is_none() => return Poll::Ready(None),
                 None => {
                     let status = Status::invalid_argument("the request ended in the middle of a message");
                     return Poll::Ready(Some(Err(status)));
@@ -76,7 +106,41 @@ where
 
     /// A whole message from what has arrived.
     fn take(&mut self) -> Result<Option<Bytes>, Status> {
-        self.fill(PREFIX);
+        let missing = match self.missing {
+            Some(missing) => missing,
+            None => match self.take_prefix()? {
+                Some(len) => len,
+                None => return Ok(None),
+            },
+        };
+        let piece = self.rest.split_to(missing.min(self.rest.len()));
+        self.missing = Some(missing - piece.len());
+        match &mut self.sieve {
+            None => self.partial.extend_from_slice(&piece),
+            Some(sieve) => {
+                if let Err(TooLarge) = sieve.push(&piece, &mut self.partial, self.limit) {
+                    return Err(self.too_large("a request without its `initial_resource_versions`"));
+                }
+            }
+        }
+        self.stretch += piece.len();
+        if self.missing != Some(0) {
+            return Ok(None);
+        }
+        if let Some(sieve) = &mut self.sieve {
+            sieve.end(&mut self.partial);
+        }
+        (self.missing, self.stretch) = (None, 0);
+        if let Some(share) = &mut self.share {
+            share.since = None;
+        }
+        Ok(Some(std::mem::take(&mut self.partial).freeze()))
+    }
+
+    /// The length of the next message, once its prefix is whole.
+    fn take_prefix(&mut self) -> Result<Option<usize>, Status> {
+        let missing = (PREFIX - self.partial.len()).min(self.rest.len());
+        self.partial.extend_from_slice(&self.rest.split_to(missing));
         let Some(&[compressed, a, b, c, d]) = self.partial.first_chunk::<PREFIX>() else { return Ok(None) };
         if compressed != 0 {
             return Err(Status::unimplemented(
@@ -84,21 +148,18 @@ where
             ));
         }
         let len = u32::from_be_bytes([a, b, c, d]) as usize;
-        if len > self.limit {
-            let limit = self.limit;
-            let message = format!("a request of {len} bytes is over the limit of {limit}");
-            return Err(Status::resource_exhausted(message).over(Limit::RequestBytes));
+        // How much of it is kept shows as it comes where something is taken out.
+        if len > self.limit && self.sieve.is_none() {
+            return Err(self.too_large(&format!("a request of {len} bytes")));
         }
-        self.fill(PREFIX + len);
-        if self.partial.len() < PREFIX + len {
-            return Ok(None);
-        }
-        let mut message = std::mem::take(&mut self.partial).freeze();
-        message.advance(PREFIX);
-        if let Some(share) = &mut self.share {
-            share.since = None;
-        }
-        Ok(Some(message))
+        self.partial.clear();
+        self.missing = Some(len);
+        Ok(Some(len))
+    }
+
+    fn too_large(&self, what: &str) -> Status {
+        Status::resource_exhausted(format!("{what} is over the limit of {}", self.limit))
+            .over(Limit::RequestBytes)
     }
 
     /// Counts what it keeps until more comes. To be called when there is no more for now.
@@ -110,12 +171,16 @@ where
     ) -> Result<(), Status> {
         // What it was gathered in grew by doubling.
         let whole = self.whole.as_ref().map_or(0, |whole| whole.len().next_power_of_two());
-        let bytes = self.partial.capacity() + self.rest.len() + whole;
-        if bytes == 0 {
+        let entry = self.sieve.as_ref().map_or(0, Sieve::partial_bytes);
+        let bytes = self.partial.capacity() + self.rest.len() + whole + entry;
+        if bytes == 0 && self.missing.is_none() {
             self.share = None;
             return Ok(());
         }
         let share = self.share.get_or_insert_with(|| Box::new(Share::new(of, connection)));
+        if self.stretch >= STRETCH {
+            (self.stretch, share.since) = (0, None);
+        }
         if self.whole.is_none() {
             // Else it is not the peer that is waited for.
             share.since.get_or_insert(now);
@@ -126,13 +191,6 @@ where
     /// Since when a message is coming that is not whole.
     pub(super) fn incomplete_since(&self) -> Option<Instant> {
         self.share.as_ref()?.since
-    }
-
-    fn fill(&mut self, len: usize) {
-        let missing = len.saturating_sub(self.partial.len()).min(self.rest.len());
-        if missing > 0 {
-            self.partial.extend_from_slice(&self.rest.split_to(missing));
-        }
     }
 }
 

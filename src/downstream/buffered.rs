@@ -1,28 +1,54 @@
-//! What requests take that have begun to come and are not whole, or wait to be taken in: of each connection, and of all.
+//! Memory that requests take, counted for each connection and for all.
 //!
-//! Owns the counts. A request that comes whole at once and is taken in then is never counted; one that is not has a [`Share`]
-//! until it is, or is given up. Without such a bound a connection could have as much as the largest request for each of its
-//! streams.
+//! Owns the counts of two pools. One is for requests that have begun to come and are not whole, or wait to be taken in: a
+//! request that comes whole at once and is taken in then is never counted; one that is not has a [`Share`] until it is, or
+//! is given up. The other is for the versions that clients say they hold, from when they come until they have been compared
+//! with what there is. Without such bounds a connection could have as much as the largest request for each of its streams.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::connection::Connection;
+use super::status::report;
+use crate::subscription::Quota;
 use crate::telemetry::Limit;
+
+/// What a pool is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pool {
+    Requests,
+    Versions,
+}
 
 /// See the module.
 #[derive(Debug)]
 pub struct Buffered {
+    pool: Pool,
     bytes: AtomicUsize,
     limit: usize,
     limit_per_connection: usize,
 }
 
 impl Buffered {
-    /// Nothing yet, and so much at most, in bytes: of all connections, and of each.
+    /// Requests that are not whole. Nothing yet, and so much at most, in bytes: of all connections, and of each.
     pub fn new(limit: usize, limit_per_connection: usize) -> Arc<Self> {
-        Arc::new(Self { bytes: AtomicUsize::new(0), limit, limit_per_connection })
+        Arc::new(Self { pool: Pool::Requests, bytes: AtomicUsize::new(0), limit, limit_per_connection })
+    }
+
+    /// The same of the versions that clients say they hold.
+    pub fn versions(limit: usize, limit_per_connection: usize) -> Arc<Self> {
+        Arc::new(Self { pool: Pool::Versions, bytes: AtomicUsize::new(0), limit, limit_per_connection })
+    }
+}
+
+impl Pool {
+    /// The limits of all connections, and of each.
+    const fn limits(self) -> [Limit; 2] {
+        match self {
+            Self::Requests => [Limit::Buffered, Limit::BufferedPerConnection],
+            Self::Versions => [Limit::Versions, Limit::VersionsPerConnection],
+        }
     }
 }
 
@@ -43,7 +69,7 @@ impl Share {
 
     /// It takes so much now. Who is told that it is too much gives the request up, and this with it.
     pub(super) fn set(&mut self, bytes: usize) -> Result<(), Limit> {
-        let counts = [&self.of.bytes, self.connection.buffered()];
+        let counts = self.counts();
         let Some(more) = bytes.checked_sub(self.bytes) else {
             let less = self.bytes - bytes;
             for count in counts {
@@ -54,19 +80,43 @@ impl Share {
         };
         let [all, own] = counts.map(|count| count.fetch_add(more, Ordering::Relaxed) + more);
         self.bytes = bytes;
+        let [limit, limit_per_connection] = self.of.pool.limits();
         if own > self.of.limit_per_connection {
-            Err(Limit::BufferedPerConnection)
+            Err(limit_per_connection)
         } else if all > self.of.limit {
-            Err(Limit::Buffered)
+            Err(limit)
         } else {
             Ok(())
         }
+    }
+
+    fn counts(&self) -> [&AtomicUsize; 2] {
+        let own = match self.of.pool {
+            Pool::Requests => self.connection.buffered(),
+            Pool::Versions => self.connection.versions(),
+        };
+        [&self.of.bytes, own]
+    }
+}
+
+impl Quota for Share {
+    fn charge(&mut self, bytes: usize) -> bool {
+        let charged = self.set(bytes);
+        if let Err(limit) = charged {
+            let whom = self.connection.peer().map(|peer| peer.to_string()).unwrap_or_default();
+            report(
+                limit,
+                &whom,
+                "more `initial_resource_versions` than are held; all is sent as if there were none",
+            );
+        }
+        charged.is_ok()
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        for count in [&self.of.bytes, self.connection.buffered()] {
+        for count in self.counts() {
             count.fetch_sub(self.bytes, Ordering::Relaxed);
         }
     }

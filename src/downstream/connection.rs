@@ -38,6 +38,8 @@ pub(super) struct Connection {
     peer: OnceLock<Arc<Peer>>,
     /// What its requests take that are not whole, in bytes.
     buffered: AtomicUsize,
+    /// What the versions take that its clients say they hold, in bytes.
+    versions: AtomicUsize,
     /// Names that its streams ask for.
     names: AtomicUsize,
     /// Since when its transport takes nothing of what waits for it.
@@ -72,6 +74,15 @@ impl Connection {
 
     pub(super) const fn buffered(&self) -> &AtomicUsize {
         &self.buffered
+    }
+
+    pub(super) const fn versions(&self) -> &AtomicUsize {
+        &self.versions
+    }
+
+    /// Who is at the other end, if that is known.
+    pub(super) fn peer(&self) -> Option<&Arc<Peer>> {
+        self.peer.get()
     }
 
     pub(super) const fn names(&self) -> &AtomicUsize {
@@ -157,6 +168,7 @@ impl Connections {
             task: AtomicWaker::new(),
             peer: OnceLock::new(),
             buffered: AtomicUsize::new(0),
+            versions: AtomicUsize::new(0),
             names: AtomicUsize::new(0),
             stuck: Mutex::new(None),
             look: AtomicBool::new(false),
@@ -270,10 +282,11 @@ impl Connections {
             .into_iter()
             .filter(|connection| !connection.is_closing())
             .map(|connection| {
-                let [names, bytes] =
-                    [&connection.names, &connection.buffered].map(|n| n.load(Ordering::Relaxed));
+                let [names, requests, versions] =
+                    [&connection.names, &connection.buffered, &connection.versions]
+                        .map(|n| n.load(Ordering::Relaxed));
                 let stuck = *connection.stuck.lock();
-                let cost = names.saturating_mul(NAME).saturating_add(bytes);
+                let cost = names.saturating_mul(NAME).saturating_add(requests).saturating_add(versions);
                 ((stuck.is_none(), stuck, std::cmp::Reverse(cost)), connection)
             })
             .collect();

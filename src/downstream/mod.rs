@@ -21,6 +21,7 @@ mod policy;
 mod poll;
 mod routes;
 mod service;
+mod sieve;
 mod stall;
 mod status;
 mod stream;

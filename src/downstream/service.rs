@@ -60,6 +60,8 @@ pub struct Context {
     pub admission: Arc<Admission>,
     /// What requests take that are not whole.
     pub buffered: Arc<Buffered>,
+    /// What the versions take that clients say they hold.
+    pub versions: Arc<Buffered>,
     /// State of the origin.
     pub upstream: UpstreamView,
     /// How many rejections are logged: a fleet may reject the same update all at once.

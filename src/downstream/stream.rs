@@ -16,12 +16,13 @@ use super::assembler::Assembler;
 use super::connection::Connection;
 use super::listener::Limits;
 use super::service::Context as Shared;
+use super::sieve::Payer;
 use super::status::Status;
 use crate::cache::Protocol;
 use crate::identity::Peer;
 use crate::proto;
 use crate::resource::{Kind, TypeUrl};
-use crate::subscription::{Heard, Next, Outgoing, Refusal, Session};
+use crate::subscription::{Heard, Next, Outgoing, Refusal, Session, Versions};
 use crate::telemetry::{self, Limit, RequestResult, StreamGauge};
 
 /// Requests read in one go before others get their turn.
@@ -62,14 +63,16 @@ impl From<Refusal> for Unheard {
     }
 }
 
-fn hear(session: &mut Session, message: Bytes, now: Instant) -> Result<Told, Unheard> {
+fn hear(session: &mut Session, message: Bytes, versions: Versions, now: Instant) -> Result<Told, Unheard> {
     if let Some(kind) = session.hear_ack(&message) {
         return Ok(Told::Ack(kind));
     }
     session.check_parts(&message)?;
     Ok(Told::Heard(match session.protocol() {
         Protocol::Sotw => session.hear_sotw(proto::DiscoveryRequest::decode(message)?, now)?,
-        Protocol::Delta => session.hear_delta(proto::DeltaDiscoveryRequest::decode(message)?, now)?,
+        Protocol::Delta => {
+            session.hear_delta_with(proto::DeltaDiscoveryRequest::decode(message)?, versions, now)?
+        }
     }))
 }
 
@@ -108,7 +111,11 @@ where
         shared: Arc<Shared>,
         limits: &Limits,
     ) -> Self {
-        let requests = Assembler::new(requests, limits.max_request_bytes);
+        let payer = || Payer { of: Arc::clone(&shared.versions), connection: Arc::clone(&connection) };
+        let requests = match session.protocol() {
+            Protocol::Sotw => Assembler::new(requests, limits.max_request_bytes),
+            Protocol::Delta => Assembler::sieving(requests, limits.max_request_bytes, payer()),
+        };
         Self {
             requests,
             peer,
@@ -223,12 +230,14 @@ where
 
     /// Takes in a request; `None` where that would take long and has to wait for others that do.
     fn hear(&mut self, message: Bytes, now: Instant) -> Option<Result<Told, Status>> {
-        let session = &mut self.session;
+        let (session, requests) = (&mut self.session, &mut self.requests);
         // A list takes the place of all that was asked for before.
         let replaces_many = session.protocol() == Protocol::Sotw && session.names() > MANY;
         let told = if message.len() <= LARGE && !replaces_many {
-            hear(session, message, now)
-        } else if let Some(told) = self.shared.turns.at_length(|| hear(session, message.clone(), now)) {
+            hear(session, message, requests.take_versions(), now)
+        } else if let Some(told) =
+            (self.shared.turns).at_length(|| hear(session, message.clone(), requests.take_versions(), now))
+        {
             told
         } else {
             self.requests.put_back(message);

@@ -118,6 +118,13 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
+/// A varint and what follows it; `None` where it is not whole, or none.
+pub fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut fields = Fields { rest: bytes };
+    let value = fields.varint().ok()?;
+    Some((value, fields.rest))
+}
+
 /// How many bytes a varint takes.
 pub const fn varint_len(value: u64) -> usize {
     let bits = 64 - (value | 1).leading_zeros() as usize;

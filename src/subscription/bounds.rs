@@ -3,8 +3,6 @@
 //! Owns the bounds that a refusal can name, and those that are checked over a whole subscription or over a request before
 //! it is decoded: on the wire a name can take two bytes, and in memory dozens.
 
-use std::collections::HashMap;
-
 use super::session::{Refusal, Rules};
 use crate::cache::{Protocol, Subscription};
 use crate::resource::TypeUrl;
@@ -45,21 +43,12 @@ impl Refusal {
 impl Rules {
     /// Whether what a client subscribes to of one type stays within bounds.
     pub(super) fn check_weight(&self, subscription: &Subscription) -> Result<(), Refusal> {
-        self.check_bytes(subscription.weight(), "the names and locators of one type")
-    }
-
-    /// The same of what it says that it holds.
-    pub(super) fn check_versions(&self, versions: &HashMap<String, String>) -> Result<(), Refusal> {
-        let bytes = versions.iter().map(|(name, version)| name.len() + version.len()).sum();
-        self.check_bytes(bytes, "`initial_resource_versions`")
-    }
-
-    fn check_bytes(&self, bytes: usize, what: &str) -> Result<(), Refusal> {
-        let max = self.max_subscription_bytes;
+        let (bytes, max) = (subscription.weight(), self.max_subscription_bytes);
         if bytes <= max {
             return Ok(());
         }
-        let message = format!("{what} take {bytes} bytes, more than the limit of {max}");
+        let message =
+            format!("the names and locators of one type take {bytes} bytes, more than the limit of {max}");
         Err(Refusal::exhausted(message).over(Bound::SubscriptionBytes))
     }
 
@@ -73,7 +62,7 @@ impl Rules {
             let Ok(field) = field else { return Ok(()) };
             let Value::Bytes(bytes) = field.value else { continue };
             match (protocol, field.number) {
-                (Protocol::Sotw, 3) | (Protocol::Delta, 3..=5) => names += 1,
+                (Protocol::Sotw, 3) | (Protocol::Delta, 3 | 4) => names += 1,
                 (Protocol::Sotw, 7) | (Protocol::Delta, 8 | 9) => {
                     names += 1;
                     if parts(bytes, 2) > self.max_parameters {

@@ -1,7 +1,6 @@
 //! Incremental requests.
 
-use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,20 +9,13 @@ use super::bounds::Bound;
 use super::own::Brought;
 use super::session::{Heard, Refusal, Session};
 use super::stream_type::StreamType;
+use super::versions::Versions;
 use crate::cache::Subscription;
 use crate::proto;
 use crate::resource::{Name, normal_form};
 
 fn is_wildcard(name: &str) -> bool {
     name == Name::WILDCARD
-}
-
-/// Versions by the normal form of their names.
-fn by_normal_form(versions: HashMap<String, String>) -> HashMap<String, String> {
-    if versions.keys().all(|name| matches!(normal_form(name), Cow::Borrowed(_))) {
-        return versions;
-    }
-    versions.into_iter().map(|(name, version)| (normal_form(&name).into_owned(), version)).collect()
 }
 
 impl Session {
@@ -33,18 +25,27 @@ impl Session {
         request: proto::DeltaDiscoveryRequest,
         now: Instant,
     ) -> Result<Heard, Refusal> {
+        self.hear_delta_with(request, Versions::default(), now)
+    }
+
+    /// The same where `initial_resource_versions`, or some of them, were taken out of the request.
+    pub fn hear_delta_with(
+        &mut self,
+        request: proto::DeltaDiscoveryRequest,
+        mut versions: Versions,
+        now: Instant,
+    ) -> Result<Heard, Refusal> {
         self.meet(request.node)?;
         let type_url = self.type_of(&request.type_url)?;
         let (subscribe, unsubscribe) = (request.resource_names_subscribe, request.resource_names_unsubscribe);
         let (locate, unlocate) = (request.resource_locators_subscribe, request.resource_locators_unsubscribe);
-        let versions = by_normal_form(request.initial_resource_versions);
+        versions.extend(request.initial_resource_versions);
         let added = || subscribe.iter().chain(locate.iter().map(|locator| &locator.name));
         // A name that is asked for again is not one more.
         let nothing = Subscription::none();
         let held = self.find(&type_url).map_or(&nothing, |at| self.types[at].subscription());
         let names = held.names().len() + added().filter(|name| !held.contains(&normal_form(name))).count();
-        self.rules.check_names(subscribe.iter().chain(versions.keys()), names.max(versions.len()))?;
-        self.rules.check_versions(&versions)?;
+        self.rules.check_names(subscribe.iter(), names)?;
         self.rules.check_locators(locate.iter().chain(&unlocate))?;
         let star = added().any(|name| is_wildcard(name));
         let asks_nothing = subscribe.is_empty() && locate.is_empty();
@@ -106,13 +107,14 @@ impl Session {
             let subscription = asks.into_subscription();
             if let Some(Brought::Versions(versions)) = state.own_mut().brought.as_mut().filter(|_| !wildcard)
             {
-                // What it lets go of it does not hold when it asks for it again.
-                if old.wildcard {
-                    versions.retain(|name, _| subscription.contains(name));
-                }
-                // Also where it did not ask for the name on this stream: it has let go of what it brought.
-                for name in ended.iter().map(Name::as_str).chain(strangers.iter().map(|name| &**name)) {
-                    versions.remove(name);
+                // What it lets go of it does not hold when it asks for it again, also where it did not ask for the name on
+                // this stream: it has let go of what it brought.
+                let let_go: HashSet<&str> =
+                    ended.iter().map(Name::as_str).chain(strangers.iter().map(|name| &**name)).collect();
+                if old.wildcard || !let_go.is_empty() {
+                    versions.retain(|name| {
+                        !let_go.contains(name) && (!old.wildcard || subscription.contains(name))
+                    });
                 }
             }
             let of = if subscription == old {

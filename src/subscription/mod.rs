@@ -29,6 +29,7 @@ mod poll;
 mod session;
 mod sotw;
 mod stream_type;
+mod versions;
 
 pub use bounds::Bound;
 pub use features::OBSERVER;
@@ -38,3 +39,4 @@ pub use memory::Memory;
 pub use order::Next;
 pub use poll::{Asker, Poll, Verdict};
 pub use session::{Client, Code, Heard, Outgoing, Refusal, Rules, Session, USER_AGENT, Upstream};
+pub use versions::{Quota, Versions};

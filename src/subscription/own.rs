@@ -1,7 +1,8 @@
 //! What a client has of its own, beside its cohort and its place.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
+use super::versions::Versions;
 use crate::cache::{Generation, Owed};
 use crate::resource::Name;
 
@@ -9,7 +10,7 @@ use crate::resource::Name;
 #[derive(Debug)]
 pub(super) enum Brought {
     /// Versions by name: `initial_resource_versions`.
-    Versions(HashMap<String, String>),
+    Versions(Versions),
     /// `version_info`: the digest of a whole set (R-SotW-10).
     Digest(String),
 }

@@ -1,14 +1,17 @@
 //! One type on one stream.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
+
+use foldhash::HashMap;
 
 use super::failures::is_unheard;
 use super::guard::Guard;
 use super::own::{Brought, Own};
 use super::session::{Rules, Upstream};
 use super::sotw::Wants;
+use super::versions::Versions;
 use crate::cache::{
     Class, Completeness, Dialect, FellBehind, Frame, Generation, Membership, Nonce, Protocol, Role, Seen,
     Snapshot, Span, Subscription, TypeCache, Update,
@@ -211,7 +214,15 @@ impl StreamType {
     pub(super) fn looks_at(&self, now: Instant, rules: &Rules) -> usize {
         let taken = self.in_flight.and_then(|in_flight| in_flight.taken);
         let stays_gated = self.is_gated() && taken.is_none_or(|taken| now < taken + rules.ack_timeout);
-        if stays_gated { 0 } else { self.subscription().names().len() + self.own().owed.names.len() }
+        let brought = match &self.own().brought {
+            Some(Brought::Versions(versions)) => versions.len(),
+            Some(Brought::Digest(_)) | None => 0,
+        };
+        if stays_gated {
+            0
+        } else {
+            self.subscription().names().len() + self.own().owed.names.len() + brought
+        }
     }
 
     /// What it asked for is less, or seen otherwise: there may be nothing to add any more.
@@ -246,8 +257,7 @@ impl StreamType {
     ) -> Result<(), FellBehind> {
         self.asked = now;
         if !Arc::ptr_eq(&of, self.membership.of()) {
-            self.look_through(of, subscription, dialect);
-            return Ok(());
+            return self.look_through(of, subscription, dialect);
         }
         if subscription == *self.subscription() {
             return Ok(());
@@ -292,13 +302,16 @@ impl StreamType {
         }
         let mut told = self.span.clone();
         told.removed = removed;
-        let unanswered = subscription.held(&snapshot, &told).map(|(name, _)| name.as_str().to_owned());
+        let unanswered = subscription.held(&snapshot, &told).map(|(name, _)| name.as_str());
         let mut versions = match self.take_brought() {
             Some(Brought::Versions(versions)) => versions,
-            Some(Brought::Digest(_)) | None => HashMap::new(),
+            Some(Brought::Digest(_)) | None => Versions::default(),
         };
         // In which version is not known.
-        versions.extend(unanswered.map(|name| (name, String::new())));
+        versions.extend(unanswered.map(|name| (name, "")));
+        if versions.is_over() {
+            return Err(FellBehind);
+        }
         let own = self.own_mut();
         (own.brought, own.let_go) = (Some(Brought::Versions(versions)), None);
         Ok(())
@@ -306,13 +319,18 @@ impl StreamType {
 
     /// Moves to the store of other parameters (R-DP-12). What the client was told there it has to be told here only where
     /// it is another variant, or none.
-    fn look_through(&mut self, of: Arc<TypeCache>, subscription: Subscription, dialect: Dialect) {
+    fn look_through(
+        &mut self,
+        of: Arc<TypeCache>,
+        subscription: Subscription,
+        dialect: Dialect,
+    ) -> Result<(), FellBehind> {
         self.look_again();
         let (old, old_names) = (self.membership.of().snapshot(), self.subscription().clone());
-        let new = of.snapshot();
+        let (new, told) = (of.snapshot(), self.span.clone());
         let is_held = |name: &str| {
             let changed = old.changed_for(name, &old_names, dialect.aggregated);
-            let is_told = changed.is_some_and(|changed| self.span.covers(name, changed));
+            let is_told = changed.is_some_and(|changed| told.covers(name, changed));
             is_told
                 && old_names.locates(name) == subscription.locates(name)
                 && match (old_names.sees(&old, name), subscription.sees(&new, name)) {
@@ -346,15 +364,17 @@ impl StreamType {
             // Nothing was told that would have to be taken back.
         } else if is_set && is_delta {
             // As if it came back with what it holds. What is another variant now has no version to go by (R-DP-14).
-            let version = |(name, held): (&Name, Option<&Resource>)| {
-                let held = held.filter(|held| is_held(held.name().as_str()));
-                (name.as_str().to_owned(), held.map(|held| held.version().to_owned()).unwrap_or_default())
+            let mut held = match self.take_brought() {
+                Some(Brought::Versions(brought)) => brought,
+                Some(Brought::Digest(_)) | None => Versions::default(),
             };
-            let mut held: HashMap<String, String> = old_names.held(&old, &self.span).map(version).collect();
-            if let Some(Brought::Versions(brought)) = self.take_brought() {
-                for name in brought.into_keys() {
-                    held.entry(name).or_default();
-                }
+            held.forget_versions();
+            held.extend(old_names.held(&old, &told).map(|(name, held)| {
+                let held = held.filter(|held| is_held(held.name().as_str()));
+                (name.as_str(), held.map(Resource::version).unwrap_or_default())
+            }));
+            if held.is_over() {
+                return Err(FellBehind);
             }
             self.own_mut().brought = Some(Brought::Versions(held));
             self.span = Span::default();
@@ -372,6 +392,7 @@ impl StreamType {
         self.may_hold = true;
         self.membership.change_store(of, subscription);
         self.unknown = None;
+        Ok(())
     }
 
     /// What there is to say now.
@@ -598,7 +619,7 @@ impl StreamType {
     fn brought_of_unknown(&self, snapshot: &Snapshot) -> bool {
         let Some(Brought::Versions(versions)) = &self.own().brought else { return false };
         self.subscription().collections().any(|(name, collection)| {
-            is_unheard(snapshot, name) && versions.keys().any(|version| collection.covers(version))
+            is_unheard(snapshot, name) && versions.names().any(|version| collection.covers(version))
         })
     }
 
@@ -616,7 +637,7 @@ impl StreamType {
                 .names()
                 .iter()
                 .any(|name| matches!(snapshot.by_name(name.as_str()), Seen::Unknown))
-            && versions.keys().any(|name| {
+            && versions.names().any(|name| {
                 !subscription.contains(name)
                     && !is_member(name)
                     && !snapshot.is_seen_by_alias(subscription, name)
@@ -629,43 +650,49 @@ impl StreamType {
         let subscription = self.membership.subscription().clone();
         let mut own = self.own.take().unwrap_or_else(|| Box::new(Own::NONE));
         let owed = &mut own.owed;
-        owed.gone.extend(
-            versions.keys().filter(|name| !subscription.contains(name)).map(|name| Name::from(name.as_str())),
-        );
+        // Of each name whether it is in the set, and the version that the client holds.
+        let mut brought: HashMap<&str, (bool, &str)> =
+            versions.iter().map(|(name, version)| (name, (false, version))).collect();
         // When it was told the time of what it holds, it is not known: it is told once more (R-TTL-09).
         let is_timed = |name: &Name| self.membership.is_told_times() && snapshot.is_leased(name.as_str());
-        let holds = |name: &Name, version: &str| {
-            versions.get(name.as_str()).is_some_and(|held| held == version) && !is_timed(name)
-        };
         let current = |name: &Name| snapshot.by_name(name.as_str()).existing();
         let is_brought = |name: &Name| {
-            versions.contains_key(current(name).map_or(name, |resource| resource.name()).as_str())
+            brought.contains_key(current(name).map_or(name, |resource| resource.name()).as_str())
         };
         let trusted = rules.trust_initial_versions && subscription.names().iter().any(is_brought);
-        if !subscription.wildcard && !trusted && !subscription.has_collections() {
-            // Names that were asked for are sent whatever the client holds; its versions change nothing.
-            self.own = Some(own);
-            self.trim();
-            return;
-        }
-        let members = snapshot.members().filter(|_| subscription.wildcard);
-        let listed = subscription.collections().flat_map(|(name, _)| snapshot.members_of(name));
-        for member in members.chain(listed) {
-            owed.gone.remove(member.name());
-            if !subscription.contains(member.name().as_str()) && !holds(member.name(), member.version()) {
-                owed.names.insert(member.name().clone());
+        // Names that were asked for are sent whatever the client holds; its versions change nothing.
+        let is_set = subscription.wildcard || trusted || subscription.has_collections();
+        if is_set {
+            let members = snapshot.members().filter(|_| subscription.wildcard);
+            let listed = subscription.collections().flat_map(|(name, _)| snapshot.members_of(name));
+            for member in members.chain(listed) {
+                owed.gone.remove(member.name());
+                let is_held = brought.get_mut(member.name().as_str()).is_some_and(|(is_there, held)| {
+                    *is_there = true;
+                    *held == member.version() && !is_timed(member.name())
+                });
+                if !is_held && !subscription.contains(member.name().as_str()) {
+                    owed.names.insert(member.name().clone());
+                }
+            }
+            for name in subscription.names() {
+                let is_held = |resource: &Arc<Resource>| {
+                    let held = brought.get(resource.name().as_str());
+                    held.is_some_and(|(_, held)| *held == resource.version()) && !is_timed(resource.name())
+                };
+                if !(trusted && current(name).is_some_and(is_held)) {
+                    owed.names.insert(name.clone());
+                }
             }
         }
-        for name in subscription.names() {
-            let is_held = |resource: &Arc<Resource>| holds(resource.name(), resource.version());
-            if !(trusted && current(name).is_some_and(is_held)) {
-                owed.names.insert(name.clone());
-            }
-        }
+        let gone = brought.into_iter().filter(|(_, (is_there, _))| !is_there).map(|(name, _)| name);
+        owed.gone.extend(gone.filter(|name| !subscription.contains(name)).map(Name::from));
         self.own = Some(own);
         self.trim();
-        self.span = Span::up_to(snapshot.generation());
-        self.must_answer |= subscription.wildcard;
+        if is_set {
+            self.span = Span::up_to(snapshot.generation());
+            self.must_answer |= subscription.wildcard;
+        }
     }
 }
 

@@ -25,6 +25,10 @@ pub enum Limit {
     BufferedPerConnection,
     /// The same of all connections.
     Buffered,
+    /// What the versions take that clients of one connection say they hold.
+    VersionsPerConnection,
+    /// The same of all connections.
+    Versions,
     /// Names of one type and stream.
     Names,
     /// Names of all types and streams of one connection.
@@ -56,7 +60,7 @@ pub enum Limit {
 }
 
 /// The label of each, and the key of the configuration that raises it; what cannot be raised has none.
-const NAMES: [(&str, &str); 21] = [
+const NAMES: [(&str, &str); 23] = [
     ("max_connections", "downstream.max_connections"),
     ("max_connections_per_address", "downstream.max_connections_per_address"),
     ("max_connections_per_identity", "downstream.max_connections_per_identity"),
@@ -64,6 +68,8 @@ const NAMES: [(&str, &str); 21] = [
     ("max_request_bytes", "downstream.max_request_bytes"),
     ("max_buffered_request_bytes_per_connection", "downstream.max_buffered_request_bytes_per_connection"),
     ("max_buffered_request_bytes", "downstream.max_buffered_request_bytes"),
+    ("max_initial_version_bytes_per_connection", "downstream.max_initial_version_bytes_per_connection"),
+    ("max_initial_version_bytes", "downstream.max_initial_version_bytes"),
     ("max_names", "downstream.max_names"),
     ("max_names_per_connection", "downstream.max_names_per_connection"),
     ("max_name_bytes", "downstream.max_name_bytes"),

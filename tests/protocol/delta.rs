@@ -171,6 +171,25 @@ fn r_delta_06_a_reconnect_skips_members_but_resends_names() {
     assert_eq!(client.told(&bed), ["cds b:2", "eds a:1"]);
 }
 
+/// Versions are no names: how many a client may subscribe to is no bound for them.
+#[test]
+fn r_delta_06_a_wildcard_client_comes_back_whatever_it_holds() {
+    const HELD: usize = 30_000;
+    let mut bed = Bed::knowing(&["cds"]);
+    (bed.rules.max_names, bed.rules.max_subscription_bytes) = (1000, 64 << 10);
+    let names: Vec<String> = (0..HELD).map(|number| format!("{number:0>80}")).collect();
+    bed.origin(&format!(
+        "cds {}",
+        names.iter().map(|name| format!("{name}:1")).collect::<Vec<_>>().join(" ")
+    ));
+    let mut held: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "1")).collect();
+    held[7].1 = "0";
+    held.push(("gone", "1"));
+    let mut client = bed.delta();
+    client.resume(&bed, "cds", &["*"], &held);
+    assert_eq!(client.acked(&bed), [format!("cds {}:1 -gone", names[7])]);
+}
+
 #[test]
 fn r_delta_06_versions_of_names_are_trusted_where_configured() {
     let mut bed = Bed::knowing(&["eds"]);

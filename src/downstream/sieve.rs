@@ -1,0 +1,321 @@
+//! Requests of delta streams, taken apart as they come.
+//!
+//! Owns the place in a request that is not whole. `initial_resource_versions` are put into their compact form entry by
+//! entry, within a quota of their own: a client of a large wildcard set brings tens of megabytes of them. All else is kept
+//! as it came and is bounded by `max_request_bytes`. What is no protobuf is kept, for the decoder to refuse.
+
+use std::sync::Arc;
+
+use bytes::{BufMut as _, BytesMut};
+
+use super::buffered::{Buffered, Share};
+use super::connection::Connection;
+use crate::resource::wire::{self, Malformed};
+use crate::subscription::Versions;
+
+/// The number of `initial_resource_versions`.
+const VERSIONS: u8 = 5;
+/// A tag and a length, or a number.
+const HEADER: usize = 20;
+
+/// The rest of a request would be larger than it may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooLarge;
+
+/// Who pays for the versions that a stream brings.
+#[derive(Debug)]
+pub(super) struct Payer {
+    pub(super) of: Arc<Buffered>,
+    pub(super) connection: Arc<Connection>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Sieve {
+    payer: Option<Payer>,
+    at: At,
+    header: [u8; HEADER],
+    header_len: u8,
+    brought: Option<Box<Brought>>,
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug)]
+enum At {
+    /// The header of a field, or more of it.
+    Header,
+    /// So much of a field that is kept.
+    Kept(usize),
+    /// So much of a version.
+    Version(usize),
+    /// Nothing that can be read.
+    Unreadable,
+}
+
+#[derive(Debug)]
+struct Brought {
+    versions: Versions,
+    /// What has come of an entry that did not come in one piece.
+    partial: Vec<u8>,
+}
+
+/// A header as far as it has come.
+enum Header {
+    Incomplete,
+    Field { is_version: bool, payload: usize },
+    Unreadable,
+}
+
+impl Sieve {
+    pub(super) const fn new(payer: Option<Payer>) -> Self {
+        Self { payer, at: At::Header, header: [0; HEADER], header_len: 0, brought: None }
+    }
+
+    /// Takes in more of a request. What is to be kept goes to `kept`, up to `limit` bytes.
+    pub(super) fn push(
+        &mut self,
+        mut piece: &[u8],
+        kept: &mut BytesMut,
+        limit: usize,
+    ) -> Result<(), TooLarge> {
+        while !piece.is_empty() {
+            match self.at {
+                At::Header => {
+                    let (byte, rest) = (piece[0], &piece[1..]);
+                    piece = rest;
+                    self.header[usize::from(self.header_len)] = byte;
+                    self.header_len += 1;
+                    self.read_header(kept, limit)?;
+                }
+                At::Kept(left) => {
+                    let (taken, rest) = piece.split_at(left.min(piece.len()));
+                    kept.put_slice(taken);
+                    piece = rest;
+                    self.at = if taken.len() < left { At::Kept(left - taken.len()) } else { At::Header };
+                }
+                At::Version(left) => {
+                    let (taken, rest) = piece.split_at(left.min(piece.len()));
+                    piece = rest;
+                    self.at = if taken.len() < left { At::Version(left - taken.len()) } else { At::Header };
+                    self.take_version(taken, left == taken.len(), kept);
+                }
+                At::Unreadable => {
+                    if kept.len() + piece.len() > limit {
+                        return Err(TooLarge);
+                    }
+                    kept.put_slice(piece);
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_header(&mut self, kept: &mut BytesMut, limit: usize) -> Result<(), TooLarge> {
+        let header = &self.header[..usize::from(self.header_len)];
+        self.at = match read_header(header) {
+            Header::Incomplete => return Ok(()),
+            // An entry as large as a request may not be is no version to be kept.
+            Header::Field { is_version: true, payload } if payload <= limit => {
+                self.header_len = 0;
+                self.begin_version(payload, kept);
+                return Ok(());
+            }
+            Header::Field { payload, .. } if payload > limit - limit.min(kept.len() + header.len()) => {
+                return Err(TooLarge);
+            }
+            Header::Field { payload: 0, .. } => At::Header,
+            Header::Field { payload, .. } => At::Kept(payload),
+            Header::Unreadable => At::Unreadable,
+        };
+        kept.put_slice(header);
+        self.header_len = 0;
+        Ok(())
+    }
+
+    fn begin_version(&mut self, payload: usize, kept: &mut BytesMut) {
+        let payer = self.payer.as_ref();
+        self.brought.get_or_insert_with(|| {
+            let share = payer.map(|payer| Share::new(&payer.of, &payer.connection));
+            let versions = share.map_or_else(Versions::default, |share| Versions::within(Box::new(share)));
+            Box::new(Brought { versions, partial: Vec::new() })
+        });
+        if payload == 0 {
+            self.take_version(&[], true, kept);
+        } else {
+            self.at = At::Version(payload);
+        }
+    }
+
+    /// Takes in a piece of an entry.
+    fn take_version(&mut self, piece: &[u8], is_whole: bool, kept: &mut BytesMut) {
+        let Some(Brought { versions, partial }) = self.brought.as_deref_mut() else { return };
+        if versions.is_over() {
+            return;
+        }
+        let is_in_one_piece = is_whole && partial.is_empty();
+        if !is_in_one_piece {
+            partial.extend_from_slice(piece);
+        }
+        if !is_whole {
+            return;
+        }
+        let entry = if is_in_one_piece { piece } else { &partial[..] };
+        match read_version(entry) {
+            Ok((name, version)) => versions.add(name, version),
+            Err(Malformed) => {
+                wire::put_header(kept, VERSIONS, entry.len());
+                kept.put_slice(entry);
+            }
+        }
+        partial.clear();
+    }
+
+    /// The end of a request. A field that is cut off goes to `kept`, which is then refused for it.
+    pub(super) fn end(&mut self, kept: &mut BytesMut) {
+        kept.put_slice(&self.header[..usize::from(self.header_len)]);
+        if let At::Version(left) = self.at {
+            wire::put_header(kept, VERSIONS, left);
+        }
+        (self.at, self.header_len) = (At::Header, 0);
+        if let Some(brought) = &mut self.brought {
+            brought.partial = Vec::new();
+        }
+    }
+
+    /// The versions of the request that ended.
+    pub(super) fn take_versions(&mut self) -> Versions {
+        self.brought.take().map(|brought| brought.versions).unwrap_or_default()
+    }
+
+    /// What it keeps of an entry until more comes, in bytes.
+    pub(super) fn partial_bytes(&self) -> usize {
+        self.brought.as_ref().map_or(0, |brought| brought.partial.capacity())
+    }
+}
+
+fn read_header(header: &[u8]) -> Header {
+    let unless_full = if header.len() < HEADER { Header::Incomplete } else { Header::Unreadable };
+    let Some((tag, rest)) = wire::varint(header) else { return unless_full };
+    let (number, payload) = (tag >> 3, wire::varint(rest));
+    match (tag & 7, payload) {
+        _ if number == 0 || tag > u64::from(u32::MAX) => Header::Unreadable,
+        (0, Some(_)) => Header::Field { is_version: false, payload: 0 },
+        (1, _) => Header::Field { is_version: false, payload: 8 },
+        (5, _) => Header::Field { is_version: false, payload: 4 },
+        (2, Some((len, _))) => match usize::try_from(len) {
+            Ok(payload) => Header::Field { is_version: number == u64::from(VERSIONS), payload },
+            Err(_) => Header::Unreadable,
+        },
+        (0 | 2, None) => unless_full,
+        _ => Header::Unreadable,
+    }
+}
+
+/// An entry of the map: a name and its version.
+fn read_version(entry: &[u8]) -> Result<(&str, &str), Malformed> {
+    let (mut name, mut version) = ("", "");
+    for field in wire::fields(entry) {
+        let field = field?;
+        match field.number {
+            1 => name = field.text()?,
+            2 => version = field.text()?,
+            _ => {}
+        }
+    }
+    Ok((name, version))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use bytes::Bytes;
+    use proptest::prelude::*;
+    use prost::Message as _;
+
+    use super::*;
+    use crate::proto::DeltaDiscoveryRequest;
+
+    const LIMIT: usize = 10_000;
+
+    /// What is made of a request that comes in pieces of these lengths.
+    fn sift(request: &[u8], cuts: &[usize]) -> Result<(Bytes, Versions), TooLarge> {
+        let (mut sieve, mut kept, mut rest) = (Sieve::new(None), BytesMut::new(), request);
+        for cut in cuts.iter().chain(&[usize::MAX]) {
+            let (piece, after) = rest.split_at((*cut).min(rest.len()));
+            sieve.push(piece, &mut kept, LIMIT)?;
+            rest = after;
+        }
+        sieve.end(&mut kept);
+        Ok((kept.freeze(), sieve.take_versions()))
+    }
+
+    /// The same request, with its versions as the decoder would have them.
+    fn read(request: &[u8], cuts: &[usize]) -> Option<DeltaDiscoveryRequest> {
+        // Less is there than the limit: what seems to be too large is cut off.
+        let (kept, versions) = sift(request, cuts).ok()?;
+        let mut request = DeltaDiscoveryRequest::decode(kept).ok()?;
+        let versions = versions.iter().map(|(name, version)| (name.to_owned(), version.to_owned()));
+        request.initial_resource_versions.extend(versions);
+        Some(request)
+    }
+
+    proptest! {
+        #[test]
+        fn a_request_is_the_same_however_it_is_cut(
+            held in proptest::collection::hash_map("[a-z]{0,200}", "[0-9]{0,9}", 0..20),
+            names in proptest::collection::vec("[a-z]{0,200}", 0..5),
+            unknown in proptest::option::of(any::<(u64, u32, u64)>()),
+            cuts in proptest::collection::vec(0_usize..60, 0..80),
+            breaks in proptest::option::of((any::<proptest::sample::Index>(), any::<u8>())),
+            end in proptest::option::of(any::<proptest::sample::Index>()),
+        ) {
+            let request = DeltaDiscoveryRequest {
+                type_url: "t/x".to_owned(),
+                resource_names_subscribe: names,
+                initial_resource_versions: held,
+                response_nonce: "n".to_owned(),
+                ..Default::default()
+            };
+            let mut bytes = BytesMut::from(&request.encode_to_vec()[..]);
+            if let Some((number, fixed, long)) = unknown {
+                bytes.put_u8(12 << 3);
+                wire::put_varint(&mut bytes, number);
+                bytes.put_u8(13 << 3 | 5);
+                bytes.put_u32(fixed);
+                bytes.put_u8(14 << 3 | 1);
+                bytes.put_u64(long);
+            }
+            if let Some(end) = end {
+                bytes.truncate(end.index(bytes.len() + 1));
+            }
+            if let Some((at, byte)) = breaks.filter(|_| !bytes.is_empty()) {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            let decoded = DeltaDiscoveryRequest::decode(&bytes[..]).ok();
+            prop_assert_eq!(read(&bytes, &cuts), decoded);
+        }
+    }
+
+    #[test]
+    fn versions_are_taken_out_and_all_else_is_kept_and_bounded() {
+        let held: HashMap<String, String> =
+            (0..5000).map(|n| (format!("{n:0>80}"), "1".to_owned())).collect();
+        let request = |names: usize| DeltaDiscoveryRequest {
+            type_url: "t/x".to_owned(),
+            resource_names_subscribe: (0..names).map(|n| format!("{n:0>98}")).collect(),
+            initial_resource_versions: held.clone(),
+            ..Default::default()
+        };
+        let (kept, versions) = sift(&request(99).encode_to_vec(), &[1000; 500]).expect("9.9 kB are kept");
+        assert_eq!((kept.len(), versions.len()), (9905, 5000));
+        assert!(sift(&request(100).encode_to_vec(), &[1000; 500]).is_err(), "10.005 kB");
+        let long = DeltaDiscoveryRequest { type_url: "t".repeat(LIMIT), ..Default::default() };
+        assert!(sift(&long.encode_to_vec()[..3], &[]).is_err(), "before it comes");
+        let long = [("n".repeat(LIMIT), "1".to_owned())];
+        let long = DeltaDiscoveryRequest { initial_resource_versions: long.into(), ..Default::default() };
+        assert!(sift(&long.encode_to_vec()[..3], &[]).is_err(), "before it comes");
+    }
+}

@@ -1,0 +1,193 @@
+//! The versions that a client says it holds: `initial_resource_versions`.
+//!
+//! Owns them in a compact form. A client of a large wildcard set brings hundreds of thousands, and a relay that is cold
+//! itself keeps them until the set is known. Invariant: a quota is charged for them as they grow. Once it is exhausted
+//! there are none, and the client is answered as if it had sent none (R-Delta-06).
+
+use std::collections::HashMap;
+use std::fmt;
+
+use crate::resource::normal_form;
+
+/// Bytes that somebody pays for, until it is dropped.
+pub trait Quota: fmt::Debug + Send + Sync {
+    /// Charges this many bytes in all. `false`: that is more than there is, and none may be taken.
+    fn charge(&mut self, bytes: usize) -> bool;
+}
+
+/// Versions by the normal form of their names. Of a name that comes twice the last version counts.
+#[derive(Default)]
+pub struct Versions {
+    /// Names and versions, one behind the other.
+    text: String,
+    entries: Vec<Entry>,
+    quota: Option<Box<dyn Quota>>,
+    is_over: bool,
+}
+
+/// Places in the text: a name and, behind it, its version.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    start: u32,
+    version: u32,
+    end: u32,
+}
+
+impl Versions {
+    /// None yet, and at most what this quota lets.
+    pub fn within(quota: Box<dyn Quota>) -> Self {
+        Self { quota: Some(quota), ..Self::default() }
+    }
+
+    /// Adds a version, unless that is too much. Then all are let go.
+    pub fn add(&mut self, name: &str, version: &str) {
+        if self.is_over {
+            return;
+        }
+        let name = normal_form(name);
+        let start = self.text.len();
+        let places = [start, start + name.len(), start + name.len() + version.len()].map(u32::try_from);
+        if let [Ok(start), Ok(version_at), Ok(end)] = places
+            && self.grow(name.len() + version.len())
+        {
+            self.text.push_str(&name);
+            self.text.push_str(version);
+            self.entries.push(Entry { start, version: version_at, end });
+        } else {
+            *self = Self { is_over: true, ..Self::default() };
+        }
+    }
+
+    /// Makes room for one more, charged before it is taken. By a quarter at a time: doubling would waste up to a half.
+    fn grow(&mut self, len: usize) -> bool {
+        let grown = |capacity: usize, needed: usize| match needed <= capacity {
+            true => capacity,
+            false => needed.max(capacity + capacity / 4),
+        };
+        let text = grown(self.text.capacity(), self.text.len() + len);
+        let entries = grown(self.entries.capacity(), self.entries.len() + 1);
+        if (text, entries) == (self.text.capacity(), self.entries.capacity()) {
+            return true;
+        }
+        let bytes = text + entries * size_of::<Entry>();
+        if self.quota.as_mut().is_some_and(|quota| !quota.charge(bytes)) {
+            return false;
+        }
+        self.text.reserve_exact(text - self.text.len());
+        self.entries.reserve_exact(entries - self.entries.len());
+        true
+    }
+
+    /// Whether there were too many.
+    pub const fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// How many there are.
+    pub const fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Names and versions, as they came.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        let text = |from: u32, to: u32| &self.text[from as usize..to as usize];
+        self.entries
+            .iter()
+            .map(move |entry| (text(entry.start, entry.version), text(entry.version, entry.end)))
+    }
+
+    /// Their names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.iter().map(|(name, _)| name)
+    }
+
+    /// Forgets which versions they are: the names stay.
+    pub fn forget_versions(&mut self) {
+        self.entries.iter_mut().for_each(|entry| entry.end = entry.version);
+    }
+
+    /// Lets go of those whose names are not to be kept.
+    pub fn retain(&mut self, mut is_kept: impl FnMut(&str) -> bool) {
+        let text = &self.text;
+        self.entries.retain(|entry| is_kept(&text[entry.start as usize..entry.version as usize]));
+    }
+}
+
+impl fmt::Debug for Versions {
+    /// Without the names: there may be hundreds of thousands.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Versions").field("len", &self.len()).field("is_over", &self.is_over).finish()
+    }
+}
+
+impl<N: AsRef<str>, V: AsRef<str>> Extend<(N, V)> for Versions {
+    fn extend<I: IntoIterator<Item = (N, V)>>(&mut self, versions: I) {
+        versions.into_iter().for_each(|(name, version)| self.add(name.as_ref(), version.as_ref()));
+    }
+}
+
+impl From<HashMap<String, String>> for Versions {
+    fn from(versions: HashMap<String, String>) -> Self {
+        let mut all = Self::default();
+        all.extend(versions);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Purse(Arc<AtomicUsize>, usize);
+
+    impl Quota for Purse {
+        fn charge(&mut self, bytes: usize) -> bool {
+            self.0.store(bytes, Ordering::Relaxed);
+            bytes <= self.1
+        }
+    }
+
+    impl Drop for Purse {
+        fn drop(&mut self) {
+            self.0.store(0, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_versions_take_is_charged_and_all_are_let_go_where_it_is_too_much() {
+        let charged = Arc::new(AtomicUsize::new(0));
+        let mut versions = Versions::within(Box::new(Purse(Arc::clone(&charged), 20_000)));
+        let mut most = 0;
+        for number in 0..1000 {
+            let taken = versions.len() * 29;
+            versions.add(&format!("name-{number:05}"), "version");
+            let paid = charged.load(Ordering::Relaxed);
+            assert!(
+                versions.is_over() || (taken..=taken + taken / 3 + 100).contains(&paid),
+                "{number}: {paid} for {taken}"
+            );
+            most = most.max(versions.len());
+        }
+        assert!((500..=690).contains(&most), "{most} of 29 bytes");
+        assert_eq!((versions.is_over(), versions.len(), charged.load(Ordering::Relaxed)), (true, 0, 0));
+    }
+
+    #[test]
+    fn names_come_back_in_their_normal_form() {
+        let mut versions = Versions::default();
+        versions.extend([("a", "1"), ("b", ""), ("xdstp://x/t/n?b=1&a=2", "3")]);
+        let all: Vec<_> = versions.iter().collect();
+        assert_eq!(all, [("a", "1"), ("b", ""), ("xdstp://x/t/n?a=2&b=1", "3")]);
+        versions.retain(|name| name != "a");
+        assert_eq!(versions.names().collect::<Vec<_>>(), ["b", "xdstp://x/t/n?a=2&b=1"]);
+    }
+}
