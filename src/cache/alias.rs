@@ -7,7 +7,7 @@
 //! Invariants: an alias is listed under the own name of what it stands for, and under no other; what is remembered of an
 //! alias is bounded.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use foldhash::HashSet;
@@ -171,9 +171,14 @@ impl Scan<'_> {
         self.snapshot.is_seen_by_itself(self.subscription, own.as_str()) || self.is_seen_by_alias(own)
     }
 
-    /// Adds what the client holds and sees through this alias no longer, unless it sees it in another way. Returns whether
-    /// there was anything that it holds through it.
-    pub(super) fn lost_through(&self, entry: &Entry, look: &Look<'_>, lost: &mut BTreeSet<Name>) -> bool {
+    /// Adds what the client holds and sees through this alias no longer, unless it sees it in another way, and when that
+    /// went. Returns whether there was anything that it holds through it.
+    pub(super) fn lost_through(
+        &self,
+        entry: &Entry,
+        look: &Look<'_>,
+        lost: &mut BTreeMap<Name, Generation>,
+    ) -> bool {
         let Named::Alias(alias) = entry.named() else { return false };
         if self.span.is_start() || !self.subscription.contains(entry.name().as_str()) {
             return false;
@@ -186,7 +191,8 @@ impl Scan<'_> {
             if past.until > self.span.removed && past.since <= self.span.seen && !is_answer(&past.name) {
                 stood_for = true;
                 if !self.is_seen(&past.name) {
-                    lost.insert(past.name.clone());
+                    let until = lost.entry(past.name.clone()).or_default();
+                    *until = past.until.max(*until);
                 }
             }
         }
@@ -202,6 +208,7 @@ impl Scan<'_> {
         entry: Option<&Arc<Entry>>,
         told: &mut HashSet<Name>,
     ) -> usize {
+        let mut bytes = 0;
         if let Some(resource) = entry.and_then(|entry| entry.stands_for()) {
             let own = resource.name();
             let member = self.snapshot.get(own.as_str()).and_then(|entry| entry.as_member().present());
@@ -211,33 +218,36 @@ impl Scan<'_> {
             }
             if !self.is_seen(own) && told.insert(own.clone()) {
                 update.absent.push(own.clone());
+                bytes += self.gone_bytes(own);
             }
         }
         if !self.is_seen_by_alias(name) && told.insert(name.clone()) {
             update.absent.push(name.clone());
+            bytes += self.gone_bytes(name);
         }
-        0
+        bytes
     }
 }
 
-/// Adds names to a list that has each once.
-pub(super) fn add_once(list: &mut Vec<Name>, names: BTreeSet<Name>) {
+/// Adds names that went to a list that has each once; of a name that is in both, when it went last.
+pub(super) fn add_once(list: &mut Vec<(Generation, Name)>, mut names: BTreeMap<Name, Generation>) {
     if !names.is_empty() {
-        list.extend(names);
-        list.sort_unstable();
-        list.dedup();
+        for (at, name) in &mut *list {
+            *at = names.remove(name).unwrap_or_default().max(*at);
+        }
+        list.extend(names.into_iter().map(|(name, at)| (at, name)));
     }
 }
 
-/// Of a resource that is seen by several names the newest copy is told, once (R-Delta-14).
-pub(super) fn tell_once(update: &mut Update) {
+/// Of a resource that is seen by several names the newest copy is told, once (R-Delta-14). `removed` are to be told with it.
+pub(super) fn tell_once(update: &mut Update, removed: &mut Vec<(Generation, Name)>) {
     let mut told: HashSet<Name> = HashSet::default();
     update.resources.reverse();
     update.resources.retain(|resource| told.insert(resource.name().clone()));
     update.resources.reverse();
     let answers = update.resources.iter().any(|resource| resource.form() == Form::Unresolved);
     if answers {
-        update.removed.retain(|name| !told.contains(name));
+        removed.retain(|(_, name)| !told.contains(name));
         update.absent.retain(|name| !told.contains(name));
     }
 }

@@ -19,7 +19,7 @@ use super::entry::{Entry, Seen};
 use super::registry::{Look, Subscription};
 use super::scan::Scan;
 use super::snapshot::Snapshot;
-use super::span::Class;
+use super::span::{Class, Next};
 use super::update::{Owed, Update};
 use crate::resource::{Collection, Name, wire};
 
@@ -243,26 +243,34 @@ impl Scan<'_> {
         failing.extend(entries.map(|entry| (entry, Telling::Now, true)));
         // What a later part of the answer brings is told with that.
         let partial = update.is_partial();
+        let is_cut = partial || self.span.reach().is_some();
         let left = self.span.after(&update.next, update.to);
         let is_left = |entry: &Entry| {
             let look = self.look_at(entry);
             let failed = look.and_then(|look| look.failed).map_or(Generation::ZERO, |failed| failed.at);
             let changed = look.map_or(failed, |look| look.changed.max(failed));
-            !left.has_told(entry.name().as_str(), changed, entry.position())
+            is_cut && !left.has_told(entry.name().as_str(), changed, entry.position())
         };
+        let removed_to = update.removed_to;
+        // The first part says what does not exist, as far as that fits.
+        let absent: Option<HashSet<Name>> = (update.next == Next::Stay || !update.absent_later.is_empty())
+            .then(|| update.absent.iter().cloned().collect());
         let is_ahead = |entry: &Entry, telling| match telling {
-            Telling::AtFirst => false,
-            Telling::WithRemoval => partial || is_left(entry),
+            Telling::AtFirst => absent.as_ref().is_some_and(|absent| !absent.contains(entry.name())),
+            Telling::WithRemoval => {
+                let at = self.look_at(entry).and_then(|look| look.failed).map(|failed| failed.at);
+                let goes_later = removed_to.is_some_and(|removed_to| at.is_some_and(|at| at > removed_to));
+                partial || goes_later || is_left(entry)
+            }
             Telling::Now | Telling::Later => is_left(entry),
         };
-        let is_cut = partial || self.span.reach().is_some();
         let waits = |(entry, telling, is_owed): &(&Arc<Entry>, Telling, bool)| {
             let telling = if *is_owed {
                 self.look_at(entry).and_then(|look| self.telling(entry, &look, false))
             } else {
                 Some(*telling)
             };
-            is_cut && telling.is_some_and(|telling| is_ahead(entry, telling))
+            telling.is_some_and(|telling| is_ahead(entry, telling))
         };
         let mut errors = Errors::default();
         let mut seen: HashSet<&Name> = HashSet::new();

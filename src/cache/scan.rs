@@ -1,6 +1,6 @@
 //! How an update is worked out from a snapshot.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,7 +20,7 @@ use super::span::{Next, Part, Span};
 use super::tally::Tally;
 use super::update::{Owed, Update};
 use super::{Completeness, Generation, TypeCache};
-use crate::resource::{Constraints, Name, Resource};
+use crate::resource::{Constraints, Name, Resource, wire};
 
 /// One computation of an update.
 pub(super) struct Scan<'a> {
@@ -197,6 +197,8 @@ impl<'a> Scan<'a> {
             absent: Vec::new(),
             missed: Vec::new(),
             removed: Vec::new(),
+            removed_to: None,
+            absent_later: Vec::new(),
             errors: None,
             additions: false,
             removals: false,
@@ -282,7 +284,8 @@ impl<'a> Scan<'a> {
         let mut added = Added::new();
         let (mut bytes, mut has_news, mut is_full) = (0, false, false);
         let mut failing = Failing::new();
-        let mut lost = BTreeSet::new();
+        // Names that went, and those that were asked for and do not exist.
+        let (mut lost, mut removed, mut absent) = (BTreeMap::new(), Vec::new(), Vec::new());
         self.for_each_candidate(order, |entry, look| {
             let is_passed = self.span.has_passed(entry.name().as_str());
             let news = self.news(entry, &look).filter(|_| !is_passed);
@@ -332,10 +335,12 @@ impl<'a> Scan<'a> {
                 {
                     update.to = update.to.max(look.changed);
                     has_news = true;
-                    if !self.is_seen_by_alias(entry.name()) {
-                        let list =
-                            if self.span.is_start() { &mut update.absent } else { &mut update.removed };
-                        list.push(entry.name().clone());
+                    if self.is_seen_by_alias(entry.name()) {
+                        // The client sees it by another name still.
+                    } else if self.span.is_start() {
+                        absent.push(entry.name().clone());
+                    } else {
+                        removed.push((look.changed, entry.name().clone()));
                     }
                 }
                 // Who holds what is denied has it, who does not is not given it (R-Err-06).
@@ -350,7 +355,7 @@ impl<'a> Scan<'a> {
             }
             ControlFlow::Continue(())
         });
-        add_once(&mut update.removed, lost);
+        add_once(&mut removed, lost);
         if self.is_timed && !has_news {
             // That times were renewed is no change.
             update.at = None;
@@ -358,28 +363,30 @@ impl<'a> Scan<'a> {
         if order == Order::None {
             added.sort_unstable_by_key(|news| news.place);
         }
-        let own = self.owed(update, owed, &mut failing);
+        let mut told: HashSet<Name> = removed.iter().map(|(_, name)| name).chain(&absent).cloned().collect();
+        let own = self.owed(update, owed, &mut failing, &mut told);
         if own > 0 && own + bytes > self.limit {
             // Too much for one response: what is owed goes first, and nothing else yet.
             update.next = Next::Stay;
             update.to = self.span.added;
-            update.removed.clear();
-            update.owed.gone.clear();
             if self.snapshot.has_aliases() {
-                tell_once(update);
+                tell_once(update, &mut removed);
             }
             self.keep_owed(update, |_| true);
             self.tell_errors(update, failing, owed);
             return;
         }
 
-        let mut bytes = 0;
-        let fits = |news: &&News<'_>| {
-            let fits = bytes == 0 || bytes < self.limit;
-            bytes += update.size_of(news.resource);
-            fits
-        };
-        let count = added.iter().take_while(fits).count();
+        let mut bytes = own + self.tell_absent(update, absent, own);
+        let mut count = 0;
+        for News { resource, .. } in &added {
+            // Each part has something new.
+            if count > 0 && bytes >= self.limit {
+                break;
+            }
+            bytes += update.size_of(resource);
+            count += 1;
+        }
         let is_cut = count < added.len();
         added.truncate(count);
         let last = added.last().map(|news| (news.name.clone(), news.place));
@@ -395,9 +402,6 @@ impl<'a> Scan<'a> {
             update.resources.push(Arc::clone(resource));
         }
         if let Some((name, place)) = last.filter(|_| is_cut) {
-            // Removals come with the last part.
-            update.removed.clear();
-            update.owed.gone.clear();
             if order == Order::Name {
                 let at = reach.unwrap_or(self.snapshot.generation);
                 self.keep_owed(update, |news| news.name > &name || news.changed > at);
@@ -410,7 +414,12 @@ impl<'a> Scan<'a> {
         // What changed since a run through names began is told again, where it was told at all.
         update.to = reach.unwrap_or(update.to);
         if self.snapshot.has_aliases() {
-            tell_once(update);
+            tell_once(update, &mut removed);
+        }
+        // Removals come with the last part, and behind it.
+        if !update.is_partial() {
+            let bytes = bytes + self.tell_removed(update, removed, bytes);
+            self.tell_gone(update, owed, &mut told, bytes);
         }
         self.tell_errors(update, failing, owed);
     }
@@ -431,17 +440,89 @@ impl<'a> Scan<'a> {
         self.is_news(entry, look).then_some(News { name: entry.name(), changed, place, resource })
     }
 
+    /// How many bytes it takes to tell that a name is gone, or does not exist. State of the world has no words for it.
+    pub(super) fn gone_bytes(&self, name: &Name) -> usize {
+        if self.is_delta() { wire::field_len(name.as_str().len()) } else { 0 }
+    }
+
+    /// Tells which of the names that were asked for at first do not exist. Those that do not fit are owed.
+    fn tell_absent(&self, update: &mut Update, mut absent: Vec<Name>, mut bytes: usize) -> usize {
+        let before = bytes;
+        let fit = absent.iter().take_while(|name| {
+            let fits = bytes < self.limit || !self.is_delta();
+            bytes += if fits { self.gone_bytes(name) } else { 0 };
+            fits
+        });
+        update.absent_later = absent.split_off(fit.count());
+        update.absent.append(&mut absent);
+        bytes - before
+    }
+
+    /// Tells what is gone, up to the limit. What does not fit is told next: the first to go goes first, so that the place
+    /// of a client says what it was told.
+    fn tell_removed(&self, update: &mut Update, mut removed: Vec<(Generation, Name)>, bytes: usize) -> usize {
+        let all: usize = removed.iter().map(|(_, name)| self.gone_bytes(name)).sum();
+        let mut told = all;
+        if all > 0 && bytes + all > self.limit {
+            removed.sort_unstable();
+            told = 0;
+            let mut last = None;
+            let fit = removed.iter().take_while(|(at, name)| {
+                // What went at one time is told at one.
+                let fits = bytes + told < self.limit || last == Some(*at);
+                if fits {
+                    (told, last) = (told + self.gone_bytes(name), Some(*at));
+                }
+                fits
+            });
+            let fit = fit.count();
+            if fit < removed.len() {
+                removed.truncate(fit);
+                update.removed_to = Some(last.unwrap_or(self.span.removed));
+            }
+        }
+        update.removed.extend(removed.into_iter().map(|(_, name)| name));
+        told
+    }
+
+    /// Tells what the client is owed to be told is gone, up to the limit.
+    fn tell_gone(&self, update: &mut Update, owed: &Owed, told: &mut HashSet<Name>, mut bytes: usize) {
+        for name in &owed.gone {
+            if bytes >= self.limit {
+                return;
+            }
+            if self.may_be_member(name) {
+                continue;
+            }
+            let held =
+                self.snapshot.get(name.as_str()).and_then(|entry| self.subscription.look(entry, false));
+            if held.is_none_or(|look| look.seen.existing().is_none())
+                && !self.is_seen_by_alias(name)
+                && told.insert(name.clone())
+            {
+                bytes += self.gone_bytes(name);
+                update.removed.push(name.clone());
+            }
+            update.owed.gone.insert(name.clone());
+        }
+    }
+
     /// Adds what the client is owed beside what is news, which it is told now or in a later part; returns how many bytes
-    /// that is.
-    fn owed<'s>(&'s self, update: &mut Update, owed: &Owed, failing: &mut Failing<'s>) -> usize {
+    /// that is. `told` are names that are told to be gone: they may be as many as a request has, and each is looked up, not
+    /// searched for.
+    fn owed<'s>(
+        &'s self,
+        update: &mut Update,
+        owed: &Owed,
+        failing: &mut Failing<'s>,
+        told: &mut HashSet<Name>,
+    ) -> usize {
         if owed.is_empty() {
             return 0;
         }
         let is_added =
             |entry: &Entry| self.look_at(entry).is_some_and(|look| self.news(entry, &look).is_some());
         let mut bytes = 0;
-        // Both lists may have as many names as a request: each is looked up, not searched for.
-        let mut told: HashSet<Name> = update.removed.iter().chain(&update.absent).cloned().collect();
         for name in &owed.names {
             if bytes >= self.limit {
                 break;
@@ -470,9 +551,12 @@ impl<'a> Scan<'a> {
                 }
                 Seen::Absent if self.may_be_member(name) => continue,
                 Seen::Absent if !self.subscription.contains(name.as_str()) => {
-                    bytes += self.let_go(update, name, entry, &mut told);
+                    bytes += self.let_go(update, name, entry, told);
                 }
-                Seen::Absent if told.insert(name.clone()) => update.absent.push(name.clone()),
+                Seen::Absent if told.insert(name.clone()) => {
+                    bytes += self.gone_bytes(name);
+                    update.absent.push(name.clone());
+                }
                 Seen::Unresolved(resource) if self.is_delta() => {
                     bytes += resource.delta_entry().len();
                     update.resources.push(Arc::clone(resource));
@@ -492,20 +576,6 @@ impl<'a> Scan<'a> {
                 | Seen::Unresolved(_) => {}
             }
             update.owed.names.insert(name.clone());
-        }
-        for name in &owed.gone {
-            if self.may_be_member(name) {
-                continue;
-            }
-            let held =
-                self.snapshot.get(name.as_str()).and_then(|entry| self.subscription.look(entry, false));
-            if held.is_none_or(|look| look.seen.existing().is_none())
-                && !self.is_seen_by_alias(name)
-                && told.insert(name.clone())
-            {
-                update.removed.push(name.clone());
-            }
-            update.owed.gone.insert(name.clone());
         }
         bytes
     }

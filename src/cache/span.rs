@@ -135,7 +135,7 @@ impl Span {
                 self.part = Part::Whole;
                 self.added = update.to;
                 if class != Class::Additions {
-                    self.removed = update.to;
+                    self.removed = update.removed_to.unwrap_or(update.to);
                 }
             }
         }

@@ -96,6 +96,10 @@ pub struct Update {
     /// Names that were asked for and do not exist: an answer, which need not wait as removals do.
     pub(super) absent: Vec<Name>,
     pub(super) removed: Vec<Name>,
+    /// Up to where removals are told, where not all fit.
+    pub(super) removed_to: Option<Generation>,
+    /// Names that were asked for, do not exist, and did not fit.
+    pub(super) absent_later: Vec<Name>,
     /// Few have any.
     pub(super) errors: Option<Box<Errors>>,
     /// Names of what its clients are to be told and the cache may not keep (R-XT-09).
@@ -152,6 +156,11 @@ impl Update {
     /// Names of what is to be told, but was not to be kept: to be asked for upstream once more (R-XT-09).
     pub fn missed(&self) -> &[Name] {
         &self.missed
+    }
+
+    /// Names that do not exist, which is to be told in another response than this (R-Up-23).
+    pub fn absent_later(&self) -> &[Name] {
+        &self.absent_later
     }
 
     /// Whether more of the same follows (R-Up-23).

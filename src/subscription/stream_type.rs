@@ -578,7 +578,7 @@ impl StreamType {
     }
 
     fn consume(&mut self, update: &Update, class: Class) {
-        if !update.errors_later().is_empty() {
+        if !update.errors_later().is_empty() || !update.absent_later().is_empty() {
             self.own_mut();
         }
         let Some(own) = &mut self.own else { return };
@@ -587,12 +587,13 @@ impl StreamType {
             own.owed.names.clear();
             own.owed.gone.clear();
         } else {
-            own.owed.names.retain(|name| !update.owed().names.contains(name));
+            update.owed().names.iter().for_each(|name| _ = own.owed.names.remove(name));
             if class == Class::Both {
-                own.owed.gone.retain(|name| !update.owed().gone.contains(name));
+                update.owed().gone.iter().for_each(|name| _ = own.owed.gone.remove(name));
             }
             // Names that only go are not in what is said of additions.
             own.owed.past.retain(|name, _| class != Class::Both || !update.owed().past.contains_key(name));
+            own.owed.names.extend(update.absent_later().iter().cloned());
         }
         self.trim();
     }

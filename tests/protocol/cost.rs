@@ -23,9 +23,13 @@ fn many_names_that_are_gone_are_told_in_linear_time() {
     let held: Vec<_> = names.iter().map(|name| (name.as_str(), "1")).collect();
     let start = Instant::now();
     client.resume(&bed, "thing", &["*"], &held);
-    let told = client.poll(&bed).unwrap();
+    let mut told = 0;
+    while let Some(part) = client.poll(&bed) {
+        told += part.removed.len();
+        client.ack(&bed, &part, &[]);
+    }
     assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
-    assert_eq!(told.removed.len(), names.len());
+    assert_eq!(told, names.len());
 }
 
 #[test]

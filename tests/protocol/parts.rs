@@ -1,10 +1,12 @@
 //! Answers that are too large for one response (R-Up-23), and requests that are too large.
 
+use std::collections::BTreeMap;
+
 use deltafan::cache::{Change, Limits, Op, Protocol, View};
 use deltafan::proto;
 use deltafan::subscription::Code;
 
-use crate::support::{Bed, strings, url};
+use crate::support::{Bed, Client, strings, url};
 
 fn split() -> Bed {
     let mut bed = Bed::with_limits(Limits { response_bytes: 2500, ..Limits::default() });
@@ -118,6 +120,96 @@ fn r_up_23_a_split_answer_has_no_empty_part() {
     assert!(told.iter().all(|told| told.contains(':')), "{told:?}");
 }
 
+/// What a client is told until there is nothing more: how often each name was told to be gone. No response is larger than
+/// where answers are cut, by more than a name.
+fn told_gone(client: &mut Client, bed: &Bed) -> BTreeMap<String, usize> {
+    let mut gone = BTreeMap::new();
+    while let Some(told) = client.poll(bed) {
+        let bytes: usize = told.removed.iter().map(String::len).sum();
+        assert!(bytes < 2500 + 100, "{bytes} bytes of {} names in one response", told.removed.len());
+        told.removed.iter().for_each(|name| *gone.entry(name.clone()).or_default() += 1);
+        client.ack(bed, &told, &[]);
+    }
+    gone
+}
+
+fn long_names() -> Vec<String> {
+    (0..400).map(|number| format!("{number:0>80}")).collect()
+}
+
+fn each_once(names: &[String]) -> BTreeMap<String, usize> {
+    names.iter().map(|name| (name.clone(), 1)).collect()
+}
+
+#[test]
+fn r_up_23_many_removals_are_told_in_parts() {
+    let (mut bed, names) = (split(), long_names());
+    let all = |form: &dyn Fn(&String) -> String| names.iter().map(form).collect::<Vec<_>>().join(" ");
+    bed.known("cds");
+    bed.origin(&format!("thing {}", all(&|name| format!("{name}:1"))));
+    bed.named(&format!("thing {}", all(&|name| format!("by-{name}:1"))));
+    let (mut member, mut by_name) = (bed.delta(), bed.delta());
+    member.change(&bed, "thing", "*");
+    member.change(&bed, "cds", "*");
+    by_name.change(&bed, "thing", &all(&|name| format!("by-{name}")));
+    member.acked(&bed);
+    by_name.acked(&bed);
+    bed.origin(&format!("thing {}", all(&|name| format!("-{name}"))));
+    bed.named(&format!("thing {}", all(&|name| format!("-by-{name}"))));
+
+    let first = member.poll(&bed).unwrap();
+    assert!(!first.removed.is_empty() && first.removed.len() < 400);
+    member.ack(&bed, &first, &[]);
+    bed.origin("cds a:1");
+    bed.origin(&format!("thing {}:2 new:1", names[399]));
+    assert_eq!(member.poll(&bed).unwrap().type_url, url("cds"), "an addition goes first all the same");
+    member.ack(&bed, &member.newest("cds").clone(), &[]);
+    let again = member.poll(&bed).unwrap();
+    assert_eq!(again.resources.len(), 2, "those of the type go along with removals, or before them");
+    member.ack(&bed, &again, &[]);
+    let mut gone = told_gone(&mut member, &bed);
+    for name in first.removed.iter().chain(&again.removed) {
+        *gone.entry(name.clone()).or_default() += 1;
+    }
+    assert_eq!(gone, each_once(&names[..399]));
+    let by: Vec<String> = names.iter().map(|name| format!("by-{name}")).collect();
+    assert_eq!(told_gone(&mut by_name, &bed), each_once(&by));
+}
+
+#[test]
+fn r_up_23_many_names_that_do_not_exist_are_told_in_parts() {
+    let (mut bed, names) = (split(), long_names());
+    bed.named(&format!(
+        "thing {}",
+        names.iter().map(|name| format!("-{name}")).collect::<Vec<_>>().join(" ")
+    ));
+    bed.bulky("thing a:1 b:1 c:1 d:1 e:1");
+    let (mut at_first, mut later) = (bed.delta(), bed.delta());
+    at_first.change(&bed, "thing", &format!("* {}", names.join(" ")));
+    assert_eq!(told_gone(&mut at_first, &bed), each_once(&names));
+    later.change(&bed, "thing", "a");
+    later.acked(&bed);
+    later.change(&bed, "thing", &names.join(" "));
+    assert_eq!(told_gone(&mut later, &bed), each_once(&names));
+    let mut let_go = bed.delta();
+    let_go.change(&bed, "thing", "*");
+    let_go.acked(&bed);
+    let_go.change(&bed, "thing", &names.join(" "));
+    told_gone(&mut let_go, &bed);
+    let_go.change(&bed, "thing", &names.iter().map(|name| format!("-{name}")).collect::<Vec<_>>().join(" "));
+    assert_eq!(told_gone(&mut let_go, &bed), each_once(&names));
+}
+
+#[test]
+fn r_up_23_what_a_client_that_comes_back_holds_and_is_gone_is_told_in_parts() {
+    let (mut bed, names) = (split(), long_names());
+    bed.bulky("thing a:1 b:1 c:1 d:1 e:1");
+    let held: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "1")).collect();
+    let mut client = bed.delta();
+    client.resume(&bed, "thing", &["*"], &held);
+    assert_eq!(told_gone(&mut client, &bed), each_once(&names));
+}
+
 #[test]
 fn limits_of_names_and_types_refuse_the_stream() {
     let mut bed = Bed::knowing(&["cds"]);
@@ -130,7 +222,7 @@ fn limits_of_names_and_types_refuse_the_stream() {
         ..proto::DeltaDiscoveryRequest::default()
     };
     let long = "n".repeat(101);
-    let code = |client: &mut crate::support::Client, short, names: &[&str]| {
+    let code = |client: &mut Client, short, names: &[&str]| {
         client.hear_delta(&bed, request(short, names)).map_err(|refusal| refusal.code)
     };
     let mut client = bed.delta();

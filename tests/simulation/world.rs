@@ -211,6 +211,9 @@ impl World {
                     eprintln!("{} client {at} is told {told:?}", self.place.step);
                 }
                 assert!(asleep.is_none(), "nobody woke it for {told:?}");
+                let gone: usize = told.removed.iter().skip(1).map(String::len).sum();
+                let limit = self.limits.response_bytes + 2 * told.removed.len();
+                assert!(gone < limit, "R-Up-23: {} names are told to be gone at once", told.removed.len());
                 let full = (0..TYPES.len())
                     .find(|at| type_url(TYPES[*at]) == told.type_url)
                     .filter(|at| client.is_full_state(*at));
