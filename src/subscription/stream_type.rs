@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use foldhash::HashMap;
 
@@ -72,6 +72,9 @@ pub(super) struct StreamType {
     /// Since when what is unknown holds back other types. What is asked for meanwhile does not prolong it, and after it
     /// they are free for as long: else a client that asks for ever new names would never be told what waits.
     pub(super) holds: Option<Instant>,
+    /// Since when what is known waits for names that are not. As with `holds`, names that are asked for meanwhile do not
+    /// prolong it, and after it they are not waited for as long again.
+    waits: Option<Instant>,
     /// Since when it held back what was noted for it.
     pub(super) delay_noted: Option<Instant>,
     /// Whether that protects somebody, where it was worked out.
@@ -101,6 +104,7 @@ impl StreamType {
             may_hold: false,
             asked: now,
             holds: None,
+            waits: None,
             delay_noted: None,
             guard: None,
             wants: Wants::default(),
@@ -278,6 +282,7 @@ impl StreamType {
             self.must_answer = true;
             // A resource that the client was told by name may be a member that has not come yet.
             self.may_hold |= self.newest_nonce.is_some();
+            self.waits = None;
         } else if !self.span.is_start() && !self.span.is_in_parts() && !self.is_gated() {
             // What the old subscription has been told in full is told up to now: else names that are new to this
             // client, and owed, would be told twice.
@@ -389,7 +394,8 @@ impl StreamType {
             self.span = Span::up_to(new.generation());
         }
         self.must_answer |= subscription.wildcard;
-        self.may_hold = true;
+        // What it may hold now is waited for anew.
+        (self.may_hold, self.waits) = (true, None);
         self.membership.change_store(of, subscription);
         self.unknown = None;
         Ok(())
@@ -413,12 +419,14 @@ impl StreamType {
                 in_flight.holds_back = counts;
             }
         }
-        self.holds = match (&pending, self.holds) {
-            (Pending::Unknown, Some(since)) if self.asked < since + 2 * rules.ack_timeout => Some(since),
-            (Pending::Unknown, _) => Some(self.asked),
-            (Pending::Update(update), since) if update.has_unknown_name() => since,
-            (Pending::Update(_) | Pending::Nothing | Pending::Gated, _) => None,
+        let asked = self.asked;
+        let begun = |since: Option<Instant>, longest: Duration| match &pending {
+            Pending::Unknown => since.filter(|since| asked < *since + 2 * longest).or(Some(asked)),
+            Pending::Update(update) if update.has_unknown_name() => since,
+            Pending::Update(_) | Pending::Nothing | Pending::Gated => None,
         };
+        self.holds = begun(self.holds, rules.ack_timeout);
+        self.waits = begun(self.waits, longest_wait(rules));
         Ok(pending)
     }
 
@@ -520,7 +528,8 @@ impl StreamType {
         if !may_hold && self.kind.full_state() && knows && update.shows_something() {
             // The first answer of the type may be a part of what is on its way.
             let heard = of.heard_since().map_or(self.asked, |heard| heard.max(self.asked));
-            return moment.now < heard + rules.settle;
+            let settled = heard + rules.settle;
+            return moment.now < self.waits_until(rules).map_or(settled, |until| settled.min(until));
         }
         let is_blank = !knows && !self.subscription().wildcard;
         (self.may_hold && self.kind.full_state() && is_blank) || self.is_patient(rules, moment)
@@ -535,7 +544,15 @@ impl StreamType {
     /// Before its first answer on this connection its silence says nothing, so that time counts from there.
     pub(super) fn patience(&self, rules: &Rules, moment: Moment) -> Option<Instant> {
         let unanswered_from = self.membership.of().unanswered_from(self.asked, rules.cold_deadline);
-        unanswered_from.filter(|_| moment.upstream == Upstream::Answering)
+        let end = unanswered_from.filter(|_| moment.upstream == Upstream::Answering)?;
+        Some(self.waits_until(rules).map_or(end, |until| end.min(until)))
+    }
+
+    /// The end of the wait that has begun, whatever was asked for since; `None` while the origin does not answer for the
+    /// type.
+    fn waits_until(&self, rules: &Rules) -> Option<Instant> {
+        let since = self.membership.of().heard_since()?.max(self.waits?);
+        Some(since + longest_wait(rules))
     }
 
     fn is_patient(&self, rules: &Rules, moment: Moment) -> bool {
@@ -695,6 +712,11 @@ impl StreamType {
             self.must_answer |= subscription.wildcard;
         }
     }
+}
+
+/// The longest that a name which the origin leaves unanswered is waited for, as [`TypeCache::unanswered_from`] has it.
+fn longest_wait(rules: &Rules) -> Duration {
+    3 * rules.cold_deadline
 }
 
 /// What `evaluate` has to know beside the cache.

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use deltafan::cache::Protocol;
+use deltafan::cache::{Protocol, View};
 use deltafan::proto;
 use deltafan::subscription::{Heard, Next};
 
-use crate::support::{Bed, is_acked, strings, url};
+use crate::support::{Bed, is_acked, show, strings, url};
 
 #[test]
 fn r_sotw_10_the_digest_of_what_is_current_covers_bodies() {
@@ -445,5 +445,41 @@ fn r_sotw_25_a_request_is_not_answered_when_nothing_changed() {
     for _ in 0..3 {
         client.ack(&bed, &told, &[]);
         assert!(client.told(&bed).is_empty());
+    }
+}
+
+/// An origin that never says that a name does not exist, and a client that asks for one more every five seconds.
+#[test]
+fn r_sotw_18_a_list_that_grows_holds_back_what_is_known_for_a_bounded_time() {
+    for wildcard in [false, true] {
+        let mut bed = Bed::knowing(&["cds"]);
+        bed.answer(if wildcard { View::Wildcard } else { View::Named }, "cds a:0");
+        let mut client = bed.sotw();
+        let mut names = vec![if wildcard { "*".to_owned() } else { "a".to_owned() }, "none".to_owned()];
+        let request = proto::DiscoveryRequest {
+            type_url: url("cds").as_str().to_owned(),
+            resource_names: names.clone(),
+            version_info: "1".to_owned(),
+            ..Default::default()
+        };
+        client.hear_sotw(&bed, request).unwrap();
+        let mut told = Vec::new();
+        for step in 1..=30 {
+            bed.after(Duration::from_secs(5));
+            names.push(format!("none-{step}"));
+            let list: Vec<&str> = names.iter().map(String::as_str).collect();
+            client.ask(&bed, "cds", &list);
+            bed.answer(if wildcard { View::Wildcard } else { View::Named }, &format!("cds a:{step}"));
+            while let Some(response) = client.poll(&bed) {
+                assert_eq!(show(&response), format!("cds a:{step}"));
+                told.push(step);
+                client.ack(&bed, &response, &list);
+            }
+            // Nor does an origin that answers for nothing but what is there wake it later than it has to look again.
+            assert!(matches!(client.next(&bed), Next::Wait(Some(at)) if at > bed.now));
+        }
+        let longest =
+            told.iter().chain(&[31]).scan(0, |last, step| Some(step - std::mem::replace(last, *step))).max();
+        assert!(longest.is_some_and(|steps| steps <= 7), "wildcard {wildcard}: told at {told:?}, 5 s apart");
     }
 }
