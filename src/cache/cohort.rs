@@ -73,7 +73,8 @@ pub enum Ttl {
 pub struct Dialect {
     /// The protocol of its stream.
     pub protocol: Protocol,
-    /// Whether its types share one stream (ADS).
+    /// Whether its types share one stream (ADS); of endpoints also that they are repeated behind changed members of the
+    /// clusters (R-ADS-05).
     pub aggregated: bool,
     /// See [`Ttl`].
     pub ttl: Ttl,

@@ -718,6 +718,19 @@ impl Membership {
         *self = Self::join(of, subscription, dialect, role, Arc::clone(&self.mailbox));
     }
 
+    /// Moves to the cohort of another dialect.
+    pub fn turn(&mut self, dialect: Dialect) {
+        if dialect != self.cohort.dialect {
+            let (of, subscription) = (Arc::clone(&self.of), self.cohort.subscription.clone());
+            *self = Self::join(of, subscription, dialect, self.cohort.role, Arc::clone(&self.mailbox));
+        }
+    }
+
+    /// How its clients are told.
+    pub fn dialect(&self) -> Dialect {
+        self.cohort.dialect
+    }
+
     /// Moves to the cohort of another subscription.
     pub fn change(&mut self, subscription: Subscription) {
         if let Err(subscription) = self.alter(subscription) {

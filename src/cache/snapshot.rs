@@ -593,9 +593,10 @@ impl<'a> Draft<'a> {
             if failed && let Some(failed) = &mut new.failed {
                 failed.stamp(stamp);
             }
-            if body && let Some(service) = new.by_name().present().and_then(|resource| resource.eds_service())
-            {
-                self.endpoints.push(service.clone());
+            // Of a cluster that is no member each session knows whether its client was sent it.
+            if body && members {
+                let member = new.as_member().present();
+                self.endpoints.extend(member.and_then(|resource| resource.eds_service()).cloned());
             }
         }
         let (name, is_member) = (new.name().clone(), new.wild.is_some());

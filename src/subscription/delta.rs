@@ -66,6 +66,7 @@ impl Session {
                 state.own_mut().brought = Some(Brought::Versions(versions));
             }
             self.insert(state);
+            self.turn_endpoints_of(&type_url);
             return Ok(Heard::Subscribed { type_url });
         };
 
@@ -130,6 +131,8 @@ impl Session {
                 state.look_again();
             }
             state.resubscribe(of, subscription, dialect, now)?;
+            self.turn_endpoints_of(&type_url);
+            let state = self.state(at);
             let subscription = state.subscription().clone();
             let snapshot = state.membership.of().snapshot();
             let own = state.own_mut();

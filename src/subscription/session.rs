@@ -459,7 +459,25 @@ impl Session {
         }
         let of = self.store(type_url, &subscription)?;
         self.hidden += self.rules.grant.hides_of(&subscription);
-        Ok(of.join_as(self.role, subscription, self.dialect, &self.mailbox))
+        Ok(of.join_as(self.role, subscription, self.dialect_of(type_url), &self.mailbox))
+    }
+
+    /// How it sees a type. Endpoints are repeated behind changed clusters to all who are sent all clusters at once. Where a
+    /// stream asks for single ones, or for none, its session alone knows which endpoints it owes (R-ADS-05, V1).
+    fn dialect_of(&self, type_url: &TypeUrl) -> Dialect {
+        let asks_for_all = |state: &StreamType| state.kind == Kind::Cluster && state.subscription().wildcard;
+        let is_repeated = type_url.kind() != Kind::Endpoint || self.types.iter().any(asks_for_all);
+        Dialect { aggregated: self.dialect.aggregated && is_repeated, ..self.dialect }
+    }
+
+    /// What is asked for of a type has changed: where that is clusters, it may change how endpoints are seen.
+    pub(super) fn turn_endpoints_of(&mut self, clusters: &TypeUrl) {
+        if clusters.kind() != Kind::Cluster {
+            return;
+        }
+        let Some(at) = self.types.iter().position(|state| state.kind == Kind::Endpoint) else { return };
+        let dialect = self.dialect_of(self.types[at].membership.of().type_url());
+        self.types[at].membership.turn(dialect);
     }
 
     /// The store through which a subscription sees its type.

@@ -60,6 +60,7 @@ impl Session {
                 state.own_mut().brought = Some(Brought::Digest(request.version_info));
             }
             self.insert(state);
+            self.turn_endpoints_of(&type_url);
             return Ok(Heard::Subscribed { type_url });
         };
 
@@ -85,6 +86,8 @@ impl Session {
             let state = self.state(at);
             state.look_again();
             state.resubscribe(of, subscription, dialect, now)?;
+            self.turn_endpoints_of(&type_url);
+            let state = self.state(at);
             let subscription = state.subscription().clone();
             let snapshot = state.membership.of().snapshot();
             let owed = &mut state.own_mut().owed;

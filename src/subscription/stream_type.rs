@@ -333,8 +333,9 @@ impl StreamType {
         self.look_again();
         let (old, old_names) = (self.membership.of().snapshot(), self.subscription().clone());
         let (new, told) = (of.snapshot(), self.span.clone());
+        let is_repeated = self.membership.dialect().aggregated;
         let is_held = |name: &str| {
-            let changed = old.changed_for(name, &old_names, dialect.aggregated);
+            let changed = old.changed_for(name, &old_names, is_repeated);
             let is_told = changed.is_some_and(|changed| told.covers(name, changed));
             is_told
                 && old_names.locates(name) == subscription.locates(name)
@@ -623,9 +624,9 @@ impl StreamType {
 
     /// Endpoints whose cluster was just told are owed again, unless they are still to be told anyway (R-ADS-05).
     pub(super) fn owe_endpoints<'a>(&mut self, endpoints: impl Iterator<Item = &'a Name>) {
-        let snapshot = self.membership.of().snapshot();
+        let (snapshot, is_repeated) = (self.membership.of().snapshot(), self.membership.dialect().aggregated);
         for name in endpoints {
-            let changed = snapshot.changed_for(name.as_str(), self.subscription(), true);
+            let changed = snapshot.changed_for(name.as_str(), self.subscription(), is_repeated);
             if changed.is_some_and(|changed| self.span.covers(name.as_str(), changed)) {
                 self.own_mut().owed.names.insert(name.clone());
             }
