@@ -284,11 +284,22 @@ impl<'a> Scan<'a> {
         let mut added = Added::new();
         let (mut bytes, mut has_news, mut is_full) = (0, false, false);
         let mut failing = Failing::new();
+        let is_held = |entry: &Entry, resource: &Resource| {
+            let held = owed.held.get(entry.name()).filter(|_| !owed.names.contains(entry.name()));
+            held.is_some_and(|held| held.same_content(resource)) && !self.is_told_anyway(entry)
+        };
         // Names that went, and those that were asked for and do not exist.
         let (mut lost, mut removed, mut absent) = (BTreeMap::new(), Vec::new(), Vec::new());
         self.for_each_candidate(order, |entry, look| {
             let is_passed = self.span.has_passed(entry.name().as_str());
             let news = self.news(entry, &look).filter(|_| !is_passed);
+            let (held, news) = news.map_or((None, None), |news| match look.seen {
+                Seen::Present(resource) if is_held(entry, resource) => (Some(news), None),
+                _ => (None, Some(news)),
+            });
+            if let Some(held) = held {
+                update.to = update.to.max(held.changed);
+            }
             if news.is_some() {
                 if is_full {
                     // To a client that is new what does not exist is said with the first part.
@@ -421,6 +432,7 @@ impl<'a> Scan<'a> {
             let bytes = bytes + self.tell_removed(update, removed, bytes);
             self.tell_gone(update, owed, &mut told, bytes);
         }
+        self.let_go_of_held(update, owed);
         self.tell_errors(update, failing, owed);
     }
 
@@ -443,6 +455,27 @@ impl<'a> Scan<'a> {
     /// How many bytes it takes to tell that a name is gone, or does not exist. State of the world has no words for it.
     pub(super) fn gone_bytes(&self, name: &Name) -> usize {
         if self.is_delta() { wire::field_len(name.as_str().len()) } else { 0 }
+    }
+
+    /// Of what the client held with other parameters, what needs not be remembered: what it is told now, and once an answer
+    /// is complete all that is known. What changed behind a run through names comes once more.
+    fn let_go_of_held(&self, update: &mut Update, owed: &Owed) {
+        let is_over = |name: &Name| {
+            let entry = self.snapshot.get(name.as_str());
+            let changed = entry.and_then(|entry| self.look_at(entry)).map(|look| look.changed);
+            !matches!(self.snapshot.by_name(name.as_str()), Seen::Unknown)
+                && self.span.reach().is_none_or(|reach| changed.is_none_or(|changed| changed <= reach))
+        };
+        let told = update.resources.iter().filter_map(|resource| owed.held.get_key_value(resource.name()));
+        let known = owed.held.iter().filter(|(name, _)| !update.is_partial() && is_over(name));
+        let over: Vec<_> = told.chain(known).map(|(name, held)| (name.clone(), Arc::clone(held))).collect();
+        update.owed.held.extend(over);
+    }
+
+    /// Whether an entry is told to who holds it: behind a cluster (R-ADS-05), or for its time (R-TTL-09).
+    fn is_told_anyway(&self, entry: &Entry) -> bool {
+        let lease = self.subscription.tenure(entry).and_then(|tenure| tenure.lease());
+        (self.dialect.aggregated && entry.repushed != Generation::ZERO) || (self.is_timed && lease.is_some())
     }
 
     /// Tells which of the names that were asked for at first do not exist. Those that do not fit are owed.

@@ -40,6 +40,9 @@ pub struct Owed {
     /// Names that it came to ask for when they were denied, and since when they were: full states leave them out for as
     /// long as that lasts. Nothing that is to be told.
     pub refused: BTreeMap<Name, Generation>,
+    /// What it was told with other parameters, of names of which nothing is known with those that it has now. As long as
+    /// that stays the same it is no news (R-Delta-12).
+    pub held: BTreeMap<Name, Arc<Resource>>,
     /// Variants that it may hold from when it asked with other parameters, until it is told of their names (R-DP-08).
     pub past: BTreeMap<Name, Vec<Option<Constraints>>>,
 }
@@ -52,6 +55,7 @@ impl Owed {
         doubt: Generation::ZERO,
         errors: BTreeSet::new(),
         refused: BTreeMap::new(),
+        held: BTreeMap::new(),
         past: BTreeMap::new(),
     };
 
@@ -68,7 +72,11 @@ impl Owed {
 
     /// Whether there is nothing to be told.
     pub fn is_empty(&self) -> bool {
-        self.names.is_empty() && self.gone.is_empty() && self.errors.is_empty() && self.past.is_empty()
+        self.names.is_empty()
+            && self.gone.is_empty()
+            && self.errors.is_empty()
+            && self.held.is_empty()
+            && self.past.is_empty()
     }
 }
 

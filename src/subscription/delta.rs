@@ -138,6 +138,9 @@ impl Session {
             let own = state.own_mut();
             let weight: usize = owed.iter().chain(&ended).map(|name| name.as_str().len()).sum();
             own.weight = own.weight.saturating_add(weight);
+            for name in owed.iter().chain(&ended) {
+                own.owed.held.remove(name);
+            }
             let names = &mut own.owed.names;
             for name in owed {
                 names.extend(snapshot.answers_of(&name).cloned());

@@ -91,6 +91,7 @@ impl Session {
             let subscription = state.subscription().clone();
             let snapshot = state.membership.of().snapshot();
             let owed = &mut state.own_mut().owed;
+            owed.held.retain(|name, _| subscription.contains(name.as_str()) && !added.contains(name));
             owed.names
                 .retain(|name| subscription.contains(name.as_str()) || subscription.covers(name.as_str()));
             for name in added {

@@ -388,9 +388,23 @@ impl StreamType {
             self.span = Span::default();
             self.must_answer = true;
         } else {
-            let is_new = |name: &&Name| !is_held(name.as_str());
-            let changed: Vec<Name> = subscription.names().iter().filter(is_new).cloned().collect();
-            self.own_mut().owed.names.extend(changed);
+            let owed = &mut self.own.get_or_insert_with(|| Box::new(Own::NONE)).owed;
+            let mut held = std::mem::take(&mut owed.held);
+            for name in subscription.names().iter().filter(|name| !is_held(name.as_str())) {
+                let was_told = || {
+                    let changed = old.changed_for(name.as_str(), &old_names, is_repeated);
+                    changed.is_some_and(|changed| told.covers(name.as_str(), changed))
+                };
+                let seen = old.by_name(name.as_str()).present().filter(|_| was_told()).cloned();
+                let held = held.remove(name).or(seen).filter(|_| {
+                    old_names.locates(name.as_str()) == subscription.locates(name.as_str())
+                        && matches!(new.by_name(name.as_str()), Seen::Unknown)
+                });
+                match held.filter(|_| !owed.names.contains(name)) {
+                    Some(held) => drop(owed.held.insert(name.clone(), held)),
+                    None => drop(owed.names.insert(name.clone())),
+                }
+            }
             self.trim();
             self.span = Span::up_to(new.generation());
         }
@@ -612,6 +626,10 @@ impl StreamType {
             // Names that only go are not in what is said of additions.
             own.owed.past.retain(|name, _| class != Class::Both || !update.owed().past.contains_key(name));
             own.owed.names.extend(update.absent_later().iter().cloned());
+            for name in update.owed().held.keys() {
+                own.owed.held.remove(name);
+                own.owed.past.remove(name);
+            }
         }
         self.trim();
     }
@@ -626,11 +644,15 @@ impl StreamType {
     pub(super) fn owe_endpoints<'a>(&mut self, endpoints: impl Iterator<Item = &'a Name>) {
         let (snapshot, is_repeated) = (self.membership.of().snapshot(), self.membership.dialect().aggregated);
         for name in endpoints {
+            if let Some(own) = &mut self.own {
+                own.owed.held.remove(name);
+            }
             let changed = snapshot.changed_for(name.as_str(), self.subscription(), is_repeated);
             if changed.is_some_and(|changed| self.span.covers(name.as_str(), changed)) {
                 self.own_mut().owed.names.insert(name.clone());
             }
         }
+        self.trim();
     }
 
     /// Whether it brought versions of members of a collection that is not complete: what it does not have (yet) would be

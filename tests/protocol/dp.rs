@@ -178,6 +178,36 @@ fn r_dp_12_new_parameters_of_a_name_are_a_change_and_unsubscribing_takes_the_exa
 }
 
 #[test]
+fn r_delta_12_new_parameters_of_a_name_leave_others_as_they_are() {
+    for fills_between in [false, true] {
+        let mut bed = Bed::new();
+        bed.named("eds a:1 b:1 c:1 d:1 e:1");
+        bed.seen("v=2", View::Named, "eds a:2[v=2] b:2[v=2]");
+        let mut client = bed.delta();
+        client.change(&bed, "eds", "a b c d e");
+        assert_eq!(client.acked(&bed), ["eds a:1 b:1 c:1 d:1 e:1"]);
+        locate(&mut client, &bed, "eds", &[], &[("a", "v=2")]);
+        if fills_between {
+            bed.fill();
+            assert_eq!(client.acked(&bed), [r#"eds a{v = "2"}:2"#], "and no other name");
+        }
+        // Once more, be the first view filled or not; `c` changes meanwhile, and `d` is asked for again.
+        locate(&mut client, &bed, "eds", &["d"], &[("b", "v=2")]);
+        bed.named("eds c:2 -e");
+        bed.fill();
+        let told = client.acked(&bed).join(" ");
+        let word = |word: &str| told.split(' ').filter(|other| *other == word).count();
+        let words = ["c:1", "c:2", "d:1", "-e"].map(word);
+        assert_eq!(words, [0, 1, 1, 1], "{told}");
+        assert!(told.contains(r#"b{v = "2"}:2"#), "{told}");
+        bed.named("eds d:2");
+        bed.fill();
+        assert_eq!(client.acked(&bed), ["eds d:2"]);
+        assert!(client.acked(&bed).is_empty());
+    }
+}
+
+#[test]
 fn r_dp_12_parameters_without_a_variant_take_away_what_was_held() {
     // Whether anything was heard with the new parameters before makes no difference.
     for others in [true, false] {
