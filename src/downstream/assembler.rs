@@ -217,9 +217,11 @@ mod tests {
     use std::time::Duration;
 
     use proptest::prelude::*;
+    use prost::Message as _;
 
     use super::*;
     use crate::downstream::Connections;
+    use crate::proto::DeltaDiscoveryRequest;
 
     fn framed(message: &[u8]) -> Vec<u8> {
         [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat()
@@ -271,6 +273,44 @@ mod tests {
         assert!(keep(&mut assembler, first.len() + framed(b"second").len() - 1).is_err(), "it counts");
         assert_eq!((next(&mut assembler), assembler.has_whole()), (first, false));
         assert_eq!(&next(&mut assembler)[..], b"second");
+    }
+
+    #[test]
+    fn a_large_request_that_gets_on_has_its_time_anew_and_one_that_does_not_has_it_once() {
+        let held = (0..20_000).map(|number| (format!("{number:0>100}"), "1".to_owned())).collect();
+        let request = DeltaDiscoveryRequest { initial_resource_versions: held, ..Default::default() };
+        let request = Bytes::from(framed(&request.encode_to_vec()));
+        let connections: Arc<Connections> = Arc::default();
+        let start = Instant::now();
+        let open = connections.open(Duration::from_secs(60), start);
+        for (piece, expected) in [(1 << 18, [0, 0, 0, 0, 4, 4, 4, 4]), (1000, [0; 8])] {
+            let mut pieces = (0..8).map(|at| request.slice(at * piece..(at + 1) * piece));
+            let mut comes = false;
+            let body = http_body_util::StreamBody::new(futures_util::stream::poll_fn(move |_| {
+                comes = !comes;
+                match comes {
+                    true => Poll::Ready(
+                        pieces
+                            .next()
+                            .map(|piece| Ok::<_, std::convert::Infallible>(http_body::Frame::data(piece))),
+                    ),
+                    false => Poll::Pending,
+                }
+            }));
+            let payer =
+                Payer { of: Buffered::versions(1 << 30, 1 << 30), connection: Arc::clone(&open.connection) };
+            let mut assembler = Assembler::sieving(body, 1000, payer);
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            let buffered = Buffered::new(1 << 20, 1 << 20);
+            let since = [0, 1, 2, 3, 4, 5, 6, 7].map(|second| {
+                let now = start + Duration::from_secs(second);
+                assert!(assembler.poll_message(&mut cx).is_pending());
+                assembler.keep(&buffered, &open.connection, now).expect("there is room");
+                assembler.incomplete_since().expect("it is not whole").duration_since(start).as_secs()
+            });
+            assert_eq!(since, expected, "in pieces of {piece} bytes");
+        }
+        assert_eq!(open.connection.versions().load(std::sync::atomic::Ordering::Relaxed), 0, "given back");
     }
 
     #[test]
