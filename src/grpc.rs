@@ -6,6 +6,10 @@ use prost::Message;
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
+/// Response header of a relay's gRPC streams, with its version. A relay behind it learns by this that its origin answers for
+/// each name, perhaps late.
+pub const RELAY_HEADER: &str = "x-deltafan-relay";
+
 /// See the module.
 #[derive(Debug)]
 pub struct RawCodec<T>(std::marker::PhantomData<T>);

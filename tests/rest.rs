@@ -460,7 +460,7 @@ async fn send_acme(stream: &mut OriginStream) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r_rest_11_an_unknown_type_inside_is_an_error_of_that_poll_alone() {
-    let (relay, _origin, mut stream) = behind("  settle: 10ms\n").await;
+    let (relay, mut origin, mut stream) = behind("  settle: 10ms\n").await;
     let all = poll(&relay, "clusters", "{}".to_owned());
     send_acme(&mut stream).await;
     let all = all.await.unwrap();
@@ -473,7 +473,15 @@ async fn r_rest_11_an_unknown_type_inside_is_an_error_of_that_poll_alone() {
     // Nothing gets better by asking again at once; a client that may hold something waits for the whole set.
     tokio::time::sleep(Duration::from_millis(400)).await;
     let begun = Instant::now();
-    assert_eq!(poll(&relay, "clusters", offering("other")).await.unwrap().status, 500);
+    let waiting = poll(&relay, "clusters", offering("other"));
+    let mut proof = origin.accept().await;
+    let claimed = proof.expect_request().await.initial_resource_versions;
+    assert_eq!(claimed.keys().collect::<Vec<_>>(), ["strange"], "all but one");
+    let plain = acme_clusters().remove(0);
+    let cds: TypeUrl = Kind::Cluster.into();
+    let resources = vec![resource(&cds, plain.0, "1", &plain.1)];
+    proof.send(&DeltaDiscoveryResponse { resources, ..response(&cds, "2") });
+    assert_eq!(waiting.await.unwrap().status, 500);
     assert!(begun.elapsed() >= Duration::from_millis(700), "{:?}", begun.elapsed());
     // gRPC clients are not affected.
     let channel = connect(&relay.uri()).await;

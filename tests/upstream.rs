@@ -8,9 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use deltafan::cache::{
-    Cache, Completeness, Dialect, Limits, Mailbox, Membership, Protocol, Subscription, Ttl,
-};
+use deltafan::cache::{Cache, Dialect, Limits, Mailbox, Membership, Protocol, Subscription, Ttl};
 use deltafan::proto::Node;
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan::upstream::{Backoff, Client, Counters, Mux, Options, Settings, Transport, UpstreamState};
@@ -126,10 +124,8 @@ async fn r_up_02_what_was_held_is_claimed_after_a_reconnect() {
     stream.expect_ack("1").await;
     stream.expect_ack("2").await;
     relay.holds(CDS, "c1", "v1").await;
-    let complete = || {
-        relay.cache.of(&CDS.into()).expect("few types").snapshot().completeness() == Completeness::Complete
-    };
-    eventually(complete).await;
+    let settled = || relay.cache.of(&CDS.into()).expect("few types").snapshot().wildcard_known();
+    eventually(settled).await;
     stream.close();
 
     let mut stream = origin.accept().await;

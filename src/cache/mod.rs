@@ -277,7 +277,7 @@ impl Wanted {
             Self {
                 type_url: type_url.clone(),
                 parameters: parameters.clone(),
-                interest: Interest { wildcard, names },
+                interest: Interest { wildcard, names, proof: interest.proof },
                 mixed: Some(Arc::clone(of)),
                 refused,
                 looked,
@@ -354,11 +354,10 @@ impl TypeCache {
     }
 
     /// When a name that was asked for then, and of which the origin says nothing, is taken for absent, given that origins
-    /// exist that never say so (O2); `None` while the origin does not answer for the type. An origin that answers is given
-    /// `patience` for more after each answer; one that has said nothing since may have been held up, and is given three
-    /// times as long. So is one that never stops.
+    /// exist that never say so (O2), and that do not always prove it either: after three times `patience`. `None` while the
+    /// origin does not answer for the type.
     pub fn unanswered_from(&self, asked: Instant, patience: Duration) -> Option<Instant> {
-        self.answering.unanswered_from(asked, patience)
+        self.heard_since().map(|first| asked.max(first) + 3 * patience)
     }
 
     /// Takes a place among the clients with this subscription.
@@ -435,6 +434,13 @@ impl TypeCache {
     /// These names are to be asked for upstream once more: their bodies were not kept (R-XT-09).
     pub fn ask_again<'a>(&self, names: impl IntoIterator<Item = &'a Name>) {
         if self.registry.lock().ask_again(names) {
+            self.interest.wake();
+        }
+    }
+
+    /// A client waits for evidence that what the origin has not sent does not exist.
+    pub fn ask_for_proof(&self) {
+        if self.registry.lock().ask_for_proof() {
             self.interest.wake();
         }
     }
@@ -631,12 +637,12 @@ impl Writer {
 
     /// The relay did not run for this long, which is no silence of the origin.
     pub fn overslept(&self, pause: Duration, now: Instant) {
-        self.cache.stores.read().all().for_each(|of| of.answering.shift(pause, now));
+        self.cache.stores.read().answering().for_each(|of| of.shift(pause, now));
     }
 
     /// The origin has not answered for any type on the connection that stands now.
     pub fn unheard(&self) {
-        self.cache.stores.read().all().for_each(|of| of.answering.end());
+        self.cache.stores.read().answering().for_each(Answering::end);
     }
 
     /// Applies a change to what clients without parameters see, as a whole, and wakes those it concerns.

@@ -356,6 +356,8 @@ pub(super) struct Registry {
     /// Names that observers ask for, to be filled in.
     looked: Queue,
     wildcard_looked: bool,
+    /// A client waits for evidence of what does not exist.
+    proof: bool,
     next_id: u64,
 }
 
@@ -552,6 +554,7 @@ impl Registry {
     pub(super) fn is_dirty(&self) -> bool {
         self.wildcard_dirty
             || self.wildcard_looked
+            || self.proof
             || !self.dirty.is_empty()
             || !self.dirty_many.is_empty()
             || !self.looked.is_empty()
@@ -593,6 +596,11 @@ impl Registry {
         self.cohorts.len()
     }
 
+    /// A client waits for evidence of what does not exist; returns whether it is the first since interest was last taken.
+    pub(super) const fn ask_for_proof(&mut self) -> bool {
+        !std::mem::replace(&mut self.proof, true)
+    }
+
     /// Interest of the clients that was not taken yet, and names that observers ask for and that are to be filled in.
     pub(super) fn take_interest(&mut self) -> Option<(Interest, Vec<Name>)> {
         if !self.is_dirty() {
@@ -612,7 +620,8 @@ impl Registry {
             (name, is_wanted)
         };
         let names = names.into_iter().map(with_wanted).collect();
-        Some((Interest { wildcard: self.wants_wildcard(), names }, looked))
+        let proof = std::mem::take(&mut self.proof);
+        Some((Interest { wildcard: self.wants_wildcard(), names, proof }, looked))
     }
 
     /// Notes a change with every cohort of whose names it changes one, before it is published.
@@ -674,6 +683,8 @@ pub struct Interest {
     /// Names of which it changed, or may have, whether anybody asks for them. Where these are many, not all: more are to be
     /// had.
     pub names: Vec<(Name, bool)>,
+    /// Whether a client waits for evidence that what the origin has not sent does not exist.
+    pub proof: bool,
 }
 
 /// Wakes everyone that a change concerns. Apart from marking, so that no lock is held.

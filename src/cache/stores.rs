@@ -30,33 +30,25 @@ pub enum Full {
     ParameterSets(usize),
 }
 
-/// The first and the last answer of the origin for a type on the connection that stands. All stores of the type share it: an
-/// origin that answers for one set of parameters answers for the type.
+/// When the origin first answered for a type on the connection that stands. All stores of the type share it: an origin that
+/// answers for one set of parameters answers for the type.
 #[derive(Debug, Default)]
-pub(super) struct Answering(Mutex<Option<(Instant, Instant)>>);
+pub(super) struct Answering(Mutex<Option<Instant>>);
 
 impl Answering {
     pub(super) fn since(&self) -> Option<Instant> {
-        self.0.lock().map(|(first, _)| first)
-    }
-
-    /// See [`TypeCache::unanswered_from`].
-    pub(super) fn unanswered_from(&self, asked: Instant, patience: Duration) -> Option<Instant> {
-        let (first, last) = (*self.0.lock())?;
-        let latest = asked.max(first) + 3 * patience;
-        Some(if last >= asked { latest.min(last + patience) } else { latest })
+        *self.0.lock()
     }
 
     /// An answer came.
     pub(super) fn answer(&self, now: Instant) {
-        self.0.lock().get_or_insert((now, now)).1 = now;
+        self.0.lock().get_or_insert(now);
     }
 
     /// The relay did not run for this long.
     pub(super) fn shift(&self, pause: Duration, now: Instant) {
-        if let Some((first, last)) = &mut *self.0.lock() {
+        if let Some(first) = &mut *self.0.lock() {
             *first = (*first + pause).min(now);
-            *last = (*last + pause).min(now);
         }
     }
 
@@ -155,6 +147,13 @@ impl Stores {
     /// Some store of a type, if there is any.
     pub(super) fn any(&self, type_url: &TypeUrl) -> Option<&Arc<TypeCache>> {
         self.plain.get(type_url.as_str()).or_else(|| self.seen(type_url).next())
+    }
+
+    /// What the origin answers, once for each type.
+    pub(super) fn answering(&self) -> impl Iterator<Item = &Answering> {
+        let others = self.seen.iter().filter(|(type_url, _)| !self.plain.contains_key(&**type_url));
+        let others = others.filter_map(|(_, stores)| stores.values().next());
+        self.plain.values().chain(others).map(|of| &*of.answering)
     }
 
     /// Whether any client asks for some names with other parameters than for the rest, or may not see all names.

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use parking_lot::Mutex;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::Service as _;
@@ -305,6 +305,10 @@ impl<H: Health> Services<H> {
     }
 }
 
+/// Tells a relay behind this one that its origin is a relay too.
+const RELAY_HEADER: HeaderName = HeaderName::from_static(crate::grpc::RELAY_HEADER);
+const RELAY_VALUE: &str = env!("CARGO_PKG_VERSION");
+
 fn is_grpc<B>(request: &Request<B>) -> bool {
     request
         .headers()
@@ -315,6 +319,7 @@ fn is_grpc<B>(request: &Request<B>) -> bool {
 fn grpc<B>(body: ResponseBody<B>) -> Response<ResponseBody<B>> {
     let mut response = Response::new(body);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response.headers_mut().insert(RELAY_HEADER, HeaderValue::from_static(RELAY_VALUE));
     response
 }
 

@@ -158,6 +158,10 @@ impl Poll {
             self.membership.of().ask_again(self.membership.subscription().names());
         }
         if !self.is_known(&sight, now, upstream) {
+            if self.offered != Offered::Nothing {
+                // What is shown too early would take something from this client.
+                self.membership.of().ask_for_proof();
+            }
             let patience = self.patience(upstream).unwrap_or(now + self.rules.cold_deadline);
             let moments = [self.waits_since + self.rules.settle, patience];
             let next = moments.into_iter().filter(|at| *at > now).min();

@@ -434,6 +434,11 @@ impl StreamType {
                 in_flight.holds_back = counts;
             }
         }
+        if matches!(pending, Pending::Unknown) && self.may_lose(moment)
+            || matches!(pending, Pending::Nothing) && self.waits_for_members()
+        {
+            self.membership.of().ask_for_proof();
+        }
         let asked = self.asked;
         let begun = |since: Option<Instant>, longest: Duration| match &pending {
             Pending::Unknown => since.filter(|since| asked < *since + 2 * longest).or(Some(asked)),
@@ -548,6 +553,23 @@ impl StreamType {
         }
         let is_blank = !knows && !self.subscription().wildcard;
         (self.may_hold && self.kind.full_state() && is_blank) || self.is_patient(rules, moment)
+    }
+
+    /// Whether what is shown too early would take something from this client, or show it less than there is.
+    fn may_lose(&self, moment: Moment) -> bool {
+        let subscription = self.subscription();
+        let mixes = subscription.wildcard && !subscription.names().is_empty();
+        let brought = matches!(self.own().brought, Some(Brought::Versions(_)));
+        self.membership.role() == Role::Client && (self.may_hold || moment.is_relay || brought || mixes)
+    }
+
+    /// Whether it is owed a word about names that may be members of a set that is not complete.
+    fn waits_for_members(&self) -> bool {
+        let owed = &self.own().owed;
+        self.subscription().wildcard
+            && !(owed.names.is_empty() && owed.gone.is_empty())
+            && self.membership.role() == Role::Client
+            && self.membership.of().snapshot().completeness() < Completeness::Complete
     }
 
     /// How much of the wildcard set has to be known before it is answered for as a whole.

@@ -156,6 +156,15 @@ impl Arrival {
         matches!(self, Self::Arriving(_) | Self::Complete)
     }
 
+    /// The degree that it has reached.
+    pub(super) const fn degree(self) -> Completeness {
+        match self {
+            Self::Arriving(parts) => parts.degree,
+            Self::Complete => Completeness::Complete,
+            Self::Idle | Self::Asked { .. } => Completeness::Unknown,
+        }
+    }
+
     /// Whether nothing more can be a part of it: only now something that did not come is missing.
     pub(super) const fn is_over(self) -> bool {
         matches!(self, Self::Complete)

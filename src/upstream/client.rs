@@ -281,18 +281,27 @@ impl Client {
                 }
             };
             let end = match message {
-                Some(Ok(message)) => match self.apply(stream, message) {
-                    Ok(()) => {
-                        if !std::mem::replace(&mut answered, true) {
-                            self.answered();
-                        }
-                        secondary.answered |= stream == StreamId::Secondary;
-                        // An origin that sends in a burst is answered in a burst.
-                        self.ask(stream, &primary, &secondary);
-                        continue;
+                Some(Ok(message)) => {
+                    let open = match stream {
+                        StreamId::Primary => Some(&primary),
+                        StreamId::Secondary => secondary.open.as_ref(),
+                    };
+                    if open.is_some_and(Open::is_relay) {
+                        self.mux.origin_is_relay();
                     }
-                    Err(fault) => Ended::Failed(fault.to_string()),
-                },
+                    match self.apply(stream, message) {
+                        Ok(()) => {
+                            if !std::mem::replace(&mut answered, true) {
+                                self.answered();
+                            }
+                            secondary.answered |= stream == StreamId::Secondary;
+                            // An origin that sends in a burst is answered in a burst.
+                            self.ask(stream, &primary, &secondary);
+                            continue;
+                        }
+                        Err(fault) => Ended::Failed(fault.to_string()),
+                    }
+                }
                 Some(Err(status)) => failed(&status, answered),
                 None if answered => Ended::Closed(ENDED.to_owned()),
                 None => Ended::Failed(ENDED.to_owned()),

@@ -5,6 +5,8 @@
 use std::error::Error;
 use std::fmt::Write as _;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +17,7 @@ use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
-use crate::grpc::RawCodec;
+use crate::grpc::{RELAY_HEADER, RawCodec};
 use crate::proto::DeltaDiscoveryRequest;
 
 const DELTA_ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
@@ -78,6 +80,7 @@ const WAITING: usize = 8;
 pub(super) struct Open {
     pub(super) outgoing: mpsc::Sender<DeltaDiscoveryRequest>,
     pub(super) incoming: Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>,
+    is_relay: Arc<AtomicBool>,
 }
 
 impl Open {
@@ -86,13 +89,22 @@ impl Open {
     pub(super) fn on(channel: Channel, max_message: usize) -> Self {
         let (outgoing, mut requests) = mpsc::channel(WAITING);
         let requests = stream::poll_fn(move |context| requests.poll_recv(context));
+        let is_relay = Arc::<AtomicBool>::default();
+        let noted = Arc::clone(&is_relay);
         let mut grpc = Grpc::new(channel).max_decoding_message_size(max_message);
         let call = async move {
             grpc.ready().await.map_err(|error| Status::unavailable(reasons(&error)))?;
             let path = PathAndQuery::from_static(DELTA_ADS);
-            Ok(grpc.streaming(Request::new(requests), path, RawCodec::default()).await?.into_inner())
+            let response = grpc.streaming(Request::new(requests), path, RawCodec::default()).await?;
+            noted.store(response.metadata().contains_key(RELAY_HEADER), Ordering::Relaxed);
+            Ok(response.into_inner())
         };
-        Self { outgoing, incoming: Box::pin(call.try_flatten_stream()) }
+        Self { outgoing, incoming: Box::pin(call.try_flatten_stream()), is_relay }
+    }
+
+    /// Whether the server is a relay, which its headers tell before its first message.
+    pub(super) fn is_relay(&self) -> bool {
+        self.is_relay.load(Ordering::Relaxed)
     }
 }
 

@@ -19,7 +19,7 @@ use prost::Message as _;
 
 use super::response::Reading;
 use super::sending::{Link, Target, room};
-use super::topic::{Placed, Renewal, Topic, Want};
+use super::topic::{Absences, Placed, Renewal, Topic, Want};
 use super::{Counters, Settings, StreamId};
 use crate::cache::{Cache, Change, Lease, Lens, Op, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
@@ -52,6 +52,8 @@ pub(super) struct Group {
     pub(super) topics: BTreeMap<Parameters, Topic>,
     /// Whether the origin is asked for plain names whatever the parameters: it does not read locators (R-Up-18).
     plain: bool,
+    /// As far as is known.
+    absences: Absences,
     /// Since when something may be borrowed from a topic that was asked for anew and not answered.
     loans_doubted: Option<Instant>,
     /// Names that may not be lent any more though nothing changed.
@@ -62,16 +64,40 @@ pub(super) struct Group {
 
 impl Group {
     /// A type of which nothing is wanted yet, and which of the streams are open.
-    pub(super) fn new(type_url: TypeUrl, open: [bool; 2], plain: bool) -> Self {
+    pub(super) fn new(type_url: TypeUrl, open: [bool; 2], plain: bool, absences: Absences) -> Self {
         let (homes, started, has_wildcard, topics, unlent) = Default::default();
         let (complaint, loans_doubted) = Default::default();
-        Self { type_url, homes, open, started, has_wildcard, topics, plain, loans_doubted, unlent, complaint }
+        Self {
+            type_url,
+            homes,
+            open,
+            started,
+            has_wildcard,
+            topics,
+            plain,
+            absences,
+            loans_doubted,
+            unlent,
+            complaint,
+        }
     }
 
     /// What is wanted with these parameters.
     pub(super) fn topic(&mut self, parameters: &Parameters) -> &mut Topic {
-        let open = self.open;
-        self.topics.entry(parameters.clone()).or_insert_with(|| Topic::new(parameters.clone(), open))
+        let (open, absences) = (self.open, self.absences);
+        let new = || Topic { absences, ..Topic::new(parameters.clone(), open) };
+        self.topics.entry(parameters.clone()).or_insert_with(new)
+    }
+
+    /// It was found whether the origin says of each name that it does not exist.
+    pub(super) fn set_absences(&mut self, absences: Absences) {
+        self.absences = absences;
+        self.topics.values_mut().for_each(|topic| topic.absences = absences);
+    }
+
+    /// The same as far as this type shows it.
+    pub(super) fn absences(&self) -> Absences {
+        self.topics.values().map(|topic| topic.absences).max().unwrap_or(self.absences)
     }
 
     /// Since when the origin has left something unanswered that it was asked for by locators.
@@ -171,6 +197,14 @@ impl Group {
     pub(super) fn has_stray(&self) -> bool {
         self.homes[View::Wildcard as usize].is_none()
             && self.topics.values().any(|topic| matches!(topic.wildcard, Want::Kept(_)))
+    }
+
+    /// A connection stands: what was about to be proven on the last one begins anew.
+    pub(super) fn connected(&mut self) {
+        for topic in self.topics.values_mut() {
+            (topic.unproven, topic.ignores_versions) = (None, false);
+            topic.doubts.connected();
+        }
     }
 
     /// A stream was opened; on the primary the layout starts anew.
@@ -373,7 +407,8 @@ impl Group {
         let placed = StreamId::ALL.map(|stream| self.placement(stream));
         let mut changes = Vec::new();
         for (parameters, topic) in &mut self.topics {
-            if topic.deadline(settings).is_none_or(|at| at > now) {
+            let looks_again = std::mem::take(&mut topic.looks_again);
+            if !looks_again && topic.deadline(settings).is_none_or(|at| at > now) {
                 continue;
             }
             let snapshot = snapshot(cache, &self.type_url, parameters);
@@ -438,6 +473,9 @@ impl Group {
             let target = Target {
                 claimed,
                 beside: !self.plain && snapshots.len() > 1,
+                is_only: snapshots.len() == 1 && parameters.is_empty(),
+                proves: placed.view == Some(View::Wildcard) && topic.unproven.is_some(),
+                full_state: self.type_url.kind().full_state(),
                 view: placed.view.filter(|view| topic.wants(*view)),
                 parameters: if self.plain { &nothing } else { parameters },
                 fresh: fresh && parameters.is_empty(),

@@ -13,9 +13,9 @@ use super::Counters;
 use super::aliases;
 use super::response::{Heard, Reading, Removed, Report};
 use super::sending::Link;
-use super::topic::{Placed, Renewal, Topic, gone};
+use super::topic::{Absences, Placed, Renewal, Topic, gone};
 use super::variants::{Candidates, News};
-use crate::cache::{Change, Lease, Named, Op, Resend, Snapshot, View};
+use crate::cache::{Change, Completeness, Lease, Named, Op, Resend, Snapshot, View};
 use crate::resource::{Collection, Name, Parameters, Resource, TypeUrl};
 
 /// What is learned, as far as the response has been gone through.
@@ -80,6 +80,7 @@ impl Topic {
         let mut concerned = is_only || reading.is_empty();
         // A response with nothing that is new to the set is no part of the answer that is awaited.
         let mut brings_news = false;
+        let (mut brings_kept_back, mut brings_others) = (false, false);
         let is_new_member =
             |name: &str| placed.view == Some(View::Wildcard) && snapshot.held(View::Wildcard, name).is_none();
         let awaits = link.awaits_more();
@@ -94,12 +95,21 @@ impl Topic {
                 heard.covered = true;
                 heard.answers |= link.heard(name, now);
                 brings_news |= awaits && (link.saw(name) || is_new_member(name));
+                let is_kept_back = link.is_kept_back(name);
+                brings_kept_back |= is_kept_back;
+                brings_others |= !is_kept_back;
+            }
+            if own.is_none() && self.parameters.is_empty() && placed.view == Some(View::Named) {
+                link.note_unasked(&heard.name);
             }
         }
         for removed in &mut reading.removed {
             let view = view_of(link, &self.borrowed, placed.view, &removed.name);
             let is_concerned = view.is_some_and(|view| concerns(removed, view, snapshot, &self.parameters));
             if is_concerned {
+                if link.awaits_first_word(&removed.name) && snapshot.get(&removed.name).is_none() {
+                    self.absences = self.absences.max(Absences::Told);
+                }
                 link.heard(&removed.name, now);
                 brings_news |= awaits && link.saw(&removed.name);
             }
@@ -124,6 +134,9 @@ impl Topic {
         // What came for others says nothing of how far the answer to this one has come.
         if concerned {
             link.arrived(now, brings_news);
+        }
+        if brings_kept_back {
+            link.judge_proof(!brings_others);
         }
         concerned
     }
@@ -160,10 +173,28 @@ impl Topic {
                 self.learn_error(&mut lesson, scene, report, &beside);
             }
         }
-        let ops = self.conclude(lesson, scene);
+        let mut ops = self.conclude(lesson, scene);
+        let wildcard_known = self.learn_proof(&mut ops, scene);
         counters.operations.add(ops.len() as u64);
         let version = reading.system_version;
-        Change { ops, wildcard_known: None, system_version: (!version.is_empty()).then(|| version.into()) }
+        Change { ops, wildcard_known, system_version: (!version.is_empty()).then(|| version.into()) }
+    }
+
+    /// Takes notice of what the response proves beside what it says.
+    fn learn_proof(&mut self, ops: &mut Vec<Op>, scene: Scene<'_>) -> Option<Completeness> {
+        let Scene { placed, snapshot, now, .. } = scene;
+        let absent = self.links[placed.stream as usize].as_mut()?.take_proof(now)?;
+        self.ignores_versions = false;
+        if placed.view == Some(View::Wildcard) {
+            self.unproven = None;
+            return Some(Completeness::Complete).filter(|all| snapshot.completeness() < *all);
+        }
+        // An origin that says it of each name, late if need be, has not said it yet.
+        for name in absent.into_iter().filter(|_| self.absences == Absences::Untold) {
+            self.doubts.remove(View::Named, &name);
+            ops.push(Op::Remove { view: View::Named, name });
+        }
+        None
     }
 
     fn learn_resource(&mut self, lesson: &mut Lesson, scene: Scene<'_>, heard: &mut Heard<'_>) {
@@ -180,6 +211,7 @@ impl Topic {
         let same = held.is_some_and(|held| {
             held.origin_version() == Some(heard.envelope.version) && heard.is_variant_of(held)
         });
+        let is_claimed = link.has_claimed_all() && !link.is_kept_back(&heard.name);
         let ttl = heard.envelope.ttl;
         // Of what never had a version a heartbeat has none either; what does not exist has no TTL (R-TTL-08).
         let unversioned = || held.is_some_and(|held| held.origin_version().is_none());
@@ -191,10 +223,11 @@ impl Topic {
         let asked = || own.iter().chain(&others);
         let weighed =
             |held: Option<&Arc<Resource>>| many || held.is_some_and(|held| held.constraints().is_some());
-        if let Some(name) = own.as_ref().filter(|_| !self.doubted.is_empty()) {
-            self.doubted.remove(&(view, name.clone()));
+        if let Some(name) = &own {
+            self.doubts.remove(view, name);
         }
         if let Some(resource) = heard.encode(type_url, &name) {
+            self.ignores_versions |= same && is_claimed;
             counters.unsolicited.add(u64::from(same && resend == Resend::Unsolicited));
             if is_named {
                 lesson.lost.extend(aliases::lost_by(link, snapshot, &heard.envelope, &heard.name));
@@ -354,7 +387,7 @@ impl Topic {
         let Some((view, name)) = own.filter(|_| report.matches(&self.parameters)) else { return };
         let is_gone = report.failure.is_not_found();
         let is_told = beside.tells_errors;
-        self.settle_doubt(view, &name);
+        self.doubts.remove(view, &name);
         let came = beside.came.get(&(view, name.clone()));
         let doubted = is_gone && came.is_none() && report.constraints.is_none() && self.doubted(view, &name);
         let held = came.or_else(|| snapshot.held(view, &report.name).filter(|_| !doubted));

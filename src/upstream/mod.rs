@@ -25,6 +25,7 @@ mod connection;
 mod dial;
 mod directory;
 mod disproved;
+mod doubts;
 mod expiry;
 mod group;
 mod learning;

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::group::{Changes, Group, SHED_LINGERS, snapshot};
 use super::linger::{Departure, Lingering};
 use super::response::{self, ProtocolError};
-use super::topic::{Renewal, Want};
+use super::topic::{Absences, Renewal, Want};
 use super::{Counters, Locators, Settings, StreamId, Tuning};
 use crate::cache::{Cache, Change, Seen, Snapshot, Wanted, Writer};
 use crate::proto::{DeltaDiscoveryRequest, Status};
@@ -155,6 +155,9 @@ pub struct Mux {
     /// Whether the origin was found to keep the versions that it sent (O1), on this connection: each name that is let go there
     /// and wanted again costs a stream.
     keeps_versions: bool,
+    /// Whether the origin is known to say of each name that it does not exist. It holds for as long as the process lives: where it
+    /// is wrong, it costs time.
+    absences: Absences,
     /// When to look whether it has left any unanswered.
     locators_due: Option<Instant>,
     complaints: Sparingly,
@@ -181,6 +184,7 @@ impl Mux {
             knows_locators: false,
             asks_plainly: false,
             keeps_versions: false,
+            absences: Absences::default(),
             locators_due: None,
             complaints: Sparingly::default(),
             reports: Sparingly::default(),
@@ -221,7 +225,21 @@ impl Mux {
     pub fn connected(&mut self) {
         self.asks_plainly = false;
         self.keeps_versions = false;
+        self.groups.values_mut().for_each(Group::connected);
         self.writer.unheard();
+    }
+
+    /// The origin is a relay like this one. It says of each name that does not exist that it does not, as soon as it knows:
+    /// that it brings other names sooner says nothing of these.
+    pub fn origin_is_relay(&mut self) {
+        self.note_absences(Absences::Relay);
+    }
+
+    fn note_absences(&mut self, absences: Absences) {
+        if absences > self.absences {
+            self.absences = absences;
+            self.groups.values_mut().for_each(|group| group.set_absences(absences));
+        }
     }
 
     /// The stream that is to be closed and opened anew on the same connection, because the origin cannot be relied on to
@@ -317,7 +335,8 @@ impl Mux {
         let Wanted { type_url, parameters, interest, .. } = wanted;
         let open = StreamId::ALL.map(|stream| self.streams[stream as usize].is_some());
         let plain = self.locators == Locators::Plain;
-        let new = || Group::new(type_url.clone(), open, plain);
+        let absences = self.absences;
+        let new = || Group::new(type_url.clone(), open, plain, absences);
         let until = now + self.linger();
         let group = self.groups.entry(type_url.clone()).or_insert_with(new);
         let mut change = Change::default();
@@ -361,8 +380,14 @@ impl Mux {
                 (Some(_), _) | (None, false) => {}
             }
         }
+        if interest.proof {
+            group.topic(parameters).ask_for_proof();
+        }
         group.arrange();
         self.apply(type_url, vec![(parameters.clone(), change)], now);
+        if interest.proof {
+            self.advance(type_url, now);
+        }
     }
 
     /// How long a name that nobody wants stays subscribed to.
@@ -397,6 +422,7 @@ impl Mux {
                 self.knows_locators |=
                     reading.knows_locators() || !response.removed_resource_names.is_empty();
                 let changes = group.learn(stream, reading, self.writer.cache(), &self.counters, now);
+                let absences = group.absences();
                 if let Some((name, fault)) = group.take_complaint()
                     && let Some(unsaid) = self.unfit.say(now)
                 {
@@ -404,6 +430,7 @@ impl Mux {
                     tracing::warn!(%type_url, name, fault, unsaid, "the control plane sent a resource that is of no use as it is");
                 }
                 self.writer.heard(&type_url, now);
+                self.note_absences(absences);
                 self.apply(&type_url, changes, now);
                 self.tidy(&type_url, now);
                 None

@@ -3,6 +3,7 @@
 //! Owns the difference between what was sent and what is wanted, and how far the origin's answer has come. Knows
 //! neither why something is wanted nor what the other stream carries.
 
+mod proof;
 mod silence;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,11 +13,13 @@ use std::time::{Duration, Instant};
 
 use foldhash::HashSet;
 
+use proof::Proof;
 pub(super) use silence::Silence;
 
 use super::arrival::Arrival;
+use super::doubts::{Doubt, Doubts};
 use super::{Reconcile, Settings};
-use crate::cache::{Completeness, Snapshot, View};
+use crate::cache::{Completeness, Named, Snapshot, View};
 use crate::proto::{DeltaDiscoveryRequest, ResourceLocator};
 use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource};
 
@@ -86,6 +89,12 @@ pub(super) struct Target<'a> {
     pub(super) wildcard_waits: bool,
     /// Whether others ask for the type with other parameters, and the origin is told so.
     pub(super) beside: bool,
+    /// Whether all that the stream brings of the type is for these clients.
+    pub(super) is_only: bool,
+    /// Whether the stream was opened anew for a proof that the wildcard set is complete.
+    pub(super) proves: bool,
+    /// Whether a state-of-the-world client of the type waits for all of its names (R-SotW-18).
+    pub(super) full_state: bool,
     /// The versions that others have claimed in the same request, and that hold for everybody.
     pub(super) claimed: &'a std::collections::HashMap<String, String>,
     /// Whether all who ask for a name hold this of it: else its version would say nothing (R-DP-14).
@@ -102,6 +111,8 @@ pub(super) struct Target<'a> {
 /// On one stream it carries the wildcard or names, never first the one and then the other.
 #[derive(Debug, Default)]
 pub(super) struct Link {
+    /// As in [`Target::is_only`], when the stream last asked for something.
+    only: bool,
     /// Whether a request for the type was sent on this stream.
     started: bool,
     /// Whether the wildcard was asked for, and if so whether it was let go since as in [`Asked::dropped`].
@@ -118,8 +129,14 @@ pub(super) struct Link {
     unseen: HashSet<Name>,
     /// When silence means that there is nothing for these clients, given that others are answered.
     nothing_at: Option<Instant>,
-    /// The one of these that could have been claimed, so that the origin has something to say.
-    kept_back: Option<Name>,
+    /// Whether these were noted as missing while nothing came.
+    missing_noted: bool,
+    /// Where everything that is held was claimed but for one resource: what the answer proves.
+    proof: Option<Proof>,
+    /// Names of which nothing is known and that the origin leaves unanswered, where full states wait for them.
+    open: HashSet<Name>,
+    /// None of these was asked for before then; unset once they were asked for on another stream in vain.
+    open_since: Option<Instant>,
     /// Collections that were asked for, until they are complete.
     incomplete: BTreeMap<Name, Incomplete>,
     /// Names that were asked for on this stream and let go since. Asked for again they may stay unanswered: some origins
@@ -163,6 +180,7 @@ impl Link {
         }
         self.incomplete.remove(name);
         self.forget_suspect(name.as_str());
+        self.open.remove(name);
         if let Some(asked) = self.names.get_mut(name) {
             asked.dropped = true;
             self.touch([name.clone()]);
@@ -271,6 +289,12 @@ impl Link {
         of_collection | self.answered(name, now)
     }
 
+    /// Whether a word about this name is the first on this stream, and the answer to a question that was never asked before.
+    pub(super) fn awaits_first_word(&self, name: &str) -> bool {
+        let is_open = |asked: &Asked| asked.awaited == Awaited::Answer && !asked.heard;
+        self.names.get(name).is_some_and(is_open) && !self.suspects.contains(name)
+    }
+
     /// Notes what a response brought of what is held and was not claimed; returns whether there was any.
     pub(super) fn saw(&mut self, name: &str) -> bool {
         self.unseen.remove(name)
@@ -296,6 +320,7 @@ impl Link {
         let awaited = std::mem::replace(&mut asked.awaited, Awaited::No);
         let at = asked.at;
         self.forget_suspect(name);
+        self.open.remove(name);
         match awaited {
             Awaited::No => false,
             Awaited::Answer => true,
@@ -357,16 +382,117 @@ impl Link {
         self.arrival.step(settings, now)
     }
 
-    /// Since when nothing at all came of an answer that may be no more than what was kept back: that may be gone. Of what
-    /// could not be claimed it says nothing: the origin may hang.
-    pub(super) fn kept_back_since(&self) -> Option<Instant> {
-        let since = self.arrival.waits_since()?;
-        self.kept_back.as_ref().filter(|name| self.unseen.contains(*name)).map(|_| since)
+    /// Since when nothing at all came of an answer that has to bring what is held and was not claimed.
+    pub(super) fn missing_since(&self) -> Option<Instant> {
+        self.arrival.waits_since().filter(|_| !self.unseen.is_empty() && !self.missing_noted)
     }
 
-    /// Takes what was kept back and not answered, to be doubted. It goes on being awaited.
-    pub(super) fn take_kept_back(&mut self) -> HashSet<Name> {
-        self.kept_back.take().into_iter().collect()
+    /// What is held and was not claimed, while nothing came at all. It goes on being awaited.
+    pub(super) fn note_missing(&mut self) -> impl Iterator<Item = &Name> {
+        self.missing_noted = true;
+        self.unseen.iter()
+    }
+
+    /// Whether the answer to the wildcard was followed by a short silence at least.
+    pub(super) fn has_settled(&self) -> bool {
+        self.wildcard.is_some() && self.arrival.degree() >= Completeness::Settled
+    }
+
+    /// The degree that the answer has reached.
+    pub(super) const fn degree(&self) -> Completeness {
+        self.arrival.degree()
+    }
+
+    /// Whether all that was held and not claimed has come again.
+    pub(super) fn misses_nothing(&self) -> bool {
+        self.unseen.is_empty()
+    }
+
+    /// A name came that was not asked for, or was let go: the origin will not send it once more when it is asked for (O1).
+    pub(super) fn note_unasked(&mut self, name: &str) {
+        if self.started && self.wildcard.is_none() && !self.all_spent && !self.spent.contains(name) {
+            self.remember_spent(name.into());
+        }
+    }
+
+    fn remember_spent(&mut self, name: Name) {
+        self.spent.insert(name);
+        if self.spent.len() > SPENT {
+            self.all_spent = true;
+            self.spent = HashSet::default();
+        }
+    }
+
+    /// Whether all that the stream brings of the type is for one set of parameters.
+    pub(super) const fn is_only(&self) -> bool {
+        self.only
+    }
+
+    /// Whether the versions of all of these are told in one request.
+    pub(super) fn fits_in_one_request<'r>(held: impl Iterator<Item = &'r Arc<Resource>>) -> bool {
+        let bytes = |held: &Arc<Resource>| held.name().as_str().len() + held.version().len() + 10;
+        held.map(bytes).sum::<usize>() <= VERSIONS_BYTES
+    }
+
+    /// Whether a response of one resource, this one, would prove that the answer is complete.
+    pub(super) fn is_kept_back(&self, name: &str) -> bool {
+        self.proof.as_ref().and_then(Proof::kept_back).is_some_and(|kept_back| kept_back.as_str() == name)
+    }
+
+    /// A response brought what was kept back, alone or with others.
+    pub(super) fn judge_proof(&mut self, is_alone: bool) {
+        if let Some(proof) = &mut self.proof {
+            proof.judge(is_alone);
+        }
+    }
+
+    /// Takes the evidence that the answer is complete, with the names that do not exist: those that were asked for in the
+    /// same request and have no answer.
+    pub(super) fn take_proof(&mut self, now: Instant) -> Option<Vec<Name>> {
+        let open = match self.proof.take()? {
+            Proof::Given(open) => open,
+            asked @ Proof::Asked { .. } => {
+                self.proof = Some(asked);
+                return None;
+            }
+            Proof::Failed(_) => return None,
+        };
+        self.arrival = Arrival::Complete;
+        let absent = open.into_iter().filter(|name| {
+            self.names.get(name).is_some_and(|asked| !asked.dropped && asked.awaited == Awaited::Answer)
+        });
+        let mut absent: Vec<Name> = absent.collect();
+        absent.sort_unstable();
+        for name in &absent {
+            self.answered(name.as_str(), now);
+        }
+        Some(absent)
+    }
+
+    /// Whether every resource that is held was claimed, or all but one: an origin that sends one of the others at the
+    /// version that it was told does not read versions.
+    pub(super) const fn has_claimed_all(&self) -> bool {
+        self.proof.is_some()
+    }
+
+    /// Whether a name of which nothing is known stays unanswered since then. Each is told once.
+    pub(super) fn take_open(&mut self, asked: Instant) -> Vec<Name> {
+        if self.open_since.is_none_or(|since| since > asked) {
+            return Vec::new();
+        }
+        let at = |name: &Name| self.names.get(name).map(|asked| asked.at);
+        let since = self.open.iter().filter_map(at).min();
+        if since.is_none_or(|since| since > asked) {
+            self.open_since = since;
+            return Vec::new();
+        }
+        self.open_since = None;
+        self.open.drain().collect()
+    }
+
+    /// No earlier than since when such a name is unanswered.
+    pub(super) const fn open_since(&self) -> Option<Instant> {
+        self.open_since
     }
 
     /// Whether nothing more can be a part of the answer.
@@ -393,6 +519,7 @@ impl Link {
             };
         }
         self.suspect_since = self.suspect_since.map(later);
+        self.open_since = self.open_since.map(later);
     }
 
     /// When to look again though nothing happened.
@@ -418,17 +545,18 @@ impl Link {
     pub(super) fn changes(
         &mut self,
         target: &Target<'_>,
-        doubted: &HashSet<(View, Name)>,
+        doubts: &Doubts,
         wanted: &dyn Fn(&Name) -> bool,
     ) -> (Option<DeltaDiscoveryRequest>, bool) {
         self.dirty = false;
+        self.only = target.is_only;
         let mut request = DeltaDiscoveryRequest::default();
         let left_wildcard = self.leave_wildcard(target, &mut request);
-        let cut = self.exchange_names(target, doubted, wanted, &mut request);
+        let cut = self.exchange_names(target, doubts, wanted, &mut request);
         let is_new = target.view == Some(View::Wildcard) && self.wildcard.is_none();
         let join = is_new && !left_wildcard && !target.wildcard_waits;
         if join {
-            self.join_wildcard(target, doubted, &mut request);
+            self.join_wildcard(target, doubts, &mut request);
         }
         let empty = !join
             && request.resource_names_subscribe.is_empty()
@@ -456,12 +584,7 @@ impl Link {
         leave
     }
 
-    fn join_wildcard(
-        &mut self,
-        target: &Target<'_>,
-        doubted: &HashSet<(View, Name)>,
-        request: &mut DeltaDiscoveryRequest,
-    ) {
+    fn join_wildcard(&mut self, target: &Target<'_>, doubts: &Doubts, request: &mut DeltaDiscoveryRequest) {
         self.wildcard = Some(false);
         if self.started || !target.fresh || !target.alone {
             target.subscribe(Name::WILDCARD, request);
@@ -469,7 +592,7 @@ impl Link {
         // Otherwise the request stays empty: the form that every server understands (R-Up-05).
         let mut quiet_at = None;
         if !self.started {
-            self.claim_members(target, doubted, request);
+            self.claim_members(target, doubts, request);
             // Members that others have claimed in this request need not come again.
             let is_confirmed = self.unseen.is_empty()
                 && !target.claimed.is_empty()
@@ -488,24 +611,14 @@ impl Link {
 
     /// Tells the versions of the members that are held, as far as they fit; those in doubt first. The others have to come
     /// again if they are still there.
-    fn claim_members(
-        &mut self,
-        target: &Target<'_>,
-        doubted: &HashSet<(View, Name)>,
-        request: &mut DeltaDiscoveryRequest,
-    ) {
-        // A set that never was complete is asked for anew: it is not known which of the rest the origin has sent.
-        let trusts = target.fresh
-            && target.settings.reconcile == Reconcile::Trust
-            && target.snapshot.completeness() == Completeness::Complete;
+    fn claim_members(&mut self, target: &Target<'_>, doubts: &Doubts, request: &mut DeltaDiscoveryRequest) {
         let mut room = VERSIONS_BYTES;
-        let is_doubted = |held: &&Arc<Resource>| {
-            !doubted.is_empty() && doubted.contains(&(View::Wildcard, held.name().clone()))
-        };
+        let doubt = |held: &Arc<Resource>| doubts.get(View::Wildcard, held.name());
+        let is_doubted = |held: &&Arc<Resource>| doubt(held).is_some();
         let members = || target.snapshot.members();
         for held in members().filter(is_doubted).chain(members().filter(|held| !is_doubted(held))) {
             let name = held.name().as_str();
-            let claim = target.claim(View::Wildcard, held).filter(|_| trusts);
+            let claim = target.claim(View::Wildcard, held).filter(|_| target.tells_version(doubt(held)));
             let bytes = claim.map_or(usize::MAX, |version| name.len() + version.len() + 10);
             match claim {
                 Some(version) if bytes <= room => {
@@ -517,27 +630,38 @@ impl Link {
             }
         }
         if self.unseen.is_empty() {
-            self.keep_back(members().filter(|held| !is_doubted(held)), request);
+            self.keep_back(target, members().map(|held| (held, doubt(held))), request);
         }
     }
 
     /// Keeps back the version of one resource, the smallest, where all were claimed: an origin that has to say nothing at
-    /// all, because every version is current, could not be told from one that hangs.
+    /// all, because every version is current, could not be told from one that hangs. What is in doubt is claimed, unless
+    /// there is nothing else.
     fn keep_back<'r>(
         &mut self,
-        held: impl Iterator<Item = &'r Arc<Resource>>,
+        target: &Target<'_>,
+        held: impl Iterator<Item = (&'r Arc<Resource>, Option<Doubt>)>,
         request: &mut DeltaDiscoveryRequest,
     ) {
-        let claimed =
-            held.filter(|held| request.initial_resource_versions.contains_key(held.name().as_str()));
-        let smallest = claimed.min_by_key(|held| (held.delta_entry().len(), held.name()));
-        if let Some(name) = smallest.map(|held| held.name().clone()) {
+        let claimed = held.filter(|(held, doubt)| {
+            let is_settled = matches!(doubt, None | Some(Doubt::Told));
+            is_settled && request.initial_resource_versions.contains_key(held.name().as_str())
+        });
+        let smallest =
+            claimed.min_by_key(|(held, doubt)| (doubt.is_some(), held.delta_entry().len(), held.name()));
+        if let Some(name) = smallest.map(|(held, _)| held.name().clone()) {
             request.initial_resource_versions.remove(name.as_str());
             if let Some(asked) = self.names.get_mut(&name) {
                 asked.awaited = Awaited::Answer;
             }
-            self.kept_back = Some(name.clone());
-            self.unseen.insert(name);
+            self.unseen.insert(name.clone());
+            if target.is_only {
+                let is_open = |name: &&Name| {
+                    self.names.get(*name).is_some_and(|asked| asked.awaited == Awaited::Answer)
+                };
+                let open = self.open.iter().filter(is_open).cloned().collect();
+                self.proof = Some(Proof::Asked { kept_back: name, open });
+            }
         }
     }
 
@@ -545,7 +669,7 @@ impl Link {
     fn exchange_names(
         &mut self,
         target: &Target<'_>,
-        doubted: &HashSet<(View, Name)>,
+        doubts: &Doubts,
         wanted: &dyn Fn(&Name) -> bool,
         request: &mut DeltaDiscoveryRequest,
     ) -> bool {
@@ -553,16 +677,16 @@ impl Link {
         let mut joined = false;
         let first = !self.started;
         let mut room = room(first && target.fresh && target.snapshot.holds_anything());
-        if first && named && !doubted.is_empty() {
+        if first && named && !doubts.is_empty() {
             // The first request has room for some versions only. Those of what is in doubt go into it before all others, so
             // that the origin can say that it is gone.
-            let is_doubted = |name: &&Name| wanted(name) && doubted.contains(&(View::Named, (*name).clone()));
+            let is_doubted = |name: &&Name| wanted(name) && doubts.get(View::Named, name).is_some();
             let names: Vec<Name> = self.pending.iter().filter(is_doubted).cloned().collect();
             for name in names {
                 if room > 0 {
                     self.pending.remove(&name);
                     joined = true;
-                    room = room.saturating_sub(self.ask_for(target, wanted, name, first, request));
+                    room = room.saturating_sub(self.ask_for(target, doubts, wanted, name, first, request));
                 }
             }
         }
@@ -585,7 +709,7 @@ impl Link {
                 room = room.saturating_sub(target.subscribe(name.as_str(), request));
             } else if asked.is_none_or(|asked| asked.dropped) {
                 joined = true;
-                room = room.saturating_sub(self.ask_for(target, wanted, name, first, request));
+                room = room.saturating_sub(self.ask_for(target, doubts, wanted, name, first, request));
             }
         }
         let cut = !self.pending.is_empty();
@@ -594,7 +718,7 @@ impl Link {
             self.started = true;
             self.arrival = self.arrival.asked_more(target.now);
             if first {
-                self.start_names(target, doubted, wanted, request);
+                self.start_names(target, doubts, wanted, request);
             }
         }
         if self.names.is_empty() && self.wildcard.is_none() {
@@ -608,13 +732,15 @@ impl Link {
     fn ask_for(
         &mut self,
         target: &Target<'_>,
+        doubts: &Doubts,
         wanted: &dyn Fn(&Name) -> bool,
         name: Name,
         first: bool,
         request: &mut DeltaDiscoveryRequest,
     ) -> usize {
         let bytes = target.subscribe(name.as_str(), request);
-        bytes + self.join_name(target, wanted, name, first, request)
+        let trusts = first && target.tells_version(doubts.get(View::Named, &name));
+        bytes + self.join_name(target, wanted, name, trusts, request)
     }
 
     /// Remembers a name that is let go, if the origin sent it, or the answer may still be on its way. Names that do not exist
@@ -628,11 +754,7 @@ impl Link {
         if self.all_spent || !target.parameters.is_empty() {
             return;
         }
-        self.spent.insert(name.clone());
-        if self.spent.len() > SPENT {
-            self.all_spent = true;
-            self.spent = HashSet::default();
-        }
+        self.remember_spent(name.clone());
     }
 
     /// Takes the pending name that comes after this one: names have their turn, whoever goes on asking for earlier ones.
@@ -649,10 +771,9 @@ impl Link {
         target: &Target<'_>,
         wanted: &dyn Fn(&Name) -> bool,
         name: Name,
-        first: bool,
+        trusts: bool,
         request: &mut DeltaDiscoveryRequest,
     ) -> usize {
-        let trusts = first && target.fresh && target.settings.reconcile == Reconcile::Trust;
         let bytes = if Collection::named(name.as_str()).is_some() {
             self.join_collection(target, wanted, &name, trusts, request)
         } else {
@@ -669,6 +790,13 @@ impl Link {
         };
         let before = self.names.get(&name);
         let heard = before.is_some_and(|asked| asked.heard);
+        if awaited == Awaited::Answer && target.full_state && target.is_only {
+            let entry = target.snapshot.get(name.as_str());
+            if entry.is_none_or(|entry| matches!(entry.named(), Named::Unknown)) {
+                self.open.insert(name.clone());
+                self.open_since.get_or_insert(target.now);
+            }
+        }
         let is_spent = heard
             || self.all_spent
             || (!self.spent.is_empty() && self.spent.remove(&name))
@@ -716,7 +844,7 @@ impl Link {
     fn start_names(
         &mut self,
         target: &Target<'_>,
-        doubted: &HashSet<(View, Name)>,
+        doubts: &Doubts,
         wanted: &dyn Fn(&Name) -> bool,
         request: &mut DeltaDiscoveryRequest,
     ) {
@@ -732,13 +860,13 @@ impl Link {
             let held: Vec<Arc<Resource>> = self
                 .names
                 .keys()
-                .filter(|name| !doubted.contains(&(View::Named, (*name).clone())))
                 .filter_map(|name| {
                     target.snapshot.held(View::Named, name.as_str()).filter(|held| held.name() == name)
                 })
                 .cloned()
                 .collect();
-            self.keep_back(held.iter(), request);
+            let held = held.iter().map(|held| (held, doubts.get(View::Named, held.name())));
+            self.keep_back(target, held, request);
         }
         if !self.unseen.is_empty() {
             self.arrival = Arrival::asked(target.now, None, Duration::ZERO);
@@ -747,6 +875,14 @@ impl Link {
 }
 
 impl Target<'_> {
+    /// Whether the version of what is held is told. A sweep tells none, but where only the origin itself can settle what
+    /// silence has left open: a doubt, or whether there is more.
+    fn tells_version(&self, doubt: Option<Doubt>) -> bool {
+        let trusts = self.settings.reconcile == Reconcile::Trust;
+        let is_missing = doubt == Some(Doubt::Missing);
+        self.fresh && (trusts || doubt.is_some_and(|_| !is_missing) || (self.proves && !is_missing))
+    }
+
     /// Puts a name into a request; returns the bytes that it takes.
     fn subscribe(&self, name: &str, request: &mut DeltaDiscoveryRequest) -> usize {
         let lists = (&mut request.resource_names_subscribe, &mut request.resource_locators_subscribe);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use foldhash::HashSet;
 
 use super::disproved::Disproved;
+use super::doubts::{Doubt, Doubts};
 use super::expiry::Expiry;
 use super::response::Reading;
 use super::sending::{Link, Target};
@@ -42,9 +43,17 @@ impl Want {
     }
 }
 
-/// An origin may take long for its first answer, and nobody waits for what is kept back: it is doubted after so many times the
-/// time for an answer.
-const KEPT_BACK_TIMEOUTS: u32 = 5;
+/// An origin may take long for its first answer: what it has to send again, and does not, is doubted after so many times
+/// the time for an answer.
+const MISSING_TIMEOUTS: u32 = 5;
+
+/// A name that the origin leaves unanswered for so many times the time for an answer is asked for where silence proves that it
+/// does not exist.
+const OPEN_TIMEOUTS: u32 = 2;
+
+/// A set of which it is not proven for so long that it is complete counts as complete all the same: an origin where something
+/// changes all the time proves nothing.
+const UNPROVEN: Duration = Duration::from_secs(90);
 
 /// Reason to open a stream anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +62,18 @@ pub(super) enum Renewal {
     Doubt,
     /// The origin leaves unanswered what it takes for delivered: clients wait for it.
     Unanswered,
+}
+
+/// Word of the origin about names that do not exist.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Absences {
+    /// None so far: many origins never say it (O2).
+    #[default]
+    Untold,
+    /// It says so of each name, perhaps of one after the other: its silence about one proves nothing.
+    Told,
+    /// The same, and it may itself wait for an origin that is silent. It is a relay like this one.
+    Relay,
 }
 
 /// What a stream carries of the type.
@@ -73,11 +94,20 @@ pub(super) struct Topic {
     /// What is held from a lender or from an earlier stream and may be gone: kept until the answer to what is asked in its
     /// place, which takes its place whatever its constraints (R-DP-14, R-DP-16).
     pub(super) orphans: HashSet<(View, Name)>,
-    /// Resources that are held, could not be claimed, and were missing from a complete answer: gone if missing from the next one
-    /// on another stream too.
-    pub(super) doubted: HashSet<(View, Name)>,
+    /// Resources that are held and may be gone.
+    pub(super) doubts: Doubts,
     /// Of what is orphaned or borrowed, which identities the origin has said to be gone.
     pub(super) disproved: Disproved,
+    /// Whether a client waits for evidence, of each view, that what the origin has not sent does not exist.
+    pub(super) needs_proof: [bool; 2],
+    /// This is new.
+    pub(super) looks_again: bool,
+    /// Since when streams have been opened anew to learn whether the wildcard set is complete.
+    pub(super) unproven: Option<Instant>,
+    /// The origin sends what it was told is held: nothing is proven by what it does not send.
+    pub(super) ignores_versions: bool,
+    /// As far as is known.
+    pub(super) absences: Absences,
     /// Which of the streams are to be opened anew, and why.
     pub(super) renewals: [Option<Renewal>; 2],
     /// Where more than one variant of a name is for these parameters (R-DP-04), all that are held.
@@ -100,8 +130,13 @@ impl Topic {
             names: NameMap::default(),
             borrowed: HashSet::default(),
             orphans: HashSet::default(),
-            doubted: HashSet::default(),
+            doubts: Doubts::default(),
             disproved: Disproved::default(),
+            needs_proof: [false; 2],
+            looks_again: false,
+            unproven: None,
+            ignores_versions: false,
+            absences: Absences::default(),
             renewals: [None; 2],
             rivals: BTreeMap::new(),
             ambiguous: None,
@@ -113,6 +148,11 @@ impl Topic {
 
     pub(super) const fn link(&self, stream: StreamId) -> Option<&Link> {
         self.links[stream as usize].as_ref()
+    }
+
+    /// A client waits for evidence that what the origin has not sent does not exist.
+    pub(super) fn ask_for_proof(&mut self) {
+        (self.needs_proof, self.looks_again) = ([true; 2], true);
     }
 
     /// Whether there is nothing to remember of it.
@@ -235,6 +275,7 @@ impl Topic {
     /// Time in which this process did not run is no silence of the origin.
     pub(super) fn shift(&mut self, pause: Duration, now: Instant) {
         self.disproved.shift(pause);
+        self.unproven = self.unproven.map(|since| since + pause);
         self.links.iter_mut().flatten().for_each(|link| link.shift(pause, now));
     }
 
@@ -244,7 +285,7 @@ impl Topic {
         self.borrowed.remove(name);
         self.orphans.remove(&(View::Named, name.clone()));
         self.disproved.remove(View::Named, name);
-        self.settle_doubt(View::Named, name);
+        self.doubts.remove(View::Named, name);
         self.links.iter_mut().flatten().for_each(|link| link.drop_name(name));
     }
 
@@ -279,16 +320,10 @@ impl Topic {
         ops
     }
 
-    /// It is not in doubt any more whether the origin has it.
-    pub(super) fn settle_doubt(&mut self, view: View, name: &Name) {
-        if !self.doubted.is_empty() {
-            self.doubted.remove(&(view, name.clone()));
-        }
-    }
-
     fn remove_wildcard(&mut self, by_locator: bool) {
         self.wildcard = Want::No;
-        self.doubted.retain(|(view, _)| *view != View::Wildcard);
+        self.unproven = None;
+        self.doubts.drop_wildcard();
         self.disproved.drop_wildcard();
         self.expiry.drop_wildcard();
         self.rivals.retain(|(view, _), _| *view != View::Wildcard);
@@ -309,12 +344,8 @@ impl Topic {
         self.expiry.note(ops);
         self.uncacheable.note(ops);
         self.disproved.note(ops);
+        self.doubts.note(ops);
         let ends = |op: &&Op| matches!(op, Op::Remove { .. } | Op::Forget { .. } | Op::Withdraw { .. });
-        if !self.doubted.is_empty() {
-            for op in ops.iter().filter(ends) {
-                self.doubted.remove(&(op.view(), op.name().clone()));
-            }
-        }
         if !self.rivals.is_empty() {
             for op in ops.iter().filter(ends) {
                 self.rivals.remove(&(op.view(), op.name().clone()));
@@ -409,13 +440,18 @@ impl Topic {
             let complete = if view == View::Named { link.complete(settings, now) } else { Vec::new() };
             let degree = if link.has_asked() { link.step(settings, now) } else { None };
             if link
-                .kept_back_since()
-                .is_some_and(|since| since + KEPT_BACK_TIMEOUTS * settings.answer_timeout <= now)
+                .missing_since()
+                .is_some_and(|since| since + MISSING_TIMEOUTS * settings.answer_timeout <= now)
             {
                 // Nothing came at all, which is evidence of nothing.
-                let late = link.take_kept_back();
-                self.doubt_of(Placed { stream, view: Some(view) }, late);
+                let has_version = |name: &&Name| {
+                    let held = snapshot.held(view, name.as_str());
+                    held.is_some_and(|held| held.origin_version().is_some() && held.constraints().is_none())
+                };
+                let missing: Vec<Name> = link.note_missing().filter(has_version).cloned().collect();
+                self.doubt(Placed { stream, view: Some(view) }, missing, Doubt::Silence);
             }
+            self.ask_about_open(Placed { stream, view: Some(view) }, settings, now, snapshot);
             let Some(link) = &mut self.links[stream as usize] else { continue };
             let unseen =
                 if degree.is_some() && link.is_over() { link.take_unseen() } else { HashSet::default() };
@@ -424,13 +460,84 @@ impl Topic {
                 change.ops.push(Op::Complete { name });
             }
             change.ops.extend(self.judge(Placed { stream, view: Some(view) }, unseen, settings));
-            if view == View::Wildcard && degree > Some(snapshot.completeness()) {
-                change.wildcard_known = degree;
+            if view == View::Wildcard {
+                let known = self.known_of_wildcard(stream, degree, settings, now, snapshot);
+                change.wildcard_known = known.filter(|known| *known > snapshot.completeness());
             }
         }
         self.answer_by_name(&mut change.ops, snapshot);
         self.note(&change.ops);
         change
+    }
+
+    /// How much of the wildcard set is known, given the degree that the answer has reached by its silence. Silence shows a set
+    /// to newcomers, and proves nothing to clients that may hold something.
+    fn known_of_wildcard(
+        &mut self,
+        stream: StreamId,
+        degree: Option<Completeness>,
+        settings: &Settings,
+        now: Instant,
+        snapshot: &Snapshot,
+    ) -> Option<Completeness> {
+        if snapshot.completeness() == Completeness::Complete {
+            self.unproven = None;
+            return degree;
+        }
+        let link = self.link(stream)?;
+        if !link.has_settled() {
+            return degree;
+        }
+        if !self.is_provable(View::Wildcard, stream, settings, snapshot) {
+            return degree.or_else(|| Some(link.degree()));
+        }
+        if self.unproven.is_some_and(|since| since + UNPROVEN <= now) {
+            self.unproven = None;
+            return Some(Completeness::Complete);
+        }
+        if std::mem::take(&mut self.needs_proof[View::Wildcard as usize]) {
+            self.unproven.get_or_insert(now);
+            self.renewals[stream as usize].get_or_insert(Renewal::Doubt);
+        }
+        degree.map(|_| Completeness::Settled)
+    }
+
+    /// Whether the origin could prove on a stream that is opened anew that it has no more than what is held.
+    fn is_provable(&self, view: View, stream: StreamId, settings: &Settings, snapshot: &Snapshot) -> bool {
+        // A sweep that is not over yet goes on.
+        let is_swept = |link: &Link| link.misses_nothing() && (view == View::Wildcard || link.is_over());
+        let can_ask =
+            |link: &Link| link.is_only() && (settings.reconcile == Reconcile::Trust || is_swept(link));
+        if self.ignores_versions || !self.link(stream).is_some_and(can_ask) {
+            return false;
+        }
+        let is_claimable = |held: &Resource| held.origin_version().is_some() && held.constraints().is_none();
+        match view {
+            View::Wildcard => {
+                let fits = Link::fits_in_one_request(snapshot.members());
+                snapshot.member_count() > 0 && snapshot.members().all(|held| is_claimable(held)) && fits
+            }
+            View::Named => self.names.keys().any(|name| {
+                let held = snapshot.held(view, name.as_str());
+                held.is_some_and(|held| held.form() == Form::Whole && is_claimable(held))
+            }),
+        }
+    }
+
+    /// Has names of which nothing is known, and that stay unanswered, asked for where silence says that they do not exist.
+    fn ask_about_open(&mut self, placed: Placed, settings: &Settings, now: Instant, snapshot: &Snapshot) {
+        let asked = now
+            .checked_sub(OPEN_TIMEOUTS * settings.answer_timeout)
+            .filter(|_| self.needs_proof[View::Named as usize]);
+        let link = self.links[placed.stream as usize].as_mut();
+        let open = asked.zip(link).map(|(asked, link)| link.take_open(asked)).unwrap_or_default();
+        if !open.is_empty()
+            && self.absences == Absences::Untold
+            && self.is_provable(View::Named, placed.stream, settings, snapshot)
+        {
+            self.needs_proof[View::Named as usize] = false;
+            self.doubt(placed, open, Doubt::Silence);
+        }
     }
 
     /// Decides about what is held, was not claimed, and is missing from a complete answer. An answer that seems complete
@@ -442,29 +549,27 @@ impl Topic {
         let mut gone_now = Vec::new();
         for name in unseen {
             let is_listed = !self.names.contains_key(&name);
-            let is_left_to_origin =
-                view == View::Named && !is_listed && settings.reconcile == Reconcile::Trust;
+            let has_word = settings.reconcile == Reconcile::Trust || self.absences == Absences::Relay;
+            let is_left_to_origin = view == View::Named && !is_listed && has_word;
             // With parameters no version can be told (R-DP-14): a new stream would be no reason for the origin to say more.
             if is_left_to_origin && !self.parameters.is_empty() {
                 continue;
             }
             let is_disproved = self.disproved.has(view, &name);
-            let key = (view, name);
-            if !is_disproved && !self.doubted.contains(&key) {
-                self.doubt_of(placed, [key.1].into_iter().collect());
+            if !is_disproved && self.doubts.get(view, &name) != Some(Doubt::Missing) {
+                self.doubt(placed, [name], Doubt::Missing);
             } else if !is_left_to_origin {
-                self.doubted.remove(&key);
-                gone_now.push(gone(&self.names, view, key.1));
+                gone_now.push(gone(&self.names, view, name));
             }
         }
         gone_now
     }
 
-    /// Has what is held asked for on another stream, with its version before all others.
-    fn doubt_of(&mut self, placed: Placed, names: HashSet<Name>) {
+    /// Has names asked for on another stream, before all others.
+    fn doubt(&mut self, placed: Placed, names: impl IntoIterator<Item = Name>, doubt: Doubt) {
         let Some(view) = placed.view else { return };
         for name in names {
-            if self.doubted.insert((view, name)) {
+            if self.doubts.insert(view, name, doubt) {
                 self.renewals[placed.stream as usize].get_or_insert(Renewal::Doubt);
             }
         }
@@ -475,13 +580,17 @@ impl Topic {
         let of = |stream: StreamId| {
             let link = self.link(stream)?;
             let suspect = link.suspect_since().map(|since| since + settings.answer_timeout);
-            let kept_back =
-                link.kept_back_since().map(|since| since + KEPT_BACK_TIMEOUTS * settings.answer_timeout);
-            link.deadline(settings).into_iter().chain(suspect).chain(kept_back).min()
+            let missing =
+                link.missing_since().map(|since| since + MISSING_TIMEOUTS * settings.answer_timeout);
+            let open = link.open_since().filter(|_| self.needs_proof[View::Named as usize]);
+            let open = open.map(|since| since + OPEN_TIMEOUTS * settings.answer_timeout);
+            link.deadline(settings).into_iter().chain(suspect).chain(missing).chain(open).min()
         };
         let uncacheable = self.uncacheable.next().map(|came| came + settings.settle_max);
         let disproved = self.disproved.not_before().map(|at| at + settings.answer_timeout);
-        let rest = self.expiry.next().into_iter().chain(uncacheable).chain(disproved);
+        let has_settled = || self.links.iter().flatten().any(Link::has_settled);
+        let unproven = self.unproven.filter(|_| has_settled()).map(|since| since + UNPROVEN);
+        let rest = self.expiry.next().into_iter().chain(uncacheable).chain(disproved).chain(unproven);
         StreamId::ALL.into_iter().filter_map(of).chain(rest).min()
     }
 
@@ -493,20 +602,18 @@ impl Topic {
     ) -> (Option<DeltaDiscoveryRequest>, bool) {
         let wanted = |name: &Name| self.names.contains_key(name) && !self.borrowed.contains(name);
         let Some(link) = &mut self.links[stream as usize] else { return (None, false) };
-        let (request, more) = link.changes(target, &self.doubted, &wanted);
+        let (request, more) = link.changes(target, &self.doubts, &wanted);
         if let Some(request) = &request {
-            self.doubt(request, target);
-            if let Some(view) = target.view.filter(|_| !self.doubted.is_empty()) {
-                for name in request.initial_resource_versions.keys() {
-                    self.doubted.remove(&(view, name.as_str().into()));
-                }
+            self.orphan(request, target);
+            if let Some(view) = target.view {
+                request.initial_resource_versions.keys().for_each(|name| self.doubts.tell(view, name));
             }
         }
         (request, more)
     }
 
     /// What is held of what is asked for now may have become another variant meanwhile, but for what is claimed.
-    fn doubt(&mut self, request: &DeltaDiscoveryRequest, target: &Target<'_>) {
+    fn orphan(&mut self, request: &DeltaDiscoveryRequest, target: &Target<'_>) {
         let Some(view) = target.view else { return };
         let located = request.resource_locators_subscribe.iter().map(|locator| &locator.name);
         let asked = || request.resource_names_subscribe.iter().chain(located.clone());

@@ -264,6 +264,9 @@ fn r_delta_09_an_alias_that_is_let_go_beside_a_wildcard_is_answered_by_what_it_s
     whole.pass(6_000);
     assert_eq!(told(&mut client, &whole), ["vhds r/v:1 r/w:1"]);
     client.change(&whole.bed, "vhds", "-r/a -r/b");
+    assert!(told(&mut client, &whole).is_empty(), "the other may be a member that has not come yet");
+    whole.asked(Primary);
+    whole.says(Primary, "vhds r/v:1=r/a");
     assert_eq!(told(&mut client, &whole), ["vhds r/v:1 -r/b -r/w"], "only one of them is a member");
 }
 

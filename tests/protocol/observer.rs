@@ -22,7 +22,7 @@ fn interest(bed: &Bed) -> Vec<Interest> {
 
 fn wanted(names: &[(&str, bool)]) -> Vec<Interest> {
     let names = names.iter().map(|(name, is_wanted)| (Name::from(*name), *is_wanted)).collect();
-    vec![Interest { wildcard: false, names }]
+    vec![Interest { wildcard: false, names, proof: false }]
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn what_clients_want_is_told_upstream_whoever_looks_on() {
     assert_eq!(interest(&bed), wanted(&[("e", false)]), "the last one is the last");
     observer.change(&bed, "eds", "f -e");
     client.change(&bed, "eds", "*");
-    let all = Interest { wildcard: true, names: Vec::new() };
+    let all = Interest { wildcard: true, names: Vec::new(), proof: false };
     assert_eq!(interest(&bed), [all]);
     assert_eq!(interest(&bed), []);
     drop(client);
@@ -105,7 +105,7 @@ fn an_observer_that_may_not_see_all_sees_what_it_may() {
         let mut observer = observer(&bed, Protocol::Delta);
         observer.change(&bed, "cds", names);
         for wanted in bed.cache.take_interest() {
-            let as_it_was = Interest { wildcard: true, names: Vec::new() };
+            let as_it_was = Interest { wildcard: true, names: Vec::new(), proof: false };
             assert_eq!(wanted.interest, as_it_was);
             bed.writer.fill(&wanted, bed.now).unwrap();
         }

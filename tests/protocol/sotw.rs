@@ -44,7 +44,7 @@ fn r_sotw_11_a_state_that_is_empty_is_told_once_though_nothing_was_ever_heard() 
         bed.cache.of(&url("lds")).unwrap();
         bed.writer.heard(&url("lds"), bed.now);
         assert!(client.told(&bed).is_empty());
-        bed.after(bed.rules.cold_deadline);
+        bed.after(3 * bed.rules.cold_deadline);
         let told = client.poll(&bed).unwrap();
         assert!(told.resources.is_empty());
         if acks {

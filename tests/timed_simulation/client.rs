@@ -233,7 +233,12 @@ impl Client {
     pub(crate) fn ask(&mut self, at: usize, asked: Asked, now: Instant, ids: &mut u32) -> Option<Outgoing> {
         let state = &mut self.types[at];
         let before = std::mem::replace(&mut state.asked, asked.clone());
-        if before == asked {
+        // A client whose stream is away learns of nothing that it could let go. The version that it says on the next one would
+        // claim what it has let go, and no server could tell.
+        let lets_go =
+            (before.wildcard && !asked.wildcard) || before.names.difference(&asked.names).next().is_some();
+        if before == asked || (lets_go && !self.online) {
+            state.asked = before;
             return None;
         }
         state.changes += 1;

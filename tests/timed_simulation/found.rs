@@ -59,4 +59,11 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
     ),
     (1230, "two silences of an origin that hangs are taken for a word in a configured sweep"),
     (457, "the same behind a relay that waits for its own origin"),
+    (
+        4030,
+        "a set that stopped half-way for 5 s counts as complete: what had not come yet is removed behind it",
+    ),
+    (6731, "a full state by name lacks what a link held up for 10 s"),
+    (1004, "what went while a relay was away stays behind a slow first answer for minutes"),
+    (276, "a sweep that is met with silence never ends: the origin has none of these names any more"),
 ];

@@ -65,6 +65,12 @@ impl Seen {
         came.into_iter().any(|(came, wildcard)| !wildcard && left.is_none_or(|left| came > left))
     }
 
+    /// When a name last came by this moment.
+    fn last_came(&self, at: usize, name: &str, by: Instant) -> Option<Instant> {
+        let came = self.bodies.get(&(at, name.to_owned())).into_iter().flatten();
+        came.map(|(came, _)| *came).filter(|came| *came <= by).max()
+    }
+
     /// Whether it came between these moments, so that it is seen by what it was asked for.
     fn had_between(&self, at: usize, name: &str, views: Views, after: Instant, by: Instant) -> bool {
         let is_seen = |wildcard: bool| if wildcard { views.wildcard } else { views.name };
@@ -135,7 +141,10 @@ impl Scene<'_> {
         {
             return true;
         }
-        let published = self.truth.published(at, name, &held.text, held.since);
+        // The same text may have been published again since: the client was shown what the relay knew by then.
+        let known = self.seen.last_came(at, name, held.since).unwrap_or(held.since);
+        let published = self.truth.published(at, name, &held.text, known);
+        let published = published.or_else(|| self.truth.published(at, name, &held.text, held.since));
         let published = published.unwrap_or_else(|| panic!("{name}:{} was never published", held.text));
         self.truth.was_absent_after(at, name, published)
             || self.ttl.is_some_and(|ttl| self.seen.expired_after(at, name, ttl, held.since, self.now))

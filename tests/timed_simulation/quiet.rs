@@ -112,6 +112,16 @@ impl World {
         if named && !flavor.reports_deleted_names() && self.plan.reconcile == Reconcile::Trust {
             return true;
         }
+        // An origin that reports nothing, asked for names of which it has none: there is only silence, even for a sweep.
+        if named
+            && !flavor.reports_deleted_names()
+            && !self
+                .truth
+                .present(at)
+                .any(|(name, _)| self.clients.iter().any(|of| of.types[at].asked.names.contains(name)))
+        {
+            return true;
+        }
         // The first relay of a chain may have let go of a name that the second holds.
         if named && self.plan.chain && !flavor.tells_absent() {
             return true;

@@ -96,14 +96,21 @@ pub(crate) struct Relay {
     pub(crate) inbox: VecDeque<Input>,
     sessions: BTreeMap<u32, Down>,
     pub(crate) paused: Option<(Instant, Instant)>,
-    pub(crate) started: Instant,
     /// Streams upstream that it opened, by itself or not.
     pub(crate) opens: u64,
     pub(crate) requests: u64,
+    /// Its origin is a relay, which says so with the headers of each stream.
+    behind_relay: bool,
 }
 
 impl Relay {
-    pub(crate) fn new(settings: Settings, limits: Limits, rules: &Arc<Rules>, now: Instant) -> Self {
+    pub(crate) fn new(
+        settings: Settings,
+        limits: Limits,
+        rules: &Arc<Rules>,
+        behind_relay: bool,
+        now: Instant,
+    ) -> Self {
         let (cache, writer) = Cache::new(limits);
         Self {
             cache,
@@ -119,9 +126,9 @@ impl Relay {
             inbox: VecDeque::new(),
             sessions: BTreeMap::new(),
             paused: None,
-            started: now,
             opens: 0,
             requests: 0,
+            behind_relay,
         }
     }
 
@@ -235,6 +242,9 @@ impl Relay {
                 else {
                     return;
                 };
+                if self.behind_relay {
+                    self.mux.origin_is_relay();
+                }
                 match self.mux.on_message(id, bytes, now) {
                     Ok(()) if id == StreamId::Primary => self.link = Link::Stands { answered: true },
                     Ok(()) => self.second_answered = true,

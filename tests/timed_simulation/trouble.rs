@@ -174,8 +174,12 @@ impl World {
         let streams = self.net.streams.iter().filter(|(_, stream)| is_its(stream));
         let streams: Vec<u32> = streams.map(|(id, _)| *id).collect();
         streams.into_iter().for_each(|stream| self.lose(stream));
-        self.relays[relay] = Relay::new(self.plan.settings(), self.plan.limits(), &self.rules, self.now);
+        let (settings, limits) = (self.plan.settings(), self.plan.limits());
+        self.relays[relay] = Relay::new(settings, limits, &self.rules, relay > 0, self.now);
         self.seen[relay] = Seen::default();
+        let oldest = self.known_since[relay];
+        self.known_since[relay + 1..].iter_mut().for_each(|since| *since = oldest.min(*since));
+        self.known_since[relay] = self.now;
         self.attempts[relay] += 1;
         self.causes += 1;
     }

@@ -209,6 +209,7 @@ impl World {
             Some(Consumer::Mux(relay, _)) => {
                 let told = reading::read_delta(bytes);
                 self.causes += 1;
+                self.say(|_| format!("relay {relay} hears on {stream} {}", told.shown()));
                 let wildcard = self.wildcards.get(&(*stream, told.at)).copied().unwrap_or(false);
                 self.seen[relay].note(&told, wildcard, self.plan.ttl, self.now);
                 self.relays[relay].inbox.push_back(Input::Message(*stream, bytes.clone()));
@@ -238,7 +239,7 @@ impl World {
     fn check(&mut self, client: usize, effect: &Effect, told: &Told, made: Instant) {
         let of = &self.clients[client];
         // The first relay of a chain may know older states than the last.
-        let started = self.relays[..=of.relay].iter().map(|relay| relay.started).min();
+        let started = self.known_since[..=of.relay].iter().min().copied();
         let scene = Scene {
             truth: &self.truth,
             seen: &self.seen[of.relay],

@@ -115,6 +115,8 @@ pub(crate) struct World {
     pub(crate) origin_backlog: VecDeque<(u32, DeltaDiscoveryRequest)>,
     pub(crate) relays: Vec<Relay>,
     pub(crate) seen: Vec<Seen>,
+    /// When the oldest state may have come that each relay knows: from those before it, which may have been restarted since.
+    pub(crate) known_since: Vec<Instant>,
     /// On which streams upstream the wildcard of a type was asked for last.
     pub(crate) wildcards: BTreeMap<(u32, usize), bool>,
     /// Which attempt to connect each relay is at: an answer to an older one is nobody's.
@@ -136,7 +138,7 @@ impl World {
         let plan = Plan::new(&mut rng);
         let (now, rules) = (Instant::now(), Arc::new(Rules::default()));
         let relays: Vec<Relay> = (0..1 + usize::from(plan.chain))
-            .map(|_| Relay::new(plan.settings(), plan.limits(), &rules, now))
+            .map(|at| Relay::new(plan.settings(), plan.limits(), &rules, at > 0, now))
             .collect();
         let mut net = Net::default();
         // A link upstream for each relay comes first, by the relay's number.
@@ -159,6 +161,7 @@ impl World {
             origin_paused: None,
             origin_backlog: VecDeque::new(),
             seen: relays.iter().map(|_| Seen::default()).collect(),
+            known_since: vec![now; relays.len()],
             wildcards: BTreeMap::new(),
             attempts: vec![0; relays.len()],
             relays,

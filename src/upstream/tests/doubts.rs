@@ -220,3 +220,131 @@ fn nothing_is_removed_of_an_answer_whose_parts_take_25_s() {
     let (least, streams) = live_after_a_slow_answer("", 25, Settings::default());
     assert_eq!(least.len(), 8, "live resources were removed, {streams} streams: only {least:?} left");
 }
+
+/// A relay that has heard c1 and c2 for a wildcard, or c1 for c1 and x, and a client that waits for proof.
+fn waiting_for_proof(names: &[&'static str], first: &Answer) -> Rig {
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, names);
+    rig.requests(Primary);
+    rig.hear(Primary, first);
+    rig.pass(10_000);
+    assert!(rig.renewed.is_empty(), "nobody waits for it");
+    rig.cache.of(&CDS.into()).expect("few types").ask_for_proof();
+    rig.look();
+    rig.pass(10_000);
+    assert_eq!(rig.renewed.len(), 1);
+    rig
+}
+
+#[test]
+fn a_set_is_complete_once_a_new_stream_brings_the_one_resource_that_was_not_claimed() {
+    use crate::cache::Completeness::{Complete, Settled};
+    let first = Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1");
+    for (beside, known) in [(None, Complete), (Some("c3"), Settled)] {
+        let mut rig = waiting_for_proof(&["*"], &first);
+        assert_eq!(rig.snapshot(CDS).completeness(), Settled, "silence proves nothing");
+        let request = rig.request(Primary);
+        assert_eq!(request.initial_resource_versions.keys().collect::<Vec<_>>(), ["c2"]);
+        let mut answer = Answer::of(CDS, "2").set("c1", "v1");
+        if let Some(name) = beside {
+            answer = answer.set(name, "v1");
+        }
+        rig.hear(Primary, &answer);
+        assert_eq!(rig.snapshot(CDS).completeness(), known, "{beside:?}");
+    }
+}
+
+#[test]
+fn an_origin_where_something_changes_all_the_time_is_believed_in_the_end() {
+    let first = Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1");
+    let mut rig = waiting_for_proof(&["*"], &first);
+    for _ in 0..2 {
+        rig.requests(Primary);
+        rig.hear(Primary, &Answer::of(CDS, "2").set("c1", "v1").set("c3", "v1"));
+        rig.pass(50_000);
+    }
+    assert_eq!(rig.snapshot(CDS).completeness(), crate::cache::Completeness::Complete);
+}
+
+#[test]
+fn o2_a_name_is_absent_once_a_new_stream_brings_all_else_that_was_not_claimed() {
+    let first = Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1");
+    for (beside, expected) in [(None, "absent"), (Some("c3"), "unknown")] {
+        let mut rig = waiting_for_proof(&["c1", "c2", "c3", "x"], &first);
+        let request = rig.request(Primary);
+        assert_eq!(request.initial_resource_versions.keys().collect::<Vec<_>>(), ["c2"]);
+        let mut answer = Answer::of(CDS, "2").set("c1", "v1");
+        if let Some(name) = beside {
+            answer = answer.set(name, "v1");
+        }
+        rig.hear(Primary, &answer);
+        assert_eq!(rig.seen(CDS, "x"), expected, "{beside:?}");
+        rig.hear(Primary, &Answer::of(CDS, "3").set("x", "v1"));
+        assert_eq!(rig.seen(CDS, "x"), "v1", "it is still subscribed to");
+    }
+}
+
+#[test]
+fn an_origin_that_answers_for_each_name_proves_nothing_by_silence() {
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, &["c1", "c2", "gone", "x"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1").remove("gone"));
+    rig.cache.of(&CDS.into()).expect("few types").ask_for_proof();
+    rig.look();
+    rig.pass(20_000);
+    assert!(rig.renewed.is_empty());
+    rig.close();
+    rig.open(Primary);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "2").set("c1", "v1"));
+    assert_eq!(rig.seen(CDS, "x"), "unknown");
+}
+
+#[test]
+fn an_origin_that_sends_what_was_claimed_is_not_asked_for_proof_again() {
+    let first = Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1");
+    let mut rig = waiting_for_proof(&["*"], &first);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "2").set("c1", "v1").set("c2", "v1"));
+    rig.pass(6_000);
+    assert_eq!(rig.snapshot(CDS).completeness(), crate::cache::Completeness::Complete, "by its silence");
+    assert_eq!(rig.renewed.len(), 1);
+}
+
+/// A sweep tells no versions. Where nothing at all comes, the origin is asked for a word.
+#[test]
+fn r_up_21_a_sweep_that_is_met_with_silence_asks_by_version() {
+    let mut rig = Rig::sweeping();
+    rig.open(Primary);
+    rig.client("a", EDS, &["e1"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1"));
+    rig.close();
+    rig.open(Primary);
+    assert!(rig.request(Primary).initial_resource_versions.is_empty());
+    rig.pass(16_000);
+    assert_eq!(rig.renewed.len(), 1);
+    assert_eq!(rig.request(Primary).initial_resource_versions.len(), 1);
+    rig.hear(Primary, &Answer::of(EDS, "2").remove("e1"));
+    assert_eq!(rig.seen(EDS, "e1"), "absent");
+}
+
+/// O1: what crosses the word that it is let go counts as sent.
+#[test]
+fn o1_a_name_that_came_after_it_was_let_go_is_asked_for_on_a_new_stream() {
+    let mut rig = Rig::with(Settings { linger: Duration::from_secs(1), ..Settings::default() });
+    rig.open(Primary);
+    rig.client("a", EDS, &["e1", "e2"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1"));
+    rig.pass(60_000);
+    rig.client("a", EDS, &["e1"]);
+    rig.pass(5_000);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "2").set("e2", "v1"));
+    rig.client("a", EDS, &["e1", "e2"]);
+    rig.requests(Primary);
+    rig.pass(10_000);
+    assert_eq!(rig.renewed.len(), 1);
+}

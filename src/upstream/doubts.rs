@@ -1,0 +1,88 @@
+//! Resources that are held and that the origin was expected to send, and did not.
+//!
+//! Owns the reason for each doubt, and what it means for the next question: whether the version is told, so that the
+//! origin can say itself that the resource is gone. Knows neither streams nor time.
+
+use std::collections::hash_map::Entry;
+
+use foldhash::HashMap;
+
+use crate::cache::{Op, View};
+use crate::resource::Name;
+
+/// Reason for which a resource is in doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// It was missing from an answer that was complete as far as its silence tells. Missing from the next one on another
+    /// stream too, it is gone.
+    Missing,
+    /// Nothing came at all, which is evidence of nothing.
+    Silence,
+    /// Its version was told on this connection, and the origin had nothing to say: it is as it was, or the origin knows as
+    /// little as we do. To ask in another way would lead nowhere.
+    Told,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Doubts(HashMap<(View, Name), Doubt>);
+
+impl Doubts {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn get(&self, view: View, name: &Name) -> Option<Doubt> {
+        if self.is_empty() { None } else { self.0.get(&(view, name.clone())).copied() }
+    }
+
+    /// Notes a doubt; returns whether it is a reason to ask on another stream.
+    pub(super) fn insert(&mut self, view: View, name: Name, doubt: Doubt) -> bool {
+        match self.0.entry((view, name)) {
+            Entry::Vacant(free) => {
+                free.insert(doubt);
+                true
+            }
+            Entry::Occupied(mut before) => {
+                let leads_on = *before.get() == Doubt::Missing && doubt == Doubt::Silence;
+                if *before.get() != Doubt::Told || doubt == Doubt::Missing {
+                    before.insert(doubt);
+                }
+                leads_on
+            }
+        }
+    }
+
+    /// The version of a resource was told.
+    pub(super) fn tell(&mut self, view: View, name: &str) {
+        if !self.is_empty()
+            && let Some(doubt) = self.0.get_mut(&(view, name.into()))
+        {
+            *doubt = Doubt::Told;
+        }
+    }
+
+    /// There is no doubt any more.
+    pub(super) fn remove(&mut self, view: View, name: &Name) {
+        if !self.is_empty() {
+            self.0.remove(&(view, name.clone()));
+        }
+    }
+
+    pub(super) fn drop_wildcard(&mut self) {
+        self.0.retain(|(view, _), _| *view != View::Wildcard);
+    }
+
+    /// What is gone is in no doubt.
+    pub(super) fn note(&mut self, ops: &[Op]) {
+        let ends = |op: &&Op| matches!(op, Op::Remove { .. } | Op::Forget { .. } | Op::Withdraw { .. });
+        if !self.is_empty() {
+            ops.iter().filter(ends).for_each(|op| self.remove(op.view(), op.name()));
+        }
+    }
+
+    /// A connection stands: versions that were told on the last one are told anew.
+    pub(super) fn connected(&mut self) {
+        self.0.retain(|_, doubt| *doubt != Doubt::Told);
+    }
+}

@@ -1,0 +1,45 @@
+//! Evidence that an answer is complete.
+//!
+//! Delta has no mark for the end of an answer (R-Up-22), and no silence is one: an origin may pause, or wait for the ACK of a
+//! part (O4). So a question is asked on a new stream in which every resource that is held is claimed by its version, but one.
+//! The origin has to send that one. A response that brings it and no other resource is the whole answer: an origin that
+//! had more to say would have filled the response. So no member of a wildcard is missing, and a name that was
+//! asked for in the same request, and is not mentioned, does not exist. That is the only such evidence where origins are
+//! silent about what does not exist (O2).
+//!
+//! Example: a and b are held, x is unknown. The relay subscribes to a, b and x, and claims a. A response with b alone proves
+//! that there is no x; one with b and c proves nothing.
+//!
+//! Owns what was asked in such a question, and the verdict. Knows nothing of time.
+
+use foldhash::HashSet;
+
+use crate::resource::Name;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) enum Proof {
+    /// The resource that was not claimed, and names of the same request of which nothing is held.
+    Asked { kept_back: Name, open: HashSet<Name> },
+    /// The answer is complete; these names were not mentioned.
+    Given(HashSet<Name>),
+    /// More came than this resource, which was kept back.
+    Failed(Name),
+}
+
+impl Proof {
+    pub(super) fn kept_back(&self) -> Option<&Name> {
+        match self {
+            Self::Asked { kept_back, .. } | Self::Failed(kept_back) => Some(kept_back),
+            Self::Given(_) => None,
+        }
+    }
+
+    /// A response came that brought the resource that was kept back.
+    pub(super) fn judge(&mut self, is_alone: bool) {
+        if let Self::Asked { kept_back, open } = self {
+            *self =
+                if is_alone { Self::Given(std::mem::take(open)) } else { Self::Failed(kept_back.clone()) };
+        }
+    }
+}
