@@ -38,7 +38,8 @@ impl Nonce {
         text.hex(self.generation.get());
         match self.suffix {
             Suffix::None => {}
-            Suffix::Additions => text.push(b'a'),
+            // Not a digit of the generation.
+            Suffix::Additions => text.push(b'+'),
             Suffix::Own(number) => {
                 text.push(b'~');
                 text.hex(number.into());
@@ -94,8 +95,15 @@ mod tests {
         fn a_nonce_is_its_numbers_in_hex(type_index: u32, generation: u64, number: u32) {
             let nonce = |suffix| Nonce { type_index, generation: generation.into(), suffix }.to_string();
             prop_assert_eq!(nonce(Suffix::None), format!("{type_index:x}.{generation:x}"));
-            prop_assert_eq!(nonce(Suffix::Additions), format!("{type_index:x}.{generation:x}a"));
+            prop_assert_eq!(nonce(Suffix::Additions), format!("{type_index:x}.{generation:x}+"));
             prop_assert_eq!(nonce(Suffix::Own(number)), format!("{type_index:x}.{generation:x}~{number:x}"));
         }
+    }
+
+    #[test]
+    fn r_sotw_03_the_additions_of_one_generation_are_not_called_as_another_generation() {
+        let nonce = |generation: u64, suffix| Nonce { type_index: 1, generation: generation.into(), suffix };
+        let (additions, later) = (nonce(0x3c, Suffix::Additions), nonce(0x3ca, Suffix::None));
+        assert_ne!(additions.to_string(), later.to_string());
     }
 }
