@@ -620,7 +620,9 @@ impl<'a> Draft<'a> {
             self.snapshot.leased -= usize::from(old.is_leased());
             old.renewal().inspect(|place| _ = self.snapshot.renewals.remove(place));
         }
-        let untold = matches!(new.named, Named::Unknown) && new.wild_changed == Generation::ZERO;
+        // A store that is filled from others forgets what its clients still ask for and may hold (R-DP-13).
+        let untold =
+            matches!(new.named, Named::Unknown) && new.wild_changed == Generation::ZERO && new.past.is_none();
         if new.position() == Generation::ZERO || (new.is_tombstone() && untold) {
             // Nobody was ever told of it, or nobody who could still ask about it was.
             self.snapshot.table.remove(new.name().as_str());

@@ -204,6 +204,11 @@ impl Update {
         self.errors.as_deref().map_or(&[], |errors| &errors.later)
     }
 
+    /// Whether the resource of a name is told in it, and with it the variants whose place it takes.
+    pub fn tells(&self, name: &Name) -> bool {
+        self.resources.iter().any(|resource| resource.name() == name)
+    }
+
     /// Whether the error of this name is told in it.
     pub fn tells_error(&self, name: &Name) -> bool {
         self.errors.as_deref().is_some_and(|errors| errors.tell(name))

@@ -646,7 +646,8 @@ impl StreamType {
                 update.owed().gone.iter().for_each(|name| _ = own.owed.gone.remove(name));
             }
             // Names that only go are not in what is said of additions.
-            own.owed.past.retain(|name, _| class != Class::Both || !update.owed().past.contains_key(name));
+            let is_said = |name: &Name| class == Class::Both || update.tells(name);
+            own.owed.past.retain(|name, _| !(update.owed().past.contains_key(name) && is_said(name)));
             own.owed.names.extend(update.absent_later().iter().cloned());
             for name in update.owed().held.keys() {
                 own.owed.held.remove(name);

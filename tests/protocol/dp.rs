@@ -253,6 +253,22 @@ fn r_dp_12_the_wildcard_with_new_parameters_is_told_by_what_differs() {
     );
 }
 
+/// What a client sees that mixes parameters is filled from others, and forgotten when nothing is known there.
+#[test]
+fn r_dp_13_the_identity_that_was_told_is_taken_back_though_the_name_was_forgotten_meanwhile() {
+    let mut bed = Bed::new();
+    let mut client = bed.delta();
+    locate(&mut client, &bed, "eds", &[], &[("a", "v=1"), ("b", "v=2")]);
+    bed.seen("v=1", View::Wildcard, "eds a:1[env]");
+    assert_eq!(client.acked(&bed), ["eds a{exists(env)}:1"]);
+    let forget = Op::Forget { view: View::Wildcard, name: "a".into() };
+    let change = Change { ops: vec![forget], ..Change::default() };
+    bed.writer.apply_seen(&url("eds"), &parameters("v=1"), change, bed.now).unwrap();
+    bed.seen("v=1", View::Named, "eds -a");
+    let told = client.acked(&bed).join("");
+    assert!(told.contains("-a{exists(env)}"), "{told}");
+}
+
 /// It goes and comes back as another variant for other parameters, all before the client is told of any.
 #[test]
 fn r_dp_12_what_went_before_the_parameters_changed_is_taken_back() {
@@ -268,6 +284,26 @@ fn r_dp_12_what_went_before_the_parameters_changed_is_taken_back() {
     bed.seen("v=2", View::Wildcard, "cds a:2[v=2]");
     locate(&mut client, &bed, "cds", &[], &[("*", "v=2")]);
     assert_eq!(client.acked(&bed), [r#"cds a{v = "2"}:2 -a{}"#]);
+}
+
+/// Removals wait for the ACK of the additions, and one more is among them by then.
+#[test]
+fn r_dp_12_what_is_taken_back_after_the_parameters_changed_may_have_had_no_constraints() {
+    let mut bed = Bed::new();
+    let mut client = bed.delta();
+    for pairs in ["v=1", "v=2"] {
+        bed.known_to(pairs, "cds");
+    }
+    bed.seen("v=1", View::Wildcard, "cds a:1[v=1] b:1");
+    bed.seen("v=2", View::Wildcard, "cds a:2");
+    locate(&mut client, &bed, "cds", &[], &[("*", "v=1")]);
+    client.acked(&bed);
+    locate(&mut client, &bed, "cds", &[], &[("*", "v=2")]);
+    let additions = client.poll(&bed).unwrap();
+    bed.seen("v=2", View::Wildcard, "cds -a");
+    client.ack(&bed, &additions, &[]);
+    let told = client.acked(&bed).join("");
+    assert!(told.contains("-a{}"), "{told}");
 }
 
 #[test]
