@@ -40,8 +40,13 @@ impl Disproved {
         }
     }
 
-    pub(super) fn drop_wildcard(&mut self) {
+    /// The wildcard is let go. Members that were shown to those who asked for their names, which the origin has not answered
+    /// (`is_open`), are in question there.
+    pub(super) fn drop_wildcard(&mut self, is_open: impl Fn(&Name) -> bool, now: Instant) {
+        let members = self.since.keys().filter(|(view, _)| *view == View::Wildcard);
+        let open: Vec<Name> = members.map(|(_, name)| name).filter(|name| is_open(name)).cloned().collect();
         self.since.retain(|(view, _), _| *view != View::Wildcard);
+        open.into_iter().for_each(|name| self.insert(View::Named, name, now));
     }
 
     /// Drops names that were answered or are no longer held: they are not in question any more.

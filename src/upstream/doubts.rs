@@ -53,6 +53,13 @@ impl Doubts {
         }
     }
 
+    /// What is in doubt of these for others is so here too.
+    pub(super) fn share(&mut self, others: &Self, keys: impl Iterator<Item = (View, Name)>) {
+        if !others.is_empty() {
+            self.0.extend(keys.filter_map(|key| others.0.get(&key).map(|doubt| (key, *doubt))));
+        }
+    }
+
     /// The version of a resource was told.
     pub(super) fn tell(&mut self, view: View, name: &str) {
         if !self.is_empty()

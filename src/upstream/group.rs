@@ -57,7 +57,7 @@ pub(super) struct Group {
     /// Since when something may be borrowed from a topic that was asked for anew and not answered.
     loans_doubted: Option<Instant>,
     /// Names that may not be lent any more though nothing changed.
-    unlent: BTreeSet<Name>,
+    disowned: BTreeSet<Name>,
     /// What is wrong with a resource that the origin sent last, until it is complained of.
     complaint: Option<(Name, &'static str)>,
 }
@@ -65,7 +65,7 @@ pub(super) struct Group {
 impl Group {
     /// A type of which nothing is wanted yet, and which of the streams are open.
     pub(super) fn new(type_url: TypeUrl, open: [bool; 2], plain: bool, absences: Absences) -> Self {
-        let (homes, started, has_wildcard, topics, unlent) = Default::default();
+        let (homes, started, has_wildcard, topics, disowned) = Default::default();
         let (complaint, loans_doubted) = Default::default();
         Self {
             type_url,
@@ -77,7 +77,7 @@ impl Group {
             plain,
             absences,
             loans_doubted,
-            unlent,
+            disowned,
             complaint,
         }
     }
@@ -176,7 +176,7 @@ impl Group {
     }
 
     /// Lets go of wildcards that nobody wants where no stream carries them, or will; returns what is no longer known.
-    pub(super) fn drop_kept(&mut self, cache: &Cache) -> Changes {
+    pub(super) fn drop_kept(&mut self, cache: &Cache, now: Instant) -> Changes {
         let mut changes = Changes::new();
         for (parameters, topic) in &mut self.topics {
             if !matches!(topic.wildcard, Want::Kept(_)) {
@@ -187,7 +187,7 @@ impl Group {
                 topic.wildcard = Want::Yes;
             } else {
                 let snapshot = snapshot(cache, &self.type_url, parameters);
-                changes.push((parameters.clone(), topic.forget_wildcard(false, &snapshot)));
+                changes.push((parameters.clone(), topic.forget_wildcard(false, &snapshot, now)));
             }
         }
         changes
@@ -252,55 +252,82 @@ impl Group {
         None
     }
 
-    /// The wildcard is wanted that was not.
-    pub(super) fn add_wildcard(&mut self, parameters: &Parameters, cache: &Cache) -> Change {
+    /// A name is no longer asked for plainly. What the origin answered there may be all that it said to those who ask for it by
+    /// locator: their question is asked once more, to see whether it reads it (R-Up-18).
+    pub(super) fn ask_again_by_locator(&mut self, name: &Name) {
+        let located = self.topics.iter_mut().filter(|(parameters, _)| !self.plain && !parameters.is_empty());
+        located.for_each(|(_, topic)| topic.ask_again(name));
+    }
+
+    /// The wildcard is wanted that was not. With `is_silent` the origin has not shown that it reads locators: what it says to
+    /// those who ask plainly may be all that it says.
+    pub(super) fn add_wildcard(&mut self, parameters: &Parameters, is_silent: bool, cache: &Cache) -> Change {
+        let (open, home) = (self.open, self.homes[View::Wildcard as usize]);
+        let removed = self.topics.remove(parameters);
+        let mut topic = removed.unwrap_or_else(|| Topic::new(parameters.clone(), open));
         let mut change = Change::default();
+        let plainly = self.topics.get(&Parameters::NONE).filter(|_| is_silent);
         if self.plain {
-            // There is one wildcard for all. What it brought others is seen at once, and the rest when it comes once more.
-            let others = self
-                .topics
-                .iter()
-                .filter(|(other, topic)| *other != parameters && topic.asks_in(View::Wildcard));
-            let known =
-                others.map(|(other, _)| self.snapshot(cache, other)).find(|other| other.wildcard_known());
-            if let Some(known) = known {
-                let members = known.members().filter(|member| member.matches(parameters));
-                change.ops.extend(members.map(|member| known.op_for(View::Wildcard, member)));
-                change.wildcard_known = Some(known.completeness());
-            }
-            // The origin was asked for it on this stream, and need not answer a second time.
-            if let Some(home) = self.homes[View::Wildcard as usize]
-                && self.has_wildcard[home as usize]
-            {
-                self.topic(parameters).renewals[home as usize].get_or_insert(Renewal::Doubt);
-            }
+            change = self.share_wildcard(&mut topic, cache);
+        } else if plainly.is_some_and(|topic| topic.asks_in(View::Wildcard)) {
+            let known = self.snapshot(cache, &Parameters::NONE);
+            let members = known.members().filter(|member| member.constraints().is_none());
+            change.ops.extend(members.map(|member| known.op_for(View::Wildcard, member)));
         }
-        let home = self.homes[View::Wildcard as usize];
-        self.topic(parameters).add_wildcard(home);
+        topic.add_wildcard(home);
+        self.topics.insert(parameters.clone(), topic);
         change
     }
 
-    /// What another topic's subscription keeps up to date and is for these parameters too.
+    /// There is one plain wildcard for all. What it brought others is seen at once and kept up to date with theirs, and the
+    /// rest when it comes once more.
+    fn share_wildcard(&self, topic: &mut Topic, cache: &Cache) -> Change {
+        let mut change = Change::default();
+        // There the origin was asked for it, and need not answer a second time.
+        let stream = self.homes[View::Wildcard as usize].filter(|home| self.has_wildcard[*home as usize]);
+        let covers =
+            |of: &Topic| stream.and_then(|stream| of.link(stream)).is_some_and(Link::covers_wildcard);
+        let others = self.topics.iter().filter(|(_, of)| of.asks_in(View::Wildcard));
+        let known = others
+            .map(|(other, of)| (of, self.snapshot(cache, other)))
+            .filter(|(_, known)| known.wildcard_known());
+        if let Some((of, known)) = known.max_by_key(|(of, _)| covers(of)) {
+            let members = known.members().filter(|member| member.matches(&topic.parameters));
+            change.ops.extend(members.map(|member| known.op_for(View::Wildcard, member)));
+            change.wildcard_known = Some(known.completeness());
+            topic.share_wildcard(of, stream, &change.ops);
+        }
+        if let Some(stream) = stream {
+            topic.renewals[stream as usize].get_or_insert(Renewal::Doubt);
+        }
+        change
+    }
+
+    /// What another topic's subscription keeps up to date and is for these parameters too. What the origin has answered for
+    /// goes before what may be gone.
     fn lender(
         &self,
         parameters: &Parameters,
         name: &Name,
         cache: &Cache,
     ) -> Option<(Arc<Resource>, Option<Lease>)> {
-        self.lender_among(parameters, name, cache, |_| true)
+        let answered = self.lenders(parameters, name, cache, |topic| is_answered(topic, name)).next();
+        answered.or_else(|| self.lenders(parameters, name, cache, |_| true).next())
     }
 
-    /// Looks for a lender among those topics only for which `is_one` holds.
-    fn lender_among(
+    /// The same of all topics for which `is_one` holds.
+    fn lenders(
         &self,
         parameters: &Parameters,
         name: &Name,
         cache: &Cache,
         is_one: impl Fn(&Topic) -> bool,
-    ) -> Option<(Arc<Resource>, Option<Lease>)> {
-        let others = self.topics.iter().filter(|(other, topic)| *other != parameters && topic.may_lend(name));
-        let others = others.filter(|(_, topic)| is_one(topic));
-        let held = |other: &Parameters| {
+    ) -> impl Iterator<Item = (Arc<Resource>, Option<Lease>)> {
+        let others = self
+            .topics
+            .iter()
+            .filter(move |(other, topic)| *other != parameters && topic.may_lend(name) && is_one(topic));
+        let held = move |other: &Parameters| {
             let snapshot = self.snapshot(cache, other);
             let (view, text) = (View::Named, name.as_str());
             // What is denied is for nobody who comes now (R-Err-06).
@@ -309,7 +336,24 @@ impl Group {
             let held = held.filter(|held| held.name() == name && held.form() == Form::Whole);
             held.map(|held| (Arc::clone(held), snapshot.lease(view, text)))
         };
-        others.filter_map(|(other, _)| held(other)).find(|(resource, _)| resource.matches(parameters))
+        others.filter_map(move |(other, _)| held(other)).filter(|(resource, _)| resource.matches(parameters))
+    }
+
+    /// Which of these names, that are borrowed, no topic for which `is_one` holds has as they are seen.
+    fn unlent<'n>(
+        &self,
+        parameters: &Parameters,
+        names: impl Iterator<Item = &'n Name>,
+        cache: &Cache,
+        is_one: impl Fn(&Topic, &Name) -> bool,
+    ) -> Vec<(Parameters, Name)> {
+        let mine = self.snapshot(cache, parameters);
+        let is_lent = |name: &Name| {
+            let mut lenders = self.lenders(parameters, name, cache, |topic| is_one(topic, name));
+            let mine = mine.held(View::Named, name.as_str());
+            mine.is_some_and(|mine| lenders.any(|(theirs, _)| theirs.same_content(mine)))
+        };
+        names.filter(|name| !is_lent(name)).map(|name| (parameters.clone(), name.clone())).collect()
     }
 
     /// What is wrong with a resource of the last response.
@@ -324,19 +368,11 @@ impl Group {
 
     /// Asks for those of these names that were borrowed and are no longer there to be borrowed.
     pub(super) fn end_loans(&mut self, mut names: BTreeSet<Name>, cache: &Cache) {
-        names.append(&mut self.unlent);
+        names.append(&mut self.disowned);
         let mut ended = Vec::new();
         for (parameters, topic) in self.topics.iter().filter(|(_, topic)| topic.has_loans()) {
-            let mine = self.snapshot(cache, parameters);
-            for name in names.iter().filter(|name| topic.has_borrowed(name)) {
-                let mine = mine.held(View::Named, name.as_str());
-                let is_lent = |mine: &Arc<Resource>| {
-                    self.lender(parameters, name, cache).is_some_and(|(theirs, _)| theirs.same_content(mine))
-                };
-                if !mine.is_some_and(is_lent) {
-                    ended.push((parameters.clone(), name.clone()));
-                }
-            }
+            let names = names.iter().filter(|name| topic.has_borrowed(name));
+            ended.extend(self.unlent(parameters, names, cache, |_, _| true));
         }
         let home = self.homes[View::Named as usize];
         for (parameters, name) in &ended {
@@ -351,14 +387,9 @@ impl Group {
             return;
         }
         self.loans_doubted = None;
-        let is_answered = |topic: &Topic, name: &Name| !topic.is_orphan(View::Named, name);
         let mut ended = Vec::new();
         for (parameters, topic) in &self.topics {
-            let doubtful = topic.borrowed.iter().filter(|name| {
-                let lender = self.lender_among(parameters, name, cache, |topic| is_answered(topic, name));
-                lender.is_none()
-            });
-            ended.extend(doubtful.map(|name| (parameters.clone(), name.clone())));
+            ended.extend(self.unlent(parameters, topic.borrowed.iter(), cache, is_answered));
         }
         let home = self.homes[View::Named as usize];
         for (parameters, name) in &ended {
@@ -533,6 +564,12 @@ impl Group {
     ) -> Changes {
         let placed = self.placement(stream);
         let is_only = self.topics.len() == 1;
+        if !self.plain && !is_only {
+            // Questions are answered in the order in which they were asked.
+            for removed in reading.removed.iter_mut().filter(|removed| removed.constraints.is_none()) {
+                removed.asked = self.links(stream).filter_map(|link| link.awaits_since(&removed.name)).min();
+            }
+        }
         let mut answered = Vec::new();
         let mut snapshots = Vec::with_capacity(self.topics.len());
         for (parameters, topic) in &mut self.topics {
@@ -587,8 +624,12 @@ impl Group {
             }
             for heard in reading.resources.iter().filter(|heard| heard.covered && heard.is_understood()) {
                 for (view, held) in topic.questions(snapshot, &heard.name) {
+                    // Which it may have of a faulty origin all the same, and then sees one of both.
                     let is_replaced = |(other, topic): (&Parameters, &Topic)| {
-                        heard.matches(other) && held.matches(other) && asks(topic, &heard.name)
+                        heard.matches(other)
+                            && held.matches(other)
+                            && asks(topic, &heard.name)
+                            && !placed.view.is_some_and(|view| topic.weighs(view, held))
                     };
                     if !heard.is_variant_of(held) && self.topics.iter().any(is_replaced) {
                         disproved.push((parameters.clone(), view, held.name().clone()));
@@ -599,7 +640,7 @@ impl Group {
         for (parameters, view, name) in disproved {
             if let Some(topic) = self.topics.get_mut(&parameters) {
                 topic.disproved.insert(view, name.clone(), now);
-                self.unlent.insert(name);
+                self.disowned.insert(name);
             }
         }
         for (topic, snapshot) in self.topics.values_mut().zip(snapshots) {
@@ -620,6 +661,11 @@ fn merge(whole: &mut DeltaDiscoveryRequest, part: DeltaDiscoveryRequest) {
 pub(super) fn snapshot(cache: &Cache, type_url: &TypeUrl, parameters: &Parameters) -> Arc<Snapshot> {
     let of = cache.find(type_url, &Lens::uniform(parameters.clone()));
     of.map(|of| of.snapshot()).unwrap_or_default()
+}
+
+/// Whether what a topic has of a name is not from an earlier stream.
+fn is_answered(topic: &Topic, name: &Name) -> bool {
+    !topic.is_orphan(View::Named, name)
 }
 
 const fn opposite(view: View) -> View {

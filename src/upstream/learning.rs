@@ -104,6 +104,9 @@ impl Topic {
             }
         }
         for removed in &mut reading.removed {
+            if is_of_earlier(link, removed) {
+                continue;
+            }
             let view = view_of(link, &self.borrowed, placed.view, &removed.name);
             let is_concerned = view.is_some_and(|view| concerns(removed, view, snapshot, &self.parameters));
             if is_concerned {
@@ -284,8 +287,14 @@ impl Topic {
     }
 
     fn learn_removal(&mut self, lesson: &mut Lesson, scene: Scene<'_>, removed: &Removed<'_>) {
-        let Scene { placed, snapshot, .. } = scene;
+        let Scene { placed, snapshot, now, .. } = scene;
         let Some(link) = &self.links[placed.stream as usize] else { return };
+        if is_of_earlier(link, removed) {
+            // If its own question stays unanswered, this was the answer to both.
+            let name = link.covered(&removed.name).cloned();
+            name.into_iter().for_each(|name| self.disproved.insert(View::Named, name, now));
+            return;
+        }
         if placed.view == Some(View::Named) {
             let is_gone = |alias: &Name| {
                 let held = snapshot.held(View::Named, alias.as_str());
@@ -505,6 +514,11 @@ fn concerns(removed: &Removed<'_>, view: View, snapshot: &Snapshot, parameters: 
     let is_held = |held: &Resource| held.constraints() == constraints;
     constraints.is_none_or(|constraints| constraints.matches(parameters))
         || snapshot.held(view, &removed.name).is_some_and(|held| is_held(held))
+}
+
+/// Whether it answers somebody who asked for the name before these clients, whose own answer is on its way.
+fn is_of_earlier(link: &Link, removed: &Removed<'_>) -> bool {
+    removed.asked.is_some_and(|asked| link.awaits_since(&removed.name).is_some_and(|at| at > asked))
 }
 
 /// The view through which a stream brings a name, if anything subscribed to there covers it (R-Up-15).

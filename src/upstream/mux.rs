@@ -308,7 +308,7 @@ impl Mux {
         let concerned = self.groups.iter().filter(|(_, group)| is_concerned(group));
         for type_url in concerned.map(|(type_url, _)| type_url.clone()).collect::<Vec<_>>() {
             let Some(group) = self.groups.get_mut(&type_url) else { continue };
-            let changes = group.drop_kept(self.writer.cache());
+            let changes = group.drop_kept(self.writer.cache(), now);
             group.arrange();
             self.apply(&type_url, changes, now);
         }
@@ -338,10 +338,11 @@ impl Mux {
         let absences = self.absences;
         let new = || Group::new(type_url.clone(), open, plain, absences);
         let until = now + self.linger();
+        let is_silent = !self.knows_locators;
         let group = self.groups.entry(type_url.clone()).or_insert_with(new);
         let mut change = Change::default();
         match (group.topic(parameters).wildcard, interest.wildcard) {
-            (Want::No, true) => change = group.add_wildcard(parameters, self.writer.cache()),
+            (Want::No, true) => change = group.add_wildcard(parameters, is_silent, self.writer.cache()),
             (Want::Until(end), true) => {
                 self.lingering.remove(end, type_url.clone(), parameters.clone(), None);
                 group.topic(parameters).wildcard = Want::Yes;
@@ -634,7 +635,10 @@ impl Mux {
                 Some(name) => {
                     self.counters.crowded_out.add(u64::from(is_early));
                     topic.remove_name(&name);
-                    change.ops.extend(topic.forget(name, snapshot));
+                    change.ops.extend(topic.forget(name.clone(), snapshot));
+                    if parameters.is_empty() && !self.knows_locators {
+                        group.ask_again_by_locator(&name);
+                    }
                 }
                 None if cache.wants_wildcard(&type_url, &parameters) => topic.wildcard = Want::Yes,
                 None if away && (snapshot.wildcard_known() || snapshot.member_count() > 0) => {
@@ -648,7 +652,7 @@ impl Mux {
                 }
                 None => {
                     let by_locator = !parameters.is_empty() && self.locators == Locators::Native;
-                    change = topic.forget_wildcard(by_locator, snapshot);
+                    change = topic.forget_wildcard(by_locator, snapshot, now);
                 }
             }
             let changes = forgotten.entry(type_url).or_default().entry(parameters).or_default();

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use foldhash::{HashSet, HashSetExt};
@@ -134,6 +135,9 @@ pub(super) struct Removed<'a> {
     pub(super) constraints: Option<Constraints>,
     /// Whether a subscription of ours covers it.
     pub(super) covered: bool,
+    /// When the question was asked that it answers, if there are several: with no constraints named, it says that there is
+    /// nothing for one of those who ask, and not for whom.
+    pub(super) asked: Option<Instant>,
 }
 
 /// Takes a response apart, all of it or nothing.
@@ -150,7 +154,12 @@ pub(super) fn read<'a>(
     };
     let removed = plain.chain(response.removed_resource_names.iter().filter_map(variant));
     let removed: Vec<Removed<'_>> = removed
-        .map(|(name, constraints)| Removed { name: normal_form(name), constraints, covered: false })
+        .map(|(name, constraints)| Removed {
+            name: normal_form(name),
+            constraints,
+            covered: false,
+            asked: None,
+        })
         .collect();
     let gone: HashSet<(&str, Option<&Constraints>)> =
         removed.iter().map(|removed| (&*removed.name, removed.constraints.as_ref())).collect();

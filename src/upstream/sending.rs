@@ -233,6 +233,12 @@ impl Link {
         names.chain(self.wildcard_asked()).min()
     }
 
+    /// When a name was asked for of which the origin has said nothing since.
+    pub(super) fn awaits_since(&self, name: &str) -> Option<Instant> {
+        let asked = self.names.get(name).filter(|asked| !asked.dropped && asked.awaited == Awaited::Answer);
+        asked.map(|asked| asked.at)
+    }
+
     /// When a name was asked for.
     pub(super) fn asked_at(&self, name: &Name) -> Option<Instant> {
         self.names.get(name).filter(|asked| !asked.dropped).map(|asked| asked.at)
@@ -254,6 +260,11 @@ impl Link {
         if self.wildcard.is_none() {
             self.arrival = Arrival::Idle;
         }
+    }
+
+    /// Whether any name was asked for.
+    pub(super) fn has_names(&self) -> bool {
+        !self.names.is_empty()
     }
 
     /// Whether the origin was asked for this name before now, and not told that it was let go.
@@ -569,6 +580,15 @@ impl Link {
     /// Whether the wildcard was let go, and the origin is still to be told.
     pub(super) fn leaves_wildcard(&self) -> bool {
         self.wildcard == Some(true)
+    }
+
+    /// The origin was asked for the wildcard on this stream in the words of these clients, for others: its answer is for both.
+    pub(super) fn share_wildcard(&mut self, of: &Self, held: impl Iterator<Item = Name>) {
+        if of.covers_wildcard() {
+            self.wildcard = Some(false);
+            self.arrival = of.arrival;
+            self.unseen = held.filter(|name| of.unseen.contains(name)).collect();
+        }
     }
 
     fn leave_wildcard(&mut self, target: &Target<'_>, request: &mut DeltaDiscoveryRequest) -> bool {

@@ -246,6 +246,18 @@ impl Topic {
         self.touch_on(home, None);
     }
 
+    /// The wildcard is seen as another topic sees it that asked for it in the same words, with what is in doubt there.
+    pub(super) fn share_wildcard(&mut self, of: &Self, stream: Option<StreamId>, held: &[Op]) {
+        let members = || held.iter().map(|op| (View::Wildcard, op.name().clone()));
+        self.doubts.share(&of.doubts, members());
+        self.orphans.extend(members().filter(|member| of.orphans.contains(member)));
+        if let Some(stream) = stream
+            && let (Some(link), Some(of)) = (&mut self.links[stream as usize], of.link(stream))
+        {
+            link.share_wildcard(of, members().map(|(_, name)| name));
+        }
+    }
+
     fn touch_on(&mut self, home: Option<StreamId>, name: Option<&Name>) {
         if let Some(link) = home.and_then(|home| self.links[home as usize].as_mut()) {
             link.touch(name.cloned());
@@ -296,6 +308,11 @@ impl Topic {
         }
     }
 
+    /// A name is to be subscribed to once more.
+    pub(super) fn ask_again(&mut self, name: &Name) {
+        self.links.iter_mut().flatten().for_each(|link| link.ask_again(name));
+    }
+
     /// Whether a collection was asked for that has this member.
     fn is_listed(&self, name: &Name) -> bool {
         let covering = Collection::covering(name.as_str());
@@ -324,7 +341,6 @@ impl Topic {
         self.wildcard = Want::No;
         self.unproven = None;
         self.doubts.drop_wildcard();
-        self.disproved.drop_wildcard();
         self.expiry.drop_wildcard();
         self.rivals.retain(|(view, _), _| *view != View::Wildcard);
         self.orphans.retain(|(view, _)| *view != View::Wildcard);
@@ -332,8 +348,12 @@ impl Topic {
     }
 
     /// The wildcard is let go, and nothing is known of it any more. The origin is told if it was asked by locator.
-    pub(super) fn forget_wildcard(&mut self, by_locator: bool, snapshot: &Snapshot) -> Change {
+    pub(super) fn forget_wildcard(&mut self, by_locator: bool, snapshot: &Snapshot, now: Instant) -> Change {
         self.remove_wildcard(by_locator);
+        let names = &self.names;
+        let is_open =
+            |name: &Name| names.contains_key(name) && snapshot.held(View::Named, name.as_str()).is_none();
+        self.disproved.drop_wildcard(is_open, now);
         let forget = |name: &Name| Op::Forget { view: View::Wildcard, name: name.clone() };
         let ops = snapshot.members().map(|member| forget(member.name())).collect();
         Change { ops, wildcard_known: Some(Completeness::Unknown), ..Change::default() }
@@ -379,9 +399,29 @@ impl Topic {
         }
     }
 
-    /// Whether anything is held that the origin has not answered for these parameters.
+    /// Whether anything may be held that the origin has not answered for these parameters on the streams that are open.
     pub(super) fn has_questions(&self) -> bool {
-        !self.orphans.is_empty() || !self.borrowed.is_empty()
+        let links = || self.links.iter().flatten();
+        !self.orphans.is_empty()
+            || !self.borrowed.is_empty()
+            || links().any(|link| !link.has_asked())
+            || (self.wants(View::Wildcard) && !links().any(Link::covers_wildcard))
+            || (self.asks_in(View::Named) && !links().any(Link::has_names))
+    }
+
+    /// Whether it is still to be asked for: what is held is from an earlier stream, or from others.
+    fn is_unasked(&self, view: View, name: &Name) -> bool {
+        let mut links = self.links.iter().flatten();
+        match view {
+            View::Wildcard => self.wants(view) && !links.any(Link::covers_wildcard),
+            View::Named => self.asks_for(name) && !links.any(|link| link.asked_at(name).is_some()),
+        }
+    }
+
+    /// Whether this variant is held beside others for the same parameters.
+    pub(super) fn weighs(&self, view: View, held: &Resource) -> bool {
+        let rivals = || self.rivals.get(&(view, held.name().clone()));
+        !self.rivals.is_empty() && rivals().is_some_and(|rivals| rivals.has(held.constraints()))
     }
 
     /// Resource that is held of a name and was not answered for these parameters.
@@ -396,6 +436,7 @@ impl Topic {
         held.into_iter().filter(|(view, held)| {
             (*view == View::Named && self.borrowed.contains(held.name()))
                 || self.orphans.contains(&(*view, held.name().clone()))
+                || self.is_unasked(*view, held.name())
         })
     }
 
@@ -412,7 +453,7 @@ impl Topic {
         for (view, name) in self.expiry.take_due(now) {
             // The origin may hold it still: who asks by name asks again (R-TTL-09).
             if view == View::Named {
-                self.links.iter_mut().flatten().for_each(|link| link.ask_again(&name));
+                self.ask_again(&name);
             }
             counters.expired.add(1);
             change.ops.push(gone(&self.names, view, name));
@@ -621,7 +662,15 @@ impl Topic {
             let name = held.name().as_str();
             target.is_claimed(held) || request.initial_resource_versions.contains_key(name)
         };
-        let doubted = |held: &Arc<Resource>| (!is_claimed(held)).then(|| (view, held.name().clone()));
+        let disproved = &mut self.disproved;
+        let doubted = |held: &Arc<Resource>| {
+            if is_claimed(held) {
+                // Of what is claimed, silence says that it is there.
+                disproved.remove(view, held.name());
+                return None;
+            }
+            Some((view, held.name().clone()))
+        };
         // Those that are not seen are not claimed either.
         if view == View::Named {
             let held = asked().filter_map(|name| target.snapshot.held(view, name));

@@ -172,3 +172,146 @@ fn r_dp_16_a_loan_of_what_is_not_answered_ends_with_a_question() {
         .expect("a response");
     assert_eq!(rig.seen_with(EDS, "b=1", "n"), "new");
 }
+
+/// One topic lends what may be gone, another one what is there.
+#[test]
+fn r_dp_16_a_loan_of_what_is_not_answered_ends_though_others_lend_another_variant() {
+    let mut rig = Rig::connected();
+    rig.client_with("b", EDS, "b=1", &["n"]);
+    rig.client_with("c", EDS, "c=1", &["n"]);
+    rig.pass(20);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").variant("n", "b=1", "dead"));
+    rig.client_with("both", EDS, "b=1 c=1", &["n"]);
+    reconnect(&mut rig);
+    rig.hear(Primary, &Answer::of(EDS, "2").variant("n", "c=1", "new"));
+    assert_eq!(rig.seen_with(EDS, "b=1 c=1", "n"), "dead", "nobody has said that it is gone");
+    rig.pass(4_000);
+    assert_eq!(exchange(&mut rig, Primary).0, ["n{b=1, c=1}"]);
+}
+
+/// The wildcard is answered before the names are asked for on the other stream.
+#[test]
+fn r_dp_06_what_is_said_to_be_gone_before_it_is_asked_for_is_gone_there_too() {
+    let mut rig = Rig::connected();
+    rig.client_with("wildcard", CDS, "b=1 c=1", &["*"]);
+    rig.client_with("name", CDS, "a=1 b=1", &["n"]);
+    rig.pass(20);
+    rig.open(Secondary);
+    rig.pass(20);
+    rig.requests(Primary);
+    rig.requests(Secondary);
+    for stream in [Primary, Secondary] {
+        rig.hear(stream, &Answer::of(CDS, "1").variant("n", "b=1", "dead"));
+    }
+    reconnect(&mut rig);
+    rig.hear(Primary, &Answer::of(CDS, "2").variant("n", "c=1", "new"));
+    rig.open(Secondary);
+    rig.pass(20);
+    rig.requests(Secondary);
+    assert_eq!(rig.seen_with(CDS, "a=1 b=1", "n"), "dead", "its own answer may be on the way");
+    rig.pass(4_000);
+    assert_eq!(rig.seen_with(CDS, "a=1 b=1", "n"), "absent");
+}
+
+/// A removal names no parameters, and may answer any question for its name.
+#[test]
+fn r_dp_05_nothing_for_those_who_asked_first_takes_nothing_from_those_who_asked_later() {
+    for answers in [true, false] {
+        let mut rig = Rig::connected();
+        rig.client_with("lender", EDS, "a=1 b=1", &["n"]);
+        rig.requests(Primary);
+        rig.hear(Primary, &Answer::of(EDS, "1").variant("n", "a=1", "old"));
+        rig.client_with("borrower", EDS, "a=1 b=2", &["n"]);
+        rig.client_with("first", EDS, "a=2", &["n"]);
+        rig.pass(150);
+        assert_eq!(exchange(&mut rig, Primary).0, ["n{a=2}"]);
+        let split = Answer::of(EDS, "2").variant("n", "b=1", "1").remove_variant("n", "a=1");
+        rig.pass(10);
+        rig.hear(Primary, &split);
+        rig.pass(150);
+        rig.requests(Primary);
+        rig.hear(Primary, &Answer::of(EDS, "3").remove("n"));
+        assert_eq!(rig.seen_with(EDS, "a=2", "n"), "absent");
+        assert_eq!(rig.seen_with(EDS, "a=1 b=2", "n"), "old", "its own answer is on the way");
+        if answers {
+            rig.hear(Primary, &Answer::of(EDS, "4").variant("n", "b=2", "2"));
+        }
+        rig.pass(4_000);
+        let seen = rig.seen_with(EDS, "a=1 b=2", "n");
+        assert_eq!(seen, if answers { "2" } else { "absent" }, "or it was the answer to both");
+    }
+}
+
+/// Of two variants for the same parameters the one is claimed, and only the other comes.
+#[test]
+fn r_dp_04_a_variant_takes_nothing_away_that_is_held_beside_it() {
+    let mut rig = Rig::connected();
+    rig.client("plain", CDS, &["*"]);
+    rig.client_with("wildcard", CDS, "a=1", &["*"]);
+    rig.client_with("name", CDS, "b=1", &["n"]);
+    rig.pass(20);
+    rig.open(Secondary);
+    rig.pass(20);
+    rig.requests(Primary);
+    rig.requests(Secondary);
+    for stream in [Primary, Secondary] {
+        rig.hear(stream, &Answer::of(CDS, "1").set("n", "1").set("a", "1"));
+    }
+    rig.pass(20_000);
+    reconnect(&mut rig);
+    rig.hear(Primary, &Answer::of(CDS, "2").set("a", "1").variant("n", "a=1", "2"));
+    rig.open(Secondary);
+    rig.pass(20);
+    rig.requests(Secondary);
+    rig.pass(4_000);
+    assert_eq!(rig.seen_with(CDS, "b=1", "n"), "1");
+}
+
+/// What is said to those who ask plainly is all that an origin says that does not read locators.
+#[test]
+fn r_up_18_a_change_for_the_plain_wildcard_is_not_the_whole_of_another() {
+    let mut rig = Rig::connected();
+    rig.client("plain", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("a", "1").set("b", "1"));
+    rig.pass(10_000);
+    rig.client_with("located", CDS, "v=1", &["*"]);
+    rig.pass(20);
+    assert_eq!(exchange(&mut rig, Primary).0, ["*{v=1}"]);
+    rig.hear(Primary, &Answer::of(CDS, "2").set("b", "2"));
+    rig.pass(20_000);
+    assert_eq!(rig.members_with(CDS, "v=1"), ["a:1", "b:2"]);
+}
+
+#[test]
+fn r_up_18_a_locator_is_asked_again_when_the_plain_name_beside_it_is_let_go() {
+    let mut rig = Rig::connected();
+    rig.client("plain", EDS, &["n"]);
+    rig.client_with("located", EDS, "v=1", &["n"]);
+    rig.pass(20);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").set("n", "1"));
+    rig.clients.remove("plain");
+    rig.look();
+    rig.pass(70_000);
+    let asked: Vec<ResourceLocator> =
+        rig.requests(Primary).into_iter().flat_map(|request| request.resource_locators_subscribe).collect();
+    assert_eq!(located(&asked), ["n{v=1}"]);
+    rig.pass(6_000);
+    assert_eq!(rig.mux.counters().locators_ignored.get(), 1);
+}
+
+/// Who comes for a plain wildcard that others have is kept up to date with them.
+#[test]
+fn r_up_18_a_plain_wildcard_that_is_shared_is_kept_up_to_date_for_all() {
+    let mut rig = Rig::with(Settings { locators: Locators::Plain, ..Settings::default() });
+    rig.open(Primary);
+    rig.client_with("one", CDS, "v=1", &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("a", "1").set("b", "1"));
+    rig.pass(10_000);
+    rig.client_with("two", CDS, "v=2", &["*"]);
+    rig.hear(Primary, &Answer::of(CDS, "2").set("a", "2").remove("b"));
+    assert_eq!(rig.members_with(CDS, "v=2"), ["a:2"]);
+}

@@ -376,6 +376,8 @@ fn g02_loans_survive_a_reconnect_and_end_with_a_sweep() {
     assert_eq!(rig.seen_with(EDS, "env=prod v=2", "a"), "1", "until its own answer");
     assert_eq!(exchange(&mut rig, Primary).0, ["a{env=prod, v=2}"]);
     rig.hear(Primary, &Answer::of(EDS, "3").remove("a"));
+    // It may be a late answer to the question of the lender.
+    rig.pass(4_000);
     assert_eq!(rig.seen_with(EDS, "env=prod v=2", "a"), "absent");
 }
 
