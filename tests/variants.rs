@@ -33,6 +33,17 @@ const FOUND: &[(u64, &str)] = &[
     (70, "a variant that went while the origin was away is served for good by a name with parameters"),
     (384, "the same for a client that brought it along and does not ask for it any more"),
     (316, "a wildcard with parameters shows a name that is no member"),
+    (689, "an identity that a client was told is not taken back where it mixes parameters"),
+    (5372, "one without constraints is not, after the parameters of the wildcard changed"),
+    (7911, "what was said to be gone before a name was asked for stays there for good"),
+    (2026, "a loan of what is not answered goes on because another topic has another variant"),
+    (11418, "nothing for one set of parameters takes what is there from another that asked later"),
+    (9319, "a variant takes away another one that is there for the same parameters"),
+    (15058, "a member that is said to be gone stays under its name when its wildcard is let go"),
+    (4358, "a change for the plain wildcard is taken for the whole of one with parameters"),
+    (3163, "a locator that nobody reads stays unnoticed when the plain name beside it is let go"),
+    (5590, "a plain wildcard that waits for a new stream misses what changes meanwhile"),
+    (7484, "the nonce of additions is that of another generation"),
 ];
 
 #[test]

@@ -299,6 +299,10 @@ impl Client {
         let given = self.given;
         let state = &mut self.types[at];
         let first = !std::mem::replace(&mut state.requested, true);
+        // With the wildcard it drops all that it does not ask for by name (R-Delta-10): of what it brought it cannot tell
+        // whether it is a member.
+        let drops = state.asks.contains_key("*") && !asks.contains_key("*");
+        state.held.retain(|identity, _| !drops || asks.contains_key(name_of(identity)));
         for name in NAMES {
             let (before, after) = (way(&state.asks, given, name), way(&asks, given, name));
             if before == after && !first {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use deltafan::cache::{Cache, Lens, Limits};
+use deltafan::resource::Constraints;
 use deltafan::subscription::{Given, Memory, Next, NodeField, Rule, Rules, Upstream};
 use deltafan::upstream::{Mux, Reconcile, Settings, StreamId};
 use prost::Message as _;
@@ -76,6 +77,12 @@ impl World {
         let (cache, writer) = Cache::new(limits);
         let reconcile = if rng.random_bool(0.3) { Reconcile::Sweep } else { Reconcile::Trust };
         let origin = Origin::new(&mut rng, trace);
+        if trace {
+            let Origin { manner, ambiguous, shares_versions, .. } = &origin;
+            eprintln!(
+                "origin {manner:?}, ambiguous: {ambiguous}, shares versions: {shares_versions}; {reconcile:?}"
+            );
+        }
         // One that is silent would be taken for one that does not read locators.
         let locators = if origin.manner == Manner::IsSilent { 1_000_000 } else { 5 };
         let locator_timeout = Duration::from_secs(locators);
@@ -349,8 +356,9 @@ impl World {
         self.away = 0;
         self.connect();
         self.pass(SETTLING);
-        // A name that the origin leaves unanswered counts as absent after 30 s.
-        for _ in 0..24 {
+        // A name that the origin leaves unanswered counts as absent after 30 s. Polls begin only now: what they ask for may
+        // be in doubt, and is settled as all else.
+        for _ in 0..80 {
             self.connect();
             self.pass(Duration::from_millis(1_500));
             for round in 0.. {
@@ -379,10 +387,26 @@ impl World {
             for poller in &self.pollers {
                 eprintln!("poll {poller:?}");
             }
+            self.show_stores();
         }
         self.check_subscriptions();
         self.clients.iter().for_each(|client| client.check_settled(&self.origin));
         self.pollers.iter().for_each(|poller| poller.check_settled(&self.origin));
+    }
+
+    /// What clients are shown, of each store.
+    fn show_stores(&self) {
+        for of in self.cache.types() {
+            eprintln!("store {} {:?}", of.type_url(), of.lens());
+            for entry in of.snapshot().entries() {
+                let (name, member, named) = (entry.name(), entry.as_member(), entry.named());
+                let variants: Vec<_> = of.snapshot().variants(name.as_str()).map(shown).collect();
+                eprintln!("  {name}: member {member:?}, named {named:?}, of {variants:?}");
+            }
+        }
+        for (at, client) in self.clients.iter().enumerate() {
+            eprintln!("client {at} {:?} given {:?} {:?}", client.protocol, client.given, client.types);
+        }
     }
 
     /// What the origin is asked for is wanted, and brings what is.
@@ -423,6 +447,10 @@ impl World {
             }
         }
     }
+}
+
+fn shown(constraints: Option<Constraints>) -> String {
+    constraints.map(|constraints| constraints.to_string()).unwrap_or_default()
 }
 
 /// What has arrived by now.
