@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use deltafan::cache::{Change, Completeness, Op, Resend, View};
+use deltafan::cache::{Change, Completeness, Limits, Op, Resend, View};
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator};
 use deltafan::subscription::{Code, Given, NodeField, Rule};
 
@@ -205,6 +205,38 @@ fn r_delta_12_new_parameters_of_a_name_leave_others_as_they_are() {
         assert_eq!(client.acked(&bed), ["eds d:2"]);
         assert!(client.acked(&bed).is_empty());
     }
+}
+
+/// What it held under other parameters is held no longer once it was told otherwise, though the answer goes on.
+#[test]
+fn r_delta_12_what_changes_back_within_an_answer_in_parts_is_told() {
+    let mut bed = Bed::with_limits(Limits { response_bytes: 500, ..Limits::default() });
+    let names: Vec<String> = (0..20).map(|n| format!("{n:0>100}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let all = |version: u8| {
+        let words: Vec<String> = names.iter().map(|name| format!("{name}:{version}")).collect();
+        format!("eds {}", words.join(" "))
+    };
+    bed.named(&all(1));
+    bed.seen("v=2", View::Named, "eds a:2[v=2]");
+    let mut client = bed.delta();
+    client.change(&bed, "eds", &names.join(" "));
+    client.acked(&bed);
+    locate(&mut client, &bed, "eds", &[], &[("a", "v=2")]);
+    bed.named(&all(2));
+    bed.fill();
+    let first = loop {
+        let part = client.poll(&bed).unwrap();
+        client.ack(&bed, &part, &[]);
+        if let Some((name, _)) = part.resources.iter().find(|(name, _)| name.len() == 100) {
+            break name.clone();
+        }
+    };
+    bed.named(&format!("eds {first}:1"));
+    bed.fill();
+    let rest = client.acked(&bed).join(" ");
+    assert!(rest.contains(&format!("{first}:1")), "{rest}");
+    assert_eq!(rest.matches(":1").count(), 1, "{rest}");
 }
 
 #[test]
