@@ -41,7 +41,7 @@ mod timed;
 mod update;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -324,6 +324,8 @@ pub struct TypeCache {
     registry: Mutex<Registry>,
     answering: Arc<Answering>,
     interest: Arc<Mailbox>,
+    /// Whether a client asked for proof since interest was last taken.
+    proof_asked: AtomicBool,
     encoder: Arc<Encoder>,
 }
 
@@ -440,7 +442,8 @@ impl TypeCache {
 
     /// A client waits for evidence that what the origin has not sent does not exist.
     pub fn ask_for_proof(&self) {
-        if self.registry.lock().ask_for_proof() {
+        // Thousands of sessions may ask at each change.
+        if !self.proof_asked.swap(true, Ordering::AcqRel) && self.registry.lock().ask_for_proof() {
             self.interest.wake();
         }
     }
@@ -519,6 +522,7 @@ impl Cache {
             registry: Mutex::new(Registry::new(lens.as_uniform().is_none())),
             answering,
             interest: Arc::clone(&self.interest),
+            proof_asked: AtomicBool::new(false),
             encoder: Arc::clone(&self.encoder),
         })
     }
@@ -547,6 +551,7 @@ impl Cache {
     pub fn take_interest(&self) -> Vec<Wanted> {
         let take = |of: Arc<TypeCache>| {
             let interest = of.registry.lock().take_interest()?;
+            of.proof_asked.store(false, Ordering::Release);
             Some(Wanted::split(&of, interest))
         };
         let mut wanted: Vec<Wanted> = self.types().into_iter().filter_map(take).flatten().collect();
@@ -627,8 +632,8 @@ impl Writer {
         &self.cache
     }
 
-    /// The origin answered for a type. Nobody is woken: a client that waits for the origin to answer waits for
-    /// `cold_deadline` from here on, and looks again no later than that.
+    /// The origin answered for a type. Nobody is woken: a client that waits for the origin to answer looks
+    /// again every `cold_deadline`.
     pub fn heard(&self, type_url: &TypeUrl, now: Instant) {
         if let Some(of) = self.cache.stores.read().any(type_url) {
             of.answering.answer(now);

@@ -158,7 +158,9 @@ impl Poll {
             self.membership.of().ask_again(self.membership.subscription().names());
         }
         if !self.is_known(&sight, now, upstream) {
-            if self.offered != Offered::Nothing {
+            let subscription = self.membership.subscription();
+            let mixes = subscription.wildcard && !subscription.names().is_empty();
+            if self.offered != Offered::Nothing || mixes {
                 // What is shown too early would take something from this client.
                 self.membership.of().ask_for_proof();
             }

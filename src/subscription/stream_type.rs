@@ -560,7 +560,10 @@ impl StreamType {
         let subscription = self.subscription();
         let mixes = subscription.wildcard && !subscription.names().is_empty();
         let brought = matches!(self.own().brought, Some(Brought::Versions(_)));
-        self.membership.role() == Role::Client && (self.may_hold || moment.is_relay || brought || mixes)
+        let may_hold = self.may_hold || moment.is_relay || moment.one_shot || brought || mixes;
+        // Names of other types are told one by one, and are never proven to be absent.
+        let is_shown_whole = self.kind.full_state() || subscription.wildcard;
+        self.membership.role() == Role::Client && is_shown_whole && may_hold
     }
 
     /// Whether it is owed a word about names that may be members of a set that is not complete.

@@ -202,7 +202,8 @@ impl Group {
     /// A connection stands: what was about to be proven on the last one begins anew.
     pub(super) fn connected(&mut self) {
         for topic in self.topics.values_mut() {
-            (topic.unproven, topic.ignores_versions) = (None, false);
+            topic.needs_proof[View::Wildcard as usize] |= topic.unproven.take().is_some();
+            topic.ignores_versions = false;
             topic.doubts.connected();
         }
     }

@@ -138,7 +138,7 @@ impl Topic {
         if concerned {
             link.arrived(now, brings_news);
         }
-        if brings_kept_back {
+        if brings_kept_back || brings_others {
             link.judge_proof(!brings_others);
         }
         concerned

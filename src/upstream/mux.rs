@@ -225,6 +225,11 @@ impl Mux {
     pub fn connected(&mut self) {
         self.asks_plainly = false;
         self.keeps_versions = false;
+        if self.absences == Absences::Relay {
+            // This may be another one.
+            self.absences = Absences::Untold;
+            self.groups.values_mut().for_each(|group| group.set_absences(Absences::Untold));
+        }
         self.groups.values_mut().for_each(Group::connected);
         self.writer.unheard();
     }

@@ -129,6 +129,8 @@ pub(super) struct Link {
     unseen: HashSet<Name>,
     /// When silence means that there is nothing for these clients, given that others are answered.
     nothing_at: Option<Instant>,
+    /// Every member was claimed, and none was kept back.
+    all_claimed: bool,
     /// Whether these were noted as missing while nothing came.
     missing_noted: bool,
     /// Where everything that is held was claimed but for one resource: what the answer proves.
@@ -393,9 +395,11 @@ impl Link {
         self.arrival.step(settings, now)
     }
 
-    /// Since when nothing at all came of an answer that has to bring what is held and was not claimed.
+    /// Since when nothing at all came of an answer that has to bring what is held and was not claimed, or may have nothing to
+    /// bring.
     pub(super) fn missing_since(&self) -> Option<Instant> {
-        self.arrival.waits_since().filter(|_| !self.unseen.is_empty() && !self.missing_noted)
+        let awaits = !self.unseen.is_empty() || self.all_claimed;
+        self.arrival.waits_since().filter(|_| awaits && !self.missing_noted)
     }
 
     /// What is held and was not claimed, while nothing came at all. It goes on being awaited.
@@ -450,7 +454,7 @@ impl Link {
         self.proof.as_ref().and_then(Proof::kept_back).is_some_and(|kept_back| kept_back.as_str() == name)
     }
 
-    /// A response brought what was kept back, alone or with others.
+    /// A response brought what was kept back alone, or any other resource.
     pub(super) fn judge_proof(&mut self, is_alone: bool) {
         if let Some(proof) = &mut self.proof {
             proof.judge(is_alone);
@@ -651,6 +655,7 @@ impl Link {
         }
         if self.unseen.is_empty() {
             self.keep_back(target, members().map(|held| (held, doubt(held))), request);
+            self.all_claimed = self.unseen.is_empty() && target.snapshot.member_count() > 0;
         }
     }
 

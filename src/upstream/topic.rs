@@ -489,6 +489,10 @@ impl Topic {
                     let held = snapshot.held(view, name.as_str());
                     held.is_some_and(|held| held.origin_version().is_some() && held.constraints().is_none())
                 };
+                // Everything was claimed and may be as it was: then there was nothing to say.
+                if link.misses_nothing() && snapshot.completeness() < Completeness::Complete {
+                    self.renewals[stream as usize].get_or_insert(Renewal::Doubt);
+                }
                 let missing: Vec<Name> = link.note_missing().filter(has_version).cloned().collect();
                 self.doubt(Placed { stream, view: Some(view) }, missing, Doubt::Silence);
             }
@@ -523,14 +527,17 @@ impl Topic {
     ) -> Option<Completeness> {
         if snapshot.completeness() == Completeness::Complete {
             self.unproven = None;
+            self.needs_proof[View::Wildcard as usize] = false;
             return degree;
         }
         let link = self.link(stream)?;
         if !link.has_settled() {
             return degree;
         }
+        let reached = link.degree();
         if !self.is_provable(View::Wildcard, stream, settings, snapshot) {
-            return degree.or_else(|| Some(link.degree()));
+            self.unproven = None;
+            return degree.or(Some(reached));
         }
         if self.unproven.is_some_and(|since| since + UNPROVEN <= now) {
             self.unproven = None;
@@ -546,9 +553,9 @@ impl Topic {
     /// Whether the origin could prove on a stream that is opened anew that it has no more than what is held.
     fn is_provable(&self, view: View, stream: StreamId, settings: &Settings, snapshot: &Snapshot) -> bool {
         // A sweep that is not over yet goes on.
-        let is_swept = |link: &Link| link.misses_nothing() && (view == View::Wildcard || link.is_over());
-        let can_ask =
-            |link: &Link| link.is_only() && (settings.reconcile == Reconcile::Trust || is_swept(link));
+        let is_swept = Link::misses_nothing;
+        let trusts = settings.reconcile == Reconcile::Trust;
+        let can_ask = |link: &Link| link.is_only() && (trusts || (view == View::Wildcard && is_swept(link)));
         if self.ignores_versions || !self.link(stream).is_some_and(can_ask) {
             return false;
         }

@@ -35,7 +35,7 @@ impl Proof {
         }
     }
 
-    /// A response came that brought the resource that was kept back.
+    /// A response came: with the resource that was kept back alone, or with any other.
     pub(super) fn judge(&mut self, is_alone: bool) {
         if let Self::Asked { kept_back, open } = self {
             *self =

@@ -348,3 +348,31 @@ fn o1_a_name_that_came_after_it_was_let_go_is_asked_for_on_a_new_stream() {
     rig.pass(10_000);
     assert_eq!(rig.renewed.len(), 1);
 }
+
+/// Claimed after a silence, everything is as it was: an origin that says nothing then is right, and waited for in vain.
+#[test]
+fn a_client_waits_for_proof_no_longer_than_for_two_silences() {
+    let mut rig = waiting_for_proof(&["*"], &Answer::of(CDS, "1").set("c1", "v1"));
+    assert!(rig.request(Primary).initial_resource_versions.is_empty(), "c1 is kept back");
+    rig.pass(20_000);
+    assert_eq!(rig.request(Primary).initial_resource_versions.len(), 1, "after a silence it is claimed");
+    rig.pass(20_000);
+    assert!(rig.request(Primary).initial_resource_versions.is_empty(), "and kept back once more");
+    rig.hear(Primary, &Answer::of(CDS, "2").set("c1", "v1"));
+    assert_eq!(rig.snapshot(CDS).completeness(), crate::cache::Completeness::Complete);
+}
+
+/// A set that cannot be proven any more has no deadline that has passed.
+#[test]
+fn what_turns_out_to_be_unprovable_does_not_spin() {
+    let mut rig = waiting_for_proof(&["*"], &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
+    rig.requests(Primary);
+    rig.pass(4_000);
+    rig.hear(Primary, &Answer::of(CDS, "2").set("c1", "v1").set("c2", "v1"));
+    for part in 0..8 {
+        rig.pass(14_000);
+        rig.hear(Primary, &Answer::of(CDS, "3").set(&format!("part-{part}"), "v1"));
+    }
+    rig.pass(200_000);
+    assert_eq!(rig.snapshot(CDS).completeness(), crate::cache::Completeness::Complete);
+}
