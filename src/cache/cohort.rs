@@ -201,7 +201,7 @@ impl Cohort {
         if self.subscription.wildcard { None } else { self.notes.lock().journal.after(from) }
     }
 
-    /// What its names come to in a state: looked up once, and kept as they change.
+    /// Tally of its names in one state: looked up once, and kept as they change.
     pub(super) fn tally(&self, snapshot: &Snapshot) -> Tally {
         let generation = snapshot.generation();
         if let Some(tally) = self.notes.lock().tallies.at(generation) {

@@ -41,7 +41,7 @@ pub(super) struct Scan<'a> {
     changed: Option<Changed>,
 }
 
-/// What is news to a client of an entry: when it last had something to learn, the entry's place in the order of that, and
+/// News of an entry for a client: when it last had something to learn, the entry's place in the order of that, and
 /// what it is to be told.
 #[derive(Clone, Copy)]
 pub(super) struct News<'s> {
@@ -441,7 +441,7 @@ impl<'a> Scan<'a> {
         changed > self.span.floor() && !self.span.has_told(entry.name().as_str(), changed, place)
     }
 
-    /// What is to be told of an entry beside removals and errors, if anything.
+    /// News to tell of an entry beside removals and errors, if any.
     pub(super) fn news<'s>(&self, entry: &'s Entry, look: &Look<'s>) -> Option<News<'s>> {
         let resource = match look.seen {
             Seen::Present(resource) => resource,
