@@ -103,6 +103,11 @@ impl Relay {
         self.metric("deltafan_encodes_total ")
     }
 
+    /// The newest generation of a relay that holds one type.
+    pub(crate) fn generation(&self) -> io::Result<u64> {
+        self.metric("deltafan_generation{")
+    }
+
     /// Polls that are held now.
     pub(crate) fn held_polls(&self) -> io::Result<u64> {
         let page = self.page("/metrics")?;
@@ -112,8 +117,8 @@ impl Relay {
 
     fn metric(&self, prefix: &str) -> io::Result<u64> {
         let page = self.page("/metrics")?;
-        let line = page.lines().find_map(|line| line.strip_prefix(prefix));
-        line.and_then(|count| count.parse().ok())
+        let line = page.lines().find(|line| line.starts_with(prefix));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
             .ok_or_else(|| io::Error::other(format!("no metric {prefix}")))
     }
 
