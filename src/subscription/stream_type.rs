@@ -439,14 +439,13 @@ impl StreamType {
         {
             self.membership.of().ask_for_proof();
         }
-        let asked = self.asked;
         let begun = |since: Option<Instant>, longest: Duration| match &pending {
-            Pending::Unknown => since.filter(|since| asked < *since + 2 * longest).or(Some(asked)),
+            Pending::Unknown => self.ongoing(since, longest).or(Some(self.asked)),
             Pending::Update(update) if update.has_unknown_name() => since,
             Pending::Update(_) | Pending::Nothing | Pending::Gated => None,
         };
-        self.holds = begun(self.holds, rules.ack_timeout);
-        self.waits = begun(self.waits, longest_wait(rules));
+        (self.holds, self.waits) =
+            (begun(self.holds, rules.ack_timeout), begun(self.waits, longest_wait(rules)));
         Ok(pending)
     }
 
@@ -591,8 +590,14 @@ impl StreamType {
     /// The end of the wait that has begun, whatever was asked for since; `None` while the origin does not answer for the
     /// type.
     fn waits_until(&self, rules: &Rules) -> Option<Instant> {
-        let since = self.membership.of().heard_since()?.max(self.waits?);
-        Some(since + longest_wait(rules))
+        let longest = longest_wait(rules);
+        let since = self.membership.of().heard_since()?.max(self.ongoing(self.waits, longest)?);
+        Some(since + longest)
+    }
+
+    /// When a wait of at most `longest` began, unless the client asked for something new long after its end.
+    fn ongoing(&self, since: Option<Instant>, longest: Duration) -> Option<Instant> {
+        since.filter(|since| self.asked < *since + 2 * longest)
     }
 
     fn is_patient(&self, rules: &Rules, moment: Moment) -> bool {
