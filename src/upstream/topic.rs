@@ -15,7 +15,7 @@ use super::response::Reading;
 use super::sending::{Link, Target};
 use super::variants::Candidates;
 use super::{Counters, Reconcile, Settings, StreamId};
-use crate::cache::{Change, Completeness, Lease, Op, Snapshot, View};
+use crate::cache::{Change, Completeness, Lease, Named, Op, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource};
 
@@ -347,15 +347,26 @@ impl Topic {
         self.links.iter_mut().flatten().for_each(|link| link.drop_wildcard(by_locator));
     }
 
-    /// The wildcard is let go, and nothing is known of it any more. The origin is told if it was asked by locator.
+    /// The wildcard is let go, and nothing is known of it any more. The origin is told if it was asked by locator. Who asks for a
+    /// member by name too keeps it until the origin answers for the name.
     pub(super) fn forget_wildcard(&mut self, by_locator: bool, snapshot: &Snapshot, now: Instant) -> Change {
         self.remove_wildcard(by_locator);
         let names = &self.names;
         let is_open =
             |name: &Name| names.contains_key(name) && snapshot.held(View::Named, name.as_str()).is_none();
         self.disproved.drop_wildcard(is_open, now);
-        let forget = |name: &Name| Op::Forget { view: View::Wildcard, name: name.clone() };
-        let ops = snapshot.members().map(|member| forget(member.name())).collect();
+        let mut ops = Vec::new();
+        for member in snapshot.members() {
+            let name = member.name();
+            let is_unknown =
+                || snapshot.get(name.as_str()).is_some_and(|entry| matches!(entry.named(), Named::Unknown));
+            if self.asks_for(name) && member.constraints().is_none() && is_unknown() {
+                let lease = snapshot.lease(View::Wildcard, name.as_str());
+                self.expiry.set(View::Named, name, lease.map(|lease| lease.until()));
+                ops.push(Op::held(View::Named, Arc::clone(member), lease));
+            }
+            ops.push(Op::Forget { view: View::Wildcard, name: name.clone() });
+        }
         Change { ops, wildcard_known: Some(Completeness::Unknown), ..Change::default() }
     }
 
