@@ -44,7 +44,11 @@ impl Doubts {
                 true
             }
             Entry::Occupied(mut before) => {
-                let leads_on = *before.get() == Doubt::Missing && doubt == Doubt::Silence;
+                // What was told may have been lost with its stream.
+                let leads_on = matches!(
+                    (before.get(), doubt),
+                    (Doubt::Missing, Doubt::Silence) | (Doubt::Told, Doubt::Missing)
+                );
                 if *before.get() != Doubt::Told || doubt == Doubt::Missing {
                     before.insert(doubt);
                 }

@@ -133,7 +133,9 @@ pub(super) struct Link {
     all_claimed: bool,
     /// Whether these were noted as missing while nothing came.
     missing_noted: bool,
-    /// Where everything that is held was claimed but for one resource: what the answer proves.
+    /// The resource of which the version was not told though all others were.
+    kept_back: Option<Name>,
+    /// Where everything that is held was claimed but for that one: what the answer proves.
     proof: Option<Proof>,
     /// Names of which nothing is known and that the origin leaves unanswered, where full states wait for them.
     open: HashSet<Name>,
@@ -454,6 +456,12 @@ impl Link {
         self.proof.as_ref().and_then(Proof::kept_back).is_some_and(|kept_back| kept_back.as_str() == name)
     }
 
+    /// The resource that was kept back, where the answer has settled without it.
+    pub(super) fn lacks_kept_back(&self) -> Option<&Name> {
+        let is_settled = self.arrival.degree() >= Completeness::Settled;
+        self.kept_back.as_ref().filter(|name| is_settled && self.unseen.contains(*name))
+    }
+
     /// A response brought what was kept back alone, or any other resource.
     pub(super) fn judge_proof(&mut self, is_alone: bool) {
         if let Some(proof) = &mut self.proof {
@@ -680,6 +688,7 @@ impl Link {
                 asked.awaited = Awaited::Answer;
             }
             self.unseen.insert(name.clone());
+            self.kept_back = Some(name.clone());
             if target.is_only {
                 let is_open = |name: &&Name| {
                     self.names.get(*name).is_some_and(|asked| asked.awaited == Awaited::Answer)

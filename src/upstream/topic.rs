@@ -508,6 +508,7 @@ impl Topic {
                 self.doubt(Placed { stream, view: Some(view) }, missing, Doubt::Silence);
             }
             self.ask_about_open(Placed { stream, view: Some(view) }, settings, now, snapshot);
+            self.doubt_kept_back(Placed { stream, view: Some(view) });
             let Some(link) = &mut self.links[stream as usize] else { continue };
             let unseen =
                 if degree.is_some() && link.is_over() { link.take_unseen() } else { HashSet::default() };
@@ -596,6 +597,17 @@ impl Topic {
         {
             self.needs_proof[View::Named as usize] = false;
             self.doubt(placed, open, Doubt::Silence);
+        }
+    }
+
+    /// Has the resource that was kept back claimed on another stream, where the answer has settled without it: all others were
+    /// claimed, so that little is left to wait for, and what changes meanwhile would put off the end of the answer.
+    fn doubt_kept_back(&mut self, placed: Placed) {
+        let lacking = placed.view.zip(self.link(placed.stream).and_then(Link::lacks_kept_back).cloned());
+        if let Some((view, name)) =
+            lacking.filter(|(view, name)| matches!(self.doubts.get(*view, name), None | Some(Doubt::Told)))
+        {
+            self.doubt(Placed { view: Some(view), ..placed }, [name], Doubt::Missing);
         }
     }
 
