@@ -347,7 +347,11 @@ impl Client {
         }
         for (name, text, version) in &told.resources {
             if state.asked.covers(name) {
-                let held = Held { text: text.clone(), version: version.clone(), since: made };
+                // A union of old and new repeats what has ended (R-ADS-03): that is no news of it.
+                let is_union = told.nonce.ends_with('+');
+                let repeated = state.held.get(name).filter(|held| is_union && held.text == *text);
+                let since = repeated.map_or(made, |held| held.since);
+                let held = Held { text: text.clone(), version: version.clone(), since };
                 state.held.insert(name.clone(), held);
             }
         }
