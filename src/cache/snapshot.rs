@@ -20,8 +20,8 @@ pub enum Completeness {
     /// It may lack anything.
     #[default]
     Unknown,
-    /// The origin paused after its first parts. Good enough for a client that holds nothing: it cannot lose what has not
-    /// come yet.
+    /// The origin paused after its first parts, and either nothing can be proven or nobody waited for proof. Good enough for a
+    /// client that holds nothing: it cannot lose what has not come yet.
     Settled,
     /// There is evidence that nothing more comes. A client that may hold a member is told a full state, and of removals,
     /// from here on only.

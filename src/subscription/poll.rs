@@ -160,8 +160,9 @@ impl Poll {
         if !self.is_known(&sight, now, upstream) {
             let subscription = self.membership.subscription();
             let mixes = subscription.wildcard && !subscription.names().is_empty();
-            if self.offered != Offered::Nothing || mixes {
-                // What is shown too early would take something from this client.
+            let excludes = subscription.wildcard && self.type_url().kind().full_state();
+            if self.offered != Offered::Nothing || mixes || excludes {
+                // What is shown too early would take something from this client, or say that it does not exist.
                 self.membership.of().ask_for_proof();
             }
             let patience = self.patience(upstream).unwrap_or(now + self.rules.cold_deadline);

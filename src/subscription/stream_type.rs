@@ -434,7 +434,7 @@ impl StreamType {
                 in_flight.holds_back = counts;
             }
         }
-        if matches!(pending, Pending::Unknown) && self.may_lose(moment)
+        if matches!(pending, Pending::Unknown) && self.may_lose(protocol, moment)
             || matches!(pending, Pending::Nothing) && self.waits_for_members()
         {
             self.membership.of().ask_for_proof();
@@ -555,11 +555,13 @@ impl StreamType {
     }
 
     /// Whether what is shown too early would take something from this client, or show it less than there is.
-    fn may_lose(&self, moment: Moment) -> bool {
+    fn may_lose(&self, protocol: Protocol, moment: Moment) -> bool {
         let subscription = self.subscription();
         let mixes = subscription.wildcard && !subscription.names().is_empty();
         let brought = matches!(self.own().brought, Some(Brought::Versions(_)));
-        let may_hold = self.may_hold || moment.is_relay || moment.one_shot || brought || mixes;
+        // A full state says of whatever it leaves out that it does not exist.
+        let excludes = subscription.wildcard && self.kind.full_state() && protocol == Protocol::Sotw;
+        let may_hold = self.may_hold || moment.is_relay || moment.one_shot || brought || mixes || excludes;
         // Names of other types are told one by one, and are never proven to be absent.
         let is_shown_whole = self.kind.full_state() || subscription.wildcard;
         self.membership.role() == Role::Client && is_shown_whole && may_hold

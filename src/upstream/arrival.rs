@@ -4,9 +4,9 @@
 //! of the last (O4). Owns the judgement how long a silence must last before it counts, from how far apart the parts were.
 //! Knows neither names nor requests, and no clock.
 //!
-//! An answer is [`Settled`](Completeness::Settled) after a short silence, which is enough for a client that holds nothing;
-//! it is [`Complete`](Completeness::Complete) after a long one, which clients need that may hold something. It is over after
-//! one that has no bound: only then something is missing.
+//! An answer is [`Settled`](Completeness::Settled) after a short silence, and [`Complete`](Completeness::Complete) after a long
+//! one, unless there are better ways to know (see `proof`). It is over after one that has no bound: only then something is
+//! missing.
 
 use std::time::{Duration, Instant};
 

@@ -55,6 +55,23 @@ const OPEN_TIMEOUTS: u32 = 2;
 /// changes all the time proves nothing.
 const UNPROVEN: Duration = Duration::from_secs(90);
 
+/// Clients that hold nothing are shown such a set after this, as it is.
+const SHOWN: Duration = Duration::from_secs(30);
+
+/// A wildcard set that streams were opened anew to prove complete.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unproven {
+    since: Instant,
+    /// Whether clients that hold nothing are shown it.
+    is_shown: bool,
+}
+
+impl Unproven {
+    fn deadline(self) -> Instant {
+        self.since + if self.is_shown { UNPROVEN } else { SHOWN }
+    }
+}
+
 /// Reason to open a stream anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Renewal {
@@ -102,8 +119,8 @@ pub(super) struct Topic {
     pub(super) needs_proof: [bool; 2],
     /// This is new.
     pub(super) looks_again: bool,
-    /// Since when streams have been opened anew to learn whether the wildcard set is complete.
-    pub(super) unproven: Option<Instant>,
+    /// While streams are opened anew to learn whether the wildcard set is complete.
+    pub(super) unproven: Option<Unproven>,
     /// The origin sends what it was told is held: nothing is proven by what it does not send.
     pub(super) ignores_versions: bool,
     /// As far as is known.
@@ -287,7 +304,7 @@ impl Topic {
     /// Time in which this process did not run is no silence of the origin.
     pub(super) fn shift(&mut self, pause: Duration, now: Instant) {
         self.disproved.shift(pause);
-        self.unproven = self.unproven.map(|since| since + pause);
+        self.unproven = self.unproven.map(|unproven| Unproven { since: unproven.since + pause, ..unproven });
         self.links.iter_mut().flatten().for_each(|link| link.shift(pause, now));
     }
 
@@ -551,15 +568,17 @@ impl Topic {
             self.unproven = None;
             return degree.or(Some(reached));
         }
-        if self.unproven.is_some_and(|since| since + UNPROVEN <= now) {
+        if std::mem::take(&mut self.needs_proof[View::Wildcard as usize]) {
+            self.unproven.get_or_insert(Unproven { since: now, is_shown: false });
+            self.renewals[stream as usize].get_or_insert(Renewal::Doubt);
+        }
+        let Some(unproven) = &mut self.unproven else { return Some(Completeness::Settled) };
+        if unproven.since + UNPROVEN <= now {
             self.unproven = None;
             return Some(Completeness::Complete);
         }
-        if std::mem::take(&mut self.needs_proof[View::Wildcard as usize]) {
-            self.unproven.get_or_insert(now);
-            self.renewals[stream as usize].get_or_insert(Renewal::Doubt);
-        }
-        degree.map(|_| Completeness::Settled)
+        unproven.is_shown |= unproven.since + SHOWN <= now;
+        unproven.is_shown.then_some(Completeness::Settled)
     }
 
     /// Whether the origin could prove on a stream that is opened anew that it has no more than what is held.
@@ -660,7 +679,7 @@ impl Topic {
         let uncacheable = self.uncacheable.next().map(|came| came + settings.settle_max);
         let disproved = self.disproved.not_before().map(|at| at + settings.answer_timeout);
         let has_settled = || self.links.iter().flatten().any(Link::has_settled);
-        let unproven = self.unproven.filter(|_| has_settled()).map(|since| since + UNPROVEN);
+        let unproven = self.unproven.filter(|_| has_settled()).map(|unproven| unproven.deadline());
         let rest = self.expiry.next().into_iter().chain(uncacheable).chain(disproved).chain(unproven);
         StreamId::ALL.into_iter().filter_map(of).chain(rest).min()
     }
