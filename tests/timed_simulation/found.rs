@@ -66,4 +66,17 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
     (6731, "a full state by name lacks what a link held up for 10 s"),
     (1004, "what went while a relay was away stays behind a slow first answer for minutes"),
     (276, "a sweep that is met with silence never ends: the origin has none of these names any more"),
+    (
+        1031,
+        "what was deleted while the relay was away stays: its version was told on a stream that closed too soon",
+    ),
+    (
+        5818,
+        "the same of the one member whose version was not told, while other changes put off the end of the answer",
+    ),
+    (6538, "the same of a name, in a response that changes another one"),
+    (2423, "a newcomer is shown a set that stopped half-way behind a stalled link"),
+    (3758, "the same behind an origin that paused"),
+    (8635, "a name that was shown as a member is unknown once the wildcard is let go, and shown as absent"),
+    (629, "a client that waited once is told at once that another name does not exist"),
 ];
