@@ -19,7 +19,7 @@ use prost::Message as _;
 
 use super::response::Reading;
 use super::sending::{Link, Target, room};
-use super::topic::{Absences, Placed, Renewal, Topic, Want};
+use super::topic::{Habits, Placed, Renewal, Topic, Want};
 use super::{Counters, Settings, StreamId};
 use crate::cache::{Cache, Change, Lease, Lens, Op, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
@@ -53,7 +53,7 @@ pub(super) struct Group {
     /// Whether the origin is asked for plain names whatever the parameters: it does not read locators (R-Up-18).
     plain: bool,
     /// As far as is known.
-    absences: Absences,
+    habits: Habits,
     /// Since when something may be borrowed from a topic that was asked for anew and not answered.
     loans_doubted: Option<Instant>,
     /// Names that may not be lent any more though nothing changed.
@@ -64,7 +64,7 @@ pub(super) struct Group {
 
 impl Group {
     /// A type of which nothing is wanted yet, and which of the streams are open.
-    pub(super) fn new(type_url: TypeUrl, open: [bool; 2], plain: bool, absences: Absences) -> Self {
+    pub(super) fn new(type_url: TypeUrl, open: [bool; 2], plain: bool, habits: Habits) -> Self {
         let (homes, started, has_wildcard, topics, disowned) = Default::default();
         let (complaint, loans_doubted) = Default::default();
         Self {
@@ -75,7 +75,7 @@ impl Group {
             has_wildcard,
             topics,
             plain,
-            absences,
+            habits,
             loans_doubted,
             disowned,
             complaint,
@@ -84,20 +84,20 @@ impl Group {
 
     /// What is wanted with these parameters.
     pub(super) fn topic(&mut self, parameters: &Parameters) -> &mut Topic {
-        let (open, absences) = (self.open, self.absences);
-        let new = || Topic { absences, ..Topic::new(parameters.clone(), open) };
+        let (open, habits) = (self.open, self.habits);
+        let new = || Topic { habits, ..Topic::new(parameters.clone(), open) };
         self.topics.entry(parameters.clone()).or_insert_with(new)
     }
 
-    /// It was found whether the origin says of each name that it does not exist.
-    pub(super) fn set_absences(&mut self, absences: Absences) {
-        self.absences = absences;
-        self.topics.values_mut().for_each(|topic| topic.absences = absences);
+    /// More is known of the ways of the origin.
+    pub(super) fn set_habits(&mut self, habits: Habits) {
+        self.habits = habits;
+        self.topics.values_mut().for_each(|topic| topic.habits = habits);
     }
 
-    /// The same as far as this type shows it.
-    pub(super) fn absences(&self) -> Absences {
-        self.topics.values().map(|topic| topic.absences).max().unwrap_or(self.absences)
+    /// Ways of the origin as far as this type shows them.
+    pub(super) fn habits(&self) -> Habits {
+        self.topics.values().fold(self.habits, |habits, topic| habits.and(topic.habits))
     }
 
     /// Since when the origin has left something unanswered that it was asked for by locators.

@@ -111,7 +111,7 @@ impl Topic {
             let is_concerned = view.is_some_and(|view| concerns(removed, view, snapshot, &self.parameters));
             if is_concerned {
                 if link.awaits_first_word(&removed.name) && snapshot.get(&removed.name).is_none() {
-                    self.absences = self.absences.max(Absences::Told);
+                    self.habits.absences = self.habits.absences.max(Absences::Told);
                 }
                 link.heard(&removed.name, now);
                 brings_news |= awaits && link.saw(&removed.name);
@@ -141,6 +141,7 @@ impl Topic {
         if brings_kept_back || brings_others {
             link.judge_proof(!brings_others);
         }
+        self.habits.fills_responses |= reading.resources.len() > 1;
         concerned
     }
 
@@ -193,7 +194,7 @@ impl Topic {
             return Some(Completeness::Complete).filter(|all| snapshot.completeness() < *all);
         }
         // An origin that says it of each name, late if need be, has not said it yet.
-        for name in absent.into_iter().filter(|_| self.absences == Absences::Untold) {
+        for name in absent.into_iter().filter(|_| self.habits.absences == Absences::Untold) {
             self.doubts.remove(View::Named, &name);
             ops.push(Op::Remove { view: View::Named, name });
         }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::group::{Changes, Group, SHED_LINGERS, snapshot};
 use super::linger::{Departure, Lingering};
 use super::response::{self, ProtocolError};
-use super::topic::{Absences, Renewal, Want};
+use super::topic::{Absences, Habits, Renewal, Want};
 use super::{Counters, Locators, Settings, StreamId, Tuning};
 use crate::cache::{Cache, Change, Seen, Snapshot, Wanted, Writer};
 use crate::proto::{DeltaDiscoveryRequest, Status};
@@ -157,7 +157,7 @@ pub struct Mux {
     keeps_versions: bool,
     /// Whether the origin is known to say of each name that it does not exist. It holds for as long as the process lives: where it
     /// is wrong, it costs time.
-    absences: Absences,
+    habits: Habits,
     /// When to look whether it has left any unanswered.
     locators_due: Option<Instant>,
     complaints: Sparingly,
@@ -184,7 +184,7 @@ impl Mux {
             knows_locators: false,
             asks_plainly: false,
             keeps_versions: false,
-            absences: Absences::default(),
+            habits: Habits::default(),
             locators_due: None,
             complaints: Sparingly::default(),
             reports: Sparingly::default(),
@@ -225,10 +225,11 @@ impl Mux {
     pub fn connected(&mut self) {
         self.asks_plainly = false;
         self.keeps_versions = false;
-        if self.absences == Absences::Relay {
+        if self.habits.absences == Absences::Relay {
             // This may be another one.
-            self.absences = Absences::Untold;
-            self.groups.values_mut().for_each(|group| group.set_absences(Absences::Untold));
+            self.habits.absences = Absences::Untold;
+            let habits = self.habits;
+            self.groups.values_mut().for_each(|group| group.set_habits(habits));
         }
         self.groups.values_mut().for_each(Group::connected);
         self.writer.unheard();
@@ -237,13 +238,14 @@ impl Mux {
     /// The origin is a relay like this one. It says of each name that does not exist that it does not, as soon as it knows:
     /// that it brings other names sooner says nothing of these.
     pub fn origin_is_relay(&mut self) {
-        self.note_absences(Absences::Relay);
+        self.note_habits(Habits { absences: Absences::Relay, ..self.habits });
     }
 
-    fn note_absences(&mut self, absences: Absences) {
-        if absences > self.absences {
-            self.absences = absences;
-            self.groups.values_mut().for_each(|group| group.set_absences(absences));
+    fn note_habits(&mut self, seen: Habits) {
+        let habits = self.habits.and(seen);
+        if habits != self.habits {
+            self.habits = habits;
+            self.groups.values_mut().for_each(|group| group.set_habits(habits));
         }
     }
 
@@ -340,8 +342,8 @@ impl Mux {
         let Wanted { type_url, parameters, interest, .. } = wanted;
         let open = StreamId::ALL.map(|stream| self.streams[stream as usize].is_some());
         let plain = self.locators == Locators::Plain;
-        let absences = self.absences;
-        let new = || Group::new(type_url.clone(), open, plain, absences);
+        let habits = self.habits;
+        let new = || Group::new(type_url.clone(), open, plain, habits);
         let until = now + self.linger();
         let is_silent = !self.knows_locators;
         let group = self.groups.entry(type_url.clone()).or_insert_with(new);
@@ -428,7 +430,7 @@ impl Mux {
                 self.knows_locators |=
                     reading.knows_locators() || !response.removed_resource_names.is_empty();
                 let changes = group.learn(stream, reading, self.writer.cache(), &self.counters, now);
-                let absences = group.absences();
+                let habits = group.habits();
                 if let Some((name, fault)) = group.take_complaint()
                     && let Some(unsaid) = self.unfit.say(now)
                 {
@@ -436,7 +438,7 @@ impl Mux {
                     tracing::warn!(%type_url, name, fault, unsaid, "the control plane sent a resource that is of no use as it is");
                 }
                 self.writer.heard(&type_url, now);
-                self.note_absences(absences);
+                self.note_habits(habits);
                 self.apply(&type_url, changes, now);
                 self.tidy(&type_url, now);
                 None

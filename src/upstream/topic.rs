@@ -93,6 +93,24 @@ pub(super) enum Absences {
     Relay,
 }
 
+/// Ways of the origin, as far as they were seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Habits {
+    pub(super) absences: Absences,
+    /// It puts several resources into a response. From one that sends each by itself a single resource proves nothing.
+    pub(super) fills_responses: bool,
+}
+
+impl Habits {
+    /// What was seen here or there.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            absences: self.absences.max(other.absences),
+            fills_responses: self.fills_responses || other.fills_responses,
+        }
+    }
+}
+
 /// What a stream carries of the type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placed {
@@ -123,8 +141,7 @@ pub(super) struct Topic {
     pub(super) unproven: Option<Unproven>,
     /// The origin sends what it was told is held: nothing is proven by what it does not send.
     pub(super) ignores_versions: bool,
-    /// As far as is known.
-    pub(super) absences: Absences,
+    pub(super) habits: Habits,
     /// Which of the streams are to be opened anew, and why.
     pub(super) renewals: [Option<Renewal>; 2],
     /// Where more than one variant of a name is for these parameters (R-DP-04), all that are held.
@@ -153,7 +170,7 @@ impl Topic {
             looks_again: false,
             unproven: None,
             ignores_versions: false,
-            absences: Absences::default(),
+            habits: Habits::default(),
             renewals: [None; 2],
             rivals: BTreeMap::new(),
             ambiguous: None,
@@ -587,7 +604,7 @@ impl Topic {
         let is_swept = Link::misses_nothing;
         let trusts = settings.reconcile == Reconcile::Trust;
         let can_ask = |link: &Link| link.is_only() && (trusts || (view == View::Wildcard && is_swept(link)));
-        if self.ignores_versions || !self.link(stream).is_some_and(can_ask) {
+        if self.ignores_versions || !self.habits.fills_responses || !self.link(stream).is_some_and(can_ask) {
             return false;
         }
         let is_claimable = |held: &Resource| held.origin_version().is_some() && held.constraints().is_none();
@@ -611,7 +628,7 @@ impl Topic {
         let link = self.links[placed.stream as usize].as_mut();
         let open = asked.zip(link).map(|(asked, link)| link.take_open(asked)).unwrap_or_default();
         if !open.is_empty()
-            && self.absences == Absences::Untold
+            && self.habits.absences == Absences::Untold
             && self.is_provable(View::Named, placed.stream, settings, snapshot)
         {
             self.needs_proof[View::Named as usize] = false;
@@ -639,7 +656,7 @@ impl Topic {
         let mut gone_now = Vec::new();
         for name in unseen {
             let is_listed = !self.names.contains_key(&name);
-            let has_word = settings.reconcile == Reconcile::Trust || self.absences == Absences::Relay;
+            let has_word = settings.reconcile == Reconcile::Trust || self.habits.absences == Absences::Relay;
             let is_left_to_origin = view == View::Named && !is_listed && has_word;
             // With parameters no version can be told (R-DP-14): a new stream would be no reason for the origin to say more.
             if is_left_to_origin && !self.parameters.is_empty() {
