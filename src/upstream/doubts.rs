@@ -44,7 +44,7 @@ impl Doubts {
                 true
             }
             Entry::Occupied(mut before) => {
-                // What was told may have been lost with its stream.
+                // The answer to what was told may have been lost with its stream.
                 let leads_on = matches!(
                     (before.get(), doubt),
                     (Doubt::Missing, Doubt::Silence) | (Doubt::Told, Doubt::Missing)

@@ -89,13 +89,13 @@ impl Group {
         self.topics.entry(parameters.clone()).or_insert_with(new)
     }
 
-    /// More is known of the ways of the origin.
+    /// Takes over what is known of the origin.
     pub(super) fn set_habits(&mut self, habits: Habits) {
         self.habits = habits;
         self.topics.values_mut().for_each(|topic| topic.habits = habits);
     }
 
-    /// Ways of the origin as far as this type shows them.
+    /// Habits of the origin as far as this type shows them.
     pub(super) fn habits(&self) -> Habits {
         self.topics.values().fold(self.habits, |habits, topic| habits.and(topic.habits))
     }

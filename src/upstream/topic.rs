@@ -93,7 +93,7 @@ pub(super) enum Absences {
     Relay,
 }
 
-/// Ways of the origin, as far as they were seen.
+/// Habits of the origin, as far as they were seen. They outlive a connection, but for those of a relay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Habits {
     pub(super) absences: Absences,
@@ -102,7 +102,7 @@ pub(super) struct Habits {
 }
 
 impl Habits {
-    /// What was seen here or there.
+    /// Habits that were seen here or there.
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             absences: self.absences.max(other.absences),
@@ -137,7 +137,7 @@ pub(super) struct Topic {
     pub(super) needs_proof: [bool; 2],
     /// This is new.
     pub(super) looks_again: bool,
-    /// While streams are opened anew to learn whether the wildcard set is complete.
+    /// Set while streams are opened anew for proof that the wildcard set is complete.
     pub(super) unproven: Option<Unproven>,
     /// The origin sends what it was told is held: nothing is proven by what it does not send.
     pub(super) ignores_versions: bool,
@@ -381,8 +381,8 @@ impl Topic {
         self.links.iter_mut().flatten().for_each(|link| link.drop_wildcard(by_locator));
     }
 
-    /// The wildcard is let go, and nothing is known of it any more. The origin is told if it was asked by locator. Who asks for a
-    /// member by name too keeps it until the origin answers for the name.
+    /// Forgets the wildcard set. The origin is told if it was asked by locator. A member that clients ask for by name stays
+    /// under its name until the origin answers for that: its end is nobody's word yet.
     pub(super) fn forget_wildcard(&mut self, by_locator: bool, snapshot: &Snapshot, now: Instant) -> Change {
         self.remove_wildcard(by_locator);
         let names = &self.names;
@@ -636,8 +636,8 @@ impl Topic {
         }
     }
 
-    /// Has the resource that was kept back claimed on another stream, where the answer has settled without it: all others were
-    /// claimed, so that little is left to wait for, and what changes meanwhile would put off the end of the answer.
+    /// Claims the resource that was kept back on another stream, where the answer has settled without it. All others were
+    /// claimed, so that little is left to wait for; and each change meanwhile would put off the end of the answer.
     fn doubt_kept_back(&mut self, placed: Placed) {
         let lacking = placed.view.zip(self.link(placed.stream).and_then(Link::lacks_kept_back).cloned());
         if let Some((view, name)) =

@@ -269,7 +269,7 @@ fn o4_an_origin_that_sends_each_resource_by_itself_is_not_asked_for_proof() {
     assert_eq!(rig.snapshot(CDS).completeness(), crate::cache::Completeness::Complete, "by its silence");
 }
 
-/// Another type shows it too.
+/// A response of another type is evidence as well.
 #[test]
 fn an_origin_that_puts_several_resources_into_a_response_proves_a_set_of_one() {
     let mut rig = Rig::connected();
