@@ -47,6 +47,8 @@ pub(crate) struct Type {
     pub(crate) since: BTreeMap<String, Instant>,
     version: String,
     nonce: String,
+    /// It let go of the wildcard, and of all that it had from it, since the response with that version.
+    left_wildcard: bool,
     requested: bool,
     /// A name or `*` was said on this stream.
     explicit: bool,
@@ -198,7 +200,8 @@ impl Client {
         state.explicit = !names.is_empty();
         let held = state.held.iter().filter(|(name, _)| asked.covers(name));
         let held = held.map(|(name, held)| (name.clone(), held.version.clone())).collect();
-        let version_info = state.version.clone();
+        // That version would claim what it let go, and no server could tell (R-SotW-10).
+        let version_info = if state.left_wildcard { String::new() } else { state.version.clone() };
         let (type_url, node) = (type_url(TYPES[at]).as_str().to_owned(), self.node());
         let request = match self.protocol {
             Protocol::Delta => Request::Delta(DeltaDiscoveryRequest {
@@ -242,6 +245,7 @@ impl Client {
             return None;
         }
         state.changes += 1;
+        state.left_wildcard |= before.wildcard && !asked.wildcard;
         for name in asked.names.difference(&before.names) {
             state.since.insert(name.clone(), now);
         }
@@ -328,6 +332,7 @@ impl Client {
         let then = state.lists.first().map(|(_, asked)| asked.clone()).unwrap_or_default();
         state.nonce.clone_from(&told.nonce);
         state.version.clone_from(&told.version);
+        state.left_wildcard = false;
         let mut effect = Effect { at, ..Effect::default() };
         let views = |name: &str| Views { wildcard: then.wildcard, name: then.names.contains(name) };
         let both = |name: &str| then.covers(name) && state.asked.covers(name);
