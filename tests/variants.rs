@@ -44,6 +44,7 @@ const FOUND: &[(u64, &str)] = &[
     (3163, "a locator that nobody reads stays unnoticed when the plain name beside it is let go"),
     (5590, "a plain wildcard that waits for a new stream misses what changes meanwhile"),
     (7484, "the nonce of additions is that of another generation"),
+    (465, "a wildcard that was let go counts as known again before the origin is told"),
 ];
 
 #[test]
