@@ -277,7 +277,7 @@ impl Snapshot {
     }
 
     /// A member, for those who asked for its name.
-    fn op_as_named(&self, member: &Arc<Resource>) -> Op {
+    pub(crate) fn op_as_named(&self, member: &Arc<Resource>) -> Op {
         Op::held(View::Named, Arc::clone(member), self.lease(View::Wildcard, member.name().as_str()))
     }
 

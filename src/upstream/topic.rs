@@ -350,12 +350,20 @@ impl Topic {
     /// The wildcard is let go, and nothing is known of it any more. The origin is told if it was asked by locator.
     pub(super) fn forget_wildcard(&mut self, by_locator: bool, snapshot: &Snapshot, now: Instant) -> Change {
         self.remove_wildcard(by_locator);
-        let names = &self.names;
-        let is_open =
-            |name: &Name| names.contains_key(name) && snapshot.held(View::Named, name.as_str()).is_none();
-        self.disproved.drop_wildcard(is_open, now);
+        // Clients that asked for a name were shown the member. They keep it until the question for the name is answered.
+        let open = snapshot.members().filter(|member| self.is_open(member.name()));
+        let open: BTreeMap<&Name, &Arc<Resource>> = open.map(|member| (member.name(), member)).collect();
+        self.disproved.drop_wildcard(|name| open.contains_key(name), now);
+        let mut ops: Vec<Op> = open.values().map(|member| snapshot.op_as_named(member)).collect();
+        for name in open.into_keys() {
+            let lease = snapshot.lease(View::Wildcard, name.as_str());
+            self.expiry.set(View::Named, name, lease.map(|lease| lease.until()));
+            if self.is_awaited(name) {
+                self.orphans.insert((View::Named, name.clone()));
+            }
+        }
         let forget = |name: &Name| Op::Forget { view: View::Wildcard, name: name.clone() };
-        let ops = snapshot.members().map(|member| forget(member.name())).collect();
+        ops.extend(snapshot.members().map(|member| forget(member.name())));
         Change { ops, wildcard_known: Some(Completeness::Unknown), ..Change::default() }
     }
 
@@ -416,6 +424,16 @@ impl Topic {
             View::Wildcard => self.wants(view) && !links.any(Link::covers_wildcard),
             View::Named => self.asks_for(name) && !links.any(|link| link.asked_at(name).is_some()),
         }
+    }
+
+    /// Whether the origin has been asked for a name here, and has said nothing of it since.
+    fn is_awaited(&self, name: &Name) -> bool {
+        self.links.iter().flatten().any(|link| link.awaits_since(name.as_str()).is_some())
+    }
+
+    /// Whether a name is to be answered here that is asked for, or still to be asked for.
+    fn is_open(&self, name: &Name) -> bool {
+        self.asks_for(name) && (self.is_awaited(name) || self.is_unasked(View::Named, name))
     }
 
     /// Whether this variant is held beside others for the same parameters.
