@@ -47,6 +47,7 @@ const FOUND: &[(u64, &str)] = &[
     (465, "a wildcard that was let go counts as known again before the origin is told"),
     (15596, "a name that is seen as a member is absent when its wildcard is let go"),
     (14042, "what a client brings along and lets go in one request counts as held"),
+    (608, "identities that are gone are forgotten while only additions are told"),
 ];
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 
 use super::failures::is_unheard;
 use super::guard::Guard;
@@ -649,10 +649,14 @@ impl StreamType {
                 update.owed().gone.iter().for_each(|name| _ = own.owed.gone.remove(name));
             }
             // Names that only go are not in what is said of additions.
-            let is_said = |name: &Name| class == Class::Both || update.tells(name);
+            let told: HashSet<&Name> = match class {
+                Class::Both => HashSet::default(),
+                Class::Additions => update.tells().collect(),
+            };
+            let is_said = |name: &Name| class == Class::Both || told.contains(name);
             own.owed.past.retain(|name, _| !(update.owed().past.contains_key(name) && is_said(name)));
             own.owed.names.extend(update.absent_later().iter().cloned());
-            for name in update.owed().held.keys() {
+            for name in update.owed().held.keys().filter(|name| is_said(name)) {
                 own.owed.held.remove(name);
                 own.owed.past.remove(name);
             }
