@@ -48,6 +48,7 @@ const FOUND: &[(u64, &str)] = &[
     (15596, "a name that is seen as a member is absent when its wildcard is let go"),
     (14042, "what a client brings along and lets go in one request counts as held"),
     (608, "identities that are gone are forgotten while only additions are told"),
+    (15906, "the secondary stream is opened anew for ever for a wildcard that nobody wants"),
 ];
 
 #[test]
