@@ -44,6 +44,11 @@ const FOUND: &[(u64, &str)] = &[
     (3163, "a locator that nobody reads stays unnoticed when the plain name beside it is let go"),
     (5590, "a plain wildcard that waits for a new stream misses what changes meanwhile"),
     (7484, "the nonce of additions is that of another generation"),
+    (465, "a wildcard that was let go counts as known again before the origin is told"),
+    (15596, "a name that is seen as a member is absent when its wildcard is let go"),
+    (14042, "what a client brings along and lets go in one request counts as held"),
+    (608, "identities that are gone are forgotten while only additions are told"),
+    (15906, "the secondary stream is opened anew for ever for a wildcard that nobody wants"),
 ];
 
 #[test]

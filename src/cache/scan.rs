@@ -467,7 +467,8 @@ impl<'a> Scan<'a> {
                 && self.span.reach().is_none_or(|reach| changed.is_none_or(|changed| changed <= reach))
         };
         let told = update.resources.iter().filter_map(|resource| owed.held.get_key_value(resource.name()));
-        let known = owed.held.iter().filter(|(name, _)| !update.is_partial() && is_over(name));
+        let is_cut = update.is_partial() || update.removed_to.is_some();
+        let known = owed.held.iter().filter(|(name, _)| !is_cut && is_over(name));
         let over: Vec<_> = told.chain(known).map(|(name, held)| (name.clone(), Arc::clone(held))).collect();
         update.owed.held.extend(over);
     }

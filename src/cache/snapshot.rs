@@ -6,11 +6,13 @@ use std::time::Instant;
 use foldhash::HashSet;
 use imbl::{OrdMap, OrdSet};
 
+use super::cohort::{Dialect, Ttl};
 use super::entry::{Entry, Named, Seen};
 use super::failure::Failure;
 use super::lease::Renewed;
 use super::registry::Subscription;
 use super::segments::Segments;
+use super::span::Span;
 use super::{Change, Generation, Lease, Op, Resend, View};
 use crate::resource::{Collection, Constraints, Form, Name, Resource, TypeUrl};
 
@@ -102,15 +104,14 @@ impl Snapshot {
         self.get(name).map_or(Seen::Unknown, Entry::by_name)
     }
 
-    /// When a client with this subscription, which sees this name exist, last had something to learn of it.
-    pub fn changed_for(
-        &self,
-        name: &str,
-        subscription: &Subscription,
-        aggregated: bool,
-    ) -> Option<Generation> {
-        let look = subscription.look(self.get(name)?, aggregated)?;
-        look.seen.present().map(|_| look.changed)
+    /// Whether a client that stands here has been told of the resource that it sees by this name.
+    pub fn has_told(&self, name: &str, subscription: &Subscription, dialect: Dialect, span: &Span) -> bool {
+        let look = |entry| Some((entry, subscription.look(entry, dialect.aggregated)?));
+        let Some((entry, look)) = self.get(name).and_then(look) else { return false };
+        let is_timed = dialect.ttl != Ttl::Untold && self.leased > 0;
+        let place = if is_timed { entry.place() } else { entry.position() };
+        look.seen.present().is_some()
+            && (look.changed <= span.floor() || span.has_told(name, look.changed, place))
     }
 
     /// All variants of a name that a client may hold that was told of it by locator, and some that it may not.
@@ -277,7 +278,7 @@ impl Snapshot {
     }
 
     /// A member, for those who asked for its name.
-    fn op_as_named(&self, member: &Arc<Resource>) -> Op {
+    pub(crate) fn op_as_named(&self, member: &Arc<Resource>) -> Op {
         Op::held(View::Named, Arc::clone(member), self.lease(View::Wildcard, member.name().as_str()))
     }
 
@@ -686,5 +687,51 @@ const fn held_in(entry: &Entry, view: View) -> Option<&Arc<Resource>> {
     match view {
         View::Wildcard => entry.wild.as_ref(),
         View::Named => entry.named_resource(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+
+    use super::super::cohort::Protocol;
+    use super::super::span::Part;
+    use super::super::{Cache, Limits};
+    use super::*;
+    use crate::resource::{Envelope, Kind, wire};
+
+    fn resource(type_url: &TypeUrl, name: &str) -> Arc<Resource> {
+        let (mut any, mut sent) = (BytesMut::new(), BytesMut::new());
+        wire::put_field(&mut any, 1, type_url.as_str().as_bytes());
+        wire::put_field(&mut sent, 1, b"1");
+        wire::put_field(&mut sent, 2, &any);
+        wire::put_field(&mut sent, 3, name.as_bytes());
+        let envelope = Envelope::parse(&sent, type_url).expect("a good envelope");
+        Arc::new(envelope.encode(type_url, name.into()).expect("it has a body"))
+    }
+
+    #[test]
+    fn a_name_that_was_moved_behind_the_part_that_was_told_is_not_told() {
+        let (cache, mut writer) = Cache::new(Limits::default());
+        let type_url = TypeUrl::from(Kind::Endpoint);
+        let of = cache.of(&type_url).expect("a type of the protocol");
+        let mut apply = |op| {
+            let change = Change { ops: vec![op], ..Change::default() };
+            writer.apply(&type_url, change, Instant::now()).expect("a type of the protocol");
+            of.snapshot()
+        };
+        apply(Op::held(View::Wildcard, resource(&type_url, "a"), None));
+        apply(Op::held(View::Named, resource(&type_url, "a"), None));
+        let told = apply(Op::held(View::Named, resource(&type_url, "b"), None)).generation();
+        // Who asks by name sees the same as before, but the name stands behind `b` now.
+        let snapshot = apply(Op::Forget { view: View::Wildcard, name: "a".into() });
+        let subscription = Subscription::new(false, ["a", "b"].map(Name::from));
+        let dialect = Dialect { protocol: Protocol::Delta, aggregated: false, ttl: Ttl::Untold };
+        let has_told =
+            |span: &Span| ["a", "b"].map(|name| snapshot.has_told(name, &subscription, dialect, span));
+        let part = Part::Changes { floor: Generation::ZERO };
+        assert_eq!(has_told(&Span { part, ..Span::up_to(told) }), [false, true]);
+        assert_eq!(has_told(&Span::up_to(told)), [true, true]);
+        assert_eq!(has_told(&Span::default()), [false, false]);
     }
 }

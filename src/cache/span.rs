@@ -58,13 +58,8 @@ impl Span {
         }
     }
 
-    /// Whether the change of a name at `generation` has been told.
-    pub fn covers(&self, name: &str, generation: Generation) -> bool {
-        self.has_told(name, generation, generation)
-    }
-
-    /// The same of what changed at `changed`, where the name stands at `place` in the order of changes: another change,
-    /// which is no news to the client, may have moved it there.
+    /// Whether the change of a name at `changed` has been told, where the name stands at `place` in the order of changes:
+    /// another change, which is no news to the client, may have moved it there.
     pub(super) fn has_told(&self, name: &str, changed: Generation, place: Generation) -> bool {
         let reach = self.reach().filter(|_| self.has_passed(name));
         place <= self.added || reach.is_some_and(|reach| changed <= reach)

@@ -204,9 +204,9 @@ impl Update {
         self.errors.as_deref().map_or(&[], |errors| &errors.later)
     }
 
-    /// Whether the resource of a name is told in it, and with it the variants whose place it takes.
-    pub fn tells(&self, name: &Name) -> bool {
-        self.resources.iter().any(|resource| resource.name() == name)
+    /// Names of which the resource is told in it, and with it the variants whose place it takes.
+    pub fn tells(&self) -> impl Iterator<Item = &Name> {
+        self.resources.iter().map(|resource| resource.name())
     }
 
     /// Whether the error of this name is told in it.

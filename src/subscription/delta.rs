@@ -62,6 +62,12 @@ impl Session {
             let wildcard = subscription.wildcard;
             let mut state = StreamType::new(self.join(&type_url, subscription)?, now);
             state.must_answer = wildcard;
+            if !wildcard {
+                // What it lets go of in the same request it does not hold when it asks for it later.
+                let ended = unsubscribe.iter().chain(unlocate.iter().map(|locator| &locator.name));
+                let ended: HashSet<_> = ended.map(|name| normal_form(name)).collect();
+                versions.retain(|name| !ended.contains(name));
+            }
             if !versions.is_empty() {
                 state.own_mut().brought = Some(Brought::Versions(versions));
             }

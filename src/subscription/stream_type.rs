@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 
 use super::failures::is_unheard;
 use super::guard::Guard;
@@ -333,11 +333,10 @@ impl StreamType {
         self.look_again();
         let (old, old_names) = (self.membership.of().snapshot(), self.subscription().clone());
         let (new, told) = (of.snapshot(), self.span.clone());
-        let is_repeated = self.membership.dialect().aggregated;
+        let old_dialect = self.membership.dialect();
+        let was_told = |name: &str| old.has_told(name, &old_names, old_dialect, &told);
         let is_held = |name: &str| {
-            let changed = old.changed_for(name, &old_names, is_repeated);
-            let is_told = changed.is_some_and(|changed| told.covers(name, changed));
-            is_told
+            was_told(name)
                 && old_names.locates(name) == subscription.locates(name)
                 && match (old_names.sees(&old, name), subscription.sees(&new, name)) {
                     (Some(told), Some(seen)) => told.same_content(seen),
@@ -347,8 +346,7 @@ impl StreamType {
         let is_set = subscription.wildcard || old_names.wildcard || old_names.has_collections();
         let is_delta = dialect.protocol == Protocol::Delta;
         // With the wildcard the span starts anew, whatever was told before.
-        let was_told = self.newest_nonce.is_some();
-        let past = if is_delta && was_told && old_names.locators().is_some() {
+        let past = if is_delta && self.newest_nonce.is_some() && old_names.locators().is_some() {
             let names = old_names.names().iter();
             let seen = old.entries().map(|entry| entry.name()).filter(|_| is_set);
             let told = names.chain(seen).filter(|name| old_names.locates(name.as_str()));
@@ -391,11 +389,8 @@ impl StreamType {
             let owed = &mut self.own.get_or_insert_with(|| Box::new(Own::NONE)).owed;
             let mut held = std::mem::take(&mut owed.held);
             for name in subscription.names().iter().filter(|name| !is_held(name.as_str())) {
-                let was_told = || {
-                    let changed = old.changed_for(name.as_str(), &old_names, is_repeated);
-                    changed.is_some_and(|changed| told.covers(name.as_str(), changed))
-                };
-                let seen = old.by_name(name.as_str()).present().filter(|_| was_told()).cloned();
+                let seen = old.by_name(name.as_str()).present();
+                let seen = seen.filter(|_| was_told(name.as_str())).cloned();
                 let held = held.remove(name).or(seen).filter(|_| {
                     old_names.locates(name.as_str()) == subscription.locates(name.as_str())
                         && matches!(new.by_name(name.as_str()), Seen::Unknown)
@@ -656,10 +651,14 @@ impl StreamType {
                 update.owed().gone.iter().for_each(|name| _ = own.owed.gone.remove(name));
             }
             // Names that only go are not in what is said of additions.
-            let is_said = |name: &Name| class == Class::Both || update.tells(name);
+            let told: HashSet<&Name> = match class {
+                Class::Both => HashSet::default(),
+                Class::Additions => update.tells().collect(),
+            };
+            let is_said = |name: &Name| class == Class::Both || told.contains(name);
             own.owed.past.retain(|name, _| !(update.owed().past.contains_key(name) && is_said(name)));
             own.owed.names.extend(update.absent_later().iter().cloned());
-            for name in update.owed().held.keys() {
+            for name in update.owed().held.keys().filter(|name| is_said(name)) {
                 own.owed.held.remove(name);
                 own.owed.past.remove(name);
             }
@@ -675,13 +674,12 @@ impl StreamType {
 
     /// Endpoints whose cluster was just told are owed again, unless they are still to be told anyway (R-ADS-05).
     pub(super) fn owe_endpoints<'a>(&mut self, endpoints: impl Iterator<Item = &'a Name>) {
-        let (snapshot, is_repeated) = (self.membership.of().snapshot(), self.membership.dialect().aggregated);
+        let (snapshot, dialect) = (self.membership.of().snapshot(), self.membership.dialect());
         for name in endpoints {
             if let Some(own) = &mut self.own {
                 own.owed.held.remove(name);
             }
-            let changed = snapshot.changed_for(name.as_str(), self.subscription(), is_repeated);
-            if changed.is_some_and(|changed| self.span.covers(name.as_str(), changed)) {
+            if snapshot.has_told(name.as_str(), self.subscription(), dialect, &self.span) {
                 self.own_mut().owed.names.insert(name.clone());
             }
         }

@@ -193,9 +193,9 @@ impl Group {
         changes
     }
 
-    /// Whether wildcards that nobody wants are left over from a stream that was closed.
+    /// Whether wildcards that nobody wants are left over from a secondary that was closed: opened anew it would carry them.
     pub(super) fn has_stray(&self) -> bool {
-        self.homes[View::Wildcard as usize].is_none()
+        self.homes[View::Wildcard as usize] != Some(StreamId::Primary)
             && self.topics.values().any(|topic| matches!(topic.wildcard, Want::Kept(_)))
     }
 

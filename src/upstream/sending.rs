@@ -261,9 +261,8 @@ impl Link {
         self.unseen.clear();
         self.dirty = true;
         self.wildcard = self.wildcard.filter(|_| tells).map(|_| true);
-        if self.wildcard.is_none() {
-            self.arrival = Arrival::Idle;
-        }
+        // No more is known of it, also before the origin is told.
+        self.arrival = Arrival::Idle;
     }
 
     /// Whether any name was asked for.
@@ -610,8 +609,6 @@ impl Link {
             // server is to treat a second subscribe to it.
             target.unsubscribe(Name::WILDCARD, request);
             self.wildcard = None;
-            self.arrival = Arrival::Idle;
-            self.unseen.clear();
         }
         leave
     }

@@ -15,7 +15,7 @@ use super::response::Reading;
 use super::sending::{Link, Target};
 use super::variants::Candidates;
 use super::{Counters, Reconcile, Settings, StreamId};
-use crate::cache::{Change, Completeness, Lease, Named, Op, Snapshot, View};
+use crate::cache::{Change, Completeness, Lease, Op, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource};
 
@@ -385,22 +385,19 @@ impl Topic {
     /// under its name until the origin answers for that: its end is nobody's word yet.
     pub(super) fn forget_wildcard(&mut self, by_locator: bool, snapshot: &Snapshot, now: Instant) -> Change {
         self.remove_wildcard(by_locator);
-        let names = &self.names;
-        let is_open =
-            |name: &Name| names.contains_key(name) && snapshot.held(View::Named, name.as_str()).is_none();
-        self.disproved.drop_wildcard(is_open, now);
-        let mut ops = Vec::new();
-        for member in snapshot.members() {
-            let name = member.name();
-            let is_unknown =
-                || snapshot.get(name.as_str()).is_some_and(|entry| matches!(entry.named(), Named::Unknown));
-            if self.asks_for(name) && member.constraints().is_none() && is_unknown() {
-                let lease = snapshot.lease(View::Wildcard, name.as_str());
-                self.expiry.set(View::Named, name, lease.map(|lease| lease.until()));
-                ops.push(Op::held(View::Named, Arc::clone(member), lease));
+        let open = snapshot.members().filter(|member| self.is_open(member.name()));
+        let open: BTreeMap<&Name, &Arc<Resource>> = open.map(|member| (member.name(), member)).collect();
+        self.disproved.drop_wildcard(|name| open.contains_key(name), now);
+        let mut ops: Vec<Op> = open.values().map(|member| snapshot.op_as_named(member)).collect();
+        for name in open.into_keys() {
+            let lease = snapshot.lease(View::Wildcard, name.as_str());
+            self.expiry.set(View::Named, name, lease.map(|lease| lease.until()));
+            if self.is_awaited(name) {
+                self.orphans.insert((View::Named, name.clone()));
             }
-            ops.push(Op::Forget { view: View::Wildcard, name: name.clone() });
         }
+        let forget = |name: &Name| Op::Forget { view: View::Wildcard, name: name.clone() };
+        ops.extend(snapshot.members().map(|member| forget(member.name())));
         Change { ops, wildcard_known: Some(Completeness::Unknown), ..Change::default() }
     }
 
@@ -461,6 +458,16 @@ impl Topic {
             View::Wildcard => self.wants(view) && !links.any(Link::covers_wildcard),
             View::Named => self.asks_for(name) && !links.any(|link| link.asked_at(name).is_some()),
         }
+    }
+
+    /// Whether the origin has been asked for a name here, and has said nothing of it since.
+    fn is_awaited(&self, name: &Name) -> bool {
+        self.links.iter().flatten().any(|link| link.awaits_since(name.as_str()).is_some())
+    }
+
+    /// Whether a name is to be answered here that is asked for, or still to be asked for.
+    fn is_open(&self, name: &Name) -> bool {
+        self.asks_for(name) && (self.is_awaited(name) || self.is_unasked(View::Named, name))
     }
 
     /// Whether this variant is held beside others for the same parameters.

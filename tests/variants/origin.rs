@@ -168,11 +168,6 @@ impl Origin {
         }
     }
 
-    /// Whether it takes notice of what is asked for so.
-    fn reads(&self, who: Who) -> bool {
-        self.manner != Manner::Ignores || who == Who::default()
-    }
-
     /// Whether it has not said of the name, to somebody for whom a variant with this rule would be, that there is another.
     pub(crate) fn kept_silent(&self, at: usize, name: &str, rule: Option<&str>) -> bool {
         let topics = self.peers.iter().flatten().filter_map(|peer| peer.topics.get(&at));
@@ -186,7 +181,7 @@ impl Origin {
 
     fn visible(&self, at: usize, asked: &BTreeSet<Asked>) -> BTreeMap<(String, &'static str), u64> {
         let mut visible = BTreeMap::new();
-        for (asked, who) in asked.iter().filter(|(_, who)| self.reads(*who)) {
+        for (asked, who) in asked.iter().filter(|(_, who)| reads(self.manner, *who)) {
             for name in NAMES.into_iter().filter(|name| covers(asked, name)) {
                 visible.extend(
                     self.fitting(at, name, *who).map(|(rule, version)| ((name.to_owned(), rule), version)),
@@ -321,7 +316,7 @@ impl Origin {
         assert!(stars == 0 || stars == topic.asked.len(), "wildcard and names on one stream");
         let mut words: BTreeMap<String, Word> = BTreeMap::new();
         let versions = &request.initial_resource_versions;
-        for (asked, who) in joined.iter().filter(|(_, who)| self.reads(*who)) {
+        for (asked, who) in joined.iter().filter(|(_, who)| reads(self.manner, *who)) {
             for name in NAMES.into_iter().filter(|name| covers(asked, name)) {
                 let fitting: Variants = self.fitting(at, name, *who).collect();
                 if fitting.is_empty() && asked == "*" {
@@ -345,7 +340,7 @@ impl Origin {
         let visible = self.visible(at, &asked);
         let topic = self.peers[stream].as_mut().unwrap().topics.get_mut(&at).unwrap();
         topic.told = visible;
-        let has_star = joined.iter().any(|(name, who)| name == "*" && self.reads(*who));
+        let has_star = joined.iter().any(|(name, who)| name == "*" && reads(self.manner, *who));
         let must_answer = has_star && words.is_empty();
         let mut part = Vec::new();
         for word in words {
@@ -370,7 +365,10 @@ impl Origin {
         // What comes for the wildcard is a member.
         // Where nothing is asked for any more, it may cross the question.
         let has_star = topic.asked.is_empty() || topic.asked.iter().any(|(name, _)| name == "*");
-        if variants.is_empty() || (has_star && !is_member(name)) {
+        // One that reads none of the wildcards that it was asked for answers nothing: a part of an answer is no chatter.
+        let is_deaf = |asked: &Asked| asked.0 == "*" && !reads(self.manner, asked.1);
+        let is_deaf = !topic.asked.is_empty() && topic.asked.iter().all(is_deaf);
+        if variants.is_empty() || is_deaf || (has_star && !is_member(name)) {
             return;
         }
         let (rule, version) = variants[rng.random_range(0..variants.len())];
@@ -380,6 +378,11 @@ impl Origin {
         let word = Word { sent: [(*rule, *version)].into(), ..Word::default() };
         self.say(rng, stream, at, vec![(name.to_owned(), word)], now);
     }
+}
+
+/// Whether an origin takes notice of what is asked for so.
+fn reads(manner: Manner, who: Who) -> bool {
+    manner != Manner::Ignores || who == Who::default()
 }
 
 pub(crate) fn covers(asked: &str, name: &str) -> bool {

@@ -136,8 +136,14 @@ impl World {
         }
         // They are dropped with the topics that filled them, and else when there is need of room.
         self.cache.drop_unused();
-        assert!(self.cache.types().iter().all(|of| *of.lens() == Lens::default()), "stores are left");
         for of in self.cache.types() {
+            assert_eq!(
+                *of.lens(),
+                Lens::default(),
+                "a store of {} is left: {:?}",
+                of.type_url(),
+                of.snapshot()
+            );
             assert!(of.snapshot().entries().all(|entry| entry.by_name().present().is_none()), "still held");
         }
     }
