@@ -201,7 +201,9 @@ impl Client {
         let held = state.held.iter().filter(|(name, _)| asked.covers(name));
         let held = held.map(|(name, held)| (name.clone(), held.version.clone())).collect();
         // That version would claim what it let go, and no server could tell (R-SotW-10).
-        let version_info = if state.left_wildcard { String::new() } else { state.version.clone() };
+        let is_lone = asked.wildcard && asked.names.is_empty();
+        let claims_too_much = state.left_wildcard && is_lone;
+        let version_info = if claims_too_much { String::new() } else { state.version.clone() };
         let (type_url, node) = (type_url(TYPES[at]).as_str().to_owned(), self.node());
         let request = match self.protocol {
             Protocol::Delta => Request::Delta(DeltaDiscoveryRequest {
