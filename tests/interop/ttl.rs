@@ -20,19 +20,24 @@ fn cluster(name: &str) -> Vec<u8> {
     [text(&[0x0a], name.as_bytes()), text(&[0x8a, 0x02], &assignment)].concat()
 }
 
-/// Answers what an Envoy asks for when it starts: two clusters, of which one ends, and no listeners.
-async fn configure(stream: &mut OriginStream) {
+/// Answers what an Envoy asks for when it starts: two clusters, of which one ends, and no listeners. For a
+/// state-of-the-world client the relay opens its stream anew, for proof that the set of clusters is complete.
+async fn configure(origin: &mut Origin) -> OriginStream {
     let (cds, lds): (TypeUrl, TypeUrl) = (Kind::Cluster.into(), Kind::Listener.into());
+    let mut stream = origin.accept().await;
     let mut asked = [false, false];
     while asked != [true, true] {
-        let request = stream.expect_request().await;
+        let Some(request) = stream.next_request().await else {
+            stream = origin.accept().await;
+            continue;
+        };
         if !request.response_nonce.is_empty() {
             assert_eq!(request.error_detail, None);
         } else if request.type_url == cds.as_str() {
-            let resources = vec![
-                timed(&cds, TIMED, "1", Some(&cluster(TIMED)), TTL),
-                resource(&cds, LASTING, "1", &cluster(LASTING)),
-            ];
+            let held = |name: &str| request.initial_resource_versions.contains_key(name);
+            let ends = (!held(TIMED)).then(|| timed(&cds, TIMED, "1", Some(&cluster(TIMED)), TTL));
+            let lasts = (!held(LASTING)).then(|| resource(&cds, LASTING, "1", &cluster(LASTING)));
+            let resources = ends.into_iter().chain(lasts).collect();
             stream.send(&DeltaDiscoveryResponse { resources, ..response(&cds, "clusters") });
             asked[0] = true;
         } else if request.type_url == lds.as_str() {
@@ -40,6 +45,7 @@ async fn configure(stream: &mut OriginStream) {
             asked[1] = true;
         }
     }
+    stream
 }
 
 /// Heartbeats keep the cluster for three times its TTL; then the origin falls silent.
@@ -50,10 +56,9 @@ fn keeps_a_cluster_while_heartbeats_come(transport: Transport) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut origin = runtime.block_on(Origin::start());
     let relay = Process::behind(&origin.uri(), "");
-    let mut stream = runtime.block_on(origin.accept());
     let features = ["xds.config.supports-resource-ttl", "xds.config.resource-in-sotw"];
     let envoy = AloneEnvoy::start(transport, relay.listener.port(), &features);
-    runtime.block_on(configure(&mut stream));
+    let stream = runtime.block_on(configure(&mut origin));
 
     let names = || Ok::<_, String>(envoy.dynamic_clusters()?.active.into_keys().collect::<Vec<_>>());
     let holds = |expected: &[&str]| match names()? {

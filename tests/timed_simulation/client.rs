@@ -47,8 +47,8 @@ pub(crate) struct Type {
     pub(crate) since: BTreeMap<String, Instant>,
     version: String,
     nonce: String,
-    /// It let go of the wildcard, and of all that it had from it, since the response with that version.
-    left_wildcard: bool,
+    /// It let go of something that it held since the response with that version.
+    lacks_some: bool,
     requested: bool,
     /// A name or `*` was said on this stream.
     explicit: bool,
@@ -202,7 +202,7 @@ impl Client {
         let held = held.map(|(name, held)| (name.clone(), held.version.clone())).collect();
         // That version would claim what it let go, and no server could tell (R-SotW-10).
         let is_lone = asked.wildcard && asked.names.is_empty();
-        let claims_too_much = state.left_wildcard && is_lone;
+        let claims_too_much = state.lacks_some && is_lone;
         let version_info = if claims_too_much { String::new() } else { state.version.clone() };
         let (type_url, node) = (type_url(TYPES[at]).as_str().to_owned(), self.node());
         let request = match self.protocol {
@@ -247,7 +247,7 @@ impl Client {
             return None;
         }
         state.changes += 1;
-        state.left_wildcard |= before.wildcard && !asked.wildcard;
+        state.lacks_some |= lets_go;
         for name in asked.names.difference(&before.names) {
             state.since.insert(name.clone(), now);
         }
@@ -334,7 +334,7 @@ impl Client {
         let then = state.lists.first().map(|(_, asked)| asked.clone()).unwrap_or_default();
         state.nonce.clone_from(&told.nonce);
         state.version.clone_from(&told.version);
-        state.left_wildcard = false;
+        state.lacks_some = false;
         let mut effect = Effect { at, ..Effect::default() };
         let views = |name: &str| Views { wildcard: then.wildcard, name: then.names.contains(name) };
         let both = |name: &str| then.covers(name) && state.asked.covers(name);
