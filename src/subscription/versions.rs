@@ -83,6 +83,11 @@ impl Versions {
         self.is_over
     }
 
+    /// What is charged for them, to be charged for what is made of them.
+    pub fn take_quota(&mut self) -> Option<Box<dyn Quota>> {
+        self.quota.take()
+    }
+
     /// How many there are.
     pub const fn len(&self) -> usize {
         self.entries.len()
