@@ -301,7 +301,10 @@ mod tests {
                 let at = at.index(bytes.len());
                 bytes[at] = byte;
             }
-            let decoded = DeltaDiscoveryRequest::decode(&bytes[..]).ok();
+            let mut decoded = DeltaDiscoveryRequest::decode(&bytes[..]).ok();
+            if let Some(decoded) = &mut decoded {
+                decoded.initial_resource_versions.remove("");
+            }
             prop_assert_eq!(read(&bytes, &cuts), decoded);
         }
     }
