@@ -13,6 +13,9 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest};
 use deltafan::resource::wire;
 use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::SendRequest;
+use prost::Message as _;
 use socket2::{Domain, Socket, Type};
 use support::client::{CDS, DELTA_ADS, Delta, EDS, PATIENCE, SOTW_ADS, Sotw, connect, names, node, unary};
 use support::http1::Http1;
@@ -292,6 +295,35 @@ async fn a_client_that_brings_more_versions_than_are_held_is_answered_as_if_it_b
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_first_request_that_takes_longer_than_it_may_take_to_begin_is_taken_in() {
+    let relay = relay("  first_request_timeout: 1s\n");
+    let request = DeltaDiscoveryRequest {
+        node: Some(node("slow link")),
+        type_url: CDS.to_owned(),
+        resource_names_subscribe: vec!["*".to_owned()],
+        initial_resource_versions: (0..500).map(|n| (format!("gone-{n}"), "1".to_owned())).collect(),
+        ..Default::default()
+    }
+    .encode_to_vec();
+    let prefix = [&[0][..], &(request.len() as u32).to_be_bytes()].concat();
+    let request = Bytes::from([prefix, request].concat());
+    let mut h2 = raw(&relay).await;
+    let (pieces, response) = call(&mut h2);
+    let start = Instant::now();
+    for piece in request.chunks(request.len().div_ceil(10)) {
+        // Refused where the stream has ended, which the answer tells.
+        _ = pieces.send(request.slice_ref(piece)).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(start.elapsed() > Duration::from_secs(1));
+    let mut body = response.await.unwrap().into_body();
+    let frame = tokio::time::timeout(PATIENCE, body.frame()).await.unwrap().unwrap().unwrap();
+    let answer = frame.into_data().expect("an answer, and not the end of the stream");
+    let answer = DeltaDiscoveryResponse::decode(answer.slice(5..)).unwrap();
+    assert_eq!(names(&answer), ["a", "b"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_answers_nothing_is_closed_and_who_answers_is_not() {
     let relay = relay("  unacked_timeout: 1s\n  ack_timeout: 100ms\n");
     let mut honest = live(&relay).await;
@@ -334,29 +366,42 @@ async fn a_connection_without_a_stream_is_asked_to_go() {
     goes_on(&relay, &mut honest, "after").await;
 }
 
-/// Streams that have begun a message and do not end it.
-async fn partial(relay: &Process, streams: usize, bytes: usize) -> Vec<Option<String>> {
+type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, std::io::Error>;
+
+/// A connection on which requests are sent as bytes.
+async fn raw(relay: &Process) -> SendRequest<Body> {
     let socket = tokio::net::TcpStream::connect(relay.listener).await.unwrap();
-    let (mut h2, connection) = hyper::client::conn::http2::handshake(
+    let (h2, connection) = hyper::client::conn::http2::handshake(
         hyper_util::rt::TokioExecutor::new(),
         hyper_util::rt::TokioIo::new(socket),
     )
     .await
     .unwrap();
     tokio::spawn(connection);
+    h2
+}
+
+/// A delta stream, whose requests are what goes into the channel.
+fn call(
+    h2: &mut SendRequest<Body>,
+) -> (mpsc::Sender<Bytes>, impl Future<Output = hyper::Result<http::Response<Incoming>>> + use<>) {
+    let (pieces, mut outgoing) = mpsc::channel::<Bytes>(1);
+    let body = StreamBody::new(futures_util::stream::poll_fn(move |cx| {
+        outgoing.poll_recv(cx).map(|piece| piece.map(|piece| Ok(http_body::Frame::data(piece))))
+    }));
+    let request = http::Request::post(format!("http://relay{DELTA_ADS}"))
+        .header("content-type", "application/grpc")
+        .body(body.boxed_unsync())
+        .unwrap();
+    (pieces, h2.send_request(request))
+}
+
+/// Streams that have begun a message and do not end it.
+async fn partial(relay: &Process, streams: usize, bytes: usize) -> Vec<Option<String>> {
+    let mut h2 = raw(relay).await;
     let mut open = Vec::new();
     for _ in 0..streams {
-        let (pieces, mut outgoing) = mpsc::channel::<Bytes>(1);
-        let body = StreamBody::new(futures_util::stream::poll_fn(move |cx| {
-            outgoing
-                .poll_recv(cx)
-                .map(|piece| piece.map(|piece| Ok::<_, std::io::Error>(http_body::Frame::data(piece))))
-        }));
-        let request = http::Request::post(format!("http://relay{DELTA_ADS}"))
-            .header("content-type", "application/grpc")
-            .body(body)
-            .unwrap();
-        let response = h2.send_request(request);
+        let (pieces, response) = call(&mut h2);
         let mut message = BytesMut::from(&[0][..]);
         message.put_u32(1 << 20);
         message.resize(bytes, 0);

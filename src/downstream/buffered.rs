@@ -3,7 +3,8 @@
 //! Owns the counts of two pools. One is for requests that have begun to come and are not whole, or wait to be taken in: a
 //! request that comes whole at once and is taken in then is never counted; one that is not has a [`Share`] until it is, or
 //! is given up. The other is for the versions that clients say they hold, from when they come until they have been compared
-//! with what there is. Without such bounds a connection could have as much as the largest request for each of its streams.
+//! with what there is, and then for the names of those that are gone until they have been told. Without such bounds a
+//! connection could have as much as the largest request for each of its streams.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -6,6 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use rand::Rng as _;
@@ -200,12 +202,16 @@ impl Connections {
         self.open.lock().connections.iter().map(|(at, connection)| (at, Arc::clone(connection))).collect()
     }
 
-    /// Closes each connection when it is as old as it may become, for as long as it is awaited. Those that are due
-    /// together, as after a pause of the process, are paced over `window`: the next ones wait that long at most.
+    /// Closes each connection when it is as old as it may become, for as long as it is awaited. Those that are overdue, as
+    /// after a pause of the process, are paced over `window`. The others do not wait for these: each is due at a time of its
+    /// own, and however many they are they would queue up.
     pub async fn retire(&self, window: impl Fn() -> Duration) {
+        let mut pacing = FuturesUnordered::new();
         loop {
-            let (due, next) = self.take_due(tokio::time::Instant::now().into_std());
-            close_paced(due, window()).await;
+            let (overdue, next) = self.close_due(tokio::time::Instant::now().into_std());
+            if !overdue.is_empty() {
+                pacing.push(close_paced(overdue, window()));
+            }
             let at_next = async {
                 match next {
                     Some(next) => tokio::time::sleep_until(next.into()).await,
@@ -215,22 +221,28 @@ impl Connections {
             tokio::select! {
                 () = at_next => {}
                 () = self.due_earlier.notified() => {}
+                Some(()) = pacing.next() => {}
             }
         }
     }
 
-    /// Those that are due, once each, and when the next one is.
-    fn take_due(&self, now: Instant) -> (Vec<Arc<Connection>>, Option<Instant>) {
-        let Open { connections, due } = &mut *self.open.lock();
-        let mut taken = Vec::new();
-        while let Some(&(moment, at)) = due.first() {
+    /// Closes those that are due, but for those that have been for longer than one may wait for the next: returns these, once
+    /// each, and when the next one is due.
+    fn close_due(&self, now: Instant) -> (Vec<Arc<Connection>>, Option<Instant>) {
+        let (mut due, mut overdue, mut next) = (Vec::new(), Vec::new(), None);
+        let mut open = self.open.lock();
+        while let Some(&(moment, at)) = open.due.first() {
             if moment > now {
-                return (taken, Some(moment));
+                next = Some(moment);
+                break;
             }
-            due.pop_first();
-            taken.push(Arc::clone(&connections[at]));
+            open.due.pop_first();
+            let taken = if now - moment > LONGEST_STEP { &mut overdue } else { &mut due };
+            taken.push(Arc::clone(&open.connections[at]));
         }
-        (taken, None)
+        drop(open);
+        due.iter().for_each(|connection| connection.close(Instant::now()));
+        (overdue, next)
     }
 
     /// Gives up what does not close, for as long as it is awaited. Has the streams of each connection
@@ -482,6 +494,27 @@ mod tests {
         assert!(counts.iter().all(|count| (900..=970).contains(count)), "{counts:?}");
         drop(open);
         assert!(connections.open.lock().due.is_empty() && connections.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_that_are_due_each_at_its_own_time_leave_in_time_however_many_they_are() {
+        let connections: Arc<Connections> = Arc::default();
+        let overdue = open_fleet(&connections, Duration::from_secs(60));
+        // A pause of the process.
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        let in_time = open_fleet(&connections, Duration::from_secs(10));
+        retire(&connections);
+        let closed =
+            |fleet: &[ConnectionGuard]| fleet.iter().filter(|guard| guard.connection.is_closing()).count();
+        for (after, low, high) in [(8, 0, 300), (1, 7000, 8000), (1, 14_900, 15_000)] {
+            tokio::time::sleep(Duration::from_secs(after)).await;
+            let count = closed(&in_time);
+            assert!((low..=high).contains(&count), "{count} instead of {low} to {high}");
+        }
+        tokio::time::sleep(LONGEST_STEP).await;
+        assert_eq!(closed(&in_time), 15_000);
+        let count = closed(&overdue);
+        assert!((9000..=9700).contains(&count), "{count}: those that are due together are paced still");
     }
 
     #[test]

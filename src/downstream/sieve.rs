@@ -97,7 +97,7 @@ impl Sieve {
                     let (taken, rest) = piece.split_at(left.min(piece.len()));
                     piece = rest;
                     self.at = if taken.len() < left { At::Version(left - taken.len()) } else { At::Header };
-                    self.take_version(taken, left == taken.len(), kept);
+                    self.take_version(taken, left == taken.len(), kept, limit)?;
                 }
                 At::Unreadable => {
                     if kept.len() + piece.len() > limit {
@@ -118,10 +118,9 @@ impl Sieve {
             // An entry as large as a request may not be is no version to be kept.
             Header::Field { is_version: true, payload } if payload <= limit => {
                 self.header_len = 0;
-                self.begin_version(payload, kept);
-                return Ok(());
+                return self.begin_version(payload, kept, limit);
             }
-            Header::Field { payload, .. } if payload > limit - limit.min(kept.len() + header.len()) => {
+            Header::Field { payload, .. } if (kept.len() + header.len()).saturating_add(payload) > limit => {
                 return Err(TooLarge);
             }
             Header::Field { payload: 0, .. } => At::Header,
@@ -133,7 +132,7 @@ impl Sieve {
         Ok(())
     }
 
-    fn begin_version(&mut self, payload: usize, kept: &mut BytesMut) {
+    fn begin_version(&mut self, payload: usize, kept: &mut BytesMut, limit: usize) -> Result<(), TooLarge> {
         let payer = self.payer.as_ref();
         self.brought.get_or_insert_with(|| {
             let share = payer.map(|payer| Share::new(&payer.of, &payer.connection));
@@ -141,34 +140,42 @@ impl Sieve {
             Box::new(Brought { versions, partial: Vec::new() })
         });
         if payload == 0 {
-            self.take_version(&[], true, kept);
-        } else {
-            self.at = At::Version(payload);
+            return self.take_version(&[], true, kept, limit);
         }
+        self.at = At::Version(payload);
+        Ok(())
     }
 
     /// Takes in a piece of an entry.
-    fn take_version(&mut self, piece: &[u8], is_whole: bool, kept: &mut BytesMut) {
-        let Some(Brought { versions, partial }) = self.brought.as_deref_mut() else { return };
+    fn take_version(
+        &mut self,
+        piece: &[u8],
+        is_whole: bool,
+        kept: &mut BytesMut,
+        limit: usize,
+    ) -> Result<(), TooLarge> {
+        let Some(Brought { versions, partial }) = self.brought.as_deref_mut() else { return Ok(()) };
         if versions.is_over() {
-            return;
+            return Ok(());
         }
         let is_in_one_piece = is_whole && partial.is_empty();
         if !is_in_one_piece {
             partial.extend_from_slice(piece);
         }
         if !is_whole {
-            return;
+            return Ok(());
         }
         let entry = if is_in_one_piece { piece } else { &partial[..] };
         match read_version(entry) {
             Ok((name, version)) => versions.add(name, version),
+            Err(Malformed) if kept.len() + wire::field_len(entry.len()) > limit => return Err(TooLarge),
             Err(Malformed) => {
                 wire::put_header(kept, VERSIONS, entry.len());
                 kept.put_slice(entry);
             }
         }
         partial.clear();
+        Ok(())
     }
 
     /// The end of a request. A field that is cut off goes to `kept`, which is then refused for it.
@@ -294,7 +301,10 @@ mod tests {
                 let at = at.index(bytes.len());
                 bytes[at] = byte;
             }
-            let decoded = DeltaDiscoveryRequest::decode(&bytes[..]).ok();
+            let mut decoded = DeltaDiscoveryRequest::decode(&bytes[..]).ok();
+            if let Some(decoded) = &mut decoded {
+                decoded.initial_resource_versions.remove("");
+            }
             prop_assert_eq!(read(&bytes, &cuts), decoded);
         }
     }
@@ -317,5 +327,20 @@ mod tests {
         let long = [("n".repeat(LIMIT), "1".to_owned())];
         let long = DeltaDiscoveryRequest { initial_resource_versions: long.into(), ..Default::default() };
         assert!(sift(&long.encode_to_vec()[..3], &[]).is_err(), "before it comes");
+    }
+
+    #[test]
+    fn fields_without_a_payload_and_what_is_no_version_are_bounded_too() {
+        let number = [12 << 3, 1];
+        let empty = [13 << 3 | 2, 0];
+        let no_text = [VERSIONS << 3 | 2, 3, 0x0a, 1, 0xff];
+        for field in [&number[..], &empty, &no_text] {
+            let as_many = LIMIT / field.len();
+            for cuts in [&[][..], &[1; 99]] {
+                let (kept, _) = sift(&field.repeat(as_many), cuts).expect("as much as is allowed");
+                assert_eq!(kept.len(), LIMIT);
+                assert!(sift(&field.repeat(as_many + 1), cuts).is_err(), "{field:?}");
+            }
+        }
     }
 }

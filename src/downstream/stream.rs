@@ -87,7 +87,7 @@ pub(super) struct StreamBody<B> {
     /// What is being written, and where in it.
     writing: Option<(Outgoing, usize)>,
     alarm: Alarm,
-    /// When its first request is to be here.
+    /// When its first request is to have begun to come.
     first_due: Instant,
     /// How long one may take to come that has begun to.
     patience: Duration,
@@ -280,10 +280,11 @@ where
                 Next::Close(refusal) => return Poll::Ready(Err(refusal.into())),
                 Next::Wait(deadline) => deadline,
             };
+            let incomplete_since = self.requests.incomplete_since();
             if self.requests.has_whole() {
                 let again = now + MOMENT;
                 deadline = Some(deadline.map_or(again, |deadline| deadline.min(again)));
-            } else if self.session.client().is_none() {
+            } else if self.session.client().is_none() && incomplete_since.is_none() {
                 let first = self.first_due;
                 if now >= first {
                     let status = Status::deadline_exceeded("no request came on this stream");
@@ -291,7 +292,7 @@ where
                 }
                 deadline = Some(deadline.map_or(first, |deadline| deadline.min(first)));
             }
-            if let Some(since) = self.requests.incomplete_since() {
+            if let Some(since) = incomplete_since {
                 let until = since + self.patience;
                 if now >= until {
                     let status =

@@ -6,7 +6,7 @@
 use super::session::{Refusal, Rules};
 use crate::cache::{Protocol, Subscription};
 use crate::resource::TypeUrl;
-use crate::resource::wire::{self, Value};
+use crate::resource::wire::{self, Malformed, Value};
 
 /// What was reached by who is refused, or closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,12 @@ impl Refusal {
     }
 }
 
+impl From<Malformed> for Refusal {
+    fn from(_: Malformed) -> Self {
+        Self::invalid("the request is not a proto3 message")
+    }
+}
+
 impl Rules {
     /// Whether what a client subscribes to of one type stays within bounds.
     pub(super) fn check_weight(&self, subscription: &Subscription) -> Result<(), Refusal> {
@@ -52,26 +58,26 @@ impl Rules {
         Err(Refusal::exhausted(message).over(Bound::SubscriptionBytes))
     }
 
-    /// Whether a request, decoded, would be of a size that its length lets expect. What is no protobuf passes: the decoder
-    /// says what is wrong with it.
+    /// Whether a request, decoded, would be of a size that its length lets expect. Groups are refused: the decoder would
+    /// skip them, and read behind them what is not counted here.
     pub fn check_parts(&self, protocol: Protocol, message: &[u8]) -> Result<(), Refusal> {
         // Names may come twice, which is nobody's fault, and beside them there is the wildcard.
         let max = self.max_names.saturating_mul(2).saturating_add(64);
         let (mut names, mut node_parts) = (0_usize, 0);
         for field in wire::fields(message) {
-            let Ok(field) = field else { return Ok(()) };
+            let field = field?;
             let Value::Bytes(bytes) = field.value else { continue };
             match (protocol, field.number) {
                 (Protocol::Sotw, 3) | (Protocol::Delta, 3 | 4) => names += 1,
                 (Protocol::Sotw, 7) | (Protocol::Delta, 8 | 9) => {
                     names += 1;
-                    if parts(bytes, 2) > self.max_parameters {
+                    if parts(bytes, 2)? > self.max_parameters {
                         let max = self.max_parameters;
                         let message = format!("more than {max} dynamic parameters in one locator");
                         return Err(Refusal::exhausted(message).over(Bound::Parameters));
                     }
                 }
-                (Protocol::Sotw, 2) | (Protocol::Delta, 1) => node_parts += parts(bytes, 10),
+                (Protocol::Sotw, 2) | (Protocol::Delta, 1) => node_parts += parts(bytes, 10)?,
                 _ => {}
             }
         }
@@ -104,9 +110,9 @@ impl Rules {
     }
 }
 
-/// How many fields of this number a message has, up to where it is one.
-fn parts(message: &[u8], number: u32) -> usize {
-    wire::fields(message).map_while(Result::ok).filter(|field| field.number == number).count()
+/// How many fields of this number a message has.
+fn parts(message: &[u8], number: u32) -> Result<usize, Malformed> {
+    wire::fields(message).try_fold(0, |count, field| Ok(count + usize::from(field?.number == number)))
 }
 
 #[cfg(test)]
@@ -156,6 +162,20 @@ mod tests {
                 assert_eq!(told, expected, "{protocol:?} {count} {locators} {parameters} {features}");
                 assert!(checked.is_ok_and(|()| true) || expected.is_err());
             }
+        }
+    }
+
+    #[test]
+    fn a_group_is_refused_wherever_it_would_hide_what_is_counted() {
+        // The start of group 12, and its end.
+        let group = [0x63, 0x64];
+        let around = |number: u8| [&[number << 3 | 2, group.len() as u8], &group[..]].concat();
+        for (protocol, node, locators) in [(Protocol::Sotw, 2, 7), (Protocol::Delta, 1, 8)] {
+            for message in [group.to_vec(), around(node), around(locators)] {
+                let refusal = Rules::default().check_parts(protocol, &message).expect_err("a group");
+                assert_eq!(refusal.code, Code::InvalidArgument, "{protocol:?} {message:?}");
+            }
+            assert_eq!(Rules::default().check_parts(protocol, &around(12)), Ok(()), "it is not looked into");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::versions::Versions;
+use super::versions::{Quota, Versions};
 use crate::cache::{Generation, Owed};
 use crate::resource::Name;
 
@@ -23,6 +23,8 @@ pub(super) struct Own {
     /// that it was told meanwhile count still: it is more than is owed, never less.
     pub(super) weight: usize,
     pub(super) brought: Option<Brought>,
+    /// What is charged for the names that it brought and that are gone, until all of them are told.
+    pub(super) gone: Option<Box<dyn Quota>>,
     /// Names that the next full state answers for.
     pub(super) answering: BTreeSet<Name>,
     /// How far it had been told of removals when it let go of the wildcard before it had answered.
@@ -31,8 +33,14 @@ pub(super) struct Own {
 
 impl Own {
     /// Nothing.
-    pub(super) const NONE: Self =
-        Self { owed: Owed::NONE, weight: 0, brought: None, answering: BTreeSet::new(), let_go: None };
+    pub(super) const NONE: Self = Self {
+        owed: Owed::NONE,
+        weight: 0,
+        brought: None,
+        gone: None,
+        answering: BTreeSet::new(),
+        let_go: None,
+    };
 
     /// Whether there is nothing.
     pub(super) fn is_empty(&self) -> bool {

@@ -243,7 +243,7 @@ pub enum Code {
 }
 
 impl Refusal {
-    fn invalid(message: impl Into<String>) -> Self {
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self { code: Code::InvalidArgument, message: message.into(), denied: None, bound: None }
     }
 

@@ -21,6 +21,9 @@ use crate::resource::{Kind, Name, Resource};
 /// Names of which a look at all of them takes noticeable time.
 const DEAR: usize = 1000;
 
+/// What a name in a set takes beside its text, in bytes, roughly.
+const NAME: usize = 64;
+
 /// A response that was sent and not answered.
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
@@ -134,6 +137,9 @@ impl StreamType {
 
     /// Gives back the memory of what it no longer has.
     pub(super) fn trim(&mut self) {
+        if let Some(own) = self.own.as_mut().filter(|own| own.owed.gone.is_empty()) {
+            own.gone = None;
+        }
         self.own = self.own.take().filter(|own| !own.is_empty());
     }
 
@@ -468,7 +474,7 @@ impl StreamType {
             if waits && (self.brought_of_unknown(&snapshot) || self.brought_by_alias(&snapshot)) {
                 return Ok(Pending::Unknown);
             }
-            self.compare_versions(&snapshot, rules);
+            self.compare_versions(&snapshot, rules)?;
         }
         if let Some(unknown) = self.unknown.filter(|_| self.is_quiet()) {
             return Ok(if unknown { Pending::Unknown } else { Pending::Nothing });
@@ -716,12 +722,15 @@ impl StreamType {
             })
     }
 
-    /// Takes up the versions that the client says it holds (R-Delta-05 to R-Delta-07).
-    fn compare_versions(&mut self, snapshot: &Snapshot, rules: &Rules) {
-        let Some(Brought::Versions(versions)) = self.take_brought() else { return };
+    /// Takes up the versions that the client says it holds (R-Delta-05 to R-Delta-07). From here on their quota is charged
+    /// for the names of those that are gone, which take more. Where that is too much it is as if there were no versions; a
+    /// client that was told something on this stream has to come again.
+    fn compare_versions(&mut self, snapshot: &Snapshot, rules: &Rules) -> Result<(), FellBehind> {
+        let Some(Brought::Versions(mut versions)) = self.take_brought() else { return Ok(()) };
+        let quota = versions.take_quota();
         let subscription = self.membership.subscription().clone();
         let mut own = self.own.take().unwrap_or_else(|| Box::new(Own::NONE));
-        let owed = &mut own.owed;
+        let (owed, mut names) = (&mut own.owed, BTreeSet::new());
         // Of each name whether it is in the set, and the version that the client holds.
         let mut brought: HashMap<&str, (bool, &str)> =
             versions.iter().map(|(name, version)| (name, (false, version))).collect();
@@ -744,7 +753,7 @@ impl StreamType {
                     *held == member.version() && !is_timed(member.name())
                 });
                 if !is_held && !subscription.contains(member.name().as_str()) {
-                    owed.names.insert(member.name().clone());
+                    names.insert(member.name().clone());
                 }
             }
             for name in subscription.names() {
@@ -753,18 +762,31 @@ impl StreamType {
                     held.is_some_and(|(_, held)| *held == resource.version()) && !is_timed(resource.name())
                 };
                 if !(trusted && current(name).is_some_and(is_held)) {
-                    owed.names.insert(name.clone());
+                    names.insert(name.clone());
                 }
             }
         }
-        let gone = brought.into_iter().filter(|(_, (is_there, _))| !is_there).map(|(name, _)| name);
-        owed.gone.extend(gone.filter(|name| !subscription.contains(name)).map(Name::from));
+        brought.retain(|name, (is_there, _)| !*is_there && !subscription.contains(name));
+        own.gone = quota.or_else(|| own.gone.take());
+        let gone = brought.keys().copied().chain(owed.gone.iter().map(Name::as_str));
+        let bytes = gone.map(|name| NAME + name.len()).sum();
+        let fits = own.gone.as_mut().is_none_or(|quota| quota.charge(bytes));
+        if fits {
+            owed.gone.extend(brought.into_keys().map(Name::from));
+            owed.names.append(&mut names);
+        } else {
+            owed.gone.clear();
+        }
         self.own = Some(own);
         self.trim();
+        if !fits {
+            return if self.newest_nonce.is_some() { Err(FellBehind) } else { Ok(()) };
+        }
         if is_set {
             self.span = Span::up_to(snapshot.generation());
             self.must_answer |= subscription.wildcard;
         }
+        Ok(())
     }
 }
 

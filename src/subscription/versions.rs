@@ -39,9 +39,9 @@ impl Versions {
         Self { quota: Some(quota), ..Self::default() }
     }
 
-    /// Adds a version, unless that is too much. Then all are let go.
+    /// Adds a version, unless that is too much. Then all are let go. No resource has an empty name.
     pub fn add(&mut self, name: &str, version: &str) {
-        if self.is_over {
+        if self.is_over || name.is_empty() {
             return;
         }
         let name = normal_form(name);
@@ -81,6 +81,11 @@ impl Versions {
     /// Whether there were too many.
     pub const fn is_over(&self) -> bool {
         self.is_over
+    }
+
+    /// What is charged for them, to be charged for what is made of them.
+    pub fn take_quota(&mut self) -> Option<Box<dyn Quota>> {
+        self.quota.take()
     }
 
     /// How many there are.
@@ -184,7 +189,7 @@ mod tests {
     #[test]
     fn names_come_back_in_their_normal_form() {
         let mut versions = Versions::default();
-        versions.extend([("a", "1"), ("b", ""), ("xdstp://x/t/n?b=1&a=2", "3")]);
+        versions.extend([("a", "1"), ("", "9"), ("b", ""), ("xdstp://x/t/n?b=1&a=2", "3")]);
         let all: Vec<_> = versions.iter().collect();
         assert_eq!(all, [("a", "1"), ("b", ""), ("xdstp://x/t/n?a=2&b=1", "3")]);
         versions.retain(|name| name != "a");

@@ -73,7 +73,7 @@ fn who_is_slow_to_speak() {
         },
         Attack {
             name: "slow bodies over HTTP/2, 100 streams each",
-            bound: "first_request_timeout; window of 64 KiB for what is not read",
+            bound: "stall_timeout; window of 64 KiB for what is not read",
             threads: 2,
             run: |target| {
                 let calls: Vec<u8> = (0..100)

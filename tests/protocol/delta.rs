@@ -1,10 +1,12 @@
 //! Delta streams: R-Delta.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use deltafan::cache::Change;
 use deltafan::proto;
-use deltafan::subscription::{Heard, Next};
+use deltafan::subscription::{Heard, Next, Quota, Versions};
 
 use crate::support::{Bed, is_acked, strings, url};
 
@@ -225,6 +227,72 @@ fn r_delta_07_but_not_before_the_set_is_known() {
     bed.known("cds");
     let told = client.acked(&bed).join(" ");
     assert!(told.contains("-gone") && !told.contains("-b"), "{told}");
+}
+
+/// Up to so many bytes, and what of them is charged.
+#[derive(Debug)]
+struct Purse(usize, Arc<AtomicUsize>);
+
+impl Quota for Purse {
+    fn charge(&mut self, bytes: usize) -> bool {
+        self.1.store(bytes, Ordering::Relaxed);
+        bytes <= self.0
+    }
+}
+
+impl Drop for Purse {
+    fn drop(&mut self) {
+        self.1.store(0, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn names_that_are_gone_are_charged_until_they_are_told() {
+    // The versions fit into either, and the names into the larger one.
+    for (room, fits) in [(100_000, true), (10_000, false)] {
+        let mut bed = Bed::knowing(&["eds"]);
+        bed.named("eds a:1");
+        let mut client = bed.delta();
+        client.change(&bed, "cds", "*");
+        let charged = Arc::new(AtomicUsize::new(0));
+        let mut versions = Versions::within(Box::new(Purse(room, Arc::clone(&charged))));
+        (0..500).for_each(|n| versions.add(&format!("{n:03}"), ""));
+        assert!(!versions.is_over());
+        let request = proto::DeltaDiscoveryRequest {
+            type_url: url("eds").as_str().to_owned(),
+            resource_names_subscribe: strings(&["a"]),
+            ..Default::default()
+        };
+        client.session.hear_delta_with(request, versions, bed.now).unwrap();
+        assert_eq!(client.acked(&bed), ["eds a:1"], "removals wait for the clusters");
+        let paid = charged.load(Ordering::Relaxed);
+        assert_eq!(paid >= 500 * 50, fits, "{paid} bytes of {room}");
+        bed.known("cds");
+        let rest = client.acked(&bed);
+        let removed: usize = rest.iter().map(|told| told.matches(" -").count()).sum();
+        assert_eq!(removed, if fits { 500 } else { 0 }, "{rest:?}");
+        assert_eq!(charged.load(Ordering::Relaxed), 0, "given back");
+    }
+}
+
+#[test]
+fn a_wildcard_client_of_which_too_much_is_gone_is_told_all_as_if_it_had_brought_nothing() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1 b:1");
+    let mut client = bed.delta();
+    let mut versions = Versions::within(Box::new(Purse(10_000, Arc::default())));
+    versions.extend([("a", "1")]);
+    (0..400).for_each(|n| versions.add(&format!("{n:03}"), ""));
+    let request = proto::DeltaDiscoveryRequest {
+        node: client.node.take(),
+        type_url: url("cds").as_str().to_owned(),
+        resource_names_subscribe: strings(&["*"]),
+        ..Default::default()
+    };
+    client.session.hear_delta_with(request, versions, bed.now).unwrap();
+    assert_eq!(client.acked(&bed), ["cds a:1 b:1"]);
+    bed.origin("cds b:2 -a");
+    assert_eq!(client.acked(&bed), ["cds b:2 -a"]);
 }
 
 #[test]
