@@ -244,7 +244,11 @@ impl Poll {
     }
     /// How much of the wildcard set has to be known for an answer.
     fn needed(&self) -> Completeness {
-        if self.offered == Offered::Nothing { Completeness::Settled } else { Completeness::Complete }
+        match self.offered {
+            Offered::Nothing if self.type_url().kind().full_state() => Completeness::Presumed,
+            Offered::Nothing => Completeness::Settled,
+            _ => Completeness::Complete,
+        }
     }
 
     /// When names that the origin leaves unanswered are taken for absent; `None` while it does not answer for the type.

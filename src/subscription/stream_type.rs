@@ -578,8 +578,13 @@ impl StreamType {
     }
 
     /// How much of the wildcard set has to be known before it is answered for as a whole.
-    const fn needed(&self) -> Completeness {
-        if self.may_hold { Completeness::Complete } else { Completeness::Settled }
+    fn needed(&self) -> Completeness {
+        let is_full_state = self.kind.full_state() && self.membership.dialect().protocol == Protocol::Sotw;
+        match self.may_hold {
+            true => Completeness::Complete,
+            false if is_full_state => Completeness::Presumed,
+            false => Completeness::Settled,
+        }
     }
 
     /// When names that the origin leaves unanswered are taken for absent; `None` while it does not answer for the type.

@@ -185,7 +185,7 @@ impl Arrival {
             Self::Asked { quiet_at, .. } => quiet_at,
             Self::Arriving(parts) => Some(match parts.degree {
                 Completeness::Unknown => parts.settled_at(settings).min(parts.complete_at(settings)),
-                Completeness::Settled => parts.complete_at(settings),
+                Completeness::Settled | Completeness::Presumed => parts.complete_at(settings),
                 Completeness::Complete => parts.over_at(settings),
             }),
             Self::Idle | Self::Complete => None,

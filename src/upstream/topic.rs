@@ -590,19 +590,22 @@ impl Topic {
         let reached = link.degree();
         if !self.is_provable(View::Wildcard, stream, settings, snapshot) {
             self.unproven = None;
-            return degree.or(Some(reached));
+            return degree.or(Some(reached)).map(|degree| degree.max(Completeness::Presumed));
         }
         if std::mem::take(&mut self.needs_proof[View::Wildcard as usize]) {
             self.unproven.get_or_insert(Unproven { since: now, is_shown: false });
             self.renewals[stream as usize].get_or_insert(Renewal::Doubt);
         }
-        let Some(unproven) = &mut self.unproven else { return Some(Completeness::Settled) };
+        let Some(unproven) = &mut self.unproven else {
+            let is_long = reached == Completeness::Complete;
+            return Some(if is_long { Completeness::Presumed } else { Completeness::Settled });
+        };
         if unproven.since + UNPROVEN <= now {
             self.unproven = None;
             return Some(Completeness::Complete);
         }
         unproven.is_shown |= unproven.since + SHOWN <= now;
-        unproven.is_shown.then_some(Completeness::Settled)
+        Some(if unproven.is_shown { Completeness::Presumed } else { Completeness::Settled })
     }
 
     /// Whether the origin could prove on a stream that is opened anew that it has no more than what is held.

@@ -229,7 +229,7 @@ fn r_relay_05_a_full_state_waits_until_the_set_is_known() {
 fn r_relay_05_a_set_that_settled_is_for_clients_that_hold_nothing() {
     let mut bed = Bed::new();
     bed.origin("cds a:1");
-    bed.know("cds", Completeness::Settled);
+    bed.know("cds", Completeness::Presumed);
     let (mut fresh, mut back, mut changed) = (bed.sotw(), bed.sotw(), bed.sotw());
     fresh.ask(&bed, "cds", &[]);
     assert_eq!(fresh.acked(&bed), ["cds a:1"]);
@@ -256,7 +256,7 @@ fn r_relay_05_a_set_that_settled_is_for_clients_that_hold_nothing() {
 fn r_relay_05_removals_are_worked_out_from_a_complete_set_only() {
     let mut bed = Bed::new();
     bed.origin("cds a:1");
-    bed.know("cds", Completeness::Settled);
+    bed.know("cds", Completeness::Presumed);
     let (mut back, mut fresh, mut lets_go) = (bed.delta(), bed.delta(), bed.delta());
     back.resume(&bed, "cds", &["*"], &[("a", "1"), ("b", "1"), ("c", "1")]);
     fresh.change(&bed, "cds", "*");
@@ -276,7 +276,7 @@ fn r_relay_05_removals_are_worked_out_from_a_complete_set_only() {
 #[test]
 fn r_relay_05_what_was_brought_beside_names_is_not_gone_before_the_set_is_complete() {
     let mut bed = Bed::new();
-    bed.know("cds", Completeness::Settled);
+    bed.know("cds", Completeness::Presumed);
     bed.named("eds x:1");
     let mut client = bed.delta();
     client.change(&bed, "eds", "x");
@@ -294,7 +294,7 @@ fn r_relay_05_what_was_brought_beside_names_is_not_gone_before_the_set_is_comple
 
 #[test]
 fn r_relay_05_an_empty_set_is_an_answer_once_it_settled() {
-    for (completeness, told) in [(Completeness::Unknown, 0), (Completeness::Settled, 1)] {
+    for (completeness, told) in [(Completeness::Unknown, 0), (Completeness::Presumed, 1)] {
         let mut bed = Bed::new();
         bed.know("cds", completeness);
         let mut delta = bed.delta();

@@ -351,7 +351,7 @@ fn r_rest_09_a_full_state_waits_for_names_that_its_client_may_hold() {
 fn r_rest_09_a_set_that_settled_is_for_polls_that_offer_no_version() {
     let mut bed = Bed::new();
     bed.origin("cds a:1");
-    bed.know("cds", Completeness::Settled);
+    bed.know("cds", Completeness::Presumed);
     let client = Poller::new();
     answer(look(&bed, &client.ask(&bed, "cds", &[], "")));
     let holder = client.ask(&bed, "cds", &[], "of another server");

@@ -238,11 +238,11 @@ fn waiting_for_proof(names: &[&'static str], first: &Answer) -> Rig {
 
 #[test]
 fn a_set_is_complete_once_a_new_stream_brings_the_one_resource_that_was_not_claimed() {
-    use crate::cache::Completeness::{Complete, Settled};
+    use crate::cache::Completeness::{Complete, Presumed};
     let first = Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1");
-    for (beside, known) in [(None, Complete), (Some("c3"), Settled)] {
+    for (beside, known) in [(None, Complete), (Some("c3"), Presumed)] {
         let mut rig = waiting_for_proof(&["*"], &first);
-        assert_eq!(rig.snapshot(CDS).completeness(), Settled, "silence proves nothing");
+        assert_eq!(rig.snapshot(CDS).completeness(), Presumed, "silence proves nothing");
         let request = rig.request(Primary);
         assert_eq!(request.initial_resource_versions.keys().collect::<Vec<_>>(), ["c2"]);
         let mut answer = Answer::of(CDS, "2").set("c1", "v1");
