@@ -20,7 +20,7 @@ use super::scan::{News, Scan};
 use super::segments::Segment;
 use super::update::{Owed, Update};
 use super::{Generation, Seen};
-use crate::resource::{Called, Constraints, Name, Resource, resource_name};
+use crate::resource::{Called, Constraints, Name, Resource, resource_name, wire};
 
 /// What stands for the shared encodings of resources, by name.
 #[derive(Debug, Default)]
@@ -61,14 +61,6 @@ impl Update {
     /// Whether it has no more of a resource than a heartbeat.
     pub(super) fn is_heartbeat(&self, resource: &Resource) -> bool {
         self.element(resource.name()).is_some_and(|element| !element.with_body)
-    }
-
-    /// About what a resource takes in it.
-    pub(super) fn size_of(&self, resource: &Resource) -> usize {
-        match self.element(resource.name()) {
-            Some(element) if !element.with_body => element.head.len(),
-            _ => resource.delta_entry().len(),
-        }
     }
 
     /// What it takes beside the shared encodings.
@@ -223,27 +215,90 @@ impl Scan<'_> {
         if !self.is_timed && !self.subscription.has_own_form() {
             return;
         }
-        let is_delta = self.dialect.protocol == Protocol::Delta;
         for resource in update.resources.iter().chain(&update.ghosts) {
             let name = resource.name();
             if update.forms.as_ref().is_some_and(|forms| forms.elements.contains_key(name)) {
                 continue;
             }
-            let entry = if self.is_timed { self.snapshot.get(name.as_str()) } else { None };
-            let lease = entry.and_then(|entry| self.subscription.tenure(entry)?.lease());
-            let called = self.called(name);
-            let is_plain = match called {
-                Called::Plain(own) => !is_delta || own == name,
-                Called::Locator(_) => false,
-            };
-            if is_plain && lease.is_none() {
-                continue;
-            }
+            let Some((head, is_timed)) = self.head(resource) else { continue };
             let forms = update.forms.get_or_insert_default();
-            forms.told = forms.told.or_else(|| lease.map(|_| self.now));
-            let head = self.dialect.head(resource, called, lease.map(|lease| lease.told(self.now)));
+            forms.told = forms.told.or_else(|| is_timed.then_some(self.now));
             forms.elements.insert(name.clone(), Element { head, with_body: true });
         }
+    }
+
+    /// Head of a resource that goes to these clients in another form than to everybody, and whether it tells a time.
+    fn head(&self, resource: &Resource) -> Option<(Bytes, bool)> {
+        let name = resource.name();
+        let entry = if self.is_timed { self.snapshot.get(name.as_str()) } else { None };
+        let lease = entry.and_then(|entry| self.subscription.tenure(entry)?.lease());
+        let called = self.called(name);
+        let is_plain = match called {
+            Called::Plain(own) => !self.is_delta() || own == name,
+            Called::Locator(_) => false,
+        };
+        let ttl = lease.map(|lease| lease.told(self.now));
+        (!is_plain || ttl.is_some()).then(|| (self.dialect.head(resource, called, ttl), ttl.is_some()))
+    }
+
+    /// Bytes that a resource takes in an update, with the removals of variants that it takes the place of.
+    pub(super) fn bytes_of(&self, update: &Update, resource: &Resource) -> usize {
+        let replaced = if self.tells_variants(resource.name()) {
+            let past = self.past_variants(resource.name(), Some(resource.constraints()));
+            self.variants_len(resource.name(), past.iter())
+        } else {
+            0
+        };
+        let shared = resource.delta_entry().len();
+        let has_own_form = self.is_timed || self.subscription.has_own_form();
+        replaced
+            + match update.element(resource.name()) {
+                Some(element) if !element.with_body => element.head.len(),
+                _ if !has_own_form => shared,
+                _ => self.head(resource).map_or(shared, |(head, _)| head.len() + resource.sotw_entry().len()),
+            }
+    }
+
+    /// Bytes that it takes to tell that a name is gone, or does not exist. State of the world has no words for it.
+    pub(super) fn gone_bytes(&self, name: &Name) -> usize {
+        if !self.is_delta() {
+            0
+        } else if self.tells_variants(name) {
+            // Its name alone is told too where nothing else is, or where it was asked for.
+            let past = self.past_variants(name, None);
+            self.variants_len(name, past.iter().filter(|past| past.is_some()).chain([&None]))
+        } else {
+            wire::field_len(self.subscription.spelling(name).as_str().len())
+        }
+    }
+
+    /// Whether clients are told by constraints which variants of a name are gone.
+    fn tells_variants(&self, name: &Name) -> bool {
+        self.is_delta() && self.subscription.locates(name.as_str())
+    }
+
+    /// Bytes that these variants of a name take as removals.
+    fn variants_len<'v>(
+        &self,
+        name: &Name,
+        variants: impl Iterator<Item = &'v Option<Constraints>>,
+    ) -> usize {
+        let name = self.subscription.spelling(name);
+        variants.map(|variant| wire::field_len(resource_name(name, variant.as_ref()).len())).sum()
+    }
+
+    /// Variants of a name that a client may hold beside the one that it `is` told, each once.
+    pub(super) fn past_variants(
+        &self,
+        name: &Name,
+        is: Option<Option<&Constraints>>,
+    ) -> Vec<Option<Constraints>> {
+        let earlier = self.past.and_then(|past| past.get(name)).into_iter().flatten().cloned();
+        let mut past: Vec<_> = self.snapshot.variants(name.as_str()).chain(earlier).collect();
+        past.sort_unstable();
+        past.dedup();
+        past.retain(|other| is != Some(other.as_ref()));
+        past
     }
 
     fn called<'n>(&'n self, name: &'n Name) -> Called<'n> {
