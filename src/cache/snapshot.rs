@@ -1,5 +1,6 @@
 //! One immutable state of one type, and how the next one is made from it.
 
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -111,6 +112,12 @@ impl Snapshot {
     ) -> Option<Generation> {
         let look = subscription.look(self.get(name)?, aggregated)?;
         look.seen.present().map(|_| look.changed)
+    }
+
+    /// Names that aggregated clients are to be sent again since then (R-ADS-05).
+    pub fn repushed_after(&self, since: Generation) -> impl Iterator<Item = &Name> {
+        let later = self.log.range((Bound::Excluded(since), Bound::Unbounded)).map(|(_, entry)| entry);
+        later.filter(move |entry| entry.repushed > since).map(|entry| entry.name())
     }
 
     /// All variants of a name that a client may hold that was told of it by locator, and some that it may not.
