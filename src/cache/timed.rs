@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 
 use super::cohort::{Dialect, Protocol, Ttl};
 use super::entry::Entry;
@@ -96,13 +96,7 @@ impl Update {
         }
         let mut variants = Vec::new();
         let names = match &self.form {
-            Some(form) => {
-                let [removed, absent] = removed;
-                // Who asks for what is not there is told by its name alone, whatever it was seen in before.
-                let located = absent.iter().filter(|name| form.locates(name.as_str()));
-                variants.extend(located.map(|name| resource_name(form.spelling(name), None)));
-                [removed, absent].map(|names| self.plainly_removed(form, names, &mut variants))
-            }
+            Some(form) => self.plainly_removed(form, removed, &mut variants),
             None => removed.map(<[Name]>::to_vec),
         };
         let fields = Fields {
@@ -115,28 +109,41 @@ impl Update {
         frame::splice(fields, nonce, pieces.iter().copied())
     }
 
-    /// What is gone as the client spells it. What it asked for by locator is told by its identity, and so is what was
-    /// replaced by another variant (R-DP-08, R-DP-13).
-    fn plainly_removed(&self, form: &Subscription, names: &[Name], variants: &mut Vec<Bytes>) -> Vec<Name> {
-        let past = |name: &Name| self.past.get(name).into_iter().flatten();
+    /// Names that are gone, and those that are absent, as the client spells them. What it asked for by locator is told by
+    /// its identity, and so is what was replaced by another variant (R-DP-08, R-DP-13).
+    fn plainly_removed(
+        &self,
+        form: &Subscription,
+        [removed, absent]: [&[Name]; 2],
+        variants: &mut Vec<Bytes>,
+    ) -> [Vec<Name>; 2] {
+        let past = |name: &Name| self.past.get(name).into_iter().flatten().map(Option::as_ref);
+        // Names are as many as a request has: each variant is looked up, not searched for.
+        let mut told: HashSet<Bytes> = HashSet::default();
         let mut variant = |name: &Name, constraints: Option<&Constraints>| {
             let variant = resource_name(form.spelling(name), constraints);
-            if !variants.contains(&variant) {
+            if told.insert(variant.clone()) {
                 variants.push(variant);
             }
         };
-        for resource in self.resources.iter().filter(|resource| form.locates(resource.name().as_str())) {
-            past(resource.name()).for_each(|constraints| variant(resource.name(), constraints.as_ref()));
+        let locates = |name: &&Name| form.locates(name.as_str());
+        for name in self.resources.iter().map(|resource| resource.name()).filter(locates) {
+            past(name).for_each(|constraints| variant(name, constraints));
         }
-        let (located, plain): (Vec<&Name>, Vec<&Name>) =
-            names.iter().partition(|name| form.locates(name.as_str()));
-        for name in located {
+        for name in removed.iter().filter(locates) {
             // What never was there is said to be gone by its name alone.
             let never = past(name).next().is_none().then_some(None);
-            let all = past(name).map(Option::as_ref).chain(never);
-            all.for_each(|constraints| variant(name, constraints));
+            past(name).chain(never).for_each(|constraints| variant(name, constraints));
         }
-        plain.into_iter().map(|name| form.spelling(name).clone()).collect()
+        for name in absent.iter().filter(locates) {
+            // Who asks for what is not there is told by its name alone too, whatever it was seen in before.
+            past(name).chain([None]).for_each(|constraints| variant(name, constraints));
+        }
+        let plain = |names: &[Name]| {
+            let plain = names.iter().filter(|name| !locates(name));
+            plain.map(|name| form.spelling(name).clone()).collect()
+        };
+        [plain(removed), plain(absent)]
     }
 }
 

@@ -1,6 +1,8 @@
 //! What a review of locators towards clients found amiss.
 
 use super::*;
+use std::time::Duration;
+
 use deltafan::cache::Failure;
 use deltafan::subscription::Next;
 
@@ -228,4 +230,22 @@ fn r_up_23_what_is_told_by_locator_is_cut_by_what_its_constraints_take() {
     locate(&mut newcomer, &bed, "eds", &[], &located);
     let [is, gone] = told_in_parts(&mut newcomer, &bed, CUT);
     assert_eq!((is.len(), gone.len()), (0, 600));
+}
+
+#[test]
+fn many_located_names_that_do_not_exist_are_told_in_linear_time() {
+    let mut bed = Bed::new();
+    let names: Vec<String> = (0..80_000).map(|number| format!("n{number}")).collect();
+    let located: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "v=1")).collect();
+    let gone = names.iter().map(|name| format!("-{name}")).collect::<Vec<_>>().join(" ");
+    bed.seen("v=1", View::Named, &format!("eds {gone}"));
+    let mut client = bed.delta();
+    locate(&mut client, &bed, "eds", &[], &located);
+    let start = std::time::Instant::now();
+    let Next::Say(outgoing) = client.next(&bed) else { panic!("they do not exist") };
+    let took = start.elapsed();
+    let told = crate::wire::read(deltafan::cache::Protocol::Delta, &outgoing.frame);
+    assert_eq!(told.removed.len(), names.len());
+    // Far more than it takes on a busy machine, far less than it takes when it grows with the square.
+    assert!(took < Duration::from_secs(4), "{took:?}");
 }
