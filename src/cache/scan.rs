@@ -241,7 +241,8 @@ impl<'a> Scan<'a> {
         (unknown > 0, unknown < names.len())
     }
 
-    /// The whole wildcard set to who has nothing, segment by segment.
+    /// The whole wildcard set to a client that has nothing: segment by segment, and member by member where the whole
+    /// segment would be too much (R-Up-23).
     fn members(&self, update: &mut Update) {
         let (at, after) = match &self.span.part {
             Part::Members { at, after } => (*at, Some(after.as_str())),
@@ -249,28 +250,27 @@ impl<'a> Scan<'a> {
         };
         update.to = at;
         let mut bytes = 0;
-        let mut segments = self.snapshot.table.after(after).iter();
-        for segment in segments.by_ref() {
-            if let Some(after) =
-                after.filter(|after| segment.first_name().is_some_and(|first| first <= *after))
-            {
-                // Segments were split or joined since the last part: the rest of this one.
-                let rest = segment.members().filter(|member| member.name().as_str() > after);
-                update.resources.extend(rest.cloned());
-                bytes +=
-                    update.resources.iter().map(|resource| self.bytes_of(update, resource)).sum::<usize>();
-            } else if self.has_own_form(segment) {
-                update.resources.extend(segment.members().cloned());
-                bytes += segment.members().map(|resource| self.bytes_of(update, resource)).sum::<usize>();
-            } else {
-                bytes += segment.delta().len();
+        let mut last: Option<&str> = None;
+        'segments: for segment in self.snapshot.table.after(after) {
+            // The last part ended within it, or segments were split or joined since.
+            let is_begun =
+                after.is_some_and(|after| segment.first_name().is_some_and(|first| first <= after));
+            if !is_begun && !self.has_own_form(segment) && bytes + segment.delta_len() <= self.limit {
+                bytes += segment.delta_len();
+                last = segment.last_name();
                 update.segments.push(Arc::clone(segment));
+                continue;
             }
-            if bytes >= self.limit {
-                if let Some(after) = segment.last_name().filter(|_| !segments.as_slice().is_empty()) {
+            let is_next = |member: &&Arc<Resource>| after.is_none_or(|after| member.name().as_str() > after);
+            for member in segment.members().filter(is_next) {
+                let size = self.bytes_of(update, member);
+                if let Some(after) = last.filter(|_| bytes > 0 && bytes + size > self.limit) {
                     update.next = Next::Members { at, after: after.into() };
+                    break 'segments;
                 }
-                break;
+                bytes += size;
+                last = Some(member.name().as_str());
+                update.resources.push(Arc::clone(member));
             }
         }
         update.additions = bytes > 0;
