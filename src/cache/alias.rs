@@ -214,7 +214,7 @@ impl Scan<'_> {
             let member = self.snapshot.get(own.as_str()).and_then(|entry| entry.as_member().present());
             if let Some(member) = member {
                 update.resources.push(Arc::clone(member));
-                return member.delta_entry().len();
+                return self.bytes_of(update, member);
             }
             if !self.is_seen(own) && told.insert(own.clone()) {
                 update.absent.push(own.clone());

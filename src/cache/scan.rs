@@ -20,7 +20,7 @@ use super::span::{Next, Part, Span};
 use super::tally::Tally;
 use super::update::{Owed, Update};
 use super::{Completeness, Generation, TypeCache};
-use crate::resource::{Constraints, Name, Resource, wire};
+use crate::resource::{Constraints, Name, Resource};
 
 /// One computation of an update.
 pub(super) struct Scan<'a> {
@@ -37,6 +37,8 @@ pub(super) struct Scan<'a> {
     pub(super) limit: usize,
     /// See [`Owed::refused`].
     refused: Option<&'a BTreeMap<Name, Generation>>,
+    /// See [`Owed::past`].
+    pub(super) past: Option<&'a BTreeMap<Name, Vec<Option<Constraints>>>>,
     /// All names that may have changed since, where the cohort remembers.
     changed: Option<Changed>,
 }
@@ -94,7 +96,7 @@ impl<'a> Scan<'a> {
         let whole = !span.is_start() && !span.is_in_parts();
         let changed = if whole { cohort.changed_after(from) } else { None };
         let is_timed = dialect.ttl != Ttl::Untold && snapshot.leased > 0;
-        let refused = None;
+        let (refused, past) = (None, None);
         Ok(Self {
             snapshot,
             of,
@@ -107,12 +109,14 @@ impl<'a> Scan<'a> {
             touched,
             limit,
             refused,
+            past,
             changed,
         })
     }
 
     pub(super) fn run(mut self, owed: &'a Owed) -> Update {
         self.refused = Some(&owed.refused).filter(|refused| !refused.is_empty());
+        self.past = Some(&owed.past).filter(|past| !past.is_empty());
         let update = self.look(owed);
         // What was published and is not marked yet may not be listed: who is told a part of it would be taken to have all.
         let is_listed = update.to <= self.touched;
@@ -162,12 +166,7 @@ impl<'a> Scan<'a> {
         let gone = update.absent.iter().chain(&update.removed).map(|name| (name, None));
         let mut all = BTreeMap::new();
         for (name, is) in told.chain(gone).filter(|(name, _)| self.subscription.locates(name.as_str())) {
-            let earlier = owed.past.get(name).into_iter().flatten().cloned();
-            let mut past: Vec<Option<Constraints>> =
-                self.snapshot.variants(name.as_str()).chain(earlier).collect();
-            past.sort_unstable();
-            past.dedup();
-            past.retain(|other| is != Some(other.as_ref()));
+            let past = self.past_variants(name, is);
             if !past.is_empty() {
                 all.insert(name.clone(), past);
             }
@@ -224,7 +223,7 @@ impl<'a> Scan<'a> {
         !self.subscription.contains(name.as_str()) && self.wildcard_completeness() < Completeness::Complete
     }
 
-    fn is_delta(&self) -> bool {
+    pub(super) fn is_delta(&self) -> bool {
         self.dialect.protocol == Protocol::Delta
     }
 
@@ -242,7 +241,8 @@ impl<'a> Scan<'a> {
         (unknown > 0, unknown < names.len())
     }
 
-    /// The whole wildcard set to who has nothing, segment by segment.
+    /// The whole wildcard set to a client that has nothing: segment by segment, and member by member where the whole
+    /// segment would be too much (R-Up-23).
     fn members(&self, update: &mut Update) {
         let (at, after) = match &self.span.part {
             Part::Members { at, after } => (*at, Some(after.as_str())),
@@ -250,27 +250,27 @@ impl<'a> Scan<'a> {
         };
         update.to = at;
         let mut bytes = 0;
-        let mut segments = self.snapshot.table.after(after).iter();
-        for segment in segments.by_ref() {
-            if let Some(after) =
-                after.filter(|after| segment.first_name().is_some_and(|first| first <= *after))
-            {
-                // Segments were split or joined since the last part: the rest of this one.
-                let rest = segment.members().filter(|member| member.name().as_str() > after);
-                update.resources.extend(rest.cloned());
-                bytes += update.resources.iter().map(|resource| resource.delta_entry().len()).sum::<usize>();
-            } else if self.has_own_form(segment) {
-                update.resources.extend(segment.members().cloned());
-                bytes += segment.members().map(|resource| resource.delta_entry().len()).sum::<usize>();
-            } else {
-                bytes += segment.delta().len();
+        let mut last: Option<&str> = None;
+        'segments: for segment in self.snapshot.table.after(after) {
+            // The last part ended within it, or segments were split or joined since.
+            let is_begun =
+                after.is_some_and(|after| segment.first_name().is_some_and(|first| first <= after));
+            if !is_begun && !self.has_own_form(segment) && bytes + segment.delta_len() <= self.limit {
+                bytes += segment.delta_len();
+                last = segment.last_name();
                 update.segments.push(Arc::clone(segment));
+                continue;
             }
-            if bytes >= self.limit {
-                if let Some(after) = segment.last_name().filter(|_| !segments.as_slice().is_empty()) {
+            let is_next = |member: &&Arc<Resource>| after.is_none_or(|after| member.name().as_str() > after);
+            for member in segment.members().filter(is_next) {
+                let size = self.bytes_of(update, member);
+                if let Some(after) = last.filter(|_| bytes > 0 && bytes + size > self.limit) {
                     update.next = Next::Members { at, after: after.into() };
+                    break 'segments;
                 }
-                break;
+                bytes += size;
+                last = Some(member.name().as_str());
+                update.resources.push(Arc::clone(member));
             }
         }
         update.additions = bytes > 0;
@@ -325,7 +325,7 @@ impl<'a> Scan<'a> {
                 } else {
                     has_news = true;
                 }
-                bytes += update.size_of(news.resource);
+                bytes += self.bytes_of(update, news.resource);
                 added.push(news);
                 update.to = update.to.max(news.changed);
             }
@@ -395,7 +395,7 @@ impl<'a> Scan<'a> {
             if count > 0 && bytes >= self.limit {
                 break;
             }
-            bytes += update.size_of(resource);
+            bytes += self.bytes_of(update, resource);
             count += 1;
         }
         let is_cut = count < added.len();
@@ -450,11 +450,6 @@ impl<'a> Scan<'a> {
         };
         let (changed, place) = self.stamps(entry, look);
         self.is_news(entry, look).then_some(News { name: entry.name(), changed, place, resource })
-    }
-
-    /// How many bytes it takes to tell that a name is gone, or does not exist. State of the world has no words for it.
-    pub(super) fn gone_bytes(&self, name: &Name) -> usize {
-        if self.is_delta() { wire::field_len(name.as_str().len()) } else { 0 }
     }
 
     /// Of what the client held with other parameters, what needs not be remembered: what it is told now, and once an answer
@@ -579,7 +574,7 @@ impl<'a> Scan<'a> {
             };
             match seen {
                 Seen::Present(resource) => {
-                    bytes += resource.delta_entry().len();
+                    bytes += self.bytes_of(update, resource);
                     update.endpoints.extend(resource.eds_service().cloned());
                     update.resources.push(Arc::clone(resource));
                 }
@@ -592,7 +587,7 @@ impl<'a> Scan<'a> {
                     update.absent.push(name.clone());
                 }
                 Seen::Unresolved(resource) if self.is_delta() => {
-                    bytes += resource.delta_entry().len();
+                    bytes += self.bytes_of(update, resource);
                     update.resources.push(Arc::clone(resource));
                 }
                 Seen::Dropped(_) => {

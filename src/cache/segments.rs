@@ -62,6 +62,12 @@ impl Segment {
         self.delta.get_or_init(|| concat(self.members().map(|resource| &resource.delta_entry()[..])))
     }
 
+    /// Length of [`delta`](Self::delta), which need not be encoded for it.
+    pub(super) fn delta_len(&self) -> usize {
+        let sum = || self.members().map(|resource| resource.delta_entry().len()).sum();
+        self.delta.get().map_or_else(sum, Bytes::len)
+    }
+
     /// The members as elements of `DiscoveryResponse.resources`.
     pub(super) fn sotw(&self) -> &Bytes {
         self.sotw.get_or_init(|| concat(self.members().map(|resource| resource.sotw_entry())))

@@ -1,5 +1,6 @@
 //! One immutable state of one type, and how the next one is made from it.
 
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -114,6 +115,12 @@ impl Snapshot {
         let place = if is_timed { entry.place() } else { entry.position() };
         look.seen.present().is_some()
             && (look.changed <= span.floor() || span.has_told(name, look.changed, place))
+    }
+
+    /// Names that aggregated clients are to be sent again since then (R-ADS-05).
+    pub fn repushed_after(&self, since: Generation) -> impl Iterator<Item = &Name> {
+        let later = self.log.range((Bound::Excluded(since), Bound::Unbounded)).map(|(_, entry)| entry);
+        later.filter(move |entry| entry.repushed > since).map(|entry| entry.name())
     }
 
     /// All variants of a name that a client may hold that was told of it by locator, and some that it may not.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 
 use super::cohort::{Dialect, Protocol, Ttl};
 use super::entry::Entry;
@@ -20,7 +20,7 @@ use super::scan::{News, Scan};
 use super::segments::Segment;
 use super::update::{Owed, Update};
 use super::{Generation, Seen};
-use crate::resource::{Called, Constraints, Name, Resource, resource_name};
+use crate::resource::{Called, Constraints, Name, Resource, resource_name, wire};
 
 /// What stands for the shared encodings of resources, by name.
 #[derive(Debug, Default)]
@@ -63,14 +63,6 @@ impl Update {
         self.element(resource.name()).is_some_and(|element| !element.with_body)
     }
 
-    /// About what a resource takes in it.
-    pub(super) fn size_of(&self, resource: &Resource) -> usize {
-        match self.element(resource.name()) {
-            Some(element) if !element.with_body => element.head.len(),
-            _ => resource.delta_entry().len(),
-        }
-    }
-
     /// What it takes beside the shared encodings.
     pub(super) fn own_bytes(&self) -> usize {
         let elements = self.forms.iter().flat_map(|forms| forms.elements.values());
@@ -104,13 +96,7 @@ impl Update {
         }
         let mut variants = Vec::new();
         let names = match &self.form {
-            Some(form) => {
-                let [removed, absent] = removed;
-                // Who asks for what is not there is told by its name alone, whatever it was seen in before.
-                let located = absent.iter().filter(|name| form.locates(name.as_str()));
-                variants.extend(located.map(|name| resource_name(form.spelling(name), None)));
-                [removed, absent].map(|names| self.plainly_removed(form, names, &mut variants))
-            }
+            Some(form) => self.plainly_removed(form, removed, &mut variants),
             None => removed.map(<[Name]>::to_vec),
         };
         let fields = Fields {
@@ -123,28 +109,41 @@ impl Update {
         frame::splice(fields, nonce, pieces.iter().copied())
     }
 
-    /// What is gone as the client spells it. What it asked for by locator is told by its identity, and so is what was
-    /// replaced by another variant (R-DP-08, R-DP-13).
-    fn plainly_removed(&self, form: &Subscription, names: &[Name], variants: &mut Vec<Bytes>) -> Vec<Name> {
-        let past = |name: &Name| self.past.get(name).into_iter().flatten();
+    /// Names that are gone, and those that are absent, as the client spells them. What it asked for by locator is told by
+    /// its identity, and so is what was replaced by another variant (R-DP-08, R-DP-13).
+    fn plainly_removed(
+        &self,
+        form: &Subscription,
+        [removed, absent]: [&[Name]; 2],
+        variants: &mut Vec<Bytes>,
+    ) -> [Vec<Name>; 2] {
+        let past = |name: &Name| self.past.get(name).into_iter().flatten().map(Option::as_ref);
+        // Names are as many as a request has: each variant is looked up, not searched for.
+        let mut told: HashSet<Bytes> = HashSet::default();
         let mut variant = |name: &Name, constraints: Option<&Constraints>| {
             let variant = resource_name(form.spelling(name), constraints);
-            if !variants.contains(&variant) {
+            if told.insert(variant.clone()) {
                 variants.push(variant);
             }
         };
-        for resource in self.resources.iter().filter(|resource| form.locates(resource.name().as_str())) {
-            past(resource.name()).for_each(|constraints| variant(resource.name(), constraints.as_ref()));
+        let locates = |name: &&Name| form.locates(name.as_str());
+        for name in self.resources.iter().map(|resource| resource.name()).filter(locates) {
+            past(name).for_each(|constraints| variant(name, constraints));
         }
-        let (located, plain): (Vec<&Name>, Vec<&Name>) =
-            names.iter().partition(|name| form.locates(name.as_str()));
-        for name in located {
+        for name in removed.iter().filter(locates) {
             // What never was there is said to be gone by its name alone.
             let never = past(name).next().is_none().then_some(None);
-            let all = past(name).map(Option::as_ref).chain(never);
-            all.for_each(|constraints| variant(name, constraints));
+            past(name).chain(never).for_each(|constraints| variant(name, constraints));
         }
-        plain.into_iter().map(|name| form.spelling(name).clone()).collect()
+        for name in absent.iter().filter(locates) {
+            // Who asks for what is not there is told by its name alone too, whatever it was seen in before.
+            past(name).chain([None]).for_each(|constraints| variant(name, constraints));
+        }
+        let plain = |names: &[Name]| {
+            let plain = names.iter().filter(|name| !locates(name));
+            plain.map(|name| form.spelling(name).clone()).collect()
+        };
+        [plain(removed), plain(absent)]
     }
 }
 
@@ -223,27 +222,90 @@ impl Scan<'_> {
         if !self.is_timed && !self.subscription.has_own_form() {
             return;
         }
-        let is_delta = self.dialect.protocol == Protocol::Delta;
         for resource in update.resources.iter().chain(&update.ghosts) {
             let name = resource.name();
             if update.forms.as_ref().is_some_and(|forms| forms.elements.contains_key(name)) {
                 continue;
             }
-            let entry = if self.is_timed { self.snapshot.get(name.as_str()) } else { None };
-            let lease = entry.and_then(|entry| self.subscription.tenure(entry)?.lease());
-            let called = self.called(name);
-            let is_plain = match called {
-                Called::Plain(own) => !is_delta || own == name,
-                Called::Locator(_) => false,
-            };
-            if is_plain && lease.is_none() {
-                continue;
-            }
+            let Some((head, is_timed)) = self.head(resource) else { continue };
             let forms = update.forms.get_or_insert_default();
-            forms.told = forms.told.or_else(|| lease.map(|_| self.now));
-            let head = self.dialect.head(resource, called, lease.map(|lease| lease.told(self.now)));
+            forms.told = forms.told.or_else(|| is_timed.then_some(self.now));
             forms.elements.insert(name.clone(), Element { head, with_body: true });
         }
+    }
+
+    /// Head of a resource that goes to these clients in another form than to everybody, and whether it tells a time.
+    fn head(&self, resource: &Resource) -> Option<(Bytes, bool)> {
+        let name = resource.name();
+        let entry = if self.is_timed { self.snapshot.get(name.as_str()) } else { None };
+        let lease = entry.and_then(|entry| self.subscription.tenure(entry)?.lease());
+        let called = self.called(name);
+        let is_plain = match called {
+            Called::Plain(own) => !self.is_delta() || own == name,
+            Called::Locator(_) => false,
+        };
+        let ttl = lease.map(|lease| lease.told(self.now));
+        (!is_plain || ttl.is_some()).then(|| (self.dialect.head(resource, called, ttl), ttl.is_some()))
+    }
+
+    /// Bytes that a resource takes in an update, with the removals of variants that it takes the place of.
+    pub(super) fn bytes_of(&self, update: &Update, resource: &Resource) -> usize {
+        let replaced = if self.tells_variants(resource.name()) {
+            let past = self.past_variants(resource.name(), Some(resource.constraints()));
+            self.variants_len(resource.name(), past.iter())
+        } else {
+            0
+        };
+        let shared = resource.delta_entry().len();
+        let has_own_form = self.is_timed || self.subscription.has_own_form();
+        replaced
+            + match update.element(resource.name()) {
+                Some(element) if !element.with_body => element.head.len(),
+                _ if !has_own_form => shared,
+                _ => self.head(resource).map_or(shared, |(head, _)| head.len() + resource.sotw_entry().len()),
+            }
+    }
+
+    /// Bytes that it takes to tell that a name is gone, or does not exist. State of the world has no words for it.
+    pub(super) fn gone_bytes(&self, name: &Name) -> usize {
+        if !self.is_delta() {
+            0
+        } else if self.tells_variants(name) {
+            // Its name alone is told too where nothing else is, or where it was asked for.
+            let past = self.past_variants(name, None);
+            self.variants_len(name, past.iter().filter(|past| past.is_some()).chain([&None]))
+        } else {
+            wire::field_len(self.subscription.spelling(name).as_str().len())
+        }
+    }
+
+    /// Whether clients are told by constraints which variants of a name are gone.
+    fn tells_variants(&self, name: &Name) -> bool {
+        self.is_delta() && self.subscription.locates(name.as_str())
+    }
+
+    /// Bytes that these variants of a name take as removals.
+    fn variants_len<'v>(
+        &self,
+        name: &Name,
+        variants: impl Iterator<Item = &'v Option<Constraints>>,
+    ) -> usize {
+        let name = self.subscription.spelling(name);
+        variants.map(|variant| wire::field_len(resource_name(name, variant.as_ref()).len())).sum()
+    }
+
+    /// Variants of a name that a client may hold beside the one that it `is` told, each once.
+    pub(super) fn past_variants(
+        &self,
+        name: &Name,
+        is: Option<Option<&Constraints>>,
+    ) -> Vec<Option<Constraints>> {
+        let earlier = self.past.and_then(|past| past.get(name)).into_iter().flatten().cloned();
+        let mut past: Vec<_> = self.snapshot.variants(name.as_str()).chain(earlier).collect();
+        past.sort_unstable();
+        past.dedup();
+        past.retain(|other| is != Some(other.as_ref()));
+        past
     }
 
     fn called<'n>(&'n self, name: &'n Name) -> Called<'n> {

@@ -477,7 +477,7 @@ impl Session {
         }
         let Some(at) = self.types.iter().position(|state| state.kind == Kind::Endpoint) else { return };
         let dialect = self.dialect_of(self.types[at].membership.of().type_url());
-        self.types[at].membership.turn(dialect);
+        self.types[at].turn(dialect);
     }
 
     /// The store through which a subscription sees its type.

@@ -697,6 +697,23 @@ impl StreamType {
         self.trim();
     }
 
+    /// Changes how it is told. Endpoints that were to be repeated, and will not be any more, are owed (R-ADS-05).
+    pub(super) fn turn(&mut self, dialect: Dialect) {
+        let old = self.membership.dialect();
+        if old.aggregated && !dialect.aggregated && !self.span.is_start() {
+            let snapshot = self.membership.of().snapshot();
+            let is_told = |name: &Name, dialect| {
+                snapshot.has_told(name.as_str(), self.subscription(), dialect, &self.span)
+            };
+            let names = snapshot.repushed_after(self.span.added);
+            let due = names.filter(|name| !is_told(name, old) && is_told(name, dialect));
+            let due: Vec<Name> = due.cloned().collect();
+            self.own_mut().owed.names.extend(due);
+            self.trim();
+        }
+        self.membership.turn(dialect);
+    }
+
     /// Whether it brought versions of members of a collection that is not complete: what it does not have (yet) would be
     /// taken for gone.
     fn brought_of_unknown(&self, snapshot: &Snapshot) -> bool {

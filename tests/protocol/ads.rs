@@ -274,6 +274,29 @@ fn r_ads_05_v1_whether_endpoints_are_repeated_follows_what_is_asked_for() {
     assert_eq!(client.acked(&bed), ["cds eds-a:4", "eds eds-a:1"]);
 }
 
+/// The client is sent the cluster as a member, and lets the wildcard go before it could be sent the endpoints.
+#[test]
+fn r_ads_05_v1_endpoints_that_were_to_be_repeated_come_though_the_wildcard_is_let_go() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds eds-a:1 eds-b:1");
+    bed.named("eds eds-a:1 eds-b:1");
+    let mut client = bed.delta();
+    client.change(&bed, "cds", "* eds-a");
+    client.change(&bed, "eds", "eds-a eds-b");
+    let told = client.poll(&bed).unwrap();
+    client.ack(&bed, &told, &[]);
+    let endpoints = client.poll(&bed).unwrap();
+    bed.origin("cds eds-a:2");
+    let told = client.poll(&bed).unwrap();
+    assert_eq!(show(&told), "cds eds-a:2");
+    client.ack(&bed, &told, &[]);
+    assert!(client.poll(&bed).is_none(), "the ACK of EDS is awaited");
+    client.change(&bed, "cds", "-*");
+    client.ack(&bed, &endpoints, &[]);
+    assert_eq!(client.acked(&bed), ["eds eds-a:1"]);
+    assert!(client.acked(&bed).is_empty());
+}
+
 #[test]
 fn r_ads_05_v1_endpoints_come_though_the_cds_is_not_acked() {
     let mut bed = Bed::knowing(&["cds", "lds"]);

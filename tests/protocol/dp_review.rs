@@ -1,6 +1,8 @@
 //! What a review of locators towards clients found amiss.
 
 use super::*;
+use std::time::Duration;
+
 use deltafan::cache::Failure;
 use deltafan::subscription::Next;
 
@@ -182,4 +184,68 @@ fn p25_what_was_told_before_the_wildcard_was_asked_for_is_taken_back_after_a_cha
     client.ack(&bed, &told, &[]);
     let told = client.acked(&bed).join(" ");
     assert!(told.contains(r#"a{v = "2"}:2"#) && told.contains(r#"-a{env = "prod"}"#), "{told}");
+}
+
+/// What a client is told until there is nothing more, by identity: bodies, then removals. No response is larger than
+/// where answers are cut, by more than one name.
+fn told_in_parts(client: &mut Client, bed: &Bed, cut: usize) -> [Vec<String>; 2] {
+    let [mut is, mut gone] = [Vec::new(), Vec::new()];
+    while let Some(told) = client.poll(bed) {
+        let names = told.resources.iter().map(|(name, _)| name).chain(&told.removed);
+        let bytes: usize = names.map(String::len).sum();
+        assert!(bytes < cut + 2000, "{bytes} bytes of names in one response");
+        client.ack(bed, &told, &[]);
+        is.extend(told.resources.into_iter().map(|(name, _)| name));
+        gone.extend(told.removed);
+    }
+    [is, gone]
+}
+
+#[test]
+fn r_up_23_what_is_told_by_locator_is_cut_by_what_its_constraints_take() {
+    const CUT: usize = 20_000;
+    let mut bed = Bed::with_limits(Limits { response_bytes: CUT, ..Limits::default() });
+    let pairs = format!("v={}", "x".repeat(300));
+    let names: Vec<String> = (0..200).map(|number| format!("n{number:03}")).collect();
+    let all = |form: &dyn Fn(&String) -> String| {
+        format!("eds {}", names.iter().map(form).collect::<Vec<_>>().join(" "))
+    };
+    let located: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), pairs.as_str())).collect();
+    let mut client = bed.delta();
+    locate(&mut client, &bed, "eds", &[], &located);
+    bed.seen(&pairs, View::Named, &all(&|name| format!("{name}:1[{pairs}]")));
+    let [is, gone] = told_in_parts(&mut client, &bed, CUT);
+    assert_eq!((is.len(), gone.len()), (200, 0));
+    // Variants that were replaced go with what takes their place.
+    bed.seen(&pairs, View::Named, &all(&|name| format!("{name}:2[{pairs},!q]")));
+    let [is, gone] = told_in_parts(&mut client, &bed, CUT);
+    assert_eq!((is.len(), gone.len()), (200, 200));
+    bed.seen(&pairs, View::Named, &all(&|name| format!("-{name}")));
+    let [is, gone] = told_in_parts(&mut client, &bed, CUT);
+    assert_eq!((is.len(), gone.len()), (0, 400), "both variants of each");
+    locate(&mut client, &bed, "eds", &[], &located);
+    let [is, gone] = told_in_parts(&mut client, &bed, CUT);
+    assert_eq!((is.len(), gone.len()), (0, 600), "and its name alone");
+    let mut newcomer = bed.delta();
+    locate(&mut newcomer, &bed, "eds", &[], &located);
+    let [is, gone] = told_in_parts(&mut newcomer, &bed, CUT);
+    assert_eq!((is.len(), gone.len()), (0, 600));
+}
+
+#[test]
+fn many_located_names_that_do_not_exist_are_told_in_linear_time() {
+    let mut bed = Bed::new();
+    let names: Vec<String> = (0..80_000).map(|number| format!("n{number}")).collect();
+    let located: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "v=1")).collect();
+    let gone = names.iter().map(|name| format!("-{name}")).collect::<Vec<_>>().join(" ");
+    bed.seen("v=1", View::Named, &format!("eds {gone}"));
+    let mut client = bed.delta();
+    locate(&mut client, &bed, "eds", &[], &located);
+    let start = std::time::Instant::now();
+    let Next::Say(outgoing) = client.next(&bed) else { panic!("they do not exist") };
+    let took = start.elapsed();
+    let told = crate::wire::read(deltafan::cache::Protocol::Delta, &outgoing.frame);
+    assert_eq!(told.removed.len(), names.len());
+    // Far more than it takes on a busy machine, far less than it takes when it grows with the square.
+    assert!(took < Duration::from_secs(4), "{took:?}");
 }

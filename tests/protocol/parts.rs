@@ -2,21 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use deltafan::cache::{Change, Limits, Op, Protocol, View};
+use deltafan::cache::{Change, Limits, Op, Protocol, Resend, View};
 use deltafan::proto;
-use deltafan::subscription::Code;
+use deltafan::subscription::{Code, Next};
 
 use crate::support::{Bed, Client, strings, url};
 
 fn split() -> Bed {
-    let mut bed = Bed::with_limits(Limits { response_bytes: 2500, ..Limits::default() });
+    split_at(2500)
+}
+
+fn split_at(response_bytes: usize) -> Bed {
+    let mut bed = Bed::with_limits(Limits { response_bytes, ..Limits::default() });
     bed.known("thing");
     bed
 }
 
 #[test]
 fn r_up_23_a_large_answer_is_sent_in_parts_whatever_happens_meanwhile() {
-    let mut bed = split();
+    let mut bed = split_at(25_000);
     let names: Vec<String> = (0..400).map(|n| format!("n{n:03}:1")).collect();
     bed.bulky(&format!("thing {}", names.join(" ")));
     let mut client = bed.delta();
@@ -31,6 +35,31 @@ fn r_up_23_a_large_answer_is_sent_in_parts_whatever_happens_meanwhile() {
     }
     assert!(!rest.contains("n398:1") && !rest.contains("n399:1"));
     assert_eq!(rest.matches("n200:").count(), 1);
+}
+
+#[test]
+fn r_up_23_a_wildcard_answer_is_cut_below_the_limit_and_only_a_larger_resource_is_sent_whole() {
+    let mut bed = split();
+    let names: Vec<String> = (0..100).map(|n| format!("n{n:02}:1")).collect();
+    bed.bulky(&format!("thing {}", names.join(" ")));
+    let large = crate::wire::resource(&url("thing"), "n50", "2", 4000);
+    let op = Op::Set { view: View::Wildcard, resource: large, resend: Resend::Unsolicited, lease: None };
+    bed.apply("thing", Change { ops: vec![op], ..Change::default() });
+    for protocol in [Protocol::Delta, Protocol::Sotw] {
+        let mut client = bed.client(protocol, None);
+        client.ask_or_change(&bed, "thing", "*");
+        let mut told = Vec::new();
+        while let Next::Say(outgoing) = client.next(&bed) {
+            client.session.taken(bed.now);
+            let part = crate::wire::read(protocol, &outgoing.frame);
+            let alone = part.resources.len() == 1;
+            assert!(alone || outgoing.frame.len() < 2600, "{} bytes of {part:?}", outgoing.frame.len());
+            client.ack(&bed, &part, if protocol == Protocol::Sotw { &["*"] } else { &[] });
+            told.extend(part.resources.into_iter().map(|(name, _)| name));
+        }
+        let all: Vec<String> = (0..100).map(|n| format!("n{n:02}")).collect();
+        assert_eq!(told, all, "{protocol:?}");
+    }
 }
 
 #[test]
@@ -70,8 +99,8 @@ fn r_up_23_names_fewer_than_the_changes_are_told_in_parts_whatever_happens_meanw
 /// A reload may change where answers are cut while one is being sent.
 #[test]
 fn r_up_23_a_large_answer_goes_on_where_it_stands_when_it_is_cut_elsewhere() {
-    let parts = [2500, 10_000_000].map(|response_bytes| {
-        let mut bed = split();
+    let parts = [25_000, 10_000_000].map(|response_bytes| {
+        let mut bed = split_at(25_000);
         let names: Vec<String> = (0..400).map(|n| format!("n{n:03}:1")).collect();
         bed.bulky(&format!("thing {}", names.join(" ")));
         let mut client = bed.delta();
