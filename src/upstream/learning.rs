@@ -93,8 +93,10 @@ impl Topic {
             for name in own.into_iter().chain(others.iter().map(Name::as_str)) {
                 concerned = true;
                 heard.covered = true;
-                heard.answers |= link.heard(name, now);
-                brings_news |= awaits && (link.saw(name) || is_new_member(name));
+                // Held, not claimed, and not sent again before: an answer, however late it comes.
+                let was_unseen = link.saw(name);
+                heard.answers |= link.heard(name, now) || was_unseen;
+                brings_news |= awaits && (was_unseen || is_new_member(name));
                 let is_kept_back = link.is_kept_back(name);
                 brings_kept_back |= is_kept_back;
                 brings_others |= !is_kept_back;

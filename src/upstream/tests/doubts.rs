@@ -254,6 +254,25 @@ fn a_set_is_complete_once_a_new_stream_brings_the_one_resource_that_was_not_clai
     }
 }
 
+/// A copy that comes by itself is meant for all clients (R-Relay-21). The rest of a slow answer is not.
+#[test]
+fn a_late_part_of_an_answer_is_no_news_to_clients() {
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "").set("c2", ""));
+    rig.close();
+    rig.open(Primary);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "2").set("c1", ""));
+    rig.pass(3_000);
+    let before = rig.snapshot(CDS).generation();
+    rig.hear(Primary, &Answer::of(CDS, "3").set("c2", ""));
+    assert_eq!(rig.snapshot(CDS).generation(), before);
+    rig.hear(Primary, &Answer::of(CDS, "4").set("c2", ""));
+    assert!(rig.snapshot(CDS).generation() > before, "that one came by itself");
+}
+
 /// From one that sends each resource by itself the resource that was kept back comes alone, whatever follows.
 #[test]
 fn o4_an_origin_that_sends_each_resource_by_itself_is_not_asked_for_proof() {
