@@ -99,7 +99,7 @@ impl Pollers {
         let subscribed = subscribed(client);
         let said = &origin.said[client.at];
         let visible = owned(said.visible(&subscribed));
-        let needed = if client.version.is_empty() { Completeness::Settled } else { Completeness::Complete };
+        let needed = if client.version.is_empty() { Completeness::Presumed } else { Completeness::Complete };
         let known = !said.is_unknown(&subscribed, needed, false);
         let timed = rules.cold_deadline < Duration::from_secs(60);
         let answerable = !said.is_unknown(&subscribed, needed, timed);
