@@ -101,6 +101,7 @@ impl Topic {
                 brings_kept_back |= is_kept_back;
                 brings_others |= !is_kept_back;
             }
+            brings_others |= !heard.covered;
             if own.is_none() && self.parameters.is_empty() && placed.view == Some(View::Named) {
                 link.note_unasked(&heard.name);
             }
@@ -189,14 +190,14 @@ impl Topic {
     /// Takes notice of what the response proves beside what it says.
     fn learn_proof(&mut self, ops: &mut Vec<Op>, scene: Scene<'_>) -> Option<Completeness> {
         let Scene { placed, snapshot, now, .. } = scene;
-        let absent = self.links[placed.stream as usize].as_mut()?.take_proof(now)?;
-        self.ignores_versions = false;
+        let evidence = self.links[placed.stream as usize].as_mut()?.take_proof(now)?;
+        self.ignores_versions &= !evidence.reads_versions;
         if placed.view == Some(View::Wildcard) {
             self.unproven = None;
             return Some(Completeness::Complete).filter(|all| snapshot.completeness() < *all);
         }
         // An origin that says it of each name, late if need be, has not said it yet.
-        for name in absent.into_iter().filter(|_| self.habits.absences == Absences::Untold) {
+        for name in evidence.absent.into_iter().filter(|_| self.habits.absences == Absences::Untold) {
             self.doubts.remove(View::Named, &name);
             ops.push(Op::Remove { view: View::Named, name });
         }

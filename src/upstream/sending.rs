@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::HashSet;
 
-use proof::Proof;
+use proof::{Evidence, Proof};
 pub(super) use silence::Silence;
 
 use super::arrival::Arrival;
@@ -468,11 +468,10 @@ impl Link {
         }
     }
 
-    /// Takes the evidence that the answer is complete, with the names that do not exist: those that were asked for in the
-    /// same request and have no answer.
-    pub(super) fn take_proof(&mut self, now: Instant) -> Option<Vec<Name>> {
-        let open = match self.proof.take()? {
-            Proof::Given(open) => open,
+    /// Takes the evidence that the answer is complete. Names that were let go or answered since are in no need of it.
+    pub(super) fn take_proof(&mut self, now: Instant) -> Option<Evidence<Vec<Name>>> {
+        let Evidence { absent, reads_versions } = match self.proof.take()? {
+            Proof::Given(evidence) => evidence,
             asked @ Proof::Asked { .. } => {
                 self.proof = Some(asked);
                 return None;
@@ -480,7 +479,7 @@ impl Link {
             Proof::Failed(_) => return None,
         };
         self.arrival = Arrival::Complete;
-        let absent = open.into_iter().filter(|name| {
+        let absent = absent.into_iter().filter(|name| {
             self.names.get(name).is_some_and(|asked| !asked.dropped && asked.awaited == Awaited::Answer)
         });
         let mut absent: Vec<Name> = absent.collect();
@@ -488,7 +487,7 @@ impl Link {
         for name in &absent {
             self.answered(name.as_str(), now);
         }
-        Some(absent)
+        Some(Evidence { absent, reads_versions })
     }
 
     /// Whether every resource that is held was claimed, or all but one: an origin that sends one of the others at the
@@ -691,7 +690,8 @@ impl Link {
                     self.names.get(*name).is_some_and(|asked| asked.awaited == Awaited::Answer)
                 };
                 let open = self.open.iter().filter(is_open).cloned().collect();
-                self.proof = Some(Proof::Asked { kept_back: name, open });
+                let claims = !request.initial_resource_versions.is_empty();
+                self.proof = Some(Proof::Asked { kept_back: name, open, claims });
             }
         }
     }

@@ -10,19 +10,32 @@
 //! Example: a and b are held, x is unknown. The relay subscribes to a, b and x, and claims a. A response with b alone proves
 //! that there is no x; one with b and c proves nothing.
 //!
+//! A response that brings the one that was kept back and another that nobody asked for (java-control-plane answers names with
+//! the whole set) proves nothing either. That an origin reads versions is proven only where some were told.
+//!
 //! Owns what was asked in such a question, and the verdict. Knows nothing of time.
 
 use foldhash::HashSet;
 
 use crate::resource::Name;
 
+/// That an answer is complete.
+#[derive(Debug)]
+pub(in crate::upstream) struct Evidence<Names = HashSet<Name>> {
+    /// Names that were asked for and not mentioned: they do not exist.
+    pub(in crate::upstream) absent: Names,
+    /// Resources that were claimed were not sent again.
+    pub(in crate::upstream) reads_versions: bool,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) enum Proof {
-    /// The resource that was not claimed, and names of the same request of which nothing is held.
-    Asked { kept_back: Name, open: HashSet<Name> },
-    /// The answer is complete; these names were not mentioned.
-    Given(HashSet<Name>),
+    /// The resource that was not claimed, names of the same request of which nothing is held, and whether others were
+    /// claimed.
+    Asked { kept_back: Name, open: HashSet<Name>, claims: bool },
+    /// The answer is complete.
+    Given(Evidence),
     /// More came than this resource, which was kept back.
     Failed(Name),
 }
@@ -37,9 +50,12 @@ impl Proof {
 
     /// A response came: with the resource that was kept back alone, or with any other.
     pub(super) fn judge(&mut self, is_alone: bool) {
-        if let Self::Asked { kept_back, open } = self {
-            *self =
-                if is_alone { Self::Given(std::mem::take(open)) } else { Self::Failed(kept_back.clone()) };
+        if let Self::Asked { kept_back, open, claims } = self {
+            *self = if is_alone {
+                Self::Given(Evidence { absent: std::mem::take(open), reads_versions: *claims })
+            } else {
+                Self::Failed(kept_back.clone())
+            };
         }
     }
 }

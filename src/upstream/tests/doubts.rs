@@ -335,6 +335,46 @@ fn o2_a_name_is_absent_once_a_new_stream_brings_all_else_that_was_not_claimed() 
     }
 }
 
+/// O2: istiod and java-control-plane answer names of clusters with all clusters.
+#[test]
+fn an_answer_with_resources_that_were_not_asked_for_proves_nothing() {
+    let mut rig = waiting_for_proof(&["c1", "x"], &Answer::of(CDS, "1").set("c1", "v1").set("c3", "v1"));
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "2").set("c1", "v1").set("c3", "v1"));
+    assert_eq!(rig.seen(CDS, "x"), "unknown");
+}
+
+/// The wildcard was answered with all that was claimed. That nothing more came for a name, of which no version was told,
+/// is no sign that versions are read.
+#[test]
+fn an_origin_that_ignores_versions_is_not_asked_again_because_of_a_name() {
+    let mut rig = Rig::connected();
+    rig.client("all", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.client("named", CDS, &["c1"]);
+    rig.open(Secondary);
+    rig.requests(Secondary);
+    let all = |nonce| Answer::of(CDS, nonce).set("c1", "v1").set("c2", "v1");
+    let one = |nonce| Answer::of(CDS, nonce).set("c1", "v1");
+    rig.hear(Primary, &all("1"));
+    rig.hear(Secondary, &one("1"));
+    for _ in 0..5 {
+        rig.cache.of(&CDS.into()).expect("few types").ask_for_proof();
+        rig.look();
+        let before = rig.renewed.len();
+        rig.pass(4_000);
+        if rig.renewed.len() > before {
+            rig.open(Secondary);
+            rig.requests(Primary);
+            rig.requests(Secondary);
+            rig.hear(Primary, &all("2"));
+            rig.hear(Secondary, &one("2"));
+        }
+    }
+    assert_eq!(rig.renewed.len(), 1, "once for all: {:?}", rig.renewed);
+    assert_eq!(rig.snapshot(CDS).completeness(), crate::cache::Completeness::Complete, "by its silence");
+}
+
 #[test]
 fn an_origin_that_answers_for_each_name_proves_nothing_by_silence() {
     let mut rig = Rig::connected();
