@@ -732,7 +732,7 @@ mod tests {
         apply(Op::held(View::Wildcard, resource(&type_url, "a"), None));
         apply(Op::held(View::Named, resource(&type_url, "a"), None));
         let told = apply(Op::held(View::Named, resource(&type_url, "b"), None)).generation();
-        // Who asks by name sees the same as before, but the name stands behind `b` now.
+        // A client that asks by name sees what it saw before, but the name stands behind `b` now.
         let snapshot = apply(Op::Forget { view: View::Wildcard, name: "a".into() });
         let subscription = Subscription::new(false, ["a", "b"].map(Name::from));
         let dialect = Dialect { protocol: Protocol::Delta, aggregated: false, ttl: Ttl::Untold };

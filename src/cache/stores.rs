@@ -149,7 +149,7 @@ impl Stores {
         self.plain.get(type_url.as_str()).or_else(|| self.seen(type_url).next())
     }
 
-    /// What the origin answers, once for each type.
+    /// The state of the origin's answers, once for each type.
     pub(super) fn answering(&self) -> impl Iterator<Item = &Answering> {
         let others = self.seen.iter().filter(|(type_url, _)| !self.plain.contains_key(&**type_url));
         let others = others.filter_map(|(_, stores)| stores.values().next());

@@ -136,7 +136,8 @@ impl Update {
             past(name).chain(never).for_each(|constraints| variant(name, constraints));
         }
         for name in absent.iter().filter(locates) {
-            // Who asks for what is not there is told by its name alone too, whatever it was seen in before.
+            // A client that asks for a name that does not exist is told so without constraints too, whichever variants were
+            // there before.
             past(name).chain([None]).for_each(|constraints| variant(name, constraints));
         }
         let plain = |names: &[Name]| {

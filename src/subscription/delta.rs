@@ -63,7 +63,7 @@ impl Session {
             let mut state = StreamType::new(self.join(&type_url, subscription)?, now);
             state.must_answer = wildcard;
             if !wildcard {
-                // What it lets go of in the same request it does not hold when it asks for it later.
+                // A name that the same request lets go is not held when it is asked for later.
                 let ended = unsubscribe.iter().chain(unlocate.iter().map(|locator| &locator.name));
                 let ended: HashSet<_> = ended.map(|name| normal_form(name)).collect();
                 versions.retain(|name| !ended.contains(name));

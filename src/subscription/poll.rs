@@ -162,7 +162,7 @@ impl Poll {
             let mixes = subscription.wildcard && !subscription.names().is_empty();
             let excludes = subscription.wildcard && self.type_url().kind().full_state();
             if self.offered != Offered::Nothing || mixes || excludes {
-                // What is shown too early would take something from this client, or say that it does not exist.
+                // Shown too early, the set would take something from this client, or say that it does not exist.
                 self.membership.of().ask_for_proof();
             }
             let patience = self.patience(upstream).unwrap_or(now + self.rules.cold_deadline);

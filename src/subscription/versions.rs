@@ -83,7 +83,7 @@ impl Versions {
         self.is_over
     }
 
-    /// What is charged for them, to be charged for what is made of them.
+    /// Takes the charge for these versions over, for the names that are made of them.
     pub fn take_quota(&mut self) -> Option<Box<dyn Quota>> {
         self.quota.take()
     }

@@ -57,7 +57,7 @@ impl Doubts {
         }
     }
 
-    /// What is in doubt of these for others is so here too.
+    /// Takes over the doubts that others have about these.
     pub(super) fn share(&mut self, others: &Self, keys: impl Iterator<Item = (View, Name)>) {
         if !others.is_empty() {
             self.0.extend(keys.filter_map(|key| others.0.get(&key).map(|doubt| (key, *doubt))));
@@ -84,7 +84,7 @@ impl Doubts {
         self.0.retain(|(view, _), _| *view != View::Wildcard);
     }
 
-    /// What is gone is in no doubt.
+    /// Forgets doubts about what is gone.
     pub(super) fn note(&mut self, ops: &[Op]) {
         let ends = |op: &&Op| matches!(op, Op::Remove { .. } | Op::Forget { .. } | Op::Withdraw { .. });
         if !self.is_empty() {

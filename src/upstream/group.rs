@@ -304,8 +304,8 @@ impl Group {
         change
     }
 
-    /// What another topic's subscription keeps up to date and is for these parameters too. What the origin has answered for
-    /// goes before what may be gone.
+    /// A topic whose subscription keeps the resource up to date for these parameters too. Topics that the origin has answered
+    /// go before those whose resources may be gone.
     fn lender(
         &self,
         parameters: &Parameters,
@@ -316,7 +316,7 @@ impl Group {
         answered.or_else(|| self.lenders(parameters, name, cache, |_| true).next())
     }
 
-    /// The same of all topics for which `is_one` holds.
+    /// All such topics for which `is_one` holds.
     fn lenders(
         &self,
         parameters: &Parameters,

@@ -403,7 +403,7 @@ impl Link {
         self.arrival.waits_since().filter(|_| awaits && !self.missing_noted)
     }
 
-    /// What is held and was not claimed, while nothing came at all. It goes on being awaited.
+    /// Resources that are held and were not claimed, while nothing came at all. They are still awaited.
     pub(super) fn note_missing(&mut self) -> impl Iterator<Item = &Name> {
         self.missing_noted = true;
         self.unseen.iter()

@@ -207,7 +207,7 @@ fn r_delta_12_new_parameters_of_a_name_leave_others_as_they_are() {
     }
 }
 
-/// What it held under other parameters is held no longer once it was told otherwise, though the answer goes on.
+/// A variant of other parameters is held no longer once the client was told otherwise, though the answer goes on.
 #[test]
 fn r_delta_12_what_changes_back_within_an_answer_in_parts_is_told() {
     let mut bed = Bed::with_limits(Limits { response_bytes: 500, ..Limits::default() });
@@ -285,7 +285,7 @@ fn r_dp_12_the_wildcard_with_new_parameters_is_told_by_what_differs() {
     );
 }
 
-/// What a client sees that mixes parameters is filled from others, and forgotten when nothing is known there.
+/// The store of a client that mixes parameters is filled from others, and forgets a name when nothing is known there.
 #[test]
 fn r_dp_13_the_identity_that_was_told_is_taken_back_though_the_name_was_forgotten_meanwhile() {
     let mut bed = Bed::new();

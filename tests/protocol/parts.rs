@@ -149,8 +149,8 @@ fn r_up_23_a_split_answer_has_no_empty_part() {
     assert!(told.iter().all(|told| told.contains(':')), "{told:?}");
 }
 
-/// What a client is told until there is nothing more: how often each name was told to be gone. No response is larger than
-/// where answers are cut, by more than a name.
+/// Reads until there is nothing more: how often each name was told to be gone. No response exceeds the limit for responses
+/// by more than one name.
 fn told_gone(client: &mut Client, bed: &Bed) -> BTreeMap<String, usize> {
     let mut gone = BTreeMap::new();
     while let Some(told) = client.poll(bed) {

@@ -141,7 +141,7 @@ impl Scene<'_> {
         {
             return true;
         }
-        // The same text may have been published again since: the client was shown what the relay knew by then.
+        // The text may have been published again since: the client was shown the state that the relay knew by then.
         let known = self.seen.last_came(at, name, held.since).unwrap_or(held.since);
         let published = self.truth.published(at, name, &held.text, known);
         let published = published.or_else(|| self.truth.published(at, name, &held.text, held.since));

@@ -400,7 +400,7 @@ impl World {
         self.pollers.iter().for_each(|poller| poller.check_settled(&self.origin));
     }
 
-    /// What clients are shown, of each store.
+    /// Prints each store as clients see it.
     fn show_stores(&self) {
         for of in self.cache.types() {
             eprintln!("store {} {:?}", of.type_url(), of.lens());

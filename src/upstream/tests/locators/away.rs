@@ -268,7 +268,7 @@ fn r_dp_04_a_variant_takes_nothing_away_that_is_held_beside_it() {
     assert_eq!(rig.seen_with(CDS, "b=1", "n"), "1");
 }
 
-/// What is said to those who ask plainly is all that an origin says that does not read locators.
+/// An origin that does not read locators answers plain questions only.
 #[test]
 fn r_up_18_a_change_for_the_plain_wildcard_is_not_the_whole_of_another() {
     let mut rig = Rig::connected();
@@ -302,7 +302,7 @@ fn r_up_18_a_locator_is_asked_again_when_the_plain_name_beside_it_is_let_go() {
     assert_eq!(rig.mux.counters().locators_ignored.get(), 1);
 }
 
-/// Who comes for a plain wildcard that others have is kept up to date with them.
+/// A client that joins a plain wildcard of others is kept up to date with them.
 #[test]
 fn r_up_18_a_plain_wildcard_that_is_shared_is_kept_up_to_date_for_all() {
     let mut rig = Rig::with(Settings { locators: Locators::Plain, ..Settings::default() });
