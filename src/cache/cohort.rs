@@ -16,7 +16,7 @@ use super::shelf::Shelf;
 use super::sight::Sight;
 use super::snapshot::{Snapshot, Touch};
 use super::tally::{Tallies, Tally};
-use crate::resource::Name;
+use crate::resource::{Kind, Name};
 
 /// How a session is woken. Wakes coalesce: a session that is woken looks at everything it serves.
 #[derive(Debug, Default)]
@@ -78,6 +78,14 @@ pub struct Dialect {
     pub aggregated: bool,
     /// See [`Ttl`].
     pub ttl: Ttl,
+}
+
+impl Dialect {
+    /// Whether each response of such a type holds all that the client may see, so that nothing else can be owed
+    /// (R-SotW-18).
+    pub const fn is_full_state(self, kind: Kind) -> bool {
+        matches!(self.protocol, Protocol::Sotw) && kind.full_state()
+    }
 }
 
 /// Whether what somebody asks for is wanted upstream.

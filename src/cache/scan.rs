@@ -130,7 +130,7 @@ impl<'a> Scan<'a> {
 
     fn look(&self, owed: &Owed) -> Update {
         let mut update = self.blank();
-        let full_state = self.dialect.protocol == Protocol::Sotw && self.of.type_url.kind().full_state();
+        let full_state = self.dialect.is_full_state(self.of.type_url.kind());
         if full_state {
             self.full_state(&mut update, owed);
         } else if self.is_whole_set()

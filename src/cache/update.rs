@@ -194,9 +194,9 @@ impl Update {
         self.to
     }
 
-    /// Whether it holds all that the client may see, so that nothing else can be owed (R-SotW-18).
+    /// Whether it holds all that the client may see.
     pub fn is_full_state(&self) -> bool {
-        self.dialect.protocol == Protocol::Sotw && self.type_url.kind().full_state()
+        self.dialect.is_full_state(self.type_url.kind())
     }
 
     /// Names whose errors are to be told in another response than this.
