@@ -77,7 +77,8 @@ impl Session {
             for state in &self.types {
                 // A type whose answers begin after this look has its whole time before the next.
                 let patience = state.patience(&self.rules, moment).unwrap_or(now + self.rules.cold_deadline);
-                let moments = [state.asked + self.rules.settle, patience];
+                let obscured = state.obscured_until(&self.rules).unwrap_or(patience);
+                let moments = [state.asked + self.rules.settle, patience, obscured];
                 moments.into_iter().filter(|at| *at > now).for_each(|at| deadline.not_after(at));
             }
         }
@@ -105,7 +106,7 @@ impl Session {
                 let mark = Some(state.membership.cohort().touched());
                 if read[at] != mark {
                     (read[at], last) = (mark, Some(at));
-                    pending[at] = state.evaluate(self.dialect.protocol, &self.rules, moment)?;
+                    pending[at] = state.evaluate(&self.rules, moment)?;
                 }
             }
             let stands = |at: usize| read[at] == Some(self.types[at].membership.cohort().touched());

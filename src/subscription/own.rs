@@ -1,6 +1,7 @@
 //! What a client has of its own, beside its cohort and its place.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use super::versions::{Quota, Versions};
 use crate::cache::{Generation, Owed};
@@ -23,10 +24,12 @@ pub(super) struct Own {
     /// that it was told meanwhile count still: it is more than is owed, never less.
     pub(super) weight: usize,
     pub(super) brought: Option<Brought>,
-    /// What is charged for the names that it brought and that are gone, until all of them are told.
+    /// The charge for names that the client brought and that are gone, until it was told of all of them.
     pub(super) gone: Option<Box<dyn Quota>>,
     /// Names that the next full state answers for.
     pub(super) answering: BTreeSet<Name>,
+    /// Names that it may hold, and that are not known with the parameters that it has asked for since then.
+    pub(super) obscured: BTreeMap<Name, Instant>,
     /// How far it had been told of removals when it let go of the wildcard before it had answered.
     pub(super) let_go: Option<Generation>,
 }
@@ -39,6 +42,7 @@ impl Own {
         brought: None,
         gone: None,
         answering: BTreeSet::new(),
+        obscured: BTreeMap::new(),
         let_go: None,
     };
 
@@ -49,6 +53,7 @@ impl Own {
             && self.owed.refused.is_empty()
             && self.brought.is_none()
             && self.answering.is_empty()
+            && self.obscured.is_empty()
             && self.let_go.is_none()
     }
 }

@@ -1,6 +1,6 @@
 //! One type on one stream.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use crate::resource::{Kind, Name, Resource};
 /// Names of which a look at all of them takes noticeable time.
 const DEAR: usize = 1000;
 
-/// What a name in a set takes beside its text, in bytes, roughly.
+/// The rough cost in bytes of a name in a set, beside its text.
 const NAME: usize = 64;
 
 /// A response that was sent and not answered.
@@ -388,7 +388,7 @@ impl StreamType {
             }
             self.own_mut().brought = Some(Brought::Versions(held));
             self.span = Span::default();
-        } else if is_set || (self.kind.full_state() && !is_delta) {
+        } else if is_set || dialect.is_full_state(self.kind) {
             self.span = Span::default();
             self.must_answer = true;
         } else {
@@ -410,32 +410,63 @@ impl StreamType {
             self.span = Span::up_to(new.generation());
         }
         self.must_answer |= subscription.wildcard;
-        // What it may hold now is waited for anew.
-        (self.may_hold, self.waits) = (true, None);
+        self.may_hold = true;
+        if dialect.is_full_state(self.kind) {
+            self.note_obscured(&old, &new, &subscription);
+        } else {
+            // What it may hold now is waited for anew.
+            self.waits = None;
+        }
         self.membership.change_store(of, subscription);
         self.unknown = None;
         Ok(())
     }
 
+    /// Notes which names the next full state waits for: those that were shown, and that the store of the new parameters does
+    /// not know yet. Each is waited for from when that happened, so that a client which asks for ever new names is not kept
+    /// from the others.
+    fn note_obscured(&mut self, old: &Snapshot, new: &Snapshot, subscription: &Subscription) {
+        let before = self.own.as_mut().map(|own| std::mem::take(&mut own.obscured)).unwrap_or_default();
+        let was_shown = |name: &Name| self.subscription().sees(old, name.as_str()).is_some();
+        let is_unknown = |name: &&Name| matches!(new.by_name(name.as_str()), Seen::Unknown);
+        let since = |name: &Name| was_shown(name).then_some(self.asked).or_else(|| before.get(name).copied());
+        let unknown = subscription.names().iter().filter(is_unknown);
+        let obscured: BTreeMap<_, _> =
+            unknown.filter_map(|name| Some((name.clone(), since(name)?))).collect();
+        if !obscured.is_empty() {
+            self.own_mut().obscured = obscured;
+        }
+        self.trim();
+    }
+
+    /// When the last of the names that the client may hold, and that are not known with its new parameters, is taken for
+    /// absent; `None` while the origin does not answer for the type.
+    pub(super) fn obscured_until(&self, rules: &Rules) -> Option<Instant> {
+        let of = self.membership.of();
+        let snapshot = of.snapshot();
+        let is_unknown = |name: &Name| matches!(snapshot.by_name(name.as_str()), Seen::Unknown);
+        let obscured = self.own().obscured.iter().filter(|(name, _)| is_unknown(name));
+        let since = obscured.map(|(_, since)| *since).max();
+        match since {
+            Some(since) => Some(of.heard_since()?.max(since) + longest_wait(rules)),
+            None => Some(self.asked),
+        }
+    }
+
     /// What there is to say now.
-    pub(super) fn evaluate(
-        &mut self,
-        protocol: Protocol,
-        rules: &Rules,
-        moment: Moment,
-    ) -> Result<Pending, FellBehind> {
+    pub(super) fn evaluate(&mut self, rules: &Rules, moment: Moment) -> Result<Pending, FellBehind> {
         // A gate whose time is over is open from here on.
         if self.gate(moment.now, rules).is_err() && self.is_gated() {
             return Ok(Pending::Gated);
         }
-        let pending = self.look(protocol, rules, moment)?;
+        let pending = self.look(rules, moment)?;
         if let Pending::Update(update) = &pending {
             let counts = self.has_addition(update) || self.is_dear();
             if let Some(in_flight) = &mut self.in_flight {
                 in_flight.holds_back = counts;
             }
         }
-        if matches!(pending, Pending::Unknown) && self.may_lose(protocol, moment)
+        if matches!(pending, Pending::Unknown) && self.may_lose(moment)
             || matches!(pending, Pending::Nothing) && self.waits_for_members()
         {
             self.membership.of().ask_for_proof();
@@ -450,8 +481,8 @@ impl StreamType {
         Ok(pending)
     }
 
-    fn look(&mut self, protocol: Protocol, rules: &Rules, moment: Moment) -> Result<Pending, FellBehind> {
-        let full_state = protocol == Protocol::Sotw && self.kind.full_state();
+    fn look(&mut self, rules: &Rules, moment: Moment) -> Result<Pending, FellBehind> {
+        let full_state = self.is_full_state();
         if full_state && !self.own().owed.names.is_empty() {
             // The next full state answers for every name.
             let own = self.own_mut();
@@ -461,7 +492,7 @@ impl StreamType {
         if full_state {
             self.refuse();
         }
-        let empty_says_nothing = protocol == Protocol::Sotw && !full_state;
+        let empty_says_nothing = self.membership.dialect().protocol == Protocol::Sotw && !full_state;
         if (empty_says_nothing || self.subscription().is_empty()) && !moment.one_shot {
             self.must_answer = false;
         }
@@ -519,7 +550,7 @@ impl StreamType {
         }
         if was_in_parts && !self.is_quiet() {
             // The last part of an answer holds nothing, but what changed since the first is still to be told.
-            return self.look(protocol, rules, moment);
+            return self.look(rules, moment);
         }
         Ok(if unknown { Pending::Unknown } else { Pending::Nothing })
     }
@@ -552,20 +583,26 @@ impl StreamType {
             return moment.now < self.waits_until(rules).map_or(settled, |until| settled.min(until));
         }
         let is_blank = !knows && !self.subscription().wildcard;
-        (self.may_hold && self.kind.full_state() && is_blank) || self.is_patient(rules, moment)
+        (self.may_hold && self.kind.full_state() && is_blank)
+            || self.is_patient(rules, moment)
+            || self.obscured_until(rules).is_none_or(|end| moment.now < end)
     }
 
     /// Whether what is shown too early would take something from this client, or show it less than there is.
-    fn may_lose(&self, protocol: Protocol, moment: Moment) -> bool {
+    fn may_lose(&self, moment: Moment) -> bool {
         let subscription = self.subscription();
         let mixes = subscription.wildcard && !subscription.names().is_empty();
         let brought = matches!(self.own().brought, Some(Brought::Versions(_)));
-        // A full state says of whatever it leaves out that it does not exist.
-        let excludes = subscription.wildcard && self.kind.full_state() && protocol == Protocol::Sotw;
+        let excludes = subscription.wildcard && self.is_full_state();
         let may_hold = self.may_hold || moment.is_relay || moment.one_shot || brought || mixes || excludes;
         // Names of other types are told one by one, and are never proven to be absent.
         let is_shown_whole = self.kind.full_state() || subscription.wildcard;
         self.membership.role() == Role::Client && is_shown_whole && may_hold
+    }
+
+    /// Whether each of its responses says of whatever it leaves out that it does not exist.
+    fn is_full_state(&self) -> bool {
+        self.membership.dialect().is_full_state(self.kind)
     }
 
     /// Whether it is owed a word about names that may be members of a set that is not complete.
@@ -579,10 +616,9 @@ impl StreamType {
 
     /// How much of the wildcard set has to be known before it is answered for as a whole.
     fn needed(&self) -> Completeness {
-        let is_full_state = self.kind.full_state() && self.membership.dialect().protocol == Protocol::Sotw;
         match self.may_hold {
             true => Completeness::Complete,
-            false if is_full_state => Completeness::Presumed,
+            false if self.is_full_state() => Completeness::Presumed,
             false => Completeness::Settled,
         }
     }
@@ -656,6 +692,7 @@ impl StreamType {
         if update.is_full_state() {
             own.owed.names.clear();
             own.owed.gone.clear();
+            own.obscured.clear();
         } else {
             update.owed().names.iter().for_each(|name| _ = own.owed.names.remove(name));
             if class == Class::Both {

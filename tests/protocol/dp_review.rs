@@ -186,8 +186,8 @@ fn p25_what_was_told_before_the_wildcard_was_asked_for_is_taken_back_after_a_cha
     assert!(told.contains(r#"a{v = "2"}:2"#) && told.contains(r#"-a{env = "prod"}"#), "{told}");
 }
 
-/// What a client is told until there is nothing more, by identity: bodies, then removals. No response is larger than
-/// where answers are cut, by more than one name.
+/// Reads until there is nothing more: bodies, then removals, by identity. No response exceeds the limit for responses by
+/// more than one name.
 fn told_in_parts(client: &mut Client, bed: &Bed, cut: usize) -> [Vec<String>; 2] {
     let [mut is, mut gone] = [Vec::new(), Vec::new()];
     while let Some(told) = client.poll(bed) {
@@ -230,6 +230,59 @@ fn r_up_23_what_is_told_by_locator_is_cut_by_what_its_constraints_take() {
     locate(&mut newcomer, &bed, "eds", &[], &located);
     let [is, gone] = told_in_parts(&mut newcomer, &bed, CUT);
     assert_eq!((is.len(), gone.len()), (0, 600));
+}
+
+/// Each name is seen through other parameters than the rest, so that each request leads to another store.
+#[test]
+fn r_sotw_18_a_list_of_locators_that_changes_holds_back_what_is_known_for_a_bounded_time() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.rules.cold_deadline = Duration::from_secs(1);
+    bed.named("cds a:0");
+    let mut client = bed.sotw();
+    list(&mut client, &bed, "cds", &["a"], &[]);
+    let told = client.poll(&bed).unwrap();
+    client.ack(&bed, &told, &["a"]);
+    let mut told = Vec::new();
+    for number in 1..50 {
+        bed.after(Duration::from_millis(500));
+        list(&mut client, &bed, "cds", &["a"], &[(&format!("n{number}"), "v=2")]);
+        bed.fill();
+        bed.named(&format!("cds a:{number}"));
+        bed.fill();
+        told.extend(client.told(&bed));
+    }
+    assert!(told.len() > 5, "{} of 49 changes: {told:?}", told.len());
+}
+
+/// A name that becomes unknown with its new parameters is waited for as long as any, however long the client waits for
+/// others.
+#[test]
+fn r_relay_04_a_held_name_that_new_parameters_make_unknown_is_waited_for_anew() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.rules.cold_deadline = Duration::from_secs(1);
+    let step = Duration::from_millis(250);
+    let mut client = bed.sotw();
+    bed.seen("v=1", View::Named, "cds a:1[v=1]");
+    bed.named("cds other:1");
+    list(&mut client, &bed, "cds", &["b"], &[("a", "v=1")]);
+    bed.fill();
+    bed.named("cds b:1");
+    bed.fill();
+    assert_eq!(client.told(&bed), [r#"cds a{v = "1"}:1 b:1"#]);
+    list(&mut client, &bed, "cds", &["b"], &[("a", "v=1"), ("silent", "v=3")]);
+    bed.fill();
+    bed.after(Duration::from_millis(2500));
+    assert!(client.poll(&bed).is_none());
+    list(&mut client, &bed, "cds", &["b"], &[("a", "v=2"), ("silent", "v=3")]);
+    bed.fill();
+    for _ in 0..8 {
+        bed.after(step);
+        assert_eq!(client.told(&bed), [""; 0], "`a` is unknown, and held");
+    }
+    bed.seen("v=2", View::Named, "cds a:2[v=2]");
+    bed.fill();
+    bed.after(Duration::from_secs(1));
+    assert_eq!(client.told(&bed), [r#"cds a{v = "2"}:2 b:1"#]);
 }
 
 #[test]
