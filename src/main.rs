@@ -15,8 +15,13 @@ use deltafan::relay::Relay;
 use deltafan::reload::{self, Followed, LoadError};
 use deltafan::resource::{Name, TypeUrl};
 use deltafan::telemetry;
+use tikv_jemallocator::Jemalloc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
+
+/// It gives memory back to the system seconds after it was freed, also while nothing happens, and tells how much is in use.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("DELTAFAN_COMMIT"), ")");
 /// `EX_CONFIG` of sysexits.h: the configuration is at fault, and trying again will not help.

@@ -148,7 +148,15 @@ impl Relay {
         }
 
         let draining_now = AtomicBool::new(false);
-        let status = Arc::new(Status { cache, book, origin, metrics, is_ready, draining: draining_now });
+        let status = Arc::new(Status {
+            cache,
+            book,
+            origin,
+            metrics,
+            is_ready,
+            draining: draining_now,
+            memory: Arc::clone(&memory),
+        });
         let admin_address = admin.address();
         tokio::spawn(admin.serve(Arc::clone(&status), everything.clone()));
         let watch = {
@@ -341,12 +349,16 @@ struct Status {
     metrics: PrometheusHandle,
     is_ready: watch::Receiver<Ready>,
     draining: AtomicBool,
+    memory: Arc<Memory>,
 }
 
 impl Report for Status {
     fn ready(&self) -> Result<(), String> {
         if self.draining.load(Ordering::Acquire) {
             return Err("draining".to_owned());
+        }
+        if self.memory.refuses() {
+            return Err("memory is short: newcomers are refused (downstream.memory.refuse_above)".to_owned());
         }
         self.is_ready.borrow().clone()
     }

@@ -39,11 +39,16 @@ fn refused(relay: &Process, reason: &str) -> f64 {
 
 /// A client that must not notice what another does: it gets what it asks for, and what changes.
 async fn live(relay: &Process) -> Delta {
+    live_with(relay, &["a", "b"]).await
+}
+
+/// The same where these are all clusters.
+async fn live_with(relay: &Process, all: &[&str]) -> Delta {
     let channel = connect(&relay.uri()).await;
     let mut stream = Delta::open(&channel, DELTA_ADS).await;
     stream.subscribe("honest", CDS, &["*"]).await;
     let first = stream.response().await;
-    assert_eq!(names(&first), ["a", "b"]);
+    assert_eq!(names(&first), all);
     stream.ack(&first).await;
     stream
 }
@@ -506,10 +511,45 @@ async fn above_the_first_watermark_newcomers_are_refused_until_there_is_memory()
     let status = unary(&channel, DELTA_ADS, DeltaDiscoveryRequest::default()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
     assert!(status.message().contains("short of memory"), "{status:?}");
+    let (code, text) = relay.admin_get("/ready");
+    assert_eq!(code, 503, "{text}");
+    assert!(text.contains("memory"), "{text}");
     goes_on(&relay, &mut honest, "during").await;
     drop(hog);
     relay.wait_for("memory", || is_open(&TcpStream::connect(relay.listener).unwrap()));
     assert_eq!(relay.said("there is memory again: new connections and streams are served").len(), 1);
+}
+
+/// Memory that was freed is no reason to refuse anybody, and goes back to the system though nothing happens.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_burst_of_names_newcomers_are_served() {
+    let files = [("clusters.yaml", &*clusters(&["a"]))];
+    let memory = "  memory: {refuse_above: 160MiB, close_above: 0}\n";
+    let relay = Process::on_directory("unsubscribe_linger: 1s", &files, memory);
+    let attack = |attacker: usize, server: String| async move {
+        let channel = connect(&server).await;
+        let stream = Delta::open(&channel, DELTA_ADS).await;
+        let names: Vec<String> = (0..2_000).map(|name| format!("{attacker}-{name:0>80}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        stream.subscribe("attacker", EDS, &names).await;
+        std::future::pending::<()>().await;
+    };
+    let mut attackers = tokio::task::JoinSet::new();
+    for attacker in 0..1_000 {
+        if relay.admin_get("/ready").0 == 503 {
+            break;
+        }
+        attackers.spawn(attack(attacker, relay.uri()));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    relay.wait_for("memory to be short", || relay.admin_get("/ready").0 == 503);
+    drop(attackers);
+    relay.wait_for("nobody to be there", || relay.metric("deltafan_connections") == 0.0);
+    let _one = TcpStream::connect(relay.listener).unwrap();
+    relay.wait_for("memory", || relay.admin_get("/ready").0 == 200);
+    live_with(&relay, &["a"]).await;
+    let resident = || relay.metric("deltafan_memory_bytes{what=\"resident\"}");
+    relay.wait_for("the system to have it back", || resident() < 100e6);
 }
 
 #[tokio::test(flavor = "multi_thread")]

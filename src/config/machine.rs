@@ -22,7 +22,7 @@ pub struct ConnectionLimits {
     pub max_connections_per_identity: usize,
 }
 
-/// The resident memory of the process above which clients are turned away. Zero: whatever it is.
+/// The memory in use above which clients are turned away. Zero: whatever it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Memory {
     /// New connections and streams are refused, in bytes; never above `close_above`. Default: 80 % of what there is.

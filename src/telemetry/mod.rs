@@ -87,7 +87,7 @@ fn describe() {
         "what was asked for and not given, by the rule: peer, node_id, cluster, type, secret and parameters end the stream, name and wildcard are answered without"
     );
     describe_counter!(REFUSED, "connections, streams and requests refused or closed for a limit, by its key");
-    describe_gauge!(MEMORY, Unit::Bytes, "resident memory of the process, and its watermarks");
+    describe_gauge!(MEMORY, Unit::Bytes, "memory of the process, resident and in use, and its watermarks");
     describe_counter!(RESPONSES, "responses written to clients");
     describe_counter!(RESPONSE_BYTES, Unit::Bytes, "bytes of those responses");
     describe_counter!(ENCODES, "responses encoded: beside the responses written, encode-once at work");
@@ -159,9 +159,10 @@ impl Drop for ConnectionGauge {
     }
 }
 
-/// Reports the resident memory of the process.
-pub fn report_memory(resident: u64) {
+/// Reports the memory of the process: its pages, and how much of them is in use.
+pub fn report_memory(resident: u64, in_use: u64) {
     gauge!(MEMORY, "what" => "resident").set(resident as f64);
+    gauge!(MEMORY, "what" => "in_use").set(in_use as f64);
 }
 
 /// Reports above what memory clients are refused, and closed.

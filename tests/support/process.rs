@@ -38,6 +38,11 @@ impl Process {
         Self::launch("{directory: ./resources}", files, listeners, downstream)
     }
 
+    /// Starts it on `files` with further keys beside the directory.
+    pub fn on_directory(upstream: &str, files: &[(&str, &str)], downstream: &str) -> Self {
+        Self::launch(&format!("{{directory: ./resources, {upstream}}}"), files, LISTENERS, downstream)
+    }
+
     /// Starts it on a control plane.
     pub fn behind(origin: &str, downstream: &str) -> Self {
         Self::behind_with(origin, LISTENERS, downstream)
