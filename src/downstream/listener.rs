@@ -60,7 +60,7 @@ pub struct Limits {
     pub first_request_timeout: Duration,
     /// Streams of one connection.
     pub max_streams_per_connection: u32,
-    /// A connection whose transport takes nothing for so long is closed.
+    /// A connection whose transport takes nothing, or next to nothing, for so long is closed.
     pub stall_timeout: Duration,
     /// A connection over HTTP/2 without a stream for so long is asked to go.
     pub idle_timeout: Duration,

@@ -1,4 +1,4 @@
-//! A transport that is given up when it takes nothing for too long.
+//! A transport that is given up when it takes nothing, or next to nothing, for too long.
 //!
 //! What serves HTTP/1 waits for its socket for ever. A client that stops reading would hold an answer, and its
 //! connection, for as long as it likes (R-Relay-22).
@@ -13,14 +13,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::alarm::Alarm;
 use super::connection::Connection;
+use crate::http2::{LEAST, Pace};
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Stalling<T> {
     transport: T,
     patience: Duration,
-    /// When it is given up, while it takes nothing.
-    until: Option<Instant>,
+    pace: Pace,
     alarm: Alarm,
     /// Who is told since when it takes nothing.
     connection: Option<Arc<Connection>>,
@@ -28,7 +28,7 @@ pub(super) struct Stalling<T> {
 
 impl<T> Stalling<T> {
     pub(super) fn new(transport: T, patience: Duration) -> Self {
-        Self { transport, patience, until: None, alarm: Alarm::default(), connection: None }
+        Self { transport, patience, pace: Pace::default(), alarm: Alarm::default(), connection: None }
     }
 
     /// Tells a connection since when it takes nothing.
@@ -43,26 +43,32 @@ impl<T> Stalling<T> {
         }
     }
 
-    fn watch<R>(&mut self, taken: Poll<io::Result<R>>, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
-        if taken.is_ready() {
-            if self.until.take().is_some() {
-                self.alarm = Alarm::default();
-                self.tell(None);
-            }
+    /// Calls that change the pace, and tells the connection when the wait began or ended.
+    fn keep(&mut self, change: impl FnOnce(&mut Pace)) {
+        let before = self.pace.since();
+        change(&mut self.pace);
+        let since = self.pace.since();
+        if since != before {
+            self.tell(since);
+        }
+        if since.is_none() {
+            self.alarm = Alarm::default();
+        }
+    }
+
+    fn watch(&mut self, taken: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(result) = &taken {
+            let bytes = *result.as_ref().unwrap_or(&0);
+            self.keep(|pace| pace.take(bytes));
             return taken;
         }
-        let patience = self.patience;
-        if self.until.is_none() {
-            let now = tokio::time::Instant::now().into_std();
-            self.until = Some(now + patience);
-            self.tell(Some(now));
-        }
-        let until = self.until;
-        match self.alarm.poll(until, cx) {
+        let (patience, now) = (self.patience, tokio::time::Instant::now().into_std());
+        self.keep(|pace| pace.wait(now));
+        match self.alarm.poll(self.pace.since().map(|since| since + patience), cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(()) => Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                format!("nothing was taken for {patience:?}"),
+                format!("less than {LEAST} bytes were taken in {patience:?}"),
             ))),
         }
     }
@@ -98,7 +104,12 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Stalling<T> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.transport).poll_flush(cx)
+        let flushed = Pin::new(&mut self.transport).poll_flush(cx);
+        // All that was written has gone.
+        if flushed.is_ready() {
+            self.keep(Pace::end);
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -114,20 +125,52 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn r_relay_22_a_transport_that_takes_nothing_is_given_up() {
-        let (near, mut far) = tokio::io::duplex(10);
+        let (near, mut far) = tokio::io::duplex(LEAST);
         let mut near = Stalling::new(near, Duration::from_secs(5));
-        near.write_all(&[0; 10]).await.expect("there is room");
+        near.write_all(&vec![0; LEAST]).await.expect("there is room");
         let reader = tokio::spawn(async move {
             // Slow, but not too slow: it may go on for as long as it takes.
             for _ in 0..4 {
                 tokio::time::sleep(Duration::from_secs(4)).await;
-                far.read_exact(&mut [0; 10]).await.expect("something to read");
+                far.read_exact(&mut vec![0; LEAST]).await.expect("something to read");
             }
             far
         });
-        near.write_all(&[0; 40]).await.expect("what is read makes room");
+        near.write_all(&vec![0; 4 * LEAST]).await.expect("reading makes room");
         let _far = reader.await.expect("the reader ends");
-        let error = near.write_all(&[0; 11]).await.expect_err("nobody reads");
+        let error = near.write_all(&vec![0; LEAST + 1]).await.expect_err("nobody reads");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_transport_that_takes_a_byte_now_and_then_is_given_up() {
+        let (near, mut far) = tokio::io::duplex(10);
+        let mut near = Stalling::new(near, Duration::from_secs(5));
+        tokio::spawn(async move {
+            while far.read_exact(&mut [0]).await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+            }
+        });
+        let start = tokio::time::Instant::now();
+        let error = near.write_all(&[0; 100]).await.expect_err("that is no reading");
+        assert_eq!((error.kind(), start.elapsed()), (io::ErrorKind::TimedOut, Duration::from_secs(5)));
+    }
+
+    /// An answer that is small may be taken slowly; the next wait begins with the next answer.
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_ends_when_all_has_gone() {
+        let (near, mut far) = tokio::io::duplex(10);
+        let mut near = Stalling::new(near, Duration::from_secs(5));
+        let reader = tokio::spawn(async move {
+            for _ in 0..4 {
+                tokio::time::sleep(Duration::from_secs(4)).await;
+                far.read_exact(&mut [0; 10]).await.expect("something to read");
+            }
+        });
+        for _ in 0..4 {
+            near.write_all(&[0; 10]).await.expect("it is read in time");
+            near.flush().await.expect("nothing is held back");
+        }
+        reader.await.expect("the reader ends");
     }
 }

@@ -53,8 +53,10 @@ pub(super) struct Connection<X> {
     pub(super) peer: Peer,
     pub(super) outward: Outward,
     pub(super) inward: Inward,
-    /// Whether data was sent, or a window opened, since who moves bytes last looked.
-    pub(super) progress: bool,
+    /// Bytes of data that were said, and bytes that the transport had refused and has taken, since
+    /// [`take_progress`](Self::take_progress).
+    said: usize,
+    taken: usize,
     /// Streams that have something to send and no window for it.
     pub(super) blocked: Vec<u32>,
     /// The newest stream of the peer's.
@@ -93,7 +95,8 @@ impl<X: Exchange> Connection<X> {
             peer: Peer::default(),
             outward: Outward::new(DEFAULT_WINDOW),
             inward,
-            progress: false,
+            said: 0,
+            taken: 0,
             blocked: Vec::new(),
             highest: 0,
             leaving: Leaving::No,
@@ -132,18 +135,25 @@ impl<X: Exchange> Connection<X> {
         if len >= WORTH_AN_ANSWER || len < self.room(at) {
             self.budget.earn();
         }
-        self.progress = true;
+        self.said += len;
         self.outward.spend(len);
         let stream = &mut self.streams[at];
         stream.outward.spend(len);
-        stream.starved = None;
+        stream.starved.take(len);
         Head::new(Kind::Data, 0, stream.id, len)
     }
 
-    /// The stream has something to send and no window for it. It is looked at again when one opens.
+    /// The stream has something to send and no window for it. It is looked at again when one opens: unless windows open so
+    /// slowly that it is given up.
     pub(super) fn block(&mut self, at: usize, now: Instant) {
+        let has_no_window = self.has_no_window();
         let stream = &mut self.streams[at];
-        stream.starved.get_or_insert(now);
+        stream.starved.wait(now);
+        if !has_no_window
+            && stream.starved.since().is_some_and(|since| since + self.limits.stall_timeout <= now)
+        {
+            return self.reset(at, Reason::Cancel);
+        }
         if !std::mem::replace(&mut stream.blocked, true) {
             self.blocked.push(stream.id);
         }
@@ -160,10 +170,17 @@ impl<X: Exchange> Connection<X> {
     }
 
     /// The transport has taken something that it had refused: the peer reads, and is alive.
-    pub(super) const fn taken(&mut self, now: Instant) {
-        self.progress = true;
+    pub(super) const fn taken(&mut self, bytes: usize, now: Instant) {
+        self.taken += bytes;
         self.heard = now;
         self.pinged = None;
+    }
+
+    /// Bytes that the peer has taken since the last call: those that had waited, and data that did not have to. Data that waits
+    /// counts when it is taken.
+    pub(super) const fn take_progress(&mut self, waits: bool) -> usize {
+        let (taken, said) = (std::mem::replace(&mut self.taken, 0), std::mem::replace(&mut self.said, 0));
+        if waits { taken } else { taken + said }
     }
 
     /// So many bytes of a stream's request were read.
@@ -396,7 +413,7 @@ impl<X: Exchange> Connection<X> {
         let (mut next, mut given_up) = (None::<Instant>, Vec::new());
         for id in &self.blocked {
             let Some(stream) = self.find(*id).map(|at| &self.streams[at]) else { continue };
-            let Some(until) = stream.starved.map(|since| since + patience) else { continue };
+            let Some(until) = stream.starved.since().map(|since| since + patience) else { continue };
             if stream.outward.room() > 0 || self.has_no_window() {
                 // It waits for the window of the connection too, which is a matter of the connection: without its streams,
                 // nothing would be left of the reason to give it up.

@@ -24,6 +24,7 @@ mod frame;
 mod head;
 mod hpack;
 mod outbox;
+mod pace;
 mod ready;
 mod receive;
 mod serve;
@@ -34,6 +35,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use body::RequestBody;
+pub use pace::{LEAST, Pace};
 pub use serve::{Ended, Serve};
 
 /// What a client says first (RFC 9113, section 3.4).
@@ -58,8 +60,8 @@ pub struct Limits {
     pub keepalive_interval: Duration,
     /// A ping must be answered by then.
     pub keepalive_timeout: Duration,
-    /// A connection that takes nothing of what is to be sent for so long is given up, and a stream that opens no window
-    /// for what it is to be sent is broken off.
+    /// A connection that takes less than [`LEAST`] bytes in this time, while more waits for it, is given up. A stream that
+    /// opens windows as slowly is broken off.
     pub stall_timeout: Duration,
 }
 

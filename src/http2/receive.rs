@@ -7,6 +7,7 @@ use http::request;
 use super::connection::{Connection, Leaving};
 use super::frame::{self, Head, Kind, flag};
 use super::head::{Fault, Fields};
+use super::pace::Pace;
 use super::settings;
 use super::stream::{Exchange, Inward, Outward, Stream};
 use super::{ConnectionError, PREFACE, Reason};
@@ -346,7 +347,7 @@ impl<X: Exchange> Connection<X> {
             outward: Outward::new(self.peer.window),
             inward: Inward::new(self.limits.stream_window),
             blocked: false,
-            starved: None,
+            starved: Pace::default(),
             head_bytes: request.size,
             unread: 0,
             ended: end_stream,
@@ -430,7 +431,6 @@ impl<X: Exchange> Connection<X> {
             return self.break_off(id, Reason::FlowControl, now);
         }
         if std::mem::take(&mut self.streams[at].blocked) {
-            self.progress = true;
             self.blocked.retain(|blocked| *blocked != id);
             self.stirred.push(id);
         }
@@ -438,7 +438,6 @@ impl<X: Exchange> Connection<X> {
     }
 
     fn unblock(&mut self) {
-        self.progress = true;
         for id in std::mem::take(&mut self.blocked) {
             if let Some(at) = self.find(id) {
                 self.streams[at].blocked = false;

@@ -16,6 +16,7 @@ use tokio::time::Sleep;
 use super::body::{Inbox, RequestBody};
 use super::connection::Connection;
 use super::outbox::{Batch, Outbox};
+use super::pace::Pace;
 use super::ready::{Bell, Ready};
 use super::stream::Exchange;
 use super::{ConnectionError, Limits, Reason};
@@ -156,7 +157,7 @@ pub struct Serve<IO, S, B> {
     /// The stream from which on they are asked next.
     turn: u32,
     /// Since when the peer takes nothing of what there is to be sent.
-    stuck: Option<Instant>,
+    stuck: Pace,
     /// It was asked to go because nothing was asked for on it.
     idle: bool,
     course: Course,
@@ -183,7 +184,7 @@ where
             alarm_at: first,
             alarm_set: true,
             turn: 0,
-            stuck: None,
+            stuck: Pace::default(),
             idle: false,
             course: Course::Serving,
         }
@@ -191,7 +192,7 @@ where
 
     /// Since when the peer takes nothing of what there is to be sent.
     pub const fn stuck(&self) -> Option<Instant> {
-        self.stuck
+        self.stuck.since()
     }
 
     /// Streams that were refused because there were too many, since this was last asked.
@@ -243,10 +244,10 @@ where
     /// Says what is left to be said, and waits until the peer has closed too: a socket that is closed while something
     /// unread lies in it takes back what the peer has not read yet.
     fn close(&mut self, cx: &mut Context<'_>, desk: &mut Desk) -> Poll<io::Result<()>> {
-        ready!(self.outbox.poll_flush(&mut self.io, cx, &mut false))?;
+        ready!(self.outbox.poll_flush(&mut self.io, cx, &mut 0))?;
         drain_control(&mut self.connection, &mut desk.batch);
         if !desk.batch.is_empty() {
-            ready!(self.outbox.poll_send(&mut desk.batch, &mut self.io, cx, &mut false))?;
+            ready!(self.outbox.poll_send(&mut desk.batch, &mut self.io, cx, &mut 0))?;
         }
         let Course::Closing { shut, .. } = &mut self.course else { return Poll::Pending };
         if !*shut {
@@ -266,11 +267,11 @@ where
         let now = tokio::time::Instant::now().into_std();
         let start = Instant::now();
         for round in 0..TURNS {
-            let mut moved = false;
+            let mut moved = 0;
             let flushed = self.outbox.poll_flush(&mut self.io, cx, &mut moved)?;
-            if moved {
+            if moved > 0 {
                 // What is said beside what waits, as a ping, would be no progress.
-                self.connection.taken(now);
+                self.connection.taken(moved, now);
             }
             let heard = if self.connection.control.len() < CONTROL {
                 self.hear(cx, desk, now)?
@@ -294,9 +295,7 @@ where
                     return Ok(Step::Over);
                 }
             }
-            if std::mem::take(&mut self.connection.progress) {
-                self.stuck = None;
-            }
+            self.stuck.take(self.connection.take_progress(full));
             let nothing_to_hear = match heard {
                 Heard::Nothing => true,
                 // The socket says when there is room for what has to go before more is heard.
@@ -376,6 +375,9 @@ where
             if !chunk.is_empty() {
                 if room == 0 {
                     connection.block(at, now);
+                    if connection.find(id).is_none() {
+                        return turn;
+                    }
                     if !has_sent && connection.has_no_window() {
                         turn = Turn::StoodBack;
                     }
@@ -406,7 +408,10 @@ where
                     }
                 }
                 State::Sending(body) => match Pin::new(body).poll_frame(&mut cx) {
-                    Poll::Pending => break,
+                    Poll::Pending => {
+                        connection.streams[at].starved.end();
+                        break;
+                    }
                     Poll::Ready(None) => {
                         connection.end(at);
                         return turn;
@@ -437,7 +442,7 @@ where
     /// Does what is due, and sees to it that what will be is not forgotten.
     fn keep_time(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<(), Ended> {
         let mut next = self.connection.keep_time(now)?;
-        if let Some(since) = self.stuck {
+        if let Some(since) = self.stuck.since() {
             let stall = self.connection.limits.stall_timeout;
             if now >= since + stall {
                 return Err(Ended::Stalled(stall));
@@ -480,12 +485,12 @@ where
 
     fn note_stuck(&mut self, cx: &mut Context<'_>, now: Instant) {
         if self.outbox.is_empty() && !self.connection.waits_for_window() {
-            self.stuck = None;
+            self.stuck.end();
             if self.connection.blocked.is_empty() {
                 return;
             }
         } else {
-            self.stuck.get_or_insert(now);
+            self.stuck.wait(now);
         }
         let until = now + self.connection.limits.stall_timeout;
         if until < self.alarm_at {

@@ -1,8 +1,7 @@
 //! One stream, and the windows of both directions.
 
-use std::time::Instant;
-
 use super::frame::MAX_WINDOW;
+use super::pace::Pace;
 
 /// What is kept with a stream by who serves it.
 pub(super) trait Exchange {
@@ -80,8 +79,8 @@ pub(super) struct Stream<X> {
     pub(super) inward: Inward,
     /// Whether it is on the list of those that wait for a window,
     pub(super) blocked: bool,
-    /// and since when it has had something to send and sent nothing.
-    pub(super) starved: Option<Instant>,
+    /// and the wait for a window.
+    pub(super) starved: Pace,
     /// What its request's head takes until it is answered.
     pub(super) head_bytes: usize,
     /// What of its data nobody has read.

@@ -368,6 +368,58 @@ async fn who_talks_and_reads_nothing_is_given_up() {
     assert_eq!(begun.elapsed().as_secs() / 10, 6, "{:?}", begun.elapsed());
 }
 
+/// Windows that open tell nothing of a socket that takes nothing.
+#[tokio::test(start_paused = true)]
+async fn who_changes_windows_and_reads_nothing_is_given_up() {
+    let (mut peer, served) = serve(50_000, repeats);
+    say(&mut peer, &[start(100_000), window(0, 1 << 30), request(1)].concat()).await;
+    let begun = tokio::time::Instant::now();
+    let talk = async move {
+        for size in 100_001_u32.. {
+            let settings = [&[0, 4][..], &size.to_be_bytes()].concat();
+            if peer.write_all(&frame(Kind::Settings, 0, 0, &settings)).await.is_err() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_secs(7)).await;
+        }
+    };
+    let (ended, ()) = tokio::join!(served, talk);
+    assert!(matches!(ended.expect("no panic"), Err(Ended::Stalled(_))));
+    assert_eq!(begun.elapsed().as_secs() / 10, 6, "{:?}", begun.elapsed());
+}
+
+/// Opens a window by one byte every other second, and reads all that comes. Returns whether a stream was broken off at the
+/// end, and when that was.
+async fn sip(mut peer: DuplexStream, stream: u32) -> (bool, Duration) {
+    let begun = tokio::time::Instant::now();
+    for turn in 1..300 {
+        _ = peer.write_all(&window(stream, 1)).await;
+        let next = begun + turn * Duration::from_secs(2);
+        while let Ok(read) = tokio::time::timeout_at(next, read(&mut peer)).await {
+            match read {
+                Some((head, _)) if head.kind != Kind::RstStream => (),
+                last => return (last.is_some(), begun.elapsed()),
+            }
+        }
+    }
+    panic!("it goes on for ever");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_whose_window_opens_byte_by_byte_is_broken_off() {
+    let (mut peer, _served) = serve(50_000, repeats);
+    say(&mut peer, &[start(0), window(0, 1 << 30), request(1)].concat()).await;
+    assert_eq!(sip(peer, 1).await, (true, Duration::from_secs(60)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_whose_window_opens_byte_by_byte_is_given_up() {
+    let (mut peer, served) = serve(50_000, repeats);
+    say(&mut peer, &[start(1 << 30), request(1)].concat()).await;
+    assert_eq!(sip(peer, 0).await, (false, Duration::from_secs(60)));
+    assert!(matches!(served.await.expect("no panic"), Err(Ended::Stalled(_))));
+}
+
 #[tokio::test]
 async fn heads_of_answers_wait_until_there_is_room() {
     const STREAMS: usize = 100;
