@@ -44,7 +44,7 @@ pub(super) struct Connection<X> {
     pub(super) limits: Arc<Limits>,
     /// By id, which only grow.
     pub(super) streams: Vec<Stream<X>>,
-    /// Streams to be looked at.
+    /// Streams to be looked at, some of them more than once.
     pub(super) stirred: Vec<u32>,
     /// Frames that go out before anything else. Who moves bytes takes them.
     pub(super) control: Vec<u8>,
@@ -116,6 +116,19 @@ impl<X: Exchange> Connection<X> {
 
     pub(super) fn find(&self, id: u32) -> Option<usize> {
         self.streams.binary_search_by_key(&id, |stream| stream.id).ok()
+    }
+
+    /// The stream is to be looked at. None is while the socket takes nothing, and the list must not grow with each frame of a
+    /// peer that sends on.
+    pub(super) fn stir(&mut self, id: u32) {
+        if self.stirred.len() > 2 * self.streams.len() + 8 {
+            let mut stirred = std::mem::take(&mut self.stirred);
+            stirred.sort_unstable();
+            stirred.dedup();
+            stirred.retain(|id| self.find(*id).is_some());
+            self.stirred = stirred;
+        }
+        self.stirred.push(id);
     }
 
     /// Whether all that there was to do is done.

@@ -229,7 +229,7 @@ impl<X: Exchange> Connection<X> {
             stream.ended = true;
             stream.exchange.end();
         }
-        self.stirred.push(head.stream);
+        self.stir(head.stream);
         // Padding is read by nobody else.
         if payload.len() > data.len() {
             self.give_back(at, payload.len() - data.len());
@@ -354,7 +354,7 @@ impl<X: Exchange> Connection<X> {
             missing: request.content_length,
             exchange,
         });
-        self.stirred.push(id);
+        self.stir(id);
         Ok(())
     }
 
@@ -386,7 +386,7 @@ impl<X: Exchange> Connection<X> {
         }
         stream.ended = true;
         stream.exchange.end();
-        self.stirred.push(id);
+        self.stir(id);
         Ok(())
     }
 
@@ -432,7 +432,7 @@ impl<X: Exchange> Connection<X> {
         }
         if std::mem::take(&mut self.streams[at].blocked) {
             self.blocked.retain(|blocked| *blocked != id);
-            self.stirred.push(id);
+            self.stir(id);
         }
         Ok(())
     }
@@ -442,7 +442,7 @@ impl<X: Exchange> Connection<X> {
             if let Some(at) = self.find(id) {
                 self.streams[at].blocked = false;
             }
-            self.stirred.push(id);
+            self.stir(id);
         }
     }
 }

@@ -207,8 +207,8 @@ where
 
     /// Has all streams looked at, though nothing woke them. To be polled next.
     pub fn look(&mut self) {
-        let streams = self.connection.streams.iter().map(|stream| stream.id);
-        self.connection.stirred.extend(streams);
+        let streams: Vec<u32> = self.connection.streams.iter().map(|stream| stream.id).collect();
+        streams.into_iter().for_each(|stream| self.connection.stir(stream));
     }
 
     /// Asks the peer for no new streams. Those that are open are polled, so that they can end themselves, and the

@@ -435,6 +435,22 @@ fn the_connections_window_is_given_back_whatever_becomes_of_data() {
 }
 
 #[test]
+fn who_sends_much_and_is_not_looked_at_is_remembered_once() {
+    let mut case = Case::open();
+    for id in [1, 3, 5] {
+        case.hear(&frame(Kind::Headers, flag::END_HEADERS, id, &block(&[]))).expect("a good request");
+        for _ in 0..1_000 {
+            case.hear(&frame(Kind::Data, 0, id, b"x")).expect("within its window");
+        }
+    }
+    let stirred = &mut case.connection.stirred;
+    assert!(stirred.capacity() < 64, "{}", stirred.capacity());
+    stirred.sort_unstable();
+    stirred.dedup();
+    assert_eq!(*stirred, [1, 3, 5]);
+}
+
+#[test]
 fn trailers_end_a_request_and_are_looked_at() {
     let mut case = Case::open();
     case.hear(&frame(Kind::Headers, flag::END_HEADERS, 1, &block(&[]))).expect("a good request");
