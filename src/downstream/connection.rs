@@ -1,5 +1,6 @@
 //! What is known of the connections that are open, so that they can be aged, drained and given up.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -33,6 +34,7 @@ const FATES: [Fate; 3] = [Fate::Stays, Fate::Closes, Fate::Dies];
 #[derive(Debug)]
 pub(super) struct Connection {
     fate: AtomicU8,
+    opened: Instant,
     /// When it began to close.
     closing_since: Mutex<Option<Instant>>,
     task: AtomicWaker,
@@ -145,6 +147,9 @@ struct Open {
 }
 
 impl Connections {
+    /// How long a connection that is closed for want of memory may take to end.
+    const GRACE: Duration = Duration::from_secs(2);
+
     /// How many are open.
     pub fn len(&self) -> usize {
         self.open.lock().connections.len()
@@ -166,6 +171,7 @@ impl Connections {
         };
         let connection = Arc::new(Connection {
             fate: AtomicU8::new(fate as u8),
+            opened: now,
             closing_since: Mutex::new(closing_since),
             task: AtomicWaker::new(),
             peer: OnceLock::new(),
@@ -284,25 +290,29 @@ impl Connections {
         (all.len(), close_paced(all, window))
     }
 
-    /// Closes so many: first those whose transport has taken nothing for longest, then those that cost most. Those that
-    /// take nothing are not asked to go. Returns how many there were.
+    /// Closes connections until so many are about to end: first those whose transport has taken nothing for longest, then
+    /// those that cost most, and of equal ones the youngest. Those that take nothing are not asked to go, and those that were
+    /// asked for longer than [`GRACE`](Self::GRACE) are dropped. Returns how many it chose.
+    ///
+    /// Those that were chosen before and are still there count: until their memory is free, nobody else is closed for it.
     pub(super) fn close_slowest(&self, count: usize, now: Instant) -> usize {
-        /// What a name costs, roughly, beside what is buffered.
+        /// The rough cost of a name, beside what is buffered.
         const NAME: usize = 64;
-        let mut all: Vec<_> = self
-            .all()
+        let (closing, others): (Vec<_>, Vec<_>) =
+            self.all().into_iter().partition(|connection| connection.is_closing());
+        closing.iter().for_each(|connection| connection.inspect(now, Self::GRACE));
+        let mut all: Vec<_> = others
             .into_iter()
-            .filter(|connection| !connection.is_closing())
             .map(|connection| {
                 let [names, requests, versions] =
                     [&connection.names, &connection.buffered, &connection.versions]
                         .map(|n| n.load(Ordering::Relaxed));
                 let stuck = *connection.stuck.lock();
                 let cost = names.saturating_mul(NAME).saturating_add(requests).saturating_add(versions);
-                ((stuck.is_none(), stuck, std::cmp::Reverse(cost)), connection)
+                ((stuck.is_none(), stuck, Reverse(cost), Reverse(connection.opened)), connection)
             })
             .collect();
-        let count = count.min(all.len());
+        let count = count.saturating_sub(closing.len()).min(all.len());
         if count < all.len() {
             all.select_nth_unstable_by_key(count, |(key, _)| *key);
         }
@@ -385,7 +395,9 @@ mod tests {
     fn those_that_take_nothing_for_longest_are_closed_first_then_those_that_cost_most() {
         let connections: Arc<Connections> = Arc::default();
         let now = Instant::now();
-        let open: Vec<_> = (0..6).map(|_| connections.open(Duration::from_secs(3600), now)).collect();
+        let second = Duration::from_secs(1);
+        let open: Vec<_> =
+            (0..6).map(|at| connections.open(Duration::from_secs(3600), now + at * second)).collect();
         open[1].connection.set_stuck(Some(now + Duration::from_secs(5)));
         open[4].connection.set_stuck(Some(now + Duration::from_secs(2)));
         open[2].connection.names.store(1000, Ordering::Relaxed);
@@ -394,11 +406,18 @@ mod tests {
         use Fate::{Closes, Dies, Stays};
         assert_eq!(connections.close_slowest(1, now), 1);
         assert_eq!(fates(), [Stays, Stays, Stays, Stays, Dies, Stays]);
-        assert_eq!(connections.close_slowest(2, now), 2);
+        assert_eq!(connections.close_slowest(1, now), 0, "that one has not ended yet");
+        assert_eq!(connections.close_slowest(3, now), 2);
         assert_eq!(fates(), [Stays, Dies, Stays, Closes, Dies, Stays]);
-        assert_eq!(connections.close_slowest(1, now), 1);
+        assert_eq!(connections.close_slowest(4, now), 1);
         assert_eq!(fates(), [Stays, Dies, Closes, Closes, Dies, Stays]);
-        assert_eq!(connections.close_slowest(9, now), 2, "there are no more");
+        assert_eq!(connections.close_slowest(5, now + Connections::GRACE), 1);
+        assert_eq!(
+            fates(),
+            [Stays, Dies, Dies, Dies, Dies, Closes],
+            "who was asked to go dies; the youngest is asked"
+        );
+        assert_eq!(connections.close_slowest(9, now), 1, "there are no more");
     }
 
     #[tokio::test]
