@@ -476,6 +476,17 @@ fn polls_whose_body_is_to_come_are_counted() {
     assert_eq!(statuses, [200, 429], "the one that came first has the place");
 }
 
+/// As over HTTP/2. A head that never ends would be kept until its time is over, at no name's or body's charge.
+#[test]
+fn heads_over_http1_are_bounded() {
+    let relay = relay("");
+    let mut client = Http1::connect(relay.listener);
+    let head = format!("GET /v3/discovery:clusters HTTP/1.1\r\nhost: relay\r\nx: {}", "x".repeat(16 << 10));
+    client.send(&head.as_bytes()[..16 << 10]);
+    assert_eq!(client.answer().map(|answer| answer.status), Some(431));
+    assert_eq!(Http1::connect(relay.listener).poll("clusters", "{}").status, 200);
+}
+
 /// A body that takes memory for as long as its connection is open.
 fn hog(relay: &Process, bytes: usize) -> TcpStream {
     let mut socket = TcpStream::connect(relay.listener).unwrap();

@@ -41,6 +41,8 @@ use crate::tls::reload::Reloaded;
 /// The queue of connections that the kernel completed and we did not accept yet. A fleet that comes back comes all
 /// at once, and tokio's own default is short for that.
 const BACKLOG: i32 = 4096;
+/// The head of a request, over either version of HTTP: many times those of Envoy and of gRPC.
+const MAX_HEAD_BYTES: usize = 16 << 10;
 /// Connections accepted before those that came in have a turn: more than can be served are left to the kernel.
 const ACCEPTED_IN_A_ROW: usize = 16;
 
@@ -93,7 +95,7 @@ impl Limits {
             max_streams: self.max_streams_per_connection,
             stream_window: 64 << 10,
             connection_window: 1 << 20,
-            max_head_bytes: 16 << 10,
+            max_head_bytes: MAX_HEAD_BYTES,
             head_timeout: self.first_request_timeout,
             idle_timeout: self.idle_timeout,
             keepalive_interval: self.keepalive_interval,
@@ -441,6 +443,7 @@ async fn serve_http1<H: Health, IO: Transport>(socket: IO, services: Services<H>
     let (connection, policy) = (Arc::clone(&services.connection), Arc::clone(&services.policy));
     let account = services.shared.turns.account();
     let mut builder = http1::Builder::new();
+    builder.max_buf_size(MAX_HEAD_BYTES);
     // The first request has begun to come; the wait for the next one is a client's pause between two polls.
     builder.timer(TokioTimer::new()).header_read_timeout(policy.polls.idle_timeout);
     let socket = Stalling::new(socket, policy.limits.stall_timeout).telling(&connection);
