@@ -14,7 +14,7 @@ use deltafan::proto::Node;
 use deltafan::relay::Relay;
 use deltafan::reload::{self, Followed, LoadError};
 use deltafan::resource::{Name, TypeUrl};
-use deltafan::telemetry;
+use deltafan::telemetry::{self, Lines};
 use tikv_jemallocator::Jemalloc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -218,10 +218,11 @@ fn bad_config(error: LoadError) -> ExitCode {
 }
 
 fn start_log(format: Option<LogFormat>, level: &str) {
-    let filter = EnvFilter::builder().parse_lossy(level);
+    // rustls warns of each renegotiation that a peer asks for, as often as it does.
+    let filter = EnvFilter::builder().parse_lossy(format!("rustls=error,{level}"));
     let format = format
         .unwrap_or_else(|| if std::io::stderr().is_terminal() { LogFormat::Text } else { LogFormat::Json });
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Lines(std::io::stderr()));
     // Colours are for terminals; in a file they are noise. NO_COLOR is heeded there too.
     let colours =
         std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());

@@ -7,6 +7,7 @@
 #![expect(clippy::disallowed_macros, reason = "this is the one place where metrics are declared")]
 
 mod limits;
+mod lines;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use parking_lot::Mutex;
 
 pub use limits::Limit;
+pub use lines::Lines;
 
 const CONNECTIONS: &str = "deltafan_connections";
 const STREAMS: &str = "deltafan_streams";
