@@ -142,7 +142,9 @@ impl Topic {
             link.arrived(now, brings_news);
         }
         if brings_kept_back || brings_others {
-            link.judge_proof(!brings_others);
+            // A relay cuts an answer by its size, be it behind a single resource.
+            let is_part = reading.is_part && self.habits.absences == Absences::Relay;
+            link.judge_proof(!brings_others && !is_part);
         }
         self.habits.fills_responses |= reading.resources.len() > 1;
         concerned

@@ -83,5 +83,10 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
         "a relay sends another one what that claimed by name: it tells its clients their whole state at each part of it",
     ),
     (10484, "the same: a stream that is opened anew costs as many requests as there are parts"),
+    (
+        1470,
+        "a relay cuts an answer by its size: a first part with the one resource that was kept back is taken for the whole",
+    ),
+    (2332, "the same for a client that may hold members: it loses them"),
     (629, "a client that waited once is told at once that another name does not exist"),
 ];

@@ -254,6 +254,26 @@ fn a_set_is_complete_once_a_new_stream_brings_the_one_resource_that_was_not_clai
     }
 }
 
+/// R-Up-23: a relay cuts an answer by its size. The one that was kept back may come alone in the first part.
+#[test]
+fn r_up_22_a_part_of_a_relays_answer_proves_nothing() {
+    use crate::cache::Completeness::{Complete, Presumed};
+    for (nonce, known) in [("1.5~1>", Presumed), ("1.5~1", Complete)] {
+        let mut rig = Rig::connected();
+        rig.mux.origin_is_relay();
+        rig.client("a", CDS, &["*"]);
+        rig.requests(Primary);
+        rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
+        rig.pass(10_000);
+        rig.cache.of(&CDS.into()).expect("few types").ask_for_proof();
+        rig.look();
+        rig.pass(10_000);
+        assert_eq!(rig.request(Primary).initial_resource_versions.len(), 1);
+        rig.hear(Primary, &Answer::of(CDS, nonce).set("c1", "v1"));
+        assert_eq!(rig.snapshot(CDS).completeness(), known, "{nonce}");
+    }
+}
+
 /// A copy that comes by itself is meant for all clients (R-Relay-21). The rest of a slow answer is not.
 #[test]
 fn a_late_part_of_an_answer_is_no_news_to_clients() {
