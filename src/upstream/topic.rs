@@ -595,6 +595,10 @@ impl Topic {
             return degree;
         }
         let reached = link.degree();
+        if degree.is_none() && self.unproven.is_none() && !self.needs_proof[View::Wildcard as usize] {
+            // Nothing has changed: whether it is provable takes a look at each member.
+            return None;
+        }
         if !self.is_provable(View::Wildcard, stream, settings, snapshot) {
             self.unproven = None;
             return degree.or(Some(reached)).map(|degree| degree.max(Completeness::Presumed));
