@@ -88,5 +88,6 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
         "a relay cuts an answer by its size: a first part with the one resource that was kept back is taken for the whole",
     ),
     (2332, "the same for a client that may hold members: it loses them"),
+    (35962, "what only a heartbeat tells of waits behind streams that were opened anew for other reasons"),
     (629, "a client that waited once is told at once that another name does not exist"),
 ];
