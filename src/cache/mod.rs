@@ -443,7 +443,7 @@ impl TypeCache {
     /// A client waits for evidence that what the origin has not sent does not exist.
     pub fn ask_for_proof(&self) {
         // Thousands of sessions may ask at each change.
-        if !self.proof_asked.swap(true, Ordering::AcqRel) && self.registry.lock().ask_for_proof() {
+        if !self.proof_asked.swap(true, Ordering::AcqRel) {
             self.interest.wake();
         }
     }
@@ -550,8 +550,8 @@ impl Cache {
     /// it is nothing.
     pub fn take_interest(&self) -> Vec<Wanted> {
         let take = |of: Arc<TypeCache>| {
-            let interest = of.registry.lock().take_interest()?;
-            of.proof_asked.store(false, Ordering::Release);
+            let proof = of.proof_asked.swap(false, Ordering::AcqRel);
+            let interest = of.registry.lock().take_interest(proof)?;
             Some(Wanted::split(&of, interest))
         };
         let mut wanted: Vec<Wanted> = self.types().into_iter().filter_map(take).flatten().collect();
@@ -566,7 +566,9 @@ impl Cache {
 
     /// Whether there is any of it that was not taken yet.
     pub fn has_interest(&self) -> bool {
-        self.types().iter().any(|of| of.registry.lock().is_dirty())
+        let has =
+            |of: &Arc<TypeCache>| of.proof_asked.load(Ordering::Acquire) || of.registry.lock().is_dirty();
+        self.types().iter().any(has)
     }
 
     /// What nobody wants in one store may be wanted in another.

@@ -27,9 +27,14 @@ pub enum Suffix {
     Additions,
     /// One of this stream's own.
     Own(u32),
+    /// The same, of an answer of which more follows (R-Up-23). Another relay can tell by it that this is no whole answer.
+    Part(u32),
 }
 
 impl Nonce {
+    /// Last byte of the nonce of a part that others follow.
+    pub const MORE: u8 = b'>';
+
     /// As it goes over the wire. Written by hand: every ACK is compared with one.
     pub fn text(&self) -> NonceText {
         let mut text = NonceText { bytes: [0; NonceText::LONGEST], len: 0 };
@@ -40,10 +45,13 @@ impl Nonce {
             Suffix::None => {}
             // Not a digit of the generation.
             Suffix::Additions => text.push(b'+'),
-            Suffix::Own(number) => {
+            Suffix::Own(number) | Suffix::Part(number) => {
                 text.push(b'~');
                 text.hex(number.into());
             }
+        }
+        if let Suffix::Part(_) = self.suffix {
+            text.push(Self::MORE);
         }
         text
     }
@@ -63,8 +71,8 @@ pub struct NonceText {
 }
 
 impl NonceText {
-    /// Two numbers of 32 bits, one of 64, and what stands between.
-    const LONGEST: usize = 8 + 1 + 16 + 1 + 8;
+    /// Two numbers of 32 bits, one of 64, what stands between, and one byte behind.
+    const LONGEST: usize = 8 + 1 + 16 + 1 + 8 + 1;
 
     /// The text, which is ASCII.
     pub fn as_bytes(&self) -> &[u8] {
@@ -97,6 +105,7 @@ mod tests {
             prop_assert_eq!(nonce(Suffix::None), format!("{type_index:x}.{generation:x}"));
             prop_assert_eq!(nonce(Suffix::Additions), format!("{type_index:x}.{generation:x}+"));
             prop_assert_eq!(nonce(Suffix::Own(number)), format!("{type_index:x}.{generation:x}~{number:x}"));
+            prop_assert_eq!(nonce(Suffix::Part(number)), format!("{type_index:x}.{generation:x}~{number:x}>"));
         }
     }
 

@@ -356,8 +356,6 @@ pub(super) struct Registry {
     /// Names that observers ask for, to be filled in.
     looked: Queue,
     wildcard_looked: bool,
-    /// A client waits for evidence of what does not exist.
-    proof: bool,
     next_id: u64,
 }
 
@@ -554,7 +552,6 @@ impl Registry {
     pub(super) fn is_dirty(&self) -> bool {
         self.wildcard_dirty
             || self.wildcard_looked
-            || self.proof
             || !self.dirty.is_empty()
             || !self.dirty_many.is_empty()
             || !self.looked.is_empty()
@@ -596,14 +593,10 @@ impl Registry {
         self.cohorts.len()
     }
 
-    /// A client waits for evidence of what does not exist; returns whether it is the first since interest was last taken.
-    pub(super) const fn ask_for_proof(&mut self) -> bool {
-        !std::mem::replace(&mut self.proof, true)
-    }
-
-    /// Interest of the clients that was not taken yet, and names that observers ask for and that are to be filled in.
-    pub(super) fn take_interest(&mut self) -> Option<(Interest, Vec<Name>)> {
-        if !self.is_dirty() {
+    /// Interest of the clients that was not taken yet, with `proof` if they ask for that, and names that observers ask for and
+    /// that are to be filled in.
+    pub(super) fn take_interest(&mut self, proof: bool) -> Option<(Interest, Vec<Name>)> {
+        if !proof && !self.is_dirty() {
             return None;
         }
         self.wildcard_dirty = false;
@@ -620,7 +613,6 @@ impl Registry {
             (name, is_wanted)
         };
         let names = names.into_iter().map(with_wanted).collect();
-        let proof = std::mem::take(&mut self.proof);
         Some((Interest { wildcard: self.wants_wildcard(), names, proof }, looked))
     }
 

@@ -235,7 +235,8 @@ impl Update {
 
     /// A frame with a nonce of the stream's own.
     pub fn own_frame(&self, class: Class, number: u32, encoder: &Encoder) -> Frame {
-        self.encode(class, Suffix::Own(number), encoder)
+        let suffix = if self.is_partial() { Suffix::Part(number) } else { Suffix::Own(number) };
+        self.encode(class, suffix, encoder)
     }
 
     fn encode(&self, class: Class, suffix: Suffix, encoder: &Encoder) -> Frame {

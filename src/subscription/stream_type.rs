@@ -505,7 +505,7 @@ impl StreamType {
             if waits && (self.brought_of_unknown(&snapshot) || self.brought_by_alias(&snapshot)) {
                 return Ok(Pending::Unknown);
             }
-            self.compare_versions(&snapshot, rules)?;
+            self.compare_versions(&snapshot, rules, moment)?;
         }
         if let Some(unknown) = self.unknown.filter(|_| self.is_quiet()) {
             return Ok(if unknown { Pending::Unknown } else { Pending::Nothing });
@@ -784,7 +784,12 @@ impl StreamType {
     /// Takes up the versions that the client says it holds (R-Delta-05 to R-Delta-07). From here on their quota is charged
     /// for the names of those that are gone, which take more. Where that is too much it is as if there were no versions; a
     /// client that was told something on this stream has to come again.
-    fn compare_versions(&mut self, snapshot: &Snapshot, rules: &Rules) -> Result<(), FellBehind> {
+    fn compare_versions(
+        &mut self,
+        snapshot: &Snapshot,
+        rules: &Rules,
+        moment: Moment,
+    ) -> Result<(), FellBehind> {
         let Some(Brought::Versions(mut versions)) = self.take_brought() else { return Ok(()) };
         let quota = versions.take_quota();
         let subscription = self.membership.subscription().clone();
@@ -799,7 +804,9 @@ impl StreamType {
         let is_brought = |name: &Name| {
             brought.contains_key(current(name).map_or(name, |resource| resource.name()).as_str())
         };
-        let trusted = rules.trust_initial_versions && subscription.names().iter().any(is_brought);
+        // A relay has not forgotten what it claims, as some Envoys have.
+        let is_trusted = rules.trust_initial_versions || moment.is_relay;
+        let trusted = is_trusted && subscription.names().iter().any(is_brought);
         // Names that were asked for are sent whatever the client holds; its versions change nothing.
         let is_set = subscription.wildcard || trusted || subscription.has_collections();
         if is_set {

@@ -145,13 +145,11 @@ impl Group {
         self.placed(stream).is_some_and(|view| self.topics.values().any(|topic| topic.is_live(view)))
     }
 
-    /// Which streams are to be opened anew.
-    pub(super) fn take_renewals(&mut self) -> [Option<Renewal>; 2] {
-        let mut renewals = [None; 2];
+    /// Reasons for which each stream is to be opened anew.
+    pub(super) fn take_renewals(&mut self) -> [BTreeSet<Renewal>; 2] {
+        let mut renewals = <[BTreeSet<Renewal>; 2]>::default();
         for topic in self.topics.values_mut() {
-            for (all, one) in renewals.iter_mut().zip(std::mem::take(&mut topic.renewals)) {
-                *all = one.max(*all);
-            }
+            renewals.iter_mut().zip(&mut topic.renewals).for_each(|(all, one)| all.append(one));
         }
         renewals
     }
@@ -299,7 +297,7 @@ impl Group {
             topic.share_wildcard(of, stream, &change.ops);
         }
         if let Some(stream) = stream {
-            topic.renewals[stream as usize].get_or_insert(Renewal::Doubt);
+            topic.renewals[stream as usize].insert(Renewal::Doubt);
         }
         change
     }

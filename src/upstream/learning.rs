@@ -142,7 +142,9 @@ impl Topic {
             link.arrived(now, brings_news);
         }
         if brings_kept_back || brings_others {
-            link.judge_proof(!brings_others);
+            // A relay cuts an answer by its size, be it behind a single resource.
+            let is_part = reading.is_part && self.habits.absences == Absences::Relay;
+            link.judge_proof(!brings_others && !is_part);
         }
         self.habits.fills_responses |= reading.resources.len() > 1;
         concerned
@@ -267,7 +269,7 @@ impl Topic {
         } else if ttl.is_some() && !heard.envelope.has_aliases {
             // A heartbeat of what is not held in this version, as after a TTL that ended while the heartbeat was on its
             // way: the origin has it, and takes it for delivered. It is to be had on another stream.
-            self.renewals[placed.stream as usize].get_or_insert(Renewal::Doubt);
+            self.renewals[placed.stream as usize].insert(Renewal::Doubt);
         } else if !heard.envelope.has_aliases {
             // Neither a heartbeat nor an unresolved alias: the old form of "does not exist" (R-Up-16).
             lesson.lost.extend(others);

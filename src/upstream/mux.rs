@@ -50,10 +50,8 @@ impl Ack {
 /// What an open stream has to say.
 #[derive(Debug)]
 struct Stream {
-    /// It is to be opened anew from then on.
-    renewal: Option<Instant>,
-    /// But not before then.
-    renewable_at: Instant,
+    /// Reasons to open it anew, and when each of them may.
+    renewals: BTreeMap<Renewal, Instant>,
     opened: Instant,
     node_sent: bool,
     acks: VecDeque<Ack>,
@@ -66,30 +64,26 @@ struct Stream {
     next_tick: Option<Instant>,
 }
 
-/// How often a stream may be opened anew: each time the origin is asked for everything.
+/// How often a stream may be opened anew for one reason: each time the origin is asked for everything. Reasons do not wait for
+/// each other: one client with names that nobody answers must not hold up the proof that another one waits for.
 #[derive(Clone, Copy, Debug, Default)]
 struct RenewalPace {
-    /// Whether the stream was to be opened anew when it was closed. One that was lost is no renewal: else a link that
-    /// breaks a few times would make everything wait that needs a new stream afterwards.
+    /// Whether the stream was to be opened anew for it when it was closed. One that was lost is no renewal: else a link
+    /// that breaks a few times would make everything wait that needs a new stream afterwards.
     is_renewal: bool,
     renewed: Option<Instant>,
-    /// When clients last had it renewed sooner than that.
-    hurried: Option<Instant>,
     /// How many times in a row it was renewed soon after the last.
     soon: u32,
 }
 
 impl RenewalPace {
     const FIRST: Duration = Duration::from_secs(1);
-    /// Clients that wait give up after 15 s (R-SotW-26).
-    const WAITED_FOR: Duration = Duration::from_secs(2);
     const CALM: Duration = Duration::from_secs(120);
     /// An origin that takes long to answer is given the time.
     const MOST: u32 = 6;
 
-    /// The stream was opened; returns when it may be renewed: 1 s later, then 2 s, 4 s, and in the end every 64 s. After two
-    /// minutes without a renewal, it begins at 1 s again.
-    fn opened(&mut self, now: Instant) -> Instant {
+    /// The stream was opened, for this reason or for another.
+    fn opened(&mut self, now: Instant) {
         let is_soon = self.renewed.is_some_and(|last| now.saturating_duration_since(last) < Self::CALM);
         if std::mem::take(&mut self.is_renewal) {
             self.soon = if is_soon { (self.soon + 1).min(Self::MOST) } else { 1 };
@@ -97,22 +91,19 @@ impl RenewalPace {
         } else if !is_soon {
             self.soon = 0;
         }
-        now + Self::FIRST * 2_u32.pow(self.soon)
     }
 
-    /// Whether clients that wait may have it sooner: once in two minutes.
-    fn may_hurry(&mut self, now: Instant) -> bool {
-        let may = self.hurried.is_none_or(|last| now.saturating_duration_since(last) >= Self::CALM);
-        self.hurried = self.hurried.filter(|_| !may).or(Some(now));
-        may
+    /// How long a stream that was opened now stays open: 1 s at least, then 2 s, 4 s, and in the end 64 s. After two minutes
+    /// without a renewal for this reason, it begins at 1 s again.
+    const fn least(self) -> Duration {
+        Self::FIRST.saturating_mul(2_u32.pow(self.soon))
     }
 }
 
 impl Stream {
     fn new(now: Instant) -> Self {
         Self {
-            renewal: None,
-            renewable_at: now,
+            renewals: BTreeMap::new(),
             opened: now,
             node_sent: false,
             acks: VecDeque::new(),
@@ -141,7 +132,8 @@ pub struct Mux {
     counters: Arc<Counters>,
     pub(super) groups: BTreeMap<TypeUrl, Group>,
     streams: [Option<Stream>; 2],
-    renewals: [RenewalPace; 2],
+    /// For each stream and [`Renewal`].
+    renewals: [[RenewalPace; Renewal::COUNT]; 2],
     /// The newest moment that it was told.
     latest: Option<Instant>,
     lingering: Lingering,
@@ -176,7 +168,7 @@ impl Mux {
             counters: Arc::default(),
             groups: BTreeMap::new(),
             streams: [None, None],
-            renewals: [RenewalPace::default(); 2],
+            renewals: Default::default(),
             latest: None,
             is_heard: false,
             lingering,
@@ -261,7 +253,13 @@ impl Mux {
         let open = self.streams[stream as usize].as_ref()?;
         let groups = self.groups.values().filter(|_| self.is_heard);
         let sheds = groups.filter_map(|group| group.sheds_at(stream, &self.settings));
-        open.renewal.into_iter().chain(sheds).min().map(|at| at.max(open.renewable_at))
+        let shed = sheds.min().map(|at| at.max(self.renewable_at(stream, open, Renewal::Doubt)));
+        open.renewals.values().copied().chain(shed).min()
+    }
+
+    /// When an open stream may be opened anew for this reason.
+    fn renewable_at(&self, stream: StreamId, open: &Stream, reason: Renewal) -> Instant {
+        open.opened + self.renewals[stream as usize][reason as usize].least()
     }
 
     /// The process did not run for this long: what is measured as silence of the origin must not count it.
@@ -273,8 +271,8 @@ impl Mux {
 
     /// A stream was opened. Everything wanted is subscribed to on it, in the clean layout where it is the primary.
     pub fn opened(&mut self, stream: StreamId, now: Instant) {
-        let pace = &mut self.renewals[stream as usize];
-        self.streams[stream as usize] = Some(Stream { renewable_at: pace.opened(now), ..Stream::new(now) });
+        self.renewals[stream as usize].iter_mut().for_each(|pace| pace.opened(now));
+        self.streams[stream as usize] = Some(Stream::new(now));
         if stream == StreamId::Primary {
             self.locators = if self.asks_plainly { Locators::Plain } else { self.settings.locators };
             self.knows_locators = false;
@@ -295,8 +293,10 @@ impl Mux {
             self.closed(StreamId::Secondary);
         }
         if let Some(open) = self.streams[stream as usize].take() {
-            let sheds = || self.groups.values().any(|group| group.sheds_at(stream, &self.settings).is_some());
-            self.renewals[stream as usize].is_renewal = open.renewal.is_some() || sheds();
+            let sheds = self.groups.values().any(|group| group.sheds_at(stream, &self.settings).is_some());
+            for reason in open.renewals.into_keys().chain(sheds.then_some(Renewal::Doubt)) {
+                self.renewals[stream as usize][reason as usize].is_renewal = true;
+            }
         }
         self.groups.values_mut().for_each(|group| group.closed(stream));
         if stream == StreamId::Secondary
@@ -333,7 +333,7 @@ impl Mux {
             self.want(&wanted, now);
             // The store exists: its clients have just been heard.
             self.writer.fill(&wanted, now).ok();
-            self.tidy(&wanted.type_url, now);
+            self.tidy(&wanted.type_url);
         }
         self.tick(now);
     }
@@ -440,7 +440,7 @@ impl Mux {
                 self.writer.heard(&type_url, now);
                 self.note_habits(habits);
                 self.apply(&type_url, changes, now);
-                self.tidy(&type_url, now);
+                self.tidy(&type_url);
                 None
             }
             Err(fault) => {
@@ -525,7 +525,7 @@ impl Mux {
             }
             request.type_url = type_url.as_str().to_owned();
         }
-        self.tidy(&type_url, now);
+        self.tidy(&type_url);
         if more && let Some(open) = &mut self.streams[stream as usize] {
             // Others are heard between two pieces, and so are the answers to them.
             open.dirty.insert(type_url);
@@ -590,8 +590,7 @@ impl Mux {
         // wildcard cannot be made to forget it.
         self.asks_plainly = true;
         if let Some(primary) = &mut self.streams[StreamId::Primary as usize] {
-            primary.renewal = Some(now);
-            primary.renewable_at = now;
+            primary.renewals.insert(Renewal::Unanswered, now);
         }
     }
 
@@ -599,7 +598,7 @@ impl Mux {
         let Some(group) = self.groups.get_mut(type_url) else { return };
         let changes = group.advance(&self.settings, now, self.writer.cache(), &self.counters);
         self.apply(type_url, changes, now);
-        self.tidy(type_url, now);
+        self.tidy(type_url);
     }
 
     /// Lets go what nobody wanted for the linger time, or has to make room for others, unless somebody wants it by now
@@ -671,21 +670,19 @@ impl Mux {
             if let Some(group) = self.groups.get_mut(&type_url) {
                 group.arrange();
             }
-            self.tidy(&type_url, now);
+            self.tidy(&type_url);
         }
     }
 
     /// Announces what a type has to say, removes what is spent.
-    fn tidy(&mut self, type_url: &TypeUrl, now: Instant) {
+    fn tidy(&mut self, type_url: &TypeUrl) {
         let renewals = self.groups.get_mut(type_url).map(Group::take_renewals).unwrap_or_default();
-        for ((open, renewal), pace) in self.streams.iter_mut().zip(renewals).zip(&mut self.renewals) {
-            let (Some(open), Some(renewal)) = (open, renewal) else { continue };
-            open.renewal.get_or_insert(now);
-            if renewal == Renewal::Unanswered {
-                if pace.may_hurry(now) {
-                    open.renewable_at = open.renewable_at.min(open.opened + RenewalPace::WAITED_FOR);
-                }
-                self.keeps_versions = true;
+        for ((open, renewals), paces) in self.streams.iter_mut().zip(renewals).zip(&self.renewals) {
+            let Some(open) = open else { continue };
+            for reason in renewals {
+                let at = open.opened + paces[reason as usize].least();
+                open.renewals.entry(reason).or_insert(at);
+                self.keeps_versions |= reason == Renewal::Unanswered;
             }
         }
         self.mark(type_url);

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use foldhash::{HashSet, HashSetExt};
 use prost::Message;
 
-use crate::cache::Failure;
+use crate::cache::{Failure, Nonce};
 use crate::proto::{DeltaDiscoveryResponse, ResourceName};
 use crate::resource::{Constraints, Envelope, Name, Parameters, Resource, TypeUrl, normal_form};
 
@@ -64,6 +64,8 @@ pub(super) struct Reading<'a> {
     /// Whether clients are told errors (R-Err-07).
     pub(super) tells_errors: bool,
     pub(super) system_version: &'a str,
+    /// Whether it says that more of the same answer follows, if the origin is a relay.
+    pub(super) is_part: bool,
 }
 
 impl Reading<'_> {
@@ -187,7 +189,9 @@ pub(super) fn read<'a>(
         }
     }
     let reports = reports(response, &seen)?;
-    Ok(Reading { resources, removed, reports, tells_errors, system_version: &response.system_version_info })
+    let system_version = &response.system_version_info;
+    let is_part = response.nonce.as_bytes().last() == Some(&Nonce::MORE);
+    Ok(Reading { resources, removed, reports, tells_errors, system_version, is_part })
 }
 
 /// What the origin says of a name in place of a resource (R-Err-01).

@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of other types, nor of who else wants the same type with other parameters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -77,8 +77,15 @@ impl Unproven {
 pub(super) enum Renewal {
     /// Something may be gone, or is for others too: nobody lacks anything meanwhile.
     Doubt,
+    /// A client waits for proof that a wildcard set is complete.
+    Proof,
     /// The origin leaves unanswered what it takes for delivered: clients wait for it.
     Unanswered,
+}
+
+impl Renewal {
+    /// How many there are.
+    pub(super) const COUNT: usize = 3;
 }
 
 /// Word of the origin about names that do not exist.
@@ -143,7 +150,7 @@ pub(super) struct Topic {
     pub(super) ignores_versions: bool,
     pub(super) habits: Habits,
     /// Which of the streams are to be opened anew, and why.
-    pub(super) renewals: [Option<Renewal>; 2],
+    pub(super) renewals: [BTreeSet<Renewal>; 2],
     /// Where more than one variant of a name is for these parameters (R-DP-04), all that are held.
     pub(super) rivals: BTreeMap<(View, Name), Candidates>,
     /// One of these that came last, until it is complained of.
@@ -171,7 +178,7 @@ impl Topic {
             unproven: None,
             ignores_versions: false,
             habits: Habits::default(),
-            renewals: [None; 2],
+            renewals: Default::default(),
             rivals: BTreeMap::new(),
             ambiguous: None,
             expiry: Expiry::default(),
@@ -248,7 +255,7 @@ impl Topic {
 
     pub(super) fn opened(&mut self, stream: StreamId) {
         self.links[stream as usize] = Some(Link::default());
-        self.renewals[stream as usize] = None;
+        self.renewals[stream as usize].clear();
     }
 
     pub(super) fn closed(&mut self, stream: StreamId) {
@@ -527,7 +534,7 @@ impl Topic {
             let Some(link) = &mut self.links[stream as usize] else { continue };
             let asked = now.checked_sub(settings.answer_timeout);
             if asked.is_some_and(|asked| link.give_up_on_suspects(asked)) {
-                self.renewals[stream as usize] = Some(Renewal::Unanswered);
+                self.renewals[stream as usize].insert(Renewal::Unanswered);
             }
             let Some(view) = view else { continue };
             let complete = if view == View::Named { link.complete(settings, now) } else { Vec::new() };
@@ -543,7 +550,7 @@ impl Topic {
                 };
                 // Everything was claimed and may be as it was: then there was nothing to say.
                 if link.misses_nothing() && snapshot.completeness() < Completeness::Complete {
-                    self.renewals[stream as usize].get_or_insert(Renewal::Doubt);
+                    self.renewals[stream as usize].insert(Renewal::Doubt);
                 }
                 let missing: Vec<Name> = link.note_missing().filter(has_version).cloned().collect();
                 self.doubt(Placed { stream, view: Some(view) }, missing, Doubt::Silence);
@@ -588,13 +595,17 @@ impl Topic {
             return degree;
         }
         let reached = link.degree();
+        if degree.is_none() && self.unproven.is_none() && !self.needs_proof[View::Wildcard as usize] {
+            // Nothing has changed: whether it is provable takes a look at each member.
+            return None;
+        }
         if !self.is_provable(View::Wildcard, stream, settings, snapshot) {
             self.unproven = None;
             return degree.or(Some(reached)).map(|degree| degree.max(Completeness::Presumed));
         }
         if std::mem::take(&mut self.needs_proof[View::Wildcard as usize]) {
             self.unproven.get_or_insert(Unproven { since: now, is_shown: false });
-            self.renewals[stream as usize].get_or_insert(Renewal::Doubt);
+            self.renewals[stream as usize].insert(Renewal::Proof);
         }
         let Some(unproven) = &mut self.unproven else {
             let is_long = reached == Completeness::Complete;
@@ -687,7 +698,7 @@ impl Topic {
         let Some(view) = placed.view else { return };
         for name in names {
             if self.doubts.insert(view, name, doubt) {
-                self.renewals[placed.stream as usize].get_or_insert(Renewal::Doubt);
+                self.renewals[placed.stream as usize].insert(Renewal::Doubt);
             }
         }
     }

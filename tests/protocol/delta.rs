@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use deltafan::cache::Change;
+use deltafan::cache::{Change, Protocol};
 use deltafan::proto;
 use deltafan::subscription::{Heard, Next, Quota, Versions};
 
@@ -203,6 +203,16 @@ fn r_delta_06_versions_of_names_are_trusted_where_configured() {
     let mut current = bed.delta();
     current.resume(&bed, "eds", &["a", "b"], &[("a", "1"), ("b", "2")]);
     assert!(current.told(&bed).is_empty(), "nor is it told that there is nothing to say");
+}
+
+/// It has not forgotten what it claims. Sent all of it again, it would tell it to its own clients once more.
+#[test]
+fn r_delta_06_a_relay_is_not_sent_again_what_it_holds() {
+    let mut bed = Bed::knowing(&["eds"]);
+    bed.named("eds a:1 b:2");
+    let mut relay = bed.client_as("deltafan", Protocol::Delta, None);
+    relay.resume(&bed, "eds", &["a", "b"], &[("a", "1"), ("b", "1")]);
+    assert_eq!(relay.told(&bed), ["eds b:2"]);
 }
 
 #[test]

@@ -37,6 +37,25 @@ fn r_up_23_a_large_answer_is_sent_in_parts_whatever_happens_meanwhile() {
     assert_eq!(rest.matches("n200:").count(), 1);
 }
 
+/// Another relay could not tell the first part from the whole otherwise.
+#[test]
+fn r_up_23_each_part_but_the_last_says_that_more_follows() {
+    let mut bed = split();
+    let names: Vec<String> = (0..100).map(|n| format!("n{n:02}:1")).collect();
+    bed.bulky(&format!("thing {}", names.join(" ")));
+    for held in [&[][..], &[("n00", "0")]] {
+        let mut client = bed.delta();
+        client.resume(&bed, "thing", &["*"], held);
+        let mut more = Vec::new();
+        while let Some(part) = client.poll(&bed) {
+            client.ack(&bed, &part, &[]);
+            more.push(part.nonce.ends_with('>'));
+        }
+        let last = more.pop();
+        assert_eq!((more.len() > 5, more.contains(&false), last), (true, false, Some(false)));
+    }
+}
+
 #[test]
 fn r_up_23_a_wildcard_answer_is_cut_below_the_limit_and_only_a_larger_resource_is_sent_whole() {
     let mut bed = split();

@@ -78,5 +78,16 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
     (2423, "a newcomer is shown a set that stopped half-way behind a stalled link"),
     (3758, "the same behind an origin that paused"),
     (8635, "a name that was shown as a member is unknown once the wildcard is let go, and shown as absent"),
+    (
+        35112,
+        "a relay sends another one what that claimed by name: it tells its clients their whole state at each part of it",
+    ),
+    (10484, "the same: a stream that is opened anew costs as many requests as there are parts"),
+    (
+        1470,
+        "a relay cuts an answer by its size: a first part with the one resource that was kept back is taken for the whole",
+    ),
+    (2332, "the same for a client that may hold members: it loses them"),
+    (35962, "what only a heartbeat tells of waits behind streams that were opened anew for other reasons"),
     (629, "a client that waited once is told at once that another name does not exist"),
 ];

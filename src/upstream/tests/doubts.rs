@@ -254,6 +254,26 @@ fn a_set_is_complete_once_a_new_stream_brings_the_one_resource_that_was_not_clai
     }
 }
 
+/// R-Up-23: a relay cuts an answer by its size. The one that was kept back may come alone in the first part.
+#[test]
+fn r_up_22_a_part_of_a_relays_answer_proves_nothing() {
+    use crate::cache::Completeness::{Complete, Presumed};
+    for (nonce, known) in [("1.5~1>", Presumed), ("1.5~1", Complete)] {
+        let mut rig = Rig::connected();
+        rig.mux.origin_is_relay();
+        rig.client("a", CDS, &["*"]);
+        rig.requests(Primary);
+        rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
+        rig.pass(10_000);
+        rig.cache.of(&CDS.into()).expect("few types").ask_for_proof();
+        rig.look();
+        rig.pass(10_000);
+        assert_eq!(rig.request(Primary).initial_resource_versions.len(), 1);
+        rig.hear(Primary, &Answer::of(CDS, nonce).set("c1", "v1"));
+        assert_eq!(rig.snapshot(CDS).completeness(), known, "{nonce}");
+    }
+}
+
 /// A copy that comes by itself is meant for all clients (R-Relay-21). The rest of a slow answer is not.
 #[test]
 fn a_late_part_of_an_answer_is_no_news_to_clients() {
@@ -469,4 +489,59 @@ fn what_turns_out_to_be_unprovable_does_not_spin() {
     }
     rig.pass(200_000);
     assert_eq!(rig.snapshot(CDS).completeness(), crate::cache::Completeness::Complete);
+}
+
+/// Names that come and go cost a stream each time that they are asked for again (O1), at the slowest pace in the end. A client
+/// that waits for proof does not wait for these, and has a pace of its own.
+#[test]
+fn a_proof_does_not_wait_behind_a_client_with_ever_new_names() {
+    let mut rig = Rig::with(Settings { linger: Duration::from_secs(1), ..Settings::default() });
+    rig.open(Primary);
+    rig.client("wild", CDS, &["*"]);
+    let mut answered = 0;
+    // Answers for the wildcard on each new stream, and for nothing else; each time with something that was not claimed.
+    let second = |rig: &mut Rig, answered: &mut usize, count: usize| {
+        if count.is_multiple_of(5) {
+            rig.client("names", EDS, &[["none-1", "none-2", "none-3", "none-4"][count / 5 % 4]]);
+        }
+        rig.pass(1_000);
+        let streams = rig.renewed.len() + 1;
+        let is_new = streams > *answered;
+        rig.requests(Primary);
+        if is_new {
+            let news = format!("c{streams}");
+            rig.hear(Primary, &Answer::of(CDS, "n").set("c1", "v1").set(&news, "v1"));
+            *answered = streams;
+        }
+    };
+    let mut count = 0;
+    while rig.renewed.len() < 12 {
+        second(&mut rig, &mut answered, count);
+        count += 1;
+        assert!(count < 3_600, "each costs a stream: {:?}", rig.renewed);
+    }
+    let last = rig.renewed.len() - 1;
+    let pace = rig.renewed[last].0 - rig.renewed[last - 1].0;
+    assert!(pace > Duration::from_secs(60), "{pace:?} from one to the next");
+    rig.pass(3_000);
+    let of = rig.cache.of(&CDS.into()).expect("few types");
+    let mut asked = rig.now;
+    of.ask_for_proof();
+    rig.look();
+    while rig.renewed.len() == 12 {
+        second(&mut rig, &mut answered, count);
+        count += 1;
+        assert!(rig.now < asked + Duration::from_secs(4), "it waits for the names of another client");
+    }
+    // Nothing is proven, and it asks again and again.
+    let before = rig.renewed.len();
+    asked = rig.now;
+    while rig.now < asked + Duration::from_secs(600) {
+        of.ask_for_proof();
+        rig.look();
+        second(&mut rig, &mut answered, count);
+        count += 1;
+    }
+    let more = rig.renewed.len() - before;
+    assert!(more < 25, "{more} streams in ten minutes");
 }
