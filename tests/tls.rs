@@ -376,6 +376,26 @@ async fn a_bad_new_set_keeps_the_old_one_and_is_counted_once() {
     bed.wait_for("warning", || bed.relay.has_written("nothing that these revoked counts")).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_everybody_can_read_is_warned_of() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let bed = Bed::start(true, "").await;
+    let key = bed.home.path().join("key.pem");
+    let warnings = || {
+        bed.relay.said("every user of this machine can read a private key; allow its owner only (0600, in Kubernetes `defaultMode: 0400`)")
+    };
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    // The directory says so: a list that is new has the set read again.
+    replace(&bed.home.path().join("revoked.pem"), &bed.clients.revoke(&[]));
+    bed.wait_for("warning", || !warnings().is_empty()).await;
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).unwrap();
+    let before = bed.relay.metric("deltafan_tls_reloads_total");
+    warnings();
+    replace(&bed.home.path().join("revoked.pem"), &bed.clients.revoke(&[]));
+    bed.wait_for("reading", || bed.relay.metric("deltafan_tls_reloads_total") > before).await;
+    assert_eq!(warnings().len(), 0);
+}
+
 #[test]
 fn check_reads_the_files_and_names_the_one_that_is_wrong() {
     let home = tempfile::tempdir().unwrap();

@@ -15,6 +15,11 @@ use super::pem::{self, PemError};
 /// How often a set is read again that changes while it is read. What changes faster is looked at after the next event.
 const ATTEMPTS: usize = 5;
 
+/// The end of the line before a private key in PEM, of whatever kind it is.
+const KEY: &[u8] = b"PRIVATE KEY-----";
+/// In the mode of a file.
+const READ_BY_OTHERS: u32 = 0o004;
+
 /// The files of a set and what they held. `Debug` names the files only.
 pub struct Files(Vec<(PathBuf, Vec<u8>)>);
 
@@ -65,6 +70,15 @@ impl Files {
     /// The private key of a file, the first one where there are several.
     pub fn private_key(&self, path: &Path) -> Result<PrivateKeyDer<'static>, PemError> {
         pem::private_key_in(path, self.bytes(path)?)
+    }
+
+    /// Files with a private key that every user of the machine can read.
+    pub(super) fn exposed_keys(&self) -> impl Iterator<Item = &Path> {
+        let holds_key = |bytes: &[u8]| bytes.windows(KEY.len()).any(|window| window == KEY);
+        let is_open =
+            |path: &Path| std::fs::metadata(path).is_ok_and(|file| file.mode() & READ_BY_OTHERS != 0);
+        let keys = self.0.iter().filter(move |(_, bytes)| holds_key(bytes)).map(|(path, _)| path.as_path());
+        keys.filter(move |path| is_open(path))
     }
 
     /// Equal for equal contents.

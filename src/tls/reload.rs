@@ -140,6 +140,7 @@ impl Reloader {
     {
         let files = Files::read(&paths)?;
         let Loaded { value, facts, warning } = load(&files)?;
+        warn_of_exposed_keys(of, &files);
         announce(of, &facts, warning.as_deref(), "certificates are in force");
         let current = Arc::new(ArcSwap::from_pointee(value));
         let set = FileSet {
@@ -229,6 +230,9 @@ where
             return true;
         }
         self.seen = seen;
+        if let Ok(files) = &read {
+            warn_of_exposed_keys(&self.of, files);
+        }
         match read.map_err(LoadError::from).and_then(|files| (self.load)(&files)) {
             Ok(Loaded { value, facts, warning }) => {
                 current.store(Arc::new(value));
@@ -258,6 +262,13 @@ where
 
     fn paths(&self) -> &[PathBuf] {
         &self.paths
+    }
+}
+
+fn warn_of_exposed_keys(of: &str, files: &Files) {
+    for path in files.exposed_keys() {
+        let file = path.display();
+        tracing::warn!(of, %file, "every user of this machine can read a private key; allow its owner only (0600, in Kubernetes `defaultMode: 0400`)");
     }
 }
 
