@@ -148,7 +148,12 @@ impl World {
                 self.net.close(stream, &[Way::Up]);
                 self.tell_server(stream, server);
             }
-            Event::Lost { streams } => streams.into_iter().for_each(|stream| self.lose(stream)),
+            Event::Lost { link } => {
+                self.net.links[link].half_open = false;
+                let is_lost = |stream: &u32| self.net.streams[stream].lost;
+                let lost: Vec<u32> = self.net.on(link).into_iter().filter(is_lost).collect();
+                lost.into_iter().for_each(|stream| self.lose(stream));
+            }
             Event::Connected { relay, ok, attempt } => {
                 if self.attempts[relay] == attempt {
                     let ok = ok && !self.net.links[relay].is_down(self.now);
