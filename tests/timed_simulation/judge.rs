@@ -157,8 +157,7 @@ impl Scene<'_> {
     fn may_be_lost(&self, at: usize, name: &str, held: &Held, views: Views) -> bool {
         // A client that had a new resource by name and asks for the wildcard now may be ahead of the wildcard's stream.
         let since = self.truth.present_since(at, name).filter(|since| *since > self.started);
-        let had =
-            |since: Instant| self.seen.had_between(self.truth, (at, name), views, since, self.made);
+        let had = |since: Instant| self.seen.had_between(self.truth, (at, name), views, since, self.made);
         if since.is_some_and(|since| !views.name && !had(since)) {
             return true;
         }
