@@ -19,6 +19,8 @@ const SAME_AT_ALL: u32 = 30;
 #[derive(Debug)]
 struct Came {
     at: Instant,
+    /// When it was said.
+    made: Instant,
     /// Whether it came on a stream with the wildcard.
     wildcard: bool,
     text: String,
@@ -36,7 +38,14 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    pub(crate) fn note(&mut self, told: &Told, wildcard: bool, ttl: Option<Duration>, now: Instant) {
+    pub(crate) fn note(
+        &mut self,
+        told: &Told,
+        made: Instant,
+        wildcard: bool,
+        ttl: Option<Duration>,
+        now: Instant,
+    ) {
         for (name, text, _) in &told.resources {
             let key = (told.at, name.clone());
             let view = (told.at, name.clone(), wildcard);
@@ -46,7 +55,12 @@ impl Seen {
                 self.expired.insert(view, now);
             }
             if !text.is_empty() {
-                self.bodies.entry(key).or_default().push(Came { at: now, wildcard, text: text.clone() });
+                self.bodies.entry(key).or_default().push(Came {
+                    at: now,
+                    made,
+                    wildcard,
+                    text: text.clone(),
+                });
             }
         }
     }
@@ -73,10 +87,10 @@ impl Seen {
         came.into_iter().any(|came| !came.wildcard && left.is_none_or(|left| came.at > *left))
     }
 
-    /// When a name last came by this moment.
+    /// When what last came of a name by this moment was said.
     fn last_came(&self, at: usize, name: &str, by: Instant) -> Option<Instant> {
         let came = self.bodies.get(&(at, name.to_owned())).into_iter().flatten();
-        came.map(|came| came.at).filter(|came| *came <= by).max()
+        came.filter(|came| came.at <= by).map(|came| came.made).max()
     }
 
     /// Whether what the origin has had since a moment came by another one, so that it is seen by what it was asked for. A part
@@ -91,7 +105,7 @@ impl Seen {
     ) -> bool {
         let is_seen = |came: &Came| if came.wildcard { views.wildcard } else { views.name };
         let is_new = |came: &Came| {
-            let published = truth.published(at, name, &came.text, came.at);
+            let published = truth.published(at, name, &came.text, came.made);
             published.is_some_and(|published| published >= since)
         };
         let mut came = self.bodies.get(&(at, name.to_owned())).into_iter().flatten();

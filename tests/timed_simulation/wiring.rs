@@ -216,7 +216,7 @@ impl World {
                 self.causes += 1;
                 self.say(|_| format!("relay {relay} hears on {stream} {}", told.shown()));
                 let wildcard = self.wildcards.get(&(*stream, told.at)).copied().unwrap_or(false);
-                self.seen[relay].note(&told, wildcard, self.plan.ttl, self.now);
+                self.seen[relay].note(&told, arrival.made, wildcard, self.plan.ttl, self.now);
                 self.relays[relay].inbox.push_back(Input::Message(*stream, bytes.clone()));
             }
             Some(Consumer::Client(client)) if !self.clients[client].reading => {
