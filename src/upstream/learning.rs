@@ -142,9 +142,15 @@ impl Topic {
             link.arrived(now, brings_news);
         }
         if brings_kept_back || brings_others {
-            link.judge_proof(!brings_others);
+            let is_whole = !brings_others && self.would_fill(placed.view, snapshot);
+            if let Some(link) = &mut self.links[placed.stream as usize] {
+                link.judge_proof(is_whole);
+            }
         }
-        self.habits.fills_responses |= reading.resources.len() > 1;
+        let bodies = || reading.resources.iter().filter_map(|heard| heard.envelope.body);
+        if bodies().nth(1).is_some() {
+            self.habits.filled = self.habits.filled.max(bodies().map(<[u8]>::len).sum());
+        }
         concerned
     }
 

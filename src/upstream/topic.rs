@@ -97,17 +97,15 @@ pub(super) enum Absences {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Habits {
     pub(super) absences: Absences,
-    /// It puts several resources into a response. From one that sends each by itself a single resource proves nothing.
-    pub(super) fills_responses: bool,
+    /// The most bytes of resources that it has put into one response of several. From one that sends each by itself, or cuts
+    /// its answers before that, a single resource proves nothing.
+    pub(super) filled: usize,
 }
 
 impl Habits {
     /// Habits that were seen here or there.
     pub(super) fn and(self, other: Self) -> Self {
-        Self {
-            absences: self.absences.max(other.absences),
-            fills_responses: self.fills_responses || other.fills_responses,
-        }
+        Self { absences: self.absences.max(other.absences), filled: self.filled.max(other.filled) }
     }
 }
 
@@ -614,20 +612,36 @@ impl Topic {
         let is_swept = Link::misses_nothing;
         let trusts = settings.reconcile == Reconcile::Trust;
         let can_ask = |link: &Link| link.is_only() && (trusts || (view == View::Wildcard && is_swept(link)));
-        if self.ignores_versions || !self.habits.fills_responses || !self.link(stream).is_some_and(can_ask) {
+        if self.ignores_versions || !self.link(stream).is_some_and(can_ask) {
             return false;
         }
         let is_claimable = |held: &Resource| held.origin_version().is_some() && held.constraints().is_none();
-        match view {
-            View::Wildcard => {
-                let fits = Link::fits_in_one_request(snapshot.members());
-                snapshot.member_count() > 0 && snapshot.members().all(|held| is_claimable(held)) && fits
+        self.would_fill(Some(view), snapshot)
+            && match view {
+                View::Wildcard => {
+                    let fits = Link::fits_in_one_request(snapshot.members());
+                    snapshot.members().all(|held| is_claimable(held)) && fits
+                }
+                View::Named => self.names.keys().any(|name| {
+                    let held = snapshot.held(view, name.as_str());
+                    held.is_some_and(|held| held.form() == Form::Whole && is_claimable(held))
+                }),
             }
-            View::Named => self.names.keys().any(|name| {
-                let held = snapshot.held(view, name.as_str());
-                held.is_some_and(|held| held.form() == Form::Whole && is_claimable(held))
-            }),
-        }
+    }
+
+    /// Whether the origin was seen to put as much into one response as the least of what is held and another like the largest.
+    pub(super) fn would_fill(&self, view: Option<View>, snapshot: &Snapshot) -> bool {
+        let bounds = |bytes: &mut dyn Iterator<Item = usize>| {
+            let first = bytes.next()?;
+            Some(bytes.fold((first, first), |(least, most), bytes| (least.min(bytes), most.max(bytes))))
+        };
+        let bounds = if view == Some(View::Wildcard) {
+            bounds(&mut snapshot.members().map(|held| held.body().len()))
+        } else {
+            let held = self.names.keys().filter_map(|name| snapshot.held(View::Named, name.as_str()));
+            bounds(&mut held.map(|held| held.body().len()))
+        };
+        bounds.is_some_and(|(least, most)| least + most <= self.habits.filled)
     }
 
     /// Has names of which nothing is known, and that stay unanswered, asked for where silence says that they do not exist.

@@ -470,3 +470,22 @@ fn what_turns_out_to_be_unprovable_does_not_spin() {
     rig.pass(200_000);
     assert_eq!(rig.snapshot(CDS).completeness(), crate::cache::Completeness::Complete);
 }
+
+/// deltafan cuts its answers by bytes: of large resources each comes by itself.
+#[test]
+fn o4_an_origin_that_never_put_as_much_into_a_response_is_not_asked_for_proof() {
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, &["*"]);
+    rig.client("b", EDS, &["e1", "e2"]);
+    rig.pass(100);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1"));
+    let large = "large".repeat(50);
+    rig.hear(Primary, &Answer::of(CDS, "2").set_body("c1", "v1", &large));
+    rig.hear(Primary, &Answer::of(CDS, "3").set_body("c2", "v1", &large));
+    rig.cache.of(&CDS.into()).expect("few types").ask_for_proof();
+    rig.look();
+    rig.pass(10_000);
+    assert!(rig.renewed.is_empty());
+    assert_eq!(rig.snapshot(CDS).completeness(), crate::cache::Completeness::Complete, "by its silence");
+}
