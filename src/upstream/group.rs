@@ -145,6 +145,12 @@ impl Group {
         self.placed(stream).is_some_and(|view| self.topics.values().any(|topic| topic.is_live(view)))
     }
 
+    /// Whether parts of an answer come on a stream, or on one that ends with it.
+    pub(super) fn is_receiving(&self, stream: StreamId) -> bool {
+        let ends = |other: &StreamId| stream == StreamId::Primary || *other == stream;
+        StreamId::ALL.into_iter().filter(ends).flat_map(|stream| self.links(stream)).any(Link::is_receiving)
+    }
+
     /// Which streams are to be opened anew.
     pub(super) fn take_renewals(&mut self) -> [Option<Renewal>; 2] {
         let mut renewals = [None; 2];

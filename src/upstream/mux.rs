@@ -50,8 +50,8 @@ impl Ack {
 /// What an open stream has to say.
 #[derive(Debug)]
 struct Stream {
-    /// It is to be opened anew from then on.
-    renewal: Option<Instant>,
+    /// It is to be opened anew from then on, for this reason.
+    renewal: Option<(Instant, Renewal)>,
     /// But not before then.
     renewable_at: Instant,
     opened: Instant,
@@ -261,7 +261,13 @@ impl Mux {
         let open = self.streams[stream as usize].as_ref()?;
         let groups = self.groups.values().filter(|_| self.is_heard);
         let sheds = groups.filter_map(|group| group.sheds_at(stream, &self.settings));
-        open.renewal.into_iter().chain(sheds).min().map(|at| at.max(open.renewable_at))
+        let is_waited_for = open.renewal.is_some_and(|(_, reason)| reason == Renewal::Unanswered);
+        // What comes in parts would begin anew. It settles in bounded time.
+        if !is_waited_for && self.groups.values().any(|group| group.is_receiving(stream)) {
+            return None;
+        }
+        let renewal = open.renewal.map(|(at, _)| at);
+        renewal.into_iter().chain(sheds).min().map(|at| at.max(open.renewable_at))
     }
 
     /// The process did not run for this long: what is measured as silence of the origin must not count it.
@@ -590,7 +596,7 @@ impl Mux {
         // wildcard cannot be made to forget it.
         self.asks_plainly = true;
         if let Some(primary) = &mut self.streams[StreamId::Primary as usize] {
-            primary.renewal = Some(now);
+            primary.renewal = Some((now, Renewal::Unanswered));
             primary.renewable_at = now;
         }
     }
@@ -680,7 +686,8 @@ impl Mux {
         let renewals = self.groups.get_mut(type_url).map(Group::take_renewals).unwrap_or_default();
         for ((open, renewal), pace) in self.streams.iter_mut().zip(renewals).zip(&mut self.renewals) {
             let (Some(open), Some(renewal)) = (open, renewal) else { continue };
-            open.renewal.get_or_insert(now);
+            let since = open.renewal.map_or((now, renewal), |(at, other)| (at, other.max(renewal)));
+            open.renewal = Some(since);
             if renewal == Renewal::Unanswered {
                 if pace.may_hurry(now) {
                     open.renewable_at = open.renewable_at.min(open.opened + RenewalPace::WAITED_FOR);

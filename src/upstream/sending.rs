@@ -414,6 +414,11 @@ impl Link {
         self.wildcard.is_some() && self.arrival.degree() >= Completeness::Settled
     }
 
+    /// Whether parts of an answer come, one after the other.
+    pub(super) fn is_receiving(&self) -> bool {
+        self.arrival.is_under_way() && self.has_asked()
+    }
+
     /// The degree that the answer has reached.
     pub(super) const fn degree(&self) -> Completeness {
         self.arrival.degree()

@@ -489,3 +489,23 @@ fn o4_an_origin_that_never_put_as_much_into_a_response_is_not_asked_for_proof() 
     assert!(rig.renewed.is_empty());
     assert_eq!(rig.snapshot(CDS).completeness(), crate::cache::Completeness::Complete, "by its silence");
 }
+
+/// Each part is sent after the ACK of the last. To open the stream anew for another type would begin with the first.
+#[test]
+fn o4_a_stream_is_not_opened_anew_for_proof_while_an_answer_comes_in_parts() {
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, &["*"]);
+    rig.client("b", Kind::Listener, &["*"]);
+    rig.pass(100);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
+    rig.cache.of(&CDS.into()).expect("few types").ask_for_proof();
+    rig.look();
+    for part in 0..5 {
+        rig.pass(700);
+        rig.hear(Primary, &Answer::of(Kind::Listener, "2").set(&format!("l{part}"), "v1"));
+    }
+    assert!(rig.renewed.is_empty(), "{:?}", rig.renewed);
+    rig.pass(2_000);
+    assert_eq!(rig.renewed.len(), 1);
+}
