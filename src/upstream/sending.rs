@@ -338,7 +338,7 @@ impl Link {
         match awaited {
             Awaited::No => false,
             Awaited::Answer => true,
-            Awaited::Until => now < at,
+            Awaited::Until => now < at || self.arrival.is_expected(),
         }
     }
 

@@ -509,3 +509,26 @@ fn o4_a_stream_is_not_opened_anew_for_proof_while_an_answer_comes_in_parts() {
     rig.pass(2_000);
     assert_eq!(rig.renewed.len(), 1);
 }
+
+/// The one that was not claimed may be in the last part.
+#[test]
+fn o4_the_first_words_about_names_are_parts_of_an_answer() {
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, &["c1", "c2", "c3", "c4", "c5", "c6"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
+    rig.close();
+    rig.open(Primary);
+    let request = rig.request(Primary);
+    assert_eq!(request.initial_resource_versions.keys().collect::<Vec<_>>(), ["c2"]);
+    for name in ["c3", "c4", "c5"] {
+        rig.pass(700);
+        rig.hear(Primary, &Answer::of(CDS, "2").set(name, "v1"));
+    }
+    rig.pass(700);
+    rig.hear(Primary, &Answer::of(CDS, "3").remove("c6"));
+    rig.pass(700);
+    rig.hear(Primary, &Answer::of(CDS, "4").set("c1", "v1"));
+    rig.pass(60_000);
+    assert!(rig.renewed.is_empty(), "{:?}", rig.renewed);
+}
