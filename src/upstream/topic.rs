@@ -549,8 +549,16 @@ impl Topic {
             self.ask_about_open(Placed { stream, view: Some(view) }, settings, now, snapshot);
             self.doubt_kept_back(Placed { stream, view: Some(view) });
             let Some(link) = &mut self.links[stream as usize] else { continue };
-            let unseen =
-                if degree.is_some() && link.is_over() { link.take_unseen() } else { HashSet::default() };
+            let unseen = match degree {
+                Some(_) if link.is_over() => link.take_unseen(),
+                // What is missing after a long silence is asked for anew. It is taken for gone by an answer that is over.
+                Some(Completeness::Complete) => {
+                    let (doubts, disproved) = (&self.doubts, &self.disproved);
+                    let is_first = |name: &Name| doubts.get(view, name) != Some(Doubt::Missing);
+                    link.note_late(|name| is_first(name) && !disproved.has(view, name))
+                }
+                _ => HashSet::default(),
+            };
             for (name, unseen) in complete {
                 change.ops.extend(self.judge(Placed { stream, view: Some(view) }, unseen, settings));
                 change.ops.push(Op::Complete { name });
@@ -663,11 +671,11 @@ impl Topic {
     /// Claims the resource that was kept back on another stream, where the answer has settled without it. All others were
     /// claimed, so that little is left to wait for; and each change meanwhile would put off the end of the answer.
     fn doubt_kept_back(&mut self, placed: Placed) {
-        let lacking = placed.view.zip(self.link(placed.stream).and_then(Link::lacks_kept_back).cloned());
-        if let Some((view, name)) =
-            lacking.filter(|(view, name)| matches!(self.doubts.get(*view, name), None | Some(Doubt::Told)))
-        {
-            self.doubt(Placed { view: Some(view), ..placed }, [name], Doubt::Missing);
+        let (Some(view), Some(link)) = (placed.view, &mut self.links[placed.stream as usize]) else { return };
+        let Some(name) = link.lacks_kept_back().cloned() else { return };
+        if matches!(self.doubts.get(view, &name), None | Some(Doubt::Told)) {
+            let late = link.note_late(|unseen| *unseen == name);
+            self.doubt(placed, late, Doubt::Missing);
         }
     }
 

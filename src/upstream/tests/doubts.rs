@@ -532,3 +532,53 @@ fn o4_the_first_words_about_names_are_parts_of_an_answer() {
     rig.pass(60_000);
     assert!(rig.renewed.is_empty(), "{:?}", rig.renewed);
 }
+
+/// An origin without versions, and a first answer that took 20 s. Nothing is taken for gone before the silence after it was
+/// four times as long; asked on another stream, the origin answers at once.
+#[test]
+fn what_is_missing_from_a_slow_answer_is_asked_for_anew_before_it_is_over() {
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "").set("c2", ""));
+    rig.pass(10_000);
+    rig.close();
+    rig.open(Primary);
+    rig.requests(Primary);
+    rig.pass(20_000);
+    rig.hear(Primary, &Answer::of(CDS, "2").set("c1", ""));
+    rig.pass(41_000);
+    assert_eq!((rig.renewed.len(), rig.members(CDS).len()), (1, 2));
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "3").set("c1", ""));
+    rig.pass(6_000);
+    assert_eq!(rig.members(CDS).len(), 1);
+}
+
+/// A stream that was opened anew many times waits for its turn. Meanwhile the answer that lacks `c1` is over: that is one
+/// silence, not two.
+#[test]
+fn nothing_is_gone_because_of_one_silence_though_the_next_stream_has_to_wait() {
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("other", "v1"));
+    for streams in 1..6 {
+        rig.cache.of(&CDS.into()).expect("few types").ask_for_proof();
+        rig.look();
+        while rig.renewed.len() < streams {
+            rig.pass(1_000);
+        }
+        rig.requests(Primary);
+        let news = format!("news{streams}");
+        rig.hear(Primary, &Answer::of(CDS, "2").set("c1", "v1").set(&news, "v1"));
+    }
+    rig.pass(1_000);
+    rig.close();
+    rig.mux.opened(Primary, rig.now);
+    assert!(!rig.request(Primary).initial_resource_versions.contains_key("c1"), "it is kept back");
+    rig.hear(Primary, &Answer::of(CDS, "3").set("news9", "v1"));
+    rig.pass(15_000);
+    assert_eq!(rig.renewed.len(), 5);
+    assert!(rig.members(CDS).contains("c1@v1"));
+}
