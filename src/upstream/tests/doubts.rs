@@ -582,3 +582,24 @@ fn nothing_is_gone_because_of_one_silence_though_the_next_stream_has_to_wait() {
     assert_eq!(rig.renewed.len(), 5);
     assert!(rig.members(CDS).contains("c1@v1"));
 }
+
+/// Its stream ended before the origin could answer, and on the next one nothing else was left to keep back.
+#[test]
+fn what_was_told_on_a_stream_that_ended_too_soon_is_told_again() {
+    let mut rig = Rig::connected();
+    rig.client("a", EDS, &["e1"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1"));
+    rig.close();
+    rig.open(Primary);
+    assert!(rig.request(Primary).initial_resource_versions.is_empty(), "it is kept back");
+    rig.pass(16_000);
+    assert_eq!(rig.request(Primary).initial_resource_versions.len(), 1, "after a silence it is claimed");
+    rig.mux.closed(Primary);
+    rig.mux.opened(Primary, rig.now);
+    assert!(rig.request(Primary).initial_resource_versions.is_empty(), "it is kept back");
+    rig.pass(20_000);
+    assert_eq!(rig.request(Primary).initial_resource_versions.len(), 1);
+    rig.hear(Primary, &Answer::of(EDS, "2").remove("e1"));
+    assert_eq!(rig.seen(EDS, "e1"), "absent");
+}
