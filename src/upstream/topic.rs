@@ -593,10 +593,12 @@ impl Topic {
         if !link.has_settled() {
             return degree;
         }
-        let reached = link.degree();
+        let (reached, misses_some) = (link.degree(), !link.misses_nothing());
         if !self.is_provable(View::Wildcard, stream, settings, snapshot) {
             self.unproven = None;
-            return degree.or(Some(reached)).map(|degree| degree.max(Completeness::Presumed));
+            // Members that have not come again may still come, and others with them.
+            let least = if misses_some { Completeness::Settled } else { Completeness::Presumed };
+            return Some(degree.unwrap_or(reached).max(least));
         }
         if std::mem::take(&mut self.needs_proof[View::Wildcard as usize]) {
             self.unproven.get_or_insert(Unproven { since: now, is_shown: false });

@@ -603,3 +603,21 @@ fn what_was_told_on_a_stream_that_ended_too_soon_is_told_again() {
     rig.hear(Primary, &Answer::of(EDS, "2").remove("e1"));
     assert_eq!(rig.seen(EDS, "e1"), "absent");
 }
+
+/// What has not come again may still come, and more with it.
+#[test]
+fn r_relay_05_a_set_that_lacks_what_is_held_is_shown_to_no_newcomer_after_a_short_silence() {
+    use crate::cache::Completeness::{Complete, Settled};
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "").set("c2", ""));
+    rig.close();
+    rig.open(Primary);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "2").set("c1", ""));
+    rig.pass(1_000);
+    assert_eq!(rig.snapshot(CDS).completeness(), Settled);
+    rig.pass(10_000);
+    assert_eq!(rig.snapshot(CDS).completeness(), Complete);
+}
