@@ -133,6 +133,8 @@ pub(super) struct Link {
     nothing_at: Option<Instant>,
     /// Every member was claimed, and none was kept back.
     all_claimed: bool,
+    /// All that came of the wildcard has come to its end.
+    lapsed: bool,
     /// Whether these were noted as missing while nothing came.
     missing_noted: bool,
     /// The resource of which the version was not told though all others were.
@@ -416,6 +418,15 @@ impl Link {
     /// Whether the answer to the wildcard was followed by a short silence at least.
     pub(super) fn has_settled(&self) -> bool {
         self.wildcard.is_some() && self.arrival.degree() >= Completeness::Settled
+    }
+
+    /// All that came of the wildcard has come to its end: its answer says nothing any more.
+    pub(super) const fn lapse(&mut self) {
+        self.lapsed = true;
+    }
+
+    pub(super) const fn has_lapsed(&self) -> bool {
+        self.lapsed
     }
 
     /// Whether parts of an answer come, one after the other.

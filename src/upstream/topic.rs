@@ -500,7 +500,9 @@ impl Topic {
         counters: &Counters,
     ) -> Change {
         let mut change = Change::default();
-        for (view, name) in self.expiry.take_due(now) {
+        let ended = self.expiry.take_due(now);
+        self.note_lapse(&ended, snapshot);
+        for (view, name) in ended {
             // The origin may hold it still: who asks by name asks again (R-TTL-09).
             if view == View::Named {
                 self.ask_again(&name);
@@ -574,6 +576,25 @@ impl Topic {
         change
     }
 
+    /// All members of a set that is not complete have come to their end, unless others came: the origin was silent for as long,
+    /// and what has not come yet is as unknown as before. It is asked anew.
+    fn note_lapse(&mut self, ended: &[(View, Name)], snapshot: &Snapshot) {
+        let members = ended.iter().filter(|(view, _)| *view == View::Wildcard).count();
+        if members == 0
+            || members < snapshot.member_count()
+            || snapshot.completeness() == Completeness::Complete
+        {
+            return;
+        }
+        for (link, renewal) in self.links.iter_mut().zip(&mut self.renewals) {
+            if let Some(link) = link.as_mut().filter(|link| link.covers_wildcard()) {
+                link.lapse();
+                renewal.get_or_insert(Renewal::Doubt);
+            }
+        }
+        self.needs_proof[View::Wildcard as usize] |= self.unproven.take().is_some();
+    }
+
     /// How much of the wildcard set is known, given the degree that the answer has reached by its silence. Silence shows a set
     /// to newcomers, and proves nothing to clients that may hold something.
     fn known_of_wildcard(
@@ -590,6 +611,9 @@ impl Topic {
             return degree;
         }
         let link = self.link(stream)?;
+        if link.has_lapsed() {
+            return None;
+        }
         if !link.has_settled() {
             return degree;
         }
