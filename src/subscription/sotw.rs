@@ -6,7 +6,7 @@ use super::asks::Asks;
 use super::own::Brought;
 use super::session::{Heard, Refusal, Session};
 use super::stream_type::StreamType;
-use crate::cache::Subscription;
+use crate::cache::{Seen, Snapshot, Subscription, View};
 use crate::proto::{self, ResourceLocator};
 use crate::resource::Name;
 
@@ -80,12 +80,18 @@ impl Session {
             };
             let added: Vec<Name> = subscription.names().iter().filter(is_new).cloned().collect();
             let wildcard = subscription.wildcard && !state.subscription().wildcard;
+            let is_left_with_some = state.kind.full_state()
+                && leaves_some(state.subscription(), &subscription, &state.membership.of().snapshot());
             let of = self.store(&type_url, &subscription)?;
             self.count_hidden(wildcard, added.iter());
             let dialect = self.dialect;
             let state = self.state(at);
             state.look_again();
             state.resubscribe(of, subscription, dialect, now)?;
+            if is_left_with_some {
+                // It may be a member that has not come yet.
+                (state.must_answer, state.may_hold) = (true, true);
+            }
             self.turn_endpoints_of(&type_url);
             let state = self.state(at);
             let subscription = state.subscription().clone();
@@ -108,6 +114,18 @@ impl Session {
             None => Heard::Ack { type_url },
         })
     }
+}
+
+/// Whether a client that lets go of names goes on holding them: beside a wildcard it cannot tell whether they are members, and
+/// only a full state that lacks them says so (R-SotW-18, as R-Delta-09).
+fn leaves_some(old: &Subscription, new: &Subscription, snapshot: &Snapshot) -> bool {
+    let is_member = |name: &str| snapshot.held(View::Wildcard, name).is_some();
+    let is_no_member = |name: &Name| match snapshot.by_name(name.as_str()) {
+        Seen::Unknown => false,
+        seen => !is_member(seen.existing().map_or(name, |resource| resource.name()).as_str()),
+    };
+    let mut left = old.names().iter().filter(|name| !new.contains(name.as_str()));
+    old.wildcard && new.wildcard && left.any(is_no_member)
 }
 
 #[cfg(test)]

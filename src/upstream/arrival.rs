@@ -156,6 +156,11 @@ impl Arrival {
         matches!(self, Self::Arriving(_) | Self::Complete)
     }
 
+    /// Whether parts of it come, one after the other.
+    pub(super) const fn is_under_way(self) -> bool {
+        matches!(self, Self::Arriving(Parts { degree: Completeness::Unknown, .. }))
+    }
+
     /// The degree that it has reached.
     pub(super) const fn degree(self) -> Completeness {
         match self {

@@ -43,17 +43,8 @@ impl Doubts {
                 free.insert(doubt);
                 true
             }
-            Entry::Occupied(mut before) => {
-                // The answer to what was told may have been lost with its stream.
-                let leads_on = matches!(
-                    (before.get(), doubt),
-                    (Doubt::Missing, Doubt::Silence) | (Doubt::Told, Doubt::Missing)
-                );
-                if *before.get() != Doubt::Told || doubt == Doubt::Missing {
-                    before.insert(doubt);
-                }
-                leads_on
-            }
+            // The answer to what was told may have been lost with its stream.
+            Entry::Occupied(mut before) => before.insert(doubt) != doubt,
         }
     }
 

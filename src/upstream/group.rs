@@ -145,6 +145,12 @@ impl Group {
         self.placed(stream).is_some_and(|view| self.topics.values().any(|topic| topic.is_live(view)))
     }
 
+    /// Whether parts of an answer come on a stream, or on one that ends with it.
+    pub(super) fn is_receiving(&self, stream: StreamId) -> bool {
+        let ends = |other: &StreamId| stream == StreamId::Primary || *other == stream;
+        StreamId::ALL.into_iter().filter(ends).flat_map(|stream| self.links(stream)).any(Link::is_receiving)
+    }
+
     /// Reasons for which each stream is to be opened anew.
     pub(super) fn take_renewals(&mut self) -> [BTreeSet<Renewal>; 2] {
         let mut renewals = <[BTreeSet<Renewal>; 2]>::default();

@@ -83,6 +83,8 @@ impl Topic {
         let (mut brings_kept_back, mut brings_others) = (false, false);
         let is_new_member =
             |name: &str| placed.view == Some(View::Wildcard) && snapshot.held(View::Wildcard, name).is_none();
+        // The first word about a name is a part of the answer to all of them.
+        let is_by_name = placed.view == Some(View::Named);
         let awaits = link.awaits_more();
         for heard in &mut reading.resources {
             if !heard.matches(&self.parameters) && heard.is_understood() {
@@ -95,8 +97,9 @@ impl Topic {
                 heard.covered = true;
                 // Held, not claimed, and not sent again before: an answer, however late it comes.
                 let was_unseen = link.saw(name);
-                heard.answers |= link.heard(name, now) || was_unseen;
-                brings_news |= awaits && (was_unseen || is_new_member(name));
+                let answers = link.heard(name, now);
+                heard.answers |= answers || was_unseen;
+                brings_news |= awaits && (was_unseen || is_new_member(name) || (is_by_name && answers));
                 let is_kept_back = link.is_kept_back(name);
                 brings_kept_back |= is_kept_back;
                 brings_others |= !is_kept_back;
@@ -116,8 +119,8 @@ impl Topic {
                 if link.awaits_first_word(&removed.name) && snapshot.get(&removed.name).is_none() {
                     self.habits.absences = self.habits.absences.max(Absences::Told);
                 }
-                link.heard(&removed.name, now);
-                brings_news |= awaits && link.saw(&removed.name);
+                let answers = link.heard(&removed.name, now);
+                brings_news |= awaits && (link.saw(&removed.name) || (is_by_name && answers));
             }
             let named = placed.view == Some(View::Named);
             if is_concerned || (named && !aliases::held_by(link, snapshot, &removed.name).is_empty()) {
@@ -144,9 +147,15 @@ impl Topic {
         if brings_kept_back || brings_others {
             // A relay cuts an answer by its size, be it behind a single resource.
             let is_part = reading.is_part && self.habits.absences == Absences::Relay;
-            link.judge_proof(!brings_others && !is_part);
+            let is_whole = !brings_others && !is_part && self.would_fill(placed.view, snapshot);
+            if let Some(link) = &mut self.links[placed.stream as usize] {
+                link.judge_proof(is_whole);
+            }
         }
-        self.habits.fills_responses |= reading.resources.len() > 1;
+        let bodies = || reading.resources.iter().filter_map(|heard| heard.envelope.body);
+        if bodies().nth(1).is_some() {
+            self.habits.filled = self.habits.filled.max(bodies().map(<[u8]>::len).sum());
+        }
         concerned
     }
 

@@ -253,6 +253,10 @@ impl Mux {
         let open = self.streams[stream as usize].as_ref()?;
         let groups = self.groups.values().filter(|_| self.is_heard);
         let sheds = groups.filter_map(|group| group.sheds_at(stream, &self.settings));
+        // What comes in parts would begin anew. It settles in bounded time.
+        if self.groups.values().any(|group| group.is_receiving(stream)) {
+            return open.renewals.get(&Renewal::Unanswered).copied();
+        }
         let shed = sheds.min().map(|at| at.max(self.renewable_at(stream, open, Renewal::Doubt)));
         open.renewals.values().copied().chain(shed).min()
     }

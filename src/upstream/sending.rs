@@ -127,10 +127,14 @@ pub(super) struct Link {
     arrival: Arrival,
     /// Members, or names, that are held, could not be claimed, and have not been sent again on this stream.
     unseen: HashSet<Name>,
+    /// Of these, those that are in doubt because of this answer. They are judged by the next one.
+    late: HashSet<Name>,
     /// When silence means that there is nothing for these clients, given that others are answered.
     nothing_at: Option<Instant>,
     /// Every member was claimed, and none was kept back.
     all_claimed: bool,
+    /// All that came of the wildcard has come to its end.
+    lapsed: bool,
     /// Whether these were noted as missing while nothing came.
     missing_noted: bool,
     /// The resource of which the version was not told though all others were.
@@ -181,6 +185,7 @@ impl Link {
     pub(super) fn drop_name(&mut self, name: &Name) {
         if self.wildcard.is_none() {
             self.unseen.remove(name);
+            self.late.remove(name);
         }
         self.incomplete.remove(name);
         self.forget_suspect(name.as_str());
@@ -259,6 +264,7 @@ impl Link {
     /// let go on a stream that lives is not to be relied on (O1).
     pub(super) fn drop_wildcard(&mut self, tells: bool) {
         self.unseen.clear();
+        self.late.clear();
         self.dirty = true;
         self.wildcard = self.wildcard.filter(|_| tells).map(|_| true);
         // No more is known of it, also before the origin is told.
@@ -311,7 +317,7 @@ impl Link {
 
     /// Notes what a response brought of what is held and was not claimed; returns whether there was any.
     pub(super) fn saw(&mut self, name: &str) -> bool {
-        self.unseen.remove(name)
+        self.unseen.remove(name) || self.late.remove(name)
     }
 
     /// Like [`heard`](Self::heard), of a member of a collection: until that is complete, it is an answer.
@@ -338,7 +344,7 @@ impl Link {
         match awaited {
             Awaited::No => false,
             Awaited::Answer => true,
-            Awaited::Until => now < at,
+            Awaited::Until => now < at || self.arrival.is_expected(),
         }
     }
 
@@ -412,6 +418,20 @@ impl Link {
     /// Whether the answer to the wildcard was followed by a short silence at least.
     pub(super) fn has_settled(&self) -> bool {
         self.wildcard.is_some() && self.arrival.degree() >= Completeness::Settled
+    }
+
+    /// All that came of the wildcard has come to its end: its answer says nothing any more.
+    pub(super) const fn lapse(&mut self) {
+        self.lapsed = true;
+    }
+
+    pub(super) const fn has_lapsed(&self) -> bool {
+        self.lapsed
+    }
+
+    /// Whether parts of an answer come, one after the other.
+    pub(super) fn is_receiving(&self) -> bool {
+        self.arrival.is_under_way() && self.has_asked()
     }
 
     /// The degree that the answer has reached.
@@ -519,6 +539,14 @@ impl Link {
     /// Whether nothing more can be a part of the answer.
     pub(super) const fn is_over(&self) -> bool {
         self.arrival.is_over()
+    }
+
+    /// Notes which of what is held and was not sent again is in doubt from here on. It may still come.
+    pub(super) fn note_late(&mut self, is_late: impl Fn(&Name) -> bool) -> HashSet<Name> {
+        let late: HashSet<Name> = self.unseen.iter().filter(|name| is_late(name)).cloned().collect();
+        self.unseen.retain(|name| !late.contains(name));
+        self.late.extend(late.iter().cloned());
+        late
     }
 
     /// Takes what is held and was not sent again.
@@ -755,6 +783,7 @@ impl Link {
         if self.names.is_empty() && self.wildcard.is_none() {
             self.arrival = Arrival::Idle;
             self.unseen.clear();
+            self.late.clear();
         }
         cut
     }

@@ -104,17 +104,15 @@ pub(super) enum Absences {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Habits {
     pub(super) absences: Absences,
-    /// It puts several resources into a response. From one that sends each by itself a single resource proves nothing.
-    pub(super) fills_responses: bool,
+    /// The most bytes of resources that it has put into one response of several. From one that sends each by itself, or cuts
+    /// its answers before that, a single resource proves nothing.
+    pub(super) filled: usize,
 }
 
 impl Habits {
     /// Habits that were seen here or there.
     pub(super) fn and(self, other: Self) -> Self {
-        Self {
-            absences: self.absences.max(other.absences),
-            fills_responses: self.fills_responses || other.fills_responses,
-        }
+        Self { absences: self.absences.max(other.absences), filled: self.filled.max(other.filled) }
     }
 }
 
@@ -509,7 +507,9 @@ impl Topic {
         counters: &Counters,
     ) -> Change {
         let mut change = Change::default();
-        for (view, name) in self.expiry.take_due(now) {
+        let ended = self.expiry.take_due(now);
+        self.note_lapse(&ended, snapshot);
+        for (view, name) in ended {
             // The origin may hold it still: who asks by name asks again (R-TTL-09).
             if view == View::Named {
                 self.ask_again(&name);
@@ -558,8 +558,16 @@ impl Topic {
             self.ask_about_open(Placed { stream, view: Some(view) }, settings, now, snapshot);
             self.doubt_kept_back(Placed { stream, view: Some(view) });
             let Some(link) = &mut self.links[stream as usize] else { continue };
-            let unseen =
-                if degree.is_some() && link.is_over() { link.take_unseen() } else { HashSet::default() };
+            let unseen = match degree {
+                Some(_) if link.is_over() => link.take_unseen(),
+                // What is missing after a long silence is asked for anew. It is taken for gone by an answer that is over.
+                Some(Completeness::Complete) => {
+                    let (doubts, disproved) = (&self.doubts, &self.disproved);
+                    let is_first = |name: &Name| doubts.get(view, name) != Some(Doubt::Missing);
+                    link.note_late(|name| is_first(name) && !disproved.has(view, name))
+                }
+                _ => HashSet::default(),
+            };
             for (name, unseen) in complete {
                 change.ops.extend(self.judge(Placed { stream, view: Some(view) }, unseen, settings));
                 change.ops.push(Op::Complete { name });
@@ -573,6 +581,25 @@ impl Topic {
         self.answer_by_name(&mut change.ops, snapshot);
         self.note(&change.ops);
         change
+    }
+
+    /// All members of a set that is not complete have come to their end, unless others came: the origin was silent for as long,
+    /// and what has not come yet is as unknown as before. It is asked anew.
+    fn note_lapse(&mut self, ended: &[(View, Name)], snapshot: &Snapshot) {
+        let members = ended.iter().filter(|(view, _)| *view == View::Wildcard).count();
+        if members == 0
+            || members < snapshot.member_count()
+            || snapshot.completeness() == Completeness::Complete
+        {
+            return;
+        }
+        for (link, renewal) in self.links.iter_mut().zip(&mut self.renewals) {
+            if let Some(link) = link.as_mut().filter(|link| link.covers_wildcard()) {
+                link.lapse();
+                renewal.insert(Renewal::Doubt);
+            }
+        }
+        self.needs_proof[View::Wildcard as usize] |= self.unproven.take().is_some();
     }
 
     /// How much of the wildcard set is known, given the degree that the answer has reached by its silence. Silence shows a set
@@ -591,17 +618,27 @@ impl Topic {
             return degree;
         }
         let link = self.link(stream)?;
+        if link.has_lapsed() {
+            return None;
+        }
         if !link.has_settled() {
             return degree;
         }
-        let reached = link.degree();
-        if degree.is_none() && self.unproven.is_none() && !self.needs_proof[View::Wildcard as usize] {
+        let (reached, misses_some) = (link.degree(), !link.misses_nothing());
+        let is_told = misses_some || snapshot.completeness() >= Completeness::Presumed;
+        if degree.is_none()
+            && is_told
+            && self.unproven.is_none()
+            && !self.needs_proof[View::Wildcard as usize]
+        {
             // Nothing has changed: whether it is provable takes a look at each member.
             return None;
         }
         if !self.is_provable(View::Wildcard, stream, settings, snapshot) {
             self.unproven = None;
-            return degree.or(Some(reached)).map(|degree| degree.max(Completeness::Presumed));
+            // Members that have not come again may still come, and others with them.
+            let least = if misses_some { Completeness::Settled } else { Completeness::Presumed };
+            return Some(degree.unwrap_or(reached).max(least));
         }
         if std::mem::take(&mut self.needs_proof[View::Wildcard as usize]) {
             self.unproven.get_or_insert(Unproven { since: now, is_shown: false });
@@ -625,20 +662,36 @@ impl Topic {
         let is_swept = Link::misses_nothing;
         let trusts = settings.reconcile == Reconcile::Trust;
         let can_ask = |link: &Link| link.is_only() && (trusts || (view == View::Wildcard && is_swept(link)));
-        if self.ignores_versions || !self.habits.fills_responses || !self.link(stream).is_some_and(can_ask) {
+        if self.ignores_versions || !self.link(stream).is_some_and(can_ask) {
             return false;
         }
         let is_claimable = |held: &Resource| held.origin_version().is_some() && held.constraints().is_none();
-        match view {
-            View::Wildcard => {
-                let fits = Link::fits_in_one_request(snapshot.members());
-                snapshot.member_count() > 0 && snapshot.members().all(|held| is_claimable(held)) && fits
+        self.would_fill(Some(view), snapshot)
+            && match view {
+                View::Wildcard => {
+                    let fits = Link::fits_in_one_request(snapshot.members());
+                    snapshot.members().all(|held| is_claimable(held)) && fits
+                }
+                View::Named => self.names.keys().any(|name| {
+                    let held = snapshot.held(view, name.as_str());
+                    held.is_some_and(|held| held.form() == Form::Whole && is_claimable(held))
+                }),
             }
-            View::Named => self.names.keys().any(|name| {
-                let held = snapshot.held(view, name.as_str());
-                held.is_some_and(|held| held.form() == Form::Whole && is_claimable(held))
-            }),
-        }
+    }
+
+    /// Whether the origin was seen to put as much into one response as the least of what is held and another like the largest.
+    pub(super) fn would_fill(&self, view: Option<View>, snapshot: &Snapshot) -> bool {
+        let bounds = |bytes: &mut dyn Iterator<Item = usize>| {
+            let first = bytes.next()?;
+            Some(bytes.fold((first, first), |(least, most), bytes| (least.min(bytes), most.max(bytes))))
+        };
+        let bounds = if view == Some(View::Wildcard) {
+            bounds(&mut snapshot.members().map(|held| held.body().len()))
+        } else {
+            let held = self.names.keys().filter_map(|name| snapshot.held(View::Named, name.as_str()));
+            bounds(&mut held.map(|held| held.body().len()))
+        };
+        bounds.is_some_and(|(least, most)| least + most <= self.habits.filled)
     }
 
     /// Has names of which nothing is known, and that stay unanswered, asked for where silence says that they do not exist.
@@ -660,11 +713,11 @@ impl Topic {
     /// Claims the resource that was kept back on another stream, where the answer has settled without it. All others were
     /// claimed, so that little is left to wait for; and each change meanwhile would put off the end of the answer.
     fn doubt_kept_back(&mut self, placed: Placed) {
-        let lacking = placed.view.zip(self.link(placed.stream).and_then(Link::lacks_kept_back).cloned());
-        if let Some((view, name)) =
-            lacking.filter(|(view, name)| matches!(self.doubts.get(*view, name), None | Some(Doubt::Told)))
-        {
-            self.doubt(Placed { view: Some(view), ..placed }, [name], Doubt::Missing);
+        let (Some(view), Some(link)) = (placed.view, &mut self.links[placed.stream as usize]) else { return };
+        let Some(name) = link.lacks_kept_back().cloned() else { return };
+        if matches!(self.doubts.get(view, &name), None | Some(Doubt::Told)) {
+            let late = link.note_late(|unseen| *unseen == name);
+            self.doubt(placed, late, Doubt::Missing);
         }
     }
 

@@ -399,6 +399,24 @@ fn r_sotw_18_the_answer_is_the_wildcard_and_the_explicit_names() {
     assert_eq!(client.acked_with(&bed, &[("cds", &["*", "b", "x"])]), ["cds a:1 b:1 x:1"]);
 }
 
+/// The client cannot tell whether what it let go of is a member: it holds it until a full state lacks it.
+#[test]
+fn r_sotw_18_what_is_let_go_beside_a_wildcard_and_is_no_member_is_answered() {
+    let mut bed = Bed::knowing(&["cds"]);
+    bed.origin("cds a:1 b:1");
+    bed.named("cds b:1 x:1 y:1");
+    let mut client = bed.sotw();
+    client.ask(&bed, "cds", &["*", "b", "x", "y"]);
+    assert_eq!(client.acked_with(&bed, &[("cds", &["*", "b", "x", "y"])]), ["cds a:1 b:1 x:1 y:1"]);
+    client.ask(&bed, "cds", &["*", "x", "y"]);
+    assert!(client.acked_with(&bed, &[("cds", &["*", "x", "y"])]).is_empty(), "b is a member");
+    client.ask(&bed, "cds", &["*", "x"]);
+    assert_eq!(client.told(&bed), ["cds a:1 b:1 x:1"]);
+    bed.named("cds -x");
+    client.ask(&bed, "cds", &["*"]);
+    assert_eq!(client.acked_with(&bed, &[("cds", &["*"])]), ["cds a:1 b:1"], "gone before it was let go");
+}
+
 #[test]
 fn r_sotw_19_other_types_say_nothing_of_removals() {
     let mut bed = Bed::knowing(&["rds", "thing"]);

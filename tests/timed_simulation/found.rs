@@ -90,4 +90,22 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
     (2332, "the same for a client that may hold members: it loses them"),
     (35962, "what only a heartbeat tells of waits behind streams that were opened anew for other reasons"),
     (629, "a client that waited once is told at once that another name does not exist"),
+    (
+        38591,
+        "a full-state client lets go of a name beside a wildcard: what it held by that name is never taken back",
+    ),
+    (
+        48269,
+        "a stream ended before the origin could answer what was told: on the next it is kept back, and nobody asks again",
+    ),
+    (52768, "the first part of a relay's answer is the one resource that was kept back: taken for the whole"),
+    (
+        26781,
+        "a stream is opened anew for proof of one type while another comes in parts, and each begins with the first",
+    ),
+    (50628, "the same, and a newcomer is shown what had come"),
+    (30803, "all members end behind a stalled link: a newcomer is told that there is nothing"),
+    (11083, "what is missing from a slow answer is not asked for again before four times as long"),
+    (34909, "model: a stream opened on a half-open connection was answered"),
+    (41577, "model: a part that was on its way counts as knowledge of what came after it"),
 ];

@@ -15,11 +15,21 @@ const SAME: u32 = 4;
 /// And whatever else happens meanwhile.
 const SAME_AT_ALL: u32 = 30;
 
+/// Arrival of a resource at a relay.
+#[derive(Debug)]
+struct Came {
+    at: Instant,
+    /// When it was said.
+    made: Instant,
+    /// Whether it came on a stream with the wildcard.
+    wildcard: bool,
+    text: String,
+}
+
 /// Arrivals at a relay from upstream since it started.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// With whether it came on a stream with the wildcard.
-    bodies: HashMap<(usize, String), Vec<(Instant, bool)>>,
+    bodies: HashMap<(usize, String), Vec<Came>>,
     words: HashMap<(usize, String, bool), Instant>,
     /// When the relay last let go of a name.
     left: HashMap<(usize, String), Instant>,
@@ -28,7 +38,14 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    pub(crate) fn note(&mut self, told: &Told, wildcard: bool, ttl: Option<Duration>, now: Instant) {
+    pub(crate) fn note(
+        &mut self,
+        told: &Told,
+        made: Instant,
+        wildcard: bool,
+        ttl: Option<Duration>,
+        now: Instant,
+    ) {
         for (name, text, _) in &told.resources {
             let key = (told.at, name.clone());
             let view = (told.at, name.clone(), wildcard);
@@ -38,7 +55,12 @@ impl Seen {
                 self.expired.insert(view, now);
             }
             if !text.is_empty() {
-                self.bodies.entry(key).or_default().push((now, wildcard));
+                self.bodies.entry(key).or_default().push(Came {
+                    at: now,
+                    made,
+                    wildcard,
+                    text: text.clone(),
+                });
             }
         }
     }
@@ -62,20 +84,32 @@ impl Seen {
         let key = (at, name.to_owned());
         let left = self.left.get(&key);
         let came = self.bodies.get(&key).into_iter().flatten();
-        came.into_iter().any(|(came, wildcard)| !wildcard && left.is_none_or(|left| came > left))
+        came.into_iter().any(|came| !came.wildcard && left.is_none_or(|left| came.at > *left))
     }
 
-    /// When a name last came by this moment.
+    /// When what last came of a name by this moment was said.
     fn last_came(&self, at: usize, name: &str, by: Instant) -> Option<Instant> {
         let came = self.bodies.get(&(at, name.to_owned())).into_iter().flatten();
-        came.map(|(came, _)| *came).filter(|came| *came <= by).max()
+        came.filter(|came| came.at <= by).map(|came| came.made).max()
     }
 
-    /// Whether it came between these moments, so that it is seen by what it was asked for.
-    fn had_between(&self, at: usize, name: &str, views: Views, after: Instant, by: Instant) -> bool {
-        let is_seen = |wildcard: bool| if wildcard { views.wildcard } else { views.name };
-        let came = self.bodies.get(&(at, name.to_owned())).into_iter().flatten();
-        came.into_iter().any(|(came, wildcard)| (after..=by).contains(came) && is_seen(*wildcard))
+    /// Whether what the origin has had since a moment came by another one, so that it is seen by what it was asked for. A part
+    /// that was on its way before is of an older time.
+    fn had_between(
+        &self,
+        truth: &Truth,
+        (at, name): (usize, &str),
+        views: Views,
+        since: Instant,
+        by: Instant,
+    ) -> bool {
+        let is_seen = |came: &Came| if came.wildcard { views.wildcard } else { views.name };
+        let is_new = |came: &Came| {
+            let published = truth.published(at, name, &came.text, came.made);
+            published.is_some_and(|published| published >= since)
+        };
+        let mut came = self.bodies.get(&(at, name.to_owned())).into_iter().flatten();
+        came.any(|came| (since..=by).contains(&came.at) && is_seen(came) && is_new(came))
     }
 }
 
@@ -110,7 +144,7 @@ impl Scene<'_> {
         let by_wildcard = effect.absent.iter().filter(|(_, views)| views.wildcard);
         for (name, views) in by_wildcard.chain(&effect.removed) {
             let Some(since) = truth.present_since(at, name) else { continue };
-            let was_known = self.seen.had_between(at, name, *views, since, self.made);
+            let was_known = self.seen.had_between(truth, (at, name), *views, since, self.made);
             let expired = self.ttl.is_some_and(|ttl| self.seen.expired_after(at, name, ttl, since, now));
             assert!(
                 (since > self.started && !was_known) || expired,
@@ -137,8 +171,8 @@ impl Scene<'_> {
     fn may_be_lost(&self, at: usize, name: &str, held: &Held, views: Views) -> bool {
         // A client that had a new resource by name and asks for the wildcard now may be ahead of the wildcard's stream.
         let since = self.truth.present_since(at, name).filter(|since| *since > self.started);
-        if since.is_some_and(|since| !views.name && !self.seen.had_between(at, name, views, since, self.made))
-        {
+        let had = |since: Instant| self.seen.had_between(self.truth, (at, name), views, since, self.made);
+        if since.is_some_and(|since| !views.name && !had(since)) {
             return true;
         }
         // The text may have been published again since: the client was shown the state that the relay knew by then.

@@ -46,6 +46,8 @@ pub(crate) struct Link {
     /// Connections cannot be made before then, and are refused at once or not answered at all.
     pub(crate) down_until: Option<Instant>,
     pub(crate) refuses: bool,
+    /// The connection on it is half open: so is each stream that is opened on it.
+    pub(crate) half_open: bool,
     busy: [Option<Instant>; 2],
     last: [Option<Instant>; 2],
 }
@@ -59,6 +61,7 @@ impl Link {
             stalled_until: None,
             down_until: None,
             refuses: true,
+            half_open: false,
             busy: [None; 2],
             last: [None; 2],
         }
@@ -90,11 +93,13 @@ impl Link {
     pub(crate) const fn heal(&mut self) {
         self.down_until = None;
         self.stalled_until = None;
+        self.half_open = false;
     }
 
     /// Other connections are not held up by what was on its way.
     pub(crate) const fn forget(&mut self) {
         (self.busy, self.last) = ([None; 2], [None; 2]);
+        self.half_open = false;
     }
 }
 
@@ -119,7 +124,8 @@ pub(crate) struct Net {
 
 impl Net {
     pub(crate) fn open(&mut self, id: u32, link: usize, consumer: Consumer, server: Server) {
-        let stream = Stream { link, consumer, server, open: [true; 2], lost: false };
+        let lost = self.links[link].half_open;
+        let stream = Stream { link, consumer, server, open: [true; 2], lost };
         self.streams.insert(id, stream);
     }
 

@@ -13,7 +13,7 @@ use crate::world::World;
 
 /// In which time every change has to reach everybody: the longest back-off, and renewals of streams, which are paced.
 const BOUND: Duration = Duration::from_secs(120);
-/// The same where deletions are found by sweeping: what is missing is missing from two answers, each waited for four times as
+/// The same where deletions are found by sweeping, as they are of an origin without versions: what is missing is missing from two answers, each waited for four times as
 /// long as its slowest part took, which may have been on its way while a link stalled.
 const SWEPT: Duration = Duration::from_secs(600);
 /// How long next to nothing may be said after that.
@@ -61,7 +61,7 @@ impl World {
     pub(crate) fn quiet(&mut self) {
         self.heal();
         let opens = self.opens();
-        let sweeps = self.plan.reconcile == Reconcile::Sweep;
+        let sweeps = self.plan.reconcile == Reconcile::Sweep || !self.plan.flavor.has_versions();
         self.advance(if sweeps { SWEPT } else { BOUND });
         self.say(|_| "everybody must have what is theirs".to_owned());
         for client in 0..self.clients.len() {

@@ -163,6 +163,7 @@ impl World {
         self.origin_paused = None;
         self.net.links[0].down_until = Some(self.now + away);
         self.net.links[0].refuses = true;
+        self.net.links[0].half_open = false;
     }
 
     pub(crate) fn restart_relay(&mut self, relay: usize) {
@@ -195,14 +196,14 @@ impl World {
     /// Loses all messages on a link from here on; both ends find out later.
     fn half_open(&mut self, link: usize, time: Duration) {
         self.say(|_| format!("link {link} is half open for {time:?}"));
-        let streams = self.net.on(link);
-        for id in &streams {
-            if let Some(stream) = self.net.streams.get_mut(id) {
+        for id in self.net.on(link) {
+            if let Some(stream) = self.net.streams.get_mut(&id) {
                 stream.lost = true;
             }
         }
         self.net.links[link].down_until = Some(self.now + time);
-        self.queue.put(self.now + time, Event::Lost { streams });
+        self.net.links[link].half_open = true;
+        self.queue.put(self.now + time, Event::Lost { link });
     }
 
     fn random_time(&mut self) -> Duration {

@@ -148,7 +148,12 @@ impl World {
                 self.net.close(stream, &[Way::Up]);
                 self.tell_server(stream, server);
             }
-            Event::Lost { streams } => streams.into_iter().for_each(|stream| self.lose(stream)),
+            Event::Lost { link } => {
+                self.net.links[link].half_open = false;
+                let is_lost = |stream: &u32| self.net.streams[stream].lost;
+                let lost: Vec<u32> = self.net.on(link).into_iter().filter(is_lost).collect();
+                lost.into_iter().for_each(|stream| self.lose(stream));
+            }
             Event::Connected { relay, ok, attempt } => {
                 if self.attempts[relay] == attempt {
                     let ok = ok && !self.net.links[relay].is_down(self.now);
@@ -211,7 +216,7 @@ impl World {
                 self.causes += 1;
                 self.say(|_| format!("relay {relay} hears on {stream} {}", told.shown()));
                 let wildcard = self.wildcards.get(&(*stream, told.at)).copied().unwrap_or(false);
-                self.seen[relay].note(&told, wildcard, self.plan.ttl, self.now);
+                self.seen[relay].note(&told, arrival.made, wildcard, self.plan.ttl, self.now);
                 self.relays[relay].inbox.push_back(Input::Message(*stream, bytes.clone()));
             }
             Some(Consumer::Client(client)) if !self.clients[client].reading => {

@@ -42,9 +42,9 @@ pub(crate) enum Event {
     Gone {
         stream: u32,
     },
-    /// A connection is lost, if it is not already; with everything on it.
+    /// A connection that was half open is lost, if it is not already; with everything on it.
     Lost {
-        streams: Vec<u32>,
+        link: usize,
     },
     Connected {
         relay: usize,

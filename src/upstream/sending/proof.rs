@@ -3,9 +3,10 @@
 //! Delta has no mark for the end of an answer (R-Up-22), and no silence is one: an origin may pause, or wait for the ACK of a
 //! part (O4). So a question is asked on a new stream in which every resource that is held is claimed by its version, but one.
 //! The origin has to send that one. A response that brings it and no other resource is the whole answer: an origin that
-//! had more to say would have filled the response (one that was never seen to put several resources into a response is not
-//! asked). So no member of a wildcard is missing, and a name that was asked for in the same request, and is not mentioned,
-//! does not exist. That is the only such evidence where origins are silent about what does not exist (O2).
+//! had more to say would have filled the response. One that was never seen to put as many bytes into a response is not asked:
+//! deltafan cuts its answers by bytes, so that the first part may be one resource. So no member of a wildcard is missing, and
+//! a name that was asked for in the same request, and is not mentioned, does not exist. That is the only such evidence where
+//! origins are silent about what does not exist (O2).
 //!
 //! Example: a and b are held, x is unknown. The relay subscribes to a, b and x, and claims a. A response with b alone proves
 //! that there is no x; one with b and c proves nothing.

@@ -545,3 +545,154 @@ fn a_proof_does_not_wait_behind_a_client_with_ever_new_names() {
     let more = rig.renewed.len() - before;
     assert!(more < 25, "{more} streams in ten minutes");
 }
+
+/// deltafan cuts its answers by bytes: of large resources each comes by itself.
+#[test]
+fn o4_an_origin_that_never_put_as_much_into_a_response_is_not_asked_for_proof() {
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, &["*"]);
+    rig.client("b", EDS, &["e1", "e2"]);
+    rig.pass(100);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1"));
+    let large = "large".repeat(50);
+    rig.hear(Primary, &Answer::of(CDS, "2").set_body("c1", "v1", &large));
+    rig.hear(Primary, &Answer::of(CDS, "3").set_body("c2", "v1", &large));
+    rig.cache.of(&CDS.into()).expect("few types").ask_for_proof();
+    rig.look();
+    rig.pass(10_000);
+    assert!(rig.renewed.is_empty());
+    assert_eq!(rig.snapshot(CDS).completeness(), crate::cache::Completeness::Complete, "by its silence");
+}
+
+/// Each part is sent after the ACK of the last. To open the stream anew for another type would begin with the first.
+#[test]
+fn o4_a_stream_is_not_opened_anew_for_proof_while_an_answer_comes_in_parts() {
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, &["*"]);
+    rig.client("b", Kind::Listener, &["*"]);
+    rig.pass(100);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
+    rig.cache.of(&CDS.into()).expect("few types").ask_for_proof();
+    rig.look();
+    for part in 0..5 {
+        rig.pass(700);
+        rig.hear(Primary, &Answer::of(Kind::Listener, "2").set(&format!("l{part}"), "v1"));
+    }
+    assert!(rig.renewed.is_empty(), "{:?}", rig.renewed);
+    rig.pass(2_000);
+    assert_eq!(rig.renewed.len(), 1);
+}
+
+/// The one that was not claimed may be in the last part.
+#[test]
+fn o4_the_first_words_about_names_are_parts_of_an_answer() {
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, &["c1", "c2", "c3", "c4", "c5", "c6"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
+    rig.close();
+    rig.open(Primary);
+    let request = rig.request(Primary);
+    assert_eq!(request.initial_resource_versions.keys().collect::<Vec<_>>(), ["c2"]);
+    for name in ["c3", "c4", "c5"] {
+        rig.pass(700);
+        rig.hear(Primary, &Answer::of(CDS, "2").set(name, "v1"));
+    }
+    rig.pass(700);
+    rig.hear(Primary, &Answer::of(CDS, "3").remove("c6"));
+    rig.pass(700);
+    rig.hear(Primary, &Answer::of(CDS, "4").set("c1", "v1"));
+    rig.pass(60_000);
+    assert!(rig.renewed.is_empty(), "{:?}", rig.renewed);
+}
+
+/// An origin without versions, and a first answer that took 20 s. Nothing is taken for gone before the silence after it was
+/// four times as long; asked on another stream, the origin answers at once.
+#[test]
+fn what_is_missing_from_a_slow_answer_is_asked_for_anew_before_it_is_over() {
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "").set("c2", ""));
+    rig.pass(10_000);
+    rig.close();
+    rig.open(Primary);
+    rig.requests(Primary);
+    rig.pass(20_000);
+    rig.hear(Primary, &Answer::of(CDS, "2").set("c1", ""));
+    rig.pass(41_000);
+    assert_eq!((rig.renewed.len(), rig.members(CDS).len()), (1, 2));
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "3").set("c1", ""));
+    rig.pass(6_000);
+    assert_eq!(rig.members(CDS).len(), 1);
+}
+
+/// A stream that was opened anew many times waits for its turn. Meanwhile the answer that lacks `c1` is over: that is one
+/// silence, not two.
+#[test]
+fn nothing_is_gone_because_of_one_silence_though_the_next_stream_has_to_wait() {
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("other", "v1"));
+    for streams in 1..6 {
+        // A heartbeat of what is not held.
+        rig.hear(Primary, &Answer::of(CDS, "2").ttl("ended", "v1", 5, false));
+        while rig.renewed.len() < streams {
+            rig.pass(1_000);
+        }
+        rig.requests(Primary);
+        let news = format!("news{streams}");
+        rig.hear(Primary, &Answer::of(CDS, "2").set("c1", "v1").set(&news, "v1"));
+    }
+    rig.pass(1_000);
+    rig.close();
+    rig.mux.opened(Primary, rig.now);
+    assert!(!rig.request(Primary).initial_resource_versions.contains_key("c1"), "it is kept back");
+    rig.hear(Primary, &Answer::of(CDS, "3").set("news9", "v1"));
+    rig.pass(15_000);
+    assert_eq!(rig.renewed.len(), 5);
+    assert!(rig.members(CDS).contains("c1@v1"));
+}
+
+/// Its stream ended before the origin could answer, and on the next one nothing else was left to keep back.
+#[test]
+fn what_was_told_on_a_stream_that_ended_too_soon_is_told_again() {
+    let mut rig = Rig::connected();
+    rig.client("a", EDS, &["e1"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1"));
+    rig.close();
+    rig.open(Primary);
+    assert!(rig.request(Primary).initial_resource_versions.is_empty(), "it is kept back");
+    rig.pass(16_000);
+    assert_eq!(rig.request(Primary).initial_resource_versions.len(), 1, "after a silence it is claimed");
+    rig.mux.closed(Primary);
+    rig.mux.opened(Primary, rig.now);
+    assert!(rig.request(Primary).initial_resource_versions.is_empty(), "it is kept back");
+    rig.pass(20_000);
+    assert_eq!(rig.request(Primary).initial_resource_versions.len(), 1);
+    rig.hear(Primary, &Answer::of(EDS, "2").remove("e1"));
+    assert_eq!(rig.seen(EDS, "e1"), "absent");
+}
+
+/// What has not come again may still come, and more with it.
+#[test]
+fn r_relay_05_a_set_that_lacks_what_is_held_is_shown_to_no_newcomer_after_a_short_silence() {
+    use crate::cache::Completeness::{Complete, Settled};
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "").set("c2", ""));
+    rig.close();
+    rig.open(Primary);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "2").set("c1", ""));
+    rig.pass(1_000);
+    assert_eq!(rig.snapshot(CDS).completeness(), Settled);
+    rig.pass(10_000);
+    assert_eq!(rig.snapshot(CDS).completeness(), Complete);
+}

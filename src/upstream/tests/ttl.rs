@@ -227,3 +227,20 @@ fn r_ttl_09_what_ended_too_early_is_had_back_on_another_stream() {
     let claimed: Vec<_> = cds.expect("the set").initial_resource_versions.keys().collect();
     assert_eq!(claimed, ["c3"], "so that the origin sends the other in full");
 }
+
+/// The origin was silent for as long: what had not come yet is as unknown as before.
+#[test]
+fn r_relay_04_a_set_of_which_all_came_to_its_end_is_not_known_to_be_empty() {
+    use crate::cache::Completeness::{Presumed, Settled};
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 3, true).ttl("c2", "v1", 3, true));
+    rig.pass(6_000);
+    assert_eq!((rig.snapshot(CDS).member_count(), rig.snapshot(CDS).completeness()), (0, Settled));
+    assert_eq!(rig.renewed.len(), 1);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "2"));
+    rig.pass(1_000);
+    assert_eq!(rig.snapshot(CDS).completeness(), Presumed, "now it is");
+}
