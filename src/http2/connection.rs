@@ -53,10 +53,8 @@ pub(super) struct Connection<X> {
     pub(super) peer: Peer,
     pub(super) outward: Outward,
     pub(super) inward: Inward,
-    /// Bytes of data that were said, and bytes that the transport had refused and has taken, since
-    /// [`take_progress`](Self::take_progress).
+    /// Bytes of data that were said since [`take_said`](Self::take_said).
     said: usize,
-    taken: usize,
     /// Streams that have something to send and no window for it.
     pub(super) blocked: Vec<u32>,
     /// The newest stream of the peer's.
@@ -96,7 +94,6 @@ impl<X: Exchange> Connection<X> {
             outward: Outward::new(DEFAULT_WINDOW),
             inward,
             said: 0,
-            taken: 0,
             blocked: Vec::new(),
             highest: 0,
             leaving: Leaving::No,
@@ -161,7 +158,9 @@ impl<X: Exchange> Connection<X> {
     pub(super) fn block(&mut self, at: usize, now: Instant) {
         let has_no_window = self.has_no_window();
         let stream = &mut self.streams[at];
-        stream.starved.wait(now);
+        if stream.outward.room() == 0 {
+            stream.starved.wait(now);
+        }
         if !has_no_window
             && stream.starved.since().is_some_and(|since| since + self.limits.stall_timeout <= now)
         {
@@ -183,17 +182,14 @@ impl<X: Exchange> Connection<X> {
     }
 
     /// The transport has taken something that it had refused: the peer reads, and is alive.
-    pub(super) const fn taken(&mut self, bytes: usize, now: Instant) {
-        self.taken += bytes;
+    pub(super) const fn taken(&mut self, now: Instant) {
         self.heard = now;
         self.pinged = None;
     }
 
-    /// Bytes that the peer has taken since the last call: those that had waited, and data that did not have to. Data that waits
-    /// counts when it is taken.
-    pub(super) const fn take_progress(&mut self, waits: bool) -> usize {
-        let (taken, said) = (std::mem::replace(&mut self.taken, 0), std::mem::replace(&mut self.said, 0));
-        if waits { taken } else { taken + said }
+    /// Bytes of data that were said since the last call.
+    pub(super) const fn take_said(&mut self) -> usize {
+        std::mem::replace(&mut self.said, 0)
     }
 
     /// So many bytes of a stream's request were read.

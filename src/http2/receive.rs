@@ -403,7 +403,7 @@ impl<X: Exchange> Connection<X> {
             if !self.streams.iter_mut().all(|stream| stream.outward.widen(by)) {
                 return Err(settings::window_too_large());
             }
-            self.unblock();
+            self.unblock(now);
         }
         frame::put(&mut self.control, Kind::Settings, flag::ACK, 0, &[]);
         Ok(())
@@ -419,7 +419,7 @@ impl<X: Exchange> Connection<X> {
             if !self.outward.widen(i64::from(by)) {
                 return Err(settings::window_too_large());
             }
-            self.unblock();
+            self.unblock(now);
             return Ok(());
         }
         self.check_not_idle(id)?;
@@ -431,16 +431,18 @@ impl<X: Exchange> Connection<X> {
             return self.break_off(id, Reason::FlowControl, now);
         }
         if std::mem::take(&mut self.streams[at].blocked) {
+            self.streams[at].starved.pause(now);
             self.blocked.retain(|blocked| *blocked != id);
             self.stir(id);
         }
         Ok(())
     }
 
-    fn unblock(&mut self) {
+    fn unblock(&mut self, now: Instant) {
         for id in std::mem::take(&mut self.blocked) {
             if let Some(at) = self.find(id) {
                 self.streams[at].blocked = false;
+                self.streams[at].starved.pause(now);
             }
             self.stir(id);
         }

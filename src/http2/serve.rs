@@ -271,7 +271,8 @@ where
             let flushed = self.outbox.poll_flush(&mut self.io, cx, &mut moved)?;
             if moved > 0 {
                 // What is said beside what waits, as a ping, would be no progress.
-                self.connection.taken(moved, now);
+                self.connection.taken(now);
+                self.stuck.take(moved);
             }
             let heard = if self.connection.control.len() < CONTROL {
                 self.hear(cx, desk, now)?
@@ -283,19 +284,25 @@ where
             }
             if round == 0 {
                 // What has come counts as come, however long this connection waited for its turn to hear it.
+                if self.outbox.is_empty() && !self.connection.waits_for_window() {
+                    self.stuck.pause(now);
+                }
                 self.keep_time(cx, now)?;
             }
             let mut full = flushed.is_pending();
             if !full {
                 self.gather(cx.waker(), desk, now, start);
                 if !desk.batch.is_empty() {
-                    full = self.outbox.poll_send(&mut desk.batch, &mut self.io, cx, &mut moved)?.is_pending();
+                    let mut sent = 0;
+                    full = self.outbox.poll_send(&mut desk.batch, &mut self.io, cx, &mut sent)?.is_pending();
+                    let said = self.connection.take_said();
+                    // Beside what a window holds back, only data is progress.
+                    self.stuck.take(if full { sent } else { said });
                 }
                 if !full && self.connection.is_over() {
                     return Ok(Step::Over);
                 }
             }
-            self.stuck.take(self.connection.take_progress(full));
             let nothing_to_hear = match heard {
                 Heard::Nothing => true,
                 // The socket says when there is room for what has to go before more is heard.
@@ -492,7 +499,8 @@ where
         } else {
             self.stuck.wait(now);
         }
-        let until = now + self.connection.limits.stall_timeout;
+        // A wait that goes on may be over already.
+        let until = self.stuck.since().unwrap_or(now) + self.connection.limits.stall_timeout;
         if until < self.alarm_at {
             self.set_alarm(until);
             self.listen(cx);

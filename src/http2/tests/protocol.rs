@@ -403,11 +403,30 @@ fn a_stream_is_given_up_for_its_own_window_only() {
     case.connection.heard = late;
     case.connection.keep_time(late).expect("the connection is somebody else's matter");
     assert!(case.connection.find(1).is_some() && case.connection.waits_for_window());
+    case.now = late;
     case.hear(&frame(Kind::WindowUpdate, 0, 0, &[0, 0, 0, 9])).expect("an update");
     case.connection.block(at, late);
     case.connection.heard = late;
     case.connection.keep_time(late).expect("the others go on");
     assert_eq!(case.connection.find(1), None, "now it is only the stream's that is closed");
+}
+
+/// Its window was opened at once: that its turn came late, or that the process was stopped, is no fault of the stream's.
+#[test]
+fn a_stream_whose_turn_comes_late_is_not_broken_off() {
+    let mut case = Case::open();
+    case.hear(&request(1)).expect("a good request");
+    case.hear(&frame(Kind::WindowUpdate, 0, 0, &[0, 15, 0, 0])).expect("an update");
+    let at = case.at(1);
+    case.connection.data(at, case.connection.room(at));
+    for _ in 0..5 {
+        case.connection.block(at, case.now);
+        assert!(case.connection.find(1).is_some());
+        case.now += Duration::from_secs(1);
+        case.hear(&frame(Kind::WindowUpdate, 0, 1, &[0, 0, 4, 0])).expect("an update");
+        case.now += Duration::from_secs(65);
+        case.connection.data(at, 1024);
+    }
 }
 
 #[test]
