@@ -50,6 +50,8 @@ pub(super) struct Connection {
     stuck: Mutex<Option<Instant>>,
     /// Its streams are to be looked at, though nothing woke them.
     look: AtomicBool,
+    /// A request of it was let in.
+    served: AtomicBool,
 }
 
 impl Connection {
@@ -87,6 +89,11 @@ impl Connection {
     /// Who is at the other end, if that is known.
     pub(super) fn peer(&self) -> Option<&Arc<Peer>> {
         self.peer.get()
+    }
+
+    /// A request is let in.
+    pub(super) fn note_served(&self) {
+        self.served.store(true, Ordering::Relaxed);
     }
 
     pub(super) const fn names(&self) -> &AtomicUsize {
@@ -155,6 +162,12 @@ impl Connections {
         self.open.lock().connections.len()
     }
 
+    /// How many were ever let in with a request: the others take next to nothing.
+    pub(super) fn served(&self) -> usize {
+        let is_served = |connection: &Connection| connection.served.load(Ordering::Relaxed);
+        self.open.lock().connections.iter().filter(|(_, connection)| is_served(connection)).count()
+    }
+
     /// Whether none is open.
     pub fn is_empty(&self) -> bool {
         self.open.lock().connections.is_empty()
@@ -180,6 +193,7 @@ impl Connections {
             names: AtomicUsize::new(0),
             stuck: Mutex::new(None),
             look: AtomicBool::new(false),
+            served: AtomicBool::new(false),
         });
         let at = open.connections.insert(Arc::clone(&connection));
         open.due.insert((due, at));

@@ -114,6 +114,7 @@ where
             .over(Limit::MemoryRefuse)
             .into_response();
     }
+    caller.connection.note_served();
     // In a box, so that a poll that waits does not keep the room that reading took.
     let opened = Box::pin(open(kind, request, &caller, &shared, now)).await;
     let ended = match opened {

@@ -268,6 +268,9 @@ impl<H: Health> Services<H> {
         if route.is_some() && self.shared.admission.memory().refuses() {
             return refuse(Status::no_memory());
         }
+        if route.is_some() {
+            self.connection.note_served();
+        }
         match route {
             Some(Route::Stream(protocol, kind)) => {
                 let session = Session::new(
