@@ -42,7 +42,7 @@ async fn live(relay: &Process) -> Delta {
     live_with(relay, &["a", "b"]).await
 }
 
-/// The same where these are all clusters.
+/// A client that must not notice what another does, where these are all clusters.
 async fn live_with(relay: &Process, all: &[&str]) -> Delta {
     let channel = connect(&relay.uri()).await;
     let mut stream = Delta::open(&channel, DELTA_ADS).await;

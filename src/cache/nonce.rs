@@ -27,7 +27,7 @@ pub enum Suffix {
     Additions,
     /// One of this stream's own.
     Own(u32),
-    /// The same, of an answer of which more follows (R-Up-23). Another relay can tell by it that this is no whole answer.
+    /// One of this stream's own, for an answer of which more follows (R-Up-23). Another relay can tell by it that this is no whole answer.
     Part(u32),
 }
 

@@ -188,7 +188,7 @@ impl Usage {
     }
 }
 
-/// What the allocator holds of the memory of the system, and how much of it is allocated.
+/// Bytes that the allocator holds of the memory of the system, and how many of them are allocated.
 fn heap() -> Result<[u64; 2], tikv_jemalloc_ctl::Error> {
     // The figures are as of the last call of this.
     tikv_jemalloc_ctl::epoch::advance()?;
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(judge.judge(&memory, 3000, 0), Verdict::default());
     }
 
-    /// Who is closed and comes back leaves nobody there for a moment.
+    /// A client that is closed and comes back leaves nobody there for a moment.
     #[test]
     fn closing_is_in_vain_also_where_few_come_and_go() {
         let (memory, mut judge) = (Memory::new(0, 1000), Judge::default());

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-/// What a peer has to take in a `stall_timeout` while more waits for it, in bytes. Half of the window that HTTP/2 begins with:
+/// Bytes that a peer has to take in a `stall_timeout` while more waits for it. Half of the window that HTTP/2 begins with:
 /// a peer that opens it as it reads has taken as much.
 pub const LEAST: usize = 32 << 10;
 

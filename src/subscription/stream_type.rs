@@ -414,7 +414,7 @@ impl StreamType {
         if dialect.is_full_state(self.kind) {
             self.note_obscured(&old, &new, &subscription);
         } else {
-            // What it may hold now is waited for anew.
+            // The wait for names that it may hold begins anew.
             self.waits = None;
         }
         self.membership.change_store(of, subscription);

@@ -253,7 +253,7 @@ impl Mux {
         let open = self.streams[stream as usize].as_ref()?;
         let groups = self.groups.values().filter(|_| self.is_heard);
         let sheds = groups.filter_map(|group| group.sheds_at(stream, &self.settings));
-        // What comes in parts would begin anew. It settles in bounded time.
+        // An answer that comes in parts would begin anew. It settles in bounded time.
         if self.groups.values().any(|group| group.is_receiving(stream)) {
             return open.renewals.get(&Renewal::Unanswered).copied();
         }

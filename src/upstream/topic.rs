@@ -560,7 +560,8 @@ impl Topic {
             let Some(link) = &mut self.links[stream as usize] else { continue };
             let unseen = match degree {
                 Some(_) if link.is_over() => link.take_unseen(),
-                // What is missing after a long silence is asked for anew. It is taken for gone by an answer that is over.
+                // Resources that are missing after a long silence are asked for anew. They are taken for gone by an answer that is
+                // over.
                 Some(Completeness::Complete) => {
                     let (doubts, disproved) = (&self.doubts, &self.disproved);
                     let is_first = |name: &Name| doubts.get(view, name) != Some(Doubt::Missing);

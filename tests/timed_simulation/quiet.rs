@@ -13,8 +13,9 @@ use crate::world::World;
 
 /// In which time every change has to reach everybody: the longest back-off, and renewals of streams, which are paced.
 const BOUND: Duration = Duration::from_secs(120);
-/// The same where deletions are found by sweeping, as they are of an origin without versions: what is missing is missing from two answers, each waited for four times as
-/// long as its slowest part took, which may have been on its way while a link stalled.
+/// That time where deletions are found by sweeping, as they are of an origin without versions: a resource has to be missing
+/// from two answers, each waited for four times as long as its slowest part took, which may have been on its way while a
+/// link stalled.
 const SWEPT: Duration = Duration::from_secs(600);
 /// How long next to nothing may be said after that.
 const SILENCE: Duration = Duration::from_secs(10);

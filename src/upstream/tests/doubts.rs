@@ -229,8 +229,7 @@ fn waiting_for_proof(names: &[&'static str], first: &Answer) -> Rig {
     rig.hear(Primary, first);
     rig.pass(10_000);
     assert!(rig.renewed.is_empty(), "nobody waits for it");
-    rig.cache.of(&CDS.into()).expect("few types").ask_for_proof();
-    rig.look();
+    rig.ask_for_proof(CDS);
     rig.pass(10_000);
     assert_eq!(rig.renewed.len(), 1);
     rig
@@ -265,8 +264,7 @@ fn r_up_22_a_part_of_a_relays_answer_proves_nothing() {
         rig.requests(Primary);
         rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
         rig.pass(10_000);
-        rig.cache.of(&CDS.into()).expect("few types").ask_for_proof();
-        rig.look();
+        rig.ask_for_proof(CDS);
         rig.pass(10_000);
         assert_eq!(rig.request(Primary).initial_resource_versions.len(), 1);
         rig.hear(Primary, &Answer::of(CDS, nonce).set("c1", "v1"));
@@ -301,8 +299,7 @@ fn o4_an_origin_that_sends_each_resource_by_itself_is_not_asked_for_proof() {
     rig.requests(Primary);
     rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
     rig.hear(Primary, &Answer::of(CDS, "2").set("c2", "v1"));
-    rig.cache.of(&CDS.into()).expect("few types").ask_for_proof();
-    rig.look();
+    rig.ask_for_proof(CDS);
     rig.pass(10_000);
     assert!(rig.renewed.is_empty());
     assert_eq!(rig.snapshot(CDS).completeness(), crate::cache::Completeness::Complete, "by its silence");
@@ -319,8 +316,7 @@ fn an_origin_that_puts_several_resources_into_a_response_proves_a_set_of_one() {
     rig.pass(100);
     rig.requests(Primary);
     rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1"));
-    rig.cache.of(&CDS.into()).expect("few types").ask_for_proof();
-    rig.look();
+    rig.ask_for_proof(CDS);
     rig.pass(1_000);
     assert_eq!(rig.renewed.len(), 1);
 }
@@ -379,8 +375,7 @@ fn an_origin_that_ignores_versions_is_not_asked_again_because_of_a_name() {
     rig.hear(Primary, &all("1"));
     rig.hear(Secondary, &one("1"));
     for _ in 0..5 {
-        rig.cache.of(&CDS.into()).expect("few types").ask_for_proof();
-        rig.look();
+        rig.ask_for_proof(CDS);
         let before = rig.renewed.len();
         rig.pass(4_000);
         if rig.renewed.len() > before {
@@ -401,8 +396,7 @@ fn an_origin_that_answers_for_each_name_proves_nothing_by_silence() {
     rig.client("a", CDS, &["c1", "c2", "gone", "x"]);
     rig.requests(Primary);
     rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1").remove("gone"));
-    rig.cache.of(&CDS.into()).expect("few types").ask_for_proof();
-    rig.look();
+    rig.ask_for_proof(CDS);
     rig.pass(20_000);
     assert!(rig.renewed.is_empty());
     rig.close();
@@ -558,8 +552,7 @@ fn o4_an_origin_that_never_put_as_much_into_a_response_is_not_asked_for_proof() 
     let large = "large".repeat(50);
     rig.hear(Primary, &Answer::of(CDS, "2").set_body("c1", "v1", &large));
     rig.hear(Primary, &Answer::of(CDS, "3").set_body("c2", "v1", &large));
-    rig.cache.of(&CDS.into()).expect("few types").ask_for_proof();
-    rig.look();
+    rig.ask_for_proof(CDS);
     rig.pass(10_000);
     assert!(rig.renewed.is_empty());
     assert_eq!(rig.snapshot(CDS).completeness(), crate::cache::Completeness::Complete, "by its silence");
@@ -574,8 +567,7 @@ fn o4_a_stream_is_not_opened_anew_for_proof_while_an_answer_comes_in_parts() {
     rig.pass(100);
     rig.requests(Primary);
     rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
-    rig.cache.of(&CDS.into()).expect("few types").ask_for_proof();
-    rig.look();
+    rig.ask_for_proof(CDS);
     for part in 0..5 {
         rig.pass(700);
         rig.hear(Primary, &Answer::of(Kind::Listener, "2").set(&format!("l{part}"), "v1"));
@@ -679,7 +671,7 @@ fn what_was_told_on_a_stream_that_ended_too_soon_is_told_again() {
     assert_eq!(rig.seen(EDS, "e1"), "absent");
 }
 
-/// What has not come again may still come, and more with it.
+/// Members that have not come again may still come, and others with them.
 #[test]
 fn r_relay_05_a_set_that_lacks_what_is_held_is_shown_to_no_newcomer_after_a_short_silence() {
     use crate::cache::Completeness::{Complete, Settled};

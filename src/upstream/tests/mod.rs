@@ -136,6 +136,12 @@ impl Rig {
         self.mux.interest(interest, self.now);
     }
 
+    /// A client waits for proof of what the origin has not sent.
+    fn ask_for_proof(&mut self, kind: Kind) {
+        self.cache.of(&kind.into()).expect("few types").ask_for_proof();
+        self.look();
+    }
+
     fn open(&mut self, stream: StreamId) {
         if stream == Primary {
             self.mux.connected();
