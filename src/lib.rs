@@ -11,6 +11,7 @@ pub mod grpc;
 pub mod http2;
 pub mod identity;
 pub mod lookout;
+pub mod pool;
 pub mod preview;
 pub mod proto;
 pub mod relay;

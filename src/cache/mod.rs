@@ -61,7 +61,7 @@ pub use registry::{Interest, Membership, Subscription};
 pub use sight::{Found, SetVersion, Sight};
 pub use snapshot::{Completeness, Snapshot};
 pub use span::{Class, Span};
-pub use stores::Full;
+pub use stores::{Claim, Full};
 pub use update::{Owed, Update};
 
 use registry::Registry;
@@ -296,9 +296,9 @@ pub struct Limits {
     pub tombstones: usize,
     /// Answers that may be sent in parts are cut when they reach this many bytes (R-Up-23).
     pub response_bytes: usize,
-    /// Types; requests for more are refused, but for the types of the protocol.
+    /// Types of which the origin has sent no resource, other than those of the protocol: so many may be asked for.
     pub types: usize,
-    /// Sets of dynamic parameters that clients have, counted per type.
+    /// Sets of dynamic parameters that clients choose, counted per type.
     pub parameter_sets: usize,
 }
 
@@ -309,7 +309,7 @@ impl Default for Limits {
             tombstones: 10_000,
             response_bytes: 1 << 20,
             types: 1024,
-            parameter_sets: 1024,
+            parameter_sets: 4096,
         }
     }
 }
@@ -503,18 +503,24 @@ impl Cache {
         self.seen(type_url, &Lens::default())
     }
 
-    /// The store of a type for clients that see it so, made when first asked for.
+    /// The store of a type for clients that see it so, made when first asked for. Nobody is charged for it.
     pub fn seen(&self, type_url: &TypeUrl, lens: &Lens) -> Result<Arc<TypeCache>, Full> {
+        self.seen_by(Claim::NOBODY, type_url, lens)
+    }
+
+    /// The same for a client, which is charged for what has to be made for it.
+    pub fn seen_by(&self, claim: Claim<'_>, type_url: &TypeUrl, lens: &Lens) -> Result<Arc<TypeCache>, Full> {
         if let Some(found) = self.stores.read().find(type_url, lens) {
             return Ok(Arc::clone(found));
         }
         // A store that is filled from others is of no use without them: its clients would wait for ever.
         let sources: &[Parameters] = if lens.as_uniform().is_some() { &[] } else { lens.parameters() };
-        let source = |parameters: &Parameters| self.seen(type_url, &Lens::uniform(parameters.clone()));
+        let source =
+            |parameters: &Parameters| self.seen_by(claim, type_url, &Lens::uniform(parameters.clone()));
         let _held = sources.iter().map(source).collect::<Result<Vec<_>, _>>()?;
         let parameter_sets = self.parameter_sets.load(Ordering::Relaxed);
         let bounds = Bounds { types: self.types, parameter_sets };
-        self.stores.write().enter(type_url, lens, bounds, |index, answering| TypeCache {
+        self.stores.write().enter(type_url, lens, claim, bounds, |index, answering| TypeCache {
             type_url: type_url.clone(),
             lens: lens.clone(),
             index,

@@ -218,9 +218,14 @@ impl Snapshot {
         since >= self.horizon
     }
 
-    /// Whether nothing is known, not even that the wildcard set is empty.
-    pub(super) fn is_blank(&self) -> bool {
-        self.log.is_empty() && !self.wildcard_known()
+    /// Whether any of the entries that changed last is a resource. A few are enough to tell a type that the origin has from
+    /// one of which it only says that this or that does not exist.
+    pub(super) fn has_resources(&self) -> bool {
+        const LOOKED_AT: usize = 16;
+        let is_resource = |entry: &Arc<Entry>| {
+            [entry.as_member(), entry.as_listed()].iter().any(|seen| seen.present().is_some())
+        };
+        self.log.values().rev().take(LOOKED_AT).any(is_resource)
     }
 
     /// Whether anything is held that somebody asked for, or may be.

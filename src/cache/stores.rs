@@ -6,6 +6,11 @@
 //! some names with other parameters than for the rest (R-DP-10), and one for those who may not see everything, for each
 //! scope and set: these are filled from the others.
 //!
+//! Two pools bound how many clients can have made: one of types of which the origin has sent no resource, one of sets of
+//! parameters that clients choose. The peer for which a store was made is charged for it until it is dropped, or, of a type,
+//! until the origin has sent a resource. The types of the protocol are charged to nobody, and neither are the views that
+//! follow from the operator's rules alone.
+//!
 //! Invariant: the number of stores is bounded, whoever asks, and a store that somebody may still join is not dropped.
 
 use std::sync::Arc;
@@ -15,19 +20,36 @@ use foldhash::HashMap;
 use parking_lot::Mutex;
 
 use super::{Lens, TypeCache};
+use crate::pool::{Pool, Tenant};
 use crate::resource::{Kind, TypeUrl};
 
-/// The relay has as many types, or as many sets of parameters, as it may; the peer that asked for one more is told so.
+/// A peer asked for one more type, or set of parameters, than it may have of those that clients can have made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
-    /// Of types.
-    #[error("the relay already serves {0} resource types, its limit")]
-    Types(usize),
-    /// Of sets of parameters and of what may be seen, counted per type.
+    /// Of types of which the control plane has sent no resource, with the limit of all peers.
     #[error(
-        "the relay already serves {0} sets of dynamic parameters and of names that clients may see, its limit (cache.max_parameter_sets)"
+        "this client, or all of them, asked for too many resource types that the control plane does not have; all peers may have {0}"
+    )]
+    Types(usize),
+    /// Of sets of parameters, counted per type, with the limit of all peers.
+    #[error(
+        "this client, or all of them, asked for too many sets of dynamic parameters; all peers may have {0} (cache.max_parameter_sets)"
     )]
     ParameterSets(usize),
+}
+
+/// For whom a store is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim<'a> {
+    /// Who is charged for it. `None`: nobody has a share of his own, only the limit of all holds.
+    pub tenant: Option<&'a Tenant>,
+    /// Whether the operator's rules alone decide through what this client sees the type.
+    pub is_reserved: bool,
+}
+
+impl Claim<'static> {
+    /// Nobody's: only the limits of all hold.
+    pub const NOBODY: Self = Self { tenant: None, is_reserved: false };
 }
 
 /// When the origin first answered for a type on the connection that stands. All stores of the type share it: an origin that
@@ -64,23 +86,48 @@ pub(super) struct Bounds {
     pub(super) parameter_sets: usize,
 }
 
+/// A store, and who is charged for it.
+#[derive(Debug)]
+struct Held {
+    store: Arc<TypeCache>,
+    charge: Charge,
+}
+
+#[derive(Debug)]
+enum Charge {
+    Nobody,
+    /// Its pool, and of that the share of a tenant, if there is one.
+    Pool(Option<Tenant>),
+}
+
+impl Charge {
+    /// Gives back what was taken from the pool.
+    fn refund(&mut self, pool: &mut Pool) {
+        if let Self::Pool(tenant) = std::mem::replace(self, Self::Nobody) {
+            pool.give_back(tenant.as_ref(), 1);
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Stores {
-    plain: HashMap<Box<str>, Arc<TypeCache>>,
+    plain: HashMap<Box<str>, Held>,
     /// All others, by their types.
-    seen: HashMap<Box<str>, HashMap<Lens, Arc<TypeCache>>>,
-    seen_count: usize,
+    seen: HashMap<Box<str>, HashMap<Lens, Held>>,
+    types: Pool,
+    parameter_sets: Pool,
     newest: u32,
 }
 
 impl Stores {
     pub(super) fn find(&self, type_url: &TypeUrl, lens: &Lens) -> Option<&Arc<TypeCache>> {
-        if *lens == Lens::default() {
+        let held = if *lens == Lens::default() {
             self.plain.get(type_url.as_str())
         } else {
             self.seen.get(type_url.as_str())?.get(lens)
-        }
+        };
+        held.map(|held| &held.store)
     }
 
     /// The store, made with its number if it is not there.
@@ -88,72 +135,109 @@ impl Stores {
         &mut self,
         type_url: &TypeUrl,
         lens: &Lens,
+        claim: Claim<'_>,
         bounds: Bounds,
         make: impl FnOnce(u32, Arc<Answering>) -> TypeCache,
     ) -> Result<Arc<TypeCache>, Full> {
         if let Some(found) = self.find(type_url, lens) {
             return Ok(Arc::clone(found));
         }
-        if *lens == Lens::default() {
-            self.make_room_for(type_url, bounds)?;
-        } else if self.seen_count >= bounds.parameter_sets {
-            self.drop_unused();
-            if self.seen_count >= bounds.parameter_sets {
-                return Err(Full::ParameterSets(bounds.parameter_sets));
-            }
-        }
+        let charge = if *lens == Lens::default() {
+            self.charge_type(type_url, claim.tenant, bounds.types)?
+        } else if claim.is_reserved {
+            Charge::Nobody
+        } else {
+            self.charge_parameters(claim.tenant, bounds.parameter_sets)?
+        };
         self.newest += 1;
         let answering = self.any(type_url).map(|of| Arc::clone(&of.answering)).unwrap_or_default();
-        let made = Arc::new(make(self.newest, answering));
+        let store = Arc::new(make(self.newest, answering));
+        let held = Held { store: Arc::clone(&store), charge };
         let url: Box<str> = type_url.as_str().into();
         if *lens == Lens::default() {
-            self.plain.insert(url, Arc::clone(&made));
+            self.plain.insert(url, held);
         } else {
-            self.seen.entry(url).or_default().insert(lens.clone(), Arc::clone(&made));
-            self.seen_count += 1;
+            self.seen.entry(url).or_default().insert(lens.clone(), held);
         }
-        Ok(made)
+        Ok(store)
     }
 
-    fn make_room_for(&mut self, type_url: &TypeUrl, bounds: Bounds) -> Result<(), Full> {
+    fn charge_type(
+        &mut self,
+        type_url: &TypeUrl,
+        tenant: Option<&Tenant>,
+        limit: usize,
+    ) -> Result<Charge, Full> {
         // The few types of the protocol have room whatever else is asked for.
-        let is_full = |plain: &HashMap<Box<str>, Arc<TypeCache>>| {
-            type_url.kind() == Kind::Other && plain.len() >= bounds.types
-        };
-        if is_full(&self.plain) {
-            // Types that nobody asks for and of which nothing is known make room.
-            self.plain.retain(|_, of| is_used(of) || !of.snapshot().is_blank());
+        if type_url.kind() != Kind::Other {
+            return Ok(Charge::Nobody);
         }
-        if is_full(&self.plain) { Err(Full::Types(bounds.types)) } else { Ok(()) }
+        if !self.types.take(tenant, 1, limit) {
+            self.settle_types();
+            if !self.types.take(tenant, 1, limit) {
+                return Err(Full::Types(limit));
+            }
+        }
+        Ok(Charge::Pool(tenant.cloned()))
+    }
+
+    /// Drops types that nobody asks for and of which nothing is held. For those of which the origin has sent a resource,
+    /// nobody is charged any longer.
+    fn settle_types(&mut self) {
+        let pool = &mut self.types;
+        self.plain.retain(|_, held| {
+            let snapshot = held.store.snapshot();
+            let stays = is_used(&held.store) || snapshot.holds_anything();
+            if !stays || snapshot.has_resources() {
+                held.charge.refund(pool);
+            }
+            stays
+        });
+    }
+
+    fn charge_parameters(&mut self, tenant: Option<&Tenant>, limit: usize) -> Result<Charge, Full> {
+        if !self.parameter_sets.take(tenant, 1, limit) {
+            self.drop_unused();
+            if !self.parameter_sets.take(tenant, 1, limit) {
+                return Err(Full::ParameterSets(limit));
+            }
+        }
+        Ok(Charge::Pool(tenant.cloned()))
     }
 
     /// Drops the stores of parameters that nobody has any more and of which the origin is asked nothing.
     pub(super) fn drop_unused(&mut self) {
+        let pool = &mut self.parameter_sets;
         for stores in self.seen.values_mut() {
-            // What a client that mixed parameters has left behind is nobody's.
-            stores.retain(|lens, of| {
-                is_used(of) || (lens.as_uniform().is_some() && of.snapshot().holds_anything())
+            stores.retain(|lens, held| {
+                // What a client that mixed parameters has left behind is nobody's.
+                let of = &held.store;
+                let stays = is_used(of) || (lens.as_uniform().is_some() && of.snapshot().holds_anything());
+                if !stays {
+                    held.charge.refund(pool);
+                }
+                stays
             });
         }
         self.seen.retain(|_, stores| !stores.is_empty());
-        self.seen_count = self.seen.values().map(HashMap::len).sum();
     }
 
     /// The stores of a type that see it through parameters.
     pub(super) fn seen(&self, type_url: &TypeUrl) -> impl Iterator<Item = &Arc<TypeCache>> {
-        self.seen.get(type_url.as_str()).into_iter().flat_map(HashMap::values)
+        self.seen.get(type_url.as_str()).into_iter().flat_map(HashMap::values).map(|held| &held.store)
     }
 
     /// Some store of a type, if there is any.
     pub(super) fn any(&self, type_url: &TypeUrl) -> Option<&Arc<TypeCache>> {
-        self.plain.get(type_url.as_str()).or_else(|| self.seen(type_url).next())
+        let plain = self.plain.get(type_url.as_str()).map(|held| &held.store);
+        plain.or_else(|| self.seen(type_url).next())
     }
 
     /// The state of the origin's answers, once for each type.
     pub(super) fn answering(&self) -> impl Iterator<Item = &Answering> {
         let others = self.seen.iter().filter(|(type_url, _)| !self.plain.contains_key(&**type_url));
         let others = others.filter_map(|(_, stores)| stores.values().next());
-        self.plain.values().chain(others).map(|of| &*of.answering)
+        self.plain.values().chain(others).map(|held| &*held.store.answering)
     }
 
     /// Whether any client asks for some names with other parameters than for the rest, or may not see all names.
@@ -163,7 +247,8 @@ impl Stores {
 
     /// All stores.
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<TypeCache>> {
-        self.plain.values().chain(self.seen.values().flat_map(HashMap::values))
+        let seen = self.seen.values().flat_map(HashMap::values);
+        self.plain.values().chain(seen).map(|held| &held.store)
     }
 }
 

@@ -151,6 +151,6 @@ impl Default for Admin {
 
 impl Default for Cache {
     fn default() -> Self {
-        Self { encoded_bytes: 256 * MIB as u64, tombstones: 10_000, max_parameter_sets: 1024 }
+        Self { encoded_bytes: 256 * MIB as u64, tombstones: 10_000, max_parameter_sets: 4096 }
     }
 }

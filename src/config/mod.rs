@@ -284,7 +284,7 @@ pub struct Cache {
     pub encoded_bytes: u64,
     /// Removed names remembered per type. Default: 10000.
     pub tombstones: usize,
-    /// Sets of dynamic parameters that clients may have at a time, counted per type.
+    /// Sets of dynamic parameters that clients may choose at a time, counted per type. Default: 4096.
     pub max_parameter_sets: usize,
 }
 

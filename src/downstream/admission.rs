@@ -134,7 +134,7 @@ impl Slot {
         if self.identity.is_some() {
             return Ok(());
         }
-        let identity = certificate.spiffe_id.as_deref().unwrap_or(&certificate.subject);
+        let identity = certificate.identity();
         let mut table = self.of.table.lock();
         let limit = self.of.limits.max_connections_per_identity;
         let taken = match table.by_identity.get_mut(identity) {

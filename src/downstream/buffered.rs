@@ -5,19 +5,24 @@
 //! is given up. The other is for the versions that clients say they hold, from when they come until they have been compared
 //! with what there is, and then for the names of those that are gone until they have been told. Without such bounds a
 //! connection could have as much as the largest request for each of its streams.
+//!
+//! What one peer may have of a pool is for the [pool](crate::pool) to say.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use parking_lot::Mutex;
+
 use super::connection::Connection;
 use super::status::report;
+use crate::pool::Pool;
 use crate::subscription::Quota;
 use crate::telemetry::Limit;
 
-/// What a pool is for.
+/// What is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pool {
+enum Kept {
     Requests,
     Versions,
 }
@@ -25,8 +30,8 @@ enum Pool {
 /// See the module.
 #[derive(Debug)]
 pub struct Buffered {
-    pool: Pool,
-    bytes: AtomicUsize,
+    kept: Kept,
+    bytes: Mutex<Pool>,
     limit: usize,
     limit_per_connection: usize,
 }
@@ -34,16 +39,20 @@ pub struct Buffered {
 impl Buffered {
     /// Requests that are not whole. Nothing yet, and so much at most, in bytes: of all connections, and of each.
     pub fn new(limit: usize, limit_per_connection: usize) -> Arc<Self> {
-        Arc::new(Self { pool: Pool::Requests, bytes: AtomicUsize::new(0), limit, limit_per_connection })
+        Self::of(Kept::Requests, limit, limit_per_connection)
     }
 
     /// The same of the versions that clients say they hold.
     pub fn versions(limit: usize, limit_per_connection: usize) -> Arc<Self> {
-        Arc::new(Self { pool: Pool::Versions, bytes: AtomicUsize::new(0), limit, limit_per_connection })
+        Self::of(Kept::Versions, limit, limit_per_connection)
+    }
+
+    fn of(kept: Kept, limit: usize, limit_per_connection: usize) -> Arc<Self> {
+        Arc::new(Self { kept, bytes: Mutex::default(), limit, limit_per_connection })
     }
 }
 
-impl Pool {
+impl Kept {
     /// The limits of all connections, and of each.
     const fn limits(self) -> [Limit; 2] {
         match self {
@@ -70,33 +79,32 @@ impl Share {
 
     /// It takes so much now. Who is told that it is too much gives the request up, and this with it.
     pub(super) fn set(&mut self, bytes: usize) -> Result<(), Limit> {
-        let counts = self.counts();
-        let Some(more) = bytes.checked_sub(self.bytes) else {
-            let less = self.bytes - bytes;
-            for count in counts {
-                count.fetch_sub(less, Ordering::Relaxed);
+        let own = self.own();
+        if let Some(less) = self.bytes.checked_sub(bytes) {
+            if less > 0 {
+                self.of.bytes.lock().give_back(self.connection.tenant(), less);
+                own.fetch_sub(less, Ordering::Relaxed);
             }
-            self.bytes = bytes;
-            return Ok(());
-        };
-        let [all, own] = counts.map(|count| count.fetch_add(more, Ordering::Relaxed) + more);
-        self.bytes = bytes;
-        let [limit, limit_per_connection] = self.of.pool.limits();
-        if own > self.of.limit_per_connection {
-            Err(limit_per_connection)
-        } else if all > self.of.limit {
-            Err(limit)
         } else {
-            Ok(())
+            let more = bytes - self.bytes;
+            let [limit, limit_per_connection] = self.of.kept.limits();
+            if own.load(Ordering::Relaxed).saturating_add(more) > self.of.limit_per_connection {
+                return Err(limit_per_connection);
+            }
+            if !self.of.bytes.lock().take(self.connection.tenant(), more, self.of.limit) {
+                return Err(limit);
+            }
+            own.fetch_add(more, Ordering::Relaxed);
         }
+        self.bytes = bytes;
+        Ok(())
     }
 
-    fn counts(&self) -> [&AtomicUsize; 2] {
-        let own = match self.of.pool {
-            Pool::Requests => self.connection.buffered(),
-            Pool::Versions => self.connection.versions(),
-        };
-        [&self.of.bytes, own]
+    fn own(&self) -> &AtomicUsize {
+        match self.of.kept {
+            Kept::Requests => self.connection.buffered(),
+            Kept::Versions => self.connection.versions(),
+        }
     }
 }
 
@@ -117,9 +125,7 @@ impl Quota for Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        for count in self.counts() {
-            count.fetch_sub(self.bytes, Ordering::Relaxed);
-        }
+        _ = self.set(0);
     }
 }
 
@@ -129,27 +135,32 @@ mod tests {
 
     use super::*;
     use crate::downstream::Connections;
+    use crate::identity::{Peer, Source};
 
     #[test]
     fn what_is_taken_is_bounded_per_connection_and_in_all_and_comes_back() {
         let connections: Arc<Connections> = Arc::default();
-        let open = || connections.open(Duration::from_secs(60), Instant::now());
-        let (one, other) = (open(), open());
-        let all = Buffered::new(150, 100);
+        let open = |last: u8| {
+            let guard = connections.open(Duration::from_secs(60), Instant::now());
+            let peer = Peer::unproven(Source::of([10, 0, 0, last].into()));
+            connections.identify(&guard.connection, Arc::new(peer));
+            guard
+        };
+        let (one, other) = (open(1), open(2));
+        let all = Buffered::new(400, 90);
         let mut first = Share::new(&all, &one.connection);
         let mut second = Share::new(&all, &one.connection);
         assert_eq!(
-            [first.set(60), second.set(40), second.set(41)],
+            [first.set(60), second.set(30), second.set(31)],
             [Ok(()), Ok(()), Err(Limit::BufferedPerConnection)]
         );
         drop(second);
         let mut third = Share::new(&all, &other.connection);
-        assert_eq!(
-            [third.set(90), third.set(91), first.set(10), third.set(100)],
-            [Ok(()), Err(Limit::Buffered), Ok(()), Ok(())]
-        );
+        assert_eq!([third.set(85), third.set(86)], [Ok(()), Err(Limit::Buffered)], "half of what is left");
+        first.set(10).expect("less");
+        assert_eq!(third.set(90), Ok(()));
         drop((first, third));
-        assert_eq!(all.bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(all.bytes.lock().taken(), 0);
         assert_eq!(one.connection.buffered().load(Ordering::Relaxed), 0);
     }
 }

@@ -16,6 +16,7 @@ use slab::Slab;
 use tokio::sync::Notify;
 
 use crate::identity::Peer;
+use crate::pool::Tenant;
 
 /// What becomes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,10 @@ pub(super) struct Connection {
     task: AtomicWaker,
     /// Who is at the other end, once that is known.
     peer: OnceLock<Arc<Peer>>,
+    /// Who is charged for what it takes of the pools of all peers, as soon as it takes anything.
+    tenant: OnceLock<Tenant>,
+    /// No other connection has or had this number.
+    number: u64,
     /// What its requests take that are not whole, in bytes.
     buffered: AtomicUsize,
     /// What the versions take that its clients say they hold, in bytes.
@@ -89,6 +94,12 @@ impl Connection {
     /// Who is at the other end, if that is known.
     pub(super) fn peer(&self) -> Option<&Arc<Peer>> {
         self.peer.get()
+    }
+
+    /// Who is charged for what it takes of the pools of all peers; `None` before it is known who is at the other end.
+    pub(super) fn tenant(&self) -> Option<&Tenant> {
+        let peer = self.peer.get()?;
+        Some(self.tenant.get_or_init(|| Tenant::new(peer, self.number)))
     }
 
     /// A request is let in.
@@ -149,6 +160,8 @@ pub struct Connections {
 #[derive(Debug, Default)]
 struct Open {
     connections: Slab<Arc<Connection>>,
+    /// How many were ever opened.
+    opened: u64,
     /// When each is to close for its age.
     due: BTreeSet<(Instant, usize)>,
 }
@@ -182,12 +195,15 @@ impl Connections {
             true => (Fate::Closes, Some(now)),
             false => (Fate::Stays, None),
         };
+        open.opened += 1;
         let connection = Arc::new(Connection {
             fate: AtomicU8::new(fate as u8),
             opened: now,
             closing_since: Mutex::new(closing_since),
             task: AtomicWaker::new(),
             peer: OnceLock::new(),
+            tenant: OnceLock::new(),
+            number: open.opened,
             buffered: AtomicUsize::new(0),
             versions: AtomicUsize::new(0),
             names: AtomicUsize::new(0),

@@ -54,7 +54,8 @@ where
     let cache = Arc::clone(&shared.cache);
     let mut session = Session::new(cache, rules, Protocol::Sotw, Some(kind.into()), Instant::now())
         .one_shot()
-        .proven(peer.proven());
+        .proven(peer.proven())
+        .charged_to(connection.tenant().cloned());
     let heard = session.hear_sotw(request, Instant::now());
     heard.inspect_err(|refusal| shared.note_denial(refusal, &*peer, session.client()))?;
     Shared::note_hidden(session.take_hidden());

@@ -251,7 +251,8 @@ where
     };
     let polls = &shared.polls;
     let hold = hold(policy.polls.hold, &head.headers);
-    let from = Asker { key: &peer.octets(), spiffe_id: caller.peer.spiffe_id() };
+    let (spiffe_id, tenant) = (caller.peer.spiffe_id(), caller.connection.tenant());
+    let from = Asker { key: &peer.octets(), spiffe_id, tenant };
     let poll = Poll::new(&shared.cache, &caller.rules, &polls.memory, kind, request, from, hold, now);
     let poll = poll.inspect_err(|refusal| shared.note_denial(refusal, &*caller.peer, None))?;
     Context::note_hidden(poll.hidden());

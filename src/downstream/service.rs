@@ -280,7 +280,8 @@ impl<H: Health> Services<H> {
                     kind.map(Into::into),
                     Instant::now(),
                 )
-                .proven(self.peer.proven());
+                .proven(self.peer.proven())
+                .charged_to(self.connection.tenant().cloned());
                 let (requests, limits) = (request.into_body(), &self.policy.limits);
                 let body =
                     StreamBody::new(requests, session, self.peer, self.connection, self.shared, limits);

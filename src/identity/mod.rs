@@ -42,6 +42,13 @@ pub struct Certificate {
     pub subject: Box<str>,
 }
 
+impl Certificate {
+    /// What its holder is counted as: its SPIFFE ID, else its subject.
+    pub fn identity(&self) -> &str {
+        self.spiffe_id.as_deref().unwrap_or(&self.subject)
+    }
+}
+
 impl Source {
     /// The source of a connection from this address.
     pub fn of(address: IpAddr) -> Self {

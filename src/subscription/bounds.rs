@@ -23,7 +23,7 @@ pub enum Bound {
     Parameters,
     /// What the cache keeps of them for all clients.
     ParameterSets,
-    /// Types of one stream.
+    /// Types of one stream, or those that the control plane does not have, of all streams.
     Types,
     /// `unacked_timeout`
     Unacked,

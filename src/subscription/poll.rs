@@ -20,6 +20,7 @@ use crate::cache::{
     Cache, Completeness, Dialect, Found, Lens, Mailbox, Membership, Protocol, SetVersion, Sight,
     Subscription, Ttl,
 };
+use crate::pool::Tenant;
 use crate::proto;
 use crate::resource::{Kind, TypeUrl};
 
@@ -47,6 +48,8 @@ pub struct Asker<'a> {
     pub key: &'a [u8],
     /// The SPIFFE ID that it has proven to have.
     pub spiffe_id: Option<&'a str>,
+    /// Who is charged for what it takes of the pools of all peers.
+    pub tenant: Option<&'a Tenant>,
 }
 
 /// A poll that has been read.
@@ -98,7 +101,7 @@ impl Poll {
         let (names, locators) = (&request.resource_names, request.resource_locators);
         let subscription = Wants::default().read(names, locators, legacy);
         let allotted = rules.grant.allot(&given, &rules.given.proven(from.spiffe_id));
-        let of = rules.store(cache, &type_url, &subscription, &allotted)?;
+        let of = rules.store(cache, &type_url, &subscription, &allotted, from.tenant)?;
         let who = Who::new(from.key, &client.node_id, &type_url, &subscription);
         let past = memory.recall(who, now);
         let offered = Offered::read(&request.version_info);

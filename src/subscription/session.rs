@@ -12,9 +12,10 @@ use super::given::Given;
 use super::grant::{Denied, Grant, Hidden};
 use super::stream_type::StreamType;
 use crate::cache::{
-    Allotment, Cache, Dialect, FellBehind, Frame, Full, Mailbox, Membership, Protocol, Role, Subscription,
-    Ttl, TypeCache,
+    Allotment, Cache, Claim, Dialect, FellBehind, Frame, Full, Mailbox, Membership, Protocol, Role,
+    Subscription, Ttl, TypeCache,
 };
+use crate::pool::Tenant;
 use crate::proto;
 use crate::resource::{Kind, Name, TypeUrl};
 
@@ -136,6 +137,7 @@ impl Rules {
         type_url: &TypeUrl,
         subscription: &Subscription,
         allotted: &Allotment,
+        tenant: Option<&Tenant>,
     ) -> Result<Arc<TypeCache>, Refusal> {
         self.check_weight(subscription)?;
         let lens = subscription.lens(allotted);
@@ -145,7 +147,9 @@ impl Rules {
             return Err(Refusal::exhausted(message).over(Bound::Parameters));
         }
         self.grant.check_lens(&lens, allotted)?;
-        Ok(cache.seen(type_url, &lens)?)
+        // A client chooses none of what the operator's rules impose.
+        let is_reserved = lens.parameters().iter().all(|parameters| *parameters == allotted.imposed);
+        Ok(cache.seen_by(Claim { tenant, is_reserved }, type_url, &lens)?)
     }
 
     /// Who a node says it is, which is for this peer to say.
@@ -266,7 +270,11 @@ impl From<FellBehind> for Refusal {
 
 impl From<Full> for Refusal {
     fn from(full: Full) -> Self {
-        Self::exhausted(full.to_string()).over(Bound::ParameterSets)
+        let bound = match full {
+            Full::Types(_) => Bound::Types,
+            Full::ParameterSets(_) => Bound::ParameterSets,
+        };
+        Self::exhausted(full.to_string()).over(bound)
     }
 }
 
@@ -328,6 +336,8 @@ pub struct Session {
     pub(super) delays: SmallVec<[Kind; 1]>,
     /// The SPIFFE ID that it has proven to have.
     spiffe_id: Option<Arc<str>>,
+    /// Who is charged for what it takes of the pools of all peers.
+    tenant: Option<Tenant>,
     /// In flush order (R-ADS-02).
     pub(super) types: Vec<StreamType>,
     pub(super) started: Instant,
@@ -359,6 +369,7 @@ impl Session {
             hidden: Hidden::default(),
             delays: SmallVec::new(),
             spiffe_id: None,
+            tenant: None,
             types: Vec::new(),
             started: now,
             responded: false,
@@ -378,6 +389,13 @@ impl Session {
     #[must_use]
     pub fn proven(mut self, spiffe_id: Option<Arc<str>>) -> Self {
         self.spiffe_id = spiffe_id;
+        self
+    }
+
+    /// The same for a peer that has a share of its own of what all peers share.
+    #[must_use]
+    pub fn charged_to(mut self, tenant: Option<Tenant>) -> Self {
+        self.tenant = tenant;
         self
     }
 
@@ -486,7 +504,7 @@ impl Session {
         type_url: &TypeUrl,
         subscription: &Subscription,
     ) -> Result<Arc<TypeCache>, Refusal> {
-        self.rules.store(&self.cache, type_url, subscription, &self.allotted)
+        self.rules.store(&self.cache, type_url, subscription, &self.allotted, self.tenant.as_ref())
     }
 
     /// Counts what is newly asked for and not shown.

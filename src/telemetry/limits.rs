@@ -41,7 +41,7 @@ pub enum Limit {
     Parameters,
     /// Views through dynamic parameters.
     ParameterSets,
-    /// Types of one stream.
+    /// Types of one stream, or those that the control plane does not have, of all streams.
     Types,
     /// Polls of one address.
     Polls,

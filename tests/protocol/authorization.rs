@@ -395,10 +395,15 @@ fn a_type_that_may_not_be_asked_for_ends_the_stream() {
 fn who_finds_no_room_for_what_it_may_see_is_told_so() {
     let limits = Limits { parameter_sets: 1, ..Limits::default() };
     let mut bed = Bed::with_limits(limits);
-    bed.rules.grant = Grant { names: Scope::only(patterns(&["mine/**"])), ..may_send("env", &["prod"]) };
+    bed.rules.grant =
+        Grant { names: Scope::only(patterns(&["mine/**"])), ..may_send("env", &["prod", "test"]) };
+    let locator = ResourceLocator {
+        name: "mine/a".to_owned(),
+        dynamic_parameters: [("env".to_owned(), "prod".to_owned())].into(),
+    };
     let request = DeltaDiscoveryRequest {
         type_url: url("eds").as_str().to_owned(),
-        resource_names_subscribe: strings(&["mine/a"]),
+        resource_locators_subscribe: vec![locator],
         ..DeltaDiscoveryRequest::default()
     };
     let refusal = bed.delta().hear_delta(&bed, request).expect_err("it would wait for ever");
@@ -611,4 +616,29 @@ proptest::proptest! {
             all.1.held.iter().filter(|(name, _)| name.starts_with("mine/")).collect();
         proptest::prop_assert_eq!(some.1.held.iter().collect::<BTreeMap<_, _>>(), expected);
     }
+}
+
+/// A rule's own views are as many as there are rules: clients that choose parameters leave room for them.
+#[test]
+fn views_that_the_rules_impose_have_room_whatever_clients_choose() {
+    let mut bed = Bed::with_limits(Limits { parameter_sets: 1, ..Limits::default() });
+    let located = |env: &str| DeltaDiscoveryRequest {
+        type_url: url("eds").as_str().to_owned(),
+        resource_locators_subscribe: vec![ResourceLocator {
+            name: "mine/a".to_owned(),
+            dynamic_parameters: [("env".to_owned(), env.to_owned())].into(),
+        }],
+        ..DeltaDiscoveryRequest::default()
+    };
+    let mut greedy = bed.delta();
+    greedy.hear_delta(&bed, located("1")).unwrap();
+    assert_eq!(bed.delta().hear_delta(&bed, located("2")).unwrap_err().code, Code::ResourceExhausted);
+    for grant in [may_see(&["mine/**"]), may_send("env", &["prod"])] {
+        bed.rules.grant = grant;
+        bed.delta().change(&bed, "eds", "mine/a");
+    }
+    // What is imposed on a client, and what it chooses beside that.
+    assert!(bed.delta().hear_delta(&bed, located("prod")).is_ok());
+    bed.rules.grant = may_send("env", &["prod", "test"]);
+    assert_eq!(bed.delta().hear_delta(&bed, located("test")).unwrap_err().code, Code::ResourceExhausted);
 }

@@ -233,7 +233,7 @@ fn r_xt_09_a_poll_waits_for_what_was_not_kept() {
             &memory,
             kind,
             request,
-            Asker { key: b"peer", spiffe_id: None },
+            Asker { key: b"peer", ..Asker::default() },
             hold,
             whole.bed.now,
         )

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use deltafan::cache::Protocol;
-use deltafan::subscription::{Bound, Code, Next};
+use deltafan::cache::{Change, Limits, Op, Protocol, Resend, View};
+use deltafan::identity::{Peer, Source};
+use deltafan::pool::Tenant;
+use deltafan::proto::{DeltaDiscoveryRequest, ResourceLocator};
+use deltafan::subscription::{Bound, Code, Next, Refusal};
 use proptest::prelude::*;
 
-use super::support::{Bed, Client};
+use super::support::{Bed, Client, strings, url};
+use super::wire;
 
 const TIMEOUT: Duration = Duration::from_secs(600);
 
@@ -89,6 +93,97 @@ fn r_relay_22_what_the_transport_has_not_taken_need_not_be_answered() {
     client.session.taken(bed.now);
     bed.after(TIMEOUT);
     assert!(is_closed(&mut client, &bed));
+}
+
+/// A stream over this connection from this address.
+fn stream(bed: &Bed, address: u8, connection: u64) -> Client {
+    let peer = Peer::unproven(Source::of([10, 0, 0, address].into()));
+    let mut client = bed.delta();
+    client.session = client.session.charged_to(Some(Tenant::new(&peer, connection)));
+    client
+}
+
+fn with_parameters(value: u64) -> DeltaDiscoveryRequest {
+    let locator = ResourceLocator {
+        name: "a".to_owned(),
+        dynamic_parameters: [("k".to_owned(), value.to_string())].into(),
+    };
+    DeltaDiscoveryRequest {
+        type_url: url("eds").as_str().to_owned(),
+        resource_locators_subscribe: vec![locator],
+        ..DeltaDiscoveryRequest::default()
+    }
+}
+
+/// Streams over one connection ask for something new each until one is refused. They stay.
+fn greedy(
+    bed: &Bed,
+    address: u8,
+    connection: u64,
+    mut request: impl FnMut() -> DeltaDiscoveryRequest,
+) -> (Vec<Client>, Refusal) {
+    let mut streams = Vec::new();
+    loop {
+        let mut stream = stream(bed, address, connection);
+        if let Err(refusal) = stream.hear_delta(bed, request()) {
+            return (streams, refusal);
+        }
+        streams.push(stream);
+    }
+}
+
+#[test]
+fn a_client_that_asks_for_ever_new_parameters_leaves_room_for_others() {
+    let bed = Bed::with_limits(Limits { parameter_sets: 1024, ..Limits::default() });
+    let mut values = 0..;
+    let mut next = || with_parameters(values.next().unwrap());
+    let hostile = [1, 2, 3].map(|connection| greedy(&bed, 1, connection, &mut next));
+    let taken = hostile.each_ref().map(|(streams, _)| streams.len());
+    assert_eq!(taken, [256, 128, 64]);
+    let (_, refusal) = &hostile[0];
+    assert_eq!((refusal.code, refusal.bound), (Code::ResourceExhausted, Some(Bound::ParameterSets)));
+    assert!(stream(&bed, 1, 9).hear_delta(&bed, next()).is_ok(), "an ordinary client of the same address");
+    let elsewhere: Vec<_> = (10..110)
+        .map(|connection| {
+            let mut client = stream(&bed, 2, connection);
+            client.hear_delta(&bed, next()).map(|_| client).expect("a client of another address")
+        })
+        .collect();
+    drop((hostile, elsewhere));
+    bed.cache.take_interest();
+    assert_eq!(greedy(&bed, 3, 200, &mut next).0.len(), 256, "all has come back");
+}
+
+#[test]
+fn types_that_the_control_plane_does_not_have_leave_room_for_those_that_it_has() {
+    let mut bed = Bed::with_limits(Limits { types: 64, ..Limits::default() });
+    let made_up = |number: usize| DeltaDiscoveryRequest {
+        type_url: format!("t/{number}"),
+        resource_names_subscribe: strings(&["a"]),
+        ..DeltaDiscoveryRequest::default()
+    };
+    let mut numbers = 0..;
+    let hostile = greedy(&bed, 1, 1, || made_up(numbers.next().unwrap()));
+    assert_eq!((hostile.0.len(), hostile.1.bound), (16, Some(Bound::Types)));
+    // The origin says of some that there is nothing, and has resources of others.
+    for number in 0..8 {
+        let type_url = format!("t/{number}").as_str().into();
+        let ops = match number < 4 {
+            true => vec![Op::Remove { view: View::Named, name: "a".into() }],
+            false => vec![Op::Set {
+                view: View::Named,
+                resource: wire::resource(&type_url, "a", "1", 0),
+                resend: Resend::Answer,
+                lease: None,
+            }],
+        };
+        bed.writer.apply(&type_url, Change { ops, ..Change::default() }, bed.now).unwrap();
+    }
+    // Four are nobody's now.
+    let more = greedy(&bed, 1, 1, || made_up(numbers.next().unwrap()));
+    assert_eq!(more.0.len(), 4);
+    let mut honest = stream(&bed, 2, 2);
+    assert!((100..108).all(|number| honest.hear_delta(&bed, made_up(number)).is_ok()), "another address");
 }
 
 #[derive(Clone, Copy, Debug)]

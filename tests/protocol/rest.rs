@@ -48,7 +48,7 @@ impl Poller {
             &self.memory,
             kind,
             request,
-            Asker { key: b"peer", spiffe_id: None },
+            Asker { key: b"peer", ..Asker::default() },
             self.hold,
             bed.now,
         )
