@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest};
+use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, ResourceLocator};
 use deltafan::resource::wire;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Incoming;
@@ -328,6 +328,39 @@ async fn a_first_request_that_takes_longer_than_it_may_take_to_begin_is_taken_in
     assert_eq!(names(&answer), ["a", "b"]);
 }
 
+fn with_parameter(value: usize) -> DeltaDiscoveryRequest {
+    let locator = ResourceLocator {
+        name: "a".to_owned(),
+        dynamic_parameters: HashMap::from([("k".to_owned(), value.to_string())]),
+    };
+    DeltaDiscoveryRequest {
+        node: Some(node("honest")),
+        type_url: CDS.to_owned(),
+        resource_locators_subscribe: vec![locator],
+        ..DeltaDiscoveryRequest::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_takes_all_parameter_sets_it_can_get_leaves_some_to_others() {
+    let relay = relay("\ncache:\n  max_parameter_sets: 400\n");
+    let mut values = 0..;
+    let mut hostile = Vec::new();
+    for _ in 0..3 {
+        let channel = connect(&relay.uri()).await;
+        for _ in 0..120 {
+            let stream = Delta::open(&channel, DELTA_ADS).await;
+            stream.send(with_parameter(values.next().unwrap())).await;
+            hostile.push(stream);
+        }
+    }
+    relay.wait_for("refusals", || refused(&relay, "max_parameter_sets") > 150.0);
+    let channel = connect(&relay.uri()).await;
+    let mut honest = Delta::open(&channel, DELTA_ADS).await;
+    honest.send(with_parameter(values.next().unwrap())).await;
+    assert_eq!(names(&honest.response().await), ["a"], "a client behind the same address");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn who_answers_nothing_is_closed_and_who_answers_is_not() {
     let relay = relay("  unacked_timeout: 1s\n  ack_timeout: 100ms\n");
@@ -446,7 +479,7 @@ async fn requests_that_are_not_whole_are_bounded_per_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_that_are_not_whole_are_bounded_in_all() {
-    let relay = relay("  max_buffered_request_bytes: 1MiB\n  stall_timeout: 1s\n");
+    let relay = relay("  max_buffered_request_bytes: 2MiB\n  stall_timeout: 1s\n");
     let ended = tokio::join!(
         partial(&relay, 1, 500 << 10),
         partial(&relay, 1, 500 << 10),
