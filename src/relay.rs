@@ -437,6 +437,7 @@ async fn housekeeping(connections: Arc<Connections>, shared: Arc<Context>, statu
         loop {
             tick.tick().await;
             status.metrics.run_upkeep();
+            shared.polls.tidy().await;
         }
     };
     tokio::join!(connections.keep_order(times), connections.retire(retirement), upkeep);

@@ -5,6 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use super::machine::budget;
 use super::{
     Admin, Authorization, Backoff, Cache, Config, ConnectionLimits, Downstream, Keepalive, ListenAddress,
     Listener, Locality, Locators, Memory, Node, NonEmpty, Reconcile, Rest, Source, Upstream, values,
@@ -105,9 +106,9 @@ impl Default for Downstream {
             max_subscription_bytes: 16 * MIB,
             max_streams_per_connection: 1000,
             limits: ConnectionLimits::default(),
-            max_buffered_request_bytes: 256 * MIB,
+            max_buffered_request_bytes: budget() as usize,
             max_buffered_request_bytes_per_connection: 16 * MIB,
-            max_initial_version_bytes: 256 * MIB,
+            max_initial_version_bytes: budget() as usize,
             max_initial_version_bytes_per_connection: 64 * MIB,
             memory: Memory::default(),
             trust_initial_versions_for_explicit: false,
@@ -137,7 +138,7 @@ impl Default for Rest {
             hold: Duration::from_millis(800),
             idle_timeout: Duration::from_secs(60),
             max_polls_per_peer: 10_000,
-            json_bytes: 256 * MIB as u64,
+            json_bytes: budget(),
             descriptor_sets: Vec::new(),
         }
     }
@@ -151,6 +152,6 @@ impl Default for Admin {
 
 impl Default for Cache {
     fn default() -> Self {
-        Self { encoded_bytes: 256 * MIB as u64, tombstones: 10_000, max_parameter_sets: 4096 }
+        Self { encoded_bytes: budget(), tombstones: 10_000, max_parameter_sets: 4096 }
     }
 }

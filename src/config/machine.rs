@@ -80,6 +80,18 @@ impl Default for Memory {
     }
 }
 
+/// The default of a budget for what is shared or waits: 256 MiB, or a 16th of the memory that there is, where that is less.
+/// There are four of them, so that together they take a quarter at most. From 16 MiB, without which the largest request
+/// would find no room.
+pub(super) fn budget() -> u64 {
+    budget_of(machine_memory())
+}
+
+fn budget_of(memory: Option<u64>) -> u64 {
+    const MIB: u64 = 1 << 20;
+    memory.map_or(256 * MIB, |bytes| (bytes / 16 / MIB * MIB).clamp(16 * MIB, 256 * MIB))
+}
+
 /// What the control group of the process allows, or else what the machine has, in bytes.
 fn machine_memory() -> Option<u64> {
     let of_group = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
@@ -105,6 +117,12 @@ mod tests {
         let memory = Memory::default();
         assert!(memory.refuse_above <= memory.close_above);
         assert!(ConnectionLimits::default().max_connections >= 1);
+    }
+
+    #[test]
+    fn budgets_follow_from_the_memory() {
+        let mib = |memory: Option<u64>| budget_of(memory.map(|mib| mib << 20)) >> 20;
+        assert_eq!([None, Some(65_536), Some(4095), Some(512), Some(64)].map(mib), [256, 256, 255, 32, 16]);
     }
 
     #[test]

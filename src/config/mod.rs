@@ -211,13 +211,13 @@ pub struct Downstream {
     /// How many connections may be open.
     #[serde(flatten)]
     pub limits: ConnectionLimits,
-    /// What requests that have not come whole may take together, in bytes. Default: 256 MiB.
+    /// What requests that have not come whole may take together, in bytes. Default: 256 MiB, or a 16th of the memory if less.
     #[serde(serialize_with = "units::serialize_size")]
     pub max_buffered_request_bytes: usize,
     /// The same of one connection. Default: 16 MiB.
     #[serde(serialize_with = "units::serialize_size")]
     pub max_buffered_request_bytes_per_connection: usize,
-    /// What the versions that clients say they hold may take together, in bytes. Default: 256 MiB.
+    /// What the versions that clients say they hold may take together, in bytes. Default: 256 MiB, or a 16th of the memory if less.
     #[serde(serialize_with = "units::serialize_size")]
     pub max_initial_version_bytes: usize,
     /// The same of one connection. Default: 64 MiB.
@@ -261,7 +261,7 @@ pub struct Rest {
     pub idle_timeout: Duration,
     /// Requests that are held at a time for one address. Default: 10000.
     pub max_polls_per_peer: usize,
-    /// Budget of the JSON that clients share, in bytes. Default: 256 MiB.
+    /// Budget of the JSON that clients share, in bytes. Default: 256 MiB, or a 16th of the memory if less.
     #[serde(serialize_with = "units::serialize_size")]
     pub json_bytes: u64,
     /// Files with descriptors of further types. Absolute. Default: none.
@@ -279,7 +279,7 @@ pub struct Admin {
 /// Bounds of what is remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Cache {
-    /// Budget of the encoded frames that clients share, in bytes. Default: 256 MiB.
+    /// Budget of the encoded frames that clients share, in bytes. Default: 256 MiB, or a 16th of the memory if less.
     #[serde(serialize_with = "units::serialize_size")]
     pub encoded_bytes: u64,
     /// Removed names remembered per type. Default: 10000.

@@ -68,6 +68,11 @@ impl Polls {
             readers: Arc::new(Semaphore::new(1)),
         }
     }
+
+    /// Lets go of what nobody asks for any more. To be called now and then.
+    pub async fn tidy(&self) {
+        self.book.tidy().await;
+    }
 }
 
 /// How long a request with these headers may be held, `longest` at most (R-REST-06).

@@ -11,6 +11,7 @@ use std::fmt;
 use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use moka::policy::EvictionPolicy;
@@ -26,6 +27,8 @@ const SHARED: usize = 32 << 10;
 const ENDS: usize = 4 << 10;
 /// Blocks of copied resources are closed when they are as large.
 const BLOCK: usize = 256 << 10;
+/// An answer for which nobody has asked for so long is not kept: there are as many as there are lists of names.
+const UNASKED: Duration = Duration::from_secs(60);
 /// Bodies of this many bytes are written without asking for another thread.
 const AT_ONCE: usize = 64 << 10;
 
@@ -124,6 +127,7 @@ impl Book {
         let answers = moka::future::Cache::builder()
             .max_capacity(budget / 2)
             .weigher(move |_, answer: &Answer| weight(answer.len()))
+            .time_to_idle(UNASKED)
             .eviction_policy(EvictionPolicy::lru())
             .build_with_hasher(foldhash::fast::RandomState::default());
         Arc::new(Self {
@@ -134,6 +138,11 @@ impl Book {
             resources_written: AtomicU64::new(0),
             answers_written: AtomicU64::new(0),
         })
+    }
+
+    /// Lets go of answers for which nobody asks any more. To be called now and then.
+    pub async fn tidy(&self) {
+        self.answers.run_pending_tasks().await;
     }
 
     /// How many resources were written as JSON.

@@ -14,13 +14,17 @@ const REFERENCE: &str = include_str!("../../../config/reference.yaml");
 
 /// Shown in a comment, since the reference cannot set them: the first ones depend on the host, `upstream.directory` excludes
 /// `servers`, of the others there are none by default.
-const COMMENTED: [&str; 24] = [
+const COMMENTED: [&str; 28] = [
     "node.id",
     "downstream.max_connections",
     "downstream.max_connections_per_address",
     "downstream.max_connections_per_identity",
     "downstream.memory.refuse_above",
     "downstream.memory.close_above",
+    "downstream.max_buffered_request_bytes",
+    "downstream.max_initial_version_bytes",
+    "rest.json_bytes",
+    "cache.encoded_bytes",
     "upstream.servers[].tls",
     "upstream.servers[].tls.ca_file",
     "upstream.servers[].tls.cert_file",
