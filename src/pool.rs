@@ -30,8 +30,10 @@ struct Charged {
 
 /// A peer, by what it has proven to be, or else by where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Account {
+pub enum Account {
+    /// A SPIFFE ID, else a subject.
     Identity(Box<str>),
+    /// Where no certificate was shown.
     Source(Source),
 }
 
@@ -43,6 +45,11 @@ impl Tenant {
             None => Account::Source(peer.source),
         };
         Self(Arc::new(Charged { account, connection }))
+    }
+
+    /// The peer.
+    pub fn account(&self) -> &Account {
+        &self.0.account
     }
 }
 

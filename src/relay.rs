@@ -30,7 +30,7 @@ use crate::descriptors::{DescriptorSet, Descriptors, SetError};
 use crate::directory::Directory;
 use crate::downstream::{
     Access, Admission, AdmissionLimits, Buffered, Connections, Context, Handshakes, Limits, Listener, Memory,
-    Policy, PollLimits, Polls, Turns, UpstreamView,
+    Policy, PollLimits, Polls, Turns, Unsent, UpstreamView,
 };
 use crate::identity::{Peer, PeerPattern};
 use crate::proto;
@@ -129,6 +129,7 @@ impl Relay {
                 config.downstream.max_initial_version_bytes,
                 config.downstream.max_initial_version_bytes_per_connection,
             ),
+            unsent: Unsent::new(config.downstream.max_unsent_bytes),
             upstream: view,
             rejections: Mutex::default(),
             polls: Polls::new(Arc::clone(&book)),

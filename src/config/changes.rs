@@ -72,6 +72,7 @@ pub(super) const EFFECTS: &[(&str, Effect)] = &[
     ("downstream.max_buffered_request_bytes_per_connection", Effect::Restart),
     ("downstream.max_initial_version_bytes", Effect::Restart),
     ("downstream.max_initial_version_bytes_per_connection", Effect::Restart),
+    ("downstream.max_unsent_bytes", Effect::Restart),
     ("downstream.memory", Effect::Restart),
 ];
 

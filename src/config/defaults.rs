@@ -110,6 +110,7 @@ impl Default for Downstream {
             max_buffered_request_bytes_per_connection: 16 * MIB,
             max_initial_version_bytes: budget() as usize,
             max_initial_version_bytes_per_connection: 64 * MIB,
+            max_unsent_bytes: budget() as usize,
             memory: Memory::default(),
             trust_initial_versions_for_explicit: false,
             eds_repush_on_cds_change: true,

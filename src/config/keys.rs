@@ -130,6 +130,7 @@ pub(super) const KEYS: &[Key] = &[
     key("downstream.max_buffered_request_bytes_per_connection", Shape::Size(1, TIB)),
     key("downstream.max_initial_version_bytes", Shape::Size(1, TIB)),
     key("downstream.max_initial_version_bytes_per_connection", Shape::Size(1, TIB)),
+    key("downstream.max_unsent_bytes", Shape::Size(1, TIB)),
     key("downstream.memory", Shape::Section),
     key("downstream.memory.refuse_above", Shape::Size(0, TIB)),
     key("downstream.memory.close_above", Shape::Size(0, TIB)),

@@ -81,7 +81,7 @@ impl Default for Memory {
 }
 
 /// The default of a budget for what is shared or waits: 256 MiB, or a 16th of the memory that there is, where that is less.
-/// There are four of them, so that together they take a quarter at most. From 16 MiB, without which the largest request
+/// There are five of them, so that together they take less than a third. From 16 MiB, without which the largest request
 /// would find no room.
 pub(super) fn budget() -> u64 {
     budget_of(machine_memory())

@@ -211,18 +211,24 @@ pub struct Downstream {
     /// How many connections may be open.
     #[serde(flatten)]
     pub limits: ConnectionLimits,
-    /// What requests that have not come whole may take together, in bytes. Default: 256 MiB, or a 16th of the memory if less.
+    /// What requests that have not come whole may take together, in bytes. Default: 256 MiB, or a 16th of the memory if
+    /// less.
     #[serde(serialize_with = "units::serialize_size")]
     pub max_buffered_request_bytes: usize,
     /// The same of one connection. Default: 16 MiB.
     #[serde(serialize_with = "units::serialize_size")]
     pub max_buffered_request_bytes_per_connection: usize,
-    /// What the versions that clients say they hold may take together, in bytes. Default: 256 MiB, or a 16th of the memory if less.
+    /// What the versions that clients say they hold may take together, in bytes. Default: 256 MiB, or a 16th of the
+    /// memory if less.
     #[serde(serialize_with = "units::serialize_size")]
     pub max_initial_version_bytes: usize,
     /// The same of one connection. Default: 64 MiB.
     #[serde(serialize_with = "units::serialize_size")]
     pub max_initial_version_bytes_per_connection: usize,
+    /// What large messages that are being sent may keep in memory, in bytes; those that are sent to many count once.
+    /// Default: 256 MiB, or a 16th of the memory if less.
+    #[serde(serialize_with = "units::serialize_size")]
+    pub max_unsent_bytes: usize,
     /// What the process may take before clients are refused, and closed.
     pub memory: Memory,
     /// Whether a name a client both asks for and holds at the current version is left out (R-Delta-06).

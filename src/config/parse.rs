@@ -181,6 +181,7 @@ fn downstream(section: &Section<'_>, base: &Path) -> Downstream {
         "max_initial_version_bytes_per_connection",
         &mut downstream.max_initial_version_bytes_per_connection,
     );
+    section.size("max_unsent_bytes", &mut downstream.max_unsent_bytes);
     downstream.memory.read(&section.section("memory"));
     section.flag("trust_initial_versions_for_explicit", &mut downstream.trust_initial_versions_for_explicit);
     section.flag("eds_repush_on_cds_change", &mut downstream.eds_repush_on_cds_change);

@@ -51,6 +51,8 @@ pub(super) struct Connection {
     versions: AtomicUsize,
     /// Names that its streams ask for.
     names: AtomicUsize,
+    /// Large messages that are being sent, in bytes.
+    unsent: AtomicUsize,
     /// Since when its transport takes nothing of what waits for it.
     stuck: Mutex<Option<Instant>>,
     /// Its streams are to be looked at, though nothing woke them.
@@ -111,6 +113,10 @@ impl Connection {
         &self.names
     }
 
+    pub(super) const fn unsent(&self) -> &AtomicUsize {
+        &self.unsent
+    }
+
     /// Since when its transport takes nothing of what waits, if it does.
     pub(super) fn set_stuck(&self, since: Option<Instant>) {
         *self.stuck.lock() = since;
@@ -127,6 +133,16 @@ impl Connection {
         if turned.is_ok() {
             self.task.wake();
         }
+    }
+
+    /// Drops it as it is.
+    pub(super) fn give_up(&self) {
+        self.turn(Fate::Stays, Fate::Dies);
+        self.turn(Fate::Closes, Fate::Dies);
+    }
+
+    pub(super) fn is_given_up(&self) -> bool {
+        self.fate() == Fate::Dies
     }
 
     /// Lets it close, if it does not already.
@@ -207,6 +223,7 @@ impl Connections {
             buffered: AtomicUsize::new(0),
             versions: AtomicUsize::new(0),
             names: AtomicUsize::new(0),
+            unsent: AtomicUsize::new(0),
             stuck: Mutex::new(None),
             look: AtomicBool::new(false),
             served: AtomicBool::new(false),
@@ -334,11 +351,11 @@ impl Connections {
         let mut all: Vec<_> = others
             .into_iter()
             .map(|connection| {
-                let [names, requests, versions] =
-                    [&connection.names, &connection.buffered, &connection.versions]
-                        .map(|n| n.load(Ordering::Relaxed));
+                let of = |count: &AtomicUsize| count.load(Ordering::Relaxed);
                 let stuck = *connection.stuck.lock();
-                let cost = names.saturating_mul(NAME).saturating_add(requests).saturating_add(versions);
+                let kept = [&connection.buffered, &connection.versions, &connection.unsent].map(of);
+                let names = of(&connection.names).saturating_mul(NAME);
+                let cost = kept.into_iter().fold(names, usize::saturating_add);
                 ((stuck.is_none(), stuck, Reverse(cost), Reverse(connection.opened)), connection)
             })
             .collect();

@@ -28,6 +28,7 @@ mod stream;
 mod transport;
 mod turns;
 mod unix;
+mod unsent;
 
 pub use access::Access;
 pub use admission::{Admission, AdmissionLimits};
@@ -42,3 +43,4 @@ pub use policy::{Policy, PollLimits};
 pub use poll::Polls;
 pub use service::{Context, UpstreamView};
 pub use turns::Turns;
+pub use unsent::Unsent;

@@ -120,6 +120,7 @@ where
             .into_response();
     }
     caller.connection.note_served();
+    let connection = Arc::clone(&caller.connection);
     // In a box, so that a poll that waits does not keep the room that reading took.
     let opened = Box::pin(open(kind, request, &caller, &shared, now)).await;
     let ended = match opened {
@@ -143,7 +144,7 @@ where
     match done {
         Ok(Written { answer, waited }) => {
             gauge.answered(answer.len(), waited);
-            let mut response = Response::new(ResponseBody::json(&answer));
+            let mut response = Response::new(ResponseBody::json(&answer, &connection, &shared.unsent));
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response
         }

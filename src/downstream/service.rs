@@ -24,6 +24,7 @@ use super::routes::{self, Route};
 use super::status::Status;
 use super::stream::StreamBody;
 use super::turns::Turns;
+use super::unsent::{Sending, Unsent};
 use crate::cache::{Cache, Frame};
 use crate::identity::Peer;
 use crate::rest::Answer;
@@ -62,6 +63,8 @@ pub struct Context {
     pub buffered: Arc<Buffered>,
     /// What the versions take that clients say they hold.
     pub versions: Arc<Buffered>,
+    /// What the large messages take that are being sent.
+    pub unsent: Arc<Unsent>,
     /// State of the origin.
     pub upstream: UpstreamView,
     /// How many rejections are logged: a fleet may reject the same update all at once.
@@ -98,9 +101,9 @@ pub(super) enum ResponseBody<B> {
     /// A stream of an xDS service.
     Stream(Box<StreamBody<B>>),
     /// One gRPC message and its status.
-    Unary(Box<(Frame, usize)>),
+    Unary(Box<Unary>),
     /// Text that others are sent too, what is left of it.
-    Shared(std::vec::IntoIter<Bytes>),
+    Shared { chunks: std::vec::IntoIter<Bytes>, _sending: Option<Sending> },
     /// A text for people and non-gRPC clients.
     Text(Option<Bytes>),
     /// A service of tonic's.
@@ -109,9 +112,19 @@ pub(super) enum ResponseBody<B> {
 
 impl<B> ResponseBody<B> {
     /// An answer to a poll.
-    pub(super) fn json(answer: &Answer) -> Self {
-        Self::Shared(answer.chunks().to_vec().into_iter())
+    pub(super) fn json(answer: &Answer, connection: &Arc<Connection>, unsent: &Arc<Unsent>) -> Self {
+        let _sending = unsent.begin(answer.chunks(), connection, Instant::now());
+        Self::Shared { chunks: answer.chunks().to_vec().into_iter(), _sending }
     }
+}
+
+/// A message, and how many of its pieces were taken.
+#[derive(Debug)]
+pub(super) struct Unary {
+    frame: Frame,
+    at: usize,
+    /// Where it is large.
+    _sending: Option<Sending>,
 }
 
 /// The body of a service of tonic's. What has nothing more to say now ends when its connection closes: a health watch
@@ -157,7 +170,7 @@ where
                 .poll_frame(cx)
                 .map(|next| next.map(|frame| frame.map_err(|e| match e {}))),
             Self::Unary(unary) => {
-                let (frame, at) = unary.as_mut();
+                let Unary { frame, at, .. } = unary.as_mut();
                 *at += 1;
                 Poll::Ready(match frame.chunks().get(*at - 1) {
                     Some(chunk) => Some(Ok(http_body::Frame::data(chunk.clone()))),
@@ -167,7 +180,9 @@ where
                     None => None,
                 })
             }
-            Self::Shared(chunks) => Poll::Ready(chunks.next().map(|chunk| Ok(http_body::Frame::data(chunk)))),
+            Self::Shared { chunks, .. } => {
+                Poll::Ready(chunks.next().map(|chunk| Ok(http_body::Frame::data(chunk))))
+            }
             Self::Text(text) => Poll::Ready(text.take().map(|text| Ok(http_body::Frame::data(text)))),
             Self::Tonic(body) => body.poll(cx),
         }
@@ -178,7 +193,7 @@ where
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Stream(_) | Self::Unary(_) => false,
-            Self::Shared(chunks) => chunks.len() == 0,
+            Self::Shared { chunks, .. } => chunks.len() == 0,
             Self::Text(text) => text.is_none(),
             Self::Tonic(body) => http_body::Body::is_end_stream(&body.body),
         }
@@ -187,7 +202,7 @@ where
     fn size_hint(&self) -> http_body::SizeHint {
         match self {
             Self::Text(Some(text)) => http_body::SizeHint::with_exact(text.len() as u64),
-            Self::Shared(chunks) => {
+            Self::Shared { chunks, .. } => {
                 let left: usize = chunks.as_slice().iter().map(Bytes::len).sum();
                 http_body::SizeHint::with_exact(left as u64)
             }
@@ -289,9 +304,12 @@ impl<H: Health> Services<H> {
             }
             Some(Route::Fetch(kind)) => {
                 let (body, connection) = (request.into_body(), &self.connection);
-                let limits = &self.policy.limits;
+                let (limits, unsent) = (&self.policy.limits, Arc::clone(&self.shared.unsent));
                 match fetch::fetch(kind, body, self.peer, self.rules, connection, limits, self.shared).await {
-                    Ok(frame) => grpc(ResponseBody::Unary(Box::new((frame, 0)))),
+                    Ok(frame) => {
+                        let _sending = unsent.begin(frame.chunks(), connection, Instant::now());
+                        grpc(ResponseBody::Unary(Box::new(Unary { frame, at: 0, _sending })))
+                    }
                     Err(status) => refuse(status),
                 }
             }

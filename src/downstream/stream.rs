@@ -18,6 +18,7 @@ use super::listener::Limits;
 use super::service::Context as Shared;
 use super::sieve::Payer;
 use super::status::Status;
+use super::unsent::Sending;
 use crate::cache::Protocol;
 use crate::identity::Peer;
 use crate::proto;
@@ -43,6 +44,15 @@ enum Told {
     Ack(Kind),
     /// Anything else.
     Heard(Heard),
+}
+
+/// What is being written, and where in it.
+#[derive(Debug)]
+struct Writing {
+    outgoing: Outgoing,
+    at: usize,
+    /// Where it is large.
+    _sending: Option<Sending>,
 }
 
 /// Why a request was not taken in.
@@ -84,8 +94,8 @@ pub(super) struct StreamBody<B> {
     peer: Arc<Peer>,
     connection: Arc<Connection>,
     shared: Arc<Shared>,
-    /// What is being written, and where in it.
-    writing: Option<(Outgoing, usize)>,
+    /// What is being written.
+    writing: Option<Writing>,
     alarm: Alarm,
     /// When its first request is to have begun to come.
     first_due: Instant,
@@ -135,12 +145,12 @@ where
 
     /// The next chunk of what is being written.
     fn chunk(&mut self, now: Instant) -> Option<Bytes> {
-        let (outgoing, at) = self.writing.as_mut()?;
+        let Writing { outgoing, at, .. } = self.writing.as_mut()?;
         if let Some(chunk) = outgoing.frame.chunks().get(*at) {
             *at += 1;
             return Some(chunk.clone());
         }
-        let (outgoing, _) = self.writing.take()?;
+        let Writing { outgoing, .. } = self.writing.take()?;
         self.session.taken(now);
         let waited = outgoing.changed_at.map(|changed| now.saturating_duration_since(changed));
         self.gauge.said(outgoing.type_url.kind().short(), outgoing.frame.len(), waited);
@@ -271,7 +281,8 @@ where
             self.session.take_delays().into_iter().for_each(|kind| telemetry::delayed(kind.short()));
             let mut deadline = match next.unwrap_or(Next::Wait(Some(now + MOMENT))) {
                 Next::Say(outgoing) => {
-                    self.writing = Some((outgoing, 0));
+                    let _sending = self.shared.unsent.begin(outgoing.frame.chunks(), &self.connection, now);
+                    self.writing = Some(Writing { outgoing, at: 0, _sending });
                     match self.chunk(now) {
                         Some(chunk) => return Poll::Ready(Ok(chunk)),
                         None => continue,

@@ -29,6 +29,8 @@ pub enum Limit {
     VersionsPerConnection,
     /// The same of all connections.
     Versions,
+    /// What large messages take that are being sent.
+    Unsent,
     /// Names of one type and stream.
     Names,
     /// Names of all types and streams of one connection.
@@ -60,7 +62,7 @@ pub enum Limit {
 }
 
 /// The label of each, and the key of the configuration that raises it; what cannot be raised has none.
-const NAMES: [(&str, &str); 23] = [
+const NAMES: [(&str, &str); 24] = [
     ("max_connections", "downstream.max_connections"),
     ("max_connections_per_address", "downstream.max_connections_per_address"),
     ("max_connections_per_identity", "downstream.max_connections_per_identity"),
@@ -70,6 +72,7 @@ const NAMES: [(&str, &str); 23] = [
     ("max_buffered_request_bytes", "downstream.max_buffered_request_bytes"),
     ("max_initial_version_bytes_per_connection", "downstream.max_initial_version_bytes_per_connection"),
     ("max_initial_version_bytes", "downstream.max_initial_version_bytes"),
+    ("max_unsent_bytes", "downstream.max_unsent_bytes"),
     ("max_names", "downstream.max_names"),
     ("max_names_per_connection", "downstream.max_names_per_connection"),
     ("max_name_bytes", "downstream.max_name_bytes"),

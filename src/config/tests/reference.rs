@@ -14,7 +14,7 @@ const REFERENCE: &str = include_str!("../../../config/reference.yaml");
 
 /// Shown in a comment, since the reference cannot set them: the first ones depend on the host, `upstream.directory` excludes
 /// `servers`, of the others there are none by default.
-const COMMENTED: [&str; 28] = [
+const COMMENTED: [&str; 29] = [
     "node.id",
     "downstream.max_connections",
     "downstream.max_connections_per_address",
@@ -23,6 +23,7 @@ const COMMENTED: [&str; 28] = [
     "downstream.memory.close_above",
     "downstream.max_buffered_request_bytes",
     "downstream.max_initial_version_bytes",
+    "downstream.max_unsent_bytes",
     "rest.json_bytes",
     "cache.encoded_bytes",
     "upstream.servers[].tls",
