@@ -11,6 +11,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "hostile/answered.rs"]
+mod answered;
 #[path = "hostile/floods.rs"]
 mod floods;
 #[path = "hostile/honest.rs"]

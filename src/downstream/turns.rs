@@ -3,20 +3,26 @@
 //! Owns how that time is shared between connections. Each earns a small part of a thread's time, and may save a few
 //! milliseconds of it: a client that hears of changes and acknowledges them never needs more, and is served as soon as
 //! there is something to do. Who has spent what it had, or has not earned anything yet, is polled with a permit. Of those
-//! there are fewer than threads, they are given in the order in which they were asked for, and one comes back only when all
-//! that was ready has been polled and sockets have been looked at, or at once where its poll goes on on a thread of its own.
-//! So whoever is new or dear waits for its like, and others wait for one poll at most, however many of them there are.
+//! there are fewer than threads, and one comes back only when all that was ready has been polled and sockets have been
+//! looked at, or at once where its poll goes on on a thread of its own.
+//! So others wait for one poll at most, however many are new or dear. Among these the one comes first that took the least
+//! time lately: a client that hears of hundreds of changes a second does not wait for those that ask for all they can get.
+//! Nobody waits for ever: for each millisecond that somebody took, it lets those go first that come within ten.
+//!
+//! Example: twenty connections ask for something without end, and each takes 50 ms of the thread's second. A client to which
+//! changes cost 12 ms a second goes before all that have not waited 380 ms longer.
 //!
 //! Invariant: who waits for a permit is woken when it has it, and holds none between two polls.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_util::sync::PollSemaphore;
+use tokio::sync::Semaphore;
 
 /// What a connection earns: this part of a thread's time.
 const SHARE: u32 = 128;
@@ -24,6 +30,12 @@ const SHARE: u32 = 128;
 const SAVINGS: Duration = Duration::from_millis(5);
 /// What it can owe: it may have been the machine that took long, and not the connection.
 const DEBT: Duration = Duration::from_millis(100);
+/// In seconds: what was taken this long ago counts half or less.
+const LATELY: f32 = 1.0;
+/// What a newcomer is taken to have used, in seconds: it is not known yet what it will take.
+const NEWCOMER: f32 = 0.02;
+/// For how many seconds a connection lets others go first, for each that it took.
+const DEFERENCE: f32 = 10.0;
 /// What it has to have saved to be polled at once: about what one poll may take.
 const LEAST: Duration = Duration::from_millis(1);
 
@@ -38,7 +50,7 @@ const GRAVES: usize = 8;
 /// The permits of a process. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Turns {
-    permits: Arc<Semaphore>,
+    permits: Arc<Permits>,
     /// Who may have a thread of its own for a while.
     aside: Arc<Semaphore>,
     /// To the thread that drops what takes long to drop; it ends with the last of these.
@@ -53,14 +65,10 @@ impl Turns {
         let bury = move || gone.into_iter().for_each(drop);
         // Where there is no thread to be had, the channel is closed.
         _ = std::thread::Builder::new().name("closing".to_owned()).spawn(bury);
-        Self {
-            permits: Arc::new(Semaphore::new((threads / 2).max(1))),
-            aside: Arc::new(Semaphore::new(threads)),
-            graves,
-        }
+        Self { permits: Permits::new((threads / 2).max(1)), aside: Arc::new(Semaphore::new(threads)), graves }
     }
 
-    /// Returns when all who wait for a permit now have had one.
+    /// Returns when all newcomers that wait for a permit now have had one.
     pub(super) async fn pass(&self) {
         let mut queue = self.queue();
         std::future::poll_fn(|cx| queue.poll(cx)).await.end();
@@ -68,7 +76,7 @@ impl Turns {
 
     /// A place to wait for a permit.
     pub(super) fn queue(&self) -> Queue {
-        Queue(PollSemaphore::new(Arc::clone(&self.permits)))
+        Queue { of: Arc::clone(&self.permits), place: None }
     }
 
     /// Works at what may take long. The thread's other tasks go on elsewhere meanwhile: it is for the operating system to
@@ -91,7 +99,7 @@ impl Turns {
 
     /// The account of a connection that is new.
     pub(super) fn account(&self) -> Account {
-        Account { turns: self.clone(), spent: SAVINGS, as_of: Instant::now(), queue: None }
+        Account { turns: self.clone(), spent: SAVINGS, as_of: Instant::now(), lately: NEWCOMER, queue: None }
     }
 }
 
@@ -102,20 +110,99 @@ pub(super) fn give_way() {
     }
 }
 
-/// See [`Turns::queue`].
+/// What there is to be handed out, and who waits for it.
 #[derive(Debug)]
-pub(super) struct Queue(PollSemaphore);
+struct Permits(Mutex<Line>);
 
-impl Queue {
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Turn> {
-        self.0.poll_acquire(cx).map(Turn)
+#[derive(Debug)]
+struct Line {
+    free: usize,
+    /// By the moment from which on nobody who comes is let go first. Who is not there any more has a permit.
+    waiting: BTreeMap<Place, Waker>,
+    newest: u64,
+}
+
+/// That moment, and a number.
+type Place = (Instant, u64);
+
+impl Permits {
+    fn new(count: usize) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Line { free: count, waiting: BTreeMap::new(), newest: 0 })))
+    }
+
+    /// One comes back, to whom it is first the turn of.
+    fn give_back(&self) {
+        let mut line = self.0.lock();
+        let next = line.waiting.pop_first();
+        line.free += usize::from(next.is_none());
+        drop(line);
+        if let Some((_, waker)) = next {
+            waker.wake();
+        }
     }
 }
 
-/// A permit to poll once; `None` where the semaphore was closed, which nobody does: it would do no harm to go on.
+/// See [`Turns::queue`].
+#[derive(Debug)]
+pub(super) struct Queue {
+    of: Arc<Permits>,
+    place: Option<Place>,
+}
+
+impl Queue {
+    /// Waits as a newcomer does.
+    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Turn> {
+        self.poll_as(NEWCOMER, cx.waker())
+    }
+
+    /// Waits as a connection that took so many seconds lately.
+    fn poll_as(&mut self, taken: f32, waker: &Waker) -> Poll<Turn> {
+        let mut line = self.of.0.lock();
+        match self.place {
+            Some(place) => {
+                if let Some(waiting) = line.waiting.get_mut(&place) {
+                    waiting.clone_from(waker);
+                    return Poll::Pending;
+                }
+                self.place = None;
+            }
+            None if line.free > 0 => line.free -= 1,
+            None => {
+                line.newest += 1;
+                let place = (Instant::now() + Duration::from_secs_f32(taken * DEFERENCE), line.newest);
+                line.waiting.insert(place, waker.clone());
+                self.place = Some(place);
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(Turn(Permit(Arc::clone(&self.of))))
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        let Some(place) = self.place else { return };
+        if self.of.0.lock().waiting.remove(&place).is_none() {
+            // It was on its way here.
+            self.of.give_back();
+        }
+    }
+}
+
+/// Goes to the next one when it is dropped.
+#[derive(Debug)]
+struct Permit(Arc<Permits>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.give_back();
+    }
+}
+
+/// A permit to poll once.
 #[derive(Debug)]
 #[must_use = "dropped, it lets the next one go on before others had their turn"]
-pub(super) struct Turn(Option<OwnedSemaphorePermit>);
+pub(super) struct Turn(Permit);
 
 impl Turn {
     /// Gives it back once others had theirs.
@@ -155,6 +242,8 @@ pub(super) struct Account {
     /// Beyond what it has earned until `as_of`.
     spent: Duration,
     as_of: Instant,
+    /// What it took lately, in seconds.
+    lately: f32,
     /// It waits for a permit.
     queue: Option<Queue>,
 }
@@ -171,20 +260,23 @@ impl Account {
         // Who waits goes on waiting, whatever it has earned meanwhile: the permit may be on its way.
         if self.queue.is_some() || self.has_little(start) {
             let queue = self.queue.get_or_insert_with(|| self.turns.queue());
-            turn = Some(ready!(queue.poll(cx)));
+            turn = Some(ready!(queue.poll_as(self.lately, cx.waker())));
             self.queue = None;
         }
         TURN.set(turn);
         let polling = Polling;
         let polled = work(cx);
-        self.spent = (self.spent + start.elapsed()).min(DEBT);
+        let took = start.elapsed();
+        self.spent = (self.spent + took).min(DEBT);
+        self.lately += took.as_secs_f32();
         drop(polling);
         polled
     }
 
     fn has_little(&mut self, now: Instant) -> bool {
-        let earned = now.saturating_duration_since(self.as_of) / SHARE;
-        self.spent = self.spent.saturating_sub(earned);
+        let passed = now.saturating_duration_since(self.as_of);
+        self.spent = self.spent.saturating_sub(passed / SHARE);
+        self.lately /= 1.0 + passed.as_secs_f32() / LATELY;
         self.as_of = now;
         self.spent + LEAST > SAVINGS
     }
@@ -246,6 +338,55 @@ mod tests {
         assert!(turn.await.is_ok(), "a newcomer waits for what has a thread of its own");
         end.send(()).expect("it still works");
         assert!(at_length.await.expect("no panic"));
+    }
+
+    /// Returns in which order these are polled, when a permit comes back for which they all wait.
+    async fn order(turns: &Turns, accounts: Vec<(&'static str, Account)>) -> Vec<&'static str> {
+        let mut queue = turns.queue();
+        let turn = std::future::poll_fn(|cx| queue.poll(cx)).await;
+        let done = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = Vec::new();
+        for (name, mut account) in accounts {
+            let done = Arc::clone(&done);
+            tasks.push(tokio::spawn(async move {
+                works(&mut account, Duration::ZERO).await;
+                done.lock().push(name);
+            }));
+            // It has its place before the next one asks.
+            tokio::task::yield_now().await;
+        }
+        turn.end();
+        for task in tasks {
+            task.await.expect("no panic");
+        }
+        Arc::into_inner(done).expect("the tasks are over").into_inner()
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_took_less_lately_goes_first() {
+        let turns = Turns::new(1);
+        let took = |lately: f32| Account { lately, spent: DEBT, ..turns.account() };
+        let accounts = vec![
+            ("greedy", took(0.1)),
+            ("dear", took(0.05)),
+            ("new", turns.account()),
+            ("busy", took(0.012)),
+            ("new too", turns.account()),
+        ];
+        assert_eq!(order(&turns, accounts).await, ["busy", "new", "new too", "dear", "greedy"]);
+    }
+
+    #[tokio::test]
+    async fn a_place_that_is_given_up_leaves_its_permit_to_the_next() {
+        let turns = Turns::new(1);
+        let turn = std::future::poll_fn(|cx| turns.queue().poll(cx)).await;
+        let (mut first, mut second) = (turns.queue(), turns.queue());
+        assert!(poll!(std::future::poll_fn(|cx| first.poll(cx))).is_pending());
+        assert!(poll!(std::future::poll_fn(|cx| second.poll(cx))).is_pending());
+        // It is the first one's, which does not come for it.
+        drop(turn);
+        drop(first);
+        std::future::poll_fn(|cx| second.poll(cx)).await.end();
     }
 
     #[tokio::test]

@@ -184,11 +184,21 @@ pub async fn unary<Q: Message + 'static>(
     method: &'static str,
     request: Q,
 ) -> Result<Bytes, tonic::Status> {
+    let call = try_unary(channel, method, request);
+    tokio::time::timeout(PATIENCE, call).await.expect("an answer in time")
+}
+
+/// The same, also where the relay refuses connections, for as long as it takes.
+pub async fn try_unary<Q: Message + 'static>(
+    channel: &Channel,
+    method: &'static str,
+    request: Q,
+) -> Result<Bytes, tonic::Status> {
     let mut grpc = tonic::client::Grpc::new(channel.clone());
-    grpc.ready().await.unwrap();
+    grpc.ready().await.map_err(|error| tonic::Status::unavailable(error.to_string()))?;
     let codec = RawCodec::<Q>::default();
     let call = grpc.unary(tonic::Request::new(request), PathAndQuery::from_static(method), codec);
-    tokio::time::timeout(PATIENCE, call).await.expect("an answer in time").map(tonic::Response::into_inner)
+    call.await.map(tonic::Response::into_inner)
 }
 
 /// The names of the resources of a delta response.
