@@ -227,6 +227,11 @@ impl Subscription {
         self.bytes + spelled.map(|name| name.as_str().len()).sum::<usize>() + parameters.sum::<usize>()
     }
 
+    /// The bytes of its names.
+    pub const fn name_bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Whether this very name was asked for.
     pub fn contains(&self, name: &str) -> bool {
         self.position(name.as_bytes()).is_some()

@@ -51,8 +51,12 @@ pub(super) struct Connection {
     versions: AtomicUsize,
     /// Names that its streams ask for.
     names: AtomicUsize,
+    /// The text of these names, in bytes.
+    name_bytes: AtomicUsize,
     /// Large messages that are being sent, in bytes.
     unsent: AtomicUsize,
+    /// What HTTP/2 keeps for it, in bytes.
+    held: AtomicUsize,
     /// Since when its transport takes nothing of what waits for it.
     stuck: Mutex<Option<Instant>>,
     /// Its streams are to be looked at, though nothing woke them.
@@ -113,8 +117,25 @@ impl Connection {
         &self.names
     }
 
+    pub(super) const fn name_bytes(&self) -> &AtomicUsize {
+        &self.name_bytes
+    }
+
     pub(super) const fn unsent(&self) -> &AtomicUsize {
         &self.unsent
+    }
+
+    pub(super) fn set_held(&self, bytes: usize) {
+        self.held.store(bytes, Ordering::Relaxed);
+    }
+
+    /// What is kept in memory for it, roughly, in bytes.
+    fn cost(&self) -> usize {
+        /// What a name takes beside its text.
+        const NAME: usize = 64;
+        let of = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+        let kept = [&self.buffered, &self.versions, &self.name_bytes, &self.unsent, &self.held].map(of);
+        kept.into_iter().fold(of(&self.names).saturating_mul(NAME), usize::saturating_add)
     }
 
     /// Since when its transport takes nothing of what waits, if it does.
@@ -223,7 +244,9 @@ impl Connections {
             buffered: AtomicUsize::new(0),
             versions: AtomicUsize::new(0),
             names: AtomicUsize::new(0),
+            name_bytes: AtomicUsize::new(0),
             unsent: AtomicUsize::new(0),
+            held: AtomicUsize::new(0),
             stuck: Mutex::new(None),
             look: AtomicBool::new(false),
             served: AtomicBool::new(false),
@@ -343,19 +366,14 @@ impl Connections {
     ///
     /// Those that were chosen before and are still there count: until their memory is free, nobody else is closed for it.
     pub(super) fn close_slowest(&self, count: usize, now: Instant) -> usize {
-        /// The rough cost of a name, beside what is buffered.
-        const NAME: usize = 64;
         let (closing, others): (Vec<_>, Vec<_>) =
             self.all().into_iter().partition(|connection| connection.is_closing());
         closing.iter().for_each(|connection| connection.inspect(now, Self::GRACE));
         let mut all: Vec<_> = others
             .into_iter()
             .map(|connection| {
-                let of = |count: &AtomicUsize| count.load(Ordering::Relaxed);
                 let stuck = *connection.stuck.lock();
-                let kept = [&connection.buffered, &connection.versions, &connection.unsent].map(of);
-                let names = of(&connection.names).saturating_mul(NAME);
-                let cost = kept.into_iter().fold(names, usize::saturating_add);
+                let cost = connection.cost();
                 ((stuck.is_none(), stuck, Reverse(cost), Reverse(connection.opened)), connection)
             })
             .collect();
@@ -448,7 +466,7 @@ mod tests {
         open[1].connection.set_stuck(Some(now + Duration::from_secs(5)));
         open[4].connection.set_stuck(Some(now + Duration::from_secs(2)));
         open[2].connection.names.store(1000, Ordering::Relaxed);
-        open[3].connection.buffered.store(1 << 20, Ordering::Relaxed);
+        open[3].connection.name_bytes.store(1 << 20, Ordering::Relaxed);
         let fates = || open.iter().map(|guard| guard.connection.fate()).collect::<Vec<_>>();
         use Fate::{Closes, Dies, Stays};
         assert_eq!(connections.close_slowest(1, now), 1);

@@ -423,11 +423,15 @@ async fn serve_http2<H: Health, IO: Transport>(socket: IO, services: Services<H>
     let (connection, http2) = (Arc::clone(&services.connection), Arc::clone(&services.policy.http2));
     let account = services.shared.turns.account();
     let mut serve = Serve::new(socket, http2, move |request| services.clone().answer(request));
-    let mut stuck = None;
+    let (mut stuck, mut held) = (None, 0);
     fulfil(&connection, account, &mut serve, Serve::shut_down, |serve| {
         if serve.stuck() != stuck {
             stuck = serve.stuck();
             connection.set_stuck(stuck);
+        }
+        if serve.held() != held {
+            held = serve.held();
+            connection.set_held(held);
         }
         note_limits(serve.take_refused(), serve.take_idle());
         if connection.takes_look() {

@@ -102,8 +102,10 @@ pub(super) struct StreamBody<B> {
     /// How long one may take to come that has begun to.
     patience: Duration,
     ended: bool,
-    /// What it adds to the names of its connection.
+    /// What it adds to the names of its connection,
     names: usize,
+    /// and to their text.
+    name_bytes: usize,
     /// Of its rejections, by type.
     complaints: BTreeMap<TypeUrl, telemetry::Sparingly>,
     gauge: StreamGauge,
@@ -139,6 +141,7 @@ where
             patience: limits.stall_timeout,
             ended: false,
             names: 0,
+            name_bytes: 0,
             complaints: BTreeMap::new(),
         }
     }
@@ -196,11 +199,13 @@ where
     /// Tells its connection how many names it asks for. Those that are too many are not told upstream for long: they go
     /// with the stream.
     fn count_names(&mut self) -> Result<(), Status> {
-        let names = self.session.names();
+        let (names, bytes) = (self.session.names(), self.session.name_bytes());
         let before = std::mem::replace(&mut self.names, names);
         // Wraps, as it adds what is less by a detour.
         let more = names.wrapping_sub(before);
         let all = self.connection.names().fetch_add(more, Ordering::Relaxed).wrapping_add(more);
+        let more = bytes.wrapping_sub(std::mem::replace(&mut self.name_bytes, bytes));
+        self.connection.name_bytes().fetch_add(more, Ordering::Relaxed);
         if names > before { Ok(self.session.check_names_beside(all)?) } else { Ok(()) }
     }
 
@@ -329,6 +334,7 @@ where
 impl<B> Drop for StreamBody<B> {
     fn drop(&mut self) {
         self.connection.names().fetch_sub(self.names, Ordering::Relaxed);
+        self.connection.name_bytes().fetch_sub(self.name_bytes, Ordering::Relaxed);
         if self.session.names() > MANY {
             self.shared.turns.bury(self.session.leave());
         }

@@ -128,6 +128,12 @@ impl<X: Exchange> Connection<X> {
         self.stirred.push(id);
     }
 
+    /// What is kept for the peer beside streams and what they send: of frames that are not whole, of heads that are not
+    /// answered, of requests that nobody has read, and of frames that have not gone out. In bytes.
+    pub(super) fn held(&self) -> usize {
+        self.arriving.len() + self.heads + self.inward.unread() + self.control.len()
+    }
+
     /// Whether all that there was to do is done.
     pub(super) const fn is_over(&self) -> bool {
         self.streams.is_empty() && (self.peer_leaves || matches!(self.leaving, Leaving::Final))

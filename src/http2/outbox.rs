@@ -91,6 +91,11 @@ impl Outbox {
         self.waiting.is_empty() && !self.unflushed
     }
 
+    /// The bytes that wait, without those that the transport took.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.iter().map(Bytes::len).sum()
+    }
+
     /// Hands what waits to the socket; `Ready` once nothing waits. `moved` grows by the bytes that went.
     pub(super) fn poll_flush(
         &mut self,

@@ -48,6 +48,11 @@ struct Block {
 }
 
 impl Arriving {
+    /// What has come of what is not whole, in bytes.
+    pub(super) fn len(&self) -> usize {
+        self.partial.len() + self.block.as_ref().map_or(0, |block| block.fragment.len())
+    }
+
     /// Since when something is awaited that must not take long.
     pub(super) fn incomplete_since(&self, opened: Instant) -> Option<Instant> {
         if self.phase == Phase::Open { self.block.as_ref().map(|block| block.since) } else { Some(opened) }

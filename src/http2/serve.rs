@@ -195,6 +195,11 @@ where
         self.stuck.since()
     }
 
+    /// What is kept for the peer, in bytes, beside what its requests and responses keep themselves.
+    pub fn held(&self) -> usize {
+        self.connection.held() + self.outbox.len()
+    }
+
     /// Streams that were refused because there were too many, since this was last asked.
     pub const fn take_refused(&mut self) -> u64 {
         std::mem::replace(&mut self.connection.refused, 0)

@@ -26,6 +26,11 @@ impl Inward {
         Self { left: size, owed: 0, size }
     }
 
+    /// What was sent and not yet read.
+    pub(super) const fn unread(&self) -> usize {
+        self.size.saturating_sub(self.left.saturating_add(self.owed)) as usize
+    }
+
     /// The peer has sent so much. Whether it was allowed to.
     #[must_use]
     pub(super) fn take(&mut self, len: usize) -> bool {

@@ -429,6 +429,11 @@ impl Session {
         self.types.iter().map(|state| state.subscription().names().len()).sum()
     }
 
+    /// The bytes of these names.
+    pub fn name_bytes(&self) -> usize {
+        self.types.iter().map(|state| state.subscription().name_bytes()).sum()
+    }
+
     /// Lets go of all that it asks for, when what is returned is dropped, which may take long. Nothing more is said or heard
     /// on it.
     pub fn leave(&mut self) -> impl Send + 'static + use<> {

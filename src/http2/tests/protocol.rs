@@ -722,3 +722,27 @@ proptest! {
         prop_assert_eq!(streams(&whole), streams(&cut));
     }
 }
+
+/// What takes memory while the peer lets the relay wait is told, and is told no more once it takes none.
+#[test]
+fn what_is_held_for_a_peer_is_counted() {
+    let mut case = Case::open();
+    let idle = case.connection.held();
+    let head = frame(Kind::Headers, 0, 1, &block(&[]));
+    case.hear(&head[..12]).expect("half of a frame");
+    assert_eq!(case.connection.held(), idle + 12);
+    case.hear(&head[12..]).expect("a head that goes on");
+    let unfinished = case.connection.held();
+    assert_eq!(unfinished, idle + head.len() - HEAD, "the fragment");
+    case.hear(&frame(Kind::Continuation, WHOLE, 1, &[])).expect("its end");
+    let headed = case.connection.held();
+    assert!(headed > idle, "an unanswered head");
+    case.hear(&frame(Kind::Data, 0, 1, &[7; 900])).expect("data");
+    assert_eq!(case.connection.held(), headed + 900);
+    case.connection.give_back(case.at(1), 900);
+    case.said();
+    assert_eq!(case.connection.held(), headed);
+    case.connection.respond(case.at(1), StatusCode::OK, &HeaderMap::new(), false);
+    case.said();
+    assert_eq!(case.connection.held(), idle);
+}
