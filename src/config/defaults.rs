@@ -108,7 +108,8 @@ impl Default for Downstream {
             limits: ConnectionLimits::default(),
             max_buffered_request_bytes: budget() as usize,
             max_buffered_request_bytes_per_connection: 16 * MIB,
-            max_initial_version_bytes: budget() as usize,
+            // Half of it is the most for one address, behind which a fleet may come back.
+            max_initial_version_bytes: 2 * budget() as usize,
             max_initial_version_bytes_per_connection: 64 * MIB,
             max_unsent_bytes: budget() as usize,
             memory: Memory::default(),

@@ -81,8 +81,8 @@ impl Default for Memory {
 }
 
 /// The default of a budget for what is shared or waits: 256 MiB, or a 16th of the memory that there is, where that is less.
-/// There are five of them, so that together they take less than a third. From 16 MiB, without which the largest request
-/// would find no room.
+/// There are four of them and one that is twice as large, so that together they take three eighths of the memory at most.
+/// From 16 MiB, without which the largest request would find no room.
 pub(super) fn budget() -> u64 {
     budget_of(machine_memory())
 }

@@ -218,7 +218,7 @@ pub struct Downstream {
     /// The same of one connection. Default: 16 MiB.
     #[serde(serialize_with = "units::serialize_size")]
     pub max_buffered_request_bytes_per_connection: usize,
-    /// What the versions that clients say they hold may take together, in bytes. Default: 256 MiB, or a 16th of the
+    /// What the versions that clients say they hold may take together, in bytes. Default: 512 MiB, or an eighth of the
     /// memory if less.
     #[serde(serialize_with = "units::serialize_size")]
     pub max_initial_version_bytes: usize,
