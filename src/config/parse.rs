@@ -298,7 +298,7 @@ fn authorization(section: &Section<'_>) -> Authorization {
             node_ids: globs("node_ids"),
             clusters: globs("clusters"),
             types: section.texts("types", values::parse_type).map(|types| types.into_iter().collect()),
-            names: globs("names"),
+            names: section.texts("names", Glob::of_names),
             parameters: allowed_parameters(&section),
         });
     }
