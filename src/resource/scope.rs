@@ -99,6 +99,17 @@ impl Patterns {
     }
 }
 
+/// Whether a segment of a name's path is `.` or `..`. A control plane that resolves these would answer with what is
+/// elsewhere than the name says, and than a pattern allows.
+fn has_dot_segments(name: &str) -> bool {
+    let path = match name.split_once('?') {
+        Some((path, _)) if is_xdstp(name) => path,
+        _ => name,
+    };
+    let mut segments = path.split('/').flat_map(|segment| segment.split("%2F"));
+    segments.any(|segment| matches!(segment, "." | ".."))
+}
+
 impl Scope {
     /// Everything.
     pub const ALL: Self = Self(None);
@@ -116,6 +127,10 @@ impl Scope {
     /// Whether a resource of this name, in its normal form, may be seen.
     pub fn shows(&self, name: &str) -> bool {
         let Some(Patterns(patterns)) = &self.0 else { return true };
+        if has_dot_segments(name) {
+            // Only who wrote just this meant it.
+            return patterns.iter().any(|pattern| &*pattern.text == name);
+        }
         patterns.iter().any(|pattern| pattern.matches_name(name))
     }
 
@@ -130,7 +145,7 @@ impl Scope {
             (literal.starts_with(prefix) || prefix.starts_with(literal))
                 && (!collection.has_context() || pattern.may_have_context())
         };
-        patterns.0.iter().any(may_cover)
+        !has_dot_segments(name) && patterns.0.iter().any(may_cover)
     }
 }
 
@@ -191,6 +206,7 @@ mod tests {
         assert!(mine.shows("xdstp://shared/t/foo/ab") && !mine.shows("xdstp://shared/t/foo/b"));
         assert!(!mine.shows("xdstp://mined/t/foo/a"));
         assert!(mine.allows("xdstp://mine/t/foo/*?a=b") && !mine.allows("xdstp://shared/t/foo/*?a=b"));
+        assert!(!mine.allows("xdstp://mine/t/foo/../*"));
     }
 
     #[test]
@@ -214,5 +230,24 @@ mod tests {
             "an authority is all of it"
         );
         assert!(scope(&["**"]).shows("xdstp://a/t/x?k=v"));
+    }
+
+    #[test]
+    fn names_with_dot_segments_are_as_no_wildcard_says() {
+        let scope = scope(&["mine/**", "*", "xdstp://a/t/mine/**", "odd/../name"]);
+        for hidden in [
+            "mine/../theirs",
+            "mine/./x",
+            "mine/..",
+            "..",
+            "xdstp://a/t/mine/../theirs",
+            "xdstp://a/t/mine/x%2F..%2F..%2Ftheirs",
+            "xdstp://a/t/mine/..?k=v",
+        ] {
+            assert!(!scope.shows(hidden) && !scope.allows(hidden), "{hidden}");
+        }
+        for shown in ["mine/...", "mine/a..b", "mine/.x", "odd/../name", "xdstp://a/t/mine/x?k=/../y"] {
+            assert!(scope.shows(shown) && scope.allows(shown), "{shown}");
+        }
     }
 }

@@ -281,7 +281,7 @@ fn another_spelling_is_the_same_name() {
 }
 
 #[test]
-fn context_parameters_do_not_lead_out_of_a_pattern() {
+fn neither_context_parameters_nor_dot_segments_lead_out_of_a_pattern() {
     let mut bed = bed(may_see(&["xdstp://mine/envoy.E/foo/*", "plain/**"]));
     let mut client = bed.delta();
     let hidden = ["plain/../theirs", "xdstp://mine/envoy.E/foo/..", "xdstp://mine/envoy.E/foo/x?env=prod"];
