@@ -509,6 +509,7 @@ fn access(config: &Config) -> Access {
         DefaultAccess::Deny => Grant::nothing(),
     };
     Access::new(&base_rules(config), rules.collect(), rest)
+        .trusting_loopback(config.downstream.secrets_over_loopback)
 }
 
 fn grant(rule: &AuthorizationRule) -> Grant {
