@@ -184,7 +184,7 @@ pub async fn unary<Q: Message + 'static>(
     method: &'static str,
     request: Q,
 ) -> Result<Bytes, tonic::Status> {
-    let mut grpc = tonic::client::Grpc::new(channel.clone());
+    let mut grpc = tonic::client::Grpc::new(channel.clone()).max_decoding_message_size(usize::MAX);
     grpc.ready().await.unwrap();
     let codec = RawCodec::<Q>::default();
     let call = grpc.unary(tonic::Request::new(request), PathAndQuery::from_static(method), codec);
