@@ -56,7 +56,7 @@ attacks: ## Attack the relay for longer, and print the table of docs/security.md
 	@echo '| Attack | What bounds it | Memory | Honest p99, before → during | After: over in, p99, memory kept |'
 	@echo '|---|---|---|---|---|'
 	@DELTAFAN_ATTACK_SECONDS=$(SECONDS_EACH) cargo test --locked --release --test hostile -- \
-	  --nocapture --test-threads 1 2>&1 | grep --line-buffered -E '^(test .*\.\.\. )?\||^test result|panicked|harmed' | sed -u 's/^test .*\.\.\. |/|/'
+	  --nocapture --test-threads 1 2>&1 | grep --line-buffered -E '^(test .*\.\.\. )?\||^test result|panicked|harmed|still held|newcomer' | sed -u 's/^test .*\.\.\. |/|/'
 
 bench: ## Measure what a change costs per client (benches/README.md): make bench ARGS='--only named'.
 	cargo bench --locked --bench fanout -- $(ARGS)

@@ -511,10 +511,14 @@ fn access(config: &Config) -> Access {
         DefaultAccess::Deny => Grant::nothing(),
     };
     Access::new(&base_rules(config), rules.collect(), rest)
+        .trusting_loopback(config.downstream.secrets_over_loopback)
 }
 
 fn grant(rule: &AuthorizationRule) -> Grant {
     let patterns = |globs: &Vec<Glob>| globs.iter().map(pattern).collect::<Patterns>();
+    let names = |globs: &Vec<Glob>| {
+        globs.iter().map(|glob| pattern(glob).of_names(glob.xdstp().cloned())).collect::<Patterns>()
+    };
     let values = |values: &BTreeSet<String>| values.iter().map(|value| value.as_str().into()).collect();
     let types = |types: &BTreeSet<String>| types.iter().map(|url| TypeUrl::from(url.as_str())).collect();
     Grant {
@@ -522,7 +526,7 @@ fn grant(rule: &AuthorizationRule) -> Grant {
         node_ids: rule.node_ids.as_ref().map(patterns),
         clusters: rule.clusters.as_ref().map(patterns),
         types: rule.types.as_ref().map(types),
-        names: rule.names.as_ref().map(patterns).map_or(Scope::ALL, Scope::only),
+        names: rule.names.as_ref().map(names).map_or(Scope::ALL, Scope::only),
         parameters: rule
             .parameters
             .iter()

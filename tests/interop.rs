@@ -9,6 +9,8 @@
 
 #[path = "interop/bed/mod.rs"]
 mod bed;
+#[path = "interop/bodies.rs"]
+mod bodies;
 #[path = "interop/comeback.rs"]
 mod comeback;
 #[path = "interop/cut.rs"]

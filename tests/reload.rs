@@ -263,6 +263,25 @@ async fn clients_that_are_given_other_parameters_come_again_and_others_stay() {
     assert_eq!(relay.metric("deltafan_config_restart_pending"), 0.0);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn loopback_is_trusted_with_secrets_unless_a_proxy_may_be_there() {
+    const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+    let secret = format!("type_url: {SDS}\nresources:\n- \"@type\": {SDS}\n  name: key\n");
+    let relay = Process::start(&[("secrets.yaml", &secret)], "  drain: 1s\n");
+    let subscribed = async || {
+        let stream = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
+        stream.subscribe("client", SDS, &["key"]).await;
+        stream
+    };
+    let mut open = subscribed().await;
+    assert_eq!(names(&open.response().await), ["key"]);
+
+    relay.reconfigure(&relay.config_with("  drain: 1s\n  secrets_over_loopback: false\n"));
+    assert_eq!(open.end().await.code(), Code::Unavailable, "what it may have has changed");
+    assert_eq!(subscribed().await.end().await.code(), Code::PermissionDenied);
+    assert_eq!(relay.metric("deltafan_config_restart_pending"), 0.0);
+}
+
 /// How often a second a relay wakes up that has nothing to do, while `write` is called a thousand times a second.
 fn wakes_during(relay: &Process, mut write: impl FnMut()) -> f64 {
     let (start, before) = (Instant::now(), relay.waits());

@@ -279,7 +279,7 @@ async fn a_drain_does_not_wait_for_handshakes() {
     assert!(status.success(), "{status}");
 }
 
-/// All files at once, while a stream lives: by renames, then by the swap of a link as Kubernetes does it.
+/// All files at once: by renames, then by the swap of a link as Kubernetes does it.
 async fn everything_is_rotated(bed: Bed, rotate: impl AsyncFn(&Path, &Identity, &Authority, &[&Identity])) {
     let old = bed.clients.client("spiffe://example.org/old");
     let channel = connect_tls(bed.relay.listener, bed.trusting(Some(&old))).await.unwrap();
@@ -291,28 +291,64 @@ async fn everything_is_rotated(bed: Bed, rotate: impl AsyncFn(&Path, &Identity, 
     let server = authority.server();
     rotate(bed.home.path(), &server, &clients, &[&revoked]).await;
 
-    // Updates go on while nobody knows which set is in force.
     let trusting = |identity| authority.trusting(identity, BOTH, H2);
-    let mut version = 1;
-    let deadline = Instant::now() + PATIENCE;
-    while !is_let_in(&bed.relay, trusting(Some(&new))).await {
-        assert!(Instant::now() < deadline, "the new set is not in force in time");
-        version += 1;
-        bed.relay.write("clusters.yaml", &cluster(version));
-        let told = stream.response().await;
-        stream.ack(&told).await;
-    }
+    wait_for("the new set", async || is_let_in(&bed.relay, trusting(Some(&new))).await).await;
     assert!(!is_let_in(&bed.relay, trusting(Some(&old))).await, "the old authority counts no longer");
     assert!(!is_let_in(&bed.relay, trusting(Some(&revoked))).await, "revoked by the new list");
     assert!(!bed.lets_in(Some(&new)).await, "the new certificate is served, not the old one");
     let socket = shake_hands(bed.relay.listener, trusting(Some(&new))).await.unwrap();
     assert_eq!(socket.get_ref().1.peer_certificates().unwrap()[0], server.cert);
 
-    bed.relay.write("clusters.yaml", &cluster(version + 1));
-    let told = stream.response().await;
-    assert_eq!(names(&told), ["web"], "who is connected stays so");
+    assert_eq!(stream.end().await.code(), tonic::Code::Unavailable, "nor for who came before");
     assert!(bed.relay.metric("deltafan_tls_reloads_total") >= 1.0);
+}
+
+/// Goes on to be told of changes.
+async fn is_served(bed: &Bed, stream: &mut Delta, version: u32) {
+    bed.relay.write("clusters.yaml", &cluster(version));
+    let told = stream.response().await;
+    assert_eq!(names(&told), ["web"]);
+    stream.ack(&told).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_of_clients_that_are_revoked_are_closed_and_no_others() {
+    let bed = Bed::start(true, "").await;
+    let [good, bad] = ["good", "bad"].map(|name| bed.clients.client(&format!("spiffe://example.org/{name}")));
+    let connect =
+        async |identity| connect_tls(bed.relay.listener, bed.trusting(Some(identity))).await.unwrap();
+    let (good_channel, bad_channel) = (connect(&good).await, connect(&bad).await);
+    let (mut served, mut revoked) = (subscribed(&good_channel).await, subscribed(&bad_channel).await);
+    // One that has said nothing yet.
+    let mut silent = shake_hands(bed.relay.listener, bed.trusting(Some(&bad))).await.unwrap();
+
+    // A certificate of the listener that is new concerns no client.
+    let renewed = bed.authority.server();
+    replace(&bed.home.path().join("key.pem"), &renewed.key_pem);
+    replace(&bed.home.path().join("cert.pem"), &renewed.cert_pem);
+    bed.wait_for("renewal", || bed.relay.metric("deltafan_tls_reloads_total") >= 1.0).await;
+    is_served(&bed, &mut revoked, 2).await;
+    is_served(&bed, &mut served, 3).await;
+    let told = revoked.response().await;
+    revoked.ack(&told).await;
+
+    replace(&bed.home.path().join("revoked.pem"), &bed.clients.revoke(&[&bad]));
+    assert_eq!(revoked.end().await.code(), tonic::Code::Unavailable);
+    let end = tokio::time::timeout(PATIENCE, silent.read_to_end(&mut Vec::new())).await;
+    assert!(end.is_ok(), "the silent connection of the same client is closed too");
+    assert!(
+        bed.relay
+            .has_written("closing the connections of clients whose certificates are not accepted any more")
+    );
+    // The other client hears what follows, on the stream it had.
+    let told = async {
+        let told = served.response().await;
+        names(&told)
+    };
+    bed.relay.write("clusters.yaml", &cluster(4));
+    assert_eq!(told.await, ["web"]);
     assert_eq!(bed.relay.metric("deltafan_streams{transport=\"delta\"}"), 1.0);
+    assert!(!bed.lets_in(Some(&bad)).await, "and it does not come in again");
 }
 
 #[tokio::test(flavor = "multi_thread")]

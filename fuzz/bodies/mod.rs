@@ -3,6 +3,7 @@
 //! The targets in `fuzz/targets` run these bodies under libFuzzer, and `tests/corpus.rs` runs them over the kept corpus.
 //! They use the library from outside, so that what they find is what a peer could cause.
 
+mod against_h2;
 mod assembler;
 mod config;
 mod constraints;
@@ -19,7 +20,8 @@ mod session;
 pub type Body = fn(&[u8]);
 
 /// All targets by name: that of a binary, and of a folder in `fuzz/corpus`.
-pub const TARGETS: [(&str, Body); 10] = [
+pub const TARGETS: [(&str, Body); 11] = [
+    ("against_h2", against_h2::run),
     ("assembler", assembler::run),
     ("config", config::run),
     ("constraints", constraints::run),

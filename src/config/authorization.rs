@@ -16,6 +16,8 @@ use super::values;
 
 /// What the automaton of one pattern may take, in bytes.
 const MAX_PATTERN: usize = 256 * 1024;
+/// What names of the form xdstp begin with.
+const XDSTP: &str = "xdstp://";
 
 /// The rules, and what holds where none does. Default: everybody may ask for everything.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -141,20 +143,87 @@ impl Serialize for PeerMatch {
 pub struct Glob {
     text: String,
     whole: Regex,
+    /// The expression for names of the form xdstp, if it may match any.
+    xdstp: Option<Regex>,
 }
 
 /// Where segments end.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Segments {
     Path,
+    /// As in a path, and at the `?` of the context parameters; these end at `&`.
+    Xdstp,
     Dns,
     Subject,
 }
 
+impl Segments {
+    /// The expression for `*`.
+    const fn within(self, in_context: bool) -> &'static str {
+        match self {
+            Self::Path => "[^/]*",
+            // A context parameter selects another resource, and its value may look like the rest of a path.
+            Self::Xdstp if in_context => "[^&]*",
+            Self::Xdstp => "[^/?]*",
+            Self::Dns => r"[^.]*",
+            // An escaped comma ends no segment, so it must not look as if it did.
+            Self::Subject => r"[^,\\]*",
+        }
+    }
+
+    /// The expression for `**`. At the end of a pattern it is whatever follows.
+    const fn across(self, in_context: bool, is_last: bool) -> &'static str {
+        match self {
+            Self::Xdstp if !in_context && !is_last => "[^?]*",
+            _ => ".*",
+        }
+    }
+
+    /// The expression that is anchored at both ends and means the same as a pattern.
+    fn whole(self, pattern: &str) -> Result<Regex, regex::Error> {
+        let mut whole = String::from(r"\A");
+        let (mut rest, mut in_context) = (pattern, false);
+        while let Some((literal, after)) = rest.split_once('*') {
+            in_context |= literal.contains('?');
+            whole += &regex::escape(literal);
+            let (wild, after) = match after.strip_prefix('*') {
+                Some(after) => (self.across(in_context, after.is_empty()), after),
+                None => (self.within(in_context), after),
+            };
+            whole += wild;
+            rest = after;
+        }
+        whole += &regex::escape(rest);
+        whole += r"\z";
+        RegexBuilder::new(&whole)
+            .dot_matches_new_line(true)
+            .case_insensitive(self == Self::Dns)
+            .size_limit(MAX_PATTERN)
+            .dfa_size_limit(MAX_PATTERN)
+            .build()
+    }
+}
+
 impl Glob {
+    /// A pattern of names of resources.
+    pub fn of_names(text: &str) -> Result<Self, String> {
+        let glob: Self = text.parse()?;
+        let literal = text.split('*').next().unwrap_or_default();
+        if !literal.starts_with(XDSTP) && !XDSTP.starts_with(literal) {
+            return Ok(glob);
+        }
+        let xdstp = Segments::Xdstp.whole(text).map_err(|_| too_large(text))?;
+        Ok(Self { xdstp: Some(xdstp), ..glob })
+    }
+
     /// Anchored at both ends.
     pub fn whole(&self) -> &Regex {
         &self.whole
+    }
+
+    /// The same for names of the form xdstp; `None` if it matches none of them.
+    pub const fn xdstp(&self) -> Option<&Regex> {
+        self.xdstp.as_ref()
     }
 
     /// As it stands in the file.
@@ -163,34 +232,13 @@ impl Glob {
     }
 
     fn parse(text: &str, pattern: &str, segments: Segments) -> Result<Self, String> {
-        let within = match segments {
-            Segments::Path => "[^/]*",
-            Segments::Dns => r"[^.]*",
-            // An escaped comma ends no segment, so it must not look as if it did.
-            Segments::Subject => r"[^,\\]*",
-        };
-        let mut whole = String::from(r"\A");
-        let mut rest = pattern;
-        while let Some((literal, after)) = rest.split_once('*') {
-            whole += &regex::escape(literal);
-            let (wild, after) = match after.strip_prefix('*') {
-                Some(after) => (".*", after),
-                None => (within, after),
-            };
-            whole += wild;
-            rest = after;
-        }
-        whole += &regex::escape(rest);
-        whole += r"\z";
-        let whole = RegexBuilder::new(&whole)
-            .dot_matches_new_line(true)
-            .case_insensitive(matches!(segments, Segments::Dns))
-            .size_limit(MAX_PATTERN)
-            .dfa_size_limit(MAX_PATTERN)
-            .build()
-            .map_err(|_| format!("{} is too large a pattern", quoted(text)))?;
-        Ok(Self { text: text.to_owned(), whole })
+        let whole = segments.whole(pattern).map_err(|_| too_large(text))?;
+        Ok(Self { text: text.to_owned(), whole, xdstp: None })
     }
+}
+
+fn too_large(text: &str) -> String {
+    format!("{} is too large a pattern", quoted(text))
 }
 
 impl FromStr for Glob {

@@ -49,6 +49,7 @@ pub(super) const EFFECTS: &[(&str, Effect)] = &[
     ("downstream.eds_repush_on_cds_change", Effect::AtOnce),
     ("downstream.resource_errors", Effect::AtOnce),
     ("downstream.secrets_without_authentication", Effect::Rights),
+    ("downstream.secrets_over_loopback", Effect::Rights),
     ("downstream.no_legacy_wildcard", Effect::Connections),
     ("rest.hold", Effect::Polls),
     ("rest.idle_timeout", Effect::Connections),

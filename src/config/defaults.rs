@@ -117,6 +117,7 @@ impl Default for Downstream {
             eds_repush_on_cds_change: true,
             resource_errors: true,
             secrets_without_authentication: false,
+            secrets_over_loopback: true,
             no_legacy_wildcard: ["eds", "rds", "sds", "ecds", "rtds", "leds"]
                 .into_iter()
                 .filter_map(values::type_url)

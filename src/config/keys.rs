@@ -138,6 +138,7 @@ pub(super) const KEYS: &[Key] = &[
     key("downstream.eds_repush_on_cds_change", Shape::Flag),
     key("downstream.resource_errors", Shape::Flag),
     key("downstream.secrets_without_authentication", Shape::Flag),
+    key("downstream.secrets_over_loopback", Shape::Flag),
     key("downstream.no_legacy_wildcard", Shape::List),
     key("downstream.no_legacy_wildcard[]", Shape::Text),
     key("rest", Shape::Section),

@@ -240,6 +240,8 @@ pub struct Downstream {
     pub resource_errors: bool,
     /// Whether Secrets are served to peers that have not authenticated themselves and are not on this machine.
     pub secrets_without_authentication: bool,
+    /// Whether peers that come over loopback count as being on this machine.
+    pub secrets_over_loopback: bool,
     /// Full type URLs for which an empty first request is no wildcard (R-SotW-14). Default: EDS, RDS, SDS, ECDS, RTDS
     /// and LEDS.
     #[serde(serialize_with = "values::serialize_type_urls")]

@@ -187,6 +187,7 @@ fn downstream(section: &Section<'_>, base: &Path) -> Downstream {
     section.flag("eds_repush_on_cds_change", &mut downstream.eds_repush_on_cds_change);
     section.flag("resource_errors", &mut downstream.resource_errors);
     section.flag("secrets_without_authentication", &mut downstream.secrets_without_authentication);
+    section.flag("secrets_over_loopback", &mut downstream.secrets_over_loopback);
     if let Some(types) = section.texts("no_legacy_wildcard", values::parse_type) {
         downstream.no_legacy_wildcard = types.into_iter().collect();
     }
@@ -299,7 +300,7 @@ fn authorization(section: &Section<'_>) -> Authorization {
             node_ids: globs("node_ids"),
             clusters: globs("clusters"),
             types: section.texts("types", values::parse_type).map(|types| types.into_iter().collect()),
-            names: globs("names"),
+            names: section.texts("names", Glob::of_names),
             parameters: allowed_parameters(&section),
         });
     }

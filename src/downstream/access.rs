@@ -15,6 +15,8 @@ use crate::subscription::{Grant, Rules};
 pub struct Access {
     rules: Vec<(Vec<PeerPattern>, Chosen)>,
     default: Chosen,
+    /// Whether a connection over loopback is trusted for that alone: a proxy on this machine may stand for anybody.
+    trust_loopback: bool,
 }
 
 /// The same for those who may have Secrets and those who may not.
@@ -35,7 +37,12 @@ impl Access {
     /// What holds for all, with what is granted to some, and to the rest.
     pub fn new(base: &Rules, granted: Vec<(Vec<PeerPattern>, Grant)>, rest: Grant) -> Self {
         let rules = granted.into_iter().map(|(peers, grant)| (peers, Chosen::new(base, grant)));
-        Self { rules: rules.collect(), default: Chosen::new(base, rest) }
+        Self { rules: rules.collect(), default: Chosen::new(base, rest), trust_loopback: true }
+    }
+
+    /// The same rules, where loopback is trusted or not.
+    pub fn trusting_loopback(self, trust_loopback: bool) -> Self {
+        Self { trust_loopback, ..self }
     }
 
     /// How long a client may leave an answer without its own, whoever it is.
@@ -43,11 +50,11 @@ impl Access {
         self.default.others.unacked_timeout
     }
 
-    /// The rules for a peer. Who has shown a certificate of an authority is trusted with Secrets; who is on this machine,
-    /// over loopback or a Unix socket, is as good as that.
+    /// The rules for a peer. Who has shown a certificate of an authority is trusted with Secrets; who comes over a Unix
+    /// socket, or over loopback unless a proxy may be there, is as good as that.
     pub(super) fn rules_for(&self, peer: &Peer) -> &Arc<Rules> {
         let local = match peer.source {
-            Source::Ip(address) => address.is_loopback(),
+            Source::Ip(address) => self.trust_loopback && address.is_loopback(),
             Source::Unix => true,
         };
         let trusted = local || peer.certificate.is_some();
@@ -77,7 +84,14 @@ mod tests {
         peer.certificate = Some(Box::default());
         assert!(serves(&peer));
         assert!(serves(&Peer::unproven(Source::Unix)));
-        assert!(serves(&Peer::unproven(Source::of([127, 0, 0, 1].into()))));
+        let mut loopback = Peer::unproven(Source::of([127, 0, 0, 1].into()));
+        assert!(serves(&loopback));
+        let access = access.trusting_loopback(false);
+        let serves = |peer: &Peer| access.rules_for(peer).serve_secrets;
+        assert!(!serves(&loopback), "a proxy may be there");
+        assert!(serves(&Peer::unproven(Source::Unix)), "its file says who may connect");
+        loopback.certificate = Some(Box::default());
+        assert!(serves(&loopback));
     }
 
     #[test]

@@ -17,6 +17,8 @@ use tokio::sync::Notify;
 
 use crate::identity::Peer;
 use crate::pool::Tenant;
+use crate::tls::reload::Reloaded;
+use crate::tls::server::{ServerTls, Shown};
 
 /// What becomes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +47,8 @@ pub(super) struct Connection {
     tenant: OnceLock<Tenant>,
     /// No other connection has or had this number.
     number: u64,
+    /// The certificates that let it in, if any did. Boxed: most connections have none.
+    credentials: OnceLock<Box<Credentials>>,
     /// What its requests take that are not whole, in bytes.
     buffered: AtomicUsize,
     /// What the versions take that its clients say they hold, in bytes.
@@ -63,6 +67,13 @@ pub(super) struct Connection {
     look: AtomicBool,
     /// A request of it was let in.
     served: AtomicBool,
+}
+
+/// The certificates that let a connection in, and the listener's side that judged them.
+#[derive(Debug)]
+pub(super) struct Credentials {
+    pub(super) shown: Shown,
+    pub(super) judge: Reloaded<ServerTls>,
 }
 
 impl Connection {
@@ -241,6 +252,7 @@ impl Connections {
             peer: OnceLock::new(),
             tenant: OnceLock::new(),
             number: open.opened,
+            credentials: OnceLock::new(),
             buffered: AtomicUsize::new(0),
             versions: AtomicUsize::new(0),
             names: AtomicUsize::new(0),
@@ -267,6 +279,14 @@ impl Connections {
         let _listed = self.open.lock();
         let is_first = connection.peer.set(peer).is_ok();
         debug_assert!(is_first, "a connection has one peer");
+    }
+
+    /// Notes what let a connection in; once. What is in force is to be looked at afterwards: who replaces it does so first
+    /// and looks for concerned connections then, so that one of the two sees the other.
+    pub(super) fn admit<'c>(&self, connection: &'c Connection, credentials: Credentials) -> &'c Credentials {
+        let _listed = self.open.lock();
+        // A connection has one handshake.
+        connection.credentials.get_or_init(|| Box::new(credentials))
     }
 
     fn all(&self) -> Vec<Arc<Connection>> {
@@ -353,11 +373,30 @@ impl Connections {
         concerned: impl Fn(&Peer) -> bool,
         window: Duration,
     ) -> (usize, impl Future<Output = ()> + Send + 'static) {
-        let mut all = self.all();
-        all.retain(|connection| {
-            !connection.is_closing() && connection.peer.get().is_some_and(|peer| concerned(peer))
+        let all = self.open_where(|connection| connection.peer.get().is_some_and(|peer| concerned(peer)));
+        (all.len(), close_paced(all, window))
+    }
+
+    /// Closes those that `judge` let in and would not let in any more, as [`close_where`](Self::close_where) does. Blocks
+    /// for as long as it takes to verify all their certificates.
+    pub(super) fn close_unaccepted(
+        &self,
+        judge: &Reloaded<ServerTls>,
+        window: Duration,
+    ) -> (usize, impl Future<Output = ()> + Send + use<>) {
+        let tls = judge.load();
+        let all = self.open_where(|connection| {
+            connection.credentials.get().is_some_and(|credentials| {
+                credentials.judge.is_same(judge) && !tls.would_accept(&credentials.shown)
+            })
         });
         (all.len(), close_paced(all, window))
+    }
+
+    fn open_where(&self, concerned: impl Fn(&Connection) -> bool) -> Vec<Arc<Connection>> {
+        let mut all = self.all();
+        all.retain(|connection| !connection.is_closing() && concerned(connection));
+        all
     }
 
     /// Closes connections until so many are about to end: first those whose transport has taken nothing for longest, then

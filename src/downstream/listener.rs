@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tonic_health::pb::health_server::{Health, HealthServer};
 
 use super::admission::{Refused, Slot};
-use super::connection::{Connection, ConnectionGuard, Connections, Fate};
+use super::connection::{Connection, ConnectionGuard, Connections, Credentials, Fate};
 use super::handshake::{Handshakes, TimedOut};
 use super::paced::Paced;
 use super::service::{Context, Services};
@@ -37,6 +37,7 @@ use crate::identity::{Certificate, Peer, Source};
 use crate::telemetry::{self, Limit};
 use crate::tls;
 use crate::tls::reload::Reloaded;
+use crate::tls::server::{ServerTls, Shown};
 
 /// The queue of connections that the kernel completed and we did not accept yet. A fleet that comes back comes all
 /// at once, and tokio's own default is short for that.
@@ -127,7 +128,7 @@ enum Accepted {
 /// How clients are met that have to begin with a handshake.
 #[derive(Clone, Debug)]
 struct Tls {
-    config: Reloaded<ServerConfig>,
+    side: Reloaded<ServerTls>,
     handshakes: Handshakes,
     complaints: Arc<Mutex<telemetry::Sparingly>>,
 }
@@ -155,8 +156,8 @@ impl Listener {
     }
 
     /// The same listener, with TLS. Each connection begins with the configuration that is in force then.
-    pub fn with_tls(self, config: Reloaded<ServerConfig>, handshakes: Handshakes) -> Self {
-        Self { tls: Some(Tls { config, handshakes, complaints: Arc::default() }), ..self }
+    pub fn with_tls(self, side: Reloaded<ServerTls>, handshakes: Handshakes) -> Self {
+        Self { tls: Some(Tls { side, handshakes, complaints: Arc::default() }), ..self }
     }
 
     /// The address, with the port that was chosen where none was given; `None` for a Unix socket.
@@ -182,6 +183,10 @@ impl Listener {
         connections: Arc<Connections>,
         stop: CancellationToken,
     ) {
+        if let Some(tls) = &self.tls {
+            let follow = tls.clone().follow(Arc::clone(&shared), Arc::clone(&connections));
+            tokio::spawn(stop.clone().run_until_cancelled_owned(follow));
+        }
         let mut complaints = telemetry::Sparingly::default();
         for count in 1_usize.. {
             if count % ACCEPTED_IN_A_ROW == 0 {
@@ -328,13 +333,13 @@ impl Tls {
     ) -> Result<(), Fault> {
         let source = entrance.source;
         // In a box, so that a connection does not keep the room that its handshake took.
-        let Some(mut socket) = Box::pin(self.shake_hands(socket, &entrance.connection, source)).await? else {
-            return Ok(());
-        };
+        let side = self.side.load();
+        let handshake = self.shake_hands(socket, side.config(), &entrance.connection, source);
+        let Some(mut socket) = Box::pin(handshake).await? else { return Ok(()) };
         let (_, session) = socket.get_ref();
         let is_http2 = session.alpn_protocol() == Some(b"h2");
-        let shown = session.peer_certificates().and_then(<[_]>::first);
-        let certificate = match shown.map(|der| Certificate::from_der(der)) {
+        let shown = session.peer_certificates().and_then(Shown::now);
+        let certificate = match shown.as_ref().map(|shown| Certificate::from_der(shown.own())) {
             None => None,
             Some(Some(certificate)) => Some(Box::new(certificate)),
             Some(None) => {
@@ -344,6 +349,16 @@ impl Tls {
                 );
             }
         };
+        if let Some(shown) = shown {
+            let credentials = Credentials { shown, judge: self.side.clone() };
+            let credentials = entrance.connections.admit(&entrance.connection, credentials);
+            // Loaded after it is known what was shown: a reload finds the connection, or the connection the reload.
+            let now = self.side.load();
+            if !Arc::ptr_eq(&now, &side) && !now.would_accept(&credentials.shown) {
+                telemetry::tls_handshake("revoked");
+                return Err("its certificate is not accepted any more since the handshake began".into());
+            }
+        }
         telemetry::tls_handshake("ok");
         let (services, _slot) = entrance.services(certificate)?;
         if is_http2 {
@@ -361,16 +376,48 @@ impl Tls {
         Box::pin(serve_http1::<_, Boxed>(socket, services)).await
     }
 
+    /// Closes the connections of clients that would not be let in any more, whenever the authorities of clients or what
+    /// these have revoked is replaced; for as long as it is awaited.
+    async fn follow(self, shared: Arc<Context>, connections: Arc<Connections>) {
+        let mut judged = self.side.load();
+        loop {
+            let now = self.side.replaced(&judged).await;
+            let is_alike = now.judges_like(&judged);
+            judged = now;
+            if is_alike {
+                continue;
+            }
+            let window = shared.policy.load().drain();
+            let (all, judge) = (Arc::clone(&connections), self.side.clone());
+            // On another thread: thousands of certificates take seconds to verify.
+            let Ok((count, closing)) =
+                tokio::task::spawn_blocking(move || all.close_unaccepted(&judge, window)).await
+            else {
+                continue;
+            };
+            if count > 0 {
+                tracing::info!(
+                    connections = count,
+                    ?window,
+                    "closing the connections of clients whose certificates are not accepted any more"
+                );
+                // What is replaced meanwhile does not wait for these.
+                tokio::spawn(closing);
+            }
+        }
+    }
+
     /// The connection once both sides agree; `None` where it is to close before that.
     async fn shake_hands<IO: Transport>(
         &self,
         socket: IO,
+        config: Arc<ServerConfig>,
         connection: &Connection,
         source: Source,
     ) -> Result<Option<Box<TlsStream<Paced<IO>>>>, Fault> {
         let limit = self.handshakes.timeout;
         let socket = Paced::new(socket);
-        let handshake = self.handshakes.take_turns(TlsAcceptor::from(self.config.load()).accept(socket));
+        let handshake = self.handshakes.take_turns(TlsAcceptor::from(config).accept(socket));
         let shaken = tokio::select! {
             shaken = handshake => shaken,
             () = connection.until_closing() => {

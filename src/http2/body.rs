@@ -23,6 +23,18 @@ struct Arrived {
     own: Waker,
     /// Nobody will read any more.
     dropped: bool,
+    invited: Invitation,
+}
+
+/// Whether the peer may send the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Invitation {
+    /// It needs no invitation, or has it.
+    Open,
+    /// It sends `expect: 100-continue` and waits.
+    Awaited,
+    /// The body is read, so that it is to be told.
+    Due,
 }
 
 /// The connection's end of a request body.
@@ -30,10 +42,11 @@ struct Arrived {
 pub(super) struct Inbox(Arc<Mutex<Arrived>>);
 
 impl Inbox {
-    /// Of the stream that is polled when `own` is woken.
-    pub(super) fn new(own: Waker) -> Self {
+    /// Of the stream that is polled when `own` is woken. The peer may wait until the body is read.
+    pub(super) fn new(own: Waker, waits: bool) -> Self {
         let (data, read, end, reader, dropped) = (BytesMut::new(), 0, None, None, false);
-        Self(Arc::new(Mutex::new(Arrived { data, read, end, reader, own, dropped })))
+        let invited = if waits { Invitation::Awaited } else { Invitation::Open };
+        Self(Arc::new(Mutex::new(Arrived { data, read, end, reader, own, dropped, invited })))
     }
 
     pub(super) fn body(&self) -> RequestBody {
@@ -56,6 +69,16 @@ impl Inbox {
         let mut arrived = self.0.lock();
         arrived.end.get_or_insert(how);
         arrived.wake();
+    }
+
+    /// Whether the peer is to be told now that it may send the body. Once.
+    pub(super) fn take_invitation(&self) -> bool {
+        let mut arrived = self.0.lock();
+        let is_due = arrived.invited == Invitation::Due;
+        if is_due {
+            arrived.invited = Invitation::Open;
+        }
+        is_due
     }
 
     /// Bytes that were read since this was last called.
@@ -100,6 +123,10 @@ impl Body for RequestBody {
             Some(Ok(())) => Poll::Ready(None),
             Some(Err(reason)) => Poll::Ready(Some(Err(reason))),
             None => {
+                if arrived.invited == Invitation::Awaited {
+                    arrived.invited = Invitation::Due;
+                    arrived.own.wake_by_ref();
+                }
                 if !arrived.reader.as_ref().is_some_and(|reader| reader.will_wake(cx.waker())) {
                     arrived.reader = Some(cx.waker().clone());
                 }

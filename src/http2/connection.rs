@@ -216,6 +216,14 @@ impl<X: Exchange> Connection<X> {
         }
     }
 
+    /// Tells a peer that waits for it that it may send its request's body (RFC 9110, section 10.1.1). It is not told once
+    /// there is a response: that is the answer.
+    pub(super) fn invite(&mut self, at: usize) {
+        let mut block = self.block_start();
+        hpack::encode(":status", StatusCode::CONTINUE.as_str().as_bytes(), &mut block);
+        self.put_block(self.streams[at].id, &block, false);
+    }
+
     /// The head of a response, which is all of it if `end`.
     pub(super) fn respond(&mut self, at: usize, status: StatusCode, headers: &HeaderMap, end: bool) {
         self.heads -= std::mem::take(&mut self.streams[at].head_bytes);

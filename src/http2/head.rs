@@ -1,6 +1,7 @@
 //! The heads of requests: what their fields must be (RFC 9113, sections 8.1 to 8.3).
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::uri::{PathAndQuery, Scheme};
 use http::{Method, Request, Uri, Version, request};
 
 use super::hpack;
@@ -33,7 +34,7 @@ pub(super) struct Fields {
     size: usize,
     method: Option<Method>,
     scheme: bool,
-    path: Option<Uri>,
+    path: Option<PathAndQuery>,
     authority: Option<HeaderValue>,
     headers: HeaderMap,
     /// Whether a field came that is no pseudo-header: none may follow.
@@ -56,6 +57,11 @@ impl Fields {
             pseudo: false,
             fault: None,
         }
+    }
+
+    /// Takes it for malformed, whatever its fields are.
+    pub(super) fn refuse(&mut self) {
+        self.fault.get_or_insert(Fault::Malformed);
     }
 
     /// Takes in a field. After a fault nothing more is kept.
@@ -91,8 +97,16 @@ impl Fields {
             b":method" => {
                 self.method.replace(Method::from_bytes(value).map_err(|_| Fault::Malformed)?).is_some()
             }
-            b":scheme" => std::mem::replace(&mut self.scheme, true),
-            b":path" => self.path.replace(Uri::try_from(value).map_err(|_| Fault::Malformed)?).is_some(),
+            b":scheme" => {
+                // Which one it is means nothing here.
+                Scheme::try_from(value).map_err(|_| Fault::Malformed)?;
+                std::mem::replace(&mut self.scheme, true)
+            }
+            b":path" => {
+                let path = PathAndQuery::try_from(value).map_err(|_| Fault::Malformed)?;
+                self.path.replace(path).is_some()
+            }
+            // Any value: gRPC clients on Unix sockets say a path of files, and it means nothing here.
             b":authority" => self
                 .authority
                 .replace(HeaderValue::from_bytes(value).map_err(|_| Fault::Malformed)?)
@@ -107,28 +121,31 @@ impl Fields {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
-        // CONNECT has neither scheme nor path, and is nothing that is served here.
-        let (Some(method), true, Some(path)) = (self.method, self.scheme, self.path) else {
-            return Err(Fault::Malformed);
+        let method = self.method.ok_or(Fault::Malformed)?;
+        let uri = match (self.scheme, self.path) {
+            (true, Some(path)) if method != Method::CONNECT => Uri::from(path),
+            // It has neither (RFC 9113, section 8.5), and what is served has no such method.
+            (false, None) if method == Method::CONNECT => Uri::default(),
+            _ => return Err(Fault::Malformed),
         };
-        let mut lengths = self.headers.get_all(http::header::CONTENT_LENGTH).iter();
-        let content_length = match (lengths.next(), lengths.next()) {
-            (None, _) => None,
-            (Some(length), None) => {
-                // Digits alone: the standard library would take a sign.
-                let digits = length.to_str().ok().filter(|text| !text.starts_with('+'));
-                let length = digits.and_then(|text| text.parse().ok());
-                Some(length.ok_or(Fault::Malformed)?)
+        let mut content_length = None;
+        for length in self.headers.get_all(http::header::CONTENT_LENGTH) {
+            // Digits alone: the standard library would take a sign.
+            let digits = length.to_str().ok().filter(|text| !text.starts_with('+'));
+            let length: u64 = digits.and_then(|text| text.parse().ok()).ok_or(Fault::Malformed)?;
+            // Equal ones count as one (RFC 9110, section 8.6).
+            if content_length.replace(length).is_some_and(|other| other != length) {
+                return Err(Fault::Malformed);
             }
-            (Some(_), Some(_)) => return Err(Fault::Malformed),
-        };
+        }
         let (mut parts, ()) = Request::new(()).into_parts();
         parts.method = method;
-        parts.uri = path;
+        parts.uri = uri;
         parts.version = Version::HTTP_2;
         parts.headers = self.headers;
         if let Some(authority) = self.authority {
-            parts.headers.entry(http::header::HOST).or_insert(authority);
+            // Whatever `host` says (RFC 9113, section 8.3.1).
+            parts.headers.insert(http::header::HOST, authority);
         }
         Ok(RequestHead { parts, content_length, size: self.size })
     }
@@ -174,11 +191,16 @@ mod tests {
 
     #[test]
     fn a_malformed_head_is_none() {
-        let faults: [(&[(&str, &str)], &str); 15] = [
+        const CONNECT: (&str, &str) = (":method", "CONNECT");
+        let faults: [(&[(&str, &str)], &str); 19] = [
             (&GOOD[1..], "no method"),
             (&GOOD[..2], "no path"),
             (&[GOOD[0], GOOD[2]], "no scheme"),
             (&[GOOD[0], GOOD[1], (":path", "")], "an empty path"),
+            (&[GOOD[0], GOOD[1], (":path", "a")], "a path that is none"),
+            (&[GOOD[0], (":scheme", "h t"), GOOD[2]], "a scheme that is none"),
+            (&[CONNECT, GOOD[1], GOOD[2], GOOD[3]], "CONNECT with a scheme and a path"),
+            (&[CONNECT, GOOD[2], GOOD[3]], "CONNECT with a path"),
             (&[GOOD[0], GOOD[0], GOOD[1], GOOD[2]], "a pseudo-header twice"),
             (&[GOOD[0], GOOD[1], ("a", "b"), GOOD[2]], "a pseudo-header behind a field"),
             (&[GOOD[0], GOOD[1], GOOD[2], (":status", "200")], "a pseudo-header of responses"),
@@ -194,6 +216,26 @@ mod tests {
         for (fields, what) in faults {
             assert_eq!(request(fields).map(|_| ()), Err(Fault::Malformed), "{what}");
         }
+    }
+
+    #[test]
+    fn an_authority_takes_the_place_of_host_whatever_it_is() {
+        for authority in ["/run/relay.sock", "%2Frun%2Frelay.sock", "localhost", ""] {
+            let fields = [GOOD[0], GOOD[1], GOOD[2], (":authority", authority), ("host", "other")];
+            assert_eq!(request(&fields).expect("good").parts.headers["host"], authority);
+        }
+    }
+
+    #[test]
+    fn a_request_without_a_path_is_connect() {
+        let head = request(&[(":method", "CONNECT"), (":authority", "relay:1")]).expect("well-formed");
+        assert_eq!(head.parts.method, Method::CONNECT);
+    }
+
+    #[test]
+    fn equal_lengths_count_as_one() {
+        let lengths = [("content-length", "7"), ("content-length", "7")];
+        assert_eq!(request(&[&GOOD[..], &lengths[..]].concat()).expect("good").content_length, Some(7));
     }
 
     #[test]

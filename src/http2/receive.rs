@@ -42,6 +42,7 @@ enum Phase {
 struct Block {
     stream: u32,
     end_stream: bool,
+    depends_on_itself: bool,
     fragment: Vec<u8>,
     continuations: u32,
     since: Instant,
@@ -186,8 +187,9 @@ impl<X: Exchange> Connection<X> {
         self.budget.spend_on_head(now, bytes).then_some(()).ok_or(TOO_MUCH)
     }
 
+    /// Streams with even numbers are ours to open (RFC 9113, section 5.1.1), and none ever is.
     fn check_not_idle(&self, id: u32) -> Result<(), ConnectionError> {
-        let known = id <= self.highest;
+        let known = id <= self.highest && !id.is_multiple_of(2);
         known
             .then_some(())
             .ok_or(ConnectionError::new(Reason::Protocol, "a frame on a stream that was not opened"))
@@ -264,18 +266,20 @@ impl<X: Exchange> Connection<X> {
             depends_on_itself = frame::number(priority) == head.stream;
             fragment = rest;
         }
-        let end_stream = head.has(flag::END_STREAM);
+        let (stream, end_stream) = (head.stream, head.has(flag::END_STREAM));
+        let mut block = Block {
+            stream,
+            end_stream,
+            depends_on_itself,
+            fragment: Vec::new(),
+            continuations: 0,
+            since: now,
+        };
         if head.has(flag::END_HEADERS) {
-            self.hear_block(head.stream, end_stream, fragment, now, open)?;
-            return if depends_on_itself && self.find(head.stream).is_some() {
-                self.break_off(head.stream, Reason::Protocol, now)
-            } else {
-                Ok(())
-            };
+            return self.hear_block(&block, fragment, now, open);
         }
-        let fragment = fragment.to_vec();
-        self.arriving.block =
-            Some(Block { stream: head.stream, end_stream, fragment, continuations: 0, since: now });
+        block.fragment.extend_from_slice(fragment);
+        self.arriving.block = Some(block);
         Ok(())
     }
 
@@ -295,7 +299,7 @@ impl<X: Exchange> Connection<X> {
             return Err(ConnectionError::new(Reason::EnhanceYourCalm, "a block of headers without end"));
         }
         if head.has(flag::END_HEADERS) {
-            return self.hear_block(block.stream, block.end_stream, &block.fragment, now, open);
+            return self.hear_block(&block, &block.fragment, now, open);
         }
         self.arriving.block = Some(block);
         Ok(())
@@ -304,14 +308,17 @@ impl<X: Exchange> Connection<X> {
     /// A whole block of headers: a new stream, or trailers of one.
     fn hear_block(
         &mut self,
-        id: u32,
-        end_stream: bool,
+        &Block { stream: id, end_stream, depends_on_itself, .. }: &Block,
         block: &[u8],
         now: Instant,
         open: &mut impl FnMut(u32, request::Parts) -> X,
     ) -> Result<(), ConnectionError> {
         let mut fields = Fields::new(self.limits.max_head_bytes);
         self.decoder.decode(block, |name, value| fields.add(name, value)).map_err(|_| undecodable())?;
+        if depends_on_itself {
+            // RFC 7540, section 5.3.1.
+            fields.refuse();
+        }
         if id.is_multiple_of(2) {
             return Err(ConnectionError::new(Reason::Protocol, "a client's stream with an even number"));
         }

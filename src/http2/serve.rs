@@ -340,7 +340,9 @@ where
         connection.receive(input.filled(), now, &mut |stream, parts| {
             let bell = Bell::new(ready, stream);
             let waker = Waker::from(Arc::clone(&bell));
-            let inbox = Inbox::new(waker.clone());
+            let expected = parts.headers.get(http::header::EXPECT);
+            let waits = expected.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+            let inbox = Inbox::new(waker.clone(), waits);
             let answer = service(Request::from_parts(parts, inbox.body()));
             Served { inbox, bell, waker, state: State::Answering(Box::pin(answer)), chunk: Bytes::new() }
         })?;
@@ -410,7 +412,12 @@ where
             let mut cx = Context::from_waker(waker);
             match state {
                 State::Answering(answer) => {
-                    let Poll::Ready(response) = answer.as_mut().poll(&mut cx) else { break };
+                    let Poll::Ready(response) = answer.as_mut().poll(&mut cx) else {
+                        if connection.streams[at].exchange.inbox.take_invitation() {
+                            connection.invite(at);
+                        }
+                        break;
+                    };
                     let (parts, body) = response.into_parts();
                     let end = body.is_end_stream();
                     *state = State::Sending(body);

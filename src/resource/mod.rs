@@ -23,4 +23,5 @@ pub use name::{Name, NameMap, NameSet};
 pub use parameters::Parameters;
 pub use scope::{Pattern, Patterns, Scope};
 pub use timed::Called;
+pub(crate) use xdstp::is_xdstp;
 pub use xdstp::{Collection, normal_form, without_directives};

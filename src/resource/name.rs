@@ -34,7 +34,7 @@ impl Name {
 
     /// Whether it is of the form `xdstp://…`, or claims to be.
     pub fn is_xdstp(&self) -> bool {
-        self.0.starts_with("xdstp://")
+        super::is_xdstp(&self.0)
     }
 
     /// The name as text.

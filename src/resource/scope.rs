@@ -11,13 +11,15 @@ use std::sync::Arc;
 
 use regex::Regex;
 
-use super::Collection;
+use super::{Collection, is_xdstp};
 
 /// One pattern: `*` stands for anything within a segment, `**` for anything, and all else for itself.
 #[derive(Clone)]
 pub struct Pattern {
     text: Box<str>,
     whole: Regex,
+    /// Of names of the form xdstp, if it may match any: wildcards before the `?` do not reach beyond it.
+    xdstp: Option<Regex>,
 }
 
 /// Any of some patterns. Cheap to clone.
@@ -31,7 +33,23 @@ pub struct Scope(Option<Patterns>);
 impl Pattern {
     /// A pattern as it is written, and the expression that is anchored at both ends and means the same.
     pub fn new(text: &str, whole: Regex) -> Self {
-        Self { text: text.into(), whole }
+        Self { text: text.into(), whole, xdstp: None }
+    }
+
+    /// The same pattern for names of resources, with the expression for those of the form xdstp.
+    pub fn of_names(self, xdstp: Option<Regex>) -> Self {
+        Self { xdstp, ..self }
+    }
+
+    /// Whether a name of a resource, in its normal form, is as the pattern says.
+    fn matches_name(&self, name: &str) -> bool {
+        let whole = if is_xdstp(name) { self.xdstp.as_ref() } else { Some(&self.whole) };
+        whole.is_some_and(|whole| whole.is_match(name))
+    }
+
+    /// Whether names with context parameters may match.
+    fn may_have_context(&self) -> bool {
+        self.text.contains('?') || self.text.ends_with("**")
     }
 
     /// Whether a text is as the pattern says.
@@ -81,6 +99,17 @@ impl Patterns {
     }
 }
 
+/// Whether a segment of a name's path is `.` or `..`. A control plane that resolves these would answer with what is
+/// elsewhere than the name says, and than a pattern allows.
+fn has_dot_segments(name: &str) -> bool {
+    let path = match name.split_once('?') {
+        Some((path, _)) if is_xdstp(name) => path,
+        _ => name,
+    };
+    let mut segments = path.split('/').flat_map(|segment| segment.split("%2F"));
+    segments.any(|segment| matches!(segment, "." | ".."))
+}
+
 impl Scope {
     /// Everything.
     pub const ALL: Self = Self(None);
@@ -97,17 +126,26 @@ impl Scope {
 
     /// Whether a resource of this name, in its normal form, may be seen.
     pub fn shows(&self, name: &str) -> bool {
-        self.0.as_ref().is_none_or(|patterns| patterns.matches(name))
+        let Some(Patterns(patterns)) = &self.0 else { return true };
+        if has_dot_segments(name) {
+            // Only who wrote just this meant it.
+            return patterns.iter().any(|pattern| &*pattern.text == name);
+        }
+        patterns.iter().any(|pattern| pattern.matches_name(name))
     }
 
     /// Whether a name, in its normal form, may be asked for: it may be seen, or stands for a collection of which some
     /// members may be.
     pub fn allows(&self, name: &str) -> bool {
         let Some(patterns) = &self.0 else { return true };
-        let Some(collection) = Collection::named(name) else { return patterns.matches(name) };
+        let Some(collection) = Collection::named(name) else { return self.shows(name) };
         let prefix = collection.prefix();
-        let may_cover = |literal: &str| literal.starts_with(prefix) || prefix.starts_with(literal);
-        patterns.0.iter().any(|pattern| may_cover(pattern.literal()))
+        let may_cover = |pattern: &Pattern| {
+            let literal = pattern.literal();
+            (literal.starts_with(prefix) || prefix.starts_with(literal))
+                && (!collection.has_context() || pattern.may_have_context())
+        };
+        !has_dot_segments(name) && patterns.0.iter().any(may_cover)
     }
 }
 
@@ -136,8 +174,8 @@ mod tests {
     }
 
     fn pattern(text: &str) -> Pattern {
-        let config: crate::config::Glob = text.parse().unwrap();
-        Pattern::new(text, config.whole().clone())
+        let glob = crate::config::Glob::of_names(text).unwrap();
+        Pattern::new(text, glob.whole().clone()).of_names(glob.xdstp().cloned())
     }
 
     fn scope(texts: &[&str]) -> Scope {
@@ -167,5 +205,49 @@ mod tests {
         assert!(!mine.allows("xdstp://other/t/foo/*") && !mine.allows("xdstp://shared/t/bar/*"));
         assert!(mine.shows("xdstp://shared/t/foo/ab") && !mine.shows("xdstp://shared/t/foo/b"));
         assert!(!mine.shows("xdstp://mined/t/foo/a"));
+        assert!(mine.allows("xdstp://mine/t/foo/*?a=b") && !mine.allows("xdstp://shared/t/foo/*?a=b"));
+        assert!(!mine.allows("xdstp://mine/t/foo/../*"));
+    }
+
+    #[test]
+    fn wildcards_before_the_context_parameters_do_not_reach_them() {
+        let star = scope(&["xdstp://a/t/foo/*", "xdstp://a/t/bar/*?env=*", "**/end"]);
+        assert!(star.shows("xdstp://a/t/foo/x") && star.shows("xdstp://a/t/bar/x?env=prod/eu"));
+        assert!(star.shows("xdstp://a/t/x/end") && star.shows("plain?x=/end"), "no parameters elsewhere");
+        for hidden in [
+            "xdstp://a/t/foo/x?env=prod",
+            "xdstp://a/t/bar/x",
+            "xdstp://a/t/bar/x?env=prod&k=v",
+            "xdstp://a/t/bar/x?a=b&env=prod",
+            "xdstp://a/t/x?k=/end",
+            "xdstp://a/t/x/end?k=v",
+        ] {
+            assert!(!star.shows(hidden), "{hidden}");
+        }
+        let all = scope(&["xdstp://a/**"]);
+        assert!(
+            all.shows("xdstp://a/t/x?k=v") && all.allows("xdstp://a/t/*?k=v"),
+            "an authority is all of it"
+        );
+        assert!(scope(&["**"]).shows("xdstp://a/t/x?k=v"));
+    }
+
+    #[test]
+    fn names_with_dot_segments_are_as_no_wildcard_says() {
+        let scope = scope(&["mine/**", "*", "xdstp://a/t/mine/**", "odd/../name"]);
+        for hidden in [
+            "mine/../theirs",
+            "mine/./x",
+            "mine/..",
+            "..",
+            "xdstp://a/t/mine/../theirs",
+            "xdstp://a/t/mine/x%2F..%2F..%2Ftheirs",
+            "xdstp://a/t/mine/..?k=v",
+        ] {
+            assert!(!scope.shows(hidden) && !scope.allows(hidden), "{hidden}");
+        }
+        for shown in ["mine/...", "mine/a..b", "mine/.x", "odd/../name", "xdstp://a/t/mine/x?k=/../y"] {
+            assert!(scope.shows(shown) && scope.allows(shown), "{shown}");
+        }
     }
 }

@@ -20,6 +20,11 @@ const IN_AUTHORITY: &[u8] = b"%/?#";
 const IN_SEGMENT: &[u8] = b"%/:?#[]";
 const IN_PARAMETER: &[u8] = b"%#[]&=";
 
+/// Whether a name is of this form, or claims to be.
+pub(crate) fn is_xdstp(name: &str) -> bool {
+    name.starts_with(SCHEME)
+}
+
 /// The name in its normal form. Every name of another form than `xdstp` is in its normal form.
 pub fn normal_form(name: &str) -> Cow<'_, str> {
     match name.strip_prefix(SCHEME).and_then(normalise) {
@@ -62,6 +67,11 @@ impl<'a> Collection<'a> {
     /// What all of its members, and names that are none, begin with.
     pub const fn prefix(&self) -> &'a str {
         self.prefix
+    }
+
+    /// Whether its members have context parameters.
+    pub const fn has_context(&self) -> bool {
+        !self.context.is_empty()
     }
 
     /// Whether a name in its normal form is a member.

@@ -124,7 +124,7 @@ impl Rules {
         if type_url.is_secret() && !self.serve_secrets {
             return Err(Refusal::denied(
                 Denied::Secret,
-                "secrets are served to peers that show a certificate, over a Unix socket or over loopback; set downstream.secrets_without_authentication to serve them here",
+                "secrets are served to peers that show a certificate, over a Unix socket, or over loopback unless downstream.secrets_over_loopback is false; set downstream.secrets_without_authentication to serve them here",
             ));
         }
         self.grant.check_type(type_url)

@@ -83,12 +83,12 @@ impl Files {
 
     /// Equal for equal contents.
     pub(super) fn digest(&self) -> u128 {
-        let mut hash = Xxh3Default::new();
-        for (_, bytes) in &self.0 {
-            hash.update(&bytes.len().to_le_bytes());
-            hash.update(bytes);
-        }
-        hash.digest128()
+        digest(&self.0)
+    }
+
+    /// Equal for equal contents of these files.
+    pub(super) fn digest_of(&self, paths: &[Option<&PathBuf>]) -> u128 {
+        digest(self.0.iter().filter(|(path, _)| paths.contains(&Some(path))))
     }
 }
 
@@ -96,6 +96,15 @@ impl std::fmt::Debug for Files {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.0.iter().map(|(path, _)| path)).finish()
     }
+}
+
+fn digest<'f>(files: impl IntoIterator<Item = &'f (PathBuf, Vec<u8>)>) -> u128 {
+    let mut hash = Xxh3Default::new();
+    for (_, bytes) in files {
+        hash.update(&bytes.len().to_le_bytes());
+        hash.update(bytes);
+    }
+    hash.digest128()
 }
 
 /// What tells a file from the one that was at its path before, and from itself before it was written to.

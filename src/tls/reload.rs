@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use super::files::Files;
 use super::pem::PemError;
@@ -75,12 +76,38 @@ pub struct Fact {
 
 /// A value that follows its files for as long as there is a handle to it. Clones are handles to the same.
 #[derive(Debug)]
-pub struct Reloaded<T>(Arc<ArcSwap<T>>);
+pub struct Reloaded<T>(Arc<Followed<T>>);
+
+#[derive(Debug)]
+struct Followed<T> {
+    value: ArcSwap<T>,
+    replaced: Notify,
+}
 
 impl<T> Reloaded<T> {
     /// What is in force now.
     pub fn load(&self) -> Arc<T> {
-        self.0.load_full()
+        self.0.value.load_full()
+    }
+
+    /// Returns what is in force once that is another value than `old`.
+    pub async fn replaced(&self, old: &Arc<T>) -> Arc<T> {
+        loop {
+            let replaced = self.0.replaced.notified();
+            tokio::pin!(replaced);
+            // Listen before looking, or a swap in between is missed.
+            replaced.as_mut().enable();
+            let current = self.load();
+            if !Arc::ptr_eq(&current, old) {
+                return current;
+            }
+            replaced.await;
+        }
+    }
+
+    /// Whether both are handles to one value.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
@@ -142,7 +169,7 @@ impl Reloader {
         let Loaded { value, facts, warning } = load(&files)?;
         warn_of_exposed_keys(of, &files);
         announce(of, &facts, warning.as_deref(), "certificates are in force");
-        let current = Arc::new(ArcSwap::from_pointee(value));
+        let current = Arc::new(Followed { value: ArcSwap::from_pointee(value), replaced: Notify::new() });
         let set = FileSet {
             of: of.to_owned(),
             paths,
@@ -208,7 +235,7 @@ struct FileSet<T, L> {
     of: String,
     paths: Vec<PathBuf>,
     load: L,
-    current: Weak<ArcSwap<T>>,
+    current: Weak<Followed<T>>,
     /// What was found last: the digest of the contents, or why they could not be read.
     seen: Result<u128, String>,
     failing: Option<String>,
@@ -235,7 +262,8 @@ where
         }
         match read.map_err(LoadError::from).and_then(|files| (self.load)(&files)) {
             Ok(Loaded { value, facts, warning }) => {
-                current.store(Arc::new(value));
+                current.value.store(Arc::new(value));
+                current.replaced.notify_waiters();
                 self.failing = None;
                 telemetry::tls_reloaded(&self.of);
                 announce(

@@ -23,6 +23,62 @@ use x509_parser::prelude::{CertificateRevocationList, FromDer as _, X509Certific
 use super::files::Files;
 use super::reload::{Fact, LoadError, Loaded};
 
+/// A listener's side of TLS, made of one state of its files.
+#[derive(Debug)]
+pub struct ServerTls {
+    config: Arc<ServerConfig>,
+    /// `None` where clients show no certificate.
+    clients: Option<Clients>,
+}
+
+/// Which clients are let in.
+#[derive(Debug)]
+struct Clients {
+    verifier: Arc<dyn ClientCertVerifier>,
+    /// Of the authorities and lists that it was made of.
+    digest: u128,
+}
+
+/// The certificates by which a client was let in: its own, then those behind it.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    chain: Box<[CertificateDer<'static>]>,
+    at: UnixTime,
+}
+
+impl Shown {
+    /// Certificates that were shown now; `None` if there are none.
+    pub fn now(chain: &[CertificateDer<'static>]) -> Option<Self> {
+        (!chain.is_empty()).then(|| Self { chain: chain.into(), at: UnixTime::now() })
+    }
+
+    /// The certificate of the client itself.
+    pub fn own(&self) -> &CertificateDer<'static> {
+        &self.chain[0]
+    }
+}
+
+impl ServerTls {
+    /// How a handshake goes.
+    pub fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.config)
+    }
+
+    /// Whether the authorities and lists of both are the same.
+    pub fn judges_like(&self, other: &Self) -> bool {
+        let digest = |one: &Self| one.clients.as_ref().map(|clients| clients.digest);
+        digest(self) == digest(other)
+    }
+
+    /// Whether these certificates would have let a client in, had these authorities and lists been in force when it
+    /// showed them. Time alone ends no connection: a certificate that has expired since is looked at when the client comes
+    /// again. Verifies signatures, which takes a fraction of a millisecond.
+    pub fn would_accept(&self, shown: &Shown) -> bool {
+        let Some(clients) = &self.clients else { return true };
+        clients.verifier.verify_client_cert(&shown.chain[0], &shown.chain[1..], shown.at).is_ok()
+    }
+}
+
 /// The files of a listener.
 #[derive(Clone, Debug)]
 pub struct ServerFiles {
@@ -44,7 +100,7 @@ impl ServerFiles {
     }
 
     /// What they make together.
-    pub fn load(&self, files: &Files) -> Result<Loaded<ServerConfig>, LoadError> {
+    pub fn load(&self, files: &Files) -> Result<Loaded<ServerTls>, LoadError> {
         let provider = Arc::new(ring::default_provider());
         let (mut facts, mut warning) = (Vec::new(), None);
         let certified = self.certified_key(files, &provider, &mut facts)?;
@@ -52,19 +108,21 @@ impl ServerFiles {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&versions)
             .map_err(|error| unusable(&self.certificate, error))?;
-        let builder = match &self.client_authorities {
+        let (builder, clients) = match &self.client_authorities {
             Some(path) => {
                 let verifier = self.verifier(path, files, provider, &mut facts, &mut warning)?;
-                builder.with_client_cert_verifier(verifier)
+                let digest = files.digest_of(&[Some(path), self.revoked.as_ref()]);
+                let clients = Clients { verifier: Arc::clone(&verifier), digest };
+                (builder.with_client_cert_verifier(verifier), Some(clients))
             }
-            None => builder.with_no_client_auth(),
+            None => (builder.with_no_client_auth(), None),
         };
         let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         config.max_early_data_size = 0;
-        Ok(Loaded { value: config, facts, warning })
+        Ok(Loaded { value: ServerTls { config: Arc::new(config), clients }, facts, warning })
     }
 
     fn certified_key(

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::thread::CpuSet;
 
+use super::aftermath::Bystanders;
 use super::honest::Honest;
 use super::peer::{Connector, Target, tcp};
 use crate::support::process::Process;
@@ -45,12 +46,18 @@ fn length() -> Duration {
     seconds.map_or(Duration::from_millis(600), Duration::from_secs)
 }
 
+/// Whether there is time to wait for what lingers.
+fn is_long() -> bool {
+    length() >= Duration::from_secs(2)
+}
+
 #[derive(Debug)]
 pub(crate) struct Scene {
     relay: Process,
     /// Which of its listeners is attacked.
     target: SocketAddr,
     honest: Honest,
+    bystanders: Mutex<Bystanders>,
     _seat: MutexGuard<'static, ()>,
 }
 
@@ -82,7 +89,8 @@ impl Scene {
         let relay = Process::behind_with(&origin, listeners, downstream);
         pin(cores.map(|(_, last)| last));
         honest.listen(relay.uri());
-        Self { target: relay.last_listener, relay, honest, _seat: seat }
+        let bystanders = Mutex::new(Bystanders::connect(&relay));
+        Self { target: relay.last_listener, relay, honest, bystanders, _seat: seat }
     }
 
     pub(crate) const fn relay(&self) -> &Process {
@@ -123,6 +131,7 @@ impl Scene {
             }
             faults.extend(fault);
         }
+        self.bystanders.lock().ask(&self.relay, is_long());
         assert!(faults.is_empty(), "the honest client is harmed: {faults:#?}");
     }
 

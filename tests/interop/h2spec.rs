@@ -3,23 +3,53 @@
 use std::process::Command;
 
 use crate::bed::{in_repository, require};
+use crate::support::certificates::{Authority, replace};
 use crate::support::process::Process;
 
 /// Of the version in tests/interop/h2spec/go.mod; a run that leaves some out is no proof.
 const CASES: usize = 146;
-/// Answers a GET, with 405, when the request is whole and not before.
+/// Answers a GET with 405, and a POST that has no body with 400, when the request is whole and not before.
 const PATH: &str = "/v3/discovery:clusters";
 
-#[test]
-fn h2spec_finds_no_fault() {
+/// Runs all cases. What the relay is started with is made in a folder.
+fn finds_no_fault(transport: &str, method: &str) {
     let program = in_repository("tests/interop/bin/h2spec");
     if require(program.exists(), "no h2spec").is_none() {
         return;
     }
-    let relay = Process::start(&[], "");
-    let run = Command::new(program).args([&relay.listener.port().to_string(), PATH]).output().unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let relay = match transport {
+        "tls" => {
+            let server = Authority::new("servers").server();
+            let [cert, key] = ["cert.pem", "key.pem"].map(|name| home.path().join(name));
+            replace(&cert, &server.cert_pem);
+            replace(&key, &server.key_pem);
+            let (cert, key) = (cert.display(), key.display());
+            let listeners =
+                format!("[{{address: \"127.0.0.1:0\", tls: {{cert_file: {cert}, key_file: {key}}}}}]");
+            Process::listening(&listeners, &[], "")
+        }
+        _ => Process::start(&[], ""),
+    };
+    let port = relay.listener.port().to_string();
+    let run = Command::new(program).args([&port, PATH, transport, method]).output().unwrap();
     let report = String::from_utf8_lossy(&run.stdout);
     let expected = format!("{CASES} tests, {CASES} passed, 0 skipped, 0 failed");
     assert!(run.status.success() && report.contains(&expected), "{report}");
     assert_eq!(relay.admin_get("/healthz").0, 200);
+}
+
+#[test]
+fn h2spec_finds_no_fault() {
+    finds_no_fault("cleartext", "GET");
+}
+
+#[test]
+fn h2spec_finds_no_fault_over_tls() {
+    finds_no_fault("tls", "GET");
+}
+
+#[test]
+fn h2spec_finds_no_fault_with_bodies_that_are_read() {
+    finds_no_fault("cleartext", "POST");
 }

@@ -15,8 +15,8 @@ use crate::wire::{self, variant};
 
 fn patterns(texts: &[&str]) -> Patterns {
     let pattern = |text: &&str| {
-        let glob: Glob = text.parse().unwrap();
-        Pattern::new(glob.text(), glob.whole().clone())
+        let glob = Glob::of_names(text).unwrap();
+        Pattern::new(glob.text(), glob.whole().clone()).of_names(glob.xdstp().cloned())
     };
     texts.iter().map(pattern).collect()
 }
@@ -278,6 +278,18 @@ fn another_spelling_is_the_same_name() {
     assert_eq!(client.acked(&bed), ["eds -xdstp://mine/envoy.E/a%2F..%2Fb"]);
     bed.named("eds xdstp://mine/envoy.E/a:1");
     assert_eq!(client.acked(&bed), ["eds xdstp://mine/envoy.E/%61:1"]);
+}
+
+#[test]
+fn neither_context_parameters_nor_dot_segments_lead_out_of_a_pattern() {
+    let mut bed = bed(may_see(&["xdstp://mine/envoy.E/foo/*", "plain/**"]));
+    let mut client = bed.delta();
+    let hidden = ["plain/../theirs", "xdstp://mine/envoy.E/foo/..", "xdstp://mine/envoy.E/foo/x?env=prod"];
+    client.change(&bed, "eds", &hidden.join(" "));
+    bed.fill();
+    assert_eq!(client.acked(&bed), [format!("eds -{}", hidden.join(" -"))]);
+    bed.named("eds plain/../theirs:1 xdstp://mine/envoy.E/foo/x?env=prod:1");
+    assert_eq!(client.acked(&bed), [""; 0], "nor if the control plane tells them");
 }
 
 #[test]

@@ -194,7 +194,7 @@ pub async fn try_unary<Q: Message + 'static>(
     method: &'static str,
     request: Q,
 ) -> Result<Bytes, tonic::Status> {
-    let mut grpc = tonic::client::Grpc::new(channel.clone());
+    let mut grpc = tonic::client::Grpc::new(channel.clone()).max_decoding_message_size(usize::MAX);
     grpc.ready().await.map_err(|error| tonic::Status::unavailable(error.to_string()))?;
     let codec = RawCodec::<Q>::default();
     let call = grpc.unary(tonic::Request::new(request), PathAndQuery::from_static(method), codec);

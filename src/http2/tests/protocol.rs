@@ -207,6 +207,10 @@ fn what_breaks_the_connection() {
     let mut lower = Case::open();
     lower.hear(&request(5)).expect("a good request");
     assert_eq!(lower.hear(&request(3)).map_err(|error| error.reason), Err(Reason::Protocol));
+    let mut even = Case::open();
+    even.hear(&request(5)).expect("a good request");
+    let reset = even.hear(&frame(Kind::RstStream, 0, 2, &[0; 4]));
+    assert_eq!(reset.map_err(|error| error.reason), Err(Reason::Protocol), "a stream that nobody opens");
 
     for start in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"PRI * HTTP/2.0\r\n\r\nSN\r\n\r\n"] {
         assert_eq!(Case::silent().hear(start).map_err(|error| error.reason), Err(Reason::Protocol));
@@ -229,6 +233,15 @@ fn what_breaks_a_stream_only() {
             frame(Kind::Headers, WHOLE | flag::PRIORITY, 1, &on_itself),
             Reason::Protocol,
             "it depends on itself",
+        ),
+        (
+            [
+                frame(Kind::Headers, flag::PRIORITY, 1, &on_itself),
+                frame(Kind::Continuation, flag::END_HEADERS, 1, &[]),
+            ]
+            .concat(),
+            Reason::Protocol,
+            "the same in two frames",
         ),
         (
             [&request(1)[..], &frame(Kind::Priority, 0, 1, &[0, 0, 0, 1, 0])].concat(),

@@ -49,6 +49,64 @@ fn open_request(id: u32, flags: u8) -> Vec<u8> {
     frame(Kind::Headers, flag::END_HEADERS | flags, id, &block)
 }
 
+/// One whose peer waits to be told that it may send the body.
+fn waiting_request(id: u32) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in
+        [(":method", "POST"), (":scheme", "http"), (":path", "/a"), ("expect", "100-Continue")]
+    {
+        hpack::encode(name, value.as_bytes(), &mut block);
+    }
+    frame(Kind::Headers, flag::END_HEADERS, id, &block)
+}
+
+/// The statuses that a stream is answered with, up to its end.
+async fn statuses(peer: &mut DuplexStream, id: u32) -> Vec<String> {
+    let mut statuses = Vec::new();
+    loop {
+        let (head, block) = find(peer, |head, _| head.stream == id).await;
+        if head.kind == Kind::Headers {
+            let tell = |name: &[u8], value: &[u8]| {
+                if name == b":status" {
+                    statuses.push(String::from_utf8_lossy(value).into_owned());
+                }
+            };
+            hpack::Decoder::default().decode(&block, tell).expect("ours");
+        }
+        if head.has(flag::END_STREAM) || statuses.last().is_some_and(|status| status == "100") {
+            return statuses;
+        }
+    }
+}
+
+/// Reads the body on another task, or answers at once.
+async fn read_elsewhere(request: Request<RequestBody>, reads: bool) -> Response<Says> {
+    let read = async { request.into_body().collect().await.expect("a body").to_bytes() };
+    let body = if reads { tokio::spawn(read).await.expect("no panic") } else { Bytes::new() };
+    Response::builder().status(if body == "body" { 202 } else { 413 }).body(Says(None)).expect("good")
+}
+
+#[tokio::test]
+async fn who_waits_to_send_a_body_is_told_when_it_is_read_and_not_if_it_is_not() {
+    let (mut peer, _served) = serve(1 << 20, |request| read_elsewhere(request, true));
+    say(&mut peer, &[start(65_535), waiting_request(1)].concat()).await;
+    assert_eq!(statuses(&mut peer, 1).await, ["100"]);
+    say(&mut peer, &frame(Kind::Data, flag::END_STREAM, 1, b"body")).await;
+    let (_, block) = find(&mut peer, |head, _| head.kind == Kind::Headers && head.stream == 1).await;
+    assert!(String::from_utf8_lossy(&block).contains("202"), "one answer follows");
+
+    // One that did not wait is not told.
+    let body = frame(Kind::Data, flag::END_STREAM, 3, b"body");
+    say(&mut peer, &[waiting_request(3), body].concat()).await;
+    let (_, block) = find(&mut peer, |head, _| head.kind == Kind::Headers && head.stream == 3).await;
+    assert!(String::from_utf8_lossy(&block).contains("202"), "it is whole already");
+
+    let (mut peer, _served) = serve(1 << 20, |request| read_elsewhere(request, false));
+    say(&mut peer, &[start(65_535), waiting_request(1)].concat()).await;
+    let (_, block) = find(&mut peer, |head, _| head.kind == Kind::Headers && head.stream == 1).await;
+    assert!(String::from_utf8_lossy(&block).contains("413"), "the answer comes at once");
+}
+
 fn request(id: u32) -> Vec<u8> {
     open_request(id, flag::END_STREAM)
 }

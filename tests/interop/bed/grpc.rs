@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     fs,
+    io::Write as _,
+    net::SocketAddr,
     path::{Path, PathBuf},
+    process::{Command, Stdio},
 };
 
 use serde::Deserialize;
@@ -12,6 +15,8 @@ use super::{Envoy, Process, in_repository, java, require, substitute};
 
 const GO: &str = "tests/interop/bin/grpc-go";
 const JAVA: &str = "tests/interop/bin/grpc-java";
+/// A unary method of the relay.
+pub(crate) const FETCH_CLUSTERS: &str = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
 
 /// An implementation of gRPC with an xDS client of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +42,27 @@ impl Implementation {
         require(installed, &format!("no gRPC {self:?}"))
     }
 
+    /// Fetches clusters with a request of any size.
+    pub(crate) fn fetch_clusters(self, address: SocketAddr, window: u32, request: &[u8]) -> Vec<u8> {
+        let (program, args) = match self {
+            Self::Core => {
+                let script = in_repository("tests/interop/grpc_body.py");
+                (python(), vec![script.to_str().unwrap().to_owned()])
+            }
+            // It is made of Node's own HTTP/2, whose windows can be changed.
+            Self::Js => {
+                let script = in_repository("tests/interop/grpc-js/body.js");
+                ("node".into(), vec![script.to_str().unwrap().to_owned()])
+            }
+            Self::Go | Self::Java => {
+                let (program, mut args) = self.client();
+                args.push("body".to_owned());
+                (program, args)
+            }
+        };
+        exchange(&program, &args, address, window, request)
+    }
+
     /// The program of its client and the first arguments.
     fn client(self) -> (PathBuf, Vec<String>) {
         let script = |path| vec![in_repository(path).to_str().unwrap().to_owned()];
@@ -47,6 +73,22 @@ impl Implementation {
             Self::Js => ("node".into(), script("tests/interop/grpc-js/client.js")),
         }
     }
+}
+
+/// Makes a unary call with a program, whose windows are of this size: the request on its stdin, the response on its stdout.
+fn exchange(program: &Path, args: &[String], address: SocketAddr, window: u32, request: &[u8]) -> Vec<u8> {
+    let mut child = Command::new(program)
+        .args(args)
+        .args([&address.to_string(), FETCH_CLUSTERS, &window.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // All of it is read before anything is written.
+    child.stdin.take().unwrap().write_all(request).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{} with windows of {window}", program.display());
+    output.stdout
 }
 
 /// gRPC servers that answer with their name.

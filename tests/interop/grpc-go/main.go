@@ -1,5 +1,5 @@
 // A client of grpc-go that calls its target over and over, and prints each result as one line of JSON, as
-// tests/interop/grpc_client.py does. Runs until stdin is closed.
+// tests/interop/grpc_client.py does. Runs until stdin is closed. Or one that makes one call: see body.
 package main
 
 import (
@@ -45,6 +45,12 @@ func call(connection *grpc.ClientConn) result {
 }
 
 func main() {
+	if os.Args[1] == "body" {
+		if err := body(os.Args[2:]); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	go func() {
 		io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)

@@ -4,6 +4,7 @@ import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannel;
 import io.grpc.MethodDescriptor;
 import io.grpc.StatusRuntimeException;
+import io.grpc.netty.shaded.io.grpc.netty.NettyChannelBuilder;
 import io.grpc.stub.ClientCalls;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
@@ -13,7 +14,7 @@ import java.util.concurrent.TimeUnit;
 
 /**
  * A client of grpc-java that calls its target over and over, and prints each result as one line of JSON, as
- * tests/interop/grpc_client.py does. Runs until stdin is closed.
+ * tests/interop/grpc_client.py does. Runs until stdin is closed. Or one that makes one call: see {@link #body}.
  */
 public final class Client {
   private static final MethodDescriptor.Marshaller<String> TEXT = new MethodDescriptor.Marshaller<>() {
@@ -37,9 +38,46 @@ public final class Client {
       .setFullMethodName("interop.Greeter/Greet")
       .build();
 
+  private static final MethodDescriptor.Marshaller<byte[]> AS_IS = new MethodDescriptor.Marshaller<>() {
+    @Override
+    public InputStream stream(byte[] bytes) {
+      return new ByteArrayInputStream(bytes);
+    }
+
+    @Override
+    public byte[] parse(InputStream bytes) {
+      try {
+        return bytes.readAllBytes();
+      } catch (IOException e) {
+        throw new IllegalStateException(e);
+      }
+    }
+  };
+
   private Client() {}
 
-  public static void main(String[] args) throws InterruptedException {
+  /** Makes one unary call: the request is what stdin holds, the response goes to stdout. */
+  private static void body(String address, String method, int window) throws IOException {
+    MethodDescriptor<byte[], byte[]> call = MethodDescriptor.newBuilder(AS_IS, AS_IS)
+        .setType(MethodDescriptor.MethodType.UNARY)
+        .setFullMethodName(method.substring(1))
+        .build();
+    ManagedChannel channel = NettyChannelBuilder.forTarget(address)
+        .usePlaintext()
+        .flowControlWindow(window)
+        .maxInboundMessageSize(Integer.MAX_VALUE)
+        .build();
+    CallOptions options = CallOptions.DEFAULT.withDeadlineAfter(60, TimeUnit.SECONDS);
+    System.out.write(ClientCalls.blockingUnaryCall(channel, call, options, System.in.readAllBytes()));
+    System.out.flush();
+    channel.shutdownNow();
+  }
+
+  public static void main(String[] args) throws InterruptedException, IOException {
+    if (args[0].equals("body")) {
+      body(args[1], args[2], Integer.parseInt(args[3]));
+      return;
+    }
     Thread exitsWithParent = new Thread(() -> {
       try {
         System.in.readAllBytes();

@@ -1,0 +1,50 @@
+// One unary call of gRPC by Node's own HTTP/2: the request is what stdin holds, the response goes to stdout. The window of
+// streams is odd, and changes while the response comes.
+//
+//     body.js ADDRESS METHOD WINDOW
+"use strict";
+
+const http2 = require("node:http2");
+
+const [address, method, window] = process.argv.slice(2);
+const request = require("node:fs").readFileSync(0);
+// gRPC's prefix: not compressed, and how long it is.
+const prefix = Buffer.alloc(5);
+prefix.writeUInt32BE(request.length, 1);
+
+const session = http2.connect(`http://${address}`, { settings: { initialWindowSize: Number(window) } });
+session.on("error", (error) => { throw error; });
+const stream = session.request({
+  ":method": "POST",
+  ":path": method,
+  "content-type": "application/grpc",
+  te: "trailers",
+});
+stream.on("error", (error) => { throw error; });
+
+let length = 0;
+const chunks = [];
+const resize = (initialWindowSize) => session.settings({ initialWindowSize });
+// No smaller than what is worth an answer: bytes alone would be taken for an attack.
+const changes = [1_000, 100_003, 300, 70_001];
+stream.on("data", (chunk) => {
+  chunks.push(chunk);
+  length += chunk.length;
+  // Once for each megabyte. Whatever is left of a window then may become less than nothing.
+  if (changes.length > 0 && length > (5 - changes.length) << 20) {
+    // Closed for a moment, then of another size.
+    const size = changes.shift();
+    resize(0);
+    setTimeout(() => resize(size), 20);
+  }
+});
+stream.on("trailers", (trailers) => {
+  if (trailers["grpc-status"] !== "0") {
+    throw new Error(`${trailers["grpc-status"]}: ${trailers["grpc-message"]}`);
+  }
+});
+stream.on("end", () => {
+  process.stdout.write(Buffer.concat(chunks).subarray(5), () => session.close());
+});
+stream.write(prefix);
+stream.end(request);
