@@ -294,8 +294,9 @@ async fn a_client_that_brings_more_versions_than_are_held_is_answered_as_if_it_b
         let answer = stream.response().await;
         assert_eq!((answer.resources.len(), answer.removed_resources.len()), (500, 0), "{key}");
         assert_eq!(refused(&relay, key), 1.0);
-        let said = relay.said("a client reaches a limit; raise it if that is as it should be");
-        assert_eq!(said[0]["raise"], format!("downstream.{key}"));
+        let said = || relay.said("a client reaches a limit; raise it if that is as it should be");
+        relay.wait_for("its line in the log", || !said().is_empty());
+        assert_eq!(said()[0]["raise"], format!("downstream.{key}"));
     }
 }
 
