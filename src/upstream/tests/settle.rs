@@ -47,6 +47,21 @@ fn r_relay_04_a_type_is_heard_from_its_first_accepted_answer_until_the_next_conn
     assert_eq!(heard(&rig), None);
 }
 
+/// Silence on the last stream says nothing of names that are asked for on this one.
+#[test]
+fn r_relay_04_the_time_for_names_counts_from_the_stream_on_which_they_are_asked_for() {
+    let mut rig = rig();
+    rig.client("b", EDS, &["e1", "e2"]);
+    rig.pass(10);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1"));
+    let heard = |rig: &Rig| rig.mux.cache().of(&EDS.into()).unwrap().heard_since();
+    rig.pass(10_000);
+    rig.mux.closed(Primary);
+    rig.mux.opened(Primary, rig.now);
+    assert_eq!(heard(&rig), Some(rig.now));
+}
+
 #[test]
 fn r_relay_05_a_set_is_known_when_it_was_quiet_for_the_settle_time() {
     let mut rig = rig();
