@@ -627,7 +627,8 @@ impl StreamType {
     fn needed(&self) -> Completeness {
         match self.may_hold {
             true => Completeness::Complete,
-            false if self.is_full_state() => Completeness::Presumed,
+            // A client that was shown the set sees what goes from it.
+            false if self.is_full_state() && self.span.is_start() => Completeness::Presumed,
             false => Completeness::Settled,
         }
     }

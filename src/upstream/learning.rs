@@ -31,6 +31,8 @@ struct Lesson {
     /// Collections without members.
     empty: Vec<Name>,
     failed: Vec<Op>,
+    /// The origin told the time of a member that is not held.
+    lacks_member: bool,
 }
 
 /// What a response says beside its errors: looked up for each of these, and there may be as many of either.
@@ -191,8 +193,13 @@ impl Topic {
                 self.learn_error(&mut lesson, scene, report, &beside);
             }
         }
+        let lacks_member = lesson.lacks_member;
         let mut ops = self.conclude(lesson, scene);
-        let wildcard_known = self.learn_proof(&mut ops, scene);
+        let wildcard_known = if lacks_member {
+            self.lapse(snapshot.member_count(), snapshot)
+        } else {
+            self.learn_proof(&mut ops, scene)
+        };
         counters.operations.add(ops.len() as u64);
         let version = reading.system_version;
         Change { ops, wildcard_known, system_version: (!version.is_empty()).then(|| version.into()) }
@@ -279,6 +286,7 @@ impl Topic {
             // A heartbeat of what is not held in this version, as after a TTL that ended while the heartbeat was on its
             // way: the origin has it, and takes it for delivered. It is to be had on another stream.
             self.renewals[placed.stream as usize].insert(Renewal::Doubt);
+            lesson.lacks_member |= view == View::Wildcard && held.is_none();
         } else if !heard.envelope.has_aliases {
             // Neither a heartbeat nor an unresolved alias: the old form of "does not exist" (R-Up-16).
             lesson.lost.extend(others);

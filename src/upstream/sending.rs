@@ -133,7 +133,7 @@ pub(super) struct Link {
     nothing_at: Option<Instant>,
     /// Every member was claimed, and none was kept back.
     all_claimed: bool,
-    /// All that came of the wildcard has come to its end.
+    /// What came of the wildcard has come to its end, and the origin may take it for delivered.
     lapsed: bool,
     /// Whether these were noted as missing while nothing came.
     missing_noted: bool,
@@ -420,9 +420,11 @@ impl Link {
         self.wildcard.is_some() && self.arrival.degree() >= Completeness::Settled
     }
 
-    /// All that came of the wildcard has come to its end: its answer says nothing any more.
-    pub(super) const fn lapse(&mut self) {
+    /// What came of the wildcard has come to its end, and the origin may take it for delivered: its answer says nothing any
+    /// more.
+    pub(super) fn lapse(&mut self) {
         self.lapsed = true;
+        self.proof = None;
     }
 
     pub(super) const fn has_lapsed(&self) -> bool {
@@ -486,6 +488,11 @@ impl Link {
         if let Some(proof) = &mut self.proof {
             proof.judge(is_alone);
         }
+    }
+
+    /// Whether versions were told, and nothing has come that tells whether that was all.
+    pub(super) const fn awaits_proof(&self) -> bool {
+        matches!(self.proof, Some(Proof::Asked { .. }))
     }
 
     /// Takes the evidence that the answer is complete. Names that were let go or answered since are in no need of it.

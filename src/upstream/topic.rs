@@ -508,7 +508,7 @@ impl Topic {
     ) -> Change {
         let mut change = Change::default();
         let ended = self.expiry.take_due(now);
-        self.note_lapse(&ended, snapshot);
+        change.wildcard_known = self.note_lapse(&ended, snapshot);
         for (view, name) in ended {
             // The origin may hold it still: who asks by name asks again (R-TTL-09).
             if view == View::Named {
@@ -576,7 +576,8 @@ impl Topic {
             change.ops.extend(self.judge(Placed { stream, view: Some(view) }, unseen, settings));
             if view == View::Wildcard {
                 let known = self.known_of_wildcard(stream, degree, settings, now, snapshot);
-                change.wildcard_known = known.filter(|known| *known > snapshot.completeness());
+                let more = known.filter(|known| *known > snapshot.completeness());
+                change.wildcard_known = change.wildcard_known.or(more);
             }
         }
         self.answer_by_name(&mut change.ops, snapshot);
@@ -584,16 +585,25 @@ impl Topic {
         change
     }
 
-    /// All members of a set that is not complete have come to their end, unless others came: the origin was silent for as long,
-    /// and what has not come yet is as unknown as before. It is asked anew.
-    fn note_lapse(&mut self, ended: &[(View, Name)], snapshot: &Snapshot) {
+    /// Members have come to their end. Where that leaves nothing of a set that is not complete, the origin was silent for as
+    /// long, and what has not come yet is as unknown as before. Where their versions were told and no answer has come, the
+    /// origin takes them for held.
+    fn note_lapse(&mut self, ended: &[(View, Name)], snapshot: &Snapshot) -> Option<Completeness> {
         let members = ended.iter().filter(|(view, _)| *view == View::Wildcard).count();
-        if members == 0
-            || members < snapshot.member_count()
-            || snapshot.completeness() == Completeness::Complete
-        {
-            return;
+        let left = snapshot.member_count().saturating_sub(members);
+        let leaves_nothing = left == 0 && snapshot.completeness() < Completeness::Complete;
+        let is_claimed =
+            || self.links.iter().flatten().any(|link| link.covers_wildcard() && link.awaits_proof());
+        if members == 0 || !(leaves_nothing || is_claimed()) {
+            return None;
         }
+        self.lapse(left, snapshot)
+    }
+
+    /// The wildcard set is known to lack something, or may, that the origin takes for delivered: it is asked for anew. Returns
+    /// how much of the set is known until then, if that is less than before, given how many members are left. Clients that were
+    /// shown the set see what goes from it. Newcomers are shown no set of which nothing is left.
+    pub(super) fn lapse(&mut self, left: usize, snapshot: &Snapshot) -> Option<Completeness> {
         for (link, renewal) in self.links.iter_mut().zip(&mut self.renewals) {
             if let Some(link) = link.as_mut().filter(|link| link.covers_wildcard()) {
                 link.lapse();
@@ -601,6 +611,8 @@ impl Topic {
             }
         }
         self.needs_proof[View::Wildcard as usize] |= self.unproven.take().is_some();
+        let known = if left > 0 { Completeness::Presumed } else { Completeness::Settled };
+        Some(known).filter(|known| *known < snapshot.completeness())
     }
 
     /// How much of the wildcard set is known, given the degree that the answer has reached by its silence. Silence shows a set
