@@ -409,6 +409,11 @@ impl Link {
         self.arrival.waits_since().filter(|_| awaits && !self.missing_noted)
     }
 
+    /// Whether this resource is held, was not claimed, and has not come again.
+    pub(super) fn lacks(&self, name: &Name) -> bool {
+        self.unseen.contains(name)
+    }
+
     /// Resources that are held and were not claimed, while nothing came at all. They are still awaited.
     pub(super) fn note_missing(&mut self) -> impl Iterator<Item = &Name> {
         self.missing_noted = true;
@@ -708,7 +713,7 @@ impl Link {
         request: &mut DeltaDiscoveryRequest,
     ) {
         let claimed = held.filter(|(held, doubt)| {
-            let is_settled = matches!(doubt, None | Some(Doubt::Told));
+            let is_settled = doubt.is_none_or(Doubt::was_told);
             is_settled && request.initial_resource_versions.contains_key(held.name().as_str())
         });
         let smallest =

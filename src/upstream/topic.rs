@@ -552,6 +552,7 @@ impl Topic {
                 if link.misses_nothing() && snapshot.completeness() < Completeness::Complete {
                     self.renewals[stream as usize].insert(Renewal::Doubt);
                 }
+                self.doubts.met_silence(view, |name| !link.lacks(name));
                 let missing: Vec<Name> = link.note_missing().filter(has_version).cloned().collect();
                 self.doubt(Placed { stream, view: Some(view) }, missing, Doubt::Silence);
             }
@@ -728,7 +729,7 @@ impl Topic {
     fn doubt_kept_back(&mut self, placed: Placed) {
         let (Some(view), Some(link)) = (placed.view, &mut self.links[placed.stream as usize]) else { return };
         let Some(name) = link.lacks_kept_back().cloned() else { return };
-        if matches!(self.doubts.get(view, &name), None | Some(Doubt::Told)) {
+        if self.doubts.get(view, &name).is_none_or(Doubt::was_told) {
             let late = link.note_late(|unseen| *unseen == name);
             self.doubt(placed, late, Doubt::Missing);
         }

@@ -688,3 +688,22 @@ fn r_relay_05_a_set_that_lacks_what_is_held_is_shown_to_no_newcomer_after_a_shor
     rig.pass(10_000);
     assert_eq!(rig.snapshot(CDS).completeness(), Complete);
 }
+
+/// An origin that hangs, or never says that a name is gone: each version was told in vain, and each was kept back in vain.
+#[test]
+fn o2_an_origin_that_stays_silent_about_all_that_is_held_does_not_renew_the_stream_for_ever() {
+    for (kind, names) in [(EDS, &["e1", "e2"][..]), (CDS, &["*"])] {
+        let mut rig = Rig::sweeping();
+        rig.open(Primary);
+        rig.client("a", kind, names);
+        rig.requests(Primary);
+        rig.hear(Primary, &Answer::of(kind, "1").set("e1", "v1").set("e2", "v1"));
+        rig.close();
+        rig.open(Primary);
+        for _ in 0..360 {
+            rig.requests(Primary);
+            rig.pass(10_000);
+        }
+        assert!(rig.renewed.len() < 8, "{names:?}: {} streams in an hour", rig.renewed.len());
+    }
+}
