@@ -142,13 +142,18 @@ impl Topic {
                 report.covered |= view == View::Named || report.failure.is_not_found();
             }
         }
+        // A relay cuts an answer by its size, be it behind a single resource, and says so.
+        let is_relay = self.habits.absences == Absences::Relay;
+        let is_part = reading.is_part && is_relay;
         // What came for others says nothing of how far the answer to this one has come.
         if concerned {
-            link.arrived(now, brings_news);
+            link.arrived(now, brings_news, is_part);
+            // It tells another relay nothing of a set that is not complete.
+            if is_relay && !is_part && placed.view == Some(View::Wildcard) {
+                link.note_whole();
+            }
         }
         if brings_kept_back || brings_others {
-            // A relay cuts an answer by its size, be it behind a single resource.
-            let is_part = reading.is_part && self.habits.absences == Absences::Relay;
             let is_whole = !brings_others && !is_part && self.would_fill(placed.view, snapshot);
             if let Some(link) = &mut self.links[placed.stream as usize] {
                 link.judge_proof(is_whole);

@@ -328,7 +328,7 @@ impl Link {
         let Some(covering) = Collection::covering(name) else { return false };
         let Some(incomplete) = self.incomplete.get_mut(covering.as_str()) else { return false };
         incomplete.unseen.remove(name);
-        incomplete.arrival = incomplete.arrival.arrived(now, true);
+        incomplete.arrival = incomplete.arrival.arrived(now, true, false);
         let is_expected = incomplete.arrival.is_expected();
         self.answered(&covering, now);
         is_expected
@@ -393,8 +393,8 @@ impl Link {
     }
 
     /// A response for the type was accepted that may be a part of what is awaited.
-    pub(super) fn arrived(&mut self, now: Instant, brings_news: bool) {
-        self.arrival = self.arrival.arrived(now, brings_news);
+    pub(super) fn arrived(&mut self, now: Instant, brings_news: bool, more_follows: bool) {
+        self.arrival = self.arrival.arrived(now, brings_news, more_follows);
     }
 
     /// The degree that the answer has reached by now, if it is a new one.
@@ -488,6 +488,13 @@ impl Link {
         self.kept_back.as_ref().filter(|name| is_settled && self.unseen.contains(*name))
     }
 
+    /// The response was the last of the answer to the wildcard, by the word of the origin.
+    pub(super) fn note_whole(&mut self) {
+        if self.only && !self.lapsed && self.covers_wildcard() && self.awaits_more() {
+            self.proof = Some(Proof::Given(Evidence { absent: HashSet::default(), reads_versions: false }));
+        }
+    }
+
     /// A response brought what was kept back alone, or any other resource.
     pub(super) fn judge_proof(&mut self, is_alone: bool) {
         if let Some(proof) = &mut self.proof {
@@ -510,7 +517,8 @@ impl Link {
             }
             Proof::Failed(_) => return None,
         };
-        self.arrival = Arrival::Complete;
+        // What did not come is judged next.
+        self.arrival = Arrival::asked(now, Some(now), Duration::ZERO);
         let absent = absent.into_iter().filter(|name| {
             self.names.get(name).is_some_and(|asked| !asked.dropped && asked.awaited == Awaited::Answer)
         });

@@ -308,7 +308,7 @@ impl Topic {
         if let Some(link) = &mut self.links[stream as usize]
             && link.wildcard_asked().is_some_and(|at| asked.contains(&at))
         {
-            link.arrived(now, false);
+            link.arrived(now, false, false);
         }
     }
 
