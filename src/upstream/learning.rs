@@ -99,9 +99,11 @@ impl Topic {
                 heard.covered = true;
                 // Held, not claimed, and not sent again before: an answer, however late it comes.
                 let was_unseen = link.saw(name);
+                let was_claimed = link.saw_claimed(name);
                 let answers = link.heard(name, now);
                 heard.answers |= answers || was_unseen;
-                brings_news |= awaits && (was_unseen || is_new_member(name) || (is_by_name && answers));
+                let is_first = was_unseen || was_claimed || is_new_member(name);
+                brings_news |= awaits && (is_first || (is_by_name && answers));
                 let is_kept_back = link.is_kept_back(name);
                 brings_kept_back |= is_kept_back;
                 brings_others |= !is_kept_back;
@@ -122,7 +124,8 @@ impl Topic {
                     self.habits.absences = self.habits.absences.max(Absences::Told);
                 }
                 let answers = link.heard(&removed.name, now);
-                brings_news |= awaits && (link.saw(&removed.name) || (is_by_name && answers));
+                let is_first = link.saw(&removed.name) || link.saw_claimed(&removed.name);
+                brings_news |= awaits && (is_first || (is_by_name && answers));
             }
             let named = placed.view == Some(View::Named);
             if is_concerned || (named && !aliases::held_by(link, snapshot, &removed.name).is_empty()) {

@@ -131,6 +131,8 @@ pub(super) struct Link {
     late: HashSet<Name>,
     /// When silence means that there is nothing for these clients, given that others are answered.
     nothing_at: Option<Instant>,
+    /// Members that were claimed and of which nothing has come since, until the answer is over.
+    claimed: HashSet<Name>,
     /// Every member was claimed, and none was kept back.
     all_claimed: bool,
     /// What came of the wildcard has come to its end, and the origin may take it for delivered.
@@ -320,6 +322,12 @@ impl Link {
         self.unseen.remove(name) || self.late.remove(name)
     }
 
+    /// Whether a response brought what was claimed, for the first time: the origin has it in another version, and that is a part
+    /// of its answer. What changes once more is none.
+    pub(super) fn saw_claimed(&mut self, name: &str) -> bool {
+        self.claimed.remove(name)
+    }
+
     /// Like [`heard`](Self::heard), of a member of a collection: until that is complete, it is an answer.
     fn heard_member(&mut self, name: &str, now: Instant) -> bool {
         if self.incomplete.is_empty() {
@@ -399,7 +407,11 @@ impl Link {
 
     /// The degree that the answer has reached by now, if it is a new one.
     pub(super) fn step(&mut self, settings: &Settings, now: Instant) -> Option<Completeness> {
-        self.arrival.step(settings, now)
+        let degree = self.arrival.step(settings, now);
+        if self.arrival.is_over() {
+            self.claimed = HashSet::default();
+        }
+        degree
     }
 
     /// Since when nothing at all came of an answer that has to bring what is held and was not claimed, or may have nothing to
@@ -709,6 +721,9 @@ impl Link {
             self.keep_back(target, members().map(|held| (held, doubt(held))), request);
             self.all_claimed = self.unseen.is_empty() && target.snapshot.member_count() > 0;
         }
+        let is_claimed =
+            |held: &&Arc<Resource>| request.initial_resource_versions.contains_key(held.name().as_str());
+        self.claimed = members().filter(is_claimed).map(|held| held.name().clone()).collect();
     }
 
     /// Keeps back the version of one resource, the smallest, where all were claimed: an origin that has to say nothing at

@@ -76,6 +76,31 @@ fn r_relay_05_a_set_is_known_when_it_was_quiet_for_the_settle_time() {
     assert!(rig.snapshot(CDS).wildcard_known());
 }
 
+/// An origin that has other versions of what is held sends these in parts too.
+#[test]
+fn o4_the_first_word_about_what_was_claimed_is_a_part_of_the_answer() {
+    let mut rig = rig();
+    let names: Vec<String> = (0..9).map(|n| format!("c{n}")).collect();
+    let first = names.iter().fold(Answer::of(CDS, "1"), |answer, name| answer.set(name, "v1"));
+    rig.hear(Primary, &first);
+    rig.pass(100);
+    rig.close();
+    rig.open(Primary);
+    assert_eq!(rig.request(Primary).initial_resource_versions.len(), 8);
+    // The one that was not claimed comes last: it alone would be the whole answer.
+    for name in names.iter().rev() {
+        rig.pass(900);
+        assert!(!rig.snapshot(CDS).wildcard_known(), "others follow");
+        rig.hear(Primary, &Answer::of(CDS, name).set(name, "v2"));
+    }
+    // What changes once more is no part.
+    for nonce in 0..8 {
+        rig.pass(300);
+        rig.hear(Primary, &Answer::of(CDS, &nonce.to_string()).set("c1", &nonce.to_string()));
+    }
+    assert!(rig.snapshot(CDS).wildcard_known());
+}
+
 #[test]
 fn o4_parts_that_are_a_round_trip_apart_are_waited_for() {
     let mut rig = rig();
