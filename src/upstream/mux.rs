@@ -325,6 +325,7 @@ impl Mux {
             let changes = group.drop_kept(self.writer.cache(), now);
             group.arrange();
             self.apply(&type_url, changes, now);
+            self.mark(&type_url);
         }
     }
 

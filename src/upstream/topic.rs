@@ -15,7 +15,7 @@ use super::response::Reading;
 use super::sending::{Link, Target};
 use super::variants::Candidates;
 use super::{Counters, Reconcile, Settings, StreamId};
-use crate::cache::{Change, Completeness, Lease, Op, Snapshot, View};
+use crate::cache::{Change, Completeness, Lease, Named, Op, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource};
 
@@ -387,9 +387,14 @@ impl Topic {
     }
 
     /// Forgets the wildcard set. The origin is told if it was asked by locator. A member that clients ask for by name stays
-    /// under its name until the origin answers for that: its end is nobody's word yet.
+    /// under its name until the origin answers for that: its end is nobody's word yet. Nor is what was said of the name before
+    /// the member came: that is asked for again.
     pub(super) fn forget_wildcard(&mut self, by_locator: bool, snapshot: &Snapshot, now: Instant) -> Change {
         self.remove_wildcard(by_locator);
+        let is_outdated = |name: &Name| self.asks_for(name) && is_absent(snapshot, name);
+        let outdated: Vec<&Name> =
+            snapshot.members().map(|member| member.name()).filter(|name| is_outdated(name)).collect();
+        outdated.into_iter().for_each(|name| self.ask_again(name));
         let open = snapshot.members().filter(|member| self.is_open(member.name()));
         let open: BTreeMap<&Name, &Arc<Resource>> = open.map(|member| (member.name(), member)).collect();
         self.disproved.drop_wildcard(|name| open.contains_key(name), now);
@@ -837,6 +842,11 @@ impl Topic {
             self.rivals.retain(|(other, _), _| *other != view);
         }
     }
+}
+
+/// Whether the origin has said that a name does not exist.
+fn is_absent(snapshot: &Snapshot, name: &Name) -> bool {
+    snapshot.get(name.as_str()).is_some_and(|entry| matches!(entry.named(), Named::Absent))
 }
 
 /// What it means that a name does not exist (any more): who asks for it by name is told so for as long as it is asked

@@ -118,6 +118,7 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
     (8828, "the first part of a relay's answer is shown as all there is, though it says that more follows"),
     (7237, "the same where the link stalls between the parts"),
     (5649, "new versions of what was claimed come in parts: a newcomer is shown what had come by then"),
+    (84152, "the wildcard is let go before its name's stream has brought a member: shown as absent"),
     (372, "model: an empty full state would say of an unknown name too that it is gone"),
     (34909, "model: a stream opened on a half-open connection was answered"),
     (41577, "model: a part that was on its way counts as knowledge of what came after it"),
