@@ -141,6 +141,15 @@ impl World {
         if tells_others {
             return false;
         }
+        // An empty one says of all names that they are gone. Of one of which the origin says nothing that is not known: the
+        // client may hold it (R-Relay-04).
+        let is_silent = |other: &String| {
+            other != name && self.truth.get(at, other).is_none() && !self.seen[of.relay].had(at, other)
+        };
+        let is_blank = full_state && named && state.asked.names.iter().any(is_silent);
+        if is_blank && !flavor.tells_absent() {
+            return true;
+        }
         named && !flavor.tells_absent() && unknown
     }
 }
