@@ -65,6 +65,7 @@ impl World {
         let sweeps = self.plan.reconcile == Reconcile::Sweep || !self.plan.flavor.has_versions();
         self.advance(if sweeps { SWEPT } else { BOUND });
         self.say(|_| "everybody must have what is theirs".to_owned());
+        self.repeats.rest();
         for client in 0..self.clients.len() {
             for at in 0..TYPES.len() {
                 self.check_type(client, at);
