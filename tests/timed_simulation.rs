@@ -1,8 +1,8 @@
 //! Random histories with time: origins as they are, links as they are, the whole pure core of the relay between them and clients
 //! of every kind, with each timer at its default. Everything follows from a seed; a failure prints it, and
 //! `DELTAFAN_SEED=… DELTAFAN_STEPS=…` plays that history again, up to that step and with everything that was said.
-//! `DELTAFAN_STEPS` alone looks for longer, from the seed `DELTAFAN_FIRST` on; with `DELTAFAN_SURVEY=1` it goes on after
-//! failures.
+//! `DELTAFAN_STEPS` alone looks for longer, from the seed `DELTAFAN_FIRST` on, in histories of `DELTAFAN_LENGTH` steps each;
+//! with `DELTAFAN_SURVEY=1` it goes on after failures. Example: `DELTAFAN_LENGTH=5000 DELTAFAN_STEPS=200000` plays 40 seeds.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -42,7 +42,7 @@ mod world;
 
 use world::World;
 
-/// Steps of one history. Longer ones find no more; more of them do.
+/// Steps of one history, unless others are asked for.
 const STEPS: u64 = 60;
 
 /// After so many of them everybody must have what is theirs.
@@ -64,11 +64,11 @@ fn run(seed: u64, steps: u64, trace: bool) {
 }
 
 /// Runs histories whether or not others failed, and says of each that did what it failed with.
-fn survey(seeds: std::ops::Range<u64>) {
+fn survey(seeds: std::ops::Range<u64>, length: u64) {
     let mut failed = 0;
     std::panic::set_hook(Box::new(|info| eprintln!("{info}")));
     for seed in seeds {
-        failed += usize::from(std::panic::catch_unwind(|| run(seed, STEPS, false)).is_err());
+        failed += usize::from(std::panic::catch_unwind(|| run(seed, length, false)).is_err());
     }
     drop(std::panic::take_hook());
     assert_eq!(failed, 0, "histories failed");
@@ -89,11 +89,12 @@ fn nothing_live_is_lost_and_every_change_arrives() {
         return run(seed, steps.unwrap_or(STEPS), true);
     }
     let first = from_env("DELTAFAN_FIRST").unwrap_or(0);
-    let seeds = first..first + steps.unwrap_or(9_000) / STEPS;
+    let length = from_env("DELTAFAN_LENGTH").unwrap_or(STEPS);
+    let seeds = first..first + steps.unwrap_or(9_000) / length;
     if from_env("DELTAFAN_SURVEY").is_some() {
-        return survey(seeds);
+        return survey(seeds, length);
     }
     for seed in seeds {
-        run(seed, STEPS, false);
+        run(seed, length, false);
     }
 }

@@ -246,19 +246,15 @@ impl Scan<'_> {
         let is_cut = partial || self.span.reach().is_some();
         let left = self.span.after(&update.next, update.to);
         let floor = if let Next::Changes { floor } = update.next { floor } else { left.floor() };
-        // Whether a later part tells the error, as news or behind the body. That the name has changed otherwise is no reason.
-        let is_told_later = |entry: &Entry| {
+        // Whether a later part tells the error, as news, behind the body, or with the removal that it stands for. That the name
+        // has changed otherwise is no reason.
+        let is_told_later = |entry: &Entry, telling| {
             let Some(look) = self.look_at(entry) else { return false };
             let is_news =
                 |at: Generation| at > floor && !left.has_told(entry.name().as_str(), at, entry.position());
-            let comes = matches!(look.seen, Seen::Present(_)) && is_news(look.changed);
-            is_cut && (comes || look.failed.is_some_and(|failed| is_news(failed.at)))
-        };
-        let is_left = |entry: &Entry| {
-            let look = self.look_at(entry);
-            let failed = look.and_then(|look| look.failed).map_or(Generation::ZERO, |failed| failed.at);
-            let changed = look.map_or(failed, |look| look.changed.max(failed));
-            is_cut && !left.has_told(entry.name().as_str(), changed, entry.position())
+            let goes_along = matches!(look.seen, Seen::Present(_)) || telling == Telling::WithRemoval;
+            let follows = goes_along && is_news(look.changed);
+            is_cut && (follows || look.failed.is_some_and(|failed| is_news(failed.at)))
         };
         let removed_to = update.removed_to;
         // The first part says what does not exist, as far as that fits.
@@ -269,9 +265,9 @@ impl Scan<'_> {
             Telling::WithRemoval => {
                 let at = self.look_at(entry).and_then(|look| look.failed).map(|failed| failed.at);
                 let goes_later = removed_to.is_some_and(|removed_to| at.is_some_and(|at| at > removed_to));
-                partial || goes_later || is_left(entry)
+                partial || goes_later || is_told_later(entry, telling)
             }
-            Telling::Now | Telling::Later => is_told_later(entry),
+            Telling::Now | Telling::Later => is_told_later(entry, telling),
         };
         let waits = |(entry, telling, is_owed): &(&Arc<Entry>, Telling, bool)| {
             let telling = if *is_owed {

@@ -350,7 +350,8 @@ impl TypeCache {
         self.snapshot.load_full()
     }
 
-    /// Since when the origin answers for this type on the connection that stands; `None` before its first answer there.
+    /// Since when the origin answers for this type on the connection that stands, and has been asked for its names on the
+    /// stream that stands; `None` before its first answer there.
     pub fn heard_since(&self) -> Option<Instant> {
         self.answering.since()
     }
@@ -650,12 +651,18 @@ impl Writer {
 
     /// The relay did not run for this long, which is no silence of the origin.
     pub fn overslept(&self, pause: Duration, now: Instant) {
-        self.cache.stores.read().answering().for_each(|of| of.shift(pause, now));
+        self.cache.stores.read().answering().for_each(|(_, of)| of.shift(pause, now));
     }
 
     /// The origin has not answered for any type on the connection that stands now.
     pub fn unheard(&self) {
-        self.cache.stores.read().answering().for_each(Answering::end);
+        self.cache.stores.read().answering().for_each(|(_, of)| of.end());
+    }
+
+    /// Names of these types are asked for anew: its silence on an earlier stream says nothing of them.
+    pub fn asked_anew(&self, is_one: impl Fn(&TypeUrl) -> bool, now: Instant) {
+        let stores = self.cache.stores.read();
+        stores.answering().filter(|(of, _)| is_one(of)).for_each(|(_, of)| of.begin_anew(now));
     }
 
     /// Applies a change to what clients without parameters see, as a whole, and wakes those it concerns.

@@ -52,8 +52,8 @@ impl Claim<'static> {
     pub const NOBODY: Self = Self { tenant: None, is_reserved: false };
 }
 
-/// When the origin first answered for a type on the connection that stands. All stores of the type share it: an origin that
-/// answers for one set of parameters answers for the type.
+/// When the origin first answered for a type on the connection that stands, or was asked for its names anew since. All
+/// stores of the type share it: an origin that answers for one set of parameters answers for the type.
 #[derive(Debug, Default)]
 pub(super) struct Answering(Mutex<Option<Instant>>);
 
@@ -71,6 +71,13 @@ impl Answering {
     pub(super) fn shift(&self, pause: Duration, now: Instant) {
         if let Some(first) = &mut *self.0.lock() {
             *first = (*first + pause).min(now);
+        }
+    }
+
+    /// It is asked anew.
+    pub(super) fn begin_anew(&self, now: Instant) {
+        if let Some(since) = &mut *self.0.lock() {
+            *since = now;
         }
     }
 
@@ -234,10 +241,10 @@ impl Stores {
     }
 
     /// The state of the origin's answers, once for each type.
-    pub(super) fn answering(&self) -> impl Iterator<Item = &Answering> {
+    pub(super) fn answering(&self) -> impl Iterator<Item = (&TypeUrl, &Answering)> {
         let others = self.seen.iter().filter(|(type_url, _)| !self.plain.contains_key(&**type_url));
         let others = others.filter_map(|(_, stores)| stores.values().next());
-        self.plain.values().chain(others).map(|held| &*held.store.answering)
+        self.plain.values().chain(others).map(|held| (&held.store.type_url, &*held.store.answering))
     }
 
     /// Whether any client asks for some names with other parameters than for the rest, or may not see all names.

@@ -150,6 +150,11 @@ impl Update {
         !self.resources.is_empty() || !self.segments.is_empty()
     }
 
+    /// Whether it lacks something that an earlier full state on the same stream held.
+    pub const fn takes_away(&self) -> bool {
+        !self.ghosts.is_empty()
+    }
+
     /// Whether a name in the subscription is known, be it absent.
     pub const fn has_known_name(&self) -> bool {
         self.known_name

@@ -77,8 +77,9 @@ impl Session {
             for state in &self.types {
                 // A type whose answers begin after this look has its whole time before the next.
                 let patience = state.patience(&self.rules, moment).unwrap_or(now + self.rules.cold_deadline);
-                let obscured = state.obscured_until(&self.rules).unwrap_or(patience);
-                let moments = [state.asked + self.rules.settle, patience, obscured];
+                let [bound, obscured] = [state.waits_until(&self.rules), state.obscured_until(&self.rules)]
+                    .map(|end| end.unwrap_or(patience));
+                let moments = [state.asked + self.rules.settle, patience, bound, obscured];
                 moments.into_iter().filter(|at| *at > now).for_each(|at| deadline.not_after(at));
             }
         }

@@ -570,7 +570,7 @@ impl StreamType {
     /// Origins exist that never say that a name does not exist (R-Delta-13), and a client that asks for one such name
     /// wants the others. A client that holds nothing cannot lose anything: it waits a moment for names that are about to
     /// be answered. One that may hold them waits much longer, and without end for an origin that does not answer, or while
-    /// nothing is known of all that it asked for.
+    /// nothing is known to exist of all that it asked for.
     fn waits_for_names(&self, update: &Update, rules: &Rules, moment: Moment) -> bool {
         let may_hold = self.may_hold || self.subscription().wildcard || moment.one_shot;
         let of = self.membership.of();
@@ -582,9 +582,18 @@ impl StreamType {
             let settled = heard + rules.settle;
             return moment.now < self.waits_until(rules).map_or(settled, |until| settled.min(until));
         }
-        let is_blank = !knows && !self.subscription().wildcard;
-        (self.may_hold && self.kind.full_state() && is_blank)
-            || self.is_patient(rules, moment)
+        let shows = self.subscription().wildcard || (knows && update.shows_something());
+        // Where nothing is held back from the client, each name has its whole time.
+        let holds_back = update.shows_something() || update.takes_away();
+        let patience = self.patience(rules, moment).filter(|_| !holds_back);
+        let waits = self.is_patient(rules, moment) || patience.is_some_and(|end| moment.now < end);
+        // The client holds what it was told on this stream, and none of these names. What came to its end meanwhile goes,
+        // whether or not the origin answers (R-TTL-09).
+        let longest = longest_wait(rules);
+        let goes = update.takes_away()
+            && moment.now >= self.ongoing(self.waits, longest).unwrap_or(self.asked) + longest;
+        (self.may_hold && self.kind.full_state() && !shows)
+            || (waits && !goes)
             || self.obscured_until(rules).is_none_or(|end| moment.now < end)
     }
 
@@ -618,22 +627,23 @@ impl StreamType {
     fn needed(&self) -> Completeness {
         match self.may_hold {
             true => Completeness::Complete,
-            false if self.is_full_state() => Completeness::Presumed,
+            // A client that was shown the set sees what goes from it.
+            false if self.is_full_state() && self.span.is_start() => Completeness::Presumed,
             false => Completeness::Settled,
         }
     }
 
-    /// When names that the origin leaves unanswered are taken for absent; `None` while it does not answer for the type.
-    /// Before its first answer on this connection its silence says nothing, so that time counts from there.
+    /// When the names that were asked for last, and that the origin leaves unanswered, are taken for absent; `None` while it
+    /// does not answer for the type. Before its first answer on this connection its silence says nothing, so that time counts
+    /// from there.
     pub(super) fn patience(&self, rules: &Rules, moment: Moment) -> Option<Instant> {
         let unanswered_from = self.membership.of().unanswered_from(self.asked, rules.cold_deadline);
-        let end = unanswered_from.filter(|_| moment.upstream == Upstream::Answering)?;
-        Some(self.waits_until(rules).map_or(end, |until| end.min(until)))
+        unanswered_from.filter(|_| moment.upstream == Upstream::Answering)
     }
 
     /// The end of the wait that has begun, whatever was asked for since; `None` while the origin does not answer for the
     /// type.
-    fn waits_until(&self, rules: &Rules) -> Option<Instant> {
+    pub(super) fn waits_until(&self, rules: &Rules) -> Option<Instant> {
         let longest = longest_wait(rules);
         let since = self.membership.of().heard_since()?.max(self.ongoing(self.waits, longest)?);
         Some(since + longest)
@@ -645,7 +655,8 @@ impl StreamType {
     }
 
     fn is_patient(&self, rules: &Rules, moment: Moment) -> bool {
-        self.patience(rules, moment).is_none_or(|end| moment.now < end)
+        let end = self.patience(rules, moment);
+        end.is_none_or(|end| moment.now < self.waits_until(rules).map_or(end, |until| end.min(until)))
     }
 
     fn is_quiet(&self) -> bool {

@@ -46,25 +46,31 @@ pub(super) struct Parts {
     /// The longest wait for a part so far, the first one included: at least a round trip.
     pace: Duration,
     hold: Duration,
+    /// The origin has said that more follows: no silence short of the bounds is the end.
+    more_follows: bool,
     degree: Completeness,
 }
 
 impl Parts {
     /// With parts 500 ms apart, as over a link of 250 ms each way, 1 s after the last.
     fn settled_at(&self, settings: &Settings) -> Instant {
+        let bound = self.first + GROWING.max(settings.settle_max);
         let silence = settings.settle.max(2 * self.pace.min(PACE_SETTLED));
-        (self.last + silence).max(self.first + self.hold).min(self.first + GROWING.max(settings.settle_max))
+        let quiet = (self.last + silence).max(self.first + self.hold);
+        if self.more_follows { bound } else { quiet.min(bound) }
     }
 
     /// With parts 500 ms apart and the default settle time of 200 ms, 5 s after the last.
     fn complete_at(&self, settings: &Settings) -> Instant {
+        let bound = self.first + GROWING_LONG;
         let silence = (COMPLETE_SETTLES * settings.settle).max(4 * self.pace.min(PACE_COMPLETE));
-        (self.last + silence).min(self.first + GROWING_LONG)
+        if self.more_follows { bound } else { (self.last + silence).min(bound) }
     }
 
     /// With parts 25 s apart, 100 s after the last: however slow the answer, nothing is missing before.
     fn over_at(&self, settings: &Settings) -> Instant {
-        self.last + (COMPLETE_SETTLES * settings.settle).max(4 * self.pace)
+        let over = self.last + (COMPLETE_SETTLES * settings.settle).max(4 * self.pace);
+        if self.more_follows { over.max(self.first + GROWING_LONG) } else { over }
     }
 }
 
@@ -75,23 +81,26 @@ impl Arrival {
     }
 
     /// A response came that may be a part. One that brings nothing new, be it that the origin repeats itself or that
-    /// something changes, does not put the end off.
+    /// something changes, does not put the end off. An origin may say that more follows.
     #[must_use]
-    pub(super) fn arrived(self, now: Instant, brings_news: bool) -> Self {
+    pub(super) fn arrived(self, now: Instant, brings_news: bool, more_follows: bool) -> Self {
         match self {
             Self::Asked { since, hold, .. } => Self::Arriving(Parts {
                 first: now,
                 last: now,
                 pace: now.saturating_duration_since(since),
                 hold,
+                more_follows,
                 degree: Completeness::Unknown,
             }),
             Self::Arriving(parts) if brings_news => Self::Arriving(Parts {
                 last: now,
                 pace: parts.pace.max(now.saturating_duration_since(parts.last)),
+                more_follows,
                 ..parts
             }),
-            Self::Idle | Self::Arriving(_) | Self::Complete => self,
+            Self::Arriving(parts) => Self::Arriving(Parts { more_follows, ..parts }),
+            Self::Idle | Self::Complete => self,
         }
     }
 

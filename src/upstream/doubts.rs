@@ -18,9 +18,18 @@ pub(super) enum Doubt {
     Missing,
     /// Nothing came at all, which is evidence of nothing.
     Silence,
-    /// Its version was told on this connection, and the origin had nothing to say: it is as it was, or the origin knows as
-    /// little as we do. To ask in another way would lead nowhere.
+    /// Its version was told on this connection. The answer may have been lost with its stream.
     Told,
+    /// The same, and for long the origin had nothing to say: it is as it was, or the origin knows as little as we do. To ask
+    /// in another way because of a silence would lead nowhere.
+    Unanswered,
+}
+
+impl Doubt {
+    /// Whether the origin could say that the resource is gone, as far as it ever can.
+    pub(super) const fn was_told(self) -> bool {
+        matches!(self, Self::Told | Self::Unanswered)
+    }
 }
 
 /// See the module.
@@ -43,7 +52,7 @@ impl Doubts {
                 free.insert(doubt);
                 true
             }
-            // The answer to what was told may have been lost with its stream.
+            Entry::Occupied(before) if (*before.get(), doubt) == (Doubt::Unanswered, Doubt::Silence) => false,
             Entry::Occupied(mut before) => before.insert(doubt) != doubt,
         }
     }
@@ -59,9 +68,17 @@ impl Doubts {
     pub(super) fn tell(&mut self, view: View, name: &str) {
         if !self.is_empty()
             && let Some(doubt) = self.0.get_mut(&(view, name.into()))
+            && *doubt != Doubt::Unanswered
         {
             *doubt = Doubt::Told;
         }
+    }
+
+    /// Nothing came for long on a stream where the versions of these were told.
+    pub(super) fn met_silence(&mut self, view: View, was_claimed: impl Fn(&Name) -> bool) {
+        let told = self.0.iter_mut().filter(|(_, doubt)| **doubt == Doubt::Told);
+        let claimed = told.filter(|((of, name), _)| *of == view && was_claimed(name));
+        claimed.for_each(|(_, doubt)| *doubt = Doubt::Unanswered);
     }
 
     /// There is no doubt any more.
@@ -85,6 +102,6 @@ impl Doubts {
 
     /// A connection stands: versions that were told on the last one are told anew.
     pub(super) fn connected(&mut self) {
-        self.0.retain(|_, doubt| *doubt != Doubt::Told);
+        self.0.retain(|_, doubt| !doubt.was_told());
     }
 }

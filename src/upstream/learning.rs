@@ -31,6 +31,8 @@ struct Lesson {
     /// Collections without members.
     empty: Vec<Name>,
     failed: Vec<Op>,
+    /// The origin told the time of a member that is not held.
+    lacks_member: bool,
 }
 
 /// What a response says beside its errors: looked up for each of these, and there may be as many of either.
@@ -97,9 +99,11 @@ impl Topic {
                 heard.covered = true;
                 // Held, not claimed, and not sent again before: an answer, however late it comes.
                 let was_unseen = link.saw(name);
+                let was_claimed = link.saw_claimed(name);
                 let answers = link.heard(name, now);
                 heard.answers |= answers || was_unseen;
-                brings_news |= awaits && (was_unseen || is_new_member(name) || (is_by_name && answers));
+                let is_first = was_unseen || was_claimed || is_new_member(name);
+                brings_news |= awaits && (is_first || (is_by_name && answers));
                 let is_kept_back = link.is_kept_back(name);
                 brings_kept_back |= is_kept_back;
                 brings_others |= !is_kept_back;
@@ -120,7 +124,8 @@ impl Topic {
                     self.habits.absences = self.habits.absences.max(Absences::Told);
                 }
                 let answers = link.heard(&removed.name, now);
-                brings_news |= awaits && (link.saw(&removed.name) || (is_by_name && answers));
+                let is_first = link.saw(&removed.name) || link.saw_claimed(&removed.name);
+                brings_news |= awaits && (is_first || (is_by_name && answers));
             }
             let named = placed.view == Some(View::Named);
             if is_concerned || (named && !aliases::held_by(link, snapshot, &removed.name).is_empty()) {
@@ -140,13 +145,18 @@ impl Topic {
                 report.covered |= view == View::Named || report.failure.is_not_found();
             }
         }
+        // A relay cuts an answer by its size, be it behind a single resource, and says so.
+        let is_relay = self.habits.absences == Absences::Relay;
+        let is_part = reading.is_part && is_relay;
         // What came for others says nothing of how far the answer to this one has come.
         if concerned {
-            link.arrived(now, brings_news);
+            link.arrived(now, brings_news, is_part);
+            // It tells another relay nothing of a set that is not complete.
+            if is_relay && !is_part && placed.view == Some(View::Wildcard) {
+                link.note_whole();
+            }
         }
         if brings_kept_back || brings_others {
-            // A relay cuts an answer by its size, be it behind a single resource.
-            let is_part = reading.is_part && self.habits.absences == Absences::Relay;
             let is_whole = !brings_others && !is_part && self.would_fill(placed.view, snapshot);
             if let Some(link) = &mut self.links[placed.stream as usize] {
                 link.judge_proof(is_whole);
@@ -191,8 +201,13 @@ impl Topic {
                 self.learn_error(&mut lesson, scene, report, &beside);
             }
         }
+        let lacks_member = lesson.lacks_member;
         let mut ops = self.conclude(lesson, scene);
-        let wildcard_known = self.learn_proof(&mut ops, scene);
+        let wildcard_known = if lacks_member {
+            self.lapse(snapshot.member_count(), snapshot)
+        } else {
+            self.learn_proof(&mut ops, scene)
+        };
         counters.operations.add(ops.len() as u64);
         let version = reading.system_version;
         Change { ops, wildcard_known, system_version: (!version.is_empty()).then(|| version.into()) }
@@ -279,6 +294,7 @@ impl Topic {
             // A heartbeat of what is not held in this version, as after a TTL that ended while the heartbeat was on its
             // way: the origin has it, and takes it for delivered. It is to be had on another stream.
             self.renewals[placed.stream as usize].insert(Renewal::Doubt);
+            lesson.lacks_member |= view == View::Wildcard && held.is_none();
         } else if !heard.envelope.has_aliases {
             // Neither a heartbeat nor an unresolved alias: the old form of "does not exist" (R-Up-16).
             lesson.lost.extend(others);

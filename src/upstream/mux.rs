@@ -15,7 +15,7 @@ use super::linger::{Departure, Lingering};
 use super::response::{self, ProtocolError};
 use super::topic::{Absences, Habits, Renewal, Want};
 use super::{Counters, Locators, Settings, StreamId, Tuning};
-use crate::cache::{Cache, Change, Seen, Snapshot, Wanted, Writer};
+use crate::cache::{Cache, Change, Seen, Snapshot, View, Wanted, Writer};
 use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::{Name, Parameters, TypeUrl};
 use crate::telemetry::Sparingly;
@@ -287,6 +287,9 @@ impl Mux {
         }
         let plain = self.locators == Locators::Plain;
         self.groups.values_mut().for_each(|group| group.opened(stream, plain));
+        let has_names = |group: &Group| group.placed(stream) == Some(View::Named);
+        let groups = &self.groups;
+        self.writer.asked_anew(|type_url| groups.get(type_url).is_some_and(has_names), now);
         self.groups.keys().cloned().collect::<Vec<_>>().iter().for_each(|type_url| self.mark(type_url));
         self.tick(now);
     }
@@ -322,6 +325,7 @@ impl Mux {
             let changes = group.drop_kept(self.writer.cache(), now);
             group.arrange();
             self.apply(&type_url, changes, now);
+            self.mark(&type_url);
         }
     }
 

@@ -131,9 +131,11 @@ pub(super) struct Link {
     late: HashSet<Name>,
     /// When silence means that there is nothing for these clients, given that others are answered.
     nothing_at: Option<Instant>,
+    /// Members that were claimed and of which nothing has come since, until the answer is over.
+    claimed: HashSet<Name>,
     /// Every member was claimed, and none was kept back.
     all_claimed: bool,
-    /// All that came of the wildcard has come to its end.
+    /// What came of the wildcard has come to its end, and the origin may take it for delivered.
     lapsed: bool,
     /// Whether these were noted as missing while nothing came.
     missing_noted: bool,
@@ -320,6 +322,12 @@ impl Link {
         self.unseen.remove(name) || self.late.remove(name)
     }
 
+    /// Whether a response brought what was claimed, for the first time: the origin has it in another version, and that is a part
+    /// of its answer. What changes once more is none.
+    pub(super) fn saw_claimed(&mut self, name: &str) -> bool {
+        self.claimed.remove(name)
+    }
+
     /// Like [`heard`](Self::heard), of a member of a collection: until that is complete, it is an answer.
     fn heard_member(&mut self, name: &str, now: Instant) -> bool {
         if self.incomplete.is_empty() {
@@ -328,7 +336,7 @@ impl Link {
         let Some(covering) = Collection::covering(name) else { return false };
         let Some(incomplete) = self.incomplete.get_mut(covering.as_str()) else { return false };
         incomplete.unseen.remove(name);
-        incomplete.arrival = incomplete.arrival.arrived(now, true);
+        incomplete.arrival = incomplete.arrival.arrived(now, true, false);
         let is_expected = incomplete.arrival.is_expected();
         self.answered(&covering, now);
         is_expected
@@ -393,13 +401,17 @@ impl Link {
     }
 
     /// A response for the type was accepted that may be a part of what is awaited.
-    pub(super) fn arrived(&mut self, now: Instant, brings_news: bool) {
-        self.arrival = self.arrival.arrived(now, brings_news);
+    pub(super) fn arrived(&mut self, now: Instant, brings_news: bool, more_follows: bool) {
+        self.arrival = self.arrival.arrived(now, brings_news, more_follows);
     }
 
     /// The degree that the answer has reached by now, if it is a new one.
     pub(super) fn step(&mut self, settings: &Settings, now: Instant) -> Option<Completeness> {
-        self.arrival.step(settings, now)
+        let degree = self.arrival.step(settings, now);
+        if self.arrival.is_over() {
+            self.claimed = HashSet::default();
+        }
+        degree
     }
 
     /// Since when nothing at all came of an answer that has to bring what is held and was not claimed, or may have nothing to
@@ -407,6 +419,11 @@ impl Link {
     pub(super) fn missing_since(&self) -> Option<Instant> {
         let awaits = !self.unseen.is_empty() || self.all_claimed;
         self.arrival.waits_since().filter(|_| awaits && !self.missing_noted)
+    }
+
+    /// Whether this resource is held, was not claimed, and has not come again.
+    pub(super) fn lacks(&self, name: &Name) -> bool {
+        self.unseen.contains(name)
     }
 
     /// Resources that are held and were not claimed, while nothing came at all. They are still awaited.
@@ -420,9 +437,11 @@ impl Link {
         self.wildcard.is_some() && self.arrival.degree() >= Completeness::Settled
     }
 
-    /// All that came of the wildcard has come to its end: its answer says nothing any more.
-    pub(super) const fn lapse(&mut self) {
+    /// What came of the wildcard has come to its end, and the origin may take it for delivered: its answer says nothing any
+    /// more.
+    pub(super) fn lapse(&mut self) {
         self.lapsed = true;
+        self.proof = None;
     }
 
     pub(super) const fn has_lapsed(&self) -> bool {
@@ -481,11 +500,23 @@ impl Link {
         self.kept_back.as_ref().filter(|name| is_settled && self.unseen.contains(*name))
     }
 
+    /// The response was the last of the answer to the wildcard, by the word of the origin.
+    pub(super) fn note_whole(&mut self) {
+        if self.only && !self.lapsed && self.covers_wildcard() && self.awaits_more() {
+            self.proof = Some(Proof::Given(Evidence { absent: HashSet::default(), reads_versions: false }));
+        }
+    }
+
     /// A response brought what was kept back alone, or any other resource.
     pub(super) fn judge_proof(&mut self, is_alone: bool) {
         if let Some(proof) = &mut self.proof {
             proof.judge(is_alone);
         }
+    }
+
+    /// Whether versions were told, and nothing has come that tells whether that was all.
+    pub(super) const fn awaits_proof(&self) -> bool {
+        matches!(self.proof, Some(Proof::Asked { .. }))
     }
 
     /// Takes the evidence that the answer is complete. Names that were let go or answered since are in no need of it.
@@ -498,7 +529,8 @@ impl Link {
             }
             Proof::Failed(_) => return None,
         };
-        self.arrival = Arrival::Complete;
+        // What did not come is judged next.
+        self.arrival = Arrival::asked(now, Some(now), Duration::ZERO);
         let absent = absent.into_iter().filter(|name| {
             self.names.get(name).is_some_and(|asked| !asked.dropped && asked.awaited == Awaited::Answer)
         });
@@ -689,6 +721,9 @@ impl Link {
             self.keep_back(target, members().map(|held| (held, doubt(held))), request);
             self.all_claimed = self.unseen.is_empty() && target.snapshot.member_count() > 0;
         }
+        let is_claimed =
+            |held: &&Arc<Resource>| request.initial_resource_versions.contains_key(held.name().as_str());
+        self.claimed = members().filter(is_claimed).map(|held| held.name().clone()).collect();
     }
 
     /// Keeps back the version of one resource, the smallest, where all were claimed: an origin that has to say nothing at
@@ -701,7 +736,7 @@ impl Link {
         request: &mut DeltaDiscoveryRequest,
     ) {
         let claimed = held.filter(|(held, doubt)| {
-            let is_settled = matches!(doubt, None | Some(Doubt::Told));
+            let is_settled = doubt.is_none_or(Doubt::was_told);
             is_settled && request.initial_resource_versions.contains_key(held.name().as_str())
         });
         let smallest =

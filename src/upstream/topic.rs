@@ -15,7 +15,7 @@ use super::response::Reading;
 use super::sending::{Link, Target};
 use super::variants::Candidates;
 use super::{Counters, Reconcile, Settings, StreamId};
-use crate::cache::{Change, Completeness, Lease, Op, Snapshot, View};
+use crate::cache::{Change, Completeness, Lease, Named, Op, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource};
 
@@ -308,7 +308,7 @@ impl Topic {
         if let Some(link) = &mut self.links[stream as usize]
             && link.wildcard_asked().is_some_and(|at| asked.contains(&at))
         {
-            link.arrived(now, false);
+            link.arrived(now, false, false);
         }
     }
 
@@ -387,9 +387,14 @@ impl Topic {
     }
 
     /// Forgets the wildcard set. The origin is told if it was asked by locator. A member that clients ask for by name stays
-    /// under its name until the origin answers for that: its end is nobody's word yet.
+    /// under its name until the origin answers for that: its end is nobody's word yet. Nor is what was said of the name before
+    /// the member came: that is asked for again.
     pub(super) fn forget_wildcard(&mut self, by_locator: bool, snapshot: &Snapshot, now: Instant) -> Change {
         self.remove_wildcard(by_locator);
+        let is_outdated = |name: &Name| self.asks_for(name) && is_absent(snapshot, name);
+        let outdated: Vec<&Name> =
+            snapshot.members().map(|member| member.name()).filter(|name| is_outdated(name)).collect();
+        outdated.into_iter().for_each(|name| self.ask_again(name));
         let open = snapshot.members().filter(|member| self.is_open(member.name()));
         let open: BTreeMap<&Name, &Arc<Resource>> = open.map(|member| (member.name(), member)).collect();
         self.disproved.drop_wildcard(|name| open.contains_key(name), now);
@@ -508,7 +513,7 @@ impl Topic {
     ) -> Change {
         let mut change = Change::default();
         let ended = self.expiry.take_due(now);
-        self.note_lapse(&ended, snapshot);
+        change.wildcard_known = self.note_lapse(&ended, snapshot);
         for (view, name) in ended {
             // The origin may hold it still: who asks by name asks again (R-TTL-09).
             if view == View::Named {
@@ -552,6 +557,7 @@ impl Topic {
                 if link.misses_nothing() && snapshot.completeness() < Completeness::Complete {
                     self.renewals[stream as usize].insert(Renewal::Doubt);
                 }
+                self.doubts.met_silence(view, |name| !link.lacks(name));
                 let missing: Vec<Name> = link.note_missing().filter(has_version).cloned().collect();
                 self.doubt(Placed { stream, view: Some(view) }, missing, Doubt::Silence);
             }
@@ -576,7 +582,8 @@ impl Topic {
             change.ops.extend(self.judge(Placed { stream, view: Some(view) }, unseen, settings));
             if view == View::Wildcard {
                 let known = self.known_of_wildcard(stream, degree, settings, now, snapshot);
-                change.wildcard_known = known.filter(|known| *known > snapshot.completeness());
+                let more = known.filter(|known| *known > snapshot.completeness());
+                change.wildcard_known = change.wildcard_known.or(more);
             }
         }
         self.answer_by_name(&mut change.ops, snapshot);
@@ -584,16 +591,25 @@ impl Topic {
         change
     }
 
-    /// All members of a set that is not complete have come to their end, unless others came: the origin was silent for as long,
-    /// and what has not come yet is as unknown as before. It is asked anew.
-    fn note_lapse(&mut self, ended: &[(View, Name)], snapshot: &Snapshot) {
+    /// Members have come to their end. Where that leaves nothing of a set that is not complete, the origin was silent for as
+    /// long, and what has not come yet is as unknown as before. Where their versions were told and no answer has come, the
+    /// origin takes them for held.
+    fn note_lapse(&mut self, ended: &[(View, Name)], snapshot: &Snapshot) -> Option<Completeness> {
         let members = ended.iter().filter(|(view, _)| *view == View::Wildcard).count();
-        if members == 0
-            || members < snapshot.member_count()
-            || snapshot.completeness() == Completeness::Complete
-        {
-            return;
+        let left = snapshot.member_count().saturating_sub(members);
+        let leaves_nothing = left == 0 && snapshot.completeness() < Completeness::Complete;
+        let is_claimed =
+            || self.links.iter().flatten().any(|link| link.covers_wildcard() && link.awaits_proof());
+        if members == 0 || !(leaves_nothing || is_claimed()) {
+            return None;
         }
+        self.lapse(left, snapshot)
+    }
+
+    /// The wildcard set is known to lack something, or may, that the origin takes for delivered: it is asked for anew. Returns
+    /// how much of the set is known until then, if that is less than before, given how many members are left. Clients that were
+    /// shown the set see what goes from it. Newcomers are shown no set of which nothing is left.
+    pub(super) fn lapse(&mut self, left: usize, snapshot: &Snapshot) -> Option<Completeness> {
         for (link, renewal) in self.links.iter_mut().zip(&mut self.renewals) {
             if let Some(link) = link.as_mut().filter(|link| link.covers_wildcard()) {
                 link.lapse();
@@ -601,6 +617,8 @@ impl Topic {
             }
         }
         self.needs_proof[View::Wildcard as usize] |= self.unproven.take().is_some();
+        let known = if left > 0 { Completeness::Presumed } else { Completeness::Settled };
+        Some(known).filter(|known| *known < snapshot.completeness())
     }
 
     /// How much of the wildcard set is known, given the degree that the answer has reached by its silence. Silence shows a set
@@ -716,7 +734,7 @@ impl Topic {
     fn doubt_kept_back(&mut self, placed: Placed) {
         let (Some(view), Some(link)) = (placed.view, &mut self.links[placed.stream as usize]) else { return };
         let Some(name) = link.lacks_kept_back().cloned() else { return };
-        if matches!(self.doubts.get(view, &name), None | Some(Doubt::Told)) {
+        if self.doubts.get(view, &name).is_none_or(Doubt::was_told) {
             let late = link.note_late(|unseen| *unseen == name);
             self.doubt(placed, late, Doubt::Missing);
         }
@@ -824,6 +842,11 @@ impl Topic {
             self.rivals.retain(|(other, _), _| *other != view);
         }
     }
+}
+
+/// Whether the origin has said that a name does not exist.
+fn is_absent(snapshot: &Snapshot, name: &Name) -> bool {
+    snapshot.get(name.as_str()).is_some_and(|entry| matches!(entry.named(), Named::Absent))
 }
 
 /// What it means that a name does not exist (any more): who asks for it by name is told so for as long as it is asked

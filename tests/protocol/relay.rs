@@ -129,6 +129,32 @@ fn r_relay_04_who_may_hold_a_name_the_origin_ignores_waits_long_but_not_for_ever
     assert_eq!(bed.now, asked + 3 * bed.rules.cold_deadline);
 }
 
+/// An empty full state would say of a name that it does not exist, and holds back nothing that another name could wait for.
+#[test]
+fn r_relay_04_a_client_that_sees_nothing_waits_for_each_name_from_its_own_moment() {
+    let mut bed = Bed::new();
+    let mut client = bed.sotw();
+    client.ask(&bed, "lds", &["none"]);
+    bed.known("lds");
+    let heard = bed.now;
+    let empty = loop {
+        match client.poll(&bed) {
+            Some(response) => break response,
+            None => bed.after(Duration::from_secs(1)),
+        }
+    };
+    client.ack(&bed, &empty, &["none"]);
+    assert_eq!(bed.now, heard + 3 * bed.rules.cold_deadline);
+    bed.after(Duration::from_secs(10));
+    client.ask(&bed, "lds", &["a", "none"]);
+    let asked = bed.now;
+    let Next::Wait(Some(_)) = client.next(&bed) else { panic!("nothing is known of the other name") };
+    bed.after(Duration::from_secs(1));
+    bed.named("lds a:1");
+    assert_eq!(told_in_time(&mut bed, &mut client), ["lds a:1"]);
+    assert!(bed.now < asked + Duration::from_secs(2));
+}
+
 /// A client that comes with a version and these names.
 fn come_back(bed: &Bed, client: &mut Client, short: &str, names: &[&str]) {
     let request = proto::DiscoveryRequest {
@@ -177,6 +203,9 @@ fn r_relay_04_a_state_of_which_nothing_is_known_is_never_told_to_a_client_that_m
     bed.named("cds other:1");
     bed.after(Duration::from_secs(3600));
     assert!(client.told(&bed).is_empty());
+    bed.named("cds -b");
+    bed.after(Duration::from_secs(3600));
+    assert!(client.told(&bed).is_empty(), "nor one that says of the other that it is gone too");
     bed.named("cds a:1");
     assert_eq!(client.told(&bed), ["cds a:1"]);
 }

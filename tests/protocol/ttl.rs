@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use deltafan::cache::{Lease, Limits, Op, Protocol, Resend, View};
 use deltafan::proto;
-use deltafan::subscription::Next;
+use deltafan::subscription::{Next, Upstream};
 
 use crate::support::{Bed, Client, strings, url};
 
@@ -667,4 +667,25 @@ fn r_ttl_01_a_time_beyond_all_clocks_is_no_limit_to_clients() {
     let mut client = delta(&bed);
     client.change(&bed, "eds", "e");
     assert_eq!(client.acked(&bed), ["eds e:1@9000000000000"]);
+}
+
+/// The names that the origin leaves unanswered were never held.
+#[test]
+fn r_ttl_09_what_ended_goes_from_a_full_state_though_other_names_are_not_known() {
+    let mut bed = Bed::new();
+    let mut client = bed.sotw();
+    client.ask(&bed, "lds", &["a", "none"]);
+    bed.named("lds a:1@5000");
+    bed.after(Duration::from_secs(1));
+    assert_eq!(client.acked_with(&bed, &[("lds", &["a", "none"])]), ["lds a:1"]);
+    let asked = bed.now;
+    after(&mut bed, 5_000);
+    bed.named("lds -a");
+    bed.upstream = Upstream::Away;
+    bed.writer.unheard();
+    while client.told(&bed).is_empty() {
+        let Next::Wait(Some(until)) = client.next(&bed) else { panic!("it has to look again") };
+        bed.now = until;
+        assert!(bed.now <= asked + 4 * bed.rules.cold_deadline, "it goes whoever is away");
+    }
 }

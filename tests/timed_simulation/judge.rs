@@ -224,6 +224,11 @@ impl Repeats {
         (last.told, last.changes) = (Some(content), changes);
     }
 
+    /// Nothing happens for a while: what was told until then has had its causes.
+    pub(crate) fn rest(&mut self) {
+        self.last.values_mut().for_each(|last| (last.in_row, last.count) = (0, 0));
+    }
+
     pub(crate) fn all(&self) -> u64 {
         self.last.values().map(|last| last.counted).sum()
     }

@@ -65,6 +65,7 @@ impl World {
         let sweeps = self.plan.reconcile == Reconcile::Sweep || !self.plan.flavor.has_versions();
         self.advance(if sweeps { SWEPT } else { BOUND });
         self.say(|_| "everybody must have what is theirs".to_owned());
+        self.repeats.rest();
         for client in 0..self.clients.len() {
             for at in 0..TYPES.len() {
                 self.check_type(client, at);
@@ -140,6 +141,15 @@ impl World {
         let tells_others = full_state && self.truth.present(at).any(|(name, _)| state.asked.covers(name));
         if tells_others {
             return false;
+        }
+        // An empty one says of all names that they are gone. Of one of which the origin says nothing that is not known: the
+        // client may hold it (R-Relay-04).
+        let is_silent = |other: &String| {
+            other != name && self.truth.get(at, other).is_none() && !self.seen[of.relay].had(at, other)
+        };
+        let is_blank = full_state && named && state.asked.names.iter().any(is_silent);
+        if is_blank && !flavor.tells_absent() {
+            return true;
         }
         named && !flavor.tells_absent() && unknown
     }

@@ -332,3 +332,28 @@ fn o3_a_name_that_is_gone_is_subscribed_to_once_more_and_no_more_than_that() {
     rig.hear(Primary, &Answer::of(EDS, "back").set("e1", "v2"));
     assert_eq!(rig.seen(EDS, "e1"), "v2");
 }
+
+/// The two streams are not heard in one order: the member may be newer than what was said of its name.
+#[test]
+fn r_relay_04_a_member_outlives_its_wildcard_under_a_name_that_was_absent_before_it_came() {
+    let mut rig = Rig::connected();
+    rig.client("b", CDS, &["c1"]);
+    rig.requests(Primary);
+    rig.client("w", CDS, &["*"]);
+    rig.open(Secondary);
+    rig.requests(Secondary);
+    rig.hear(Primary, &Answer::of(CDS, "1").remove("c1"));
+    rig.hear(Secondary, &Answer::of(CDS, "2").set("c1", "v1"));
+    rig.pass(10_000);
+    rig.requests(Primary);
+    rig.leave("w");
+    rig.pass(70_000);
+    assert!(!rig.mux.wants_secondary());
+    rig.mux.closed(Secondary);
+    assert_eq!(rig.seen(CDS, "c1"), "v1");
+    rig.pass(1_000);
+    let requests = rig.requests(Primary);
+    assert!(requests.iter().any(|request| request.resource_names_subscribe == ["c1"]), "{requests:?}");
+    rig.hear(Primary, &Answer::of(CDS, "3").remove("c1"));
+    assert_eq!(rig.seen(CDS, "c1"), "absent");
+}

@@ -47,6 +47,21 @@ fn r_relay_04_a_type_is_heard_from_its_first_accepted_answer_until_the_next_conn
     assert_eq!(heard(&rig), None);
 }
 
+/// Silence on the last stream says nothing of names that are asked for on this one.
+#[test]
+fn r_relay_04_the_time_for_names_counts_from_the_stream_on_which_they_are_asked_for() {
+    let mut rig = rig();
+    rig.client("b", EDS, &["e1", "e2"]);
+    rig.pass(10);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1"));
+    let heard = |rig: &Rig| rig.mux.cache().of(&EDS.into()).unwrap().heard_since();
+    rig.pass(10_000);
+    rig.mux.closed(Primary);
+    rig.mux.opened(Primary, rig.now);
+    assert_eq!(heard(&rig), Some(rig.now));
+}
+
 #[test]
 fn r_relay_05_a_set_is_known_when_it_was_quiet_for_the_settle_time() {
     let mut rig = rig();
@@ -58,6 +73,31 @@ fn r_relay_05_a_set_is_known_when_it_was_quiet_for_the_settle_time() {
     rig.pass(199);
     assert!(!rig.snapshot(CDS).wildcard_known());
     rig.pass(1);
+    assert!(rig.snapshot(CDS).wildcard_known());
+}
+
+/// An origin that has other versions of what is held sends these in parts too.
+#[test]
+fn o4_the_first_word_about_what_was_claimed_is_a_part_of_the_answer() {
+    let mut rig = rig();
+    let names: Vec<String> = (0..9).map(|n| format!("c{n}")).collect();
+    let first = names.iter().fold(Answer::of(CDS, "1"), |answer, name| answer.set(name, "v1"));
+    rig.hear(Primary, &first);
+    rig.pass(100);
+    rig.close();
+    rig.open(Primary);
+    assert_eq!(rig.request(Primary).initial_resource_versions.len(), 8);
+    // The one that was not claimed comes last: it alone would be the whole answer.
+    for name in names.iter().rev() {
+        rig.pass(900);
+        assert!(!rig.snapshot(CDS).wildcard_known(), "others follow");
+        rig.hear(Primary, &Answer::of(CDS, name).set(name, "v2"));
+    }
+    // What changes once more is no part.
+    for nonce in 0..8 {
+        rig.pass(300);
+        rig.hear(Primary, &Answer::of(CDS, &nonce.to_string()).set("c1", &nonce.to_string()));
+    }
     assert!(rig.snapshot(CDS).wildcard_known());
 }
 

@@ -1,6 +1,7 @@
 //! Resources that end by themselves.
 
 use super::*;
+use crate::cache::Completeness::{Complete, Presumed, Settled};
 use crate::cache::Ttl;
 
 const CDS: Kind = Kind::Cluster;
@@ -219,6 +220,7 @@ fn r_ttl_09_what_ended_too_early_is_had_back_on_another_stream() {
     rig.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 2, true).set("c2", "v1").set("c3", "v1"));
     rig.pass(5_500);
     assert_eq!(rig.members(CDS), set(&["c2@v1", "c3@v1"]));
+    assert_eq!(rig.snapshot(CDS).completeness(), Presumed);
     rig.hear(Primary, &Answer::of(CDS, "2").ttl("c1", "v1", 2, false));
     rig.pass(1_000);
     assert_eq!(rig.renewed.len(), 1);
@@ -228,10 +230,64 @@ fn r_ttl_09_what_ended_too_early_is_had_back_on_another_stream() {
     assert_eq!(claimed, ["c3"], "so that the origin sends the other in full");
 }
 
+/// The origin says that there is a member which is not held: a client that may hold it is told of no set that lacks it.
+#[test]
+fn r_ttl_09_a_set_that_lacks_what_the_origin_takes_for_delivered_is_not_complete() {
+    let mut rig = Rig::connected();
+    rig.client("w", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c2", "v1").ttl("c1", "v1", 8, true));
+    rig.pass(6_000);
+    rig.ask_for_proof(CDS);
+    rig.pass(1_000);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "2").ttl("c1", "v1", 8, true));
+    rig.pass(20_000);
+    assert_eq!((rig.members(CDS), rig.snapshot(CDS).completeness()), (set(&["c2@v1"]), Complete));
+    rig.hear(Primary, &Answer::of(CDS, "3").ttl("c1", "v1", 8, false));
+    assert_eq!(rig.snapshot(CDS).completeness(), Presumed);
+    rig.pass(3_000);
+    assert_eq!(rig.renewed.len(), 2);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "4").ttl("c1", "v1", 8, true).set("c2", "v1"));
+    rig.pass(6_000);
+    assert_eq!(rig.members(CDS), set(&["c1@v1", "c2@v1"]));
+}
+
+/// What was told as held came to its end before the answer: that the origin sends nothing else says that it is a member.
+#[test]
+fn r_ttl_09_what_ended_after_it_was_claimed_is_no_proof_that_there_is_no_more() {
+    let mut rig = Rig::connected();
+    rig.client("w", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("a", "v1").ttl("c1", "v1", 7, true).ttl("c2", "v1", 7, true));
+    rig.pass(6_200);
+    rig.ask_for_proof(CDS);
+    rig.pass(300);
+    assert_eq!(rig.request(Primary).initial_resource_versions.len(), 2);
+    rig.pass(600);
+    rig.hear(Primary, &Answer::of(CDS, "2").ttl("c1", "v1", 7, true));
+    assert_eq!((rig.members(CDS), rig.snapshot(CDS).completeness()), (set(&["a@v1", "c1@v1"]), Presumed));
+    rig.pass(5_000);
+    assert_eq!(rig.renewed.len(), 2, "it is asked for anew");
+}
+
+/// Nothing is left of a set of which it is not known that it is complete: a newcomer would be told that there is nothing.
+#[test]
+fn r_relay_04_of_a_presumed_set_of_which_all_came_to_its_end_nothing_is_presumed() {
+    let mut rig = Rig::connected();
+    rig.client("w", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 8, true).ttl("c2", "v1", 8, true));
+    rig.pass(6_000);
+    assert_eq!(rig.snapshot(CDS).completeness(), Presumed);
+    rig.pass(3_000);
+    assert_eq!((rig.snapshot(CDS).member_count(), rig.snapshot(CDS).completeness()), (0, Settled));
+}
+
 /// The origin was silent for as long: what had not come yet is as unknown as before.
 #[test]
 fn r_relay_04_a_set_of_which_all_came_to_its_end_is_not_known_to_be_empty() {
-    use crate::cache::Completeness::{Presumed, Settled};
     let mut rig = Rig::connected();
     rig.client("a", CDS, &["*"]);
     rig.requests(Primary);
