@@ -9,7 +9,7 @@ use indexmap::map::Entry;
 use smallvec::SmallVec;
 
 use super::registry::Subscription;
-use crate::resource::{Collection, Name, NameMap};
+use crate::resource::{Collection, Name, NameMap, take_out};
 
 /// See the module. A slot is the place of a cohort in the registry.
 #[derive(Debug, Default)]
@@ -37,11 +37,11 @@ impl Audience {
 
     /// Notes that it does not any more. Returns whether it was the last.
     pub(super) fn unlist(&mut self, name: &Name, slot: u32) -> bool {
-        let Entry::Occupied(mut slots) = self.index.entry(name.clone()) else { return false };
-        slots.get_mut().remove(slot);
-        let was_last = slots.get().is_empty();
+        let Some(slots) = self.index.get_mut(name) else { return false };
+        slots.remove(slot);
+        let was_last = slots.is_empty();
         if was_last {
-            slots.swap_remove();
+            take_out(&mut self.index, name);
         }
         was_last
     }

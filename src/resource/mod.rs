@@ -19,7 +19,7 @@ mod xdstp;
 pub use constraints::{ConstraintError, Constraints, MAX_DEPTH, MAX_NODES};
 pub use encoded::{Envelope, EnvelopeError, Form, Resource, parse_resource_name, resource_name};
 pub use kind::{Kind, TypeUrl, UnknownKind};
-pub use name::{Name, NameMap, NameSet};
+pub use name::{Name, NameMap, NameSet, take_out};
 pub use parameters::Parameters;
 pub use scope::{Pattern, Patterns, Scope};
 pub use timed::Called;

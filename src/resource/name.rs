@@ -14,6 +14,16 @@ pub struct Name(Arc<str>);
 /// thousands of names again when it grows makes all others wait.
 pub type NameMap<V> = indexmap::IndexMap<Name, V, foldhash::quality::RandomState>;
 
+/// Takes a name out of a table, and gives back the room of those that have gone once there are few left: a client that
+/// asked for a million names leaves no empty table behind. The order of the others may change.
+pub fn take_out<V>(names: &mut NameMap<V>, name: &Name) -> Option<V> {
+    let taken = names.swap_remove(name);
+    if names.len() < names.capacity() / 8 {
+        names.shrink_to(names.len() * 2);
+    }
+    taken
+}
+
 /// A set of names of the same kind as [`NameMap`].
 pub type NameSet = indexmap::IndexSet<Name, foldhash::quality::RandomState>;
 
@@ -70,5 +80,22 @@ impl fmt::Debug for Name {
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_was_large_gives_its_room_back() {
+        let name = |number: u32| Name::from(number.to_string().as_str());
+        let mut names: NameMap<u32> = (0..100_000).map(|number| (name(number), number)).collect();
+        for number in 10..100_000 {
+            assert_eq!(take_out(&mut names, &name(number)), Some(number));
+        }
+        assert!(names.capacity() < 1000, "{}", names.capacity());
+        assert_eq!(take_out(&mut names, &name(10)), None);
+        assert!((0..10).all(|number| names[&name(number)] == number), "the others stay");
     }
 }

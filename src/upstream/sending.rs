@@ -21,7 +21,7 @@ use super::doubts::{Doubt, Doubts};
 use super::{Reconcile, Settings};
 use crate::cache::{Completeness, Named, Snapshot, View};
 use crate::proto::{DeltaDiscoveryRequest, ResourceLocator};
-use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource};
+use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource, take_out};
 
 /// A request is cut when its names reach this many bytes: servers that kept gRPC's default take 4 MiB.
 const REQUEST_BYTES: usize = 1 << 20;
@@ -792,7 +792,7 @@ impl Link {
             let asked = self.names.get(&name);
             if !(named && wanted(&name)) {
                 self.incomplete.remove(&name);
-                if let Some(asked) = self.names.swap_remove(&name) {
+                if let Some(asked) = take_out(&mut self.names, &name) {
                     self.spend(&name, asked, target);
                     room = room.saturating_sub(target.unsubscribe(name.as_str(), request));
                 }

@@ -17,7 +17,7 @@ use super::variants::Candidates;
 use super::{Counters, Reconcile, Settings, StreamId};
 use crate::cache::{Change, Completeness, Lease, Named, Op, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
-use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource};
+use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource, take_out};
 
 const VIEWS: [View; 2] = [View::Wildcard, View::Named];
 
@@ -332,7 +332,7 @@ impl Topic {
 
     /// A name is let go.
     pub(super) fn remove_name(&mut self, name: &Name) {
-        self.names.swap_remove(name);
+        take_out(&mut self.names, name);
         self.borrowed.remove(name);
         self.orphans.remove(&(View::Named, name.clone()));
         self.disproved.remove(View::Named, name);
