@@ -4,7 +4,8 @@
 //!
 //! A peer gets more only while it has no more than is left in the pool for others, and a connection only while it has no
 //! more than half of what is left to its peer. Small amounts ([`Pool::floor`]) are given while there are any, so that a
-//! peer with one connection that takes all it can get does not starve its other connections.
+//! peer with one connection that takes all it can get does not starve its other connections. Of the last 64th a peer gets
+//! a 64th.
 //!
 //! Example: a pool of 4096. A peer gets 2048 of it, and 1024 over one connection. When four peers have taken all they get
 //! (2048, 1024, 512 and 256), the next one gets 128.
@@ -12,6 +13,7 @@
 //! Invariants: what is taken never exceeds the limit that it was taken under · a count is kept only while it is not zero.
 
 use std::hash::Hash;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use foldhash::HashMap;
@@ -38,11 +40,16 @@ pub enum Account {
 }
 
 impl Tenant {
-    /// A connection of this peer. Numbers of connections are unique.
+    /// A connection of this peer. Numbers of connections are unique. Addresses of one IPv6 network of 64 bits are one peer:
+    /// a single host may have all of them.
     pub fn new(peer: &Peer, connection: u64) -> Self {
-        let account = match &peer.certificate {
-            Some(certificate) => Account::Identity(certificate.identity().into()),
-            None => Account::Source(peer.source),
+        let account = match (&peer.certificate, peer.source) {
+            (Some(certificate), _) => Account::Identity(certificate.identity().into()),
+            (None, Source::Ip(IpAddr::V6(address))) => {
+                let network = address.to_bits() >> 64 << 64;
+                Account::Source(Source::Ip(Ipv6Addr::from_bits(network).into()))
+            }
+            (None, source) => Account::Source(source),
         };
         Self(Arc::new(Charged { account, connection }))
     }
@@ -87,7 +94,9 @@ impl Pool {
         let of_connection = of(self.by_connection.get(connection));
         let left_to_account = left.saturating_sub(of_account);
         let floor = Self::floor(limit);
-        if of_account > left.max(floor) || of_connection > (left_to_account / 2).max(floor) {
+        // The last part is for peers that have next to nothing: however many take all they get, the next one finds some.
+        let most = if left >= limit / 64 { left.max(floor) } else { (limit / 4096).max(1) };
+        if of_account > most || of_connection > (left_to_account / 2).max(floor) {
             return false;
         }
         if more > 0 {
@@ -175,6 +184,26 @@ mod tests {
     }
 
     #[test]
+    fn a_host_with_many_addresses_is_one_peer() {
+        let mut pool = Pool::default();
+        let of = |host: u128| {
+            let address = IpAddr::V6(Ipv6Addr::from_bits(0x2001_0db8_0000_0001_u128 << 64 | host));
+            Tenant::new(&Peer::unproven(Source::of(address)), host as u64)
+        };
+        let taken: usize = (0..200).map(|host| drain(&mut pool, &of(host))).sum();
+        assert_eq!(taken, LIMIT / 2);
+    }
+
+    #[test]
+    fn however_many_peers_take_all_they_get_the_next_one_finds_something() {
+        let mut pool = Pool::default();
+        for address in 0..60 {
+            drain(&mut pool, &tenant(address, address.into()));
+        }
+        assert!(pool.take(Some(&tenant(250, 250)), 1, LIMIT), "{} of {LIMIT} are taken", pool.taken());
+    }
+
+    #[test]
     fn the_smallest_pool_serves_one() {
         let mut pool = Pool::default();
         assert!(pool.take(Some(&tenant(1, 1)), 1, 1));
@@ -205,7 +234,7 @@ mod tests {
                 if newcomer {
                     pool.give_back(Some(&tenant(99, 999)), 16);
                 } else {
-                    newcomer = LIMIT - pool.taken() < 32;
+                    newcomer = LIMIT - pool.taken() < LIMIT / 64 + 16;
                 }
                 prop_assert!(newcomer);
             }

@@ -161,8 +161,8 @@ impl Relay {
         let admin_address = admin.address();
         tokio::spawn(admin.serve(Arc::clone(&status), everything.clone()));
         let watch = {
-            let connections = Arc::clone(&connections);
-            async move { memory.watch(connections).await }
+            let (connections, unsent) = (Arc::clone(&connections), Arc::clone(&shared.unsent));
+            async move { memory.watch(connections, unsent).await }
         };
         tokio::spawn(everything.clone().run_until_cancelled_owned(watch));
         let housekeeping = housekeeping(Arc::clone(&connections), Arc::clone(&shared), Arc::clone(&status));

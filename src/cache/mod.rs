@@ -506,7 +506,7 @@ impl Cache {
 
     /// The store of a type for clients that see it so, made when first asked for. Nobody is charged for it.
     pub fn seen(&self, type_url: &TypeUrl, lens: &Lens) -> Result<Arc<TypeCache>, Full> {
-        self.seen_by(Claim::NOBODY, type_url, lens)
+        self.seen_by(Claim::ANYBODY, type_url, lens)
     }
 
     /// The same for a client, which is charged for what has to be made for it.
@@ -678,7 +678,7 @@ impl Writer {
         change: Change,
         now: Instant,
     ) -> Result<(), Full> {
-        let of = self.cache.seen(type_url, &Lens::uniform(parameters.clone()))?;
+        let of = self.cache.seen_by(Claim::Origin, type_url, &Lens::uniform(parameters.clone()))?;
         let mixed = self.cache.mixed(type_url, parameters);
         if mixed.is_empty() {
             self.publish_with_endpoints(&of, change, now);

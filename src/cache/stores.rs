@@ -8,8 +8,8 @@
 //!
 //! Two pools bound how many clients can have made: one of types of which the origin has sent no resource, one of sets of
 //! parameters that clients choose. The peer for which a store was made is charged for it until it is dropped, or, of a type,
-//! until the origin has sent a resource. The types of the protocol are charged to nobody, and neither are the views that
-//! follow from the operator's rules alone.
+//! until the origin has sent a resource. The types of the protocol are charged to nobody, and neither are the views of a type
+//! that follow from the operator's rules alone.
 //!
 //! Invariant: the number of stores is bounded, whoever asks, and a store that somebody may still join is not dropped.
 
@@ -40,16 +40,21 @@ pub enum Full {
 
 /// For whom a store is made.
 #[derive(Clone, Copy, Debug)]
-pub struct Claim<'a> {
-    /// Who is charged for it. `None`: nobody has a share of his own, only the limit of all holds.
-    pub tenant: Option<&'a Tenant>,
-    /// Whether the operator's rules alone decide through what this client sees the type.
-    pub is_reserved: bool,
+pub enum Claim<'a> {
+    /// For what the origin sends: nobody is charged, and no limit holds.
+    Origin,
+    /// For a client.
+    Client {
+        /// Who is charged for it. `None`: nobody has a share of its own, only the limits of all hold.
+        tenant: Option<&'a Tenant>,
+        /// Whether the operator's rules alone decide through what this client sees the type.
+        is_reserved: bool,
+    },
 }
 
 impl Claim<'static> {
-    /// Nobody's: only the limits of all hold.
-    pub const NOBODY: Self = Self { tenant: None, is_reserved: false };
+    /// A client without a share of its own.
+    pub const ANYBODY: Self = Self::Client { tenant: None, is_reserved: false };
 }
 
 /// When the origin first answered for a type on the connection that stands, or was asked for its names anew since. All
@@ -103,18 +108,31 @@ struct Held {
 #[derive(Debug)]
 enum Charge {
     Nobody,
-    /// Its pool, and of that the share of a tenant, if there is one.
-    Pool(Option<Tenant>),
+    /// As a type, to the share of a tenant, if there is one.
+    Type(Option<Tenant>),
+    /// As a set of parameters, the same.
+    Parameters(Option<Tenant>),
 }
 
-impl Charge {
-    /// Gives back what was taken from the pool.
-    fn refund(&mut self, pool: &mut Pool) {
-        if let Self::Pool(tenant) = std::mem::replace(self, Self::Nobody) {
-            pool.give_back(tenant.as_ref(), 1);
+/// What is charged.
+#[derive(Debug, Default)]
+struct Pools {
+    types: Pool,
+    parameter_sets: Pool,
+}
+
+impl Pools {
+    fn refund(&mut self, charge: &mut Charge) {
+        match std::mem::replace(charge, Charge::Nobody) {
+            Charge::Nobody => {}
+            Charge::Type(tenant) => self.types.give_back(tenant.as_ref(), 1),
+            Charge::Parameters(tenant) => self.parameter_sets.give_back(tenant.as_ref(), 1),
         }
     }
 }
+
+/// After so many new stores those that nobody uses are dropped: what nobody is charged for fills no pool.
+const TIDY: u32 = 256;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -122,8 +140,7 @@ pub(super) struct Stores {
     plain: HashMap<Box<str>, Held>,
     /// All others, by their types.
     seen: HashMap<Box<str>, HashMap<Lens, Held>>,
-    types: Pool,
-    parameter_sets: Pool,
+    pools: Pools,
     newest: u32,
 }
 
@@ -149,12 +166,19 @@ impl Stores {
         if let Some(found) = self.find(type_url, lens) {
             return Ok(Arc::clone(found));
         }
-        let charge = if *lens == Lens::default() {
-            self.charge_type(type_url, claim.tenant, bounds.types)?
-        } else if claim.is_reserved {
-            Charge::Nobody
-        } else {
-            self.charge_parameters(claim.tenant, bounds.parameter_sets)?
+        if self.newest % TIDY == TIDY - 1 {
+            self.settle();
+        }
+        let charge = match claim {
+            Claim::Origin => Charge::Nobody,
+            // The few types of the protocol have room whatever else is asked for.
+            Claim::Client { tenant, .. }
+                if type_url.kind() == Kind::Other && self.any(type_url).is_none() =>
+            {
+                self.charge_type(tenant, bounds.types)?
+            }
+            Claim::Client { is_reserved, .. } if is_reserved || *lens == Lens::default() => Charge::Nobody,
+            Claim::Client { tenant, .. } => self.charge_parameters(tenant, bounds.parameter_sets)?,
         };
         self.newest += 1;
         let answering = self.any(type_url).map(|of| Arc::clone(&of.answering)).unwrap_or_default();
@@ -169,64 +193,63 @@ impl Stores {
         Ok(store)
     }
 
-    fn charge_type(
-        &mut self,
-        type_url: &TypeUrl,
-        tenant: Option<&Tenant>,
-        limit: usize,
-    ) -> Result<Charge, Full> {
-        // The few types of the protocol have room whatever else is asked for.
-        if type_url.kind() != Kind::Other {
-            return Ok(Charge::Nobody);
-        }
-        if !self.types.take(tenant, 1, limit) {
-            self.settle_types();
-            if !self.types.take(tenant, 1, limit) {
+    fn charge_type(&mut self, tenant: Option<&Tenant>, limit: usize) -> Result<Charge, Full> {
+        if !self.pools.types.take(tenant, 1, limit) {
+            self.settle();
+            if !self.pools.types.take(tenant, 1, limit) {
                 return Err(Full::Types(limit));
             }
         }
-        Ok(Charge::Pool(tenant.cloned()))
+        Ok(Charge::Type(tenant.cloned()))
     }
 
-    /// Drops types that nobody asks for and of which nothing is held. For those of which the origin has sent a resource,
-    /// nobody is charged any longer.
-    fn settle_types(&mut self) {
-        let pool = &mut self.types;
-        self.plain.retain(|_, held| {
-            let snapshot = held.store.snapshot();
-            let stays = is_used(&held.store) || snapshot.holds_anything();
-            if !stays || snapshot.has_resources() {
-                held.charge.refund(pool);
+    fn charge_parameters(&mut self, tenant: Option<&Tenant>, limit: usize) -> Result<Charge, Full> {
+        if !self.pools.parameter_sets.take(tenant, 1, limit) {
+            self.drop_unused();
+            if !self.pools.parameter_sets.take(tenant, 1, limit) {
+                return Err(Full::ParameterSets(limit));
+            }
+        }
+        Ok(Charge::Parameters(tenant.cloned()))
+    }
+
+    /// Drops what nobody asks for and of which nothing is held. For types of which the origin has sent a resource, nobody is
+    /// charged any longer.
+    fn settle(&mut self) {
+        self.drop_unused();
+        let Self { plain, seen, pools, .. } = self;
+        let is_known = |held: &Held| held.store.snapshot().has_resources();
+        for held in seen.values_mut().flat_map(HashMap::values_mut) {
+            if matches!(held.charge, Charge::Type(_)) && is_known(held) {
+                pools.refund(&mut held.charge);
+            }
+        }
+        plain.retain(|type_url, held| {
+            // Views that are filled from it may wait for it.
+            let stays =
+                is_used(&held.store) || held.store.snapshot().holds_anything() || seen.contains_key(type_url);
+            if !stays || is_known(held) {
+                pools.refund(&mut held.charge);
             }
             stays
         });
     }
 
-    fn charge_parameters(&mut self, tenant: Option<&Tenant>, limit: usize) -> Result<Charge, Full> {
-        if !self.parameter_sets.take(tenant, 1, limit) {
-            self.drop_unused();
-            if !self.parameter_sets.take(tenant, 1, limit) {
-                return Err(Full::ParameterSets(limit));
-            }
-        }
-        Ok(Charge::Pool(tenant.cloned()))
-    }
-
     /// Drops the stores of parameters that nobody has any more and of which the origin is asked nothing.
     pub(super) fn drop_unused(&mut self) {
-        let pool = &mut self.parameter_sets;
-        for stores in self.seen.values_mut() {
+        let Self { seen, pools, .. } = self;
+        for stores in seen.values_mut() {
             stores.retain(|lens, held| {
                 // What a client that mixed parameters has left behind is nobody's.
                 let of = &held.store;
                 let stays = is_used(of) || (lens.as_uniform().is_some() && of.snapshot().holds_anything());
                 if !stays {
-                    held.charge.refund(pool);
+                    pools.refund(&mut held.charge);
                 }
                 stays
             });
         }
-        self.seen.retain(|_, stores| !stores.is_empty());
+        seen.retain(|_, stores| !stores.is_empty());
     }
 
     /// The stores of a type that see it through parameters.

@@ -82,14 +82,14 @@ impl Default for Memory {
 
 /// The default of a budget for what is shared or waits: 256 MiB, or a 16th of the memory that there is, where that is less.
 /// There are four of them and one that is twice as large, so that together they take three eighths of the memory at most.
-/// From 16 MiB, without which the largest request would find no room.
+/// From 32 MiB: a connection gets a quarter, and the largest request takes 8 MiB while it comes.
 pub(super) fn budget() -> u64 {
     budget_of(machine_memory())
 }
 
 fn budget_of(memory: Option<u64>) -> u64 {
     const MIB: u64 = 1 << 20;
-    memory.map_or(256 * MIB, |bytes| (bytes / 16 / MIB * MIB).clamp(16 * MIB, 256 * MIB))
+    memory.map_or(256 * MIB, |bytes| (bytes / 16 / MIB * MIB).clamp(32 * MIB, 256 * MIB))
 }
 
 /// What the control group of the process allows, or else what the machine has, in bytes.
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn budgets_follow_from_the_memory() {
         let mib = |memory: Option<u64>| budget_of(memory.map(|mib| mib << 20)) >> 20;
-        assert_eq!([None, Some(65_536), Some(4095), Some(512), Some(64)].map(mib), [256, 256, 255, 32, 16]);
+        assert_eq!([None, Some(65_536), Some(4095), Some(512), Some(64)].map(mib), [256, 256, 255, 32, 32]);
     }
 
     #[test]

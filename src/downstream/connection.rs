@@ -15,6 +15,7 @@ use rand::Rng as _;
 use slab::Slab;
 use tokio::sync::Notify;
 
+use super::unsent::Unsent;
 use crate::identity::Peer;
 use crate::pool::Tenant;
 use crate::tls::reload::Reloaded;
@@ -57,8 +58,6 @@ pub(super) struct Connection {
     names: AtomicUsize,
     /// The text of these names, in bytes.
     name_bytes: AtomicUsize,
-    /// Large messages that are being sent, in bytes.
-    unsent: AtomicUsize,
     /// What HTTP/2 keeps for it, in bytes.
     held: AtomicUsize,
     /// Since when its transport takes nothing of what waits for it.
@@ -132,20 +131,21 @@ impl Connection {
         &self.name_bytes
     }
 
-    pub(super) const fn unsent(&self) -> &AtomicUsize {
-        &self.unsent
-    }
-
     pub(super) fn set_held(&self, bytes: usize) {
         self.held.store(bytes, Ordering::Relaxed);
     }
 
-    /// What is kept in memory for it, roughly, in bytes.
+    /// No other connection has or had this number.
+    pub(super) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// What is kept in memory for it, roughly, in bytes, beside the large messages that it is sent.
     fn cost(&self) -> usize {
         /// What a name takes beside its text.
         const NAME: usize = 64;
         let of = |count: &AtomicUsize| count.load(Ordering::Relaxed);
-        let kept = [&self.buffered, &self.versions, &self.name_bytes, &self.unsent, &self.held].map(of);
+        let kept = [&self.buffered, &self.versions, &self.name_bytes, &self.held].map(of);
         kept.into_iter().fold(of(&self.names).saturating_mul(NAME), usize::saturating_add)
     }
 
@@ -223,9 +223,12 @@ impl Connections {
         self.open.lock().connections.len()
     }
 
-    /// How many were ever let in with a request: the others take next to nothing.
+    /// How many were ever let in with a request, or take something all the same: the others take next to nothing.
     pub(super) fn served(&self) -> usize {
-        let is_served = |connection: &Connection| connection.served.load(Ordering::Relaxed);
+        /// An idle connection takes less, and so does one on which somebody asks how the relay is.
+        const LITTLE: usize = 64 << 10;
+        let is_served =
+            |connection: &Connection| connection.served.load(Ordering::Relaxed) || connection.cost() > LITTLE;
         self.open.lock().connections.iter().filter(|(_, connection)| is_served(connection)).count()
     }
 
@@ -257,7 +260,6 @@ impl Connections {
             versions: AtomicUsize::new(0),
             names: AtomicUsize::new(0),
             name_bytes: AtomicUsize::new(0),
-            unsent: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
             stuck: Mutex::new(None),
             look: AtomicBool::new(false),
@@ -404,15 +406,16 @@ impl Connections {
     /// asked for longer than [`GRACE`](Self::GRACE) are dropped. Returns how many it chose.
     ///
     /// Those that were chosen before and are still there count: until their memory is free, nobody else is closed for it.
-    pub(super) fn close_slowest(&self, count: usize, now: Instant) -> usize {
+    pub(super) fn close_slowest(&self, count: usize, unsent: &Unsent, now: Instant) -> usize {
         let (closing, others): (Vec<_>, Vec<_>) =
             self.all().into_iter().partition(|connection| connection.is_closing());
         closing.iter().for_each(|connection| connection.inspect(now, Self::GRACE));
+        let unsent = unsent.by_connection();
         let mut all: Vec<_> = others
             .into_iter()
             .map(|connection| {
                 let stuck = *connection.stuck.lock();
-                let cost = connection.cost();
+                let cost = connection.cost() + unsent.get(&connection.number).copied().unwrap_or_default();
                 ((stuck.is_none(), stuck, Reverse(cost), Reverse(connection.opened)), connection)
             })
             .collect();
@@ -506,22 +509,23 @@ mod tests {
         open[4].connection.set_stuck(Some(now + Duration::from_secs(2)));
         open[2].connection.names.store(1000, Ordering::Relaxed);
         open[3].connection.name_bytes.store(1 << 20, Ordering::Relaxed);
+        let unsent = Unsent::new(usize::MAX);
         let fates = || open.iter().map(|guard| guard.connection.fate()).collect::<Vec<_>>();
         use Fate::{Closes, Dies, Stays};
-        assert_eq!(connections.close_slowest(1, now), 1);
+        assert_eq!(connections.close_slowest(1, &unsent, now), 1);
         assert_eq!(fates(), [Stays, Stays, Stays, Stays, Dies, Stays]);
-        assert_eq!(connections.close_slowest(1, now), 0, "that one has not ended yet");
-        assert_eq!(connections.close_slowest(3, now), 2);
+        assert_eq!(connections.close_slowest(1, &unsent, now), 0, "that one has not ended yet");
+        assert_eq!(connections.close_slowest(3, &unsent, now), 2);
         assert_eq!(fates(), [Stays, Dies, Stays, Closes, Dies, Stays]);
-        assert_eq!(connections.close_slowest(4, now), 1);
+        assert_eq!(connections.close_slowest(4, &unsent, now), 1);
         assert_eq!(fates(), [Stays, Dies, Closes, Closes, Dies, Stays]);
-        assert_eq!(connections.close_slowest(5, now + Connections::GRACE), 1);
+        assert_eq!(connections.close_slowest(5, &unsent, now + Connections::GRACE), 1);
         assert_eq!(
             fates(),
             [Stays, Dies, Dies, Dies, Dies, Closes],
             "who was asked to go dies; the youngest is asked"
         );
-        assert_eq!(connections.close_slowest(9, now), 1, "there are no more");
+        assert_eq!(connections.close_slowest(9, &unsent, now), 1, "there are no more");
     }
 
     #[tokio::test]

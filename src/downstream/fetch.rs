@@ -50,6 +50,8 @@ where
     let request = proto::DiscoveryRequest::decode(message)
         .map_err(|error| Status::invalid_argument(format!("the request is no DiscoveryRequest: {error}")))?;
 
+    // It is whole: what is counted until then is no more.
+    drop(requests);
     let patience = rules.cold_deadline;
     let cache = Arc::clone(&shared.cache);
     let mut session = Session::new(cache, rules, Protocol::Sotw, Some(kind.into()), Instant::now())

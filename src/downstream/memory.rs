@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use tikv_jemalloc_ctl::stats;
 
 use super::connection::Connections;
+use super::unsent::Unsent;
 use crate::telemetry::{self, Limit};
 
 /// How often the memory is looked at.
@@ -108,7 +109,7 @@ impl Memory {
     }
 
     /// Looks four times a second what the process takes, for as long as it is awaited.
-    pub async fn watch(&self, connections: Arc<Connections>) {
+    pub async fn watch(&self, connections: Arc<Connections>, unsent: Arc<Unsent>) {
         let [refuse_above, close_above] =
             [self.refuse_above, self.close_above].map(Option::unwrap_or_default);
         telemetry::report_watermarks(refuse_above, close_above);
@@ -122,11 +123,11 @@ impl Memory {
             };
             telemetry::report_memory(resident, in_use);
             let verdict = judge.judge(self, in_use, connections.served());
-            self.apply(verdict, in_use, &connections);
+            self.apply(verdict, in_use, &connections, &unsent);
         }
     }
 
-    fn apply(&self, verdict: Verdict, in_use: u64, connections: &Connections) {
+    fn apply(&self, verdict: Verdict, in_use: u64, connections: &Connections, unsent: &Unsent) {
         if self.refusing.swap(verdict.refuse, Ordering::Relaxed) != verdict.refuse {
             let key = Limit::MemoryRefuse.key();
             if verdict.refuse {
@@ -149,7 +150,7 @@ impl Memory {
         }
         if self.close_above.is_some_and(|mark| in_use > mark) {
             let now = Instant::now();
-            let closed = connections.close_slowest(verdict.close, now);
+            let closed = connections.close_slowest(verdict.close, unsent, now);
             if closed > 0
                 && let Some(unsaid) = Limit::MemoryClose.reach(now)
             {

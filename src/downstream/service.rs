@@ -102,8 +102,8 @@ pub(super) enum ResponseBody<B> {
     Stream(Box<StreamBody<B>>),
     /// One gRPC message and its status.
     Unary(Box<Unary>),
-    /// Text that others are sent too, what is left of it.
-    Shared { chunks: std::vec::IntoIter<Bytes>, _sending: Option<Sending> },
+    /// A text that others are sent too.
+    Shared(Box<Shared>),
     /// A text for people and non-gRPC clients.
     Text(Option<Bytes>),
     /// A service of tonic's.
@@ -114,7 +114,22 @@ impl<B> ResponseBody<B> {
     /// An answer to a poll.
     pub(super) fn json(answer: &Answer, connection: &Arc<Connection>, unsent: &Arc<Unsent>) -> Self {
         let _sending = unsent.begin(answer.chunks(), connection, Instant::now());
-        Self::Shared { chunks: answer.chunks().to_vec().into_iter(), _sending }
+        Self::Shared(Box::new(Shared { answer: answer.clone(), at: 0, _sending }))
+    }
+}
+
+/// A text that others are sent too, and how many of its pieces were taken.
+#[derive(Debug)]
+pub(super) struct Shared {
+    answer: Answer,
+    at: usize,
+    /// Where it is large.
+    _sending: Option<Sending>,
+}
+
+impl Shared {
+    fn left(&self) -> &[Bytes] {
+        self.answer.chunks().get(self.at..).unwrap_or_default()
     }
 }
 
@@ -180,8 +195,10 @@ where
                     None => None,
                 })
             }
-            Self::Shared { chunks, .. } => {
-                Poll::Ready(chunks.next().map(|chunk| Ok(http_body::Frame::data(chunk))))
+            Self::Shared(shared) => {
+                let chunk = shared.left().first().cloned();
+                shared.at += 1;
+                Poll::Ready(chunk.map(|chunk| Ok(http_body::Frame::data(chunk))))
             }
             Self::Text(text) => Poll::Ready(text.take().map(|text| Ok(http_body::Frame::data(text)))),
             Self::Tonic(body) => body.poll(cx),
@@ -193,7 +210,7 @@ where
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Stream(_) | Self::Unary(_) => false,
-            Self::Shared { chunks, .. } => chunks.len() == 0,
+            Self::Shared(shared) => shared.left().is_empty(),
             Self::Text(text) => text.is_none(),
             Self::Tonic(body) => http_body::Body::is_end_stream(&body.body),
         }
@@ -202,8 +219,8 @@ where
     fn size_hint(&self) -> http_body::SizeHint {
         match self {
             Self::Text(Some(text)) => http_body::SizeHint::with_exact(text.len() as u64),
-            Self::Shared { chunks, .. } => {
-                let left: usize = chunks.as_slice().iter().map(Bytes::len).sum();
+            Self::Shared(shared) => {
+                let left: usize = shared.left().iter().map(Bytes::len).sum();
                 http_body::SizeHint::with_exact(left as u64)
             }
             _ => http_body::SizeHint::default(),

@@ -7,7 +7,8 @@
 //! looked at, or at once where its poll goes on on a thread of its own.
 //! So others wait for one poll at most, however many are new or dear. Among these the one comes first that took the least
 //! time lately: a client that hears of hundreds of changes a second does not wait for those that ask for all they can get.
-//! Nobody waits for ever: for each millisecond that somebody took, it lets those go first that come within ten.
+//! Nobody waits for ever: for each millisecond that somebody took, it lets those go first that come within ten, and never
+//! those that come more than a second later.
 //!
 //! Example: twenty connections ask for something without end, and each takes 50 ms of the thread's second. A client to which
 //! changes cost 12 ms a second goes before all that have not waited 380 ms longer.
@@ -36,6 +37,8 @@ const LATELY: f32 = 1.0;
 const NEWCOMER: f32 = 0.02;
 /// For how many seconds a connection lets others go first, for each that it took.
 const DEFERENCE: f32 = 10.0;
+/// For how long at most.
+const LONGEST: Duration = Duration::from_secs(1);
 /// What it has to have saved to be polled at once: about what one poll may take.
 const LEAST: Duration = Duration::from_millis(1);
 
@@ -169,7 +172,8 @@ impl Queue {
             None if line.free > 0 => line.free -= 1,
             None => {
                 line.newest += 1;
-                let place = (Instant::now() + Duration::from_secs_f32(taken * DEFERENCE), line.newest);
+                let deference = Duration::from_secs_f32(taken * DEFERENCE).min(LONGEST);
+                let place = (Instant::now() + deference, line.newest);
                 line.waiting.insert(place, waker.clone());
                 self.place = Some(place);
                 return Poll::Pending;
@@ -268,7 +272,7 @@ impl Account {
         let polled = work(cx);
         let took = start.elapsed();
         self.spent = (self.spent + took).min(DEBT);
-        self.lately += took.as_secs_f32();
+        self.lately += took.min(DEBT).as_secs_f32();
         drop(polling);
         polled
     }

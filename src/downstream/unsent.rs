@@ -5,14 +5,18 @@
 //! is kept, in which shared bytes count once, however many clients they are being sent to, and the choice of the connection
 //! that is given up when it is too much. Messages below [`LARGE`] are not counted.
 //!
-//! Above the limit one connection is given up at a time: of the peer that keeps most, the one that keeps most. None is
-//! while its message is younger than [`PATIENCE`]. The limit is at least four times the largest message, so that a set that
-//! is larger than the limit can be sent.
+//! What is shared is charged to those that share it in equal parts. Above the limit one connection is given up at a time: of
+//! the peer that keeps most, the one that keeps most. A peer whose messages are all younger than [`PATIENCE`] is spared,
+//! unless it keeps more than half of the limit. The limit is at least four times the largest message, so that a set that is
+//! larger than the limit can be sent.
 //!
-//! Invariant: what is counted is taken back when the [`Sending`] is dropped.
+//! Example: twenty clients are being sent the same 10 MB, and keep 0.5 MB each; one that was sent forty states of 1 MB and
+//! takes none of them keeps 40 MB, and is the one that is given up.
+//!
+//! Invariant: what is counted is taken back when the [`Sending`] is dropped · whoever holds that keeps the message alive,
+//! so that no address is another message meanwhile.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -21,14 +25,15 @@ use parking_lot::Mutex;
 use slab::Slab;
 
 use super::connection::Connection;
+use super::status::report;
 use crate::pool::Account;
 use crate::telemetry::Limit;
 
 /// What smaller messages keep is bounded by the number of streams.
 pub(super) const LARGE: usize = 64 << 10;
-/// No connection is given up for a message that is younger.
+/// A peer is not given up for messages that are younger, unless it keeps more than half of the limit.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two connections that are given up: what the first one kept is free only when its task has ended.
+/// Between two looks at whom to give up: what the last one kept is free only when its task has ended.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Address and length of bytes that are alive.
@@ -43,20 +48,54 @@ pub struct Unsent {
 
 #[derive(Debug, Default)]
 struct State {
+    /// The messages, each once, however many clients they are being sent to.
+    messages: HashMap<Key, Message>,
     /// In how many messages each piece is.
     pieces: HashMap<Piece, u32>,
     /// What the pieces take, each once.
     bytes: usize,
     largest: usize,
-    messages: Slab<Message>,
-    last_given_up: Option<Instant>,
+    deliveries: Slab<Delivery>,
+    looked: Option<Instant>,
 }
+
+/// What tells messages apart that are alive: where the list of their pieces is, or, of a single one, that piece.
+type Key = (usize, usize);
 
 #[derive(Debug)]
 struct Message {
+    pieces: Box<[Piece]>,
+    deliveries: u32,
+}
+
+/// A message on its way to one client.
+#[derive(Debug)]
+struct Delivery {
     connection: Arc<Connection>,
-    bytes: usize,
+    message: Key,
     since: Instant,
+}
+
+fn key(message: &[Bytes]) -> Key {
+    match message {
+        [one] => (one.as_ptr().addr(), usize::MAX),
+        many => (many.as_ptr().addr(), many.len()),
+    }
+}
+
+/// What a peer, or a connection, keeps.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kept {
+    bytes: usize,
+    /// Since when its oldest message is being sent.
+    since: Option<Instant>,
+}
+
+impl Kept {
+    fn add(&mut self, bytes: usize, since: Instant) {
+        self.bytes += bytes;
+        self.since = Some(self.since.map_or(since, |oldest| oldest.min(since)));
+    }
 }
 
 /// A large message is being sent, for as long as this is there.
@@ -64,7 +103,6 @@ struct Message {
 pub(super) struct Sending {
     of: Arc<Unsent>,
     at: usize,
-    pieces: Box<[Piece]>,
 }
 
 impl Unsent {
@@ -84,71 +122,112 @@ impl Unsent {
         if bytes < LARGE {
             return None;
         }
-        let pieces: Box<[Piece]> = message.iter().map(|piece| (piece.as_ptr().addr(), piece.len())).collect();
         let mut state = self.state.lock();
-        for piece in &pieces {
-            let count = state.pieces.entry(*piece).or_default();
-            *count += 1;
-            if *count == 1 {
-                state.bytes += piece.1;
-            }
-        }
+        let key = key(message);
+        state.hold(key, message);
         state.largest = state.largest.max(bytes);
-        let at = state.messages.insert(Message { connection: Arc::clone(connection), bytes, since: now });
-        connection.unsent().fetch_add(bytes, Ordering::Relaxed);
-        let given_up =
-            if state.bytes > self.limit.max(4 * state.largest) { state.give_up(now) } else { None };
+        let delivery = Delivery { connection: Arc::clone(connection), message: key, since: now };
+        let at = state.deliveries.insert(delivery);
+        let limit = self.limit.max(4 * state.largest);
+        let given_up = if state.bytes > limit { state.give_up(limit, now) } else { None };
         drop(state);
         if let Some(connection) = given_up {
             connection.give_up();
             let peer = connection.peer().map(ToString::to_string).unwrap_or_default();
-            super::status::report(
-                Limit::Unsent,
-                &peer,
-                "the messages that it does not take keep too much memory",
-            );
+            report(Limit::Unsent, &peer, "the messages that it does not take keep too much memory");
         }
-        Some(Sending { of: Arc::clone(self), at, pieces })
+        Some(Sending { of: Arc::clone(self), at })
+    }
+
+    /// What each connection keeps, by its number.
+    pub(super) fn by_connection(&self) -> HashMap<u64, usize> {
+        let mut kept = HashMap::default();
+        let state = self.state.lock();
+        for (_, delivery) in &state.deliveries {
+            *kept.entry(delivery.connection.number()).or_default() += state.share(delivery);
+        }
+        kept
     }
 }
 
 impl State {
+    /// One more client is being sent this message.
+    fn hold(&mut self, key: Key, message: &[Bytes]) {
+        if let Some(known) = self.messages.get_mut(&key) {
+            known.deliveries += 1;
+            return;
+        }
+        let pieces: Box<[Piece]> = message.iter().map(|piece| (piece.as_ptr().addr(), piece.len())).collect();
+        for piece in &pieces {
+            let count = self.pieces.entry(*piece).or_default();
+            *count += 1;
+            if *count == 1 {
+                self.bytes += piece.1;
+            }
+        }
+        self.messages.insert(key, Message { pieces, deliveries: 1 });
+    }
+
+    /// One less.
+    fn release(&mut self, key: Key) {
+        let Some(message) = self.messages.get_mut(&key) else { return };
+        message.deliveries -= 1;
+        if message.deliveries > 0 {
+            return;
+        }
+        let pieces = self.messages.remove(&key).map(|message| message.pieces).unwrap_or_default();
+        for piece in &pieces {
+            if let Some(count) = self.pieces.get_mut(piece) {
+                *count -= 1;
+                if *count == 0 {
+                    self.pieces.remove(piece);
+                    self.bytes -= piece.1;
+                }
+            }
+        }
+    }
+
+    /// What a delivery keeps, less what others keep as well.
+    fn share(&self, delivery: &Delivery) -> usize {
+        let Some(message) = self.messages.get(&delivery.message) else { return 0 };
+        let share = |piece: &Piece| piece.1 / self.pieces.get(piece).map_or(1, |count| *count as usize);
+        message.pieces.iter().map(share).sum::<usize>() / message.deliveries as usize
+    }
+
     /// The connection that is to be given up now.
-    fn give_up(&mut self, now: Instant) -> Option<Arc<Connection>> {
-        if self.last_given_up.is_some_and(|last| now < last + PAUSE) {
+    fn give_up(&mut self, limit: usize, now: Instant) -> Option<Arc<Connection>> {
+        if self.looked.is_some_and(|looked| now < looked + PAUSE) {
             return None;
         }
-        let mut by_peer: HashMap<&Account, usize> = HashMap::default();
-        for (_, message) in &self.messages {
-            let tenant = message.connection.tenant()?;
-            *by_peer.entry(tenant.account()).or_default() += message.bytes;
+        self.looked = Some(now);
+        let mut by_peer: HashMap<&Account, Kept> = HashMap::default();
+        let mut by_connection: HashMap<u64, (Kept, &Delivery)> = HashMap::default();
+        for (_, delivery) in &self.deliveries {
+            let Some(tenant) = delivery.connection.tenant() else { continue };
+            let share = self.share(delivery);
+            by_peer.entry(tenant.account()).or_default().add(share, delivery.since);
+            let of_connection = by_connection.entry(delivery.connection.number());
+            of_connection.or_insert_with(|| (Kept::default(), delivery)).0.add(share, delivery.since);
         }
-        let is_old =
-            |message: &&Message| now >= message.since + PATIENCE && !message.connection.is_given_up();
-        let dear = self.messages.iter().map(|(_, message)| message).filter(is_old).max_by_key(|message| {
-            let of_peer =
-                message.connection.tenant().and_then(|tenant| by_peer.get(tenant.account()).copied());
-            (of_peer, message.connection.unsent().load(Ordering::Relaxed))
-        })?;
-        self.last_given_up = Some(now);
-        Some(Arc::clone(&dear.connection))
+        let (dearest, kept) = by_peer.iter().max_by_key(|(_, kept)| kept.bytes)?;
+        let is_old = |kept: &Kept| kept.since.is_some_and(|since| now >= since + PATIENCE);
+        let has_most = kept.bytes > limit / 2;
+        if !has_most && !is_old(kept) {
+            return None;
+        }
+        let of_dearest = by_connection.values().filter(|(kept, delivery)| {
+            let is_its = delivery.connection.tenant().is_some_and(|tenant| tenant.account() == *dearest);
+            is_its && !delivery.connection.is_given_up() && (has_most || is_old(kept))
+        });
+        of_dearest.max_by_key(|(kept, _)| kept.bytes).map(|(_, delivery)| Arc::clone(&delivery.connection))
     }
 }
 
 impl Drop for Sending {
     fn drop(&mut self) {
         let mut state = self.of.state.lock();
-        for piece in &self.pieces {
-            if let Some(count) = state.pieces.get_mut(piece) {
-                *count -= 1;
-                if *count == 0 {
-                    state.pieces.remove(piece);
-                    state.bytes -= piece.1;
-                }
-            }
-        }
-        let message = state.messages.remove(self.at);
-        message.connection.unsent().fetch_sub(message.bytes, Ordering::Relaxed);
+        let delivery = state.deliveries.remove(self.at);
+        state.release(delivery.message);
     }
 }
 
@@ -185,40 +264,75 @@ mod tests {
         assert!(unsent.begin(&[Bytes::from(vec![0; LARGE - 1])], &open[0].connection, now).is_none());
         drop(sending);
         let state = unsent.state.lock();
-        assert_eq!((state.bytes, state.pieces.len(), state.messages.len()), (0, 0, 0));
-        assert_eq!(open[0].connection.unsent().load(Ordering::Relaxed), 0);
+        assert_eq!(
+            (state.bytes, state.pieces.len(), state.messages.len(), state.deliveries.len()),
+            (0, 0, 0, 0)
+        );
+    }
+
+    /// Begins so many messages, each of its own, and keeps them.
+    fn begin(
+        unsent: &Arc<Unsent>,
+        guard: &ConnectionGuard,
+        count: usize,
+        now: Instant,
+    ) -> Vec<(Sending, Bytes)> {
+        let one = |_| {
+            let message = message();
+            let sending = unsent.begin(std::slice::from_ref(&message), &guard.connection, now);
+            (sending.expect("it is large"), message)
+        };
+        (0..count).map(one).collect()
+    }
+
+    fn given_up<const N: usize>(open: &[ConnectionGuard; N]) -> [bool; N] {
+        open.each_ref().map(|guard| guard.connection.is_given_up())
     }
 
     #[test]
     fn above_the_limit_the_peer_that_keeps_most_is_given_up() {
         let (connections, unsent, now) = (Arc::default(), Unsent::new(8 * MIB), Instant::now());
-        let [slow, two, four] = [1, 2, 2].map(|last| open(&connections, last));
-        let mut kept = Vec::new();
-        let mut begin = |guard: &ConnectionGuard, count, after: Duration| {
-            for _ in 0..count {
-                let message = message();
-                let sending =
-                    unsent.begin(std::slice::from_ref(&message), &guard.connection, now + after).unwrap();
-                kept.push((sending, message));
-            }
-        };
-        begin(&slow, 2, Duration::ZERO);
-        begin(&two, 2, Duration::ZERO);
-        begin(&four, 5, Duration::ZERO);
-        let gone = || [&slow, &two, &four].map(|guard| guard.connection.is_given_up());
-        assert_eq!(gone(), [false; 3], "all of it is new");
-        begin(&slow, 1, PATIENCE);
-        assert_eq!(gone(), [false, false, true]);
-        begin(&slow, 1, PATIENCE + PAUSE / 2);
-        assert_eq!(gone(), [false, false, true], "what it kept is not free yet");
-        kept.retain(|(sending, _)| {
-            let connection = Arc::clone(&unsent.state.lock().messages[sending.at].connection);
-            !connection.is_given_up()
-        });
-        let message = message();
-        let later = now + PATIENCE + PAUSE;
-        let _sending = unsent.begin(std::slice::from_ref(&message), &slow.connection, later);
-        assert_eq!(gone(), [false, false, true], "there is room again");
+        // An honest client on a slow link, and one peer over two connections.
+        let open = [1, 2, 2].map(|last| open(&connections, last));
+        let slow = begin(&unsent, &open[0], 3, now);
+        let two = begin(&unsent, &open[1], 1, now);
+        let three = begin(&unsent, &open[2], 3, now);
+        let last = begin(&unsent, &open[0], 1, now + PATIENCE);
+        assert_eq!(given_up(&open), [false; 3], "that is the limit");
+        let more = begin(&unsent, &open[0], 1, now + PATIENCE + PAUSE);
+        assert_eq!(given_up(&open), [true, false, false], "it keeps five of nine");
+        drop((slow, last, more));
+        let more = begin(&unsent, &open[1], 5, now + PATIENCE + 2 * PAUSE);
+        assert_eq!(given_up(&open), [true, true, false], "of its peer the one that keeps most");
+        drop((two, three, more));
+    }
+
+    #[test]
+    fn a_peer_whose_messages_stay_young_is_spared_up_to_half_of_the_limit() {
+        let (connections, unsent, now) = (Arc::default(), Unsent::new(8 * MIB), Instant::now());
+        let open = [1, 2].map(|last| open(&connections, last));
+        let _slow = begin(&unsent, &open[0], 2, now);
+        let later = now + PATIENCE;
+        let _young = begin(&unsent, &open[1], 6, later);
+        assert_eq!(given_up(&open), [false, false], "that is the limit");
+        let _more = begin(&unsent, &open[1], 1, later);
+        assert_eq!(given_up(&open), [false, true], "not the one that is slow");
+    }
+
+    #[test]
+    fn those_that_share_a_message_share_its_price() {
+        let (connections, unsent, now) = (Arc::default(), Unsent::new(8 * MIB), Instant::now());
+        let fleet: Vec<_> = (0..20).map(|_| open(&connections, 1)).collect();
+        let hostile = [open(&connections, 2)];
+        let shared: Bytes = vec![0; 2 * MIB].into();
+        let begin_shared =
+            |guard: &ConnectionGuard| unsent.begin(std::slice::from_ref(&shared), &guard.connection, now);
+        let _fleet: Vec<_> = fleet.iter().map(begin_shared).collect();
+        let _hostile = begin(&unsent, &hostile[0], 7, now + PATIENCE);
+        assert_eq!(given_up(&hostile), [true]);
+        assert!(fleet.iter().all(|guard| !guard.connection.is_given_up()));
+        let kept = unsent.by_connection();
+        assert_eq!(kept[&fleet[0].connection.number()], 2 * MIB / 20);
     }
 
     #[test]

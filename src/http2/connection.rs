@@ -128,10 +128,13 @@ impl<X: Exchange> Connection<X> {
         self.stirred.push(id);
     }
 
-    /// What is kept for the peer beside streams and what they send: of frames that are not whole, of heads that are not
-    /// answered, of requests that nobody has read, and of frames that have not gone out. In bytes.
+    /// What is kept for the peer beside what streams send, in bytes: of streams, of frames that are not whole, of heads that
+    /// are not answered, of requests that nobody has read, and of frames that have not gone out.
     pub(super) fn held(&self) -> usize {
-        self.arriving.len() + self.heads + self.inward.unread() + self.control.len()
+        /// About what a stream takes that says nothing, with whoever serves it.
+        const STREAM: usize = 4 << 10;
+        let frames = self.arriving.len() + self.heads + self.inward.unread() + self.control.len();
+        frames + self.streams.len() * STREAM
     }
 
     /// Whether all that there was to do is done.

@@ -149,7 +149,7 @@ impl Rules {
         self.grant.check_lens(&lens, allotted)?;
         // A client chooses none of what the operator's rules impose.
         let is_reserved = lens.parameters().iter().all(|parameters| *parameters == allotted.imposed);
-        Ok(cache.seen_by(Claim { tenant, is_reserved }, type_url, &lens)?)
+        Ok(cache.seen_by(Claim::Client { tenant, is_reserved }, type_url, &lens)?)
     }
 
     /// Who a node says it is, which is for this peer to say.

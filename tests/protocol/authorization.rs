@@ -654,3 +654,21 @@ fn views_that_the_rules_impose_have_room_whatever_clients_choose() {
     bed.rules.grant = may_send("env", &["prod", "test"]);
     assert_eq!(bed.delta().hear_delta(&bed, located("test")).unwrap_err().code, Code::ResourceExhausted);
 }
+
+/// What the rules impose is a view; which types there are is for a client to choose all the same.
+#[test]
+fn made_up_types_are_bounded_whatever_the_rules_impose() {
+    let mut bed = Bed::with_limits(Limits { types: 5, ..Limits::default() });
+    bed.rules.grant = may_send("env", &["prod"]);
+    let asked = |number: u32| DeltaDiscoveryRequest {
+        type_url: format!("t/{number}"),
+        resource_names_subscribe: strings(&["a"]),
+        ..DeltaDiscoveryRequest::default()
+    };
+    let mut client = bed.delta();
+    assert!((0..5).all(|number| client.hear_delta(&bed, asked(number)).is_ok()));
+    assert_eq!(client.hear_delta(&bed, asked(5)).unwrap_err().code, Code::ResourceExhausted);
+    drop(client);
+    bed.cache.take_interest();
+    assert!(bed.delta().hear_delta(&bed, asked(6)).is_ok(), "what nobody uses makes room");
+}

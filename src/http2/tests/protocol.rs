@@ -749,13 +749,16 @@ fn what_is_held_for_a_peer_is_counted() {
     assert_eq!(unfinished, idle + head.len() - HEAD, "the fragment");
     case.hear(&frame(Kind::Continuation, WHOLE, 1, &[])).expect("its end");
     let headed = case.connection.held();
-    assert!(headed > idle, "an unanswered head");
+    assert!(headed > idle + 4096, "a stream, and an unanswered head");
     case.hear(&frame(Kind::Data, 0, 1, &[7; 900])).expect("data");
     assert_eq!(case.connection.held(), headed + 900);
     case.connection.give_back(case.at(1), 900);
     case.said();
     assert_eq!(case.connection.held(), headed);
     case.connection.respond(case.at(1), StatusCode::OK, &HeaderMap::new(), false);
+    case.said();
+    assert_eq!(case.connection.held(), idle + 4096);
+    case.connection.reset(case.at(1), Reason::Cancel);
     case.said();
     assert_eq!(case.connection.held(), idle);
 }
