@@ -258,7 +258,7 @@ impl Drop for Process {
 
 /// Status and body of whatever answers to these bytes; status 0 where nobody answers in HTTP.
 pub fn http1(server: SocketAddr, request: &str) -> (u16, String) {
-    let mut socket = TcpStream::connect(server).unwrap();
+    let Ok(mut socket) = TcpStream::connect(server) else { return (0, String::new()) };
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     socket.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();
