@@ -27,7 +27,9 @@ fn relay() -> Process {
     };
     let files: Vec<(String, String)> = (0..CLUSTERS).map(cluster).collect();
     let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (&**name, &**text)).collect();
-    Process::start(&files, "  max_request_bytes: 16MiB\n")
+    // A request takes up to twice its length while it comes.
+    let limits = "  max_request_bytes: 16MiB\n  max_buffered_request_bytes_per_connection: 64MiB\n";
+    Process::start(&files, limits)
 }
 
 /// 10 MB that ask for everything.
