@@ -20,7 +20,7 @@ use foldhash::HashMap;
 
 use crate::identity::{Peer, Source};
 
-/// Who is charged for what is taken from a pool. Cheap to clone.
+/// A connection that takes from a pool, with the peer that is charged for it. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant(Arc<Charged>);
 
@@ -69,12 +69,12 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// What is taken in all.
+    /// Sum of all that is taken.
     pub const fn taken(&self) -> usize {
         self.taken
     }
 
-    /// What a tenant may have whatever others have, while there is any: a 256th.
+    /// Amount that a tenant may have whatever others have, while there is any: a 256th.
     pub const fn floor(limit: usize) -> usize {
         let floor = limit / 256;
         if floor == 0 { 1 } else { floor }

@@ -509,7 +509,7 @@ impl Cache {
         self.seen_by(Claim::ANYBODY, type_url, lens)
     }
 
-    /// The same for a client, which is charged for what has to be made for it.
+    /// Finds or makes a store for a client, which is charged for a new one.
     pub fn seen_by(&self, claim: Claim<'_>, type_url: &TypeUrl, lens: &Lens) -> Result<Arc<TypeCache>, Full> {
         if let Some(found) = self.stores.read().find(type_url, lens) {
             return Ok(Arc::clone(found));

@@ -45,7 +45,7 @@ pub enum Claim<'a> {
     Origin,
     /// For a client.
     Client {
-        /// Who is charged for it. `None`: nobody has a share of its own, only the limits of all hold.
+        /// Tenant that is charged for it. `None`: no share of its own, only the limits of all hold.
         tenant: Option<&'a Tenant>,
         /// Whether the operator's rules alone decide through what this client sees the type.
         is_reserved: bool,
@@ -114,7 +114,7 @@ enum Charge {
     Parameters(Option<Tenant>),
 }
 
-/// What is charged.
+/// The pools that stores are charged to.
 #[derive(Debug, Default)]
 struct Pools {
     types: Pool,
@@ -240,7 +240,7 @@ impl Stores {
         let Self { seen, pools, .. } = self;
         for stores in seen.values_mut() {
             stores.retain(|lens, held| {
-                // What a client that mixed parameters has left behind is nobody's.
+                // Nobody needs the leftovers of a client that mixed parameters.
                 let of = &held.store;
                 let stays = is_used(of) || (lens.as_uniform().is_some() && of.snapshot().holds_anything());
                 if !stays {

@@ -16,7 +16,7 @@ use super::values;
 
 /// What the automaton of one pattern may take, in bytes.
 const MAX_PATTERN: usize = 256 * 1024;
-/// What names of the form xdstp begin with.
+/// Start of every name of the form xdstp.
 const XDSTP: &str = "xdstp://";
 
 /// The rules, and what holds where none does. Default: everybody may ask for everything.
@@ -221,7 +221,7 @@ impl Glob {
         &self.whole
     }
 
-    /// The same for names of the form xdstp; `None` if it matches none of them.
+    /// Variant for names of the form xdstp; `None` if it matches none of them.
     pub const fn xdstp(&self) -> Option<&Regex> {
         self.xdstp.as_ref()
     }

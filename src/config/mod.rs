@@ -211,21 +211,21 @@ pub struct Downstream {
     /// How many connections may be open.
     #[serde(flatten)]
     pub limits: ConnectionLimits,
-    /// What requests that have not come whole may take together, in bytes. Default: 256 MiB, or a 16th of the memory if
+    /// Bytes that requests may take together while they are not whole. Default: 256 MiB, or a 16th of the memory if
     /// less.
     #[serde(serialize_with = "units::serialize_size")]
     pub max_buffered_request_bytes: usize,
     /// The same of one connection. Default: 16 MiB.
     #[serde(serialize_with = "units::serialize_size")]
     pub max_buffered_request_bytes_per_connection: usize,
-    /// What the versions that clients say they hold may take together, in bytes. Default: 512 MiB, or an eighth of the
+    /// Bytes that the versions brought by clients may take together. Default: 512 MiB, or an eighth of the
     /// memory if less.
     #[serde(serialize_with = "units::serialize_size")]
     pub max_initial_version_bytes: usize,
     /// The same of one connection. Default: 64 MiB.
     #[serde(serialize_with = "units::serialize_size")]
     pub max_initial_version_bytes_per_connection: usize,
-    /// What large messages that are being sent may keep in memory, in bytes; those that are sent to many count once.
+    /// Bytes that large messages may keep in memory while they are sent; a message that many are sent counts once.
     /// Default: 256 MiB, or a 16th of the memory if less.
     #[serde(serialize_with = "units::serialize_size")]
     pub max_unsent_bytes: usize,

@@ -40,7 +40,7 @@ impl Access {
         Self { rules: rules.collect(), default: Chosen::new(base, rest), trust_loopback: true }
     }
 
-    /// The same rules, where loopback is trusted or not.
+    /// These rules, where loopback is trusted or not.
     pub fn trusting_loopback(self, trust_loopback: bool) -> Self {
         Self { trust_loopback, ..self }
     }

@@ -6,7 +6,7 @@
 //! with what there is, and then for the names of those that are gone until they have been told. Without such bounds a
 //! connection could have as much as the largest request for each of its streams.
 //!
-//! What one peer may have of a pool is for the [pool](crate::pool) to say.
+//! The share of one peer follows from the rule of the [pool](crate::pool).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ use crate::pool::Pool;
 use crate::subscription::Quota;
 use crate::telemetry::Limit;
 
-/// What is kept.
+/// The two kinds of things that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kept {
     Requests,

@@ -44,7 +44,7 @@ pub(super) struct Connection {
     task: AtomicWaker,
     /// Who is at the other end, once that is known.
     peer: OnceLock<Arc<Peer>>,
-    /// Who is charged for what it takes of the pools of all peers, as soon as it takes anything.
+    /// Tenant of the pools of all peers, made when the connection first takes anything from one.
     tenant: OnceLock<Tenant>,
     /// No other connection has or had this number.
     number: u64,
@@ -58,7 +58,7 @@ pub(super) struct Connection {
     names: AtomicUsize,
     /// The text of these names, in bytes.
     name_bytes: AtomicUsize,
-    /// What HTTP/2 keeps for it, in bytes.
+    /// Bytes that HTTP/2 keeps for it.
     held: AtomicUsize,
     /// Since when its transport takes nothing of what waits for it.
     stuck: Mutex<Option<Instant>>,
@@ -112,7 +112,7 @@ impl Connection {
         self.peer.get()
     }
 
-    /// Who is charged for what it takes of the pools of all peers; `None` before it is known who is at the other end.
+    /// Tenant of the pools of all peers; `None` before the peer is known.
     pub(super) fn tenant(&self) -> Option<&Tenant> {
         let peer = self.peer.get()?;
         Some(self.tenant.get_or_init(|| Tenant::new(peer, self.number)))
@@ -140,9 +140,9 @@ impl Connection {
         self.number
     }
 
-    /// What is kept in memory for it, roughly, in bytes, beside the large messages that it is sent.
+    /// Rough number of bytes that are kept in memory for it, without large messages that it is sent.
     fn cost(&self) -> usize {
-        /// What a name takes beside its text.
+        /// Bytes that a name takes beside its text.
         const NAME: usize = 64;
         let of = |count: &AtomicUsize| count.load(Ordering::Relaxed);
         let kept = [&self.buffered, &self.versions, &self.name_bytes, &self.held].map(of);

@@ -401,7 +401,7 @@ impl Tls {
                     ?window,
                     "closing the connections of clients whose certificates are not accepted any more"
                 );
-                // What is replaced meanwhile does not wait for these.
+                // A set that is replaced meanwhile does not wait for these.
                 tokio::spawn(closing);
             }
         }

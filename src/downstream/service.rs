@@ -63,7 +63,7 @@ pub struct Context {
     pub buffered: Arc<Buffered>,
     /// What the versions take that clients say they hold.
     pub versions: Arc<Buffered>,
-    /// What the large messages take that are being sent.
+    /// Count of the large messages that are being sent.
     pub unsent: Arc<Unsent>,
     /// State of the origin.
     pub upstream: UpstreamView,

@@ -46,7 +46,7 @@ enum Told {
     Heard(Heard),
 }
 
-/// What is being written, and where in it.
+/// A message that is being written, and how far.
 #[derive(Debug)]
 struct Writing {
     outgoing: Outgoing,
@@ -94,7 +94,7 @@ pub(super) struct StreamBody<B> {
     peer: Arc<Peer>,
     connection: Arc<Connection>,
     shared: Arc<Shared>,
-    /// What is being written.
+    /// The message that is being written.
     writing: Option<Writing>,
     alarm: Alarm,
     /// When its first request is to have begun to come.
@@ -102,7 +102,7 @@ pub(super) struct StreamBody<B> {
     /// How long one may take to come that has begun to.
     patience: Duration,
     ended: bool,
-    /// What it adds to the names of its connection,
+    /// Its part of the names of its connection,
     names: usize,
     /// and to their text.
     name_bytes: usize,

@@ -33,7 +33,7 @@ const SAVINGS: Duration = Duration::from_millis(5);
 const DEBT: Duration = Duration::from_millis(100);
 /// In seconds: what was taken this long ago counts half or less.
 const LATELY: f32 = 1.0;
-/// What a newcomer is taken to have used, in seconds: it is not known yet what it will take.
+/// Seconds that a newcomer is assumed to have used: it is not known yet how dear it will be.
 const NEWCOMER: f32 = 0.02;
 /// For how many seconds a connection lets others go first, for each that it took.
 const DEFERENCE: f32 = 10.0;
@@ -113,7 +113,7 @@ pub(super) fn give_way() {
     }
 }
 
-/// What there is to be handed out, and who waits for it.
+/// Permits to be handed out, and the connections that wait for one.
 #[derive(Debug)]
 struct Permits(Mutex<Line>);
 
@@ -246,7 +246,7 @@ pub(super) struct Account {
     /// Beyond what it has earned until `as_of`.
     spent: Duration,
     as_of: Instant,
-    /// What it took lately, in seconds.
+    /// Seconds that it took lately.
     lately: f32,
     /// It waits for a permit.
     queue: Option<Queue>,

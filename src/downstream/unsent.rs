@@ -5,7 +5,7 @@
 //! is kept, in which shared bytes count once, however many clients they are being sent to, and the choice of the connection
 //! that is given up when it is too much. Messages below [`LARGE`] are not counted.
 //!
-//! What is shared is charged to those that share it in equal parts. Above the limit one connection is given up at a time: of
+//! Shared bytes are charged to those that share them in equal parts. Above the limit one connection is given up at a time: of
 //! the peer that keeps most, the one that keeps most. A peer whose messages are all younger than [`PATIENCE`] is spared,
 //! unless it keeps more than half of the limit. The limit is at least four times the largest message, so that a set that is
 //! larger than the limit can be sent.
@@ -29,7 +29,7 @@ use super::status::report;
 use crate::pool::Account;
 use crate::telemetry::Limit;
 
-/// What smaller messages keep is bounded by the number of streams.
+/// Smaller messages are bounded by the number of streams.
 pub(super) const LARGE: usize = 64 << 10;
 /// A peer is not given up for messages that are younger, unless it keeps more than half of the limit.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -52,14 +52,14 @@ struct State {
     messages: HashMap<Key, Message>,
     /// In how many messages each piece is.
     pieces: HashMap<Piece, u32>,
-    /// What the pieces take, each once.
+    /// Bytes of the pieces, each counted once.
     bytes: usize,
     largest: usize,
     deliveries: Slab<Delivery>,
     looked: Option<Instant>,
 }
 
-/// What tells messages apart that are alive: where the list of their pieces is, or, of a single one, that piece.
+/// Identity of a message that is alive: the address of the list of its pieces, or, of a single one, of that piece.
 type Key = (usize, usize);
 
 #[derive(Debug)]
@@ -83,7 +83,7 @@ fn key(message: &[Bytes]) -> Key {
     }
 }
 
-/// What a peer, or a connection, keeps.
+/// Bytes that a peer, or a connection, keeps.
 #[derive(Clone, Copy, Debug, Default)]
 struct Kept {
     bytes: usize,
@@ -139,7 +139,7 @@ impl Unsent {
         Some(Sending { of: Arc::clone(self), at })
     }
 
-    /// What each connection keeps, by its number.
+    /// Bytes that each connection keeps, by its number.
     pub(super) fn by_connection(&self) -> HashMap<u64, usize> {
         let mut kept = HashMap::default();
         let state = self.state.lock();
@@ -187,7 +187,7 @@ impl State {
         }
     }
 
-    /// What a delivery keeps, less what others keep as well.
+    /// Bytes that a delivery keeps; of shared ones, its part.
     fn share(&self, delivery: &Delivery) -> usize {
         let Some(message) = self.messages.get(&delivery.message) else { return 0 };
         let share = |piece: &Piece| piece.1 / self.pieces.get(piece).map_or(1, |count| *count as usize);

@@ -128,7 +128,7 @@ impl<X: Exchange> Connection<X> {
         self.stirred.push(id);
     }
 
-    /// What is kept for the peer beside what streams send, in bytes: of streams, of frames that are not whole, of heads that
+    /// Bytes that are kept for the peer beside the messages that streams send: of streams, of frames that are not whole, of heads that
     /// are not answered, of requests that nobody has read, and of frames that have not gone out.
     pub(super) fn held(&self) -> usize {
         /// About what a stream takes that says nothing, with whoever serves it.

@@ -144,7 +144,7 @@ impl Fields {
         parts.version = Version::HTTP_2;
         parts.headers = self.headers;
         if let Some(authority) = self.authority {
-            // Whatever `host` says (RFC 9113, section 8.3.1).
+            // `host` does not count beside it (RFC 9113, section 8.3.1).
             parts.headers.insert(http::header::HOST, authority);
         }
         Ok(RequestHead { parts, content_length, size: self.size })

@@ -49,7 +49,7 @@ struct Block {
 }
 
 impl Arriving {
-    /// What has come of what is not whole, in bytes.
+    /// Bytes that have come of a frame or head that is not whole.
     pub(super) fn len(&self) -> usize {
         self.partial.len() + self.block.as_ref().map_or(0, |block| block.fragment.len())
     }

@@ -195,7 +195,7 @@ where
         self.stuck.since()
     }
 
-    /// What is kept for the peer, in bytes, beside what its requests and responses keep themselves.
+    /// Bytes that are kept for the peer, beside those that its requests and responses keep themselves.
     pub fn held(&self) -> usize {
         self.connection.held() + self.outbox.len()
     }

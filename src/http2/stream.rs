@@ -26,7 +26,7 @@ impl Inward {
         Self { left: size, owed: 0, size }
     }
 
-    /// What was sent and not yet read.
+    /// Bytes that were sent and not yet read.
     pub(super) const fn unread(&self) -> usize {
         self.size.saturating_sub(self.left.saturating_add(self.owed)) as usize
     }

@@ -43,7 +43,7 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// What its holder is counted as: its SPIFFE ID, else its subject.
+    /// Identity that its holder is counted as: the SPIFFE ID, else the subject.
     pub fn identity(&self) -> &str {
         self.spiffe_id.as_deref().unwrap_or(&self.subject)
     }

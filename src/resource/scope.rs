@@ -36,7 +36,7 @@ impl Pattern {
         Self { text: text.into(), whole, xdstp: None }
     }
 
-    /// The same pattern for names of resources, with the expression for those of the form xdstp.
+    /// This pattern for names of resources, with the expression for those of the form xdstp.
     pub fn of_names(self, xdstp: Option<Regex>) -> Self {
         Self { xdstp, ..self }
     }

@@ -48,7 +48,7 @@ pub struct Asker<'a> {
     pub key: &'a [u8],
     /// The SPIFFE ID that it has proven to have.
     pub spiffe_id: Option<&'a str>,
-    /// Who is charged for what it takes of the pools of all peers.
+    /// Tenant of the pools of all peers.
     pub tenant: Option<&'a Tenant>,
 }
 

@@ -336,7 +336,7 @@ pub struct Session {
     pub(super) delays: SmallVec<[Kind; 1]>,
     /// The SPIFFE ID that it has proven to have.
     spiffe_id: Option<Arc<str>>,
-    /// Who is charged for what it takes of the pools of all peers.
+    /// Tenant of the pools of all peers.
     tenant: Option<Tenant>,
     /// In flush order (R-ADS-02).
     pub(super) types: Vec<StreamType>,
@@ -392,7 +392,7 @@ impl Session {
         self
     }
 
-    /// The same for a peer that has a share of its own of what all peers share.
+    /// Has this tenant charged for what the session takes of the pools of all peers.
     #[must_use]
     pub fn charged_to(mut self, tenant: Option<Tenant>) -> Self {
         self.tenant = tenant;

@@ -29,7 +29,7 @@ pub enum Limit {
     VersionsPerConnection,
     /// The same of all connections.
     Versions,
-    /// What large messages take that are being sent.
+    /// Large messages that are being sent.
     Unsent,
     /// Names of one type and stream.
     Names,

@@ -20,7 +20,7 @@ pub(super) enum Doubt {
     Silence,
     /// Its version was told on this connection. The answer may have been lost with its stream.
     Told,
-    /// The same, and for long the origin had nothing to say: it is as it was, or the origin knows as little as we do. To ask
+    /// As before, and for long the origin had nothing to say: it is as it was, or the origin knows as little as we do. To ask
     /// in another way because of a silence would lead nowhere.
     Unanswered,
 }

@@ -135,7 +135,7 @@ pub(super) struct Link {
     claimed: HashSet<Name>,
     /// Every member was claimed, and none was kept back.
     all_claimed: bool,
-    /// What came of the wildcard has come to its end, and the origin may take it for delivered.
+    /// A member that came by the wildcard has come to its end, and the origin may take it for delivered.
     lapsed: bool,
     /// Whether these were noted as missing while nothing came.
     missing_noted: bool,
@@ -437,7 +437,7 @@ impl Link {
         self.wildcard.is_some() && self.arrival.degree() >= Completeness::Settled
     }
 
-    /// What came of the wildcard has come to its end, and the origin may take it for delivered: its answer says nothing any
+    /// A member that came by the wildcard has come to its end, and the origin may take it for delivered: its answer says nothing any
     /// more.
     pub(super) fn lapse(&mut self) {
         self.lapsed = true;
@@ -529,7 +529,7 @@ impl Link {
             }
             Proof::Failed(_) => return None,
         };
-        // What did not come is judged next.
+        // Members that did not come are judged next.
         self.arrival = Arrival::asked(now, Some(now), Duration::ZERO);
         let absent = absent.into_iter().filter(|name| {
             self.names.get(name).is_some_and(|asked| !asked.dropped && asked.awaited == Awaited::Answer)

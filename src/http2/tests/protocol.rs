@@ -736,7 +736,7 @@ proptest! {
     }
 }
 
-/// What takes memory while the peer lets the relay wait is told, and is told no more once it takes none.
+/// Memory that the peer makes the relay keep is counted for as long as it is kept.
 #[test]
 fn what_is_held_for_a_peer_is_counted() {
     let mut case = Case::open();

@@ -266,7 +266,7 @@ fn r_up_22_an_answer_of_a_relay_is_whole_with_its_last_part() {
     assert_eq!(rig.snapshot(CDS).completeness(), Unknown, "more follows, however late");
     rig.hear(Primary, &Answer::of(CDS, "1.5~2").set("c2", "v1"));
     assert_eq!(rig.snapshot(CDS).completeness(), Complete);
-    // What was not claimed and did not come is asked for once more, and gone where that brings nothing either.
+    // A member that was not claimed and did not come is asked for once more, and gone where that brings nothing either.
     rig.close();
     rig.open(Primary);
     rig.mux.origin_is_relay();

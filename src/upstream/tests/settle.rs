@@ -93,7 +93,7 @@ fn o4_the_first_word_about_what_was_claimed_is_a_part_of_the_answer() {
         assert!(!rig.snapshot(CDS).wildcard_known(), "others follow");
         rig.hear(Primary, &Answer::of(CDS, name).set(name, "v2"));
     }
-    // What changes once more is no part.
+    // A resource that changes once more is no part.
     for nonce in 0..8 {
         rig.pass(300);
         rig.hear(Primary, &Answer::of(CDS, &nonce.to_string()).set("c1", &nonce.to_string()));

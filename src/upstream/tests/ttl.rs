@@ -254,7 +254,7 @@ fn r_ttl_09_a_set_that_lacks_what_the_origin_takes_for_delivered_is_not_complete
     assert_eq!(rig.members(CDS), set(&["c1@v1", "c2@v1"]));
 }
 
-/// What was told as held came to its end before the answer: that the origin sends nothing else says that it is a member.
+/// A member that was claimed came to its end before the answer: that the origin sends nothing else says that it is a member.
 #[test]
 fn r_ttl_09_what_ended_after_it_was_claimed_is_no_proof_that_there_is_no_more() {
     let mut rig = Rig::connected();
