@@ -1,4 +1,4 @@
-//! What is asked when all attacks of a scene are over: is everybody still there, and is everything free again.
+//! Questions at the end of a scene of attacks: is everybody still there, and is everything free again?
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::support::process::Process;
 
 /// Connections of those that mean well, have what they want and say nothing.
 const BYSTANDERS: usize = 20;
-/// What a row of attacks may leave behind in memory in use: no more than one of them may take.
+/// Memory in use that a row of attacks may leave behind: no more than one of them may take.
 const LEFT: f64 = (64 << 20) as f64;
 /// How long names linger that were asked for, by default, and as long again.
 const LINGER: Duration = Duration::from_secs(120);
@@ -22,7 +22,7 @@ pub(crate) struct Bystanders {
     runtime: Runtime,
     open: Vec<Delta>,
     asked: usize,
-    /// What the relay had in use when they had connected.
+    /// Memory that the relay had in use when they had connected.
     in_use: f64,
 }
 

@@ -649,13 +649,13 @@ fn views_that_the_rules_impose_have_room_whatever_clients_choose() {
         bed.rules.grant = grant;
         bed.delta().change(&bed, "eds", "mine/a");
     }
-    // What is imposed on a client, and what it chooses beside that.
+    // A parameter that is imposed on a client has room, one that it chooses has none.
     assert!(bed.delta().hear_delta(&bed, located("prod")).is_ok());
     bed.rules.grant = may_send("env", &["prod", "test"]);
     assert_eq!(bed.delta().hear_delta(&bed, located("test")).unwrap_err().code, Code::ResourceExhausted);
 }
 
-/// What the rules impose is a view; which types there are is for a client to choose all the same.
+/// A rule imposes a view, and a client chooses the types all the same.
 #[test]
 fn made_up_types_are_bounded_whatever_the_rules_impose() {
     let mut bed = Bed::with_limits(Limits { types: 5, ..Limits::default() });

@@ -188,7 +188,7 @@ pub async fn unary<Q: Message + 'static>(
     tokio::time::timeout(PATIENCE, call).await.expect("an answer in time")
 }
 
-/// The same, also where the relay refuses connections, for as long as it takes.
+/// A unary call without a time limit, also where the relay refuses connections.
 pub async fn try_unary<Q: Message + 'static>(
     channel: &Channel,
     method: &'static str,

@@ -19,7 +19,7 @@ const MAX_PAYLOAD: usize = 16 << 10;
 /// A setting that only `h2` knows (RFC 8441, section 3).
 const ENABLE_CONNECT_PROTOCOL: [u8; 2] = [0, 8];
 
-/// What came of a frame.
+/// Result of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The stream and the connection go on, or the stream ended as it should.

@@ -1,4 +1,4 @@
-//! What a peer sends, a frame at a time: mostly what RFC 9113 allows, with faults strewn in.
+//! Frames that a peer sends, one at a time: mostly what RFC 9113 allows, with faults strewn in.
 
 use deltafan::http2::PREFACE;
 
@@ -128,7 +128,7 @@ impl<'a, 'b> Peer<'a, 'b> {
         first
     }
 
-    /// What it sends next.
+    /// The next frames that it sends.
     pub(super) fn next(&mut self) -> Option<Frame> {
         if self.rest.is_empty() && self.input.is_empty() {
             return None;
@@ -168,7 +168,7 @@ impl<'a, 'b> Peer<'a, 'b> {
                 Frame::new(kind, flags, u32::from(stream), self.piece())
             }
             _ => {
-                // What comes behind it means nothing that is known here.
+                // Frames behind it mean nothing that is known here.
                 let raw = self.input.rest().to_vec();
                 Frame { raw: Some(raw), ..Frame::new(NO_FRAME, 0, 0, Vec::new()) }
             }

@@ -1,4 +1,4 @@
-//! The same frames to this server of HTTP/2 and to that of the `h2` crate: what comes of them has to be alike, but where
+//! Sends equal frames to this server of HTTP/2 and to that of the `h2` crate. Both have to answer alike, but where
 //! RFC 9113 leaves a choice or `h2` departs from it. [`differences`] has all of these.
 //!
 //! Each frame is sent when both servers have come to rest, so that both have the same to judge it by.
@@ -45,7 +45,7 @@ struct Run {
     began: bool,
     /// The newest stream that the peer has used.
     newest: u32,
-    /// What the peer takes on the connection.
+    /// Bytes that the peer takes on the connection.
     window: usize,
     /// A block of headers is not whole.
     in_block: bool,

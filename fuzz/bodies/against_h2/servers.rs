@@ -32,11 +32,11 @@ pub(super) const MAX_STREAMS: u32 = 5;
 pub(super) const STREAM_WINDOW: usize = 10_000;
 const CONNECTION_WINDOW: u32 = 70_000;
 pub(super) const MAX_HEAD: usize = 1000;
-/// What a GET is answered with: more than a window.
+/// Answer to a GET: more than a window.
 const LARGE: usize = 30_000;
 const HEAD: usize = 9;
 
-/// What is seen of a stream.
+/// Everything that is seen of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stream {
     /// The request, as the application was given it: its head,
@@ -52,7 +52,7 @@ pub(super) struct Stream {
     pub(super) reset: Option<u32>,
 }
 
-/// What is seen of a server.
+/// Everything that is seen of a server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     pub(super) streams: BTreeMap<u32, Stream>,
@@ -114,7 +114,7 @@ impl Seen {
     }
 }
 
-/// What the application of one server was given.
+/// Requests as the application of one server was given them.
 #[derive(Debug, Default)]
 struct Given {
     /// The stream whose frame is being read.

@@ -47,7 +47,7 @@ func run() error {
 		MaxHeaderLen: 4000,
 		Strict:       true,
 		TLS:          os.Args[3] == "tls",
-		// Who the server is, is not the question.
+		// The identity of the server is not in question here.
 		Insecure: true,
 	})
 	if err == nil && !passed {
