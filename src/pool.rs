@@ -75,7 +75,7 @@ impl Pool {
     }
 
     /// Amount that a tenant may have whatever others have, while there is any: a 256th.
-    pub const fn floor(limit: usize) -> usize {
+    const fn floor(limit: usize) -> usize {
         let floor = limit / 256;
         if floor == 0 { 1 } else { floor }
     }
@@ -117,7 +117,8 @@ impl Pool {
     }
 }
 
-fn subtract<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K, less: usize) {
+/// Takes so much from a count, and the count out of its table once it is zero.
+pub(crate) fn subtract<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K, less: usize) {
     let Some(count) = counts.get_mut(key) else { return };
     *count -= less;
     if *count == 0 {

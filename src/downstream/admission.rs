@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use super::memory::Memory;
 use crate::identity::{Peer, Source};
+use crate::pool::subtract;
 use crate::telemetry::Limit;
 
 /// How many connections may be open.
@@ -114,19 +115,6 @@ const fn take(count: &mut usize, limit: usize) -> bool {
     true
 }
 
-fn give_back<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: K) {
-    if let std::collections::hash_map::Entry::Occupied(mut count) = counts.entry(key) {
-        *count.get_mut() -= 1;
-        if *count.get() == 0 {
-            count.remove();
-            // A storm of addresses leaves no empty table behind.
-            if counts.len() < counts.capacity() / 8 {
-                counts.shrink_to(counts.len() * 2);
-            }
-        }
-    }
-}
-
 impl Slot {
     /// The peer has proven who it is, or nothing. Asked once, when that is known.
     pub(super) fn identified(&mut self, peer: &Peer) -> Result<(), Refused> {
@@ -157,9 +145,9 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let mut table = self.of.table.lock();
         table.open -= 1;
-        give_back(&mut table.by_source, self.source);
+        subtract(&mut table.by_source, &self.source, 1);
         if let Some(identity) = self.identity.take() {
-            give_back(&mut table.by_identity, identity);
+            subtract(&mut table.by_identity, &identity, 1);
         }
     }
 }

@@ -476,9 +476,9 @@ async fn serve_http2<H: Health, IO: Transport>(socket: IO, services: Services<H>
             stuck = serve.stuck();
             connection.set_stuck(stuck);
         }
-        if serve.held() != held {
-            held = serve.held();
-            connection.set_held(held);
+        let holds = serve.held();
+        if std::mem::replace(&mut held, holds) != holds {
+            connection.set_held(holds);
         }
         note_limits(serve.take_refused(), serve.take_idle());
         if connection.takes_look() {
