@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::thread;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use deltafan::grpc::RawCodec;
-use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, DiscoveryResponse};
+use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse};
 use http::uri::PathAndQuery;
 use prost::Message as _;
 use support::client::{CDS, DELTA_ADS, Delta, EDS, PATIENCE, SOTW_ADS, Sotw, connect, names, node, unary};
@@ -35,10 +36,21 @@ fn relay(downstream: &str) -> Process {
 
 /// A client that must not notice what another does: it gets what it asks for.
 async fn is_served(relay: &Process) {
+    is_served_with(relay, &["a", "b"]).await;
+}
+
+/// A client gets these clusters in the end.
+async fn is_served_with(relay: &Process, clusters: &[&str]) {
     let channel = connect(&relay.uri()).await;
     let mut stream = Delta::open(&channel, DELTA_ADS).await;
     stream.subscribe("honest", CDS, &["*"]).await;
-    assert_eq!(names(&stream.response().await), ["a", "b"]);
+    let mut held = BTreeSet::new();
+    while !held.iter().eq(clusters) {
+        let response = stream.response().await;
+        stream.ack(&response).await;
+        held.extend(names(&response));
+        held.retain(|name| !response.removed_resources.contains(name));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -493,6 +505,48 @@ async fn r_relay_22_a_connection_that_takes_nothing_is_closed() {
     assert_eq!(stream.response().await.resources.len(), many.len());
     tokio::time::sleep(Duration::from_millis(1500)).await;
     stream.silence().await;
+}
+
+/// R-Relay-22: a response that has not begun is dropped for the newest, so that a closed window keeps no old state alive.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_without_a_window_is_sent_the_newest_state_when_it_opens() {
+    let relay = relay("");
+    let (socket, path) = (tokio::net::TcpStream::connect(relay.listener).await.unwrap(), DELTA_ADS);
+    let (sender, mut connection) =
+        h2::client::Builder::new().initial_window_size(0).handshake::<_, Bytes>(socket).await.unwrap();
+    let (open, opened) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = &mut connection => return,
+            _ = opened => connection.set_initial_window_size(1 << 20).unwrap(),
+        }
+        _ = connection.await;
+    });
+    let request =
+        http::Request::post(format!("http://relay{path}")).header("content-type", "application/grpc");
+    let mut sender = sender.ready().await.unwrap();
+    let (response, mut requests) = sender.send_request(request.body(()).unwrap(), false).unwrap();
+    let subscribe = DeltaDiscoveryRequest {
+        node: Some(node("waits")),
+        type_url: CDS.to_owned(),
+        resource_names_subscribe: vec!["*".to_owned()],
+        ..Default::default()
+    }
+    .encode_to_vec();
+    let prefix = [&[0], &(subscribe.len() as u32).to_be_bytes()[..]].concat();
+    requests.send_data([prefix, subscribe].concat().into(), false).unwrap();
+    let mut responses = response.await.unwrap().into_body();
+    relay.wait_for("the subscription", || {
+        relay.metric("deltafan_requests_total{type=\"cds\",transport=\"delta\",result=\"subscribe\"}") == 1.0
+    });
+    for generation in ["c", "d", "e"] {
+        relay.write("clusters.yaml", &clusters(&[generation]));
+        is_served_with(&relay, &[generation]).await;
+    }
+    open.send(()).unwrap();
+    let data = tokio::time::timeout(PATIENCE, responses.data()).await.unwrap().unwrap().unwrap();
+    let response = DeltaDiscoveryResponse::decode(&data[5..]).unwrap();
+    assert_eq!(names(&response), ["e"]);
 }
 
 /// Preface, settings, headers and one message, as plain bytes. `flags` are those of the message.

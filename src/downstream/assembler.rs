@@ -94,6 +94,11 @@ where
         }
     }
 
+    /// Body that the messages come from.
+    pub(super) const fn body(&self) -> &B {
+        &self.body
+    }
+
     /// Takes a message back that cannot be taken in yet: it is the next one again.
     pub(super) fn put_back(&mut self, message: Bytes) {
         self.whole = Some(message);

@@ -490,6 +490,9 @@ async fn serve_http2<H: Health, IO: Transport>(socket: IO, services: Services<H>
     .await
 }
 
+/// Only long polls come over HTTP/1, whose answers do not change while they are sent.
+impl http2::Backpressure for hyper::body::Incoming {}
+
 async fn serve_http1<H: Health, IO: Transport>(socket: IO, services: Services<H>) -> Result<(), Fault> {
     let (connection, policy) = (Arc::clone(&services.connection), Arc::clone(&services.policy));
     let account = services.shared.turns.account();

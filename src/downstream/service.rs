@@ -26,6 +26,7 @@ use super::stream::StreamBody;
 use super::turns::Turns;
 use super::unsent::{Sending, Unsent};
 use crate::cache::{Cache, Frame};
+use crate::http2::Backpressure;
 use crate::identity::Peer;
 use crate::rest::Answer;
 use crate::subscription::{Client, Hidden, Refusal, Rules, Session, Upstream};
@@ -171,7 +172,7 @@ impl TonicBody {
 
 impl<B> http_body::Body for ResponseBody<B>
 where
-    B: http_body::Body<Data = Bytes> + Unpin,
+    B: http_body::Body<Data = Bytes> + Backpressure + Unpin,
 {
     type Data = Bytes;
     type Error = tonic::Status;
@@ -256,7 +257,7 @@ impl<H: Health> Services<H> {
     /// Answers a request.
     pub(super) async fn answer<B>(self, request: Request<B>) -> Response<ResponseBody<B>>
     where
-        B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+        B: http_body::Body<Data = Bytes> + Backpressure + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
         let is_head = request.method() == Method::HEAD;
@@ -270,7 +271,7 @@ impl<H: Health> Services<H> {
 
     async fn answer_in_full<B>(self, request: Request<B>) -> Response<ResponseBody<B>>
     where
-        B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+        B: http_body::Body<Data = Bytes> + Backpressure + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
         if let Some(kind) = routes::poll(request.uri().path()) {

@@ -20,6 +20,7 @@ use super::sieve::Payer;
 use super::status::Status;
 use super::unsent::Sending;
 use crate::cache::Protocol;
+use crate::http2::Backpressure;
 use crate::identity::Peer;
 use crate::proto;
 use crate::resource::{Kind, TypeUrl};
@@ -96,6 +97,8 @@ pub(super) struct StreamBody<B> {
     shared: Arc<Shared>,
     /// The message that is being written.
     writing: Option<Writing>,
+    /// Whether there is something to say, which is worked out when the transport takes it.
+    waits: bool,
     alarm: Alarm,
     /// When its first request is to have begun to come.
     first_due: Instant,
@@ -113,7 +116,7 @@ pub(super) struct StreamBody<B> {
 
 impl<B> StreamBody<B>
 where
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes> + Backpressure + Unpin,
 {
     pub(super) fn new(
         requests: B,
@@ -136,6 +139,7 @@ where
             shared,
             session,
             writing: None,
+            waits: false,
             alarm: Alarm::default(),
             first_due: Instant::now() + limits.first_request_timeout,
             patience: limits.stall_timeout,
@@ -270,6 +274,33 @@ where
         }))
     }
 
+    /// The next step of the session. While the transport takes nothing there is none in which something is said, and once
+    /// that was found nothing is worked out until there is room.
+    fn next(&mut self, now: Instant) -> Next {
+        let (session, upstream) = (&mut self.session, self.shared.upstream.get());
+        let is_held_back = self.requests.body().is_held_back();
+        let next = if is_held_back && self.waits {
+            None
+        } else {
+            let is_long = session.looks_at(now) > MANY;
+            let mut next = || {
+                if is_held_back {
+                    session.next_without_room(now, upstream)
+                } else {
+                    Some(session.next(now, upstream))
+                }
+            };
+            let later = Some(Next::Wait(Some(now + MOMENT)));
+            if is_long { self.shared.turns.at_length(next).unwrap_or(later) } else { next() }
+        };
+        self.session.take_delays().into_iter().for_each(|kind| telemetry::delayed(kind.short()));
+        self.waits = next.is_none();
+        if self.waits {
+            self.requests.body().wait_for_window();
+        }
+        next.unwrap_or(Next::Wait(None))
+    }
+
     /// What to write next; `Err` ends the stream.
     fn compose(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
         loop {
@@ -277,14 +308,7 @@ where
             if self.connection.is_closing() {
                 return Poll::Ready(Err(Status::closing()));
             }
-            let (session, upstream) = (&mut self.session, self.shared.upstream.get());
-            let next = if session.looks_at(now) > MANY {
-                self.shared.turns.at_length(|| session.next(now, upstream))
-            } else {
-                Some(session.next(now, upstream))
-            };
-            self.session.take_delays().into_iter().for_each(|kind| telemetry::delayed(kind.short()));
-            let mut deadline = match next.unwrap_or(Next::Wait(Some(now + MOMENT))) {
+            let mut deadline = match self.next(now) {
                 Next::Say(outgoing) => {
                     let _sending = self.shared.unsent.begin(outgoing.frame.chunks(), &self.connection, now);
                     self.writing = Some(Writing { outgoing, at: 0, _sending });
@@ -343,7 +367,7 @@ impl<B> Drop for StreamBody<B> {
 
 impl<B> Body for StreamBody<B>
 where
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes> + Backpressure + Unpin,
 {
     type Data = Bytes;
     type Error = std::convert::Infallible;

@@ -24,6 +24,10 @@ struct Arrived {
     /// Nobody will read any more.
     dropped: bool,
     invited: Invitation,
+    /// Whether a window holds the response back.
+    held_back: bool,
+    /// Whether the response has something to send and waits for that window.
+    waits: bool,
 }
 
 /// Whether the peer may send the body.
@@ -46,7 +50,18 @@ impl Inbox {
     pub(super) fn new(own: Waker, waits: bool) -> Self {
         let (data, read, end, reader, dropped) = (BytesMut::new(), 0, None, None, false);
         let invited = if waits { Invitation::Awaited } else { Invitation::Open };
-        Self(Arc::new(Mutex::new(Arrived { data, read, end, reader, own, dropped, invited })))
+        let (held_back, waits) = (false, false);
+        Self(Arc::new(Mutex::new(Arrived {
+            data,
+            read,
+            end,
+            reader,
+            own,
+            dropped,
+            invited,
+            held_back,
+            waits,
+        })))
     }
 
     pub(super) fn body(&self) -> RequestBody {
@@ -81,6 +96,17 @@ impl Inbox {
         is_due
     }
 
+    /// Says whether a window holds the response back. To be called before the response is polled.
+    pub(super) fn hold_back(&self, held_back: bool) {
+        let mut arrived = self.0.lock();
+        (arrived.held_back, arrived.waits) = (held_back, false);
+    }
+
+    /// Whether the response has something to send and waits for the window that holds it back.
+    pub(super) fn waits_for_window(&self) -> bool {
+        self.0.lock().waits
+    }
+
     /// Bytes that were read since this was last called.
     pub(super) fn take_read(&self) -> usize {
         std::mem::take(&mut self.0.lock().read)
@@ -100,6 +126,27 @@ impl Arrived {
 /// The body of a request that came over HTTP/2. Trailers are not told.
 #[derive(Debug)]
 pub struct RequestBody(Arc<Mutex<Arrived>>);
+
+/// Flow control of a response, as its body sees it through the body of the request.
+pub trait Backpressure {
+    /// Whether the peer's windows are closed, so that nothing which the response hands out can go now.
+    fn is_held_back(&self) -> bool {
+        false
+    }
+
+    /// The response has something to send, has not made it, and is to be polled when a window opens.
+    fn wait_for_window(&self) {}
+}
+
+impl Backpressure for RequestBody {
+    fn is_held_back(&self) -> bool {
+        self.0.lock().held_back
+    }
+
+    fn wait_for_window(&self) {
+        self.0.lock().waits = true;
+    }
+}
 
 impl Body for RequestBody {
     type Data = Bytes;

@@ -7,7 +7,8 @@
 //! What it is made for, beside general libraries: thousands of connections on which a small message goes out now and
 //! then. All streams of a connection live in the one task of their connection: what wakes a stream wakes that task, a message
 //! is one write, an idle connection owns no buffers. Bodies are asked for more only when the socket has taken what came
-//! before, and for no chunk behind one that a window holds back; what they hand out is never copied if it is large
+//! before, and for no chunk behind one that a window holds back. A body can see that windows are closed ([`Backpressure`]), and
+//! leave its next message unmade until one opens. What bodies hand out is never copied if it is large
 //! (docs/benchmarks.md has the figures). The price: a panic in one stream ends all streams of its connection.
 //!
 //! [`connection`] is the protocol, without I/O, clock or tasks; [`serve`] moves its bytes. Invariants:
@@ -34,7 +35,7 @@ mod stream;
 use std::fmt;
 use std::time::Duration;
 
-pub use body::RequestBody;
+pub use body::{Backpressure, RequestBody};
 pub use pace::{LEAST, Pace};
 pub use serve::{Ended, Serve};
 

@@ -83,6 +83,8 @@ struct Served<B> {
     state: State<B>,
     /// What is left of the chunk that is being sent.
     chunk: Bytes,
+    /// Whether the body was told that a window holds it back.
+    held_back: bool,
 }
 
 type Answer<B> = Pin<Box<dyn Future<Output = Response<B>> + Send>>;
@@ -344,7 +346,14 @@ where
             let waits = expected.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
             let inbox = Inbox::new(waker.clone(), waits);
             let answer = service(Request::from_parts(parts, inbox.body()));
-            Served { inbox, bell, waker, state: State::Answering(Box::pin(answer)), chunk: Bytes::new() }
+            Served {
+                inbox,
+                bell,
+                waker,
+                state: State::Answering(Box::pin(answer)),
+                chunk: Bytes::new(),
+                held_back: false,
+            }
         })?;
         Ok(Heard::Something)
     }
@@ -385,16 +394,11 @@ where
         let mut has_sent = false;
         loop {
             let room = connection.room(at);
-            let Served { waker, state, chunk, .. } = &mut connection.streams[at].exchange;
+            let Served { inbox, waker, state, chunk, held_back, .. } = &mut connection.streams[at].exchange;
             if !chunk.is_empty() {
                 if room == 0 {
-                    connection.block(at, now);
-                    if connection.find(id).is_none() {
-                        return turn;
-                    }
-                    if !has_sent && connection.has_no_window() {
-                        turn = Turn::StoodBack;
-                    }
+                    let Some(blocked) = block(connection, at, has_sent, now) else { return turn };
+                    turn = blocked;
                     break;
                 }
                 has_sent = true;
@@ -426,29 +430,40 @@ where
                         return turn;
                     }
                 }
-                State::Sending(body) => match Pin::new(body).poll_frame(&mut cx) {
-                    Poll::Pending => {
-                        connection.streams[at].starved.end();
-                        break;
+                State::Sending(body) => {
+                    if *held_back || room == 0 {
+                        *held_back = room == 0;
+                        inbox.hold_back(*held_back);
                     }
-                    Poll::Ready(None) => {
-                        connection.end(at);
-                        return turn;
-                    }
-                    Poll::Ready(Some(Err(_))) => {
-                        connection.reset(at, Reason::Internal);
-                        return turn;
-                    }
-                    Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                        Ok(data) => *chunk = data,
-                        Err(frame) => {
-                            if let Ok(trailers) = frame.into_trailers() {
-                                connection.trailers(at, &trailers);
-                                return turn;
-                            }
+                    match Pin::new(body).poll_frame(&mut cx) {
+                        Poll::Pending if *held_back && inbox.waits_for_window() => {
+                            let Some(blocked) = block(connection, at, has_sent, now) else { return turn };
+                            turn = blocked;
+                            break;
                         }
-                    },
-                },
+                        Poll::Pending => {
+                            connection.streams[at].starved.end();
+                            break;
+                        }
+                        Poll::Ready(None) => {
+                            connection.end(at);
+                            return turn;
+                        }
+                        Poll::Ready(Some(Err(_))) => {
+                            connection.reset(at, Reason::Internal);
+                            return turn;
+                        }
+                        Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                            Ok(data) => *chunk = data,
+                            Err(frame) => {
+                                if let Ok(trailers) = frame.into_trailers() {
+                                    connection.trailers(at, &trailers);
+                                    return turn;
+                                }
+                            }
+                        },
+                    }
+                }
             }
         }
         let read = connection.streams[at].exchange.inbox.take_read();
@@ -537,6 +552,19 @@ enum Turn {
     Had,
     /// It had something to send, and others had taken the connection's window.
     StoodBack,
+}
+
+/// Has a stream wait for a window. `None` if it has waited for too long, and was broken off.
+fn block<X: Exchange>(
+    connection: &mut Connection<X>,
+    at: usize,
+    has_sent: bool,
+    now: Instant,
+) -> Option<Turn> {
+    let id = connection.streams[at].id;
+    connection.block(at, now);
+    connection.find(id)?;
+    Some(if !has_sent && connection.has_no_window() { Turn::StoodBack } else { Turn::Had })
 }
 
 /// Control frames go before data of the same stream, which is added next.

@@ -22,6 +22,20 @@ pub enum Next {
     Close(Refusal),
 }
 
+/// A step that was decided on.
+enum Decision {
+    /// Say this part of an update of the type at this place.
+    Say(usize, Arc<Update>, Class),
+    /// Say nothing.
+    Rest(Next),
+}
+
+impl From<Next> for Decision {
+    fn from(next: Next) -> Self {
+        Self::Rest(next)
+    }
+}
+
 /// The earliest of the moments at which something may change by itself.
 #[derive(Debug, Default)]
 pub(super) struct Deadline(Option<Instant>);
@@ -38,15 +52,31 @@ impl Session {
     /// A client that answers nothing is found out here, but not waited for: so long a wait is worth no timer on each
     /// stream. Who waits looks again every now and then, be it woken or not.
     pub fn next(&mut self, now: Instant, upstream: Upstream) -> Next {
+        match self.decide(now, upstream) {
+            Decision::Say(at, update, class) => Next::Say(self.say(at, &update, class)),
+            Decision::Rest(next) => next,
+        }
+    }
+
+    /// As [`next`](Self::next), for a stream whose transport takes nothing now: `None` if there is something to say. It stays
+    /// unsaid, and is worked out anew once there is room, as of that moment.
+    pub fn next_without_room(&mut self, now: Instant, upstream: Upstream) -> Option<Next> {
+        match self.decide(now, upstream) {
+            Decision::Say(..) => None,
+            Decision::Rest(next) => Some(next),
+        }
+    }
+
+    fn decide(&mut self, now: Instant, upstream: Upstream) -> Decision {
         if let Some(silent) = self.types.iter().find(|state| state.owes_answer(now, &self.rules)) {
-            return Next::Close(self.rules.unanswered(silent.membership.of().type_url()));
+            return Next::Close(self.rules.unanswered(silent.membership.of().type_url())).into();
         }
         let is_relay = self.client().is_some_and(|client| client.user_agent == USER_AGENT);
         let moment = Moment { now, upstream, one_shot: self.is_one_shot(), is_relay };
         let pending = match self.evaluate(moment) {
             Ok(Some(pending)) => pending,
-            Ok(None) => return Next::Wait(Some(now)),
-            Err(behind) => return Next::Close(behind.into()),
+            Ok(None) => return Next::Wait(Some(now)).into(),
+            Err(behind) => return Next::Close(behind.into()).into(),
         };
 
         self.guard(&pending, now);
@@ -58,11 +88,11 @@ impl Session {
         if let Some((at, class)) = chosen
             && let Some(update) = pending[at].update()
         {
-            return Next::Say(self.say(at, &Arc::clone(update), class));
+            return Decision::Say(at, Arc::clone(update), class);
         }
 
         if let Some(next) = self.look_on(&pending, now) {
-            return next;
+            return next.into();
         }
         if pending.iter().any(|pending| matches!(pending, Pending::Unknown)) {
             if !self.responded {
@@ -70,7 +100,7 @@ impl Session {
                 if now >= cold
                     && let Some(excuse) = upstream.excuse()
                 {
-                    return Next::Close(Refusal::cold(excuse));
+                    return Next::Close(Refusal::cold(excuse)).into();
                 }
                 deadline.not_after(if now < cold { cold } else { now + self.rules.cold_deadline });
             }
@@ -83,7 +113,7 @@ impl Session {
                 moments.into_iter().filter(|at| *at > now).for_each(|at| deadline.not_after(at));
             }
         }
-        Next::Wait(deadline.0)
+        Next::Wait(deadline.0).into()
     }
 
     /// Of how many names [`next`](Self::next) may have to work out what there is to say: of tens of thousands it takes

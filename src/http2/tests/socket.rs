@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::super::frame::{HEAD, Head, Kind, flag, put};
-use super::super::{Ended, Limits, PREFACE, Reason, RequestBody, Serve, hpack};
+use super::super::{Backpressure as _, Ended, Limits, PREFACE, Reason, RequestBody, Serve, hpack};
 
 /// More than a pipe holds here.
 const LARGE: usize = 100_000;
@@ -210,6 +211,87 @@ impl Body for Told {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         self.0.poll_recv(cx).map(|said| said.map(|bytes| Ok(Frame::data(bytes))))
     }
+}
+
+/// Counts its messages when it makes them, which it does only once they can go.
+struct MakesLate {
+    request: RequestBody,
+    made: Arc<AtomicU8>,
+    bytes: usize,
+}
+
+impl Body for MakesLate {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.request.is_held_back() {
+            self.request.wait_for_window();
+            return Poll::Pending;
+        }
+        if self.bytes == 0 {
+            return Poll::Pending;
+        }
+        self.made.fetch_add(1, Ordering::Relaxed);
+        let bytes = std::mem::take(&mut self.bytes);
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from(vec![1; bytes])))))
+    }
+}
+
+/// Serves streams that say so many bytes each, and counts the messages that they made.
+fn makes_late(bytes: usize) -> (DuplexStream, JoinHandle<Result<(), Ended>>, Arc<AtomicU8>) {
+    let made: Arc<AtomicU8> = Arc::default();
+    let count = Arc::clone(&made);
+    let (peer, served) = serve(1 << 20, move |request| {
+        let made = Arc::clone(&count);
+        async move { Response::new(MakesLate { request: request.into_body(), made, bytes }) }
+    });
+    (peer, served, made)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_is_made_when_the_window_of_its_stream_opens() {
+    let (mut peer, _served, made) = makes_late(100);
+    say(&mut peer, &[start(0), request(1)].concat()).await;
+    find(&mut peer, |head, _| head.kind == Kind::Headers).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(made.load(Ordering::Relaxed), 0);
+    say(&mut peer, &window(1, 60)).await;
+    find(&mut peer, |head, payload| head.kind == Kind::Data && payload.len() == 60).await;
+    say(&mut peer, &window(1, 100)).await;
+    find(&mut peer, |head, payload| head.kind == Kind::Data && payload.len() == 40).await;
+    assert_eq!(made.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_is_made_when_the_window_of_its_connection_opens() {
+    let (mut peer, _served, made) = makes_late(65_535);
+    say(&mut peer, &[start(1 << 30), request(1), request(3)].concat()).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(made.load(Ordering::Relaxed), 1, "the first takes the whole window");
+    say(&mut peer, &window(0, 65_535)).await;
+    let mut bytes = 0;
+    find(&mut peer, |head, payload| {
+        bytes += if head.kind == Kind::Data { payload.len() } else { 0 };
+        bytes == 2 * 65_535
+    })
+    .await;
+    assert_eq!(made.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_with_an_unmade_message_waits_for_its_window_as_long_as_others() {
+    let (mut peer, _served, made) = makes_late(100);
+    say(&mut peer, &[start(0), request(1)].concat()).await;
+    let begun = tokio::time::Instant::now();
+    let heard = answer_pings(peer).await;
+    let (head, payload) = heard.last().expect("something");
+    assert_eq!((head.kind, head.stream), (Kind::RstStream, 1));
+    assert_eq!(*payload, (Reason::Cancel as u32).to_be_bytes());
+    assert_eq!((begun.elapsed().as_secs(), made.load(Ordering::Relaxed)), (60, 0));
 }
 
 fn large() -> Bytes {
