@@ -158,9 +158,8 @@ async fn a_subscription_bomb_ends_whatever_it_is_sent_over() {
     goes_on(&relay, &mut honest, "after").await;
 }
 
-/// The status with which a stream ends, whatever it is told before.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_streams_of_a_connection_share_a_limit_of_names() {
+async fn the_requests_of_a_connection_share_a_limit_of_names() {
     let relay = relay("  max_names_per_connection: 250\n");
     let mut honest = live(&relay).await;
     let channel = connect(&relay.uri()).await;
@@ -182,7 +181,7 @@ async fn the_streams_of_a_connection_share_a_limit_of_names() {
     ask(&mut second, EDS, 0).await;
     let status = ends(&mut second).await;
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
-    assert!(status.message().contains("more than 250 names over all streams"), "{status:?}");
+    assert!(status.message().contains("more than 250 names over all streams and requests"), "{status:?}");
     assert_eq!(refused(&relay, "max_names_per_connection"), 1.0);
 
     // What the stream asked for went with it, another connection has its own, and to ask again is not to ask for more.
@@ -195,9 +194,22 @@ async fn the_streams_of_a_connection_share_a_limit_of_names() {
     ask(&mut other, EDS, 100).await;
     other.response().await;
     assert_eq!(refused(&relay, "max_names_per_connection"), 1.0);
+
+    // A Fetch and a poll count as streams do.
+    let resource_names: Vec<String> = (0..100).map(|at| format!("n{at}")).collect();
+    let request = DiscoveryRequest { node: Some(node("bomb")), resource_names, ..Default::default() };
+    let fetch = "/envoy.service.endpoint.v3.EndpointDiscoveryService/FetchEndpoints";
+    let status = unary(&channel, fetch, request).await.expect_err("too many beside those of the streams");
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    let names: Vec<String> = (0..251).map(|at| format!("n{at}")).collect();
+    let body = serde_json::json!({"node": {"id": "bomb"}, "resource_names": names}).to_string();
+    let answer = Http1::connect(relay.listener).poll("endpoints", &body);
+    assert_eq!(answer.status, 413, "{}", answer.body);
+    assert_eq!(refused(&relay, "max_names_per_connection"), 3.0);
     goes_on(&relay, &mut honest, "after").await;
 }
 
+/// Status with which a stream ends, whatever it is told before.
 async fn ends(stream: &mut Delta) -> tonic::Status {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -201,7 +201,7 @@ pub struct Downstream {
     pub max_name_bytes: usize,
     /// Names a stream may subscribe to, per type. Default: 100000.
     pub max_names: usize,
-    /// Names over all streams and types of one connection.
+    /// Names over all streams, Fetches and polls of one connection.
     pub max_names_per_connection: usize,
     /// What these names and their locators may take together, in bytes. Default: 16 MiB.
     #[serde(serialize_with = "units::serialize_size")]

@@ -12,6 +12,7 @@ use super::alarm::Alarm;
 use super::assembler::Assembler;
 use super::connection::Connection;
 use super::listener::Limits;
+use super::names::NameShare;
 use super::service::Context as Shared;
 use super::status::Status;
 use crate::cache::{Frame, Protocol};
@@ -60,6 +61,10 @@ where
         .charged_to(connection.tenant().cloned());
     let heard = session.hear_sotw(request, Instant::now());
     heard.inspect_err(|refusal| shared.note_denial(refusal, &*peer, session.client()))?;
+    let mut names = NameShare::new(connection);
+    if let Some(all) = names.set(session.names(), session.name_bytes()) {
+        session.rules().check_connection(all)?;
+    }
     Shared::note_hidden(session.take_hidden());
     let mut alarm = Alarm::default();
     let answer = std::future::poll_fn(|cx| {

@@ -15,6 +15,7 @@ mod fetch;
 mod handshake;
 mod listener;
 mod memory;
+mod names;
 mod paced;
 mod peers;
 mod policy;

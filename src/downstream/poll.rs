@@ -19,6 +19,7 @@ use tokio::sync::Semaphore;
 use super::alarm::Alarm;
 use super::buffered::Share;
 use super::connection::Connection;
+use super::names::NameShare;
 use super::peers::{Held, Peers};
 use super::policy::Policy;
 use super::service::{Context, ResponseBody, text};
@@ -124,10 +125,11 @@ where
     // In a box, so that a poll that waits does not keep the room that reading took.
     let opened = Box::pin(open(kind, request, &caller, &shared, now)).await;
     let ended = match opened {
-        Ok((poll, held)) => {
+        Ok(Opened { poll, held, names }) => {
             let waiting = Waiting {
                 poll,
                 held,
+                names,
                 parked: false,
                 alarm: Alarm::default(),
                 caller,
@@ -138,7 +140,8 @@ where
         Err(fault) => Err(fault),
     };
     let done = match ended {
-        Ok(Ended { poll, verdict }) => Box::pin(write(poll, verdict, &shared)).await,
+        // Its names count until it is answered.
+        Ok(Ended { poll, verdict, names: _names }) => Box::pin(write(poll, verdict, &shared)).await,
         Err(fault) => Err(fault),
     };
     match done {
@@ -216,7 +219,7 @@ async fn open<B>(
     caller: &Caller,
     shared: &Context,
     now: Instant,
-) -> Result<(Poll, Option<Held>), Fault>
+) -> Result<Opened, Fault>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
@@ -262,7 +265,12 @@ where
     let poll = Poll::new(&shared.cache, &caller.rules, &polls.memory, kind, request, from, hold, now);
     let poll = poll.inspect_err(|refusal| shared.note_denial(refusal, &*caller.peer, None))?;
     Context::note_hidden(poll.hidden());
-    Ok((poll, held))
+    let (_, _, subscription) = poll.asked();
+    let mut names = NameShare::new(&caller.connection);
+    if let Some(all) = names.set(subscription.names().len(), subscription.name_bytes()) {
+        caller.rules.check_connection(all)?;
+    }
+    Ok(Opened { poll, held, names })
 }
 
 /// Reads a body into one buffer. Its pieces are copied: each may be a byte that keeps all of a buffer that was read into.
@@ -366,9 +374,18 @@ fn parse(body: &[u8], rules: &Rules) -> Result<proto::DiscoveryRequest, Fault> {
     })
 }
 
+/// A poll that was read.
+struct Opened {
+    poll: Poll,
+    /// Its place among those of its peer, if it needs one already.
+    held: Option<Held>,
+    names: NameShare,
+}
+
 /// A poll that waits.
 struct Waiting {
     poll: Poll,
+    names: NameShare,
     /// Its place among those of its peer, once it needs one: who sends slowly costs as much as who waits.
     held: Option<Held>,
     parked: bool,
@@ -381,12 +398,13 @@ struct Waiting {
 struct Ended {
     poll: Poll,
     verdict: Verdict,
+    names: NameShare,
 }
 
 async fn wait(waiting: Waiting, gauge: &mut PollGauge) -> Result<Ended, Fault> {
     let mut waiting = waiting;
     let verdict = std::future::poll_fn(|cx| waiting.look(cx, gauge)).await?;
-    Ok(Ended { poll: waiting.poll, verdict })
+    Ok(Ended { poll: waiting.poll, verdict, names: waiting.names })
 }
 
 impl Waiting {

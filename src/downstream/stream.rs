@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -15,6 +14,7 @@ use super::alarm::Alarm;
 use super::assembler::Assembler;
 use super::connection::Connection;
 use super::listener::Limits;
+use super::names::NameShare;
 use super::service::Context as Shared;
 use super::sieve::Payer;
 use super::status::Status;
@@ -105,10 +105,7 @@ pub(super) struct StreamBody<B> {
     /// How long one may take to come that has begun to.
     patience: Duration,
     ended: bool,
-    /// Its part of the names of its connection,
-    names: usize,
-    /// and to their text.
-    name_bytes: usize,
+    names: NameShare,
     /// Of its rejections, by type.
     complaints: BTreeMap<TypeUrl, telemetry::Sparingly>,
     gauge: StreamGauge,
@@ -134,7 +131,6 @@ where
         Self {
             requests,
             peer,
-            connection,
             gauge: StreamGauge::open(session.protocol().label()),
             shared,
             session,
@@ -144,8 +140,8 @@ where
             first_due: Instant::now() + limits.first_request_timeout,
             patience: limits.stall_timeout,
             ended: false,
-            names: 0,
-            name_bytes: 0,
+            names: NameShare::new(&connection),
+            connection,
             complaints: BTreeMap::new(),
         }
     }
@@ -200,17 +196,12 @@ where
         }
     }
 
-    /// Tells its connection how many names it asks for. Those that are too many are not told upstream for long: they go
-    /// with the stream.
+    /// Counts its names to its connection. Those that are too many are not told upstream for long: they go with the stream.
     fn count_names(&mut self) -> Result<(), Status> {
-        let (names, bytes) = (self.session.names(), self.session.name_bytes());
-        let before = std::mem::replace(&mut self.names, names);
-        // Wraps, as it adds what is less by a detour.
-        let more = names.wrapping_sub(before);
-        let all = self.connection.names().fetch_add(more, Ordering::Relaxed).wrapping_add(more);
-        let more = bytes.wrapping_sub(std::mem::replace(&mut self.name_bytes, bytes));
-        self.connection.name_bytes().fetch_add(more, Ordering::Relaxed);
-        if names > before { Ok(self.session.check_names_beside(all)?) } else { Ok(()) }
+        match self.names.set(self.session.names(), self.session.name_bytes()) {
+            Some(all) => Ok(self.session.rules().check_connection(all)?),
+            None => Ok(()),
+        }
     }
 
     /// Counts a request. A rejection is logged: it is what an operator looks for first.
@@ -357,8 +348,6 @@ where
 
 impl<B> Drop for StreamBody<B> {
     fn drop(&mut self) {
-        self.connection.names().fetch_sub(self.names, Ordering::Relaxed);
-        self.connection.name_bytes().fetch_sub(self.name_bytes, Ordering::Relaxed);
         if self.session.names() > MANY {
             self.shared.turns.bury(self.session.leave());
         }

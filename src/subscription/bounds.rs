@@ -91,13 +91,13 @@ impl Rules {
         Ok(())
     }
 
-    /// Whether a connection stays within bounds that asks for so many names.
-    pub(super) fn check_connection(&self, names: usize) -> Result<(), Refusal> {
+    /// Refuses a connection that asks for more names than one may, over all its streams and requests.
+    pub fn check_connection(&self, names: usize) -> Result<(), Refusal> {
         let max = self.max_connection_names;
         if names <= max {
             return Ok(());
         }
-        let message = format!("more than {max} names over all streams and types of one connection");
+        let message = format!("more than {max} names over all streams and requests of one connection");
         Err(Refusal::exhausted(message).over(Bound::ConnectionNames))
     }
 

@@ -440,9 +440,9 @@ impl Session {
         std::mem::take(&mut self.types)
     }
 
-    /// Whether its connection, on which so many names are asked for, stays within bounds.
-    pub fn check_names_beside(&self, names: usize) -> Result<(), Refusal> {
-        self.rules.check_connection(names)
+    /// The rules and limits in force for its client.
+    pub const fn rules(&self) -> &Arc<Rules> {
+        &self.rules
     }
 
     /// The transport has taken the newest response.
