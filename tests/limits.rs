@@ -209,6 +209,35 @@ async fn the_requests_of_a_connection_share_a_limit_of_names() {
     goes_on(&relay, &mut honest, "after").await;
 }
 
+/// Bytes that the kernel keeps for a connection of the relay's: written, and not acknowledged.
+fn queued(relay: &Process, client: SocketAddr) -> u64 {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let ports = [relay.listener.port(), client.port()].map(|port| format!(":{port:04X}"));
+    let line = table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .find(|fields| fields.len() > 4 && fields[1].ends_with(&ports[0]) && fields[2].ends_with(&ports[1]));
+    u64::from_str_radix(line.unwrap()[4].split_once(':').unwrap().0, 16).unwrap()
+}
+
+/// R-Relay-22: by default the kernel would keep megabytes for each.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_reads_nothing_keeps_little_in_the_kernel() {
+    let many: Vec<String> = (0..20_000).map(|number| format!("cluster-{number:0>100}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let relay = Process::start(&[("clusters.yaml", &clusters(&many))], "");
+    let body = serde_json::json!({"node": {"id": "deaf"}}).to_string();
+    let mut client = TcpStream::connect(relay.listener).unwrap();
+    let head =
+        format!("POST /v3/discovery:clusters HTTP/1.1\r\nhost: r\r\ncontent-length: {}\r\n\r\n", body.len());
+    client.write_all((head + &body).as_bytes()).unwrap();
+    let address = client.local_addr().unwrap();
+    relay.wait_for("an answer that is not read", || queued(&relay, address) > 0);
+    std::thread::sleep(Duration::from_millis(500));
+    let queued = queued(&relay, address);
+    assert!(queued < 256 << 10, "{queued} bytes");
+}
+
 /// Status with which a stream ends, whatever it is told before.
 async fn ends(stream: &mut Delta) -> tonic::Status {
     let deadline = Instant::now() + PATIENCE;

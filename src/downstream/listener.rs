@@ -42,6 +42,10 @@ use crate::tls::server::{ServerTls, Shown};
 /// The queue of connections that the kernel completed and we did not accept yet. A fleet that comes back comes all
 /// at once, and tokio's own default is short for that.
 const BACKLOG: i32 = 4096;
+/// Bytes that a socket takes beyond those on their way to the peer. By default the kernel keeps up to `tcp_wmem` (4 MiB) for
+/// a peer that reads nothing, which no watermark of this process sees, and for a slow one as much that is out of date. It
+/// reports room when half of this is free, which is [`http2::LEAST`].
+const UNSENT: usize = 2 * http2::LEAST;
 /// The head of a request, over either version of HTTP: many times those of Envoy and of gRPC.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 /// Connections accepted before those that came in have a turn: more than can be served are left to the kernel.
@@ -143,6 +147,8 @@ impl Listener {
         )?;
         // A relay that restarts binds its port again while old connections still linger in TIME_WAIT.
         socket.set_reuse_address(true)?;
+        // Connections have this from their listener.
+        socket.set_tcp_notsent_lowat(UNSENT as u32)?;
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         let socket = TcpListener::from_std(socket.into())?;
