@@ -32,7 +32,7 @@ test: ## Run all tests, those with real Envoy, gRPC and go-control-plane include
 	cargo test --locked
 
 lint: ## Check formatting and lints of Rust and Go.
-	cargo fmt --check
+	cargo fmt --all --check
 	cargo fmt --check $(DESCRIPTORS)
 	cargo fmt --check $(FUZZ)
 	cargo clippy --locked --all-targets -- -D warnings

@@ -8,7 +8,7 @@ pub mod descriptors;
 pub mod directory;
 pub mod downstream;
 pub mod grpc;
-pub mod http2;
+pub use deltafan_http2 as http2;
 pub mod identity;
 pub mod lookout;
 pub mod pool;

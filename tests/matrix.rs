@@ -182,6 +182,7 @@ fn the_matrix_agrees_with_the_tests() {
     let document = fs::read_to_string(in_repository("docs/protocol.md")).unwrap();
     let mut known = BTreeSet::new();
     functions(&in_repository("src"), &mut known);
+    functions(&in_repository("crates"), &mut known);
     functions(&in_repository("tests"), &mut known);
     let faults = faults(&document, &known);
     assert!(faults.is_empty(), "docs/protocol.md:\n  {}", faults.join("\n  "));

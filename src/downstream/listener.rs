@@ -10,6 +10,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
+use http::Request;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -25,6 +26,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use super::admission::{Refused, Slot};
 use super::connection::{Connection, ConnectionGuard, Connections, Credentials, Fate};
 use super::handshake::{Handshakes, TimedOut};
+use super::http1_body::Http1Body;
 use super::paced::Paced;
 use super::service::{Context, Services};
 use super::stall::Stalling;
@@ -496,9 +498,6 @@ async fn serve_http2<H: Health, IO: Transport>(socket: IO, services: Services<H>
     .await
 }
 
-/// Only long polls come over HTTP/1, whose answers do not change while they are sent.
-impl http2::Backpressure for hyper::body::Incoming {}
-
 async fn serve_http1<H: Health, IO: Transport>(socket: IO, services: Services<H>) -> Result<(), Fault> {
     let (connection, policy) = (Arc::clone(&services.connection), Arc::clone(&services.policy));
     let account = services.shared.turns.account();
@@ -507,7 +506,9 @@ async fn serve_http1<H: Health, IO: Transport>(socket: IO, services: Services<H>
     // The first request has begun to come; the wait for the next one is a client's pause between two polls.
     builder.timer(TokioTimer::new()).header_read_timeout(policy.polls.idle_timeout);
     let socket = Stalling::new(socket, policy.limits.stall_timeout).telling(&connection);
-    let service = service_fn(move |request| services.clone().answer(request).map(Ok::<_, Infallible>));
+    let answer =
+        move |request: Request<hyper::body::Incoming>| services.clone().answer(request.map(Http1Body));
+    let service = service_fn(move |request| answer(request).map(Ok::<_, Infallible>));
     let mut serve = builder.serve_connection(TokioIo::new(socket), service);
     fulfil(&connection, account, &mut serve, |serve| Pin::new(serve).graceful_shutdown(), |_| false).await
 }

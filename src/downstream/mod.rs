@@ -13,6 +13,7 @@ mod buffered;
 mod connection;
 mod fetch;
 mod handshake;
+mod http1_body;
 mod listener;
 mod memory;
 mod names;
