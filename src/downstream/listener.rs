@@ -46,8 +46,8 @@ use crate::tls::server::{ServerTls, Shown};
 const BACKLOG: i32 = 4096;
 /// Bytes that a socket takes beyond those on their way to the peer. By default the kernel keeps up to `tcp_wmem` (4 MiB) for
 /// a peer that reads nothing, which no watermark of this process sees, and for a slow one as much that is out of date. It
-/// reports room when half of this is free, which is [`http2::LEAST`].
-const UNSENT: usize = 2 * http2::LEAST;
+/// reports room when half of this is free, which is [`http2::MIN_BYTES`].
+const UNSENT: usize = 2 * http2::MIN_BYTES;
 /// The head of a request, over either version of HTTP: many times those of Envoy and of gRPC.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 /// Connections accepted before those that came in have a turn: more than can be served are left to the kernel.

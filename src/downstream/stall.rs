@@ -13,14 +13,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::alarm::Alarm;
 use super::connection::Connection;
-use crate::http2::{LEAST, Pace};
+use crate::http2::{MIN_BYTES, MinRate};
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Stalling<T> {
     transport: T,
     patience: Duration,
-    pace: Pace,
+    pace: MinRate,
     alarm: Alarm,
     /// Who is told since when it takes nothing.
     connection: Option<Arc<Connection>>,
@@ -28,7 +28,7 @@ pub(super) struct Stalling<T> {
 
 impl<T> Stalling<T> {
     pub(super) fn new(transport: T, patience: Duration) -> Self {
-        Self { transport, patience, pace: Pace::default(), alarm: Alarm::default(), connection: None }
+        Self { transport, patience, pace: MinRate::default(), alarm: Alarm::default(), connection: None }
     }
 
     /// Tells a connection since when it takes nothing.
@@ -44,7 +44,7 @@ impl<T> Stalling<T> {
     }
 
     /// Calls that change the pace, and tells the connection when the wait began or ended.
-    fn keep(&mut self, change: impl FnOnce(&mut Pace)) {
+    fn keep(&mut self, change: impl FnOnce(&mut MinRate)) {
         let before = self.pace.since();
         change(&mut self.pace);
         let since = self.pace.since();
@@ -68,7 +68,7 @@ impl<T> Stalling<T> {
             Poll::Pending => Poll::Pending,
             Poll::Ready(()) => Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                format!("less than {LEAST} bytes were taken in {patience:?}"),
+                format!("less than {MIN_BYTES} bytes were taken in {patience:?}"),
             ))),
         }
     }
@@ -107,7 +107,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Stalling<T> {
         let flushed = Pin::new(&mut self.transport).poll_flush(cx);
         // All that was written has gone.
         if flushed.is_ready() {
-            self.keep(Pace::end);
+            self.keep(MinRate::end);
         }
         flushed
     }
@@ -125,20 +125,20 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn r_relay_22_a_transport_that_takes_nothing_is_given_up() {
-        let (near, mut far) = tokio::io::duplex(LEAST);
+        let (near, mut far) = tokio::io::duplex(MIN_BYTES);
         let mut near = Stalling::new(near, Duration::from_secs(5));
-        near.write_all(&vec![0; LEAST]).await.expect("there is room");
+        near.write_all(&vec![0; MIN_BYTES]).await.expect("there is room");
         let reader = tokio::spawn(async move {
             // Slow, but not too slow: it may go on for as long as it takes.
             for _ in 0..4 {
                 tokio::time::sleep(Duration::from_secs(4)).await;
-                far.read_exact(&mut vec![0; LEAST]).await.expect("something to read");
+                far.read_exact(&mut vec![0; MIN_BYTES]).await.expect("something to read");
             }
             far
         });
-        near.write_all(&vec![0; 4 * LEAST]).await.expect("reading makes room");
+        near.write_all(&vec![0; 4 * MIN_BYTES]).await.expect("reading makes room");
         let _far = reader.await.expect("the reader ends");
-        let error = near.write_all(&vec![0; LEAST + 1]).await.expect_err("nobody reads");
+        let error = near.write_all(&vec![0; MIN_BYTES + 1]).await.expect_err("nobody reads");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 

@@ -1,7 +1,7 @@
-//! The protocol of one connection, without I/O, clock or tasks: bytes come in, streams change, and what has to be said
-//! is put in order. Time is an argument.
+//! Protocol of one connection, without I/O, clock or tasks: bytes come in, streams change, and frames to be sent are
+//! put in order. Time is an argument.
 //!
-//! This half owns the state and what goes out; [`super::receive`] takes in what comes.
+//! This module owns the state and what goes out; [`super::receive`] processes input. The two are halves of one `impl`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,103 +9,105 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderMap, StatusCode};
 
-use super::budget::Budget;
 use super::frame::{self, Head, Kind, MAX_WINDOW, flag};
 use super::hpack;
 use super::receive::Arriving;
 use super::settings::{self, DEFAULT_WINDOW, Peer};
-use super::stream::{Exchange, Inward, Outward, Stream};
+use super::stream::{RecvWindow, SendWindow, Stream, StreamHandler};
+use super::work_budget::WorkBudget;
 use super::{ConnectionError, Limits, Reason};
 
-/// Streams that we broke off, of which more may arrive that was sent before the peer knew.
+/// Streams reset by us of which more frames may arrive, sent before the peer knew.
 const REMEMBERED_RESETS: usize = 64;
-/// Data of which a window lets no more go is worth no answer if it is less than this: a peer that opens its windows by
-/// bytes would be sent as many frames.
+/// DATA shorter than this that fills a window earns the peer nothing: a peer that opens its windows by bytes would be
+/// sent as many frames.
 const WORTH_AN_ANSWER: usize = 256;
-/// What our pings say. An answer to the second tells that all has come that was sent before the peer was told to go.
+/// Payloads of our PINGs. The answer to the second shows that every stream has arrived that the peer opened before it
+/// got GOAWAY.
 const KEEP_ALIVE: [u8; 8] = *b"alive?\0\0";
 const SHUT_DOWN: [u8; 8] = *b"goodbye\0";
-/// How long a peer that was told to go is waited for, if it does not answer that ping.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// Time to wait for that answer.
+const SHUTDOWN_PING_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How far a connection has come in its end.
+/// Progress of a graceful shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leaving {
+pub(super) enum Shutdown {
     No,
-    /// The peer was told then, but may have opened streams before it knew; it is done with that when it answers a ping.
+    /// The first GOAWAY was sent at this time. The peer may have opened streams before it arrived, until it answers
+    /// the PING behind it.
     Announced(Instant),
-    /// New streams are not looked at.
+    /// The second GOAWAY was sent. New streams are ignored.
     Final,
 }
 
-/// The state of a connection; `X` is what is kept with a stream by who serves it.
+/// State of a connection. `X` is the part of a stream that its driver keeps.
 #[derive(Debug)]
 pub(super) struct Connection<X> {
     pub(super) limits: Arc<Limits>,
-    /// By id, which only grow.
+    /// By id, which only grows.
     pub(super) streams: Vec<Stream<X>>,
-    /// Streams to be looked at, some of them more than once.
-    pub(super) stirred: Vec<u32>,
-    /// Frames that go out before anything else. Who moves bytes takes them.
+    /// Streams to be polled. Some may be in it more than once.
+    pub(super) scheduled: Vec<u32>,
+    /// Frames that are written before anything else. The driver takes them.
     pub(super) control: Vec<u8>,
     pub(super) arriving: Arriving,
     pub(super) decoder: hpack::Decoder,
     pub(super) peer: Peer,
-    pub(super) outward: Outward,
-    pub(super) inward: Inward,
-    /// Bytes of data that were said since [`take_said`](Self::take_said).
-    said: usize,
+    pub(super) send_window: SendWindow,
+    pub(super) recv_window: RecvWindow,
+    /// Bytes of DATA sent since [`take_data_sent`](Self::take_data_sent).
+    data_sent: usize,
     /// Streams that have something to send and no window for it.
     pub(super) blocked: Vec<u32>,
-    /// The newest stream of the peer's.
+    /// Highest stream id of the peer.
     pub(super) highest: u32,
-    pub(super) leaving: Leaving,
-    pub(super) peer_leaves: bool,
-    pub(super) budget: Budget,
+    pub(super) shutdown: Shutdown,
+    pub(super) goaway_received: bool,
+    pub(super) work_budget: WorkBudget,
     resets: VecDeque<u32>,
-    /// The newest stream that the peer was told would be answered.
-    told: u32,
-    /// What the heads of requests take that are not answered yet.
+    /// Highest stream id that a GOAWAY announced as processed.
+    goaway_stream: u32,
+    /// Bytes of header blocks of requests that are not answered yet.
     pub(super) heads: usize,
-    no_table_said: bool,
+    table_size_sent: bool,
     pub(super) opened: Instant,
-    pub(super) heard: Instant,
-    pub(super) pinged: Option<Instant>,
-    /// Since when no stream is open, as far as it was noticed.
+    pub(super) last_received: Instant,
+    pub(super) ping_sent_at: Option<Instant>,
+    /// Time since which no stream is open, as far as it was noticed.
     idle: Option<Instant>,
-    /// Streams that were refused because there were too many, since that was last asked.
+    /// Streams refused because too many were open, since the driver took the number.
     pub(super) refused: u64,
 }
 
-impl<X: Exchange> Connection<X> {
-    /// A connection on which nothing was said yet.
+impl<X: StreamHandler> Connection<X> {
+    /// A new connection. Our SETTINGS are ready to be sent.
     pub(super) fn new(limits: Arc<Limits>, now: Instant) -> Self {
         let mut control = Vec::new();
         settings::put_ours(&limits, &mut control);
-        let inward = Inward::new(limits.connection_window.max(DEFAULT_WINDOW));
+        let recv_window = RecvWindow::new(limits.connection_window.max(DEFAULT_WINDOW));
         Self {
             limits,
             streams: Vec::new(),
-            stirred: Vec::new(),
+            scheduled: Vec::new(),
             control,
             arriving: Arriving::default(),
             decoder: hpack::Decoder::default(),
             peer: Peer::default(),
-            outward: Outward::new(DEFAULT_WINDOW),
-            inward,
-            said: 0,
+            send_window: SendWindow::new(DEFAULT_WINDOW),
+            recv_window,
+            data_sent: 0,
             blocked: Vec::new(),
             highest: 0,
-            leaving: Leaving::No,
-            peer_leaves: false,
-            budget: Budget::new(now),
+            shutdown: Shutdown::No,
+            goaway_received: false,
+            work_budget: WorkBudget::new(now),
             resets: VecDeque::new(),
-            told: MAX_WINDOW,
+            goaway_stream: MAX_WINDOW,
             heads: 0,
-            no_table_said: false,
+            table_size_sent: false,
             opened: now,
-            heard: now,
-            pinged: None,
+            last_received: now,
+            ping_sent_at: None,
             idle: None,
             refused: 0,
         }
@@ -115,63 +117,63 @@ impl<X: Exchange> Connection<X> {
         self.streams.binary_search_by_key(&id, |stream| stream.id).ok()
     }
 
-    /// The stream is to be looked at. None is while the socket takes nothing, and the list must not grow with each frame of a
-    /// peer that sends on.
-    pub(super) fn stir(&mut self, id: u32) {
-        if self.stirred.len() > 2 * self.streams.len() + 8 {
-            let mut stirred = std::mem::take(&mut self.stirred);
-            stirred.sort_unstable();
-            stirred.dedup();
-            stirred.retain(|id| self.find(*id).is_some());
-            self.stirred = stirred;
+    /// Schedules a stream to be polled. While the socket takes nothing no stream is polled, and the list must not grow
+    /// with each frame of a peer that goes on sending.
+    pub(super) fn schedule(&mut self, id: u32) {
+        if self.scheduled.len() > 2 * self.streams.len() + 8 {
+            let mut scheduled = std::mem::take(&mut self.scheduled);
+            scheduled.sort_unstable();
+            scheduled.dedup();
+            scheduled.retain(|id| self.find(*id).is_some());
+            self.scheduled = scheduled;
         }
-        self.stirred.push(id);
+        self.scheduled.push(id);
     }
 
-    /// Bytes that are kept for the peer beside the messages that streams send: of streams, of frames that are not whole, of heads that
-    /// are not answered, of requests that nobody has read, and of frames that have not gone out.
+    /// Bytes kept for the peer beside the messages that streams send: streams, incomplete frames, header blocks of
+    /// unanswered requests, unread request bodies, and control frames that have not gone out.
     pub(super) fn held(&self) -> usize {
-        /// About what a stream takes that says nothing, with whoever serves it.
+        /// Approximate size of an idle stream, with its session, in bytes.
         const STREAM: usize = 4 << 10;
-        let frames = self.arriving.len() + self.heads + self.inward.unread() + self.control.len();
+        let frames = self.arriving.len() + self.heads + self.recv_window.unread() + self.control.len();
         frames + self.streams.len() * STREAM
     }
 
-    /// Whether all that there was to do is done.
-    pub(super) const fn is_over(&self) -> bool {
-        self.streams.is_empty() && (self.peer_leaves || matches!(self.leaving, Leaving::Final))
+    /// Whether both sides have nothing left to do.
+    pub(super) const fn is_done(&self) -> bool {
+        self.streams.is_empty() && (self.goaway_received || matches!(self.shutdown, Shutdown::Final))
     }
 
-    // === What goes out ===
+    // === Output ===
 
-    /// How much a stream may send now, in one frame.
+    /// Bytes that a stream may send now in one frame.
     pub(super) fn room(&self, at: usize) -> usize {
-        self.streams[at].outward.room().min(self.outward.room()).min(self.peer.max_payload)
+        self.streams[at].send_window.room().min(self.send_window.room()).min(self.peer.max_payload)
     }
 
-    /// Spends the windows on a frame of data, and returns its head.
+    /// Takes `len` bytes of DATA out of the windows, and returns the header of their frame.
     pub(super) fn data(&mut self, at: usize, len: usize) -> Head {
         if len >= WORTH_AN_ANSWER || len < self.room(at) {
-            self.budget.earn();
+            self.work_budget.earn();
         }
-        self.said += len;
-        self.outward.spend(len);
+        self.data_sent += len;
+        self.send_window.spend(len);
         let stream = &mut self.streams[at];
-        stream.outward.spend(len);
-        stream.starved.take(len);
+        stream.send_window.spend(len);
+        stream.window_wait.take(len);
         Head::new(Kind::Data, 0, stream.id, len)
     }
 
-    /// The stream has something to send and no window for it. It is looked at again when one opens: unless windows open so
-    /// slowly that it is given up.
+    /// Notes that a stream has something to send and no window for it. It is scheduled when one opens, or reset if
+    /// windows open too slowly.
     pub(super) fn block(&mut self, at: usize, now: Instant) {
         let has_no_window = self.has_no_window();
         let stream = &mut self.streams[at];
-        if stream.outward.room() == 0 {
-            stream.starved.wait(now);
+        if stream.send_window.room() == 0 {
+            stream.window_wait.wait(now);
         }
         if !has_no_window
-            && stream.starved.since().is_some_and(|since| since + self.limits.stall_timeout <= now)
+            && stream.window_wait.since().is_some_and(|since| since + self.limits.stall_timeout <= now)
         {
             return self.reset(at, Reason::Cancel);
         }
@@ -182,31 +184,31 @@ impl<X: Exchange> Connection<X> {
 
     /// Whether the window of the connection is used up.
     pub(super) fn has_no_window(&self) -> bool {
-        self.outward.room() == 0
+        self.send_window.room() == 0
     }
 
-    /// Whether something waits for the window of the connection.
+    /// Whether a stream waits for the window of the connection.
     pub(super) fn waits_for_window(&self) -> bool {
         self.has_no_window() && !self.blocked.is_empty()
     }
 
-    /// The transport has taken something that it had refused: the peer reads, and is alive.
+    /// Notes that the transport took bytes that it had refused before: the peer reads, and is alive.
     pub(super) const fn taken(&mut self, now: Instant) {
-        self.heard = now;
-        self.pinged = None;
+        self.last_received = now;
+        self.ping_sent_at = None;
     }
 
-    /// Bytes of data that were said since the last call.
-    pub(super) const fn take_said(&mut self) -> usize {
-        std::mem::replace(&mut self.said, 0)
+    /// Bytes of DATA sent since the last call.
+    pub(super) const fn take_data_sent(&mut self) -> usize {
+        std::mem::replace(&mut self.data_sent, 0)
     }
 
-    /// So many bytes of a stream's request were read.
+    /// Returns window for bytes of a request body that were read.
     pub(super) fn give_back(&mut self, at: usize, len: usize) {
         let stream = &mut self.streams[at];
         stream.unread = stream.unread.saturating_sub(len);
         if !stream.ended
-            && let Some(more) = stream.inward.give_back(len)
+            && let Some(more) = stream.recv_window.give_back(len)
         {
             frame::put(&mut self.control, Kind::WindowUpdate, 0, stream.id, &more.to_be_bytes());
         }
@@ -214,20 +216,20 @@ impl<X: Exchange> Connection<X> {
     }
 
     pub(super) fn give_back_to_all(&mut self, len: usize) {
-        if let Some(more) = self.inward.give_back(len) {
+        if let Some(more) = self.recv_window.give_back(len) {
             frame::put(&mut self.control, Kind::WindowUpdate, 0, 0, &more.to_be_bytes());
         }
     }
 
-    /// Tells a peer that waits for it that it may send its request's body (RFC 9110, section 10.1.1). It is not told once
-    /// there is a response: that is the answer.
+    /// Sends `100 Continue` to a peer that waits for it (RFC 9110, section 10.1.1). Not sent once there is a response,
+    /// which is the answer.
     pub(super) fn invite(&mut self, at: usize) {
         let mut block = self.block_start();
         hpack::encode(":status", StatusCode::CONTINUE.as_str().as_bytes(), &mut block);
         self.put_block(self.streams[at].id, &block, false);
     }
 
-    /// The head of a response, which is all of it if `end`.
+    /// Sends the header block of a response, which is the whole response if `end`.
     pub(super) fn respond(&mut self, at: usize, status: StatusCode, headers: &HeaderMap, end: bool) {
         self.heads -= std::mem::take(&mut self.streams[at].head_bytes);
         let mut block = self.block_start();
@@ -239,7 +241,7 @@ impl<X: Exchange> Connection<X> {
         }
     }
 
-    /// What follows a response's body, and ends it.
+    /// Sends trailers, which end a response.
     pub(super) fn trailers(&mut self, at: usize, trailers: &HeaderMap) {
         let mut block = self.block_start();
         encode_all(trailers, &mut block);
@@ -253,7 +255,7 @@ impl<X: Exchange> Connection<X> {
         self.finish(at);
     }
 
-    /// Answers a request whose head is too large, and which is not kept, in the words of HTTP.
+    /// Answers a request whose header block is too large with 431. The request is not kept.
     pub(super) fn refuse_head(&mut self, id: u32, ended: bool) {
         let mut block = self.block_start();
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
@@ -266,7 +268,7 @@ impl<X: Exchange> Connection<X> {
 
     fn block_start(&mut self) -> Vec<u8> {
         let mut block = Vec::with_capacity(128);
-        if self.peer.small_table && !std::mem::replace(&mut self.no_table_said, true) {
+        if self.peer.small_table && !std::mem::replace(&mut self.table_size_sent, true) {
             hpack::encode_no_table(&mut block);
         }
         block
@@ -285,9 +287,9 @@ impl<X: Exchange> Connection<X> {
         }
     }
 
-    /// The response is whole. What of the request is still to come is not needed.
+    /// Closes a stream whose response is whole. The rest of its request is not needed.
     fn finish(&mut self, at: usize) {
-        self.budget.earn();
+        self.work_budget.earn();
         if self.streams[at].ended {
             self.remove(at);
         } else {
@@ -295,14 +297,14 @@ impl<X: Exchange> Connection<X> {
         }
     }
 
-    /// Breaks a stream off.
+    /// Resets a stream.
     pub(super) fn reset(&mut self, at: usize, reason: Reason) {
         let id = self.streams[at].id;
         self.remove(at);
         self.refuse(id, reason);
     }
 
-    /// Breaks off a stream that is not kept.
+    /// Sends RST_STREAM for a stream that is not kept.
     pub(super) fn refuse(&mut self, id: u32, reason: Reason) {
         frame::put(&mut self.control, Kind::RstStream, 0, id, &(reason as u32).to_be_bytes());
         if self.resets.len() == REMEMBERED_RESETS {
@@ -311,12 +313,12 @@ impl<X: Exchange> Connection<X> {
         self.resets.push_back(id);
     }
 
-    /// The peer knows that a stream is over.
+    /// Forgets a stream that the peer knows to be closed.
     pub(super) fn forget_reset(&mut self, id: u32) {
         self.resets.retain(|reset| *reset != id);
     }
 
-    /// Whether more of this stream may arrive though we broke it off.
+    /// Whether frames of this stream may still arrive, because we reset it.
     pub(super) fn was_reset(&self, id: u32) -> bool {
         self.resets.contains(&id)
     }
@@ -329,53 +331,53 @@ impl<X: Exchange> Connection<X> {
         }
         self.give_back_to_all(stream.unread);
         if self.streams.is_empty() {
-            // A proxy's connection had a thousand; the next fleet may be one.
+            // A proxy's connection may have had a thousand streams and now have none: free the list.
             self.streams = Vec::new();
         }
     }
 
-    // === The end, and time ===
+    // === Shutdown and time ===
 
-    /// Lets the peer know that it should open no new streams; those that are open go on.
+    /// Starts a graceful shutdown: the peer should open no new streams; open ones go on.
     pub(super) fn shut_down(&mut self, now: Instant) {
-        if self.leaving == Leaving::No {
-            self.leaving = Leaving::Announced(now);
-            self.pinged = Some(now);
+        if self.shutdown == Shutdown::No {
+            self.shutdown = Shutdown::Announced(now);
+            self.ping_sent_at = Some(now);
             self.put_go_away(MAX_WINDOW, Reason::No);
             frame::put(&mut self.control, Kind::Ping, 0, 0, &SHUT_DOWN);
         }
     }
 
-    /// The connection ends here and now.
+    /// Ends the connection at once, with a GOAWAY.
     pub(super) fn fail(&mut self, reason: Reason) {
-        self.leaving = Leaving::Final;
+        self.shutdown = Shutdown::Final;
         self.put_go_away(self.highest, reason);
         self.streams.clear();
     }
 
     fn put_go_away(&mut self, last: u32, reason: Reason) {
-        // What was said not to be answered stays so (RFC 9113, section 6.8).
-        self.told = self.told.min(last);
-        let [last, reason] = [self.told, reason as u32].map(u32::to_be_bytes);
+        // A later GOAWAY must not announce a higher stream (RFC 9113, section 6.8).
+        self.goaway_stream = self.goaway_stream.min(last);
+        let [last, reason] = [self.goaway_stream, reason as u32].map(u32::to_be_bytes);
         frame::put(&mut self.control, Kind::GoAway, 0, 0, &[last, reason].concat());
     }
 
-    /// The peer has answered a ping.
+    /// Takes the answer to a PING.
     pub(super) fn pong(&mut self, payload: &[u8]) {
-        if payload == SHUT_DOWN && matches!(self.leaving, Leaving::Announced(_)) {
+        if payload == SHUT_DOWN && matches!(self.shutdown, Shutdown::Announced(_)) {
             self.say_which_was_last();
         }
     }
 
-    /// A stream was opened.
+    /// Notes that a stream was opened.
     pub(super) const fn begin(&mut self) {
         self.idle = None;
     }
 
-    /// Notes whether any stream is open, and asks the peer to go if there was none for too long. Returns when to look
-    /// again. Whether that is why it was told to go now is said beside.
+    /// Notes whether a stream is open, and starts a shutdown after `idle_timeout` without one. Returns when to check
+    /// again, and whether the shutdown started now.
     pub(super) fn keep_idle(&mut self, now: Instant) -> (Option<Instant>, bool) {
-        if !self.streams.is_empty() || self.leaving != Leaving::No {
+        if !self.streams.is_empty() || self.shutdown != Shutdown::No {
             self.idle = None;
             return (None, false);
         }
@@ -387,62 +389,65 @@ impl<X: Exchange> Connection<X> {
         (Some(now + self.limits.keepalive_timeout), true)
     }
 
-    /// The second step of a shutdown: streams from here on are not looked at.
+    /// Second step of a shutdown: streams opened from here on are ignored.
     fn say_which_was_last(&mut self) {
-        self.leaving = Leaving::Final;
+        self.shutdown = Shutdown::Final;
         self.put_go_away(self.highest, Reason::No);
     }
 
-    /// Does what is due, and returns when to come again.
+    /// Handles timeouts that are due, and returns the time of the next.
     pub(super) fn keep_time(&mut self, now: Instant) -> Result<Instant, ConnectionError> {
-        let mut next = self.heard + self.limits.keepalive_interval;
-        match self.pinged {
-            Some(pinged) => {
-                let until = pinged + self.limits.keepalive_timeout;
+        let mut next = self.last_received + self.limits.keepalive_interval;
+        match self.ping_sent_at {
+            Some(ping_sent_at) => {
+                let until = ping_sent_at + self.limits.keepalive_timeout;
                 if now >= until {
-                    return Err(ConnectionError::new(Reason::No, "a ping was not answered"));
+                    return Err(ConnectionError::new(Reason::No, "a PING was not answered in time"));
                 }
                 next = until;
             }
             None if now >= next => {
                 frame::put(&mut self.control, Kind::Ping, 0, 0, &KEEP_ALIVE);
-                self.pinged = Some(now);
+                self.ping_sent_at = Some(now);
                 next = now + self.limits.keepalive_timeout;
             }
             None => {}
         }
-        if let Leaving::Announced(since) = self.leaving {
-            // Who never answers pings, or opens streams without end, would never leave.
-            if now >= since + FAREWELL {
+        if let Shutdown::Announced(since) = self.shutdown {
+            // A peer that never answers PINGs, or opens streams without end, would never leave.
+            if now >= since + SHUTDOWN_PING_TIMEOUT {
                 self.say_which_was_last();
             } else {
-                next = next.min(since + FAREWELL);
+                next = next.min(since + SHUTDOWN_PING_TIMEOUT);
             }
         }
-        if let Some(starved) = self.give_up_starved(now) {
-            next = next.min(starved);
+        if let Some(window_wait) = self.reset_starved(now) {
+            next = next.min(window_wait);
         }
         if let Some(since) = self.arriving.incomplete_since(self.opened) {
             let until = since + self.limits.head_timeout;
             if now >= until {
-                return Err(ConnectionError::new(Reason::EnhanceYourCalm, "a head was not whole in time"));
+                return Err(ConnectionError::new(
+                    Reason::EnhanceYourCalm,
+                    "a header block was not whole in time",
+                ));
             }
             next = next.min(until);
         }
         Ok(next)
     }
 
-    /// Breaks off the streams whose windows stay closed: what is behind them may be one of many clients of a proxy, and
-    /// the others go on. Returns when to look again.
-    fn give_up_starved(&mut self, now: Instant) -> Option<Instant> {
+    /// Resets the streams whose windows stay closed. Behind each may be one of many clients of a proxy, and the others
+    /// go on. Returns when to check again.
+    fn reset_starved(&mut self, now: Instant) -> Option<Instant> {
         let patience = self.limits.stall_timeout;
         let (mut next, mut given_up) = (None::<Instant>, Vec::new());
         for id in &self.blocked {
             let Some(stream) = self.find(*id).map(|at| &self.streams[at]) else { continue };
-            let Some(until) = stream.starved.since().map(|since| since + patience) else { continue };
-            if stream.outward.room() > 0 || self.has_no_window() {
-                // It waits for the window of the connection too, which is a matter of the connection: without its streams,
-                // nothing would be left of the reason to give it up.
+            let Some(until) = stream.window_wait.since().map(|since| since + patience) else { continue };
+            if stream.send_window.room() > 0 || self.has_no_window() {
+                // The stream waits for the window of the connection as well. That is handled for the connection as a
+                // whole: without its blocked streams nothing would show that it must be closed.
             } else if now >= until {
                 given_up.push(*id);
             } else {

@@ -1,15 +1,15 @@
-//! Frames (RFC 9113, sections 4 and 6): their heads, what is checked of them alone, and how ours are written.
+//! Frames (RFC 9113, sections 4 and 6): headers, checks that need no state, and writing.
 
 use super::{ConnectionError, Reason};
 
-/// Bytes of a frame's head.
+/// Length of a frame header in bytes.
 pub(super) const HEAD: usize = 9;
-/// The largest payload that is taken: the protocol's default, which needs no setting.
+/// Largest payload accepted, in bytes: the protocol's default, which needs no SETTINGS.
 pub(super) const MAX_PAYLOAD: usize = 16 << 10;
-/// The largest window, and the mask that takes the reserved bit away.
+/// Largest window, and the mask that clears the reserved bit.
 pub(super) const MAX_WINDOW: u32 = (1 << 31) - 1;
 
-/// What a frame is.
+/// Type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Data,
@@ -22,7 +22,7 @@ pub(super) enum Kind {
     GoAway,
     WindowUpdate,
     Continuation,
-    /// To be ignored (RFC 9113, section 4.1).
+    /// Ignored (RFC 9113, section 4.1).
     Unknown,
 }
 
@@ -39,7 +39,7 @@ const KINDS: [Kind; 10] = [
     Kind::Continuation,
 ];
 
-/// Flags, which mean what they mean by the kind of frame.
+/// Flags. Their meaning depends on the type of the frame.
 pub(super) mod flag {
     pub(in super::super) const ACK: u8 = 1;
     pub(in super::super) const END_STREAM: u8 = 1;
@@ -48,7 +48,7 @@ pub(super) mod flag {
     pub(in super::super) const PRIORITY: u8 = 0x20;
 }
 
-/// The head of a frame.
+/// Header of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub(super) len: usize,
@@ -58,7 +58,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// The head of a frame of ours.
+    /// Header of a frame that we send.
     pub(super) const fn new(kind: Kind, flags: u8, stream: u32, len: usize) -> Self {
         Self { len, kind, flags, stream }
     }
@@ -83,26 +83,32 @@ impl Head {
         self.flags & flag != 0
     }
 
-    /// Checks size and stream as far as the kind alone decides.
+    /// Checks length and stream id, as far as the type alone decides.
     pub(super) fn check(self) -> Result<(), ConnectionError> {
-        // On a stream, on the connection, or on either; and the sizes that there are.
+        // Whether the frame must be on a stream (`true`), on the connection (`false`) or may be on either, and whether
+        // its length is valid.
         let (on_stream, size) = match self.kind {
             Kind::Data | Kind::Headers | Kind::Continuation => (Some(true), true),
             Kind::Priority => (Some(true), self.len == 5),
             Kind::RstStream => (Some(true), self.len == 4),
             Kind::Settings if self.has(flag::ACK) => (Some(false), self.len == 0),
             Kind::Settings => (Some(false), self.len.is_multiple_of(6)),
-            Kind::PushPromise => return Err(ConnectionError::new(Reason::Protocol, "a client cannot push")),
+            Kind::PushPromise => {
+                return Err(ConnectionError::new(Reason::Protocol, "PUSH_PROMISE from a client"));
+            }
             Kind::Ping => (Some(false), self.len == 8),
             Kind::GoAway => (Some(false), self.len >= 8),
             Kind::WindowUpdate => (None, self.len == 4),
             Kind::Unknown => (None, true),
         };
         if on_stream.is_some_and(|wanted| wanted != (self.stream != 0)) {
-            return Err(ConnectionError::new(Reason::Protocol, "a frame on a stream that it cannot be on"));
+            return Err(ConnectionError::new(
+                Reason::Protocol,
+                "a frame on a stream where its type is not allowed",
+            ));
         }
         if !size || self.len > MAX_PAYLOAD {
-            return Err(ConnectionError::new(Reason::FrameSize, "a frame of a size that it cannot have"));
+            return Err(ConnectionError::new(Reason::FrameSize, "a frame of invalid length"));
         }
         Ok(())
     }
@@ -114,19 +120,19 @@ pub(super) fn put(out: &mut Vec<u8>, kind: Kind, flags: u8, stream: u32, payload
     out.extend_from_slice(payload);
 }
 
-/// The payload of a frame without its padding (RFC 9113, section 6.1).
-pub(super) fn unpadded(head: Head, payload: &[u8]) -> Result<&[u8], ConnectionError> {
+/// Payload of a frame without its padding (RFC 9113, section 6.1).
+pub(super) fn without_padding(head: Head, payload: &[u8]) -> Result<&[u8], ConnectionError> {
     if !head.has(flag::PADDED) {
         return Ok(payload);
     }
     let (&padding, rest) =
-        payload.split_first().ok_or(ConnectionError::new(Reason::FrameSize, "no padding length"))?;
+        payload.split_first().ok_or(ConnectionError::new(Reason::FrameSize, "no pad length"))?;
     let kept = rest.len().checked_sub(usize::from(padding));
     kept.and_then(|kept| rest.get(..kept))
         .ok_or(ConnectionError::new(Reason::Protocol, "more padding than payload"))
 }
 
-/// A 32-bit number at the start of a payload whose size was checked, without its reserved bit.
+/// 31-bit number at the start of a payload whose length was checked.
 pub(super) fn number(payload: &[u8]) -> u32 {
     payload.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes) & MAX_WINDOW)
 }

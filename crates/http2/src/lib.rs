@@ -1,87 +1,87 @@
-//! HTTP/2 for servers (RFC 9113), made for streams that live long and say little at a time.
+//! HTTP/2 for servers (RFC 9113) whose streams live long and say little at a time.
 //!
-//! Owns the protocol of a connection: frames, header compression, flow control, the life of streams, keep-alive,
-//! graceful shutdown, and what a peer may cost. It knows nothing of gRPC or xDS: requests go to a service and
-//! come back as a response with an [`http_body::Body`].
+//! Owns the protocol of a connection: frames, header compression, flow control, streams, keep-alive, graceful
+//! shutdown, and limits on what a peer may cost. Knows nothing of gRPC or xDS: a request goes to a service and comes
+//! back as a response with an [`http_body::Body`].
 //!
-//! What it is made for, beside general libraries: thousands of connections on which a small message goes out now and
-//! then. All streams of a connection live in the one task of their connection: what wakes a stream wakes that task, a message
-//! is one write, an idle connection owns no buffers. Bodies are asked for more only when the socket has taken what came
-//! before, and for no chunk behind one that a window holds back. A body can see that windows are closed ([`Backpressure`]), and
-//! leave its next message unmade until one opens. What bodies hand out is never copied if it is large
-//! (docs/benchmarks.md has the figures). The price: a panic in one stream ends all streams of its connection.
+//! Made for thousands of connections on which a small message goes out now and then. All streams of a connection live
+//! in its one task: waking a stream wakes that task, a message is one write, and an idle connection owns no buffers. A
+//! body is polled only when the socket has taken what came before, and not while a window holds back its last chunk. A
+//! body can see that windows are closed ([`Backpressure`]) and make its next message when one opens. Large chunks are
+//! never copied. The README has the figures. The price: a panic in one stream ends all streams of its connection.
 //!
 //! [`connection`] is the protocol, without I/O, clock or tasks; [`serve`] moves its bytes. Invariants:
 //!
-//! - What a peer sends costs memory only within limits that are stated where they are kept, and never a panic.
-//! - While bytes wait for the socket, no body is asked for more. The peer is heard on, for as long as what it is owed beside
-//!   bodies is little: it may read only after it has written.
-//! - Requests are data the moment they are whole; a stream whose body is not read is held back by its window.
+//! - Input of a peer costs memory only within limits that are stated where they are kept, and never causes a panic.
+//! - While bytes wait for the socket, no body is polled. The peer is still read as long as few control frames wait: it
+//!   may read only after it has written.
+//! - Request data is available as soon as a frame is whole. A stream whose body is not read is held back by its
+//!   window.
 
-mod body;
-mod budget;
 mod connection;
 mod frame;
-mod head;
+mod headers;
 mod hpack;
-mod outbox;
-mod pace;
-mod ready;
+mod min_rate;
 mod receive;
+mod request_body;
 mod serve;
 mod settings;
 mod stream;
+mod wakers;
+mod work_budget;
+mod write_buffer;
 
 use std::fmt;
 use std::time::Duration;
 
-pub use body::{Backpressure, RequestBody};
-pub use pace::{LEAST, Pace};
-pub use serve::{Ended, Serve};
+pub use min_rate::{MIN_BYTES, MinRate};
+pub use request_body::{Backpressure, RequestBody};
+pub use serve::{Serve, ServeError};
 
-/// What a client says first (RFC 9113, section 3.4).
+/// Connection preface of a client (RFC 9113, section 3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What a peer may do, and how long it may take.
+/// Limits on what a peer may do, and on how long it may take.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Requests that are open at a time.
+    /// Requests open at a time (SETTINGS_MAX_CONCURRENT_STREAMS).
     pub max_streams: u32,
     /// Bytes that a client may send on a stream ahead of what was read of it.
     pub stream_window: u32,
-    /// The same for all streams of a connection.
+    /// Bytes that a client may send on all streams of a connection ahead of what was read of them.
     pub connection_window: u32,
-    /// The largest head of a request, as HPACK counts: 32 bytes more for each field.
+    /// Largest header block of a request, in bytes as HPACK counts them: 32 more for each field.
     pub max_head_bytes: usize,
-    /// The preface, and any head of a request that comes in more than one frame, must be whole by then.
+    /// Time in which the preface, and a header block that comes in several frames, must be whole.
     pub head_timeout: Duration,
-    /// A connection without an open stream for so long is asked to go.
+    /// Time without an open stream after which the peer is asked to go (GOAWAY).
     pub idle_timeout: Duration,
-    /// A connection that is silent for so long is pinged.
+    /// Silence after which a PING is sent.
     pub keepalive_interval: Duration,
-    /// A ping must be answered by then.
+    /// Time in which a PING must be answered.
     pub keepalive_timeout: Duration,
-    /// A connection that takes less than [`LEAST`] bytes in this time, while more waits for it, is given up. A stream that
-    /// opens windows as slowly is broken off.
+    /// Time in which a connection must take [`MIN_BYTES`] bytes while more is waiting. A stream whose window opens as
+    /// slowly is reset.
     pub stall_timeout: Duration,
 }
 
-/// Why a stream or connection is broken off (RFC 9113, section 7).
+/// Error codes of RST_STREAM and GOAWAY (RFC 9113, section 7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Nothing is wrong.
+    /// No error.
     No = 0,
-    /// The peer breaks the protocol.
+    /// The peer violates the protocol.
     Protocol = 1,
-    /// A fault of ours.
+    /// An error of ours.
     Internal = 2,
     /// The peer sends more than its window.
     FlowControl = 3,
-    /// The peer sends on a stream that is over.
+    /// The peer sends on a closed stream.
     StreamClosed = 5,
-    /// A frame has a size that it cannot have.
+    /// A frame has an invalid size.
     FrameSize = 6,
-    /// There are too many streams; this one was not looked at.
+    /// Too many streams are open; this one was not processed.
     RefusedStream = 7,
     /// The stream is not needed any more.
     Cancel = 8,
@@ -91,7 +91,7 @@ pub enum Reason {
     EnhanceYourCalm = 11,
 }
 
-/// Why a connection cannot go on.
+/// Protocol error that ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason:?}: {what}")]
 pub struct ConnectionError {

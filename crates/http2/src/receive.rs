@@ -1,30 +1,31 @@
-//! What comes in on a connection (RFC 9113, sections 4 to 6).
+//! Input of a connection (RFC 9113, sections 4 to 6).
 
 use std::time::Instant;
 
 use http::request;
 
-use super::connection::{Connection, Leaving};
+use super::connection::{Connection, Shutdown};
 use super::frame::{self, Head, Kind, flag};
-use super::head::{Fault, Fields};
-use super::pace::Pace;
+use super::headers::{Fields, HeadError};
+use super::min_rate::MinRate;
 use super::settings;
-use super::stream::{Exchange, Inward, Outward, Stream};
+use super::stream::{RecvWindow, SendWindow, Stream, StreamHandler};
 use super::{ConnectionError, PREFACE, Reason};
 
-/// What the heads of unanswered requests may take together: a few bytes can stand for a large one (RFC 7541, section 7.3).
+/// Bytes that the header blocks of unanswered requests may take together: a few bytes can stand for a large block (RFC
+/// 7541, section 7.3).
 const HEADS: usize = 1 << 20;
-/// Frames that a block of headers may come in. One is usual, and what is taken of a block fits into two.
+/// CONTINUATION frames of a header block. One is usual, and the largest accepted block fits into two.
 const MAX_CONTINUATIONS: u32 = 8;
 
 const TOO_MUCH: ConnectionError =
-    ConnectionError::new(Reason::EnhanceYourCalm, "too many frames without use");
+    ConnectionError::new(Reason::EnhanceYourCalm, "too many frames that do no work");
 
-/// What has arrived in part.
+/// Input that is not whole yet.
 #[derive(Debug, Default)]
 pub(super) struct Arriving {
     phase: Phase,
-    /// Of the preface or a frame.
+    /// Start of the preface or of a frame.
     partial: Vec<u8>,
     block: Option<Block>,
 }
@@ -37,7 +38,7 @@ enum Phase {
     Open,
 }
 
-/// A block of headers of which more is to come.
+/// Header block of which more is to come.
 #[derive(Debug)]
 struct Block {
     stream: u32,
@@ -49,28 +50,32 @@ struct Block {
 }
 
 impl Arriving {
-    /// Bytes that have come of a frame or head that is not whole.
+    /// Bytes of an incomplete frame or header block.
     pub(super) fn len(&self) -> usize {
         self.partial.len() + self.block.as_ref().map_or(0, |block| block.fragment.len())
     }
 
-    /// Since when something is awaited that must not take long.
+    /// Time since which something incomplete is awaited that must not take long.
     pub(super) fn incomplete_since(&self, opened: Instant) -> Option<Instant> {
         if self.phase == Phase::Open { self.block.as_ref().map(|block| block.since) } else { Some(opened) }
     }
 }
 
-impl<X: Exchange> Connection<X> {
-    /// Takes in bytes. `open` makes what is kept with a new stream.
+impl<X: StreamHandler> Connection<X> {
+    /// Processes input. `open` makes the driver's part of a new stream.
+    ///
+    /// # Errors
+    ///
+    /// If the peer violates the protocol in a way that ends the connection.
     pub(super) fn receive(
         &mut self,
         bytes: &[u8],
         now: Instant,
         open: &mut impl FnMut(u32, request::Parts) -> X,
     ) -> Result<(), ConnectionError> {
-        self.heard = now;
-        // What is heard is as good as an answer.
-        self.pinged = None;
+        self.last_received = now;
+        // Any input is as good as the answer to a PING.
+        self.ping_sent_at = None;
         if self.arriving.partial.is_empty() {
             let rest = self.take_in(bytes, now, open)?;
             self.arriving.partial.extend_from_slice(rest);
@@ -87,7 +92,7 @@ impl<X: Exchange> Connection<X> {
         Ok(())
     }
 
-    /// Takes in what is whole and returns the rest.
+    /// Processes the whole frames and returns the rest.
     fn take_in<'a>(
         &mut self,
         mut bytes: &'a [u8],
@@ -123,23 +128,23 @@ impl<X: Exchange> Connection<X> {
     ) -> Result<(), ConnectionError> {
         if self.arriving.phase == Phase::Settings {
             if head.kind != Kind::Settings || head.has(flag::ACK) {
-                return Err(ConnectionError::new(Reason::Protocol, "settings must come first"));
+                return Err(ConnectionError::new(Reason::Protocol, "the first frame is not SETTINGS"));
             }
             self.arriving.phase = Phase::Open;
         }
         if let Some(block) = &self.arriving.block
             && (head.kind != Kind::Continuation || head.stream != block.stream)
         {
-            return Err(ConnectionError::new(Reason::Protocol, "a block of headers is not whole"));
+            return Err(ConnectionError::new(Reason::Protocol, "another frame within a header block"));
         }
         match head.kind {
-            Kind::Data => self.hear_data(head, payload, now),
-            Kind::Headers => self.hear_headers(head, payload, now, open),
-            Kind::Continuation => self.hear_continuation(head, payload, now, open),
+            Kind::Data => self.on_data(head, payload, now),
+            Kind::Headers => self.on_headers(head, payload, now, open),
+            Kind::Continuation => self.on_continuation(head, payload, now, open),
             Kind::Priority => {
                 self.spend(now)?;
-                // Priorities mean nothing here, but a stream cannot depend on itself (RFC 7540, section 5.3.1). It need not
-                // be open, and what is not cannot be broken off.
+                // Priorities are ignored, but a stream cannot depend on itself (RFC 7540, section 5.3.1). PRIORITY is
+                // allowed on streams that are not open, which cannot be reset.
                 if frame::number(payload) != head.stream {
                     return Ok(());
                 }
@@ -159,7 +164,7 @@ impl<X: Exchange> Connection<X> {
                 }
                 Ok(())
             }
-            Kind::Settings => self.hear_settings(head, payload, now),
+            Kind::Settings => self.on_settings(head, payload, now),
             Kind::Ping if head.has(flag::ACK) => {
                 self.pong(payload);
                 self.spend(now)
@@ -169,33 +174,33 @@ impl<X: Exchange> Connection<X> {
                 self.spend(now)
             }
             Kind::GoAway => {
-                self.peer_leaves = true;
+                self.goaway_received = true;
                 self.spend(now)
             }
-            Kind::WindowUpdate => self.hear_window_update(head.stream, frame::number(payload), now),
+            Kind::WindowUpdate => self.on_window_update(head.stream, frame::number(payload), now),
             Kind::PushPromise | Kind::Unknown => self.spend(now),
         }
     }
 
-    /// Charges the peer for a frame that brings nothing.
+    /// Charges the peer for a frame that does no work.
     fn spend(&mut self, now: Instant) -> Result<(), ConnectionError> {
-        self.budget.spend(now).then_some(()).ok_or(TOO_MUCH)
+        self.work_budget.spend(now).then_some(()).ok_or(TOO_MUCH)
     }
 
-    /// Charges the peer for a head of which nothing came.
+    /// Charges the peer for a header block that is refused.
     fn spend_on_head(&mut self, now: Instant, bytes: usize) -> Result<(), ConnectionError> {
-        self.budget.spend_on_head(now, bytes).then_some(()).ok_or(TOO_MUCH)
+        self.work_budget.spend_on_head(now, bytes).then_some(()).ok_or(TOO_MUCH)
     }
 
-    /// Streams with even numbers are ours to open (RFC 9113, section 5.1.1), and none ever is.
+    /// Refuses frames on streams that were never opened. Even numbers are ours to open (RFC 9113, section 5.1.1), and
+    /// we open none.
     fn check_not_idle(&self, id: u32) -> Result<(), ConnectionError> {
         let known = id <= self.highest && !id.is_multiple_of(2);
-        known
-            .then_some(())
-            .ok_or(ConnectionError::new(Reason::Protocol, "a frame on a stream that was not opened"))
+        known.then_some(()).ok_or(ConnectionError::new(Reason::Protocol, "a frame on an idle stream"))
     }
 
-    /// Breaks off a stream for a fault of the peer, which pays for it: it could have us reset stream after stream else.
+    /// Resets a stream for an error of the peer and charges the peer, which could make us reset stream after stream
+    /// otherwise.
     fn break_off(&mut self, id: u32, reason: Reason, now: Instant) -> Result<(), ConnectionError> {
         match self.find(id) {
             Some(at) => self.reset(at, reason),
@@ -204,11 +209,11 @@ impl<X: Exchange> Connection<X> {
         self.spend(now)
     }
 
-    fn hear_data(&mut self, head: Head, payload: &[u8], now: Instant) -> Result<(), ConnectionError> {
-        let too_much = ConnectionError::new(Reason::FlowControl, "more data than the window allows");
+    fn on_data(&mut self, head: Head, payload: &[u8], now: Instant) -> Result<(), ConnectionError> {
+        let too_much = ConnectionError::new(Reason::FlowControl, "more DATA than the window allows");
         self.check_not_idle(head.stream)?;
-        let data = frame::unpadded(head, payload)?;
-        if !self.inward.take(payload.len()) {
+        let data = frame::without_padding(head, payload)?;
+        if !self.recv_window.take(payload.len()) {
             return Err(too_much);
         }
         if data.is_empty() && !head.has(flag::END_STREAM) {
@@ -216,53 +221,53 @@ impl<X: Exchange> Connection<X> {
         }
         let Some(at) = self.find(head.stream).filter(|at| !self.streams[*at].ended) else {
             self.give_back_to_all(payload.len());
-            return self.hear_too_late(head.stream, now);
+            return self.on_closed_stream(head.stream, now);
         };
         let stream = &mut self.streams[at];
-        if !stream.inward.take(payload.len()) {
+        if !stream.recv_window.take(payload.len()) {
             return Err(too_much);
         }
         stream.unread += payload.len();
         let end = head.has(flag::END_STREAM);
-        let missing = stream.missing.map(|missing| missing.checked_sub(data.len() as u64));
-        if matches!((missing, end), (Some(None), _) | (Some(Some(1..)), true)) {
+        let body_left = stream.body_left.map(|body_left| body_left.checked_sub(data.len() as u64));
+        if matches!((body_left, end), (Some(None), _) | (Some(Some(1..)), true)) {
             return self.break_off(head.stream, Reason::Protocol, now);
         }
-        stream.missing = missing.flatten();
+        stream.body_left = body_left.flatten();
         if !data.is_empty() {
-            stream.exchange.data(data);
+            stream.handler.data(data);
         }
         if end {
             stream.ended = true;
-            stream.exchange.end();
+            stream.handler.end();
         }
-        self.stir(head.stream);
-        // Padding is read by nobody else.
+        self.schedule(head.stream);
+        // Nobody reads padding, so its window is returned here.
         if payload.len() > data.len() {
             self.give_back(at, payload.len() - data.len());
         }
         Ok(())
     }
 
-    /// A frame of a stream that is over, or of which the peer said that it had nothing more to say.
-    fn hear_too_late(&mut self, id: u32, now: Instant) -> Result<(), ConnectionError> {
-        // It may have been sent before the peer knew.
+    /// Handles a frame on a stream that is closed, or half-closed by the peer.
+    fn on_closed_stream(&mut self, id: u32, now: Instant) -> Result<(), ConnectionError> {
+        // The peer may have sent it before it knew.
         if self.was_reset(id) { self.spend(now) } else { self.break_off(id, Reason::StreamClosed, now) }
     }
 
-    fn hear_headers(
+    fn on_headers(
         &mut self,
         head: Head,
         payload: &[u8],
         now: Instant,
         open: &mut impl FnMut(u32, request::Parts) -> X,
     ) -> Result<(), ConnectionError> {
-        let mut fragment = frame::unpadded(head, payload)?;
+        let mut fragment = frame::without_padding(head, payload)?;
         let mut depends_on_itself = false;
         if head.has(flag::PRIORITY) {
             let (priority, rest) = fragment
                 .split_first_chunk::<5>()
-                .ok_or(ConnectionError::new(Reason::FrameSize, "no room for a priority"))?;
+                .ok_or(ConnectionError::new(Reason::FrameSize, "HEADERS too short for its priority"))?;
             depends_on_itself = frame::number(priority) == head.stream;
             fragment = rest;
         }
@@ -276,37 +281,37 @@ impl<X: Exchange> Connection<X> {
             since: now,
         };
         if head.has(flag::END_HEADERS) {
-            return self.hear_block(&block, fragment, now, open);
+            return self.on_header_block(&block, fragment, now, open);
         }
         block.fragment.extend_from_slice(fragment);
         self.arriving.block = Some(block);
         Ok(())
     }
 
-    fn hear_continuation(
+    fn on_continuation(
         &mut self,
         head: Head,
         payload: &[u8],
         now: Instant,
         open: &mut impl FnMut(u32, request::Parts) -> X,
     ) -> Result<(), ConnectionError> {
-        let lost = ConnectionError::new(Reason::Protocol, "a continuation of nothing");
+        let lost = ConnectionError::new(Reason::Protocol, "CONTINUATION without HEADERS");
         let mut block = self.arriving.block.take().ok_or(lost)?;
         block.fragment.extend_from_slice(payload);
         block.continuations += 1;
-        // What is worth sending is shorter than what it decodes to.
+        // A block is shorter than what it decodes to.
         if block.continuations > MAX_CONTINUATIONS || block.fragment.len() > 2 * self.limits.max_head_bytes {
-            return Err(ConnectionError::new(Reason::EnhanceYourCalm, "a block of headers without end"));
+            return Err(ConnectionError::new(Reason::EnhanceYourCalm, "a header block without end"));
         }
         if head.has(flag::END_HEADERS) {
-            return self.hear_block(&block, &block.fragment, now, open);
+            return self.on_header_block(&block, &block.fragment, now, open);
         }
         self.arriving.block = Some(block);
         Ok(())
     }
 
-    /// A whole block of headers: a new stream, or trailers of one.
-    fn hear_block(
+    /// Handles a whole header block: a new stream, or trailers of an open one.
+    fn on_header_block(
         &mut self,
         &Block { stream: id, end_stream, depends_on_itself, .. }: &Block,
         block: &[u8],
@@ -323,11 +328,11 @@ impl<X: Exchange> Connection<X> {
             return Err(ConnectionError::new(Reason::Protocol, "a client's stream with an even number"));
         }
         if id <= self.highest {
-            return self.hear_trailers(id, end_stream, &fields, now);
+            return self.on_trailers(id, end_stream, &fields, now);
         }
         self.highest = id;
-        if self.leaving == Leaving::Final {
-            // It was told which stream was the last.
+        if self.shutdown == Shutdown::Final {
+            // The GOAWAY told the peer which stream was the last.
             return self.spend(now);
         }
         if self.streams.len() >= self.limits.max_streams as usize || self.heads >= HEADS {
@@ -339,38 +344,38 @@ impl<X: Exchange> Connection<X> {
             Ok(request) if !(end_stream && request.content_length.is_some_and(|length| length > 0)) => {
                 request
             }
-            Err(Fault::TooLarge) => {
+            Err(HeadError::TooLarge) => {
                 self.refuse_head(id, end_stream);
                 return self.spend_on_head(now, block.len());
             }
-            Ok(_) | Err(Fault::Malformed) => {
+            Ok(_) | Err(HeadError::Malformed) => {
                 self.refuse(id, Reason::Protocol);
                 return self.spend_on_head(now, block.len());
             }
         };
         self.begin();
         self.heads += request.size;
-        let mut exchange = open(id, request.parts);
+        let mut handler = open(id, request.parts);
         if end_stream {
-            exchange.end();
+            handler.end();
         }
         self.streams.push(Stream {
             id,
-            outward: Outward::new(self.peer.window),
-            inward: Inward::new(self.limits.stream_window),
+            send_window: SendWindow::new(self.peer.window),
+            recv_window: RecvWindow::new(self.limits.stream_window),
             blocked: false,
-            starved: Pace::default(),
+            window_wait: MinRate::default(),
             head_bytes: request.size,
             unread: 0,
             ended: end_stream,
-            missing: request.content_length,
-            exchange,
+            body_left: request.content_length,
+            handler,
         });
-        self.stir(id);
+        self.schedule(id);
         Ok(())
     }
 
-    fn hear_trailers(
+    fn on_trailers(
         &mut self,
         id: u32,
         end_stream: bool,
@@ -381,28 +386,31 @@ impl<X: Exchange> Connection<X> {
             return if self.was_reset(id) {
                 self.spend(now)
             } else if id == self.highest {
-                Err(ConnectionError::new(Reason::StreamClosed, "headers on a stream that is over"))
+                Err(ConnectionError::new(Reason::StreamClosed, "HEADERS on a closed stream"))
             } else {
-                Err(ConnectionError::new(Reason::Protocol, "a stream with a lower number than one before"))
+                Err(ConnectionError::new(
+                    Reason::Protocol,
+                    "a new stream with a lower number than one before",
+                ))
             };
         };
         let stream = &mut self.streams[at];
         if stream.ended {
-            return self.hear_too_late(id, now);
+            return self.on_closed_stream(id, now);
         }
         if !end_stream
             || fields.check_trailers().is_err()
-            || stream.missing.is_some_and(|missing| missing > 0)
+            || stream.body_left.is_some_and(|body_left| body_left > 0)
         {
             return self.break_off(id, Reason::Protocol, now);
         }
         stream.ended = true;
-        stream.exchange.end();
-        self.stir(id);
+        stream.handler.end();
+        self.schedule(id);
         Ok(())
     }
 
-    fn hear_settings(&mut self, head: Head, payload: &[u8], now: Instant) -> Result<(), ConnectionError> {
+    fn on_settings(&mut self, head: Head, payload: &[u8], now: Instant) -> Result<(), ConnectionError> {
         self.spend(now)?;
         if head.has(flag::ACK) {
             return Ok(());
@@ -411,8 +419,8 @@ impl<X: Exchange> Connection<X> {
         self.peer.update(payload)?;
         let by = i64::from(self.peer.window) - i64::from(before);
         if by != 0 {
-            // Where one window is too large the connection is lost, and with it all others.
-            if !self.streams.iter_mut().all(|stream| stream.outward.widen(by)) {
+            // A single window beyond the maximum ends the connection, and all streams with it.
+            if !self.streams.iter_mut().all(|stream| stream.send_window.widen(by)) {
                 return Err(settings::window_too_large());
             }
             self.unblock(now);
@@ -421,14 +429,14 @@ impl<X: Exchange> Connection<X> {
         Ok(())
     }
 
-    fn hear_window_update(&mut self, id: u32, by: u32, now: Instant) -> Result<(), ConnectionError> {
+    fn on_window_update(&mut self, id: u32, by: u32, now: Instant) -> Result<(), ConnectionError> {
         self.spend(now)?;
-        let zero = ConnectionError::new(Reason::Protocol, "a window update of nothing");
+        let zero = ConnectionError::new(Reason::Protocol, "WINDOW_UPDATE of zero");
         if id == 0 {
             if by == 0 {
                 return Err(zero);
             }
-            if !self.outward.widen(i64::from(by)) {
+            if !self.send_window.widen(i64::from(by)) {
                 return Err(settings::window_too_large());
             }
             self.unblock(now);
@@ -439,13 +447,13 @@ impl<X: Exchange> Connection<X> {
         if by == 0 {
             return self.break_off(id, Reason::Protocol, now);
         }
-        if !self.streams[at].outward.widen(i64::from(by)) {
+        if !self.streams[at].send_window.widen(i64::from(by)) {
             return self.break_off(id, Reason::FlowControl, now);
         }
         if std::mem::take(&mut self.streams[at].blocked) {
-            self.streams[at].starved.pause(now);
+            self.streams[at].window_wait.pause(now);
             self.blocked.retain(|blocked| *blocked != id);
-            self.stir(id);
+            self.schedule(id);
         }
         Ok(())
     }
@@ -454,17 +462,17 @@ impl<X: Exchange> Connection<X> {
         for id in std::mem::take(&mut self.blocked) {
             if let Some(at) = self.find(id) {
                 self.streams[at].blocked = false;
-                self.streams[at].starved.pause(now);
+                self.streams[at].window_wait.pause(now);
             }
-            self.stir(id);
+            self.schedule(id);
         }
     }
 }
 
 const fn no_preface() -> ConnectionError {
-    ConnectionError::new(Reason::Protocol, "this is not HTTP/2")
+    ConnectionError::new(Reason::Protocol, "the preface is not that of HTTP/2")
 }
 
 const fn undecodable() -> ConnectionError {
-    ConnectionError::new(Reason::Compression, "a block of headers that cannot be decoded")
+    ConnectionError::new(Reason::Compression, "a header block that cannot be decoded")
 }

@@ -1,4 +1,4 @@
-//! Moves the bytes of one connection, and asks its streams what to say.
+//! Driver of one connection: moves its bytes and polls its streams.
 
 use std::cell::Cell;
 use std::io;
@@ -13,77 +13,81 @@ use http_body::Body;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use super::body::{Inbox, RequestBody};
 use super::connection::Connection;
-use super::outbox::{Batch, Outbox};
-use super::pace::Pace;
-use super::ready::{Bell, Ready};
-use super::stream::Exchange;
+use super::min_rate::MinRate;
+use super::request_body::{RequestBody, RequestBuffer};
+use super::stream::StreamHandler;
+use super::wakers::{StreamWaker, WokenStreams};
+use super::write_buffer::{Batch, WriteBuffer};
 use super::{ConnectionError, Limits, Reason};
 
-/// What is read at once.
-const INPUT: usize = 64 << 10;
-/// Reads, and batches, before others get their turn.
-const TURNS: usize = 16;
-/// How long that may take: what is small to send can be dear to read.
+/// Bytes read from the socket at once.
+const READ_BUFFER: usize = 64 << 10;
+/// Rounds of reading and writing before other tasks get their turn.
+const MAX_ROUNDS: usize = 16;
+/// Time after which other tasks get their turn: a frame that is cheap to send can be dear to process.
 const SLICE: Duration = Duration::from_millis(1);
-/// While so much waits beside bodies (answers to pings, resets, heads), the peer is not heard further and no stream is
-/// asked for more.
-const CONTROL: usize = 16 << 10;
-/// How long a peer has to read what it was sent last, once the connection is over.
-const LINGER: Duration = Duration::from_secs(1);
+/// Bytes of control frames (PING answers, RST_STREAM, HEADERS) waiting to be written above which the peer is not read
+/// and no body is polled.
+const MAX_CONTROL: usize = 16 << 10;
+/// Time for a peer to read the last frames once the connection is over.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why a connection ended otherwise than by agreement.
+/// Reason why a connection ended otherwise than by agreement.
 #[derive(Debug, thiserror::Error)]
-pub enum Ended {
-    /// The transport broke.
+pub enum ServeError {
+    /// The transport failed.
     #[error("the transport: {0}")]
     Transport(#[from] io::Error),
-    /// The peer broke the protocol, or did not answer.
+    /// The peer violated the protocol or did not answer a PING.
     #[error("the peer: {0}")]
     Peer(#[from] ConnectionError),
-    /// The peer took nothing.
+    /// The peer read less than [`super::MIN_BYTES`] bytes within the stall timeout, although more was waiting.
     #[error("nothing was taken for {0:?}")]
     Stalled(Duration),
 }
 
-/// Buffers that a connection needs only while it is looked at.
+/// Buffers that a connection needs only while it is polled. They belong to the thread.
 #[derive(Debug)]
-struct Desk {
+struct Scratch {
     input: Box<[u8]>,
     batch: Batch,
     streams: Vec<u32>,
 }
 
 thread_local! {
-    static DESK: Cell<Option<Box<Desk>>> = const { Cell::new(None) };
+    static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
 }
 
-impl Desk {
+impl Scratch {
     fn take() -> Box<Self> {
-        DESK.take().unwrap_or_else(|| {
-            Box::new(Self { input: vec![0; INPUT].into(), batch: Batch::default(), streams: Vec::new() })
+        SCRATCH.take().unwrap_or_else(|| {
+            Box::new(Self {
+                input: vec![0; READ_BUFFER].into(),
+                batch: Batch::default(),
+                streams: Vec::new(),
+            })
         })
     }
 
-    /// Leaves the desk to the next connection, with nothing on it: what this one could not send is nobody else's.
+    /// Returns the buffers to the thread, empty: bytes of one connection must not reach the next.
     fn leave(mut self: Box<Self>) {
         self.batch.clear();
         self.streams.clear();
-        DESK.set(Some(self));
+        SCRATCH.set(Some(self));
     }
 }
 
-/// A stream as it is served.
+/// A stream with its request body and its response.
 #[derive(Debug)]
-struct Served<B> {
-    inbox: Inbox,
-    bell: Arc<Bell>,
+struct ActiveStream<B> {
+    incoming: RequestBuffer,
+    waker_handle: Arc<StreamWaker>,
     waker: Waker,
     state: State<B>,
-    /// What is left of the chunk that is being sent.
+    /// Rest of the chunk that is being sent.
     chunk: Bytes,
-    /// Whether the body was told that a window holds it back.
+    /// Whether the response body was told that a window is closed.
     held_back: bool,
 }
 
@@ -103,66 +107,66 @@ impl<B> std::fmt::Debug for State<B> {
     }
 }
 
-impl<B> Exchange for Served<B> {
+impl<B> StreamHandler for ActiveStream<B> {
     fn data(&mut self, payload: &[u8]) {
-        self.inbox.push(payload);
+        self.incoming.push(payload);
     }
 
     fn end(&mut self) {
-        self.inbox.end(Ok(()));
+        self.incoming.end(Ok(()));
     }
 }
 
-impl<B> Drop for Served<B> {
+impl<B> Drop for ActiveStream<B> {
     fn drop(&mut self) {
-        // Who reads elsewhere learns that no more will come; the end that came before stands.
-        self.inbox.end(Err(Reason::Cancel));
+        // A task elsewhere that still reads the body learns that no more will come. An earlier end stands.
+        self.incoming.end(Err(Reason::Cancel));
     }
 }
 
-/// Whether a connection goes on.
+/// Whether a connection serves or closes.
 #[derive(Debug)]
-enum Course {
+enum Lifecycle {
     Serving,
-    /// What is left to be said goes out, then nothing more does; until then the peer has time to read it.
+    /// The last frames are written; the peer then has until `until` to read them.
     Closing {
-        why: Option<Ended>,
+        why: Option<ServeError>,
         until: Pin<Box<Sleep>>,
         shut: bool,
     },
 }
 
-/// What came of looking at a connection.
+/// Result of one poll of a connection.
 #[derive(Debug)]
 enum Step {
-    /// All is done that can be done now.
+    /// Nothing more can be done now.
     Wait,
     /// Both sides are done.
     Over,
-    /// The peer has left.
+    /// The peer closed the connection.
     Gone,
 }
 
-/// Serves one connection: a future that ends with it. It is polled by one task from its first poll on.
+/// Future that serves one connection and ends with it. It must always be polled by the same task.
 #[derive(Debug)]
 pub struct Serve<IO, S, B> {
     io: IO,
     service: S,
-    connection: Connection<Served<B>>,
-    ready: Arc<Ready>,
-    outbox: Outbox,
+    connection: Connection<ActiveStream<B>>,
+    ready: Arc<WokenStreams>,
+    write_buffer: WriteBuffer,
     alarm: Pin<Box<Sleep>>,
-    /// When the alarm goes off.
+    /// Time that `alarm` is set to.
     alarm_at: Instant,
-    /// Whether the alarm was set since it was last listened for.
+    /// Whether `alarm` was set since it was last polled.
     alarm_set: bool,
-    /// The stream from which on they are asked next.
+    /// First stream to poll in the next batch.
     turn: u32,
-    /// Since when the peer takes nothing of what there is to be sent.
-    stuck: Pace,
-    /// It was asked to go because nothing was asked for on it.
+    /// Whether the peer takes bytes fast enough.
+    stuck: MinRate,
+    /// Whether the peer was asked to go because no stream was open for `idle_timeout`.
     idle: bool,
-    course: Course,
+    lifecycle: Lifecycle,
 }
 
 impl<IO, S, F, B> Serve<IO, S, B>
@@ -172,7 +176,7 @@ where
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Unpin,
 {
-    /// A connection on which nothing was said yet.
+    /// A new connection. The service makes a response of each request.
     pub fn new(io: IO, limits: Arc<Limits>, service: S) -> Self {
         let now = tokio::time::Instant::now().into_std();
         let first = now + limits.head_timeout.min(limits.keepalive_interval);
@@ -181,88 +185,88 @@ where
             service,
             connection: Connection::new(limits, now),
             ready: Arc::default(),
-            outbox: Outbox::default(),
+            write_buffer: WriteBuffer::default(),
             alarm: Box::pin(tokio::time::sleep_until(first.into())),
             alarm_at: first,
             alarm_set: true,
             turn: 0,
-            stuck: Pace::default(),
+            stuck: MinRate::default(),
             idle: false,
-            course: Course::Serving,
+            lifecycle: Lifecycle::Serving,
         }
     }
 
-    /// Since when the peer takes nothing of what there is to be sent.
+    /// Time since which the peer has taken too little; `None` while nothing waits for it.
     pub const fn stuck(&self) -> Option<Instant> {
         self.stuck.since()
     }
 
-    /// Bytes that are kept for the peer, beside those that its requests and responses keep themselves.
+    /// Bytes kept for the peer, without those that its requests and responses keep themselves.
     pub fn held(&self) -> usize {
-        self.connection.held() + self.outbox.len()
+        self.connection.held() + self.write_buffer.len()
     }
 
-    /// Streams that were refused because there were too many, since this was last asked.
+    /// Number of streams refused because too many were open. Resets the count.
     pub const fn take_refused(&mut self) -> u64 {
         std::mem::replace(&mut self.connection.refused, 0)
     }
 
-    /// Whether it was asked to go because nothing was asked for on it, since this was last asked.
+    /// Whether the peer was asked to go for being idle. Resets the flag.
     pub const fn take_idle(&mut self) -> bool {
         std::mem::replace(&mut self.idle, false)
     }
 
-    /// Has all streams looked at, though nothing woke them. To be polled next.
+    /// Schedules all streams, although nothing woke them. The connection must be polled next.
     pub fn look(&mut self) {
         let streams: Vec<u32> = self.connection.streams.iter().map(|stream| stream.id).collect();
-        streams.into_iter().for_each(|stream| self.connection.stir(stream));
+        streams.into_iter().for_each(|stream| self.connection.schedule(stream));
     }
 
-    /// Asks the peer for no new streams. Those that are open are polled, so that they can end themselves, and the
-    /// connection ends with the last of them. To be polled next.
+    /// Starts a graceful shutdown: sends GOAWAY and schedules all open streams, so that they can end. The connection
+    /// ends with the last of them. It must be polled next.
     pub fn shut_down(&mut self) {
         self.connection.shut_down(tokio::time::Instant::now().into_std());
         self.look();
     }
 
-    fn advance(&mut self, cx: &mut Context<'_>, desk: &mut Desk) -> Poll<Result<(), Ended>> {
-        if matches!(self.course, Course::Serving) {
-            let why = match self.step(cx, desk) {
+    fn advance(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<Result<(), ServeError>> {
+        if matches!(self.lifecycle, Lifecycle::Serving) {
+            let why = match self.step(cx, scratch) {
                 Ok(Step::Wait) => return Poll::Pending,
                 Ok(Step::Gone) => return Poll::Ready(Ok(())),
                 Ok(Step::Over) => None,
-                Err(Ended::Peer(error)) => {
+                Err(ServeError::Peer(error)) => {
                     self.connection.fail(error.reason);
                     Some(error.into())
                 }
                 Err(ended) => return Poll::Ready(Err(ended)),
             };
-            let until = Box::pin(tokio::time::sleep(LINGER));
-            self.course = Course::Closing { why, until, shut: false };
+            let until = Box::pin(tokio::time::sleep(CLOSE_TIMEOUT));
+            self.lifecycle = Lifecycle::Closing { why, until, shut: false };
         }
-        let closed = self.close(cx, desk);
-        let Course::Closing { why, until, .. } = &mut self.course else { return Poll::Pending };
+        let closed = self.close(cx, scratch);
+        let Lifecycle::Closing { why, until, .. } = &mut self.lifecycle else { return Poll::Pending };
         if closed.is_pending() {
             ready!(until.as_mut().poll(cx));
         }
         Poll::Ready(why.take().map_or(Ok(()), Err))
     }
 
-    /// Says what is left to be said, and waits until the peer has closed too: a socket that is closed while something
-    /// unread lies in it takes back what the peer has not read yet.
-    fn close(&mut self, cx: &mut Context<'_>, desk: &mut Desk) -> Poll<io::Result<()>> {
-        ready!(self.outbox.poll_flush(&mut self.io, cx, &mut 0))?;
-        drain_control(&mut self.connection, &mut desk.batch);
-        if !desk.batch.is_empty() {
-            ready!(self.outbox.poll_send(&mut desk.batch, &mut self.io, cx, &mut 0))?;
+    /// Writes the last frames, then waits until the peer has closed too. Closing a socket with unread input discards
+    /// what the peer has not read yet.
+    fn close(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<io::Result<()>> {
+        ready!(self.write_buffer.poll_flush(&mut self.io, cx, &mut 0))?;
+        drain_control(&mut self.connection, &mut scratch.batch);
+        if !scratch.batch.is_empty() {
+            ready!(self.write_buffer.poll_send(&mut scratch.batch, &mut self.io, cx, &mut 0))?;
         }
-        let Course::Closing { shut, .. } = &mut self.course else { return Poll::Pending };
+        let Lifecycle::Closing { shut, .. } = &mut self.lifecycle else { return Poll::Pending };
         if !*shut {
             ready!(Pin::new(&mut self.io).poll_shutdown(cx))?;
             *shut = true;
         }
         loop {
-            let mut input = ReadBuf::new(&mut desk.input);
+            let mut input = ReadBuf::new(&mut scratch.input);
             ready!(Pin::new(&mut self.io).poll_read(cx, &mut input))?;
             if input.filled().is_empty() {
                 return Poll::Ready(Ok(()));
@@ -270,53 +274,56 @@ where
         }
     }
 
-    fn step(&mut self, cx: &mut Context<'_>, desk: &mut Desk) -> Result<Step, Ended> {
+    fn step(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Result<Step, ServeError> {
         let now = tokio::time::Instant::now().into_std();
         let start = Instant::now();
-        for round in 0..TURNS {
+        for round in 0..MAX_ROUNDS {
             let mut moved = 0;
-            let flushed = self.outbox.poll_flush(&mut self.io, cx, &mut moved)?;
+            let flushed = self.write_buffer.poll_flush(&mut self.io, cx, &mut moved)?;
             if moved > 0 {
-                // What is said beside what waits, as a ping, would be no progress.
+                // Only bytes that had been waiting count: a PING that fits beside them is no progress.
                 self.connection.taken(now);
                 self.stuck.take(moved);
             }
-            let heard = if self.connection.control.len() < CONTROL {
-                self.hear(cx, desk, now)?
+            let heard = if self.connection.control.len() < MAX_CONTROL {
+                self.read(cx, scratch, now)?
             } else {
-                Heard::Unasked
+                ReadOutcome::Skipped
             };
-            if matches!(heard, Heard::End) {
+            if matches!(heard, ReadOutcome::Eof) {
                 return Ok(Step::Gone);
             }
             if round == 0 {
-                // What has come counts as come, however long this connection waited for its turn to hear it.
-                if self.outbox.is_empty() && !self.connection.waits_for_window() {
+                // Input that is there counts as received, however late this connection was polled.
+                if self.write_buffer.is_empty() && !self.connection.waits_for_window() {
                     self.stuck.pause(now);
                 }
                 self.keep_time(cx, now)?;
             }
             let mut full = flushed.is_pending();
             if !full {
-                self.gather(cx.waker(), desk, now, start);
-                if !desk.batch.is_empty() {
+                self.fill_batch(cx.waker(), scratch, now, start);
+                if !scratch.batch.is_empty() {
                     let mut sent = 0;
-                    full = self.outbox.poll_send(&mut desk.batch, &mut self.io, cx, &mut sent)?.is_pending();
-                    let said = self.connection.take_said();
-                    // Beside what a window holds back, only data is progress.
+                    full = self
+                        .write_buffer
+                        .poll_send(&mut scratch.batch, &mut self.io, cx, &mut sent)?
+                        .is_pending();
+                    let said = self.connection.take_data_sent();
+                    // While a window is closed, only DATA is progress.
                     self.stuck.take(if full { sent } else { said });
                 }
-                if !full && self.connection.is_over() {
+                if !full && self.connection.is_done() {
                     return Ok(Step::Over);
                 }
             }
             let nothing_to_hear = match heard {
-                Heard::Nothing => true,
-                // The socket says when there is room for what has to go before more is heard.
-                Heard::Unasked => full,
-                Heard::Something | Heard::End => false,
+                ReadOutcome::WouldBlock => true,
+                // The socket wakes the task when there is room for what must be written before more is read.
+                ReadOutcome::Skipped => full,
+                ReadOutcome::Data | ReadOutcome::Eof => false,
             };
-            if nothing_to_hear && (full || self.connection.stirred.is_empty()) {
+            if nothing_to_hear && (full || self.connection.scheduled.is_empty()) {
                 self.note_stuck(cx, now);
                 self.note_idle(cx, now);
                 return Ok(Step::Wait);
@@ -329,54 +336,59 @@ where
         Ok(Step::Wait)
     }
 
-    fn hear(&mut self, cx: &mut Context<'_>, desk: &mut Desk, now: Instant) -> Result<Heard, Ended> {
-        let mut input = ReadBuf::new(&mut desk.input);
+    fn read(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut Scratch,
+        now: Instant,
+    ) -> Result<ReadOutcome, ServeError> {
+        let mut input = ReadBuf::new(&mut scratch.input);
         match Pin::new(&mut self.io).poll_read(cx, &mut input) {
-            Poll::Pending => return Ok(Heard::Nothing),
+            Poll::Pending => return Ok(ReadOutcome::WouldBlock),
             Poll::Ready(read) => read?,
         }
         if input.filled().is_empty() {
-            return Ok(Heard::End);
+            return Ok(ReadOutcome::Eof);
         }
         let Self { connection, service, ready, .. } = self;
         connection.receive(input.filled(), now, &mut |stream, parts| {
-            let bell = Bell::new(ready, stream);
-            let waker = Waker::from(Arc::clone(&bell));
+            let waker_handle = StreamWaker::new(ready, stream);
+            let waker = Waker::from(Arc::clone(&waker_handle));
             let expected = parts.headers.get(http::header::EXPECT);
             let waits = expected.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-            let inbox = Inbox::new(waker.clone(), waits);
-            let answer = service(Request::from_parts(parts, inbox.body()));
-            Served {
-                inbox,
-                bell,
+            let incoming = RequestBuffer::new(waker.clone(), waits);
+            let answer = service(Request::from_parts(parts, incoming.body()));
+            ActiveStream {
+                incoming,
+                waker_handle,
                 waker,
                 state: State::Answering(Box::pin(answer)),
                 chunk: Bytes::new(),
                 held_back: false,
             }
         })?;
-        Ok(Heard::Something)
+        Ok(ReadOutcome::Data)
     }
 
-    /// Asks the streams that were woken what they have to say, as far as there is room.
-    fn gather(&mut self, task: &Waker, desk: &mut Desk, now: Instant, start: Instant) {
-        let Desk { batch, streams, .. } = desk;
-        streams.append(&mut self.connection.stirred);
+    /// Polls the scheduled streams until the batch is full.
+    fn fill_batch(&mut self, task: &Waker, scratch: &mut Scratch, now: Instant, start: Instant) {
+        let Scratch { batch, streams, .. } = scratch;
+        streams.append(&mut self.connection.scheduled);
         self.ready.take(streams, task);
         if streams.len() > 1 {
             streams.sort_unstable();
             streams.dedup();
         }
-        // Next it is first the turn of the first that had to stand back now, for the batch or the connection's window.
+        // The first stream that was deferred now comes first next time.
         let turn = streams.partition_point(|stream| *stream < self.turn);
         streams.rotate_left(turn);
         let (mut stood_back, mut over) = (None, false);
         for stream in streams.drain(..) {
-            if over || batch.is_full() || self.connection.control.len() >= CONTROL {
-                self.connection.stirred.push(stream);
+            if over || batch.is_full() || self.connection.control.len() >= MAX_CONTROL {
+                self.connection.scheduled.push(stream);
                 stood_back.get_or_insert(stream);
             } else {
-                if self.poll_stream(stream, batch, now) == Turn::StoodBack {
+                if self.poll_stream(stream, batch, now) == Turn::Deferred {
                     stood_back.get_or_insert(stream);
                 }
                 over = start.elapsed() >= SLICE;
@@ -388,13 +400,14 @@ where
 
     fn poll_stream(&mut self, id: u32, batch: &mut Batch, now: Instant) -> Turn {
         let connection = &mut self.connection;
-        let Some(at) = connection.find(id) else { return Turn::Had };
-        connection.streams[at].exchange.bell.answer();
-        let mut turn = Turn::Had;
+        let Some(at) = connection.find(id) else { return Turn::Taken };
+        connection.streams[at].handler.waker_handle.answer();
+        let mut turn = Turn::Taken;
         let mut has_sent = false;
         loop {
             let room = connection.room(at);
-            let Served { inbox, waker, state, chunk, held_back, .. } = &mut connection.streams[at].exchange;
+            let ActiveStream { incoming, waker, state, chunk, held_back, .. } =
+                &mut connection.streams[at].handler;
             if !chunk.is_empty() {
                 if room == 0 {
                     let Some(blocked) = block(connection, at, has_sent, now) else { return turn };
@@ -407,8 +420,8 @@ where
                 batch.copy(&connection.data(at, piece.len()).bytes());
                 batch.share(piece);
                 if batch.is_full() {
-                    // Asked for more when the socket has taken this.
-                    connection.stirred.push(id);
+                    // Polled again when the socket has taken this batch.
+                    connection.scheduled.push(id);
                     break;
                 }
                 continue;
@@ -417,7 +430,7 @@ where
             match state {
                 State::Answering(answer) => {
                     let Poll::Ready(response) = answer.as_mut().poll(&mut cx) else {
-                        if connection.streams[at].exchange.inbox.take_invitation() {
+                        if connection.streams[at].handler.incoming.take_invitation() {
                             connection.invite(at);
                         }
                         break;
@@ -433,16 +446,16 @@ where
                 State::Sending(body) => {
                     if *held_back || room == 0 {
                         *held_back = room == 0;
-                        inbox.hold_back(*held_back);
+                        incoming.hold_back(*held_back);
                     }
                     match Pin::new(body).poll_frame(&mut cx) {
-                        Poll::Pending if *held_back && inbox.waits_for_window() => {
+                        Poll::Pending if *held_back && incoming.waits_for_window() => {
                             let Some(blocked) = block(connection, at, has_sent, now) else { return turn };
                             turn = blocked;
                             break;
                         }
                         Poll::Pending => {
-                            connection.streams[at].starved.end();
+                            connection.streams[at].window_wait.end();
                             break;
                         }
                         Poll::Ready(None) => {
@@ -466,24 +479,25 @@ where
                 }
             }
         }
-        let read = connection.streams[at].exchange.inbox.take_read();
+        let read = connection.streams[at].handler.incoming.take_read();
         if read > 0 {
             connection.give_back(at, read);
         }
         turn
     }
 
-    /// Does what is due, and sees to it that what will be is not forgotten.
-    fn keep_time(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<(), Ended> {
+    /// Handles timeouts that are due, and sets the alarm for the next.
+    fn keep_time(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<(), ServeError> {
         let mut next = self.connection.keep_time(now)?;
         if let Some(since) = self.stuck.since() {
             let stall = self.connection.limits.stall_timeout;
             if now >= since + stall {
-                return Err(Ended::Stalled(stall));
+                return Err(ServeError::Stalled(stall));
             }
             next = next.min(since + stall);
         }
-        // What moves on is looked at again when the alarm goes off: setting it for each frame would cost more.
+        // A deadline that moved into the future is checked when the alarm goes off: setting the timer for each frame
+        // would cost more.
         if next < self.alarm_at || now >= self.alarm_at {
             self.set_alarm(next);
         }
@@ -499,7 +513,7 @@ where
 
     fn listen(&mut self, cx: &mut Context<'_>) {
         if std::mem::take(&mut self.alarm_set) && self.alarm.as_mut().poll(cx).is_ready() {
-            // It is as late as that already.
+            // The deadline has passed already.
             cx.waker().wake_by_ref();
         }
     }
@@ -508,7 +522,7 @@ where
         let (until, told) = self.connection.keep_idle(now);
         if told {
             self.idle = true;
-            // What it is told goes out.
+            // The GOAWAY must be written.
             cx.waker().wake_by_ref();
         }
         if let Some(until) = until.filter(|until| *until < self.alarm_at) {
@@ -518,7 +532,7 @@ where
     }
 
     fn note_stuck(&mut self, cx: &mut Context<'_>, now: Instant) {
-        if self.outbox.is_empty() && !self.connection.waits_for_window() {
+        if self.write_buffer.is_empty() && !self.connection.waits_for_window() {
             self.stuck.end();
             if self.connection.blocked.is_empty() {
                 return;
@@ -526,7 +540,7 @@ where
         } else {
             self.stuck.wait(now);
         }
-        // A wait that goes on may be over already.
+        // The deadline may have passed already.
         let until = self.stuck.since().unwrap_or(now) + self.connection.limits.stall_timeout;
         if until < self.alarm_at {
             self.set_alarm(until);
@@ -535,27 +549,27 @@ where
     }
 }
 
-/// What reading brought.
+/// Result of reading from the socket.
 #[derive(Debug)]
-enum Heard {
-    /// There is nothing now.
-    Nothing,
-    Something,
-    End,
-    /// It was not tried.
-    Unasked,
+enum ReadOutcome {
+    /// No input now.
+    WouldBlock,
+    Data,
+    Eof,
+    /// Not tried: too many control frames wait.
+    Skipped,
 }
 
 /// Whether a stream had its turn.
 #[derive(Debug, PartialEq, Eq)]
 enum Turn {
-    Had,
-    /// It had something to send, and others had taken the connection's window.
-    StoodBack,
+    Taken,
+    /// It has data, but other streams used up the connection's window.
+    Deferred,
 }
 
-/// Has a stream wait for a window. `None` if it has waited for too long, and was broken off.
-fn block<X: Exchange>(
+/// Lets a stream wait for a window. `None` if it has waited too long and was reset.
+fn block<X: StreamHandler>(
     connection: &mut Connection<X>,
     at: usize,
     has_sent: bool,
@@ -564,11 +578,11 @@ fn block<X: Exchange>(
     let id = connection.streams[at].id;
     connection.block(at, now);
     connection.find(id)?;
-    Some(if !has_sent && connection.has_no_window() { Turn::StoodBack } else { Turn::Had })
+    Some(if !has_sent && connection.has_no_window() { Turn::Deferred } else { Turn::Taken })
 }
 
-/// Control frames go before data of the same stream, which is added next.
-fn drain_control<X: Exchange>(connection: &mut Connection<X>, batch: &mut Batch) {
+/// Control frames precede the DATA of the same stream, which is added next.
+fn drain_control<X: StreamHandler>(connection: &mut Connection<X>, batch: &mut Batch) {
     if !connection.control.is_empty() {
         batch.copy(&std::mem::take(&mut connection.control));
     }
@@ -581,12 +595,12 @@ where
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Unpin,
 {
-    type Output = Result<(), Ended>;
+    type Output = Result<(), ServeError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut desk = Desk::take();
-        let ended = self.advance(cx, &mut desk);
-        desk.leave();
+        let mut scratch = Scratch::take();
+        let ended = self.advance(cx, &mut scratch);
+        scratch.leave();
         ended
     }
 }

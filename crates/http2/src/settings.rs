@@ -1,9 +1,9 @@
-//! Settings (RFC 9113, section 6.5): ours, and what the peer's mean to us.
+//! SETTINGS (RFC 9113, section 6.5): ours, and those of the peer that concern us.
 
 use super::frame::{self, Kind, MAX_WINDOW};
 use super::{ConnectionError, Limits, Reason};
 
-/// The window of a stream or connection of which nothing was said.
+/// Initial window of streams and connections, in bytes.
 pub(super) const DEFAULT_WINDOW: u32 = 65_535;
 
 const HEADER_TABLE_SIZE: u16 = 1;
@@ -13,7 +13,7 @@ const INITIAL_WINDOW_SIZE: u16 = 4;
 const MAX_FRAME_SIZE: u16 = 5;
 const MAX_HEADER_LIST_SIZE: u16 = 6;
 
-/// Appends ours, and the window of the connection.
+/// Appends our SETTINGS, and the WINDOW_UPDATE for the connection.
 pub(super) fn put_ours(limits: &Limits, out: &mut Vec<u8>) {
     let settings = [
         (MAX_CONCURRENT_STREAMS, limits.max_streams),
@@ -31,19 +31,20 @@ pub(super) fn put_ours(limits: &Limits, out: &mut Vec<u8>) {
     }
 }
 
-/// The peer opens a window further than the protocol allows.
+/// The peer opens a window beyond the protocol's maximum.
 pub(super) const fn window_too_large() -> ConnectionError {
-    ConnectionError::new(Reason::FlowControl, "a window beyond the largest")
+    ConnectionError::new(Reason::FlowControl, "a window beyond the maximum")
 }
 
-/// The peer's.
+/// Settings of the peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
-    /// The window that a stream begins with.
+    /// Initial window of a stream.
     pub(super) window: u32,
-    /// The largest payload that it takes.
+    /// Largest payload that the peer accepts.
     pub(super) max_payload: usize,
-    /// Whether it wants a smaller header table than the default, which our encoder must then say that it keeps to.
+    /// Whether the peer wants a header table below the default size. Our encoder must then announce that it keeps
+    /// none.
     pub(super) small_table: bool,
 }
 
@@ -54,9 +55,9 @@ impl Default for Peer {
 }
 
 impl Peer {
-    /// Takes in a frame of them.
+    /// Applies a SETTINGS frame.
     pub(super) fn update(&mut self, payload: &[u8]) -> Result<(), ConnectionError> {
-        let wrong = ConnectionError::new(Reason::Protocol, "a setting with a value that it cannot have");
+        let wrong = ConnectionError::new(Reason::Protocol, "a setting with an invalid value");
         for &[i0, i1, v0, v1, v2, v3] in payload.as_chunks().0 {
             let value = u32::from_be_bytes([v0, v1, v2, v3]);
             match u16::from_be_bytes([i0, i1]) {

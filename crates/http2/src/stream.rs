@@ -1,37 +1,40 @@
-//! One stream, and the windows of both directions.
+//! State of one stream, and flow-control windows of both directions.
 
 use super::frame::MAX_WINDOW;
-use super::pace::Pace;
+use super::min_rate::MinRate;
 
-/// What is kept with a stream by who serves it.
-pub(super) trait Exchange {
-    /// A piece of the request's body.
+/// Part of a stream that its driver keeps, with the callbacks for its request.
+pub(super) trait StreamHandler {
+    /// Takes a piece of the request's body.
     fn data(&mut self, payload: &[u8]);
-    /// The request is whole.
+    /// Notes that the request is whole.
     fn end(&mut self);
 }
 
-/// A window that the peer sends into.
+/// Window that the peer sends into.
+///
+/// Example with 100 bytes: the peer sends 60, which leaves 40. When 49 of them were read nothing is returned yet; with
+/// the 60th byte read, a WINDOW_UPDATE of 60 goes out.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Inward {
-    /// What the peer may still send.
+pub(super) struct RecvWindow {
+    /// Bytes that the peer may still send.
     left: u32,
-    /// What was read and not yet given back.
+    /// Bytes that were read and not yet returned to the peer.
     owed: u32,
     size: u32,
 }
 
-impl Inward {
+impl RecvWindow {
     pub(super) const fn new(size: u32) -> Self {
         Self { left: size, owed: 0, size }
     }
 
-    /// Bytes that were sent and not yet read.
+    /// Bytes that arrived and were not read.
     pub(super) const fn unread(&self) -> usize {
         self.size.saturating_sub(self.left.saturating_add(self.owed)) as usize
     }
 
-    /// The peer has sent so much. Whether it was allowed to.
+    /// Takes bytes that the peer sent. Returns whether it was allowed to send them.
     #[must_use]
     pub(super) fn take(&mut self, len: usize) -> bool {
         let left = u32::try_from(len).ok().and_then(|len| self.left.checked_sub(len));
@@ -39,8 +42,8 @@ impl Inward {
         left.is_some()
     }
 
-    /// So much of it was read. Returns what is to be given back now: half a window at a time, or as much as a window that
-    /// is smaller than what is read at once allows.
+    /// Notes that bytes were read. Returns the WINDOW_UPDATE to send, if any: half a window at a time, or less for a
+    /// window smaller than what is read at once.
     pub(super) fn give_back(&mut self, len: usize) -> Option<u32> {
         self.owed += u32::try_from(len).unwrap_or(u32::MAX).min(self.size - self.left - self.owed);
         (self.owed > 0 && self.owed >= self.size / 2).then(|| {
@@ -51,11 +54,11 @@ impl Inward {
     }
 }
 
-/// A window that we send into. Settings can make it negative (RFC 9113, section 6.9.2).
+/// Window that we send into. SETTINGS can make it negative (RFC 9113, section 6.9.2).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Outward(i64);
+pub(super) struct SendWindow(i64);
 
-impl Outward {
+impl SendWindow {
     pub(super) fn new(size: u32) -> Self {
         Self(i64::from(size))
     }
@@ -68,7 +71,7 @@ impl Outward {
         self.0 -= len as i64;
     }
 
-    /// Whether it is still within the largest.
+    /// Widens the window. Returns whether it is within the maximum.
     #[must_use]
     pub(super) fn widen(&mut self, by: i64) -> bool {
         self.0 += by;
@@ -80,21 +83,21 @@ impl Outward {
 #[derive(Debug)]
 pub(super) struct Stream<X> {
     pub(super) id: u32,
-    pub(super) outward: Outward,
-    pub(super) inward: Inward,
-    /// Whether it is on the list of those that wait for a window,
+    pub(super) send_window: SendWindow,
+    pub(super) recv_window: RecvWindow,
+    /// Whether it is on the list of streams that wait for a window.
     pub(super) blocked: bool,
-    /// and the wait for a window.
-    pub(super) starved: Pace,
-    /// What its request's head takes until it is answered.
+    /// The wait for its own window.
+    pub(super) window_wait: MinRate,
+    /// Bytes of its request's header block, until the response starts.
     pub(super) head_bytes: usize,
-    /// What of its data nobody has read.
+    /// Bytes of its request's body that were not read.
     pub(super) unread: usize,
     /// Whether the request is whole.
     pub(super) ended: bool,
-    /// What of the body is to come, where that was said.
-    pub(super) missing: Option<u64>,
-    pub(super) exchange: X,
+    /// Bytes of the body still to come, if `content-length` said.
+    pub(super) body_left: Option<u64>,
+    pub(super) handler: X,
 }
 
 #[cfg(test)]
@@ -103,7 +106,7 @@ mod tests {
 
     #[test]
     fn half_a_window_is_given_back_at_a_time() {
-        let mut window = Inward::new(100);
+        let mut window = RecvWindow::new(100);
         assert!(window.take(60));
         assert_eq!(window.give_back(49), None);
         assert_eq!(window.give_back(11), Some(60));
@@ -114,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_window_can_be_negative() {
-        let mut window = Outward::new(10);
+        let mut window = SendWindow::new(10);
         window.spend(8);
         assert!(window.widen(-5));
         assert_eq!(window.room(), 0);

@@ -120,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(text in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn encoded_strings_decode(text in proptest::collection::vec(any::<u8>(), 0..200)) {
             prop_assert_eq!(decoded(&encode(&text)), Ok(text));
         }
     }

@@ -1,7 +1,7 @@
-//! Header compression (RFC 7541): all that peers may send, and as little as they must take.
+//! Header compression (RFC 7541): decodes everything that peers may send, encodes only what they must accept.
 //!
-//! The decoder's memory is bounded by [`TABLE`]; what one block may decode to is the caller's to bound, field by field.
-//! The encoder keeps no table and so no state: responses have two or three fields.
+//! The decoder's memory is bounded by [`TABLE`]; the caller bounds what a block may decode to, field by field. The
+//! encoder keeps no table and thus no state: responses have two or three fields.
 
 mod huffman;
 mod table;
@@ -9,14 +9,14 @@ mod table;
 pub(super) use table::size_of;
 use table::{Dynamic, STATIC};
 
-/// The size of the table that peers may use, in bytes: the protocol's default, which needs no setting.
+/// Size of the dynamic table that peers may use, in bytes: the protocol's default, which needs no SETTINGS.
 const TABLE: usize = 4096;
 
-/// A block that cannot be decoded. The connection is lost with it: every later block builds upon it.
+/// A block that cannot be decoded. It ends the connection, because every later block builds upon it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// Decodes the header blocks of one connection, in their order.
+/// Decoder of the header blocks of one connection, in their order.
 #[derive(Debug)]
 pub(super) struct Decoder {
     table: Dynamic,
@@ -29,7 +29,7 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Tells the fields of a block, name and value, in their order.
+    /// Calls back with the fields of a block, name and value, in their order.
     pub(super) fn decode(
         &mut self,
         block: &[u8],
@@ -40,7 +40,7 @@ impl Decoder {
         let mut resizable = true;
         while let Some(&first) = rest.first() {
             if first & 0xe0 == 0x20 {
-                // Only before the first field (RFC 7541, section 4.2).
+                // Allowed only before the first field (RFC 7541, section 4.2).
                 let size = integer(&mut rest, 5)?;
                 if !resizable || size > TABLE {
                     return Err(Malformed);
@@ -73,7 +73,7 @@ impl Decoder {
     }
 }
 
-/// An integer with a prefix of so many bits (RFC 7541, section 5.1).
+/// Integer with a prefix of `bits` bits (RFC 7541, section 5.1).
 fn integer(rest: &mut &[u8], prefix: u32) -> Result<usize, Malformed> {
     let mut next = || rest.split_off_first().copied().ok_or(Malformed);
     let mask = (1_usize << prefix) - 1;
@@ -81,7 +81,7 @@ fn integer(rest: &mut &[u8], prefix: u32) -> Result<usize, Malformed> {
     if value < mask {
         return Ok(value);
     }
-    // Nothing here is longer than a block, which three more bytes can count.
+    // No number here exceeds the length of a block, which three more bytes can count.
     for shift in [0, 7, 14] {
         let byte = next()?;
         value += usize::from(byte & 0x7f) << shift;
@@ -92,7 +92,7 @@ fn integer(rest: &mut &[u8], prefix: u32) -> Result<usize, Malformed> {
     Err(Malformed)
 }
 
-/// A string literal (RFC 7541, section 5.2), appended.
+/// String literal (RFC 7541, section 5.2), appended to `out`.
 fn string(rest: &mut &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
     let coded = rest.first().ok_or(Malformed)? & 0x80 != 0;
     let len = integer(rest, 7)?;
@@ -104,7 +104,7 @@ fn string(rest: &mut &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// Appends a field to a block: in no table, in no code.
+/// Appends a field to a block, without table or Huffman code.
 pub(super) fn encode(name: &str, value: &[u8], block: &mut Vec<u8>) {
     if let Some(at) = STATIC.iter().position(|field| field.0 == name && field.1.as_bytes() == value) {
         return put_integer(block, 0x80, 7, at + 1);
@@ -121,8 +121,8 @@ pub(super) fn encode(name: &str, value: &[u8], block: &mut Vec<u8>) {
     block.extend_from_slice(value);
 }
 
-/// Appends the beginning of a block that says that the encoder keeps no table. Peers that want a smaller one than the
-/// default must be told (RFC 7541, section 4.2).
+/// Appends the announcement that the encoder keeps no table, due to peers that want a smaller one than the default
+/// (RFC 7541, section 4.2).
 pub(super) fn encode_no_table(block: &mut Vec<u8>) {
     put_integer(block, 0x20, 5, 0);
 }
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn the_table_forgets_the_oldest() {
-        // RFC 7541, C.5 with a table of 256 bytes: `:status` and what comes with it push each other out.
+        // RFC 7541, C.5, with a table of 256 bytes: entries push each other out.
         let mut decoder = Decoder::default();
         decoder.table.resize(256);
         let first = hex(
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_block_may_say() {
+    fn invalid_blocks_are_refused() {
         let faults = [
             ("80", "index 0"),
             ("be", "an index beyond the tables"),
@@ -217,7 +217,7 @@ mod tests {
             ("8220", "a resize behind a field"),
             ("4003 6162", "a string cut off"),
             ("ffff ffff ffff", "an integer without end"),
-            ("40", "a name that is missing"),
+            ("40", "a name that is body_left"),
         ];
         for (block, what) in faults {
             assert_eq!(decode(&mut Decoder::default(), &hex(block)), Err(Malformed), "{what}");
@@ -228,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(
+        fn encoded_fields_decode(
             expected in proptest::collection::vec(("[a-z:-]{1,30}", proptest::collection::vec(any::<u8>(), 0..300)), 0..8),
             status in "200|404|418",
         ) {

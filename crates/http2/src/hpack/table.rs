@@ -1,8 +1,8 @@
-//! The tables that header fields are referred to by (RFC 7541, section 2.3).
+//! Static and dynamic tables of header fields (RFC 7541, section 2.3).
 
 use std::collections::VecDeque;
 
-/// Appendix A. The first has index 1.
+/// Appendix A. The first entry has index 1.
 #[rustfmt::skip]
 pub(super) const STATIC: [(&str, &str); 61] = [
     (":authority", ""), (":method", "GET"), (":method", "POST"), (":path", "/"), (":path", "/index.html"),
@@ -20,15 +20,15 @@ pub(super) const STATIC: [(&str, &str); 61] = [
     ("user-agent", ""), ("vary", ""), ("via", ""), ("www-authenticate", ""),
 ];
 
-/// What a field costs beside its bytes (RFC 7541, section 4.1).
+/// Overhead of a field in bytes (RFC 7541, section 4.1).
 const OVERHEAD: usize = 32;
 
-/// The size of a field as tables and limits count it.
+/// Size of a field in bytes, as tables and limits count it.
 pub(crate) const fn size_of(name: &[u8], value: &[u8]) -> usize {
     name.len() + value.len() + OVERHEAD
 }
 
-/// A field that the peer has put into the table: name and value in one allocation.
+/// Field that the peer has put into the table: name and value in one allocation.
 #[derive(Debug)]
 struct Field {
     bytes: Box<[u8]>,
@@ -45,7 +45,7 @@ impl Field {
     }
 }
 
-/// The fields that the peer refers back to, the newest first; never more bytes than the capacity.
+/// Dynamic table, newest first; never more bytes than its capacity.
 #[derive(Debug)]
 pub(super) struct Dynamic {
     fields: VecDeque<Field>,
@@ -58,7 +58,7 @@ impl Dynamic {
         Self { fields: VecDeque::new(), size: 0, capacity }
     }
 
-    /// The field with an index of both tables, which count as one.
+    /// Field with an index into both tables, which count as one.
     pub(super) fn get(&self, index: usize) -> Option<(&[u8], &[u8])> {
         let at = index.checked_sub(1)?;
         match STATIC.get(at) {
@@ -67,7 +67,7 @@ impl Dynamic {
         }
     }
 
-    /// A field that is larger than the table empties it (RFC 7541, section 4.4).
+    /// A field larger than the table empties it (RFC 7541, section 4.4).
     pub(super) fn insert(&mut self, name: &[u8], value: &[u8]) {
         let size = size_of(name, value);
         self.evict(self.capacity.saturating_sub(size));

@@ -13,7 +13,7 @@ use http_body_util::BodyExt as _;
 use proptest::prelude::*;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf};
 
-use super::super::{Ended, Limits, PREFACE, Reason, RequestBody, Serve};
+use super::super::{Limits, PREFACE, Reason, RequestBody, Serve, ServeError};
 
 fn limits() -> Limits {
     Limits {
@@ -71,7 +71,7 @@ async fn echo(request: Request<RequestBody>) -> Response<Echo> {
     response
 }
 
-type Client = (h2::client::SendRequest<Bytes>, tokio::task::JoinHandle<Result<(), Ended>>);
+type Client = (h2::client::SendRequest<Bytes>, tokio::task::JoinHandle<Result<(), ServeError>>);
 
 /// A client of an echo, on a pipe that holds so much, with windows of so much.
 async fn client(pipe: usize, window: u32) -> Client {
@@ -88,7 +88,7 @@ async fn client(pipe: usize, window: u32) -> Client {
 }
 
 /// Sends pieces as windows allow, and returns what came back.
-async fn exchange(sender: h2::client::SendRequest<Bytes>, pieces: Vec<Bytes>) -> (Vec<u8>, HeaderMap) {
+async fn handler(sender: h2::client::SendRequest<Bytes>, pieces: Vec<Bytes>) -> (Vec<u8>, HeaderMap) {
     let mut sender = sender.ready().await.expect("the connection lives");
     let request = Request::post("http://relay/echo").body(()).expect("a request");
     let (response, mut out) = sender.send_request(request, false).expect("a stream");
@@ -134,7 +134,7 @@ proptest! {
             for (at, pieces) in streams.into_iter().enumerate() {
                 let pieces: Vec<_> = pieces.into_iter().map(|len| Bytes::from(vec![at as u8; len / scale])).collect();
                 let expected = pieces.concat();
-                open.push((tokio::spawn(exchange(sender.clone(), pieces)), expected));
+                open.push((tokio::spawn(handler(sender.clone(), pieces)), expected));
             }
             for (stream, expected) in open {
                 let (back, trailers) = stream.await.expect("no panic");
@@ -142,7 +142,7 @@ proptest! {
                 assert_eq!(trailers["length"], expected.len().to_string());
             }
             drop(sender);
-            served.await.expect("no panic").expect("a peer that leaves is no fault");
+            served.await.expect("no panic").expect("a peer that leaves is no error");
         });
     }
 }
@@ -168,7 +168,7 @@ async fn endless(_: Request<RequestBody>) -> Response<Endless> {
 
 async fn handshake<S, F, B>(
     service: S,
-) -> (h2::client::SendRequest<Bytes>, tokio::task::JoinHandle<Result<(), Ended>>)
+) -> (h2::client::SendRequest<Bytes>, tokio::task::JoinHandle<Result<(), ServeError>>)
 where
     S: FnMut(Request<RequestBody>) -> F + Send + Unpin + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
@@ -198,7 +198,7 @@ async fn a_peer_whose_windows_stay_closed_is_given_up() {
     }
     let start = tokio::time::Instant::now();
     let ended = served.await.expect("no panic");
-    assert!(matches!(ended, Err(Ended::Stalled(_))), "{ended:?}");
+    assert!(matches!(ended, Err(ServeError::Stalled(_))), "{ended:?}");
     assert!(start.elapsed() >= Duration::from_secs(60), "{:?}", start.elapsed());
 }
 
@@ -284,9 +284,9 @@ impl AsyncWrite for Broken {
 }
 
 #[tokio::test]
-async fn what_one_connection_could_not_send_is_not_sent_to_the_next() {
+async fn bytes_left_in_the_batch_do_not_reach_the_next_connection() {
     let broken = Serve::new(Broken(&PREFACE[..]), Arc::new(limits()), echo).await;
-    assert!(matches!(broken, Err(Ended::Transport(_))), "{broken:?}");
+    assert!(matches!(broken, Err(ServeError::Transport(_))), "{broken:?}");
     let (near, far) = tokio::io::duplex(1000);
     let served = tokio::spawn(Serve::new(far, Arc::new(limits()), echo));
     let (mut near, mut said) = (near, Vec::new());
@@ -295,7 +295,7 @@ async fn what_one_connection_could_not_send_is_not_sent_to_the_next() {
         near.read_buf(&mut said).await.expect("a pipe");
     }
     drop(near);
-    served.await.expect("no panic").expect("a peer that leaves is no fault");
+    served.await.expect("no panic").expect("a peer that leaves is no error");
     // Settings and a window, once.
     assert_eq!(said.len(), 9 + 3 * 6 + 9 + 4, "{said:?}");
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::super::connection::Connection;
 use super::super::frame::{HEAD, Head, Kind, MAX_WINDOW, flag, put};
-use super::super::stream::Exchange;
+use super::super::stream::StreamHandler;
 use super::super::{ConnectionError, Limits, PREFACE, Reason, hpack};
 
 fn limits() -> Limits {
@@ -25,15 +25,15 @@ fn limits() -> Limits {
     }
 }
 
-/// What arrived on a stream.
+/// Data and end that arrived on a stream.
 #[derive(Debug, Default)]
-struct Heard {
+struct RecordedStream {
     path: String,
     data: Vec<u8>,
     ended: bool,
 }
 
-impl Exchange for Heard {
+impl StreamHandler for RecordedStream {
     fn data(&mut self, payload: &[u8]) {
         self.data.extend_from_slice(payload);
     }
@@ -44,7 +44,7 @@ impl Exchange for Heard {
 }
 
 struct Case {
-    connection: Connection<Heard>,
+    connection: Connection<RecordedStream>,
     now: Instant,
 }
 
@@ -57,25 +57,25 @@ impl Case {
     /// A client that has introduced itself.
     fn open() -> Self {
         let mut case = Self::silent();
-        case.hear(&[&PREFACE[..], &frame(Kind::Settings, 0, 0, &[])].concat()).expect("a good start");
+        case.receive(&[&PREFACE[..], &frame(Kind::Settings, 0, 0, &[])].concat()).expect("a good start");
         case.said();
         case
     }
 
-    fn hear(&mut self, bytes: &[u8]) -> Result<(), ConnectionError> {
-        self.connection.receive(bytes, self.now, &mut |_, parts| Heard {
+    fn receive(&mut self, bytes: &[u8]) -> Result<(), ConnectionError> {
+        self.connection.receive(bytes, self.now, &mut |_, parts| RecordedStream {
             path: parts.uri.path().to_owned(),
-            ..Heard::default()
+            ..RecordedStream::default()
         })
     }
 
-    /// What was said since last asked: kind, flags, stream, payload.
+    /// Frames sent since the last call: type, flags, stream, payload.
     fn said(&mut self) -> Vec<(Kind, u8, u32, Vec<u8>)> {
         frames(&std::mem::take(&mut self.connection.control))
     }
 
-    fn stream(&self, id: u32) -> &Heard {
-        &self.connection.streams[self.connection.find(id).expect("the stream is open")].exchange
+    fn stream(&self, id: u32) -> &RecordedStream {
+        &self.connection.streams[self.connection.find(id).expect("the stream is open")].handler
     }
 
     fn at(&self, id: u32) -> usize {
@@ -123,13 +123,13 @@ fn setting(id: u16, value: u32) -> Vec<u8> {
 #[test]
 fn a_request_arrives() {
     let mut case = Case::open();
-    case.hear(&request(1)).expect("a good request");
-    case.hear(&frame(Kind::Data, 0, 1, b"he")).expect("data");
+    case.receive(&request(1)).expect("a good request");
+    case.receive(&frame(Kind::Data, 0, 1, b"he")).expect("data");
     // Padded by three bytes.
-    case.hear(&frame(Kind::Data, flag::PADDED | flag::END_STREAM, 1, b"\x03llo\0\0\0")).expect("data");
+    case.receive(&frame(Kind::Data, flag::PADDED | flag::END_STREAM, 1, b"\x03llo\0\0\0")).expect("data");
     let heard = case.stream(1);
     assert_eq!((&heard.path[..], &heard.data[..], heard.ended), ("/a", &b"hello"[..], true));
-    assert_eq!(case.connection.stirred, [1, 1, 1]);
+    assert_eq!(case.connection.scheduled, [1, 1, 1]);
 }
 
 #[test]
@@ -137,23 +137,24 @@ fn a_block_may_come_in_pieces_and_nothing_in_between() {
     let block = block(&[("a", "b")]);
     let (first, rest) = block.split_at(5);
     let mut case = Case::open();
-    case.hear(&frame(Kind::Headers, 0, 1, first)).expect("a start");
-    case.hear(&frame(Kind::Continuation, 0, 1, &rest[..1])).expect("more");
-    case.hear(&frame(Kind::Continuation, WHOLE, 1, &rest[1..])).expect("the rest");
+    case.receive(&frame(Kind::Headers, 0, 1, first)).expect("a start");
+    case.receive(&frame(Kind::Continuation, 0, 1, &rest[..1])).expect("more");
+    case.receive(&frame(Kind::Continuation, WHOLE, 1, &rest[1..])).expect("the rest");
     assert_eq!(case.stream(1).path, "/a");
 
     for between in [frame(Kind::Ping, 0, 0, &[0; 8]), frame(Kind::Continuation, WHOLE, 5, rest), request(5)] {
         let mut case = Case::open();
-        case.hear(&frame(Kind::Headers, 0, 3, first)).expect("a start");
-        assert_eq!(case.hear(&between).expect_err("not now").reason, Reason::Protocol);
+        case.receive(&frame(Kind::Headers, 0, 3, first)).expect("a start");
+        assert_eq!(case.receive(&between).expect_err("not now").reason, Reason::Protocol);
     }
 }
 
 #[test]
-fn what_breaks_the_connection() {
+fn errors_that_end_the_connection() {
     let closed_normally = || {
         let mut case = Case::open();
-        case.hear(&frame(Kind::Headers, WHOLE | flag::END_STREAM, 1, &block(&[]))).expect("a good request");
+        case.receive(&frame(Kind::Headers, WHOLE | flag::END_STREAM, 1, &block(&[])))
+            .expect("a good request");
         let at = case.at(1);
         case.connection.respond(at, StatusCode::OK, &HeaderMap::new(), true);
         case
@@ -200,27 +201,27 @@ fn what_breaks_the_connection() {
         (frame(Kind::GoAway, 0, 0, &[0; 7]), Reason::FrameSize, "a short farewell"),
     ];
     for (bytes, reason, what) in faults {
-        assert_eq!(Case::open().hear(&bytes).map_err(|error| error.reason), Err(reason), "{what}");
+        assert_eq!(Case::open().receive(&bytes).map_err(|error| error.reason), Err(reason), "{what}");
     }
-    let over = closed_normally().hear(&request(1));
+    let over = closed_normally().receive(&request(1));
     assert_eq!(over.map_err(|error| error.reason), Err(Reason::StreamClosed));
     let mut lower = Case::open();
-    lower.hear(&request(5)).expect("a good request");
-    assert_eq!(lower.hear(&request(3)).map_err(|error| error.reason), Err(Reason::Protocol));
+    lower.receive(&request(5)).expect("a good request");
+    assert_eq!(lower.receive(&request(3)).map_err(|error| error.reason), Err(Reason::Protocol));
     let mut even = Case::open();
-    even.hear(&request(5)).expect("a good request");
-    let reset = even.hear(&frame(Kind::RstStream, 0, 2, &[0; 4]));
+    even.receive(&request(5)).expect("a good request");
+    let reset = even.receive(&frame(Kind::RstStream, 0, 2, &[0; 4]));
     assert_eq!(reset.map_err(|error| error.reason), Err(Reason::Protocol), "a stream that nobody opens");
 
     for start in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"PRI * HTTP/2.0\r\n\r\nSN\r\n\r\n"] {
-        assert_eq!(Case::silent().hear(start).map_err(|error| error.reason), Err(Reason::Protocol));
+        assert_eq!(Case::silent().receive(start).map_err(|error| error.reason), Err(Reason::Protocol));
     }
     let no_settings = [&PREFACE[..], &frame(Kind::Ping, 0, 0, &[0; 8])].concat();
-    assert_eq!(Case::silent().hear(&no_settings).map_err(|error| error.reason), Err(Reason::Protocol));
+    assert_eq!(Case::silent().receive(&no_settings).map_err(|error| error.reason), Err(Reason::Protocol));
 }
 
 #[test]
-fn what_breaks_a_stream_only() {
+fn errors_that_reset_a_stream_only() {
     let length = frame(Kind::Headers, WHOLE, 1, &block(&[("content-length", "3")]));
     let on_itself = [&[0, 0, 0, 1, 16][..], &block(&[])].concat();
     let faults: Vec<(Vec<u8>, Reason, &str)> = vec![
@@ -277,22 +278,22 @@ fn what_breaks_a_stream_only() {
     ];
     for (bytes, reason, what) in faults {
         let mut case = Case::open();
-        assert_eq!(case.hear(&bytes), Ok(()), "{what}");
+        assert_eq!(case.receive(&bytes), Ok(()), "{what}");
         assert_eq!(case.said(), [reset(1, reason)], "{what}");
         assert_eq!(case.connection.find(1), None, "{what}");
-        case.hear(&request(3)).expect("the connection lives");
+        case.receive(&request(3)).expect("the connection lives");
     }
 }
 
 #[test]
-fn what_was_on_its_way_to_a_stream_that_was_broken_off_is_passed_over() {
+fn frames_sent_before_the_peer_knew_of_a_reset_are_ignored() {
     let mut case = Case::open();
-    case.hear(&request(1)).expect("a good request");
+    case.receive(&request(1)).expect("a good request");
     let at = case.at(1);
     case.connection.reset(at, Reason::Cancel);
     assert_eq!(case.said(), [reset(1, Reason::Cancel)]);
-    case.hear(&frame(Kind::Data, 0, 1, b"late")).expect("it could not know");
-    case.hear(&frame(Kind::Headers, WHOLE | flag::END_STREAM, 1, &[])).expect("it could not know");
+    case.receive(&frame(Kind::Data, 0, 1, b"late")).expect("it could not know");
+    case.receive(&frame(Kind::Headers, WHOLE | flag::END_STREAM, 1, &[])).expect("it could not know");
     assert_eq!(case.said(), []);
 }
 
@@ -300,7 +301,7 @@ fn what_was_on_its_way_to_a_stream_that_was_broken_off_is_passed_over() {
 fn a_head_that_is_too_large_is_answered_and_later_ones_are_understood() {
     let mut case = Case::open();
     let large = "x".repeat(5000);
-    case.hear(&frame(Kind::Headers, WHOLE | flag::END_STREAM, 1, &block(&[("a", &large)])))
+    case.receive(&frame(Kind::Headers, WHOLE | flag::END_STREAM, 1, &block(&[("a", &large)])))
         .expect("only a request");
     let said = case.said();
     let [(Kind::Headers, flags, 1, block)] = &said[..] else { panic!("{said:?}") };
@@ -310,18 +311,18 @@ fn a_head_that_is_too_large_is_answered_and_later_ones_are_understood() {
         .decode(block, |name, value| fields.push((name.to_vec(), value.to_vec())))
         .expect("ours");
     assert_eq!(fields, [(b":status".to_vec(), b"431".to_vec())]);
-    case.hear(&request(3)).expect("the connection lives");
+    case.receive(&request(3)).expect("the connection lives");
 }
 
 #[test]
 fn streams_are_limited() {
     let mut case = Case::open();
     for id in [1, 3, 5, 7] {
-        case.hear(&request(id)).expect("a good request");
+        case.receive(&request(id)).expect("a good request");
     }
     assert_eq!(case.said(), [reset(7, Reason::RefusedStream)]);
-    case.hear(&frame(Kind::RstStream, 0, 3, &[0; 4])).expect("a cancelled request");
-    case.hear(&request(9)).expect("a good request");
+    case.receive(&frame(Kind::RstStream, 0, 3, &[0; 4])).expect("a cancelled request");
+    case.receive(&request(9)).expect("a good request");
     assert_eq!(case.said(), []);
     assert_eq!(case.connection.streams.iter().map(|stream| stream.id).collect::<Vec<_>>(), [1, 5, 9]);
 }
@@ -329,26 +330,26 @@ fn streams_are_limited() {
 #[test]
 fn windows_hold_the_peer_back_until_what_came_was_read() {
     let mut case = Case::open();
-    case.hear(&request(1)).expect("a good request");
-    case.hear(&frame(Kind::Data, 0, 1, &[0; 1000])).expect("all that the window allows");
+    case.receive(&request(1)).expect("a good request");
+    case.receive(&frame(Kind::Data, 0, 1, &[0; 1000])).expect("all that the window allows");
     let at = case.at(1);
     case.connection.give_back(at, 600);
     assert_eq!(case.said(), [(Kind::WindowUpdate, 0, 1, 600_u32.to_be_bytes().to_vec())]);
-    case.hear(&frame(Kind::Data, 0, 1, &[0; 600])).expect("what was given back");
-    let over = case.hear(&frame(Kind::Data, 0, 1, &[0; 1]));
+    case.receive(&frame(Kind::Data, 0, 1, &[0; 600])).expect("what was given back");
+    let over = case.receive(&frame(Kind::Data, 0, 1, &[0; 1]));
     assert_eq!(over.map_err(|error| error.reason), Err(Reason::FlowControl));
 }
 
 #[test]
 fn the_connections_window_outlives_its_streams() {
-    // What nobody reads, of streams that are over, must not close the window for all others.
+    // Data of closed streams, which nobody reads, must not close the window for all others.
     let mut case = Case::open();
     for id in (1..1001).step_by(2) {
-        case.hear(&request(id)).expect("a good request");
-        case.hear(&frame(Kind::Data, 0, id, &[0; 1000]))
+        case.receive(&request(id)).expect("a good request");
+        case.receive(&frame(Kind::Data, 0, id, &[0; 1000]))
             .unwrap_or_else(|error| panic!("stream {id}: {error}"));
         match id % 3 {
-            0 => case.hear(&frame(Kind::RstStream, 0, id, &[0; 4])).expect("a cancelled request"),
+            0 => case.receive(&frame(Kind::RstStream, 0, id, &[0; 4])).expect("a cancelled request"),
             1 => {
                 let at = case.at(id);
                 case.connection.respond(at, StatusCode::OK, &HeaderMap::new(), true);
@@ -356,7 +357,7 @@ fn the_connections_window_outlives_its_streams() {
             _ => {
                 let at = case.at(id);
                 case.connection.reset(at, Reason::Internal);
-                case.hear(&frame(Kind::Data, 0, id, &[0; 100])).expect("it could not know");
+                case.receive(&frame(Kind::Data, 0, id, &[0; 100])).expect("it could not know");
             }
         }
         case.said();
@@ -366,60 +367,60 @@ fn the_connections_window_outlives_its_streams() {
 #[test]
 fn our_windows_follow_updates_and_settings() {
     let mut case = Case::open();
-    case.hear(&setting(4, 10)).expect("a small window");
-    case.hear(&request(1)).expect("a good request");
+    case.receive(&setting(4, 10)).expect("a small window");
+    case.receive(&request(1)).expect("a good request");
     let at = case.at(1);
     assert_eq!(case.connection.room(at), 10);
     case.connection.data(at, 8);
-    case.hear(&setting(4, 3)).expect("a smaller window");
+    case.receive(&setting(4, 3)).expect("a smaller window");
     assert_eq!(case.connection.room(at), 0, "it is negative");
     case.connection.block(at, case.now);
-    case.connection.stirred.clear();
-    case.hear(&frame(Kind::WindowUpdate, 0, 1, &[0, 0, 0, 9])).expect("an update");
+    case.connection.scheduled.clear();
+    case.receive(&frame(Kind::WindowUpdate, 0, 1, &[0, 0, 0, 9])).expect("an update");
     assert_eq!(case.connection.room(at), 4);
-    assert_eq!(case.connection.stirred, [1], "it is looked at again");
+    assert_eq!(case.connection.scheduled, [1], "it is looked at again");
     case.connection.data(at, 4);
     case.connection.block(at, case.now);
-    case.connection.stirred.clear();
-    case.hear(&setting(4, 1 << 20)).expect("a large window");
-    assert_eq!(case.connection.stirred, [1], "it is looked at again");
+    case.connection.scheduled.clear();
+    case.receive(&setting(4, 1 << 20)).expect("a large window");
+    assert_eq!(case.connection.scheduled, [1], "it is looked at again");
     // The connection's own is not changed by settings.
     case.connection.data(at, 65_000);
     assert_eq!(case.connection.room(at), 65_535 - 12 - 65_000);
     case.connection.block(at, case.now);
-    case.connection.stirred.clear();
-    case.hear(&frame(Kind::WindowUpdate, 0, 0, &[0, 1, 0, 0])).expect("an update");
-    assert_eq!(case.connection.stirred, [1], "it is looked at again");
+    case.connection.scheduled.clear();
+    case.receive(&frame(Kind::WindowUpdate, 0, 0, &[0, 1, 0, 0])).expect("an update");
+    assert_eq!(case.connection.scheduled, [1], "it is looked at again");
 }
 
 #[test]
-fn what_waited_for_a_window_is_forgotten_with_its_stream() {
+fn a_reset_stream_no_longer_waits_for_a_window() {
     let mut case = Case::open();
-    case.hear(&request(1)).expect("a good request");
+    case.receive(&request(1)).expect("a good request");
     let at = case.at(1);
     case.connection.block(at, case.now);
-    case.hear(&frame(Kind::RstStream, 0, 1, &[0; 4])).expect("a reset");
+    case.receive(&frame(Kind::RstStream, 0, 1, &[0; 4])).expect("a reset");
     assert!(case.connection.blocked.is_empty());
 }
 
-/// Who opens no window at all takes nothing. That is said of the connection, which ends, and not of its streams one by one,
+/// A peer that opens no window at all takes nothing. That ends the connection, and does not reset its streams one by one,
 /// after which nothing would be left to say it by.
 #[test]
 fn a_stream_is_given_up_for_its_own_window_only() {
     let mut case = Case::open();
-    case.hear(&request(1)).expect("a good request");
+    case.receive(&request(1)).expect("a good request");
     let at = case.at(1);
     case.connection.data(at, 65_535);
     case.connection.block(at, case.now);
     case.said();
     let late = case.now + limits().stall_timeout;
-    case.connection.heard = late;
+    case.connection.last_received = late;
     case.connection.keep_time(late).expect("the connection is somebody else's matter");
     assert!(case.connection.find(1).is_some() && case.connection.waits_for_window());
     case.now = late;
-    case.hear(&frame(Kind::WindowUpdate, 0, 0, &[0, 0, 0, 9])).expect("an update");
+    case.receive(&frame(Kind::WindowUpdate, 0, 0, &[0, 0, 0, 9])).expect("an update");
     case.connection.block(at, late);
-    case.connection.heard = late;
+    case.connection.last_received = late;
     case.connection.keep_time(late).expect("the others go on");
     assert_eq!(case.connection.find(1), None, "now it is only the stream's that is closed");
 }
@@ -428,8 +429,8 @@ fn a_stream_is_given_up_for_its_own_window_only() {
 #[test]
 fn a_stream_whose_turn_comes_late_is_not_broken_off() {
     let mut case = Case::open();
-    case.hear(&request(1)).expect("a good request");
-    case.hear(&frame(Kind::WindowUpdate, 0, 0, &[0, 15, 0, 0])).expect("an update");
+    case.receive(&request(1)).expect("a good request");
+    case.receive(&frame(Kind::WindowUpdate, 0, 0, &[0, 15, 0, 0])).expect("an update");
     let at = case.at(1);
     while case.connection.room(at) > 0 {
         case.connection.data(at, case.connection.room(at));
@@ -438,7 +439,7 @@ fn a_stream_whose_turn_comes_late_is_not_broken_off() {
         case.connection.block(at, case.now);
         assert!(case.connection.find(1).is_some());
         case.now += Duration::from_secs(1);
-        case.hear(&frame(Kind::WindowUpdate, 0, 1, &[0, 0, 4, 0])).expect("an update");
+        case.receive(&frame(Kind::WindowUpdate, 0, 1, &[0, 0, 4, 0])).expect("an update");
         case.now += Duration::from_secs(65);
         case.connection.data(at, 1024);
     }
@@ -451,59 +452,59 @@ fn the_connections_window_is_given_back_whatever_becomes_of_data() {
     let open = |id| frame(Kind::Headers, flag::END_HEADERS, id, &block(&[]));
     // On a stream that we broke off.
     let mut case = Case::open();
-    case.hear(&open(1)).expect("a good request");
+    case.receive(&open(1)).expect("a good request");
     let at = case.at(1);
     case.connection.reset(at, Reason::Cancel);
     for _ in 0..FRAMES {
-        case.hear(&frame(Kind::Data, 0, 1, &[0; 900])).expect("it could not know");
+        case.receive(&frame(Kind::Data, 0, 1, &[0; 900])).expect("it could not know");
     }
     // Padding, which nobody reads; a window of the stream's is given back with it.
     let mut case = Case::open();
-    case.hear(&open(1)).expect("a good request");
+    case.receive(&open(1)).expect("a good request");
     for _ in 0..FRAMES {
         let padded = [&[200][..], b"x", &[0; 200]].concat();
-        case.hear(&frame(Kind::Data, flag::PADDED, 1, &padded)).expect("padding");
+        case.receive(&frame(Kind::Data, flag::PADDED, 1, &padded)).expect("padding");
         let at = case.at(1);
         case.connection.give_back(at, 1);
     }
 }
 
 #[test]
-fn who_sends_much_and_is_not_looked_at_is_remembered_once() {
+fn the_list_of_scheduled_streams_stays_short() {
     let mut case = Case::open();
     for id in [1, 3, 5] {
-        case.hear(&frame(Kind::Headers, flag::END_HEADERS, id, &block(&[]))).expect("a good request");
+        case.receive(&frame(Kind::Headers, flag::END_HEADERS, id, &block(&[]))).expect("a good request");
         for _ in 0..1_000 {
-            case.hear(&frame(Kind::Data, 0, id, b"x")).expect("within its window");
+            case.receive(&frame(Kind::Data, 0, id, b"x")).expect("within its window");
         }
     }
-    let stirred = &mut case.connection.stirred;
-    assert!(stirred.capacity() < 64, "{}", stirred.capacity());
-    stirred.sort_unstable();
-    stirred.dedup();
-    assert_eq!(*stirred, [1, 3, 5]);
+    let scheduled = &mut case.connection.scheduled;
+    assert!(scheduled.capacity() < 64, "{}", scheduled.capacity());
+    scheduled.sort_unstable();
+    scheduled.dedup();
+    assert_eq!(*scheduled, [1, 3, 5]);
 }
 
 #[test]
 fn trailers_end_a_request_and_are_looked_at() {
     let mut case = Case::open();
-    case.hear(&frame(Kind::Headers, flag::END_HEADERS, 1, &block(&[]))).expect("a good request");
-    case.connection.stirred.clear();
+    case.receive(&frame(Kind::Headers, flag::END_HEADERS, 1, &block(&[]))).expect("a good request");
+    case.connection.scheduled.clear();
     let mut trailers = Vec::new();
     hpack::encode("a", b"b", &mut trailers);
-    case.hear(&frame(Kind::Headers, WHOLE | flag::END_STREAM, 1, &trailers)).expect("good trailers");
-    assert_eq!(case.connection.stirred, [1]);
+    case.receive(&frame(Kind::Headers, WHOLE | flag::END_STREAM, 1, &trailers)).expect("good trailers");
+    assert_eq!(case.connection.scheduled, [1]);
     let at = case.at(1);
-    assert!(case.connection.streams[at].exchange.ended);
+    assert!(case.connection.streams[at].handler.ended);
 }
 
 #[test]
-fn what_was_said_not_to_be_answered_stays_so() {
+fn a_later_goaway_never_names_a_higher_stream() {
     let mut case = Case::open();
-    case.hear(&request(1)).expect("a good request");
+    case.receive(&request(1)).expect("a good request");
     case.connection.shut_down(case.now);
-    case.hear(&frame(Kind::Ping, flag::ACK, 0, b"goodbye\0")).expect("an answer");
-    case.hear(&request(7)).expect("it could not know");
+    case.receive(&frame(Kind::Ping, flag::ACK, 0, b"goodbye\0")).expect("an answer");
+    case.receive(&request(7)).expect("it could not know");
     case.said();
     case.connection.fail(Reason::Protocol);
     let said = case.said();
@@ -515,13 +516,13 @@ fn heads_that_wait_for_answers_are_bounded_together() {
     let now = Instant::now();
     let wide = Limits { max_streams: 10_000, max_head_bytes: 16 << 10, ..limits() };
     let mut case = Case { connection: Connection::new(Arc::new(wide), now), now };
-    case.hear(&[&PREFACE[..], &frame(Kind::Settings, 0, 0, &[])].concat()).expect("a good start");
+    case.receive(&[&PREFACE[..], &frame(Kind::Settings, 0, 0, &[])].concat()).expect("a good start");
     case.said();
     let long = "x".repeat(15_000);
     let head = |id| frame(Kind::Headers, WHOLE, id, &block(&[("long", &long)]));
     let mut refused = 0;
     for id in (1..400).step_by(2) {
-        case.hear(&head(id)).expect("a good request");
+        case.receive(&head(id)).expect("a good request");
         refused += case.said().iter().filter(|said| said.0 == Kind::RstStream).count();
     }
     assert!((100..150).contains(&refused), "{refused}");
@@ -534,9 +535,9 @@ fn heads_that_wait_for_answers_are_bounded_together() {
 #[test]
 fn heads_larger_than_a_frame_go_out_in_pieces() {
     let mut case = Case::open();
-    case.hear(&setting(1, 0)).expect("no table");
+    case.receive(&setting(1, 0)).expect("no table");
     case.said();
-    case.hear(&request(1)).expect("a good request");
+    case.receive(&request(1)).expect("a good request");
     let at = case.at(1);
     let mut headers = HeaderMap::new();
     headers.insert("a", "x".repeat(20_000).parse().expect("a value"));
@@ -551,44 +552,44 @@ fn heads_larger_than_a_frame_go_out_in_pieces() {
 #[test]
 fn a_shutdown_takes_two_steps() {
     let mut case = Case::open();
-    case.hear(&request(1)).expect("a good request");
+    case.receive(&request(1)).expect("a good request");
     case.connection.shut_down(case.now);
     let said = case.said();
     assert_eq!(said[0], (Kind::GoAway, 0, 0, [&MAX_WINDOW.to_be_bytes()[..], &[0; 4]].concat()));
     assert_eq!((said[1].0, said[1].1), (Kind::Ping, 0));
     // Sent before the client knew.
-    case.hear(&request(3)).expect("a good request");
-    case.hear(&frame(Kind::Ping, flag::ACK, 0, &said[1].3)).expect("the answer");
+    case.receive(&request(3)).expect("a good request");
+    case.receive(&frame(Kind::Ping, flag::ACK, 0, &said[1].3)).expect("the answer");
     assert_eq!(case.said(), [(Kind::GoAway, 0, 0, [&3_u32.to_be_bytes()[..], &[0; 4]].concat())]);
-    case.hear(&request(5)).expect("it is not looked at");
+    case.receive(&request(5)).expect("it is not looked at");
     assert_eq!(case.connection.find(5), None);
-    assert!(!case.connection.is_over());
+    assert!(!case.connection.is_done());
     for id in [1, 3] {
         let at = case.at(id);
         case.connection.end(at);
     }
-    assert!(case.connection.is_over());
+    assert!(case.connection.is_done());
 }
 
 #[test]
-fn who_answers_no_farewell_is_told_all_the_same_which_stream_was_the_last() {
+fn a_peer_that_ignores_the_shutdown_ping_still_gets_the_final_goaway() {
     let mut case = Case::open();
     let start = case.now;
-    case.hear(&request(1)).expect("a good request");
+    case.receive(&request(1)).expect("a good request");
     case.connection.shut_down(start);
     case.said();
     // It goes on to talk, so that it is no matter of the keep-alive.
     case.now = start + Duration::from_millis(999);
-    case.hear(&request(3)).expect("a good request");
+    case.receive(&request(3)).expect("a good request");
     assert_eq!(case.connection.keep_time(case.now), Ok(start + Duration::from_secs(1)));
     assert_eq!(case.said(), []);
     case.now = start + Duration::from_secs(1);
     case.connection.keep_time(case.now).expect("it is heard");
     assert_eq!(case.said(), [(Kind::GoAway, 0, 0, [&3_u32.to_be_bytes()[..], &[0; 4]].concat())]);
-    case.hear(&request(5)).expect("it is not looked at");
+    case.receive(&request(5)).expect("it is not looked at");
     assert_eq!(case.connection.find(5), None);
     // An answer that comes late says nothing new.
-    case.hear(&frame(Kind::Ping, flag::ACK, 0, b"goodbye\0")).expect("the answer");
+    case.receive(&frame(Kind::Ping, flag::ACK, 0, b"goodbye\0")).expect("the answer");
     assert_eq!(case.said(), []);
 }
 
@@ -602,7 +603,7 @@ fn silence_is_asked_about_and_ends() {
     let said = case.said();
     assert_eq!((said[0].0, said.len()), (Kind::Ping, 1));
     case.now = at(35);
-    case.hear(&frame(Kind::Ping, flag::ACK, 0, &said[0].3)).expect("the answer");
+    case.receive(&frame(Kind::Ping, flag::ACK, 0, &said[0].3)).expect("the answer");
     assert_eq!(case.connection.keep_time(at(36)), Ok(at(65)));
     assert_eq!(case.connection.keep_time(at(65)), Ok(at(75)));
     assert!(case.connection.keep_time(at(75)).is_err());
@@ -611,13 +612,13 @@ fn silence_is_asked_about_and_ends() {
 #[test]
 fn heads_must_be_whole_in_time() {
     let mut silent = Case::silent();
-    silent.hear(&PREFACE[..10]).expect("a start");
+    silent.receive(&PREFACE[..10]).expect("a start");
     assert!(silent.connection.keep_time(silent.now + Duration::from_secs(4)).is_ok());
     assert!(silent.connection.keep_time(silent.now + Duration::from_secs(5)).is_err());
 
     let mut case = Case::open();
     case.now += Duration::from_secs(7);
-    case.hear(&frame(Kind::Headers, 0, 1, &block(&[]))).expect("a start");
+    case.receive(&frame(Kind::Headers, 0, 1, &block(&[]))).expect("a start");
     assert!(case.connection.keep_time(case.now + Duration::from_secs(4)).is_ok());
     assert!(case.connection.keep_time(case.now + Duration::from_secs(5)).is_err());
 }
@@ -647,8 +648,8 @@ fn floods_end_the_connection() {
         let mut case = Case::open();
         let mut ended = None;
         for id in (1..20_000).step_by(2) {
-            ended = case.hear(&flood(id)).err();
-            case.connection.stirred.clear();
+            ended = case.receive(&flood(id)).err();
+            case.connection.scheduled.clear();
             if ended.is_some() {
                 break;
             }
@@ -656,35 +657,35 @@ fn floods_end_the_connection() {
         assert_eq!(ended.map(|error| error.reason), Some(Reason::EnhanceYourCalm), "{what}");
     }
     let mut case = Case::open();
-    case.hear(&frame(Kind::Headers, 0, 1, &[])).expect("a start");
-    let ended = (0..100).find_map(|_| case.hear(&frame(Kind::Continuation, 0, 1, &[])).err());
+    case.receive(&frame(Kind::Headers, 0, 1, &[])).expect("a start");
+    let ended = (0..100).find_map(|_| case.receive(&frame(Kind::Continuation, 0, 1, &[])).err());
     assert_eq!(ended.map(|error| error.reason), Some(Reason::EnhanceYourCalm), "continuations");
 }
 
 #[test]
-fn who_answers_what_it_is_sent_is_no_flood() {
+fn answers_to_frames_that_were_sent_are_no_flood() {
     // Clients that measure the path ping once for each piece of data.
     let mut case = Case::open();
-    case.hear(&request(1)).expect("a good request");
-    case.hear(&frame(Kind::WindowUpdate, 0, 0, &(1_u32 << 30).to_be_bytes())).expect("an update");
-    case.hear(&frame(Kind::WindowUpdate, 0, 1, &(1_u32 << 30).to_be_bytes())).expect("an update");
+    case.receive(&request(1)).expect("a good request");
+    case.receive(&frame(Kind::WindowUpdate, 0, 0, &(1_u32 << 30).to_be_bytes())).expect("an update");
+    case.receive(&frame(Kind::WindowUpdate, 0, 1, &(1_u32 << 30).to_be_bytes())).expect("an update");
     for _ in 0..10_000 {
         let at = case.at(1);
         case.connection.data(at, 100);
-        case.hear(&frame(Kind::WindowUpdate, 0, 0, &100_u32.to_be_bytes())).expect("an update");
-        case.hear(&frame(Kind::WindowUpdate, 0, 1, &100_u32.to_be_bytes())).expect("an update");
-        case.hear(&frame(Kind::Ping, 0, 0, &[0; 8])).expect("a ping");
+        case.receive(&frame(Kind::WindowUpdate, 0, 0, &100_u32.to_be_bytes())).expect("an update");
+        case.receive(&frame(Kind::WindowUpdate, 0, 1, &100_u32.to_be_bytes())).expect("an update");
+        case.receive(&frame(Kind::Ping, 0, 0, &[0; 8])).expect("a ping");
         case.said();
     }
 }
 
 #[test]
-fn who_opens_its_window_by_bytes_earns_nothing_by_it() {
+fn a_peer_that_opens_its_window_by_bytes_earns_nothing() {
     let mut case = Case::open();
-    case.hear(&setting(4, 0)).expect("settings");
-    case.hear(&request(1)).expect("a good request");
+    case.receive(&setting(4, 0)).expect("settings");
+    case.receive(&request(1)).expect("a good request");
     let ended = (0..10_000).find_map(|_| {
-        if let Err(error) = case.hear(&frame(Kind::WindowUpdate, 0, 1, &1_u32.to_be_bytes())) {
+        if let Err(error) = case.receive(&frame(Kind::WindowUpdate, 0, 1, &1_u32.to_be_bytes())) {
             return Some(error.reason);
         }
         let at = case.at(1);
@@ -719,14 +720,14 @@ proptest! {
     ) {
         let bytes = [&PREFACE[..], &frame(Kind::Settings, 0, 0, &[]), &frames.concat()].concat();
         let mut whole = Case::silent();
-        let at_once = whole.hear(&bytes);
+        let at_once = whole.receive(&bytes);
         let mut cut = Case::silent();
         let mut in_pieces = Ok(());
         let mut rest = &bytes[..];
         for len in cuts.iter().cycle() {
             if rest.is_empty() || in_pieces.is_err() { break; }
             let (piece, after) = rest.split_at((*len).min(rest.len()));
-            in_pieces = cut.hear(piece);
+            in_pieces = cut.receive(piece);
             rest = after;
         }
         prop_assert_eq!(at_once, in_pieces);
@@ -738,19 +739,19 @@ proptest! {
 
 /// Memory that the peer makes the relay keep is counted for as long as it is kept.
 #[test]
-fn what_is_held_for_a_peer_is_counted() {
+fn bytes_held_for_a_peer_are_counted() {
     let mut case = Case::open();
     let idle = case.connection.held();
     let head = frame(Kind::Headers, 0, 1, &block(&[]));
-    case.hear(&head[..12]).expect("half of a frame");
+    case.receive(&head[..12]).expect("half of a frame");
     assert_eq!(case.connection.held(), idle + 12);
-    case.hear(&head[12..]).expect("a head that goes on");
+    case.receive(&head[12..]).expect("a head that goes on");
     let unfinished = case.connection.held();
     assert_eq!(unfinished, idle + head.len() - HEAD, "the fragment");
-    case.hear(&frame(Kind::Continuation, WHOLE, 1, &[])).expect("its end");
+    case.receive(&frame(Kind::Continuation, WHOLE, 1, &[])).expect("its end");
     let headed = case.connection.held();
     assert!(headed > idle + 4096, "a stream, and an unanswered head");
-    case.hear(&frame(Kind::Data, 0, 1, &[7; 900])).expect("data");
+    case.receive(&frame(Kind::Data, 0, 1, &[7; 900])).expect("data");
     assert_eq!(case.connection.held(), headed + 900);
     case.connection.give_back(case.at(1), 900);
     case.said();

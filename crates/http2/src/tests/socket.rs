@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::super::frame::{HEAD, Head, Kind, flag, put};
-use super::super::{Backpressure as _, Ended, Limits, PREFACE, Reason, RequestBody, Serve, hpack};
+use super::super::{Backpressure as _, Limits, PREFACE, Reason, RequestBody, Serve, ServeError, hpack};
 
 /// More than a pipe holds here.
 const LARGE: usize = 100_000;
@@ -88,7 +88,7 @@ async fn read_elsewhere(request: Request<RequestBody>, reads: bool) -> Response<
 }
 
 #[tokio::test]
-async fn who_waits_to_send_a_body_is_told_when_it_is_read_and_not_if_it_is_not() {
+async fn continue_is_sent_when_the_body_is_read_and_only_then() {
     let (mut peer, _served) = serve(1 << 20, |request| read_elsewhere(request, true));
     say(&mut peer, &[start(65_535), waiting_request(1)].concat()).await;
     assert_eq!(statuses(&mut peer, 1).await, ["100"]);
@@ -126,7 +126,7 @@ fn start(streams: u32) -> Vec<u8> {
     [&PREFACE[..], &frame(Kind::Settings, 0, 0, &settings)].concat()
 }
 
-fn serve<S, F, B>(pipe: usize, service: S) -> (DuplexStream, JoinHandle<Result<(), Ended>>)
+fn serve<S, F, B>(pipe: usize, service: S) -> (DuplexStream, JoinHandle<Result<(), ServeError>>)
 where
     S: FnMut(Request<RequestBody>) -> F + Send + Unpin + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
@@ -242,7 +242,7 @@ impl Body for MakesLate {
 }
 
 /// Serves streams that say so many bytes each, and counts the messages that they made.
-fn makes_late(bytes: usize) -> (DuplexStream, JoinHandle<Result<(), Ended>>, Arc<AtomicU8>) {
+fn makes_late(bytes: usize) -> (DuplexStream, JoinHandle<Result<(), ServeError>>, Arc<AtomicU8>) {
     let made: Arc<AtomicU8> = Arc::default();
     let count = Arc::clone(&made);
     let (peer, served) = serve(1 << 20, move |request| {
@@ -371,7 +371,7 @@ async fn streams_share_the_socket() {
 }
 
 #[tokio::test]
-async fn who_takes_all_is_served_on_after_others_had_their_turn() {
+async fn a_peer_that_takes_everything_is_served_after_others_had_their_turn() {
     // No write is ever refused, so that nothing but the connection itself calls for the rest.
     let (mut peer, _served) = serve(64 << 20, repeats);
     say(&mut peer, &[start(1 << 30), window(0, 1 << 30), request(1)].concat()).await;
@@ -384,7 +384,7 @@ async fn who_takes_all_is_served_on_after_others_had_their_turn() {
 }
 
 #[tokio::test]
-async fn what_is_told_from_elsewhere_is_said_each_time() {
+async fn a_wake_up_from_another_task_is_never_lost() {
     let (tell, told) = mpsc::unbounded_channel();
     let mut told = Some(told);
     let (mut peer, _served) = serve(1 << 20, move |_| {
@@ -444,7 +444,7 @@ async fn a_fault_is_told_before_the_end() {
     let (_, payload) = find(&mut peer, |head, _| head.kind == Kind::GoAway).await;
     assert_eq!(payload[4..], (Reason::Protocol as u32).to_be_bytes());
     drop(peer);
-    assert!(matches!(served.await.expect("no panic"), Err(Ended::Peer(_))));
+    assert!(matches!(served.await.expect("no panic"), Err(ServeError::Peer(_))));
 }
 
 /// Answers pings, and counts for how long it is let.
@@ -477,11 +477,11 @@ async fn a_stream_that_is_not_read_is_broken_off_and_no_other() {
     assert_eq!(*payload, (Reason::Cancel as u32).to_be_bytes());
     assert_eq!(begun.elapsed().as_secs(), 60);
     // The connection ended only now, with its peer.
-    served.await.expect("no panic").expect("no fault");
+    served.await.expect("no panic").expect("no error");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_reads_slowly_is_served_on() {
+async fn a_slow_reader_is_served_on() {
     let (mut peer, served) = serve(50_000, repeats);
     say(&mut peer, &[start(1 << 30), window(0, 1 << 30), request(1)].concat()).await;
     let mut buffer = vec![0; 10_000];
@@ -494,7 +494,7 @@ async fn who_reads_slowly_is_served_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_talks_and_reads_nothing_is_given_up() {
+async fn a_peer_that_sends_and_reads_nothing_is_disconnected() {
     let (mut peer, served) = serve(50_000, repeats);
     say(&mut peer, &[start(1 << 30), window(0, 1 << 30), request(1)].concat()).await;
     let begun = tokio::time::Instant::now();
@@ -504,13 +504,13 @@ async fn who_talks_and_reads_nothing_is_given_up() {
         }
     };
     let (ended, ()) = tokio::join!(served, talk);
-    assert!(matches!(ended.expect("no panic"), Err(Ended::Stalled(_))));
+    assert!(matches!(ended.expect("no panic"), Err(ServeError::Stalled(_))));
     assert_eq!(begun.elapsed().as_secs() / 10, 6, "{:?}", begun.elapsed());
 }
 
 /// Windows that open tell nothing of a socket that takes nothing.
 #[tokio::test(start_paused = true)]
-async fn who_changes_windows_and_reads_nothing_is_given_up() {
+async fn a_peer_that_changes_windows_and_reads_nothing_is_disconnected() {
     let (mut peer, served) = serve(50_000, repeats);
     say(&mut peer, &[start(100_000), window(0, 1 << 30), request(1)].concat()).await;
     let begun = tokio::time::Instant::now();
@@ -524,7 +524,7 @@ async fn who_changes_windows_and_reads_nothing_is_given_up() {
         }
     };
     let (ended, ()) = tokio::join!(served, talk);
-    assert!(matches!(ended.expect("no panic"), Err(Ended::Stalled(_))));
+    assert!(matches!(ended.expect("no panic"), Err(ServeError::Stalled(_))));
     assert_eq!(begun.elapsed().as_secs() / 10, 6, "{:?}", begun.elapsed());
 }
 
@@ -557,7 +557,7 @@ async fn a_connection_whose_window_opens_byte_by_byte_is_given_up() {
     let (mut peer, served) = serve(50_000, repeats);
     say(&mut peer, &[start(1 << 30), request(1)].concat()).await;
     assert_eq!(sip(peer, 0).await, (false, Duration::from_secs(60)));
-    assert!(matches!(served.await.expect("no panic"), Err(Ended::Stalled(_))));
+    assert!(matches!(served.await.expect("no panic"), Err(ServeError::Stalled(_))));
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Which streams of a connection were woken.
+//! Wakers of the streams of a connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,13 +12,13 @@ struct Woken {
     task: Option<Waker>,
 }
 
-/// The streams of one connection that were woken since it last looked, each once.
+/// Streams of one connection that were woken since the last poll, each once.
 #[derive(Debug, Default)]
-pub(super) struct Ready(Mutex<Woken>);
+pub(super) struct WokenStreams(Mutex<Woken>);
 
-impl Ready {
-    /// Adds those that were woken to `to`, and wakes `task` for those that will be. Each must be told by
-    /// [`Bell::answer`] before it is polled.
+impl WokenStreams {
+    /// Moves the woken streams to `to`, and wakes `task` for later ones. Each stream must be told by
+    /// [`StreamWaker::answer`] before it is polled.
     pub(super) fn take(&self, to: &mut Vec<u32>, task: &Waker) {
         let mut woken = self.0.lock();
         to.append(&mut woken.streams);
@@ -28,26 +28,26 @@ impl Ready {
     }
 }
 
-/// What wakes one stream, which wakes its connection.
+/// Waker of one stream. Wakes the task of the connection.
 #[derive(Debug)]
-pub(super) struct Bell {
-    ready: Arc<Ready>,
+pub(super) struct StreamWaker {
+    ready: Arc<WokenStreams>,
     stream: u32,
     rung: AtomicBool,
 }
 
-impl Bell {
-    pub(super) fn new(ready: &Arc<Ready>, stream: u32) -> Arc<Self> {
+impl StreamWaker {
+    pub(super) fn new(ready: &Arc<WokenStreams>, stream: u32) -> Arc<Self> {
         Arc::new(Self { ready: Arc::clone(ready), stream, rung: AtomicBool::new(false) })
     }
 
-    /// The stream is about to be polled: what wakes it from here on wakes it again.
+    /// Notes that the stream is about to be polled: the next wake-up counts again.
     pub(super) fn answer(&self) {
         self.rung.swap(false, Ordering::AcqRel);
     }
 }
 
-impl Wake for Bell {
+impl Wake for StreamWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -69,16 +69,16 @@ mod tests {
 
     #[test]
     fn a_stream_is_told_once_until_it_was_answered() {
-        let ready: Arc<Ready> = Arc::default();
-        let bells = [1, 3].map(|stream| Bell::new(&ready, stream));
-        for bell in bells.iter().cycle().take(6) {
-            bell.wake_by_ref();
+        let ready: Arc<WokenStreams> = Arc::default();
+        let wakers = [1, 3].map(|stream| StreamWaker::new(&ready, stream));
+        for waker_handle in wakers.iter().cycle().take(6) {
+            waker_handle.wake_by_ref();
         }
         let mut woken = Vec::new();
         ready.take(&mut woken, Waker::noop());
         assert_eq!(woken, [1, 3]);
-        bells[1].answer();
-        bells.iter().for_each(Wake::wake_by_ref);
+        wakers[1].answer();
+        wakers.iter().for_each(Wake::wake_by_ref);
         ready.take(&mut woken, Waker::noop());
         assert_eq!(woken, [1, 3, 3]);
     }

@@ -1,4 +1,4 @@
-//! The heads of requests: what their fields must be (RFC 9113, sections 8.1 to 8.3).
+//! Header blocks of requests: validity of their fields (RFC 9113, sections 8.1 to 8.3).
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::uri::{PathAndQuery, Scheme};
@@ -6,41 +6,41 @@ use http::{Method, Request, Uri, Version, request};
 
 use super::hpack;
 
-/// What is wrong with a head. Only its stream is concerned.
+/// Error in a header block. Concerns its stream only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    /// It breaks the protocol.
+pub(super) enum HeadError {
+    /// The block violates the protocol.
     Malformed,
-    /// It is larger than we take.
+    /// The block is larger than the limit.
     TooLarge,
 }
 
-/// A request, but for its body.
+/// A request without its body.
 #[derive(Debug)]
 pub(super) struct RequestHead {
     pub(super) parts: request::Parts,
-    /// How many bytes are to follow, where that was said.
+    /// Bytes of the body to come, if `content-length` said.
     pub(super) content_length: Option<u64>,
-    /// What it takes, in the bytes that HPACK counts.
+    /// Size of the block, in bytes as HPACK counts them.
     pub(super) size: usize,
 }
 
-/// The fields of one header block, as they are decoded.
+/// Fields of one header block, filled as they are decoded.
 #[derive(Debug)]
 pub(super) struct Fields {
-    /// What is still allowed, in the bytes that HPACK counts,
+    /// Bytes still allowed, as HPACK counts them.
     room: usize,
-    /// and what came.
+    /// Bytes that came.
     size: usize,
     method: Option<Method>,
     scheme: bool,
     path: Option<PathAndQuery>,
     authority: Option<HeaderValue>,
     headers: HeaderMap,
-    /// Whether a field came that is no pseudo-header: none may follow.
+    /// Whether a regular field came: no pseudo-header may follow.
     regular: bool,
     pseudo: bool,
-    fault: Option<Fault>,
+    error: Option<HeadError>,
 }
 
 impl Fields {
@@ -55,25 +55,25 @@ impl Fields {
             headers: HeaderMap::new(),
             regular: false,
             pseudo: false,
-            fault: None,
+            error: None,
         }
     }
 
-    /// Takes it for malformed, whatever its fields are.
+    /// Marks the block as malformed, whatever its fields are.
     pub(super) fn refuse(&mut self) {
-        self.fault.get_or_insert(Fault::Malformed);
+        self.error.get_or_insert(HeadError::Malformed);
     }
 
-    /// Takes in a field. After a fault nothing more is kept.
+    /// Adds a field. After an error nothing more is kept.
     pub(super) fn add(&mut self, name: &[u8], value: &[u8]) {
-        if self.fault.is_none() {
-            self.fault = self.try_add(name, value).err();
+        if self.error.is_none() {
+            self.error = self.try_add(name, value).err();
         }
     }
 
-    fn try_add(&mut self, name: &[u8], value: &[u8]) -> Result<(), Fault> {
+    fn try_add(&mut self, name: &[u8], value: &[u8]) -> Result<(), HeadError> {
         let size = hpack::size_of(name, value);
-        self.room = self.room.checked_sub(size).ok_or(Fault::TooLarge)?;
+        self.room = self.room.checked_sub(size).ok_or(HeadError::TooLarge)?;
         self.size += size;
         if name.first() == Some(&b':') {
             self.pseudo = true;
@@ -81,61 +81,61 @@ impl Fields {
         }
         self.regular = true;
         // Upper case is malformed too.
-        let name = HeaderName::from_lowercase(name).map_err(|_| Fault::Malformed)?;
-        let value = HeaderValue::from_bytes(value).map_err(|_| Fault::Malformed)?;
+        let name = HeaderName::from_lowercase(name).map_err(|_| HeadError::Malformed)?;
+        let value = HeaderValue::from_bytes(value).map_err(|_| HeadError::Malformed)?;
         let of_connection = ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"]
             .contains(&name.as_str());
         if of_connection || (name == "te" && value != "trailers") {
-            return Err(Fault::Malformed);
+            return Err(HeadError::Malformed);
         }
-        self.headers.try_append(name, value).map_err(|_| Fault::TooLarge)?;
+        self.headers.try_append(name, value).map_err(|_| HeadError::TooLarge)?;
         Ok(())
     }
 
-    fn add_pseudo(&mut self, name: &[u8], value: &[u8]) -> Result<(), Fault> {
+    fn add_pseudo(&mut self, name: &[u8], value: &[u8]) -> Result<(), HeadError> {
         let repeated = match name {
             b":method" => {
-                self.method.replace(Method::from_bytes(value).map_err(|_| Fault::Malformed)?).is_some()
+                self.method.replace(Method::from_bytes(value).map_err(|_| HeadError::Malformed)?).is_some()
             }
             b":scheme" => {
-                // Which one it is means nothing here.
-                Scheme::try_from(value).map_err(|_| Fault::Malformed)?;
+                // The value of `:scheme` is ignored.
+                Scheme::try_from(value).map_err(|_| HeadError::Malformed)?;
                 std::mem::replace(&mut self.scheme, true)
             }
             b":path" => {
-                let path = PathAndQuery::try_from(value).map_err(|_| Fault::Malformed)?;
+                let path = PathAndQuery::try_from(value).map_err(|_| HeadError::Malformed)?;
                 self.path.replace(path).is_some()
             }
-            // Any value: gRPC clients on Unix sockets say a path of files, and it means nothing here.
+            // Any value is accepted and ignored: gRPC clients on Unix sockets send the path of a file.
             b":authority" => self
                 .authority
-                .replace(HeaderValue::from_bytes(value).map_err(|_| Fault::Malformed)?)
+                .replace(HeaderValue::from_bytes(value).map_err(|_| HeadError::Malformed)?)
                 .is_some(),
-            _ => return Err(Fault::Malformed),
+            _ => return Err(HeadError::Malformed),
         };
-        if repeated || self.regular { Err(Fault::Malformed) } else { Ok(()) }
+        if repeated || self.regular { Err(HeadError::Malformed) } else { Ok(()) }
     }
 
-    /// The head of a request.
-    pub(super) fn into_request(self) -> Result<RequestHead, Fault> {
-        if let Some(fault) = self.fault {
-            return Err(fault);
+    /// The finished request.
+    pub(super) fn into_request(self) -> Result<RequestHead, HeadError> {
+        if let Some(error) = self.error {
+            return Err(error);
         }
-        let method = self.method.ok_or(Fault::Malformed)?;
+        let method = self.method.ok_or(HeadError::Malformed)?;
         let uri = match (self.scheme, self.path) {
             (true, Some(path)) if method != Method::CONNECT => Uri::from(path),
-            // It has neither (RFC 9113, section 8.5), and what is served has no such method.
+            // CONNECT has neither scheme nor path (RFC 9113, section 8.5), and no service here has that method.
             (false, None) if method == Method::CONNECT => Uri::default(),
-            _ => return Err(Fault::Malformed),
+            _ => return Err(HeadError::Malformed),
         };
         let mut content_length = None;
         for length in self.headers.get_all(http::header::CONTENT_LENGTH) {
-            // Digits alone: the standard library would take a sign.
+            // Digits only: the standard library would accept a sign.
             let digits = length.to_str().ok().filter(|text| !text.starts_with('+'));
-            let length: u64 = digits.and_then(|text| text.parse().ok()).ok_or(Fault::Malformed)?;
-            // Equal ones count as one (RFC 9110, section 8.6).
+            let length: u64 = digits.and_then(|text| text.parse().ok()).ok_or(HeadError::Malformed)?;
+            // Repeated equal values count as one (RFC 9110, section 8.6).
             if content_length.replace(length).is_some_and(|other| other != length) {
-                return Err(Fault::Malformed);
+                return Err(HeadError::Malformed);
             }
         }
         let (mut parts, ()) = Request::new(()).into_parts();
@@ -144,17 +144,17 @@ impl Fields {
         parts.version = Version::HTTP_2;
         parts.headers = self.headers;
         if let Some(authority) = self.authority {
-            // `host` does not count beside it (RFC 9113, section 8.3.1).
+            // `host` is ignored beside `:authority` (RFC 9113, section 8.3.1).
             parts.headers.insert(http::header::HOST, authority);
         }
         Ok(RequestHead { parts, content_length, size: self.size })
     }
 
-    /// The fields behind a request's body. They mean nothing here, but must be well-formed.
-    pub(super) const fn check_trailers(&self) -> Result<(), Fault> {
-        match self.fault {
-            Some(fault) => Err(fault),
-            None if self.pseudo => Err(Fault::Malformed),
+    /// Checks trailers of a request. They are dropped, but must be well-formed.
+    pub(super) const fn check_trailers(&self) -> Result<(), HeadError> {
+        match self.error {
+            Some(error) => Err(error),
+            None if self.pseudo => Err(HeadError::Malformed),
             None => Ok(()),
         }
     }
@@ -172,7 +172,7 @@ mod tests {
         ("te", "trailers"),
     ];
 
-    fn request(fields: &[(&str, &str)]) -> Result<RequestHead, Fault> {
+    fn request(fields: &[(&str, &str)]) -> Result<RequestHead, HeadError> {
         let mut head = Fields::new(1000);
         fields.iter().for_each(|(name, value)| head.add(name.as_bytes(), value.as_bytes()));
         head.into_request()
@@ -214,7 +214,7 @@ mod tests {
             (&[GOOD[0], GOOD[1], GOOD[2], ("content-length", "1"), ("content-length", "2")], "two lengths"),
         ];
         for (fields, what) in faults {
-            assert_eq!(request(fields).map(|_| ()), Err(Fault::Malformed), "{what}");
+            assert_eq!(request(fields).map(|_| ()), Err(HeadError::Malformed), "{what}");
         }
     }
 
@@ -241,10 +241,10 @@ mod tests {
     #[test]
     fn a_head_over_the_limit_is_too_large() {
         let value = "x".repeat(1000);
-        assert_eq!(request(&[&GOOD[..], &[("a", &value)]].concat()).map(|_| ()), Err(Fault::TooLarge));
-        // Each field costs 32 bytes, however small it is.
+        assert_eq!(request(&[&GOOD[..], &[("a", &value)]].concat()).map(|_| ()), Err(HeadError::TooLarge));
+        // Each field costs 32 bytes, however short it is.
         let many = vec![("a", ""); 40];
-        assert_eq!(request(&[&GOOD[..], &many[..]].concat()).map(|_| ()), Err(Fault::TooLarge));
+        assert_eq!(request(&[&GOOD[..], &many[..]].concat()).map(|_| ()), Err(HeadError::TooLarge));
     }
 
     #[test]
@@ -253,6 +253,6 @@ mod tests {
         trailers.add(b"a", b"b");
         assert_eq!(trailers.check_trailers(), Ok(()));
         trailers.add(b":path", b"/");
-        assert_eq!(trailers.check_trailers(), Err(Fault::Malformed));
+        assert_eq!(trailers.check_trailers(), Err(HeadError::Malformed));
     }
 }

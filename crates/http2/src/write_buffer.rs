@@ -1,4 +1,4 @@
-//! What goes to the socket: as much as possible with one call, and nothing copied that is large.
+//! Output to the socket: as many bytes as possible per call, without copying large ones.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -10,24 +10,23 @@ use bytes::{Buf as _, Bytes};
 use smallvec::SmallVec;
 use tokio::io::AsyncWrite;
 
-use super::pace::LEAST;
+use super::min_rate::MIN_BYTES;
 
-/// Smaller pieces are copied together: that costs less than one more entry in the list that the kernel is given.
+/// Smaller pieces are copied together, which costs less than another entry in the list of `writev`.
 const COPIED: usize = 1 << 10;
-/// What one batch holds, about: less would cost calls. What is shared costs no memory while a peer does not take it;
-/// what is copied does.
+/// Limits of a batch, approximately. Shared bytes cost no memory while a peer does not read; copied bytes do.
 const ENOUGH_BYTES: usize = 1 << 20;
 const ENOUGH_COPIED: usize = 64 << 10;
 const ENOUGH_PARTS: usize = 128;
 
 #[derive(Debug)]
 enum Part {
-    /// In `copied`.
+    /// Range of `copied`.
     Copied(Range<usize>),
     Shared(Bytes),
 }
 
-/// Pieces that go out together.
+/// Pieces that are written together.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     parts: Vec<Part>,
@@ -40,7 +39,7 @@ impl Batch {
         self.bytes == 0
     }
 
-    /// Whether it should go before more is added.
+    /// Whether the batch should be written before more is added.
     pub(super) const fn is_full(&self) -> bool {
         self.bytes >= ENOUGH_BYTES || self.copied.len() >= ENOUGH_COPIED || self.parts.len() >= ENOUGH_PARTS
     }
@@ -78,25 +77,25 @@ impl Batch {
     }
 }
 
-/// What the socket has not taken of a batch. It owns nothing while there is nothing.
+/// Bytes of a batch that the socket did not take. Owns no memory while empty.
 #[derive(Debug, Default)]
-pub(super) struct Outbox {
+pub(super) struct WriteBuffer {
     waiting: VecDeque<Bytes>,
     /// Whether the transport took bytes that it has not passed on, as TLS does while its socket is full.
     unflushed: bool,
 }
 
-impl Outbox {
+impl WriteBuffer {
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && !self.unflushed
     }
 
-    /// The bytes that wait, without those that the transport took.
+    /// Bytes that wait, without those that the transport took.
     pub(super) fn len(&self) -> usize {
         self.waiting.iter().map(Bytes::len).sum()
     }
 
-    /// Hands what waits to the socket; `Ready` once nothing waits. `moved` grows by the bytes that went.
+    /// Writes waiting bytes; `Ready` once none are left. Adds the number of written bytes to `moved`.
     pub(super) fn poll_flush(
         &mut self,
         io: &mut (impl AsyncWrite + Unpin),
@@ -119,18 +118,18 @@ impl Outbox {
                 }
             }
         }
-        // A storm of large updates is over.
+        // Frees the list, which may have grown during a burst of large messages.
         self.waiting = VecDeque::new();
         let flushed = Pin::new(io).poll_flush(cx);
         if self.unflushed && flushed.is_ready() {
-            // As much as TLS holds back at most.
-            *moved += LEAST;
+            // TLS holds back at most this much.
+            *moved += MIN_BYTES;
         }
         self.unflushed = flushed.is_pending();
         flushed
     }
 
-    /// Hands a batch to the socket, behind nothing that waits, and keeps what it does not take.
+    /// Writes a batch and keeps what the socket does not take. Nothing may be waiting.
     pub(super) fn poll_send(
         &mut self,
         batch: &mut Batch,
@@ -182,7 +181,7 @@ fn write(
 mod tests {
     use super::*;
 
-    /// Takes everything, as TLS does, and passes it on when its socket has room.
+    /// Transport that takes everything, as TLS does, and passes it on when its socket has room.
     #[derive(Default)]
     struct Buffering {
         has_room: bool,
@@ -203,16 +202,20 @@ mod tests {
     }
 
     #[test]
-    fn what_the_transport_holds_back_counts_as_waiting() {
+    fn bytes_held_back_by_the_transport_count_as_waiting() {
         let cx = &mut Context::from_waker(std::task::Waker::noop());
-        let (mut io, mut outbox, mut batch) = (Buffering::default(), Outbox::default(), Batch::default());
+        let (mut io, mut write_buffer, mut batch) =
+            (Buffering::default(), WriteBuffer::default(), Batch::default());
         batch.copy(b"abc");
-        assert!(outbox.poll_send(&mut batch, &mut io, cx, &mut 0).is_pending());
+        assert!(write_buffer.poll_send(&mut batch, &mut io, cx, &mut 0).is_pending());
         let mut moved = 0;
-        assert!(outbox.poll_flush(&mut io, cx, &mut moved).is_pending());
-        assert!(!outbox.is_empty() && moved == 0, "nothing more is gathered, and the peer counts as stuck");
+        assert!(write_buffer.poll_flush(&mut io, cx, &mut moved).is_pending());
+        assert!(
+            !write_buffer.is_empty() && moved == 0,
+            "nothing more is gathered, and the peer counts as stuck"
+        );
         io.has_room = true;
-        assert!(outbox.poll_flush(&mut io, cx, &mut moved).is_ready());
-        assert!(outbox.is_empty() && moved > 0);
+        assert!(write_buffer.poll_flush(&mut io, cx, &mut moved).is_ready());
+        assert!(write_buffer.is_empty() && moved > 0);
     }
 }

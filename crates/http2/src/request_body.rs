@@ -1,0 +1,202 @@
+//! Body of a request, and the part of it that has arrived.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Body, Frame};
+use parking_lot::Mutex;
+
+use super::Reason;
+
+/// Bytes of a request that arrived and were not read: never more than the stream's window.
+#[derive(Debug)]
+struct Buffered {
+    data: BytesMut,
+    /// Bytes read since [`RequestBuffer::take_read`]: the window grows by as many.
+    read: usize,
+    end: Option<Result<(), Reason>>,
+    /// Task that waits for more.
+    reader: Option<Waker>,
+    /// Waker of the stream itself.
+    own: Waker,
+    /// Whether the body was dropped, so that nobody will read more.
+    dropped: bool,
+    invited: Invitation,
+    /// Whether a window holds the response back.
+    held_back: bool,
+    /// Whether the response has something to send and waits for that window.
+    waits: bool,
+}
+
+/// Whether the peer may send the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Invitation {
+    /// The peer needs no invitation, or has it.
+    Open,
+    /// The peer sent `expect: 100-continue` and waits.
+    Awaited,
+    /// The body is being read, so the peer must get `100 Continue`.
+    Due,
+}
+
+/// Connection's end of a request body.
+#[derive(Debug)]
+pub(super) struct RequestBuffer(Arc<Mutex<Buffered>>);
+
+impl RequestBuffer {
+    /// Buffer of the stream that `own` wakes. If `waits`, the peer sends the body only when it is being read.
+    pub(super) fn new(own: Waker, waits: bool) -> Self {
+        let (data, read, end, reader, dropped) = (BytesMut::new(), 0, None, None, false);
+        let invited = if waits { Invitation::Awaited } else { Invitation::Open };
+        let (held_back, waits) = (false, false);
+        Self(Arc::new(Mutex::new(Buffered {
+            data,
+            read,
+            end,
+            reader,
+            own,
+            dropped,
+            invited,
+            held_back,
+            waits,
+        })))
+    }
+
+    pub(super) fn body(&self) -> RequestBody {
+        RequestBody(Arc::clone(&self.0))
+    }
+
+    /// Adds data and wakes the reader, unless that is the stream itself, which is polled anyway.
+    pub(super) fn push(&self, data: &[u8]) {
+        let mut buffered = self.0.lock();
+        if buffered.dropped {
+            buffered.read += data.len();
+            return;
+        }
+        buffered.data.extend_from_slice(data);
+        buffered.wake();
+    }
+
+    /// Ends the body.
+    pub(super) fn end(&self, how: Result<(), Reason>) {
+        let mut buffered = self.0.lock();
+        buffered.end.get_or_insert(how);
+        buffered.wake();
+    }
+
+    /// Whether `100 Continue` is due. Resets the flag.
+    pub(super) fn take_invitation(&self) -> bool {
+        let mut buffered = self.0.lock();
+        let is_due = buffered.invited == Invitation::Due;
+        if is_due {
+            buffered.invited = Invitation::Open;
+        }
+        is_due
+    }
+
+    /// Tells the response whether a window holds it back. Must be called before the response is polled.
+    pub(super) fn hold_back(&self, held_back: bool) {
+        let mut buffered = self.0.lock();
+        (buffered.held_back, buffered.waits) = (held_back, false);
+    }
+
+    /// Whether the response has something to send and waits for the window that holds it back.
+    pub(super) fn waits_for_window(&self) -> bool {
+        self.0.lock().waits
+    }
+
+    /// Number of bytes read since the last call.
+    pub(super) fn take_read(&self) -> usize {
+        std::mem::take(&mut self.0.lock().read)
+    }
+}
+
+impl Buffered {
+    fn wake(&mut self) {
+        if let Some(reader) = self.reader.take()
+            && !reader.will_wake(&self.own)
+        {
+            reader.wake();
+        }
+    }
+}
+
+/// Body of a request that came over HTTP/2. Trailers are dropped.
+#[derive(Debug)]
+pub struct RequestBody(Arc<Mutex<Buffered>>);
+
+/// Flow control of a response, as its body sees it through the body of the request.
+pub trait Backpressure {
+    /// Whether the peer's windows are closed, so that no data of the response can go out now.
+    fn is_held_back(&self) -> bool {
+        false
+    }
+
+    /// Notes that the response has something to send but has not made it. Its body is polled again when a window
+    /// opens.
+    fn wait_for_window(&self) {}
+}
+
+impl Backpressure for RequestBody {
+    fn is_held_back(&self) -> bool {
+        self.0.lock().held_back
+    }
+
+    fn wait_for_window(&self) {
+        self.0.lock().waits = true;
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = Reason;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let mut buffered = self.0.lock();
+        if !buffered.data.is_empty() {
+            let data = std::mem::take(&mut buffered.data).freeze();
+            buffered.read += data.len();
+            if !cx.waker().will_wake(&buffered.own) {
+                // Another task reads: the stream returns the window when it is polled.
+                buffered.own.wake_by_ref();
+            }
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        match buffered.end {
+            Some(Ok(())) => Poll::Ready(None),
+            Some(Err(reason)) => Poll::Ready(Some(Err(reason))),
+            None => {
+                if buffered.invited == Invitation::Awaited {
+                    buffered.invited = Invitation::Due;
+                    buffered.own.wake_by_ref();
+                }
+                if !buffered.reader.as_ref().is_some_and(|reader| reader.will_wake(cx.waker())) {
+                    buffered.reader = Some(cx.waker().clone());
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let buffered = self.0.lock();
+        buffered.data.is_empty() && buffered.end == Some(Ok(()))
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        let mut buffered = self.0.lock();
+        buffered.dropped = true;
+        let unread = std::mem::take(&mut buffered.data).len();
+        buffered.read += unread;
+        if unread > 0 {
+            buffered.own.wake_by_ref();
+        }
+    }
+}
