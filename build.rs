@@ -1,13 +1,9 @@
-//! Compiles `proto/discovery.proto` without `protoc`, and names the commit the binary was built from.
+//! Names the commit that the binary was built from.
 
 use std::path::Path;
 use std::process::Command;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo:rerun-if-changed=proto/discovery.proto");
-    let descriptors = protox::compile(["proto/discovery.proto"], ["proto"])?;
-    prost_build::Config::new().bytes(["."]).compile_fds(descriptors)?;
-
+fn main() {
     let git = |args: &[&str]| {
         let output = Command::new("git").args(args).output().ok().filter(|output| output.status.success())?;
         Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
@@ -18,5 +14,4 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let commit = git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".to_owned());
     println!("cargo:rustc-env=DELTAFAN_COMMIT={commit}");
-    Ok(())
 }

@@ -136,7 +136,7 @@ enum Accepted {
 struct Tls {
     side: Reloaded<ServerTls>,
     handshakes: Handshakes,
-    complaints: Arc<Mutex<telemetry::Sparingly>>,
+    complaints: Arc<Mutex<telemetry::LogThrottle>>,
 }
 
 impl Listener {
@@ -195,7 +195,7 @@ impl Listener {
             let follow = tls.clone().follow(Arc::clone(&shared), Arc::clone(&connections));
             tokio::spawn(stop.clone().run_until_cancelled_owned(follow));
         }
-        let mut complaints = telemetry::Sparingly::default();
+        let mut complaints = telemetry::LogThrottle::default();
         for count in 1_usize.. {
             if count % ACCEPTED_IN_A_ROW == 0 {
                 tokio::select! {

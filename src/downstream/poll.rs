@@ -53,7 +53,7 @@ pub struct Polls {
     book: Arc<Book>,
     memory: Memory,
     peers: Arc<Peers>,
-    complaints: Mutex<telemetry::Sparingly>,
+    complaints: Mutex<telemetry::LogThrottle>,
     /// Whose turn it is to have a large request read.
     readers: Arc<Semaphore>,
 }

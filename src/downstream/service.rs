@@ -57,7 +57,7 @@ pub struct Context {
     /// The rules and limits in force for those who connect now; who is connected has its own.
     pub policy: ArcSwap<Policy>,
     /// How many denials are logged.
-    pub denials: Mutex<telemetry::Sparingly>,
+    pub denials: Mutex<telemetry::LogThrottle>,
     /// Who may connect.
     pub admission: Arc<Admission>,
     /// What requests take that are not whole.

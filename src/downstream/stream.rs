@@ -107,7 +107,7 @@ pub(super) struct StreamBody<B> {
     ended: bool,
     names: NameShare,
     /// Of its rejections, by type.
-    complaints: BTreeMap<TypeUrl, telemetry::Sparingly>,
+    complaints: BTreeMap<TypeUrl, telemetry::LogThrottle>,
     gauge: StreamGauge,
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use metrics::{Counter, counter};
 use parking_lot::Mutex;
 
-use super::{REFUSED, Sparingly};
+use super::{LogThrottle, REFUSED};
 
 /// What was reached by who is refused, or closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ const NAMES: [(&str, &str); 24] = [
 #[derive(Debug)]
 struct Reached {
     count: Counter,
-    complaints: Mutex<Sparingly>,
+    complaints: Mutex<LogThrottle>,
 }
 
 fn reached(limit: Limit) -> &'static Reached {

@@ -20,6 +20,7 @@ use metrics::{
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use parking_lot::Mutex;
 
+pub use deltafan_core::LogThrottle;
 pub use limits::Limit;
 pub use lines::Lines;
 
@@ -517,32 +518,6 @@ fn config_is_good(restart_pending: bool) {
     gauge!(CONFIG_RESTART).set(if restart_pending { 1.0 } else { 0.0 });
 }
 
-/// Keeps a repeated complaint down to one line per interval.
-#[derive(Debug, Default)]
-pub struct Sparingly {
-    last: Option<Instant>,
-    unsaid: u64,
-}
-
-impl Sparingly {
-    const INTERVAL: Duration = Duration::from_secs(30);
-
-    /// Whether to say it now; if so, how many times it was not said.
-    pub fn say(&mut self, now: Instant) -> Option<u64> {
-        if self.last.is_some_and(|last| now < last + Self::INTERVAL) {
-            self.unsaid += 1;
-            return None;
-        }
-        self.last = Some(now);
-        Some(std::mem::take(&mut self.unsaid))
-    }
-
-    /// The trouble is over; how many times it was not said since. `None` where there was none.
-    pub fn over(&mut self) -> Option<u64> {
-        self.last.take().map(|_| std::mem::take(&mut self.unsaid))
-    }
-}
-
 /// Keeps complaints about many peers down to so many lines per interval, whoever they are about.
 #[derive(Debug, Default)]
 pub struct Budget {
@@ -556,7 +531,7 @@ impl Budget {
 
     /// Whether to say it now; if so, how many were not said since the last that was.
     pub fn say(&mut self, now: Instant) -> Option<u64> {
-        if self.since.is_none_or(|since| now >= since + Sparingly::INTERVAL) {
+        if self.since.is_none_or(|since| now >= since + LogThrottle::INTERVAL) {
             self.since = Some(now);
             self.said = 0;
         }
@@ -578,13 +553,13 @@ mod tests {
         let (mut budget, start) = (Budget::default(), Instant::now());
         let said = (0..1000).filter(|_| budget.say(start).is_some()).count();
         assert_eq!(said, Budget::LINES as usize);
-        assert_eq!(budget.say(start + Sparingly::INTERVAL), Some(950));
-        assert_eq!(budget.say(start + Sparingly::INTERVAL), Some(0));
+        assert_eq!(budget.say(start + LogThrottle::INTERVAL), Some(950));
+        assert_eq!(budget.say(start + LogThrottle::INTERVAL), Some(0));
     }
 
     #[test]
     fn trouble_is_told_at_once_then_seldom_and_its_end_is_told() {
-        let (mut complaints, start) = (Sparingly::default(), Instant::now());
+        let (mut complaints, start) = (LogThrottle::default(), Instant::now());
         let after = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(complaints.over(), None, "no trouble, no recovery");
         assert_eq!(complaints.say(start), Some(0));

@@ -16,12 +16,12 @@ use tonic::{Code, Status};
 
 use super::connection::{Open, status_text};
 use super::dial::{Way, dial};
-use super::silence::{Complaint, Told};
 use super::waiting::{Clock, at, now, tuned, wanted};
 use super::{Backoff, Counters, Mux, ProtocolError, StreamId, Tuner, Tuning, UpstreamState};
+use super::{Complaint, Told};
 use crate::cache::Wanted;
 use crate::proto::DeltaDiscoveryRequest;
-use crate::telemetry::{self, Sparingly};
+use crate::telemetry::{self, LogThrottle};
 use crate::tls::client::ClientTls;
 use crate::tls::reload::Reloaded;
 
@@ -89,9 +89,9 @@ pub struct Client {
     state: watch::Sender<UpstreamState>,
     tuner: Tuner,
     tuning: watch::Receiver<Option<Tuning>>,
-    complaints: Sparingly,
-    endings: Sparingly,
-    second_endings: Sparingly,
+    complaints: LogThrottle,
+    endings: LogThrottle,
+    second_endings: LogThrottle,
     silence: Complaint,
     /// How many requests and responses there had been when it was last looked for what is unanswered.
     looked_at: Option<(u64, u64)>,
@@ -511,7 +511,7 @@ impl Secondary {
     }
 
     /// It ended by itself. The primary lives on: a server may not like two streams.
-    fn lost(&mut self, mux: &mut Mux, complaints: &mut Sparingly, error: &str) {
+    fn lost(&mut self, mux: &mut Mux, complaints: &mut LogThrottle, error: &str) {
         self.open = None;
         mux.closed(StreamId::Secondary);
         if self.answered {

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::group::snapshot;
+use super::snapshot;
 use super::waiting::{now, tuned, wanted};
 use super::{Tuner, Tuning};
 use crate::cache::{Cache, Change, Completeness, Op, View, Wanted, Writer};

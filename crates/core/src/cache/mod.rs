@@ -169,7 +169,7 @@ pub enum Op {
 
 impl Op {
     /// What is held already is seen by more clients.
-    pub(crate) const fn held(view: View, resource: Arc<Resource>, lease: Option<Lease>) -> Self {
+    pub const fn held(view: View, resource: Arc<Resource>, lease: Option<Lease>) -> Self {
         Self::Set { view, resource, resend: Resend::Answer, lease }
     }
 

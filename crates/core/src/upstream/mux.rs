@@ -15,10 +15,10 @@ use super::linger::{Departure, Lingering};
 use super::response::{self, ProtocolError};
 use super::topic::{Absences, Habits, Renewal, Want};
 use super::{Counters, Locators, Settings, StreamId, Tuning};
+use crate::LogThrottle;
 use crate::cache::{Cache, Change, Seen, Snapshot, View, Wanted, Writer};
 use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::{Name, Parameters, TypeUrl};
-use crate::telemetry::Sparingly;
 
 /// ACKs that wait for a stream take no more than about this; an origin that lets them pile up does not read.
 const ACK_BYTES: usize = 1 << 20;
@@ -152,10 +152,10 @@ pub struct Mux {
     habits: Habits,
     /// When to look whether it has left any unanswered.
     locators_due: Option<Instant>,
-    complaints: Sparingly,
-    reports: Sparingly,
+    complaints: LogThrottle,
+    reports: LogThrottle,
     /// Complaints of resources that came in responses that are accepted.
-    unfit: Sparingly,
+    unfit: LogThrottle,
 }
 
 impl Mux {
@@ -178,9 +178,9 @@ impl Mux {
             keeps_versions: false,
             habits: Habits::default(),
             locators_due: None,
-            complaints: Sparingly::default(),
-            reports: Sparingly::default(),
-            unfit: Sparingly::default(),
+            complaints: LogThrottle::default(),
+            reports: LogThrottle::default(),
+            unfit: LogThrottle::default(),
         }
     }
 

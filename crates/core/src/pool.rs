@@ -118,7 +118,7 @@ impl Pool {
 }
 
 /// Takes so much from a count, and the count out of its table once it is zero.
-pub(crate) fn subtract<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K, less: usize) {
+pub fn subtract<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K, less: usize) {
     let Some(count) = counts.get_mut(key) else { return };
     *count -= less;
     if *count == 0 {

@@ -81,7 +81,7 @@ pub(super) const SILENT: Duration = Duration::from_secs(10);
 /// Decides when the log tells of an origin that does not answer: after [`SILENT`], then ever more seldom, then that it
 /// answers.
 #[derive(Debug, Default)]
-pub(super) struct Complaint {
+pub struct Complaint {
     /// When it was told last, and how long to wait from then.
     told: Option<(Instant, Duration)>,
     /// Since when the type that was told of first has been silent.
@@ -93,11 +93,19 @@ pub(super) struct Complaint {
 
 /// Line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub enum Told {
     /// These types have been without an answer for so long.
-    Silent { types: String, waited: Duration },
+    Silent {
+        /// Their names, for people.
+        types: String,
+        /// Time since the first was asked for.
+        waited: Duration,
+    },
     /// The origin answers; what it was silent about was asked for so long ago.
-    Over { waited: Duration },
+    Over {
+        /// Time since the first was asked for.
+        waited: Duration,
+    },
 }
 
 impl Complaint {
@@ -105,7 +113,7 @@ impl Complaint {
     const LONGEST: Duration = Duration::from_secs(60 * 60);
 
     /// Looks at what is unanswered now, and when the origin last answered anything.
-    pub(super) fn look(
+    pub fn look(
         &mut self,
         unanswered: &Unanswered,
         last_answer: Option<Instant>,
@@ -131,7 +139,7 @@ impl Complaint {
     }
 
     /// The connection is gone: what was silent on it is asked for anew on the next.
-    pub(super) const fn interrupted(&mut self) {
+    pub const fn interrupted(&mut self) {
         self.found = false;
     }
 }

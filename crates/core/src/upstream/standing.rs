@@ -58,7 +58,7 @@ impl UpstreamState {
     }
 
     /// The connection stands; returns whether it did before.
-    pub(super) const fn connected(&mut self, now: Instant) -> bool {
+    pub const fn connected(&mut self, now: Instant) -> bool {
         self.connected = true;
         self.answered = false;
         self.since = now;
@@ -66,13 +66,13 @@ impl UpstreamState {
     }
 
     /// A response was accepted. Returns whether that is more than a newer time.
-    pub(super) fn accepted(&mut self, now: Instant) -> bool {
+    pub fn accepted(&mut self, now: Instant) -> bool {
         let is_first = self.last_answer.replace(now).is_none();
         self.stale_since.take().is_some() || is_first
     }
 
     /// The connection is lost, or could not be made.
-    pub(super) fn lost(&mut self, error: String, now: Instant) {
+    pub fn lost(&mut self, error: String, now: Instant) {
         if std::mem::take(&mut self.connected) {
             self.since = now;
         }
@@ -84,7 +84,7 @@ impl UpstreamState {
     }
 
     /// Takes in the subscriptions without an answer, while the connection stands. Returns whether anything changed.
-    pub(super) fn look(&mut self, unanswered: Unanswered) -> bool {
+    pub fn look(&mut self, unanswered: Unanswered) -> bool {
         let before = self.stale_since;
         if !self.answered {
             // With nothing asked, or only what silence answers, nothing is missed.

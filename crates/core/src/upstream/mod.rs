@@ -1,0 +1,236 @@
+//! The relay as an xDS client: from one origin, or from a directory in its place, into the cache.
+//!
+//! Owns the aggregated delta streams to the origin, what is subscribed to on them, and the times that decide when
+//! a wildcard set counts as complete and when a name nobody wants is let go. Knows nothing of clients: what they
+//! want comes from the cache as names with parameters, and nothing of theirs reaches the origin but those (R-Relay-14).
+//!
+//! [`Mux`] is a plain value that is told what happened and when. The program's `upstream` module moves bytes and tells it.
+//!
+//! Invariants:
+//! - On one stream a type is subscribed to either as wildcard or by names, never both and never first the one and then the
+//!   other, so that what a stream brings is a member of the wildcard set or is not (R-Relay-03).
+//! - A wildcard is not let go on a stream that lives, and what an origin leaves unanswered that it may believe to have sent
+//!   is asked for on a new stream (O1).
+//! - Nothing is removed because a connection was lost, nor because a silence seemed long: what is missing from an answer is
+//!   asked for on another stream before it counts as gone.
+//! - A response is applied as a whole or, with a NACK, not at all (R-Up-12, R-Up-13).
+//! - What is kept is bounded by what was subscribed to on the connection that stands, whatever the origin sends.
+
+mod aliases;
+mod arrival;
+mod backoff;
+mod disproved;
+mod doubts;
+mod expiry;
+mod group;
+mod learning;
+mod linger;
+mod mux;
+mod readiness;
+mod response;
+mod sending;
+mod silence;
+mod standing;
+mod topic;
+mod variants;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+pub use backoff::Backoff;
+pub use group::snapshot;
+pub use mux::Mux;
+pub use readiness::{Readiness, Verdict};
+pub use response::ProtocolError;
+pub use silence::{Complaint, Told, Unanswered};
+pub use standing::UpstreamState;
+
+use crate::proto::Node;
+
+/// One of the two streams to the origin. Both are on one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StreamId {
+    /// Where every type lives that is subscribed to in one way only.
+    Primary,
+    /// Where the other half of types lives that are subscribed to as wildcard and by name (R-Relay-03). It exists
+    /// only while there are such types.
+    Secondary,
+}
+
+impl StreamId {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Primary, Self::Secondary];
+}
+
+/// How to find out, after a reconnect, what the origin removed meanwhile (R-Up-21).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reconcile {
+    /// Tell the origin the versions held; it says what is gone.
+    #[default]
+    Trust,
+    /// Tell it nothing, and remove what it does not send again.
+    Sweep,
+}
+
+/// How names are asked for that clients want with dynamic parameters (R-Up-18).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Locators {
+    /// By resource locators: the name and the parameters. An origin that leaves them unanswered is asked by plain names,
+    /// until the next connection.
+    #[default]
+    Native,
+    /// By the name alone, in the lists that every origin reads, for those that send all variants of a name.
+    Plain,
+}
+
+/// How the relay behaves as a client.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Who the relay says it is, in the first message of each stream (R-Up-01).
+    pub node: Node,
+    /// How long what nobody wants stays subscribed (R-Relay-16).
+    pub linger: Duration,
+    /// No more than so many of these, the wildcard counted as a name; past that the oldest are let go early.
+    pub max_lingering: usize,
+    /// No more than so many sets of parameters of which anything lingers, counted per type: each takes a topic, and a look
+    /// at each response.
+    pub max_lingering_sets: usize,
+    /// Least silence after which an answer is settled (R-Relay-05), see `arrival`.
+    pub settle: Duration,
+    /// Time that the origin has to speak of versions that it was told; then its silence confirms them (R-Up-02).
+    pub settle_max: Duration,
+    /// Subscription changes after the first are sent this far apart (R-Up-20).
+    pub request_interval: Duration,
+    /// See [`Reconcile`].
+    pub reconcile: Reconcile,
+    /// See [`Locators`].
+    pub locators: Locators,
+    /// An origin that leaves a locator unanswered for so long, and never showed that it knows constraints, is taken not to
+    /// read locators (R-Up-18).
+    pub locator_timeout: Duration,
+    /// A name that the origin has sent on a stream, that was asked for there once more, and that stays unanswered for so
+    /// long, is asked for on a new stream (O1).
+    pub answer_timeout: Duration,
+    /// Whether clients are told the origin's resource errors (R-Err-07). If not, all that counts of them is that a
+    /// resource does not exist.
+    pub resource_errors: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            node: Node::default(),
+            linger: Duration::from_secs(60),
+            max_lingering: 100_000,
+            max_lingering_sets: 1024,
+            settle: Duration::from_millis(200),
+            settle_max: Duration::from_secs(1),
+            request_interval: Duration::from_millis(10),
+            reconcile: Reconcile::default(),
+            locators: Locators::default(),
+            // Clients give up on a first answer after 15 s (R-SotW-26).
+            locator_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(3),
+            resource_errors: true,
+        }
+    }
+}
+
+/// What of a source may change while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// As in [`Settings`].
+    pub settle: Duration,
+    /// As in [`Settings`].
+    pub settle_max: Duration,
+    /// As in [`Settings`].
+    pub resource_errors: bool,
+    /// Whether endpoints are sent again when their cluster changed (R-ADS-05).
+    pub eds_repush: bool,
+}
+
+/// What happened on the upstream side, counted since the start.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Responses received and decoded.
+    pub responses: Counter,
+    /// Responses refused with a NACK.
+    pub nacks_sent: Counter,
+    /// Requests of any kind, ACKs included.
+    pub requests: Counter,
+    /// Responses dropped because their type was never subscribed to on their stream (R-Up-11).
+    pub unrequested_responses: Counter,
+    /// Resources, removals and errors ignored because nothing subscribed to covers them (R-Up-15).
+    pub unrequested_resources: Counter,
+    /// Resources refused because their dynamic parameter constraints are not to be understood (R-DP-02).
+    pub refused_resources: Counter,
+    /// Names of which more than one variant was found to be for the same clients (R-DP-04).
+    pub ambiguous: Counter,
+    /// Errors of single resources, whether or not they were of use.
+    pub resource_errors: Counter,
+    /// Resources sent again by the origin of its own accord at the version held (R-Relay-21).
+    pub unsolicited: Counter,
+    /// Resources whose TTL ended without a word of the origin (R-TTL-09).
+    pub expired: Counter,
+    /// Resources and removals handed to the cache.
+    pub operations: Counter,
+    /// Connections on which locators were given up, because the origin does not answer them (R-Up-18).
+    pub locators_ignored: Counter,
+    /// Names let go before their linger time, because too many waited.
+    pub crowded_out: Counter,
+    /// Streams that were opened anew on a connection that stood (O1).
+    pub renewals: Counter,
+    /// Connections that stood.
+    pub connects: Counter,
+    /// Connections that stood, after the first.
+    pub reconnects: Counter,
+    /// Attempts to connect that failed.
+    pub connect_failures: Counter,
+    /// Streams that ended before any response, or with a fault in the protocol.
+    pub stream_failures: Counter,
+}
+
+impl Counters {
+    /// All of them with their names.
+    pub fn all(&self) -> [(&'static str, u64); 18] {
+        [
+            ("response", self.responses.get()),
+            ("nack_sent", self.nacks_sent.get()),
+            ("request", self.requests.get()),
+            ("unrequested_response", self.unrequested_responses.get()),
+            ("unrequested_resource", self.unrequested_resources.get()),
+            ("refused_resource", self.refused_resources.get()),
+            ("ambiguous_variant", self.ambiguous.get()),
+            ("resource_error", self.resource_errors.get()),
+            ("unsolicited_resend", self.unsolicited.get()),
+            ("expired_resource", self.expired.get()),
+            ("locators_ignored", self.locators_ignored.get()),
+            ("crowded_out", self.crowded_out.get()),
+            ("operation", self.operations.get()),
+            ("renewal", self.renewals.get()),
+            ("connect", self.connects.get()),
+            ("reconnect", self.reconnects.get()),
+            ("connect_failure", self.connect_failures.get()),
+            ("stream_failure", self.stream_failures.get()),
+        ]
+    }
+}
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Its value.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Counts `count` more.
+    pub fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;
