@@ -5,6 +5,7 @@ mod hostile;
 mod messages;
 mod reference;
 mod round_trip;
+mod scopes;
 mod units;
 
 use super::Config;

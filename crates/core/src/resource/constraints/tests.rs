@@ -3,9 +3,12 @@
 mod canonical;
 mod hostile;
 
+use std::io::Read as _;
+use std::sync::LazyLock;
+
 use proptest::prelude::*;
 use prost::Message as _;
-use prost_reflect::{DynamicMessage, MessageDescriptor};
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use serde_json::{Value as Json, json};
 
 use super::*;
@@ -92,8 +95,13 @@ fn is_known(message: &DynamicMessage) -> bool {
 }
 
 fn descriptor() -> MessageDescriptor {
-    let name = "envoy.service.discovery.v3.DynamicParameterConstraints";
-    crate::descriptors::pool().get_message_by_name(name).unwrap()
+    static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
+        let packed = &include_bytes!("../../../../../proto/descriptors.binpb.gz")[..];
+        let mut descriptors = Vec::new();
+        flate2::read::GzDecoder::new(packed).read_to_end(&mut descriptors).unwrap();
+        DescriptorPool::decode(descriptors.as_slice()).unwrap()
+    });
+    POOL.get_message_by_name("envoy.service.discovery.v3.DynamicParameterConstraints").unwrap()
 }
 
 fn value(key: &str, value: &str) -> Raw {
