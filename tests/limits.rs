@@ -204,7 +204,7 @@ async fn the_requests_of_a_connection_share_a_limit_of_names() {
     let names: Vec<String> = (0..251).map(|at| format!("n{at}")).collect();
     let body = serde_json::json!({"node": {"id": "bomb"}, "resource_names": names}).to_string();
     let answer = Http1::connect(relay.listener).poll("endpoints", &body);
-    assert_eq!(answer.status, 413, "{}", answer.body);
+    assert_eq!(answer.status, 503, "{}", answer.body);
     assert_eq!(refused(&relay, "max_names_per_connection"), 3.0);
     goes_on(&relay, &mut honest, "after").await;
 }

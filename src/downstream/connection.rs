@@ -60,8 +60,8 @@ pub(super) struct Connection {
     name_bytes: AtomicUsize,
     /// Bytes that HTTP/2 keeps for it.
     held: AtomicUsize,
-    /// Since when its transport takes nothing of what waits for it.
-    stuck: Mutex<Option<Instant>>,
+    /// Bytes of messages that are being sent and are too small for [`Unsent`].
+    sending: AtomicUsize,
     /// Its streams are to be looked at, though nothing woke them.
     look: AtomicBool,
     /// A request of it was let in.
@@ -131,6 +131,10 @@ impl Connection {
         &self.name_bytes
     }
 
+    pub(super) const fn sending(&self) -> &AtomicUsize {
+        &self.sending
+    }
+
     pub(super) fn set_held(&self, bytes: usize) {
         self.held.store(bytes, Ordering::Relaxed);
     }
@@ -145,13 +149,8 @@ impl Connection {
         /// Bytes that a name takes beside its text.
         const NAME: usize = 64;
         let of = |count: &AtomicUsize| count.load(Ordering::Relaxed);
-        let kept = [&self.buffered, &self.versions, &self.name_bytes, &self.held].map(of);
+        let kept = [&self.buffered, &self.versions, &self.name_bytes, &self.held, &self.sending].map(of);
         kept.into_iter().fold(of(&self.names).saturating_mul(NAME), usize::saturating_add)
-    }
-
-    /// Since when its transport takes nothing of what waits, if it does.
-    pub(super) fn set_stuck(&self, since: Option<Instant>) {
-        *self.stuck.lock() = since;
     }
 
     /// Whether its streams are to be looked at once, though nothing woke them.
@@ -261,7 +260,7 @@ impl Connections {
             names: AtomicUsize::new(0),
             name_bytes: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
-            stuck: Mutex::new(None),
+            sending: AtomicUsize::new(0),
             look: AtomicBool::new(false),
             served: AtomicBool::new(false),
         });
@@ -401,9 +400,11 @@ impl Connections {
         all
     }
 
-    /// Closes connections until so many are about to end: first those whose transport has taken nothing for longest, then
-    /// those that cost most, and of equal ones the youngest. Those that take nothing are not asked to go, and those that were
-    /// asked for longer than [`GRACE`](Self::GRACE) are dropped. Returns how many it chose.
+    /// Closes connections until so many are about to end: those that cost most first, and of equal ones the youngest. Those that
+    /// were asked to go and are still there after [`GRACE`](Self::GRACE) are dropped. Returns how many it chose.
+    ///
+    /// That a transport takes nothing says little: over a real link that is so whenever an update is being sent. The bytes
+    /// that wait for it count.
     ///
     /// Those that were chosen before and are still there count: until their memory is free, nobody else is closed for it.
     pub(super) fn close_slowest(&self, count: usize, unsent: &Unsent, now: Instant) -> usize {
@@ -414,18 +415,15 @@ impl Connections {
         let mut all: Vec<_> = others
             .into_iter()
             .map(|connection| {
-                let stuck = *connection.stuck.lock();
                 let cost = connection.cost() + unsent.get(&connection.number).copied().unwrap_or_default();
-                ((stuck.is_none(), stuck, Reverse(cost), Reverse(connection.opened)), connection)
+                ((Reverse(cost), Reverse(connection.opened)), connection)
             })
             .collect();
         let count = count.saturating_sub(closing.len()).min(all.len());
         if count < all.len() {
             all.select_nth_unstable_by_key(count, |(key, _)| *key);
         }
-        for ((takes, ..), connection) in &all[..count] {
-            if *takes { connection.close(now) } else { connection.turn(Fate::Stays, Fate::Dies) }
-        }
+        all[..count].iter().for_each(|(_, connection)| connection.close(now));
         count
     }
 
@@ -499,31 +497,31 @@ mod tests {
     use crate::identity::Source;
 
     #[test]
-    fn those_that_take_nothing_for_longest_are_closed_first_then_those_that_cost_most() {
+    fn the_connections_that_cost_most_are_closed_first_and_the_youngest_of_equals() {
         let connections: Arc<Connections> = Arc::default();
         let now = Instant::now();
         let second = Duration::from_secs(1);
         let open: Vec<_> =
             (0..6).map(|at| connections.open(Duration::from_secs(3600), now + at * second)).collect();
-        open[1].connection.set_stuck(Some(now + Duration::from_secs(5)));
-        open[4].connection.set_stuck(Some(now + Duration::from_secs(2)));
+        open[1].connection.sending.store(2 << 20, Ordering::Relaxed);
         open[2].connection.names.store(1000, Ordering::Relaxed);
         open[3].connection.name_bytes.store(1 << 20, Ordering::Relaxed);
+        open[4].connection.held.store(4 << 20, Ordering::Relaxed);
         let unsent = Unsent::new(usize::MAX);
         let fates = || open.iter().map(|guard| guard.connection.fate()).collect::<Vec<_>>();
         use Fate::{Closes, Dies, Stays};
         assert_eq!(connections.close_slowest(1, &unsent, now), 1);
-        assert_eq!(fates(), [Stays, Stays, Stays, Stays, Dies, Stays]);
+        assert_eq!(fates(), [Stays, Stays, Stays, Stays, Closes, Stays]);
         assert_eq!(connections.close_slowest(1, &unsent, now), 0, "that one has not ended yet");
         assert_eq!(connections.close_slowest(3, &unsent, now), 2);
-        assert_eq!(fates(), [Stays, Dies, Stays, Closes, Dies, Stays]);
+        assert_eq!(fates(), [Stays, Closes, Stays, Closes, Closes, Stays]);
         assert_eq!(connections.close_slowest(4, &unsent, now), 1);
-        assert_eq!(fates(), [Stays, Dies, Closes, Closes, Dies, Stays]);
+        assert_eq!(fates(), [Stays, Closes, Closes, Closes, Closes, Stays]);
         assert_eq!(connections.close_slowest(5, &unsent, now + Connections::GRACE), 1);
         assert_eq!(
             fates(),
             [Stays, Dies, Dies, Dies, Dies, Closes],
-            "who was asked to go dies; the youngest is asked"
+            "connections that were asked to go are dropped; the youngest of the others is asked"
         );
         assert_eq!(connections.close_slowest(9, &unsent, now), 1, "there are no more");
     }

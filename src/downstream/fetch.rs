@@ -15,6 +15,7 @@ use super::listener::Limits;
 use super::names::NameShare;
 use super::service::Context as Shared;
 use super::status::Status;
+use super::turns::{LARGE, MANY, MOMENT};
 use crate::cache::{Frame, Protocol};
 use crate::identity::Peer;
 use crate::proto;
@@ -48,19 +49,24 @@ where
         .map_err(|_| Status::deadline_exceeded("no request came").over(Limit::FirstRequest))?
         .ok_or_else(|| Status::invalid_argument("a request is required"))??;
     rules.check_parts(Protocol::Sotw, &message)?;
-    let request = proto::DiscoveryRequest::decode(message)
-        .map_err(|error| Status::invalid_argument(format!("the request is no DiscoveryRequest: {error}")))?;
-
     // It is whole: what is counted until then is no more.
     drop(requests);
-    let patience = rules.cold_deadline;
+    let (patience, is_long) = (rules.cold_deadline, message.len() > LARGE);
     let cache = Arc::clone(&shared.cache);
-    let mut session = Session::new(cache, rules, Protocol::Sotw, Some(kind.into()), Instant::now())
+    let session = Session::new(cache, rules, Protocol::Sotw, Some(kind.into()), Instant::now())
         .one_shot()
         .proven(peer.proven())
         .charged_to(connection.tenant().cloned());
-    let heard = session.hear_sotw(request, Instant::now());
-    heard.inspect_err(|refusal| shared.note_denial(refusal, &*peer, session.client()))?;
+    let mut session = shared.turns.owning(session, |session| session.names() > MANY);
+    let hear = || -> Result<(), Status> {
+        let request = proto::DiscoveryRequest::decode(message).map_err(|error| {
+            Status::invalid_argument(format!("the request is no DiscoveryRequest: {error}"))
+        })?;
+        let heard = session.hear_sotw(request, Instant::now());
+        heard.inspect_err(|refusal| shared.note_denial(refusal, &*peer, session.client()))?;
+        Ok(())
+    };
+    if is_long { shared.turns.at_length_soon(hear).await } else { hear() }?;
     let mut names = NameShare::new(connection);
     if let Some(all) = names.set(session.names(), session.name_bytes()) {
         session.rules().check_connection(all)?;
@@ -70,7 +76,14 @@ where
     let answer = std::future::poll_fn(|cx| {
         session.mailbox().register(cx.waker());
         loop {
-            match session.next(Instant::now(), shared.upstream.get()) {
+            let (now, upstream) = (Instant::now(), shared.upstream.get());
+            let next = if session.looks_at(now) > MANY {
+                let next = shared.turns.at_length(|| session.next(now, upstream));
+                next.unwrap_or(Next::Wait(Some(now + MOMENT)))
+            } else {
+                session.next(now, upstream)
+            };
+            match next {
                 Next::Say(outgoing) => return Poll::Ready(Ok(outgoing.frame)),
                 Next::Close(refusal) => return Poll::Ready(Err(refusal.into())),
                 Next::Wait(deadline) => ready!(alarm.poll(deadline, cx)),

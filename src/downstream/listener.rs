@@ -478,12 +478,8 @@ async fn serve_http2<H: Health, IO: Transport>(socket: IO, services: Services<H>
     let (connection, http2) = (Arc::clone(&services.connection), Arc::clone(&services.policy.http2));
     let account = services.shared.turns.account();
     let mut serve = Serve::new(socket, http2, move |request| services.clone().answer(request));
-    let (mut stuck, mut held) = (None, 0);
+    let mut held = 0;
     fulfil(&connection, account, &mut serve, Serve::shut_down, |serve| {
-        if serve.stuck() != stuck {
-            stuck = serve.stuck();
-            connection.set_stuck(stuck);
-        }
         let holds = serve.held();
         if std::mem::replace(&mut held, holds) != holds {
             connection.set_held(holds);
@@ -505,7 +501,7 @@ async fn serve_http1<H: Health, IO: Transport>(socket: IO, services: Services<H>
     builder.max_buf_size(MAX_HEAD_BYTES);
     // The first request has begun to come; the wait for the next one is a client's pause between two polls.
     builder.timer(TokioTimer::new()).header_read_timeout(policy.polls.idle_timeout);
-    let socket = Stalling::new(socket, policy.limits.stall_timeout).telling(&connection);
+    let socket = Stalling::new(socket, policy.limits.stall_timeout);
     let answer =
         move |request: Request<hyper::body::Incoming>| services.clone().answer(request.map(Http1Body));
     let service = service_fn(move |request| answer(request).map(Ok::<_, Infallible>));

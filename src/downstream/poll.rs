@@ -24,7 +24,7 @@ use super::peers::{Held, Peers};
 use super::policy::Policy;
 use super::service::{Context, ResponseBody, text};
 use super::status::{limit_of, report};
-use super::turns::give_way;
+use super::turns::{LARGE, LongDrop, MANY, MOMENT, give_way};
 use crate::identity::{Peer, Source};
 use crate::proto;
 use crate::resource::Kind;
@@ -36,8 +36,6 @@ use crate::telemetry::{self, Limit, PollGauge, PollOutcome};
 const EXPECTED_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";
 /// What is left of that for the way: this, or a fifth of it where it is short.
 const MARGIN: Duration = Duration::from_millis(200);
-/// A request of more is read on another thread, one at a time: the largest takes as long as thousands of updates.
-const LARGE: usize = 64 << 10;
 /// How long a body is read, however fast it comes, before others have their turn.
 const SLICE: Duration = Duration::from_micros(500);
 /// How long an answer that cannot be written is at most held back: less where the hold is shorter.
@@ -262,14 +260,20 @@ where
     let hold = hold(policy.polls.hold, &head.headers);
     let (spiffe_id, tenant) = (caller.peer.spiffe_id(), caller.connection.tenant());
     let from = Asker { key: &peer.octets(), spiffe_id, tenant };
-    let poll = Poll::new(&shared.cache, &caller.rules, &polls.memory, kind, request, from, hold, now);
+    let is_long = request.resource_names.len() + request.resource_locators.len() > MANY;
+    let read = || Poll::new(&shared.cache, &caller.rules, &polls.memory, kind, request, from, hold, now);
+    let poll = if is_long { shared.turns.at_length_soon(read).await } else { read() };
     let poll = poll.inspect_err(|refusal| shared.note_denial(refusal, &*caller.peer, None))?;
     Context::note_hidden(poll.hidden());
-    let (_, _, subscription) = poll.asked();
     let mut names = NameShare::new(&caller.connection);
-    if let Some(all) = names.set(subscription.names().len(), subscription.name_bytes()) {
-        caller.rules.check_connection(all)?;
+    if let Some(all) = names.set(poll.names(), poll.name_bytes()) {
+        // Other requests of the connection take what there is: this one is not too large.
+        caller
+            .rules
+            .check_connection(all)
+            .map_err(|refusal| Fault { status: StatusCode::SERVICE_UNAVAILABLE, ..Fault::from(refusal) })?;
     }
+    let poll = shared.turns.owning(poll, |poll| poll.names() > MANY);
     Ok(Opened { poll, held, names })
 }
 
@@ -376,7 +380,7 @@ fn parse(body: &[u8], rules: &Rules) -> Result<proto::DiscoveryRequest, Fault> {
 
 /// A poll that was read.
 struct Opened {
-    poll: Poll,
+    poll: LongDrop<Poll>,
     /// Its place among those of its peer, if it needs one already.
     held: Option<Held>,
     names: NameShare,
@@ -384,7 +388,7 @@ struct Opened {
 
 /// A poll that waits.
 struct Waiting {
-    poll: Poll,
+    poll: LongDrop<Poll>,
     names: NameShare,
     /// Its place among those of its peer, once it needs one: who sends slowly costs as much as who waits.
     held: Option<Held>,
@@ -396,7 +400,7 @@ struct Waiting {
 
 /// A poll that no longer does.
 struct Ended {
-    poll: Poll,
+    poll: LongDrop<Poll>,
     verdict: Verdict,
     names: NameShare,
 }
@@ -414,10 +418,17 @@ impl Waiting {
         loop {
             let (now, upstream) = (Instant::now(), self.shared.upstream.get());
             // A connection that closes waits for what is open on it.
-            let verdict = if self.caller.connection.is_closing() {
-                self.poll.expire(now, upstream)
+            let verdict = || {
+                if self.caller.connection.is_closing() {
+                    self.poll.expire(now, upstream)
+                } else {
+                    self.poll.next(now, upstream)
+                }
+            };
+            let verdict = if self.poll.names() > MANY {
+                self.shared.turns.at_length(verdict).unwrap_or(Verdict::Wait(now + MOMENT))
             } else {
-                self.poll.next(now, upstream)
+                verdict()
             };
             let Verdict::Wait(until) = verdict else { return Look::Ready(Ok(verdict)) };
             if self.held.is_none() {
@@ -445,11 +456,15 @@ struct Written {
     waited: Option<Duration>,
 }
 
-async fn write(poll: Poll, verdict: Verdict, shared: &Context) -> Result<Written, Fault> {
+async fn write(poll: LongDrop<Poll>, verdict: Verdict, shared: &Context) -> Result<Written, Fault> {
     let polls = &shared.polls;
     let written = match verdict {
         Verdict::Answer(version) => {
-            polls.book.answer(poll.type_url(), version, &poll.asked(), || poll.found()).await
+            let found = || {
+                let at_length = (poll.names() > MANY).then(|| shared.turns.at_length(|| poll.found()));
+                at_length.flatten().unwrap_or_else(|| poll.found())
+            };
+            polls.book.answer(poll.type_url(), version, &poll.asked(), found).await
         }
         Verdict::Unknown => {
             poll.end(None, &polls.memory, Instant::now());

@@ -122,10 +122,9 @@ impl<B> ResponseBody<B> {
 /// A text that others are sent too, and how many of its pieces were taken.
 #[derive(Debug)]
 pub(super) struct Shared {
+    _sending: Sending,
     answer: Answer,
     at: usize,
-    /// Where it is large.
-    _sending: Option<Sending>,
 }
 
 impl Shared {
@@ -137,10 +136,9 @@ impl Shared {
 /// A message, and how many of its pieces were taken.
 #[derive(Debug)]
 pub(super) struct Unary {
+    _sending: Sending,
     frame: Frame,
     at: usize,
-    /// Where it is large.
-    _sending: Option<Sending>,
 }
 
 /// The body of a service of tonic's. What has nothing more to say now ends when its connection closes: a health watch

@@ -5,14 +5,12 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::alarm::Alarm;
-use super::connection::Connection;
 use crate::http2::{MIN_BYTES, MinRate};
 
 /// See the module.
@@ -22,36 +20,17 @@ pub(super) struct Stalling<T> {
     patience: Duration,
     pace: MinRate,
     alarm: Alarm,
-    /// Who is told since when it takes nothing.
-    connection: Option<Arc<Connection>>,
 }
 
 impl<T> Stalling<T> {
     pub(super) fn new(transport: T, patience: Duration) -> Self {
-        Self { transport, patience, pace: MinRate::default(), alarm: Alarm::default(), connection: None }
+        Self { transport, patience, pace: MinRate::default(), alarm: Alarm::default() }
     }
 
-    /// Tells a connection since when it takes nothing.
-    pub(super) fn telling(mut self, connection: &Arc<Connection>) -> Self {
-        self.connection = Some(Arc::clone(connection));
-        self
-    }
-
-    fn tell(&self, since: Option<Instant>) {
-        if let Some(connection) = &self.connection {
-            connection.set_stuck(since);
-        }
-    }
-
-    /// Calls that change the pace, and tells the connection when the wait began or ended.
+    /// Changes the pace, and drops the timer once nothing is waited for.
     fn keep(&mut self, change: impl FnOnce(&mut MinRate)) {
-        let before = self.pace.since();
         change(&mut self.pace);
-        let since = self.pace.since();
-        if since != before {
-            self.tell(since);
-        }
-        if since.is_none() {
+        if self.pace.since().is_none() {
             self.alarm = Alarm::default();
         }
     }

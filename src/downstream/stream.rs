@@ -18,6 +18,7 @@ use super::names::NameShare;
 use super::service::Context as Shared;
 use super::sieve::Payer;
 use super::status::Status;
+use super::turns::{LARGE, MANY, MOMENT};
 use super::unsent::Sending;
 use crate::cache::Protocol;
 use crate::http2::Backpressure;
@@ -31,13 +32,8 @@ use crate::telemetry::{self, Limit, RequestResult, StreamGauge};
 const REQUESTS_PER_POLL: usize = 32;
 /// How long that may take: what is short to say can be long to take in.
 const SLICE: Duration = Duration::from_millis(1);
-/// A request of more bytes may take many times as long, at a stretch.
-const LARGE: usize = 64 << 10;
-/// To look at more names may, or to let go of them.
-const MANY: usize = 20_000;
-
-/// After which who has to wait for others that take long tries again.
-const MOMENT: Duration = Duration::from_millis(2);
+/// Part of `stall_timeout` after which a stream that has something to say and no window looks whether it still has.
+const RECHECK: u32 = 4;
 
 /// What came of a request.
 enum Told {
@@ -50,10 +46,9 @@ enum Told {
 /// A message that is being written, and how far.
 #[derive(Debug)]
 struct Writing {
+    _sending: Sending,
     outgoing: Outgoing,
     at: usize,
-    /// Where it is large.
-    _sending: Option<Sending>,
 }
 
 /// Why a request was not taken in.
@@ -97,8 +92,8 @@ pub(super) struct StreamBody<B> {
     shared: Arc<Shared>,
     /// The message that is being written.
     writing: Option<Writing>,
-    /// Whether there is something to say, which is worked out when the transport takes it.
-    waits: bool,
+    /// Time at which there was something to say that the transport did not take. It is worked out when it does.
+    waits: Option<Instant>,
     alarm: Alarm,
     /// When its first request is to have begun to come.
     first_due: Instant,
@@ -135,7 +130,7 @@ where
             shared,
             session,
             writing: None,
-            waits: false,
+            waits: None,
             alarm: Alarm::default(),
             first_due: Instant::now() + limits.first_request_timeout,
             patience: limits.stall_timeout,
@@ -174,7 +169,11 @@ where
                     self.gauge.heard(kind.short(), RequestResult::Ack);
                     continue;
                 }
-                Some(Ok(Told::Heard(heard))) => self.note(&heard, now),
+                Some(Ok(Told::Heard(heard))) => {
+                    // It may want nothing of that any more.
+                    self.waits = None;
+                    self.note(&heard, now);
+                }
                 Some(Err(status)) => return Poll::Ready(status),
                 None => return self.keep(now),
             }
@@ -265,12 +264,15 @@ where
         }))
     }
 
-    /// The next step of the session. While the transport takes nothing there is none in which something is said, and once
-    /// that was found nothing is worked out until there is room.
+    /// The next step of the session. While the transport takes nothing there is none in which something is said. Once that was
+    /// found nothing is worked out until there is room, or the client asks for something else, but for a look now and
+    /// then: a stream that has nothing to say any more must not be given up for its window.
     fn next(&mut self, now: Instant) -> Next {
         let (session, upstream) = (&mut self.session, self.shared.upstream.get());
         let is_held_back = self.requests.body().is_held_back();
-        let next = if is_held_back && self.waits {
+        let pause = self.patience / RECHECK;
+        let waits = self.waits.filter(|since| is_held_back && now < *since + pause);
+        let next = if waits.is_some() {
             None
         } else {
             let is_long = session.looks_at(now) > MANY;
@@ -285,11 +287,13 @@ where
             if is_long { self.shared.turns.at_length(next).unwrap_or(later) } else { next() }
         };
         self.session.take_delays().into_iter().for_each(|kind| telemetry::delayed(kind.short()));
-        self.waits = next.is_none();
-        if self.waits {
-            self.requests.body().wait_for_window();
+        if let Some(next) = next {
+            self.waits = None;
+            return next;
         }
-        next.unwrap_or(Next::Wait(None))
+        self.requests.body().wait_for_window();
+        let since = *self.waits.insert(waits.unwrap_or(now));
+        Next::Wait(Some(since + pause))
     }
 
     /// What to write next; `Err` ends the stream.

@@ -17,6 +17,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
@@ -46,6 +47,13 @@ thread_local! {
     /// The turn of who is being polled on this thread.
     static TURN: Cell<Option<Turn>> = const { Cell::new(None) };
 }
+
+/// Time after which work that has to wait for other long work is tried again.
+pub(super) const MOMENT: Duration = Duration::from_millis(2);
+/// Bytes of a request that may take long to read.
+pub(super) const LARGE: usize = 64 << 10;
+/// Names that may take long to look at, or to let go of.
+pub(super) const MANY: usize = 20_000;
 
 /// So much waits to be dropped: what it holds counts for no limit any more.
 const GRAVES: usize = 8;
@@ -95,6 +103,22 @@ impl Turns {
         Some(tokio::task::block_in_place(work))
     }
 
+    /// As [`at_length`](Self::at_length), once that is possible.
+    pub(super) async fn at_length_soon<T>(&self, work: impl FnOnce() -> T) -> T {
+        let mut work = Some(work);
+        loop {
+            if let Some(done) = self.at_length(|| work.take().map(|work| work())).flatten() {
+                return done;
+            }
+            tokio::time::sleep(MOMENT).await;
+        }
+    }
+
+    /// A value that is dropped on a thread of its own if `is_long` says that it takes long.
+    pub(super) fn owning<T: Send + 'static>(&self, value: T, is_long: fn(&T) -> bool) -> LongDrop<T> {
+        LongDrop { value: Some(value), turns: self.clone(), is_long }
+    }
+
     /// Drops what may take long to drop on a thread of its own; here, where much waits for that, or there is none.
     pub(super) fn bury(&self, gone: impl Send + 'static) {
         _ = self.graves.try_send(Box::new(gone));
@@ -103,6 +127,39 @@ impl Turns {
     /// The account of a connection that is new.
     pub(super) fn account(&self) -> Account {
         Account { turns: self.clone(), spent: SAVINGS, as_of: Instant::now(), lately: NEWCOMER, queue: None }
+    }
+}
+
+/// See [`Turns::owning`].
+#[derive(Debug)]
+pub(super) struct LongDrop<T: Send + 'static> {
+    /// There until it is dropped.
+    value: Option<T>,
+    turns: Turns,
+    is_long: fn(&T) -> bool,
+}
+
+impl<T: Send + 'static> Deref for LongDrop<T> {
+    type Target = T;
+
+    #[expect(clippy::expect_used, reason = "it is taken out by drop alone")]
+    fn deref(&self) -> &T {
+        self.value.as_ref().expect("not dropped yet")
+    }
+}
+
+impl<T: Send + 'static> DerefMut for LongDrop<T> {
+    #[expect(clippy::expect_used, reason = "it is taken out by drop alone")]
+    fn deref_mut(&mut self) -> &mut T {
+        self.value.as_mut().expect("not dropped yet")
+    }
+}
+
+impl<T: Send + 'static> Drop for LongDrop<T> {
+    fn drop(&mut self) {
+        if let Some(value) = self.value.take_if(|value| (self.is_long)(value)) {
+            self.turns.bury(value);
+        }
     }
 }
 

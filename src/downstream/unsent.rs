@@ -3,11 +3,11 @@
 //! A peer that takes a few bytes now and then keeps the whole of a message alive, and after the next change the next stream
 //! keeps another one: a set of 1 MB that changes five times a second would grow by 5 MB a second. Owns the count of what
 //! is kept, in which shared bytes count once, however many clients they are being sent to, and the choice of the connection
-//! that is given up when it is too much. Messages below [`LARGE`] are not counted.
+//! that is given up when it is too much. Messages below [`LARGE`] own their bytes and are charged to their connection alone.
 //!
 //! Shared bytes are charged to those that share them in equal parts. Above the limit one connection is given up at a time: of
 //! the peer that keeps most, the one that keeps most. A peer whose messages are all younger than [`PATIENCE`] is spared,
-//! unless it keeps more than half of the limit. The limit is at least four times the largest message, so that a set that is
+//! unless it keeps more than half of the limit: it does not shield those that keep less. The limit is at least four times the largest message, so that a set that is
 //! larger than the limit can be sent.
 //!
 //! Example: twenty clients are being sent the same 10 MB, and keep 0.5 MB each; one that was sent forty states of 1 MB and
@@ -17,6 +17,7 @@
 //! so that no address is another message meanwhile.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -29,8 +30,9 @@ use super::status::report;
 use crate::pool::Account;
 use crate::telemetry::Limit;
 
-/// Smaller messages are bounded by the number of streams.
-pub(super) const LARGE: usize = 64 << 10;
+/// Messages of fewer bytes are charged in full to each connection that they are being sent to: sharing them would save
+/// little, and counting what is shared costs a lock.
+const LARGE: usize = 16 << 10;
 /// A peer is not given up for messages that are younger, unless it keeps more than half of the limit.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two looks at whom to give up: what the last one kept is free only when its task has ended.
@@ -98,11 +100,24 @@ impl Kept {
     }
 }
 
-/// A large message is being sent, for as long as this is there.
+/// A message is being sent, for as long as this is there. To be dropped before the message: its bytes are known by their
+/// address.
 #[derive(Debug)]
-pub(super) struct Sending {
-    of: Arc<Unsent>,
-    at: usize,
+pub(super) enum Sending {
+    /// One that is counted with what is shared of it.
+    Large {
+        /// Where it is counted.
+        of: Arc<Unsent>,
+        /// Its place there.
+        at: usize,
+    },
+    /// One that is charged to its connection.
+    Small {
+        /// Its connection.
+        connection: Arc<Connection>,
+        /// Bytes of the message.
+        bytes: usize,
+    },
 }
 
 impl Unsent {
@@ -111,16 +126,17 @@ impl Unsent {
         Arc::new(Self { limit, state: Mutex::default() })
     }
 
-    /// A message of these pieces, which the caller keeps, is being sent from now on. `None` where it is small.
+    /// A message of these pieces, which the caller keeps, is being sent from now on.
     pub(super) fn begin(
         self: &Arc<Self>,
         message: &[Bytes],
         connection: &Arc<Connection>,
         now: Instant,
-    ) -> Option<Sending> {
+    ) -> Sending {
         let bytes: usize = message.iter().map(Bytes::len).sum();
         if bytes < LARGE {
-            return None;
+            connection.sending().fetch_add(bytes, Ordering::Relaxed);
+            return Sending::Small { connection: Arc::clone(connection), bytes };
         }
         let mut state = self.state.lock();
         let key = key(message);
@@ -136,15 +152,17 @@ impl Unsent {
             let peer = connection.peer().map(ToString::to_string).unwrap_or_default();
             report(Limit::Unsent, &peer, "the messages that it does not take keep too much memory");
         }
-        Some(Sending { of: Arc::clone(self), at })
+        Sending::Large { of: Arc::clone(self), at }
     }
 
     /// Bytes that each connection keeps, by its number.
     pub(super) fn by_connection(&self) -> HashMap<u64, usize> {
         let mut kept = HashMap::default();
         let state = self.state.lock();
+        let shares = state.shares();
         for (_, delivery) in &state.deliveries {
-            *kept.entry(delivery.connection.number()).or_default() += state.share(delivery);
+            let share = shares.get(&delivery.message).copied().unwrap_or_default();
+            *kept.entry(delivery.connection.number()).or_default() += share;
         }
         kept
     }
@@ -187,11 +205,12 @@ impl State {
         }
     }
 
-    /// Bytes that a delivery keeps; of shared ones, its part.
-    fn share(&self, delivery: &Delivery) -> usize {
-        let Some(message) = self.messages.get(&delivery.message) else { return 0 };
+    /// Bytes that each delivery of a message keeps; of shared ones, its part.
+    fn shares(&self) -> HashMap<Key, usize> {
         let share = |piece: &Piece| piece.1 / self.pieces.get(piece).map_or(1, |count| *count as usize);
-        message.pieces.iter().map(share).sum::<usize>() / message.deliveries as usize
+        let of =
+            |message: &Message| message.pieces.iter().map(share).sum::<usize>() / message.deliveries as usize;
+        self.messages.iter().map(|(key, message)| (*key, of(message))).collect()
     }
 
     /// The connection that is to be given up now.
@@ -200,24 +219,23 @@ impl State {
             return None;
         }
         self.looked = Some(now);
+        let shares = self.shares();
         let mut by_peer: HashMap<&Account, Kept> = HashMap::default();
         let mut by_connection: HashMap<u64, (Kept, &Delivery)> = HashMap::default();
         for (_, delivery) in &self.deliveries {
             let Some(tenant) = delivery.connection.tenant() else { continue };
-            let share = self.share(delivery);
+            let share = shares.get(&delivery.message).copied().unwrap_or_default();
             by_peer.entry(tenant.account()).or_default().add(share, delivery.since);
             let of_connection = by_connection.entry(delivery.connection.number());
             of_connection.or_insert_with(|| (Kept::default(), delivery)).0.add(share, delivery.since);
         }
-        let (dearest, kept) = by_peer.iter().max_by_key(|(_, kept)| kept.bytes)?;
         let is_old = |kept: &Kept| kept.since.is_some_and(|since| now >= since + PATIENCE);
-        let has_most = kept.bytes > limit / 2;
-        if !has_most && !is_old(kept) {
-            return None;
-        }
+        let has_most = |kept: &Kept| kept.bytes > limit / 2;
+        let accused = by_peer.iter().filter(|(_, kept)| has_most(kept) || is_old(kept));
+        let (dearest, of_peer) = accused.max_by_key(|(_, kept)| kept.bytes)?;
         let of_dearest = by_connection.values().filter(|(kept, delivery)| {
             let is_its = delivery.connection.tenant().is_some_and(|tenant| tenant.account() == *dearest);
-            is_its && !delivery.connection.is_given_up() && (has_most || is_old(kept))
+            is_its && !delivery.connection.is_given_up() && (has_most(of_peer) || is_old(kept))
         });
         of_dearest.max_by_key(|(kept, _)| kept.bytes).map(|(_, delivery)| Arc::clone(&delivery.connection))
     }
@@ -225,9 +243,16 @@ impl State {
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        let mut state = self.of.state.lock();
-        let delivery = state.deliveries.remove(self.at);
-        state.release(delivery.message);
+        match self {
+            Self::Large { of, at } => {
+                let mut state = of.state.lock();
+                let delivery = state.deliveries.remove(*at);
+                state.release(delivery.message);
+            }
+            Self::Small { connection, bytes } => {
+                connection.sending().fetch_sub(*bytes, Ordering::Relaxed);
+            }
+        }
     }
 }
 
@@ -261,7 +286,6 @@ mod tests {
             .map(|guard| unsent.begin(std::slice::from_ref(&shared), &guard.connection, now))
             .collect();
         assert_eq!(unsent.state.lock().bytes, MIB);
-        assert!(unsent.begin(&[Bytes::from(vec![0; LARGE - 1])], &open[0].connection, now).is_none());
         drop(sending);
         let state = unsent.state.lock();
         assert_eq!(
@@ -280,7 +304,7 @@ mod tests {
         let one = |_| {
             let message = message();
             let sending = unsent.begin(std::slice::from_ref(&message), &guard.connection, now);
-            (sending.expect("it is large"), message)
+            (sending, message)
         };
         (0..count).map(one).collect()
     }
@@ -317,6 +341,29 @@ mod tests {
         assert_eq!(given_up(&open), [false, false], "that is the limit");
         let _more = begin(&unsent, &open[1], 1, later);
         assert_eq!(given_up(&open), [false, true], "not the one that is slow");
+    }
+
+    #[test]
+    fn a_peer_that_is_spared_shields_nobody() {
+        let (connections, unsent, now) = (Arc::default(), Unsent::new(8 * MIB), Instant::now());
+        let open = [1, 2, 3].map(|last| open(&connections, last));
+        let _slow = begin(&unsent, &open[0], 3, now);
+        let later = now + PATIENCE;
+        let _dearest = begin(&unsent, &open[1], 4, later);
+        let _last = begin(&unsent, &open[2], 2, later);
+        assert_eq!(given_up(&open), [true, false, false], "of those that are not spared the dearest");
+    }
+
+    #[test]
+    fn a_small_message_is_charged_to_its_connection_while_it_is_being_sent() {
+        let (connections, unsent) = (Arc::default(), Unsent::new(8 * MIB));
+        let guard = open(&connections, 1);
+        let charged = || guard.connection.sending().load(Ordering::Relaxed);
+        let message = [Bytes::from(vec![0; LARGE - 1])];
+        let sending = unsent.begin(&message, &guard.connection, Instant::now());
+        assert_eq!((charged(), unsent.by_connection().len()), (LARGE - 1, 0));
+        drop(sending);
+        assert_eq!(charged(), 0);
     }
 
     #[test]

@@ -182,6 +182,16 @@ impl<X: StreamHandler> Connection<X> {
         }
     }
 
+    /// Notes that a stream has nothing to send.
+    pub(super) fn end_wait(&mut self, at: usize) {
+        let stream = &mut self.streams[at];
+        stream.window_wait.end();
+        if std::mem::take(&mut stream.blocked) {
+            let id = stream.id;
+            self.blocked.retain(|blocked| *blocked != id);
+        }
+    }
+
     /// Whether the window of the connection is used up.
     pub(super) fn has_no_window(&self) -> bool {
         self.send_window.room() == 0

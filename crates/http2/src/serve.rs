@@ -196,11 +196,6 @@ where
         }
     }
 
-    /// Time since which the peer has taken too little; `None` while nothing waits for it.
-    pub const fn stuck(&self) -> Option<Instant> {
-        self.stuck.since()
-    }
-
     /// Bytes kept for the peer, without those that its requests and responses keep themselves.
     pub fn held(&self) -> usize {
         self.connection.held() + self.write_buffer.len()
@@ -455,7 +450,7 @@ where
                             break;
                         }
                         Poll::Pending => {
-                            connection.streams[at].window_wait.end();
+                            connection.end_wait(at);
                             break;
                         }
                         Poll::Ready(None) => {

@@ -193,6 +193,16 @@ impl Poll {
         if self.offered == Offered::Nothing { Verdict::Unknown } else { Verdict::NotModified }
     }
 
+    /// Number of names that it asks for.
+    pub fn names(&self) -> usize {
+        self.membership.subscription().names().len()
+    }
+
+    /// Length of the text of these names, in bytes.
+    pub fn name_bytes(&self) -> usize {
+        self.membership.subscription().name_bytes()
+    }
+
     /// Everything that it is to be answered with.
     pub fn found(&self) -> Found {
         self.membership.of().found(self.membership.cohort())
@@ -204,7 +214,7 @@ impl Poll {
     }
 
     /// It ends: with this answer, or without one.
-    pub fn end(self, answer: Option<SetVersion>, memory: &Memory, now: Instant) {
+    pub fn end(&self, answer: Option<SetVersion>, memory: &Memory, now: Instant) {
         let sight = self.sight();
         let waits = answer.is_none() && (sight.unknown_name || sight.wildcard < self.needed());
         let delivered = answer.map(|version| Delivered { version, over: self.offered });

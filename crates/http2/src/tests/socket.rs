@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Either};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -238,6 +238,48 @@ impl Body for MakesLate {
         self.made.fetch_add(1, Ordering::Relaxed);
         let bytes = std::mem::take(&mut self.bytes);
         Poll::Ready(Some(Ok(Frame::data(Bytes::from(vec![1; bytes])))))
+    }
+}
+
+/// Has something to send that a window holds back, until more of the request comes.
+struct ChangesItsMind {
+    request: RequestBody,
+}
+
+impl Body for ChangesItsMind {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if Pin::new(&mut self.request).poll_frame(cx).is_pending() {
+            self.request.wait_for_window();
+        }
+        Poll::Pending
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_has_nothing_to_send_any_more_does_not_wait_for_a_window() {
+    for uses_up_connection in [false, true] {
+        let mut first = uses_up_connection;
+        let (mut peer, _served) = serve(1 << 20, move |request: Request<RequestBody>| {
+            let body = match std::mem::take(&mut first) {
+                true => Either::Left(Says(Some(Bytes::from(vec![1; 65_535])))),
+                false => Either::Right(ChangesItsMind { request: request.into_body() }),
+            };
+            async { Response::new(body) }
+        });
+        let window = if uses_up_connection { 1 << 30 } else { 0 };
+        let requests = [open_request(1, 0), open_request(3, 0)];
+        say(&mut peer, &[&start(window)[..], &requests.concat()].concat()).await;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let more: Vec<_> = [1, 3].iter().flat_map(|id| frame(Kind::Data, 0, *id, b"more")).collect();
+        say(&mut peer, &more).await;
+        let end = tokio::time::timeout(Duration::from_secs(200), answer_pings(peer)).await;
+        assert!(end.is_err(), "neither the stream nor the connection is given up");
     }
 }
 
