@@ -122,4 +122,5 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
     (372, "model: an empty full state would say of an unknown name too that it is gone"),
     (34909, "model: a stream opened on a half-open connection was answered"),
     (41577, "model: a part that was on its way counts as knowledge of what came after it"),
+    (120210, "model: what came of a name before it was let go counts as known"),
 ];

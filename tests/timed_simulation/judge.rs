@@ -31,8 +31,8 @@ struct Came {
 pub(crate) struct Seen {
     bodies: HashMap<(usize, String), Vec<Came>>,
     words: HashMap<(usize, String, bool), Instant>,
-    /// When the relay last let go of a name.
-    left: HashMap<(usize, String), Instant>,
+    /// Since when the relay asks for each name by itself, on whatever streams.
+    asked: HashMap<(usize, String), Instant>,
     /// When the last silence ended that was longer than the time to live.
     expired: HashMap<(usize, String, bool), Instant>,
 }
@@ -74,17 +74,27 @@ impl Seen {
         })
     }
 
-    /// The relay lets go of a name.
-    pub(crate) fn leave(&mut self, at: usize, name: &str, now: Instant) {
-        self.left.insert((at, name.to_owned()), now);
+    /// The relay asks for a name, perhaps once more.
+    pub(crate) fn ask(&mut self, at: usize, name: &str, now: Instant) {
+        self.asked.entry((at, name.to_owned())).or_insert(now);
     }
 
-    /// Whether a name came that was asked for by itself, since it was last let go.
+    /// The relay lets go of a name. What arrives of it from here on is nobody's.
+    pub(crate) fn leave(&mut self, at: usize, name: &str) {
+        self.asked.remove(&(at, name.to_owned()));
+    }
+
+    /// The relay lets go of all names of a type.
+    pub(crate) fn leave_all(&mut self, at: usize) {
+        self.asked.retain(|(of, _), _| *of != at);
+    }
+
+    /// Whether a name came that was asked for by itself, since it was last asked for after it had been let go.
     pub(crate) fn had(&self, at: usize, name: &str) -> bool {
         let key = (at, name.to_owned());
-        let left = self.left.get(&key);
-        let came = self.bodies.get(&key).into_iter().flatten();
-        came.into_iter().any(|came| !came.wildcard && left.is_none_or(|left| came.at > *left))
+        let Some(asked) = self.asked.get(&key) else { return false };
+        let mut came = self.bodies.get(&key).into_iter().flatten();
+        came.any(|came| !came.wildcard && came.at > *asked)
     }
 
     /// When what last came of a name by this moment was said.

@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use deltafan::cache::Protocol;
+use deltafan::upstream::StreamId;
 use prost::Message as _;
 
 use crate::client::{Effect, Outgoing};
@@ -26,7 +27,10 @@ impl World {
                 self.say(|_| format!("relay {relay} opens {stream:?} as {id}"));
                 self.net.open(id, relay, Consumer::Mux(relay, stream), Self::server_of(relay));
             }
-            Output::Close(id) => self.hang_up(id),
+            Output::Close(id) => {
+                self.note_let_go(relay, id);
+                self.hang_up(id);
+            }
             Output::Ask(id, request) => {
                 self.say(|_| format!("relay {relay} asks on {id} {}", shown(&request)));
                 let (key, add) = ((id, at_of(&request.type_url)), &request.resource_names_subscribe);
@@ -35,9 +39,9 @@ impl World {
                     let is_wildcard = add.is_empty() || add.iter().any(|name| name == "*");
                     self.wildcards.insert(key, is_wildcard);
                 }
-                for name in &request.resource_names_unsubscribe {
-                    self.seen[relay].leave(key.1, name, self.now);
-                }
+                add.iter().for_each(|name| self.seen[relay].ask(key.1, name, self.now));
+                let end = &request.resource_names_unsubscribe;
+                end.iter().for_each(|name| self.seen[relay].leave(key.1, name));
                 let bytes = request.encoded_len();
                 let (sent, _) = self.send_up(id, None, Request::Delta(*request), bytes);
                 if let Some(Consumer::Mux(_, stream)) = self.consumer(id) {
@@ -72,6 +76,17 @@ impl World {
                     self.queue.put(there, Event::End { stream, reason });
                 }
             }
+        }
+    }
+
+    /// A relay that wants nothing of its second stream any more closes it: a word about each name is not needed then.
+    fn note_let_go(&mut self, relay: usize, id: u32) {
+        let [primary, secondary] = self.relays[relay].open;
+        let is_second = self.consumer(id) == Some(Consumer::Mux(relay, StreamId::Secondary));
+        if is_second && primary.is_some() && secondary.is_none() && !self.relays[relay].mux.wants_secondary()
+        {
+            let named = (0..TYPES.len()).filter(|at| self.wildcards.get(&(id, *at)) == Some(&false));
+            named.for_each(|at| self.seen[relay].leave_all(at));
         }
     }
 
