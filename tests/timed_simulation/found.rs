@@ -119,6 +119,10 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
     (7237, "the same where the link stalls between the parts"),
     (5649, "new versions of what was claimed come in parts: a newcomer is shown what had come by then"),
     (84152, "the wildcard is let go before its name's stream has brought a member: shown as absent"),
+    (
+        126172,
+        "a sweep tells versions after a silence to an origin that never says what is gone: that stays for good",
+    ),
     (372, "model: an empty full state would say of an unknown name too that it is gone"),
     (34909, "model: a stream opened on a half-open connection was answered"),
     (41577, "model: a part that was on its way counts as knowledge of what came after it"),

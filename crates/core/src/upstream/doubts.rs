@@ -20,8 +20,8 @@ pub(super) enum Doubt {
     Silence,
     /// Its version was told on this connection. The answer may have been lost with its stream.
     Told,
-    /// As before, and for long the origin had nothing to say: it is as it was, or the origin knows as little as we do. To ask
-    /// in another way because of a silence would lead nowhere.
+    /// As before, and the origin had nothing to say of it: it is as it was, or the origin knows as little as we do, or never
+    /// says what is gone. To ask in another way because of a silence would lead nowhere.
     Unanswered,
 }
 
@@ -74,11 +74,11 @@ impl Doubts {
         }
     }
 
-    /// Nothing came for long on a stream where the versions of these were told.
-    pub(super) fn met_silence(&mut self, view: View, was_claimed: impl Fn(&Name) -> bool) {
+    /// No word came for long on a stream where the versions of these were told. Returns whether there were any.
+    pub(super) fn met_silence(&mut self, view: View, was_claimed: impl Fn(&Name) -> bool) -> bool {
         let told = self.0.iter_mut().filter(|(_, doubt)| **doubt == Doubt::Told);
         let claimed = told.filter(|((of, name), _)| *of == view && was_claimed(name));
-        claimed.for_each(|(_, doubt)| *doubt = Doubt::Unanswered);
+        claimed.map(|(_, doubt)| *doubt = Doubt::Unanswered).count() > 0
     }
 
     /// There is no doubt any more.

@@ -133,7 +133,7 @@ pub(super) struct Link {
     nothing_at: Option<Instant>,
     /// Members that were claimed and of which nothing has come since, until the answer is over.
     claimed: HashSet<Name>,
-    /// Every member was claimed, and none was kept back.
+    /// Everything that is held was claimed, and nothing was kept back.
     all_claimed: bool,
     /// A member that came by the wildcard has come to its end, and the origin may take it for delivered.
     lapsed: bool,
@@ -962,8 +962,9 @@ impl Link {
                 .collect();
             let held = held.iter().map(|held| (held, doubts.get(View::Named, held.name())));
             self.keep_back(target, held, request);
+            self.all_claimed = self.unseen.is_empty() && !request.initial_resource_versions.is_empty();
         }
-        if !self.unseen.is_empty() {
+        if !self.unseen.is_empty() || self.all_claimed {
             self.arrival = Arrival::asked(target.now, None, Duration::ZERO);
         }
     }
@@ -971,11 +972,17 @@ impl Link {
 
 impl Target<'_> {
     /// Whether the version of what is held is told. A sweep tells none, but where only the origin itself can settle what
-    /// silence has left open: a doubt, or whether there is more.
+    /// silence has left open: once after a silence, since many origins say of no version that it is gone (O3), or whether
+    /// there is more.
     fn tells_version(&self, doubt: Option<Doubt>) -> bool {
-        let trusts = self.settings.reconcile == Reconcile::Trust;
-        let is_missing = doubt == Some(Doubt::Missing);
-        self.fresh && (trusts || doubt.is_some_and(|_| !is_missing) || (self.proves && !is_missing))
+        let sweeps = self.settings.reconcile == Reconcile::Sweep;
+        let tells = match doubt {
+            _ if !sweeps => true,
+            Some(Doubt::Silence) => true,
+            Some(Doubt::Missing) => false,
+            Some(Doubt::Told | Doubt::Unanswered) | None => self.proves,
+        };
+        self.fresh && tells
     }
 
     /// Puts a name into a request; returns the bytes that it takes.

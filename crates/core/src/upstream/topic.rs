@@ -544,20 +544,30 @@ impl Topic {
             let Some(view) = view else { continue };
             let complete = if view == View::Named { link.complete(settings, now) } else { Vec::new() };
             let degree = if link.has_asked() { link.step(settings, now) } else { None };
-            if link
+            let is_late = link
                 .missing_since()
-                .is_some_and(|since| since + MISSING_TIMEOUTS * settings.answer_timeout <= now)
+                .is_some_and(|since| since + MISSING_TIMEOUTS * settings.answer_timeout <= now);
+            // What was claimed after a silence, and not mentioned, is swept: the origin may never say what is gone.
+            let sweeps = settings.reconcile == Reconcile::Sweep;
+            if (is_late || (sweeps && degree.is_some() && link.is_over()))
+                && self.doubts.met_silence(view, |name| !link.lacks(name))
+                && sweeps
             {
+                self.renewals[stream as usize].insert(Renewal::Doubt);
+            }
+            if is_late {
                 // Nothing came at all, which is evidence of nothing.
                 let has_version = |name: &&Name| {
                     let held = snapshot.held(view, name.as_str());
                     held.is_some_and(|held| held.origin_version().is_some() && held.constraints().is_none())
                 };
-                // Everything was claimed and may be as it was: then there was nothing to say.
-                if link.misses_nothing() && snapshot.completeness() < Completeness::Complete {
+                // Everything was claimed and may be as it was: then there was nothing to say. Somebody may wait for a sign that
+                // the origin answers.
+                if link.misses_nothing()
+                    && (view == View::Named || snapshot.completeness() < Completeness::Complete)
+                {
                     self.renewals[stream as usize].insert(Renewal::Doubt);
                 }
-                self.doubts.met_silence(view, |name| !link.lacks(name));
                 let missing: Vec<Name> = link.note_missing().filter(has_version).cloned().collect();
                 self.doubt(Placed { stream, view: Some(view) }, missing, Doubt::Silence);
             }

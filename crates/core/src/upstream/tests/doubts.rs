@@ -441,6 +441,73 @@ fn r_up_21_a_sweep_that_is_met_with_silence_asks_by_version() {
     assert_eq!(rig.seen(EDS, "e1"), "absent");
 }
 
+/// An origin that never says which of the versions that it was told are gone (java-control-plane). What it has is asked for
+/// once more without versions.
+#[test]
+fn r_up_21_what_a_sweep_claimed_after_a_silence_is_swept() {
+    for news in [None, Some("v2")] {
+        let mut rig = Rig::sweeping();
+        rig.open(Primary);
+        rig.client("a", EDS, &["e1", "e2"]);
+        rig.requests(Primary);
+        rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1"));
+        rig.close();
+        rig.open(Primary);
+        rig.requests(Primary);
+        rig.pass(16_000);
+        assert_eq!(rig.request(Primary).initial_resource_versions.len(), 2, "after a silence");
+        if let Some(version) = news {
+            rig.hear(Primary, &Answer::of(EDS, "2").set("e1", version));
+        }
+        for streams in 2..4 {
+            rig.pass(16_000);
+            assert_eq!(rig.renewed.len(), streams, "{news:?}");
+            assert!(rig.request(Primary).initial_resource_versions.is_empty(), "{news:?}");
+            rig.hear(Primary, &Answer::of(EDS, "3").set("e1", "v1"));
+        }
+        rig.pass(16_000);
+        assert_eq!(rig.seen(EDS, "e2"), "absent", "{news:?}");
+        assert_eq!((rig.seen(EDS, "e1").as_str(), rig.renewed.len()), ("v1", 3), "{news:?}");
+    }
+}
+
+/// Its stream was opened anew for another reason before the origin could answer.
+#[test]
+fn r_up_21_a_sweep_tells_a_version_once_after_a_silence() {
+    let mut rig = Rig::sweeping();
+    rig.open(Primary);
+    rig.client("a", EDS, &["e1", "e2"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1"));
+    rig.close();
+    rig.open(Primary);
+    rig.requests(Primary);
+    rig.pass(16_000);
+    assert_eq!(rig.request(Primary).initial_resource_versions.len(), 2);
+    rig.mux.closed(Primary);
+    rig.mux.opened(Primary, rig.now);
+    assert!(rig.request(Primary).initial_resource_versions.is_empty());
+}
+
+/// A client that may hold a name of which nothing is known waits for the origin to answer. All else that is held was claimed,
+/// so that an origin where nothing changed has nothing to say.
+#[test]
+fn r_relay_04_an_origin_of_which_all_names_were_claimed_is_asked_for_a_sign_of_life() {
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, &["c1", "x"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
+    rig.close();
+    rig.open(Primary);
+    assert!(rig.request(Primary).initial_resource_versions.is_empty(), "it is kept back");
+    rig.pass(16_000);
+    assert_eq!(rig.request(Primary).initial_resource_versions.len(), 1, "after a silence it is claimed");
+    rig.pass(16_000);
+    assert!(rig.request(Primary).initial_resource_versions.is_empty(), "and has to come once more");
+    rig.pass(600_000);
+    assert_eq!(rig.renewed.len(), 2, "an origin that hangs is not asked for ever");
+}
+
 /// O1: what crosses the word that it is let go counts as sent.
 #[test]
 fn o1_a_name_that_came_after_it_was_let_go_is_asked_for_on_a_new_stream() {
