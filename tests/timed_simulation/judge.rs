@@ -3,7 +3,7 @@
 //! Owns what arrived at each relay, and how often each client was told the same. Every judgement is by the time line of the
 //! origin: a client that follows the protocol never loses what is there, and what is not known is never said to be absent.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use crate::client::{Client, Effect, Held, Views};
@@ -31,8 +31,10 @@ struct Came {
 pub(crate) struct Seen {
     bodies: HashMap<(usize, String), Vec<Came>>,
     words: HashMap<(usize, String, bool), Instant>,
-    /// Since when the relay asks for each name by itself, on whatever streams.
-    asked: HashMap<(usize, String), Instant>,
+    /// Since when the relay asks for each name by itself, and on which stream it did last.
+    asked: HashMap<(usize, String), (Instant, u32)>,
+    /// Names of which the last word was that they are gone.
+    gone: HashSet<(usize, String)>,
     /// When the last silence ended that was longer than the time to live.
     expired: HashMap<(usize, String, bool), Instant>,
 }
@@ -46,8 +48,10 @@ impl Seen {
         ttl: Option<Duration>,
         now: Instant,
     ) {
+        self.gone.extend(told.removed.iter().map(|name| (told.at, name.clone())));
         for (name, text, _) in &told.resources {
             let key = (told.at, name.clone());
+            self.gone.remove(&key);
             let view = (told.at, name.clone(), wildcard);
             if let (Some(last), Some(ttl)) = (self.words.insert(view.clone(), now), ttl)
                 && now >= last + ttl
@@ -74,9 +78,13 @@ impl Seen {
         })
     }
 
-    /// The relay asks for a name, perhaps once more.
-    pub(crate) fn ask(&mut self, at: usize, name: &str, now: Instant) {
-        self.asked.entry((at, name.to_owned())).or_insert(now);
+    /// The relay asks for a name. Once more on one stream means that it let go of it without a word (R-Up-19), unless it was
+    /// told that the name is gone.
+    pub(crate) fn ask(&mut self, at: usize, name: &str, stream: u32, now: Instant) {
+        let key = (at, name.to_owned());
+        let before = self.asked.get(&key).filter(|(_, on)| *on != stream || self.gone.contains(&key));
+        let since = before.map_or(now, |(since, _)| *since);
+        self.asked.insert(key, (since, stream));
     }
 
     /// The relay lets go of a name. What arrives of it from here on is nobody's.
@@ -92,7 +100,7 @@ impl Seen {
     /// Whether a name came that was asked for by itself, since it was last asked for after it had been let go.
     pub(crate) fn had(&self, at: usize, name: &str) -> bool {
         let key = (at, name.to_owned());
-        let Some(asked) = self.asked.get(&key) else { return false };
+        let Some((asked, _)) = self.asked.get(&key) else { return false };
         let mut came = self.bodies.get(&key).into_iter().flatten();
         came.any(|came| !came.wildcard && came.at > *asked)
     }

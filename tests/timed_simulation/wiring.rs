@@ -39,7 +39,7 @@ impl World {
                     let is_wildcard = add.is_empty() || add.iter().any(|name| name == "*");
                     self.wildcards.insert(key, is_wildcard);
                 }
-                add.iter().for_each(|name| self.seen[relay].ask(key.1, name, self.now));
+                add.iter().for_each(|name| self.seen[relay].ask(key.1, name, id, self.now));
                 let end = &request.resource_names_unsubscribe;
                 end.iter().for_each(|name| self.seen[relay].leave(key.1, name));
                 let bytes = request.encoded_len();
