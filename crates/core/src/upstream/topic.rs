@@ -664,7 +664,13 @@ impl Topic {
             return None;
         }
         if !self.is_provable(View::Wildcard, stream, settings, snapshot) {
-            self.unproven = None;
+            if self.unproven.take().is_some()
+                && self.ignores_versions
+                && settings.reconcile == Reconcile::Sweep
+            {
+                // A member whose version was told in vain may be gone, and is swept.
+                self.renewals[stream as usize].insert(Renewal::Doubt);
+            }
             // Members that have not come again may still come, and others with them.
             let least = if misses_some { Completeness::Settled } else { Completeness::Presumed };
             return Some(degree.unwrap_or(reached).max(least));

@@ -471,6 +471,27 @@ fn r_up_21_what_a_sweep_claimed_after_a_silence_is_swept() {
     }
 }
 
+/// A proof tells versions, which this origin ignores: it never says what is gone. All that it has came on that stream.
+#[test]
+fn r_up_21_a_sweep_in_which_versions_were_told_in_vain_begins_anew() {
+    let mut rig = Rig::sweeping();
+    rig.open(Primary);
+    rig.client("a", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1").set("c3", "v1"));
+    rig.pass(10_000);
+    rig.ask_for_proof(CDS);
+    rig.pass(10_000);
+    assert_eq!(rig.renewed.len(), 1);
+    for _ in 0..4 {
+        rig.requests(Primary);
+        rig.hear(Primary, &Answer::of(CDS, "2").set("c1", "v1").set("c2", "v1"));
+        rig.pass(20_000);
+    }
+    assert_eq!(rig.members(CDS), set(&["c1@v1", "c2@v1"]));
+    assert_eq!(rig.renewed.len(), 3, "{:?}", rig.renewed);
+}
+
 /// Its stream was opened anew for another reason before the origin could answer.
 #[test]
 fn r_up_21_a_sweep_tells_a_version_once_after_a_silence() {
