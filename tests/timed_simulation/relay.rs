@@ -174,6 +174,13 @@ impl Relay {
         next
     }
 
+    /// Whether it is still to find out that its primary has ended. What comes behind that on the secondary is not read: that one
+    /// ends with it.
+    pub(crate) fn has_lost_primary(&self) -> bool {
+        let is_primary = |input: &Input| matches!(input, Input::Ended(id) if self.open[0] == Some(*id));
+        self.inbox.iter().any(is_primary)
+    }
+
     /// Work that is due at this moment, for people to read.
     pub(crate) fn busy(&self, now: Instant) -> String {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);

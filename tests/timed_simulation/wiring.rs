@@ -239,7 +239,9 @@ impl World {
                 self.causes += 1;
                 self.say(|_| format!("relay {relay} hears on {stream} {}", told.shown()));
                 let wildcard = self.wildcards.get(&(*stream, told.at)).copied().unwrap_or(false);
-                self.seen[relay].note(&told, arrival.made, wildcard, self.plan.ttl, self.now);
+                if !self.relays[relay].has_lost_primary() {
+                    self.seen[relay].note(&told, arrival.made, wildcard, self.plan.ttl, self.now);
+                }
                 self.relays[relay].inbox.push_back(Input::Message(*stream, bytes.clone()));
             }
             Some(Consumer::Client(client)) if !self.clients[client].reading => {
