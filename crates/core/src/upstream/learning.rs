@@ -220,6 +220,15 @@ impl Topic {
         self.ignores_versions &= !evidence.reads_versions;
         if placed.view == Some(View::Wildcard) {
             self.unproven = None;
+            // No second question: the answer is known to be whole.
+            let lacked = evidence
+                .lacked
+                .into_iter()
+                .filter(|name| snapshot.held(View::Wildcard, name.as_str()).is_some());
+            let mut gone: Vec<Op> = lacked.map(|name| Op::Remove { view: View::Wildcard, name }).collect();
+            self.answer_by_name(&mut gone, snapshot);
+            self.note(&gone);
+            ops.append(&mut gone);
             return Some(Completeness::Complete).filter(|all| snapshot.completeness() < *all);
         }
         // An origin that says it of each name, late if need be, has not said it yet.

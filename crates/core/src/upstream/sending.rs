@@ -503,7 +503,9 @@ impl Link {
     /// The response was the last of the answer to the wildcard, by the word of the origin.
     pub(super) fn note_whole(&mut self) {
         if self.only && !self.lapsed && self.covers_wildcard() && self.awaits_more() {
-            self.proof = Some(Proof::Given(Evidence { absent: HashSet::default(), reads_versions: false }));
+            let lacked = self.unseen.drain().chain(self.late.drain()).collect();
+            let absent = HashSet::default();
+            self.proof = Some(Proof::Given(Evidence { absent, lacked, reads_versions: false }));
         }
     }
 
@@ -521,7 +523,7 @@ impl Link {
 
     /// Takes the evidence that the answer is complete. Names that were let go or answered since are in no need of it.
     pub(super) fn take_proof(&mut self, now: Instant) -> Option<Evidence<Vec<Name>>> {
-        let Evidence { absent, reads_versions } = match self.proof.take()? {
+        let Evidence { absent, lacked, reads_versions } = match self.proof.take()? {
             Proof::Given(evidence) => evidence,
             asked @ Proof::Asked { .. } => {
                 self.proof = Some(asked);
@@ -529,7 +531,6 @@ impl Link {
             }
             Proof::Failed(_) => return None,
         };
-        // Members that did not come are judged next.
         self.arrival = Arrival::asked(now, Some(now), Duration::ZERO);
         let absent = absent.into_iter().filter(|name| {
             self.names.get(name).is_some_and(|asked| !asked.dropped && asked.awaited == Awaited::Answer)
@@ -539,7 +540,7 @@ impl Link {
         for name in &absent {
             self.answered(name.as_str(), now);
         }
-        Some(Evidence { absent, reads_versions })
+        Some(Evidence { absent, lacked, reads_versions })
     }
 
     /// Whether every resource that is held was claimed, or all but one: an origin that sends one of the others at the

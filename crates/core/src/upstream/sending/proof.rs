@@ -25,6 +25,8 @@ use crate::resource::Name;
 pub(in crate::upstream) struct Evidence<Names = HashSet<Name>> {
     /// Names that were asked for and not mentioned: they do not exist.
     pub(in crate::upstream) absent: Names,
+    /// Resources that are held, were not claimed, and did not come: they are gone.
+    pub(in crate::upstream) lacked: HashSet<Name>,
     /// Resources that were claimed were not sent again.
     pub(in crate::upstream) reads_versions: bool,
 }
@@ -53,7 +55,11 @@ impl Proof {
     pub(super) fn judge(&mut self, is_alone: bool) {
         if let Self::Asked { kept_back, open, claims } = self {
             *self = if is_alone {
-                Self::Given(Evidence { absent: std::mem::take(open), reads_versions: *claims })
+                Self::Given(Evidence {
+                    absent: std::mem::take(open),
+                    lacked: HashSet::default(),
+                    reads_versions: *claims,
+                })
             } else {
                 Self::Failed(kept_back.clone())
             };
