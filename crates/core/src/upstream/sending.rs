@@ -161,9 +161,10 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Whether nothing was asked for on it that was not let go, and nothing has to be remembered of what was.
+    /// Whether nothing was ever asked for on it: else names may still come that were let go, which the origin does not send
+    /// again (O1).
     pub(super) fn is_idle(&self) -> bool {
-        self.asks_nothing() && !self.has_spent()
+        !self.started && self.asks_nothing()
     }
 
     /// Whether nothing was asked for on it that was not let go.
@@ -173,10 +174,6 @@ impl Link {
 
     pub(super) const fn is_dirty(&self) -> bool {
         self.dirty
-    }
-
-    fn has_spent(&self) -> bool {
-        self.all_spent || !self.spent.is_empty()
     }
 
     pub(super) fn touch(&mut self, names: impl IntoIterator<Item = Name>) {

@@ -196,7 +196,7 @@ impl Topic {
 
     /// Whether there is nothing to remember of it.
     pub(super) fn is_idle(&self) -> bool {
-        // Spent names are remembered for clients without parameters only: there is one topic of these.
+        // Names that were let go are remembered for clients without parameters only: there is one topic of these.
         let is_over = |link: &Link| {
             if self.parameters.is_empty() { link.is_idle() } else { link.asks_nothing() }
         };

@@ -800,3 +800,27 @@ fn o2_an_origin_that_stays_silent_about_all_that_is_held_does_not_renew_the_stre
         assert!(rig.renewed.len() < 8, "{names:?}: {} streams in an hour", rig.renewed.len());
     }
 }
+
+/// The answer to a name crosses the word that it is let go, be it the last one: an origin that keeps what it has sent does
+/// not send it again (O1), though nothing else was asked for meanwhile.
+#[test]
+fn o1_a_name_whose_answer_comes_when_nothing_is_wanted_is_asked_for_on_another_stream() {
+    let mut rig = Rig::connected();
+    rig.client("a", EDS, &["e"]);
+    rig.client("b", CDS, &["c"]);
+    rig.pass(100);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c", "v1"));
+    rig.pass(120_000);
+    rig.leave("a");
+    rig.pass(70_000);
+    let unsubscribed = rig.requests(Primary);
+    assert!(unsubscribed.iter().any(|request| sorted(&request.resource_names_unsubscribe) == ["e"]));
+    rig.hear(Primary, &Answer::of(EDS, "1").set("e", "v1"));
+    rig.pass(3_000);
+    rig.client("a", EDS, &["e"]);
+    rig.pass(10);
+    rig.requests(Primary);
+    rig.pass(5_000);
+    assert_eq!(rig.renewed.len(), 1);
+}
