@@ -181,11 +181,10 @@ impl Link {
         self.dirty = true;
     }
 
-    pub(super) fn drop_name(&mut self, name: &Name) {
-        if self.wildcard.is_none() {
-            self.unseen.remove(name);
-            self.late.remove(name);
-        }
+    /// A name is let go. Returns whether it was the one that the origin had to send and has not sent: all others are claimed,
+    /// and of these its silence tells nothing.
+    pub(super) fn drop_name(&mut self, name: &Name) -> bool {
+        let was_awaited = self.wildcard.is_none() && (self.unseen.remove(name) | self.late.remove(name));
         self.incomplete.remove(name);
         self.forget_suspect(name.as_str());
         self.open.remove(name);
@@ -195,6 +194,7 @@ impl Link {
         } else {
             self.pending.remove(name);
         }
+        was_awaited && self.kept_back.as_ref() == Some(name)
     }
 
     /// A name is to be subscribed to once more, so that the origin sends it in full (R-Delta-04).

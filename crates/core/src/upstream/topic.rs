@@ -337,7 +337,12 @@ impl Topic {
         self.orphans.remove(&(View::Named, name.clone()));
         self.disproved.remove(View::Named, name);
         self.doubts.remove(View::Named, name);
-        self.links.iter_mut().flatten().for_each(|link| link.drop_name(name));
+        for (link, renewals) in self.links.iter_mut().zip(&mut self.renewals) {
+            if link.as_mut().is_some_and(|link| link.drop_name(name)) && !self.names.is_empty() {
+                // On another stream another one is to be sent.
+                renewals.insert(Renewal::Doubt);
+            }
+        }
     }
 
     /// A client asks for a name that is asked for already: what was not kept has to come once more (R-XT-09).

@@ -824,3 +824,26 @@ fn o1_a_name_whose_answer_comes_when_nothing_is_wanted_is_asked_for_on_another_s
     rig.pass(5_000);
     assert_eq!(rig.renewed.len(), 1);
 }
+
+/// The one resource that an origin had to send is let go before it came. All others are claimed: it has nothing to say, and
+/// clients cannot tell it from one that hangs.
+#[test]
+fn r_up_02_another_resource_is_to_be_sent_where_the_one_that_was_kept_back_is_let_go() {
+    let mut rig = Rig::with(Settings { linger: Duration::from_secs(1), ..Settings::default() });
+    rig.open(Primary);
+    rig.client("a", CDS, &["a"]);
+    rig.client("b", CDS, &["bb"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("a", "v1").set("bb", "v1"));
+    rig.close();
+    rig.open(Primary);
+    assert_eq!(rig.request(Primary).initial_resource_versions.keys().collect::<Vec<_>>(), ["bb"]);
+    rig.leave("a");
+    rig.pass(10_000);
+    assert_eq!(rig.renewed.len(), 1);
+    let requests = rig.requests(Primary);
+    assert!(requests.iter().all(|request| request.initial_resource_versions.is_empty()), "{requests:?}");
+    rig.hear(Primary, &Answer::of(CDS, "2").set("bb", "v1"));
+    rig.pass(120_000);
+    assert_eq!(rig.renewed.len(), 1);
+}
