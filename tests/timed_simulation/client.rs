@@ -36,6 +36,8 @@ pub(crate) struct Held {
     pub(crate) text: String,
     version: String,
     pub(crate) since: Instant,
+    /// From when on its end may have come.
+    pub(crate) may_end_from: Instant,
 }
 
 /// One type.
@@ -47,6 +49,8 @@ pub(crate) struct Type {
     pub(crate) since: BTreeMap<String, Instant>,
     version: String,
     nonce: String,
+    /// When the newest response was made.
+    told: Option<Instant>,
     /// It let go of something that it held since the response with that version.
     lacks_some: bool,
     requested: bool,
@@ -358,10 +362,15 @@ impl Client {
                 let is_union = told.nonce.ends_with('+');
                 let repeated = state.held.get(name).filter(|held| is_union && held.text == *text);
                 let since = repeated.map_or(made, |held| held.since);
-                let held = Held { text: text.clone(), version: version.clone(), since };
+                // It also repeats what came and ended since the response before it: a server remembers the last body of a
+                // name, and not which of its clients held it.
+                let began = state.told.filter(|_| is_union).unwrap_or(made);
+                let may_end_from = repeated.map_or(began, |held| held.may_end_from);
+                let held = Held { text: text.clone(), version: version.clone(), since, may_end_from };
                 state.held.insert(name.clone(), held);
             }
         }
+        state.told = Some(made);
         effect
     }
 }

@@ -199,7 +199,7 @@ impl Scene<'_> {
         let published = published.or_else(|| self.truth.published(at, name, &held.text, held.since));
         let published = published.unwrap_or_else(|| panic!("{name}:{} was never published", held.text));
         self.truth.was_absent_after(at, name, published)
-            || self.ttl.is_some_and(|ttl| self.seen.expired_after(at, name, ttl, held.since, self.now))
+            || self.ttl.is_some_and(|ttl| self.seen.expired_after(at, name, ttl, held.may_end_from, self.now))
     }
 }
 
