@@ -123,6 +123,19 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
         126172,
         "a sweep tells versions after a silence to an origin that never says what is gone: that stays for good",
     ),
+    (
+        128064,
+        "an origin that says which names do not exist hangs for 30 s: a client loses those that it has not answered yet",
+    ),
+    (110326, "a relay between two parts of its answer is silent for 30 s: the same"),
+    (
+        118130,
+        "a relay leaves names open because its origin does, and has nothing to say of the others: a client waits for ever",
+    ),
+    (
+        116242,
+        "the answer to the last name of a type crosses the word that it is let go: asked for again it never comes",
+    ),
     (372, "model: an empty full state would say of an unknown name too that it is gone"),
     (34909, "model: a stream opened on a half-open connection was answered"),
     (41577, "model: a part that was on its way counts as knowledge of what came after it"),
