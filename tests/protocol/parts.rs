@@ -56,6 +56,24 @@ fn r_up_23_each_part_but_the_last_says_that_more_follows() {
     }
 }
 
+/// The same where what a client is owed fills a response to the byte.
+#[test]
+fn r_up_23_a_part_of_just_the_limit_says_that_more_follows() {
+    for limit in 200..400 {
+        let mut bed = split_at(limit);
+        let names: Vec<String> = (0..20).map(|n| format!("n{n:02}:1")).collect();
+        bed.origin(&format!("thing {}", names.join(" ")));
+        let mut client = bed.delta();
+        client.resume(&bed, "thing", &["*"], &[("n00", "0")]);
+        let mut more = Vec::new();
+        while let Some(part) = client.poll(&bed) {
+            client.ack(&bed, &part, &[]);
+            more.push(part.nonce.ends_with('>'));
+        }
+        assert_eq!((more.pop(), more.contains(&false)), (Some(false), false), "{limit}: {more:?}");
+    }
+}
+
 #[test]
 fn r_up_23_a_wildcard_answer_is_cut_below_the_limit_and_only_a_larger_resource_is_sent_whole() {
     let mut bed = split();

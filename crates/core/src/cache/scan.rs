@@ -375,8 +375,8 @@ impl<'a> Scan<'a> {
             added.sort_unstable_by_key(|news| news.place);
         }
         let mut told: HashSet<Name> = removed.iter().map(|(_, name)| name).chain(&absent).cloned().collect();
-        let own = self.owed(update, owed, &mut failing, &mut told);
-        if own > 0 && own + bytes > self.limit {
+        let (own, is_cut) = self.owed(update, owed, &mut failing, &mut told);
+        if is_cut || (own > 0 && bytes > 0 && own + bytes > self.limit) {
             // Too much for one response: what is owed goes first, and nothing else yet.
             update.next = Next::Stay;
             update.to = self.span.added;
@@ -537,24 +537,24 @@ impl<'a> Scan<'a> {
     }
 
     /// Adds what the client is owed beside what is news, which it is told now or in a later part; returns how many bytes
-    /// that is. `told` are names that are told to be gone: they may be as many as a request has, and each is looked up, not
-    /// searched for.
+    /// that is, and whether some of it is left. `told` are names that are told to be gone: they may be as many as a request has,
+    /// and each is looked up, not searched for.
     fn owed<'s>(
         &'s self,
         update: &mut Update,
         owed: &Owed,
         failing: &mut Failing<'s>,
         told: &mut HashSet<Name>,
-    ) -> usize {
+    ) -> (usize, bool) {
         if owed.is_empty() {
-            return 0;
+            return (0, false);
         }
         let is_added =
             |entry: &Entry| self.look_at(entry).is_some_and(|look| self.news(entry, &look).is_some());
         let mut bytes = 0;
         for name in &owed.names {
             if bytes >= self.limit {
-                break;
+                return (bytes, true);
             }
             let entry = self.snapshot.table.get(name.as_str());
             let seen = match entry.and_then(|entry| Some((entry, self.subscription.look(entry, false)?))) {
@@ -606,7 +606,7 @@ impl<'a> Scan<'a> {
             }
             update.owed.names.insert(name.clone());
         }
-        bytes
+        (bytes, false)
     }
 
     /// Everything that the client may see, and whether any of it is news.
