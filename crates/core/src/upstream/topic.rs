@@ -797,8 +797,10 @@ impl Topic {
             let is_listed = !self.names.contains_key(&name);
             let has_word = settings.reconcile == Reconcile::Trust || self.habits.absences == Absences::Relay;
             let is_left_to_origin = view == View::Named && !is_listed && has_word;
-            // With parameters no version can be told (R-DP-14): a new stream would be no reason for the origin to say more.
-            if is_left_to_origin && !self.parameters.is_empty() {
+            // With parameters no version can be told (R-DP-14), and in a sweep none is told because of this: a new stream would
+            // be no reason for the origin to say more.
+            let asks_the_same = !self.parameters.is_empty() || settings.reconcile == Reconcile::Sweep;
+            if is_left_to_origin && asks_the_same {
                 continue;
             }
             let is_disproved = self.disproved.has(view, &name);

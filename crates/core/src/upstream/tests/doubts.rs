@@ -905,3 +905,23 @@ fn r_relay_04_a_name_that_an_origin_leaves_open_for_long_is_known_to_stay_unansw
         assert!(!is_unanswered(&rig));
     }
 }
+
+/// In a sweep no version is told because something was missing. A relay says itself of each name what it knows, and is asked for
+/// each on any stream: another one would ask in the same words.
+#[test]
+fn a_name_that_a_relay_leaves_out_of_a_sweep_is_no_reason_for_another_stream() {
+    let mut rig = Rig::sweeping();
+    rig.open(Primary);
+    rig.mux.origin_is_relay();
+    rig.client("a", EDS, &["e1", "e2"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1"));
+    rig.close();
+    rig.open(Primary);
+    rig.mux.origin_is_relay();
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "2").set("e1", "v1"));
+    rig.pass(600_000);
+    assert!(rig.renewed.is_empty());
+    assert_eq!(rig.seen(EDS, "e2"), "v1");
+}
