@@ -135,6 +135,8 @@ impl Seen {
 pub(crate) struct Scene<'a> {
     pub(crate) truth: &'a Truth,
     pub(crate) seen: &'a Seen,
+    /// What arrived at each relay on the way, the first one first.
+    pub(crate) way: &'a [Seen],
     /// When the first relay of those on the way started.
     pub(crate) started: Instant,
     pub(crate) ttl: Option<Duration>,
@@ -193,8 +195,10 @@ impl Scene<'_> {
         if since.is_some_and(|since| !views.name && !had(since)) {
             return true;
         }
-        // The text may have been published again since: the client was shown the state that the relay knew by then.
-        let known = self.seen.last_came(at, name, held.since).unwrap_or(held.since);
+        // The text may have been published again since: the client was shown the state that the relay knew by then, which is one
+        // that the relay before it knew by the time at which it said so.
+        let came = |by, seen: &Seen| seen.last_came(at, name, by).unwrap_or(by);
+        let known = self.way.iter().rev().fold(held.since, came);
         let published = self.truth.published(at, name, &held.text, known);
         let published = published.or_else(|| self.truth.published(at, name, &held.text, held.since));
         let published = published.unwrap_or_else(|| panic!("{name}:{} was never published", held.text));

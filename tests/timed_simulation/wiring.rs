@@ -273,6 +273,7 @@ impl World {
         let scene = Scene {
             truth: &self.truth,
             seen: &self.seen[of.relay],
+            way: &self.seen[..=of.relay],
             started: started.unwrap_or(self.base),
             ttl: self.plan.ttl,
             made,
