@@ -56,7 +56,7 @@ fn r_up_23_each_part_but_the_last_says_that_more_follows() {
     }
 }
 
-/// The same where what a client is owed fills a response to the byte.
+/// Also where owed resources fill a response to the byte.
 #[test]
 fn r_up_23_a_part_of_just_the_limit_says_that_more_follows() {
     for limit in 200..400 {

@@ -159,7 +159,7 @@ fn r_relay_04_an_origin_that_answers_each_name_is_waited_for_without_end() {
     }
 }
 
-/// What it cannot see by itself, another relay is told: here the origin answers, and leaves a name unanswered.
+/// Another relay is told that the origin answers and leaves a name unanswered, which it cannot see by itself.
 #[test]
 fn r_relay_04_a_relay_is_told_which_names_stay_unanswered() {
     let mut bed = Bed::new();

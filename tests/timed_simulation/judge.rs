@@ -135,7 +135,7 @@ impl Seen {
 pub(crate) struct Scene<'a> {
     pub(crate) truth: &'a Truth,
     pub(crate) seen: &'a Seen,
-    /// What arrived at each relay on the way, the first one first.
+    /// Input that arrived at each relay on the way, the first relay first.
     pub(crate) way: &'a [Seen],
     /// When the first relay of those on the way started.
     pub(crate) started: Instant,

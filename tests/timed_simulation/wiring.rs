@@ -41,7 +41,7 @@ impl World {
                 if is_first || !add.is_empty() {
                     let is_wildcard = add.is_empty() || add.iter().any(|name| name == "*");
                     self.wildcards.insert(key, is_wildcard);
-                    // What it wanted when it opened the stream it has asked for at once: of this type, no names.
+                    // It asked at once for everything that it wanted when it opened the stream: of this type, no names.
                     let opened = self.net.streams.get(&id).map(|stream| stream.opened);
                     if is_first && !is_wildcard && opened.is_some_and(|at| at + AT_ONCE < self.now) {
                         self.seen[relay].leave_all(key.1);

@@ -86,7 +86,7 @@ pub enum Locators {
 /// How the relay behaves as a client.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Who the relay says it is, in the first message of each stream (R-Up-01).
+    /// Node that the relay sends in the first message of each stream (R-Up-01).
     pub node: Node,
     /// How long what nobody wants stays subscribed (R-Relay-16).
     pub linger: Duration,
@@ -136,7 +136,7 @@ impl Default for Settings {
     }
 }
 
-/// What of a source may change while it runs.
+/// Settings of a source that may change while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
     /// As in [`Settings`].
@@ -149,7 +149,7 @@ pub struct Tuning {
     pub eds_repush: bool,
 }
 
-/// What happened on the upstream side, counted since the start.
+/// Counts of upstream events since the start.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Responses received and decoded.

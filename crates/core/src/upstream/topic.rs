@@ -556,7 +556,7 @@ impl Topic {
             let is_late = link
                 .missing_since()
                 .is_some_and(|since| since + MISSING_TIMEOUTS * settings.answer_timeout <= now);
-            // What was claimed after a silence, and not mentioned, is swept: the origin may never say what is gone.
+            // A version that was claimed after a silence and not mentioned is swept: the origin may never say what is gone.
             let sweeps = settings.reconcile == Reconcile::Sweep;
             if (is_late || (sweeps && degree.is_some() && link.is_over()))
                 && self.doubts.met_silence(view, |name| !link.lacks(name))
