@@ -61,9 +61,16 @@ fn the_map_of_the_code_has_every_module() {
 
 #[test]
 fn links_within_the_repository_lead_somewhere() {
-    let mut documents = ["README.md", "CONTRIBUTING.md", "benches/README.md", "crates/http2/README.md"]
-        .map(str::to_owned)
-        .to_vec();
+    let mut documents = [
+        "README.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "CHANGELOG.md",
+        "benches/README.md",
+        "crates/http2/README.md",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     documents.extend(entries("docs").into_iter().map(|(name, _)| format!("docs/{name}")));
     for document in documents {
         let text = read(&document);
