@@ -92,9 +92,9 @@ impl Seen {
         self.asked.remove(&(at, name.to_owned()));
     }
 
-    /// The relay lets go of all names of a type.
-    pub(crate) fn leave_all(&mut self, at: usize) {
-        self.asked.retain(|(of, _), _| *of != at);
+    /// The relay lets go of all names of a type but these.
+    pub(crate) fn leave_others(&mut self, at: usize, names: &[String]) {
+        self.asked.retain(|(of, name), _| *of != at || names.contains(name));
     }
 
     /// Whether a name came that was asked for by itself, since it was last asked for after it had been let go.

@@ -108,7 +108,6 @@ pub(crate) struct Stream {
     pub(crate) link: usize,
     pub(crate) consumer: Consumer,
     pub(crate) server: Server,
-    pub(crate) opened: Instant,
     /// Whether the consumer has it open, and whether the server has.
     pub(crate) open: [bool; 2],
     /// Half-open: messages from here on are lost, and neither end knows.
@@ -124,9 +123,9 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    pub(crate) fn open(&mut self, id: u32, link: usize, consumer: Consumer, server: Server, now: Instant) {
+    pub(crate) fn open(&mut self, id: u32, link: usize, consumer: Consumer, server: Server) {
         let lost = self.links[link].half_open;
-        let stream = Stream { link, consumer, server, opened: now, open: [true; 2], lost };
+        let stream = Stream { link, consumer, server, open: [true; 2], lost };
         self.streams.insert(id, stream);
     }
 

@@ -18,9 +18,6 @@ use crate::truth::{TYPES, at_of};
 use crate::wire::type_url;
 use crate::world::{Arrival, Event, World};
 
-/// A relay has asked for all that it wants so long after it opened a stream.
-const AT_ONCE: Duration = Duration::from_millis(100);
-
 impl World {
     /// Does what a relay wants done.
     pub(crate) fn route(&mut self, relay: usize, output: Output) {
@@ -28,7 +25,7 @@ impl World {
             Output::Dial => self.dial(relay),
             Output::Open(stream, id) => {
                 self.say(|_| format!("relay {relay} opens {stream:?} as {id}"));
-                self.net.open(id, relay, Consumer::Mux(relay, stream), Self::server_of(relay), self.now);
+                self.net.open(id, relay, Consumer::Mux(relay, stream), Self::server_of(relay));
             }
             Output::Close(id) => {
                 self.note_let_go(relay, id);
@@ -41,10 +38,9 @@ impl World {
                 if is_first || !add.is_empty() {
                     let is_wildcard = add.is_empty() || add.iter().any(|name| name == "*");
                     self.wildcards.insert(key, is_wildcard);
-                    // It asked at once for everything that it wanted when it opened the stream: of this type, no names.
-                    let opened = self.net.streams.get(&id).map(|stream| stream.opened);
-                    if is_first && !is_wildcard && opened.is_some_and(|at| at + AT_ONCE < self.now) {
-                        self.seen[relay].leave_all(key.1);
+                    // The first request for names on a stream has all that are wanted: there are few.
+                    if is_first && !is_wildcard {
+                        self.seen[relay].leave_others(key.1, add);
                     }
                 }
                 add.iter().for_each(|name| self.seen[relay].ask(key.1, name, id, self.now));
@@ -94,7 +90,7 @@ impl World {
         if is_second && primary.is_some() && secondary.is_none() && !self.relays[relay].mux.wants_secondary()
         {
             let named = (0..TYPES.len()).filter(|at| self.wildcards.get(&(id, *at)) == Some(&false));
-            named.for_each(|at| self.seen[relay].leave_all(at));
+            named.for_each(|at| self.seen[relay].leave_others(at, &[]));
         }
     }
 
@@ -136,7 +132,7 @@ impl World {
             self.say(|_| format!("client {client} on {stream} says {}", shown_client(&request)));
             if !self.net.streams.contains_key(&stream) {
                 let (link, relay) = (self.clients[client].link, self.clients[client].relay);
-                self.net.open(stream, link, Consumer::Client(client), Server::Relay(relay), self.now);
+                self.net.open(stream, link, Consumer::Client(client), Server::Relay(relay));
             }
             self.send_up(stream, only, request, 100);
         }
