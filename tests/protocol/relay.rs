@@ -129,37 +129,7 @@ fn r_relay_04_who_may_hold_a_name_the_origin_ignores_waits_long_but_not_for_ever
     assert_eq!(bed.now, asked + 3 * bed.rules.cold_deadline);
 }
 
-/// A link or a process that hangs is silent too: of an origin that answers each name only its word counts.
-#[test]
-fn r_relay_04_an_origin_that_answers_each_name_is_waited_for_without_end() {
-    for word in ["absent", "unanswered"] {
-        let mut bed = Bed::new();
-        bed.writer.set_answers_each(true);
-        let (mut client, mut newcomer) = (bed.sotw(), bed.sotw());
-        come_back(&bed, &mut client, "cds", &["a", "b"]);
-        newcomer.ask(&bed, "cds", &["a", "b"]);
-        bed.named("cds a:1");
-        bed.after(bed.rules.settle);
-        assert_eq!(newcomer.acked_with(&bed, &[("cds", &["a", "b"])]), ["cds a:1"], "nothing to lose");
-        for _ in 0..30 {
-            let Next::Wait(Some(until)) = client.next(&bed) else { panic!("{word}: it may hold b") };
-            assert!(until <= bed.now + bed.rules.cold_deadline);
-            bed.after(bed.rules.cold_deadline);
-        }
-        let (view, name) = (View::Named, "b".into());
-        bed.ops(
-            "cds",
-            vec![match word {
-                "absent" => Op::Remove { view, name },
-                _ => Op::Fail { name, failure: Failure::unanswered().into(), listed: false },
-            }],
-        );
-        assert_eq!(client.told(&bed), ["cds a:1"], "{word}");
-        assert_eq!(newcomer.told(&bed).is_empty(), word == "unanswered", "that is nothing to tell");
-    }
-}
-
-/// Another relay is told that the origin answers and leaves a name unanswered, which it cannot see by itself.
+/// What it cannot see by itself, another relay is told: here the origin answers, and leaves a name unanswered.
 #[test]
 fn r_relay_04_a_relay_is_told_which_names_stay_unanswered() {
     let mut bed = Bed::new();

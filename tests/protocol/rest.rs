@@ -322,20 +322,6 @@ fn r_rest_09_what_is_known_to_be_empty_is_an_answer() {
     assert_eq!(waits(&bed, &poll), HOLD);
 }
 
-/// As a stream: the word of an origin that answers each name is waited for, and no silence counts.
-#[test]
-fn r_rest_09_an_origin_that_answers_each_name_is_waited_for_without_end() {
-    let mut bed = Bed::knowing(&["lds"]);
-    bed.writer.set_answers_each(true);
-    bed.named("lds a:1");
-    let client = Poller { hold: Duration::from_secs(3_600), ..Poller::new() };
-    let holder = client.ask(&bed, "lds", &["a", "b"], "of another server");
-    bed.after(Duration::from_secs(3_000));
-    assert!(matches!(look(&bed, &holder), Verdict::Wait(_)));
-    bed.named("lds -b");
-    answer(look(&bed, &holder));
-}
-
 #[test]
 fn r_rest_09_a_full_state_waits_for_names_that_its_client_may_hold() {
     let mut bed = Bed::knowing(&["lds"]);

@@ -124,11 +124,6 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
         "a sweep tells versions after a silence to an origin that never says what is gone: that stays for good",
     ),
     (
-        128064,
-        "an origin that says which names do not exist hangs for 30 s: a client loses those that it has not answered yet",
-    ),
-    (110326, "a relay between two parts of its answer is silent for 30 s: the same"),
-    (
         118130,
         "a relay leaves names open because its origin does, and has nothing to say of the others: a client waits for ever",
     ),

@@ -363,24 +363,6 @@ impl TypeCache {
         self.heard_since().map(|first| asked.max(first) + 3 * patience)
     }
 
-    /// Whether names of which nothing is known stay so until the origin, which answers each name, has spoken: its silence is that
-    /// of a link or a process that hangs. Of types of which each state is a full one, as seen without parameters: of other
-    /// identities the origin may say nothing.
-    pub fn answers_each(&self) -> bool {
-        let is_plain = || self.lens.parameters().iter().all(Parameters::is_empty);
-        self.type_url.kind().full_state() && self.answering.answers_each() && is_plain()
-    }
-
-    /// Whether the origin is still to speak of one of these names, however long that takes.
-    pub fn awaits_word(&self, names: &[Name]) -> bool {
-        let snapshot = self.snapshot();
-        let is_awaited = |name: &Name| {
-            matches!(snapshot.by_name(name.as_str()), Seen::Unknown)
-                && !snapshot.is_left_unanswered(name.as_str())
-        };
-        self.answers_each() && names.iter().any(is_awaited)
-    }
-
     /// Takes a place among the clients with this subscription.
     pub fn join(
         self: &Arc<Self>,
@@ -665,11 +647,6 @@ impl Writer {
         if let Some(of) = self.cache.stores.read().any(type_url) {
             of.answering.answer(now);
         }
-    }
-
-    /// Whether the origin answers each name, be it late: that it says nothing of one is no reason then to take it for absent.
-    pub fn set_answers_each(&self, on: bool) {
-        self.cache.stores.write().set_answers_each(on);
     }
 
     /// The relay did not run for this long, which is no silence of the origin.

@@ -14,7 +14,6 @@
 //! Invariant: the number of stores is bounded, whoever asks, and a store that somebody may still join is not dropped.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use foldhash::HashMap;
@@ -58,50 +57,37 @@ impl Claim<'static> {
     pub const ANYBODY: Self = Self::Client { tenant: None, is_reserved: false };
 }
 
-/// When the origin first answered for a type on the connection that stands, or was asked for its names anew since, and whether
-/// it answers each name. All
+/// When the origin first answered for a type on the connection that stands, or was asked for its names anew since. All
 /// stores of the type share it: an origin that answers for one set of parameters answers for the type.
 #[derive(Debug, Default)]
-pub(super) struct Answering {
-    since: Mutex<Option<Instant>>,
-    answers_each: AtomicBool,
-}
+pub(super) struct Answering(Mutex<Option<Instant>>);
 
 impl Answering {
-    fn new(answers_each: bool) -> Self {
-        Self { since: Mutex::default(), answers_each: AtomicBool::new(answers_each) }
-    }
-
     pub(super) fn since(&self) -> Option<Instant> {
-        *self.since.lock()
-    }
-
-    /// Whether the origin answers each name, be it late.
-    pub(super) fn answers_each(&self) -> bool {
-        self.answers_each.load(Ordering::Relaxed)
+        *self.0.lock()
     }
 
     /// An answer came.
     pub(super) fn answer(&self, now: Instant) {
-        self.since.lock().get_or_insert(now);
+        self.0.lock().get_or_insert(now);
     }
 
     /// The relay did not run for this long.
     pub(super) fn shift(&self, pause: Duration, now: Instant) {
-        if let Some(first) = &mut *self.since.lock() {
+        if let Some(first) = &mut *self.0.lock() {
             *first = (*first + pause).min(now);
         }
     }
 
     /// It is asked anew.
     pub(super) fn begin_anew(&self, now: Instant) {
-        if let Some(since) = &mut *self.since.lock() {
+        if let Some(since) = &mut *self.0.lock() {
             *since = now;
         }
     }
 
     pub(super) fn end(&self) {
-        *self.since.lock() = None;
+        *self.0.lock() = None;
     }
 }
 
@@ -156,16 +142,9 @@ pub(super) struct Stores {
     seen: HashMap<Box<str>, HashMap<Lens, Held>>,
     pools: Pools,
     newest: u32,
-    answers_each: bool,
 }
 
 impl Stores {
-    /// Whether the origin answers each name of each type, be it late.
-    pub(super) fn set_answers_each(&mut self, on: bool) {
-        self.answers_each = on;
-        self.answering().for_each(|(_, of)| of.answers_each.store(on, Ordering::Relaxed));
-    }
-
     pub(super) fn find(&self, type_url: &TypeUrl, lens: &Lens) -> Option<&Arc<TypeCache>> {
         let held = if *lens == Lens::default() {
             self.plain.get(type_url.as_str())
@@ -202,8 +181,7 @@ impl Stores {
             Claim::Client { tenant, .. } => self.charge_parameters(tenant, bounds.parameter_sets)?,
         };
         self.newest += 1;
-        let known = self.any(type_url).map(|of| Arc::clone(&of.answering));
-        let answering = known.unwrap_or_else(|| Arc::new(Answering::new(self.answers_each)));
+        let answering = self.any(type_url).map(|of| Arc::clone(&of.answering)).unwrap_or_default();
         let store = Arc::new(make(self.newest, answering));
         let held = Held { store: Arc::clone(&store), charge };
         let url: Box<str> = type_url.as_str().into();

@@ -106,10 +106,7 @@ impl Session {
             }
             for state in &self.types {
                 // A type whose answers begin after this look has its whole time before the next.
-                // So has one whose origin is waited for however long it takes.
-                let is_endless = state.membership.of().answers_each();
-                let patience = state.patience(&self.rules, moment).filter(|end| *end > now || !is_endless);
-                let patience = patience.unwrap_or(now + self.rules.cold_deadline);
+                let patience = state.patience(&self.rules, moment).unwrap_or(now + self.rules.cold_deadline);
                 let [bound, obscured] = [state.waits_until(&self.rules), state.obscured_until(&self.rules)]
                     .map(|end| end.unwrap_or(patience));
                 let moments = [state.asked + self.rules.settle, patience, bound, obscured];

@@ -250,9 +250,7 @@ impl Poll {
         let deletes = self.type_url().kind().full_state();
         let may_hold = self.offered != Offered::Nothing || self.membership.subscription().wildcard;
         if deletes && may_hold {
-            let membership = &self.membership;
-            !membership.of().awaits_word(membership.subscription().names())
-                && self.patience(upstream).is_some_and(|end| now >= end)
+            self.patience(upstream).is_some_and(|end| now >= end)
         } else {
             now >= self.waits_since + self.rules.settle
         }

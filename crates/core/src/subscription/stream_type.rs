@@ -589,9 +589,7 @@ impl StreamType {
         // Where nothing is held back from the client, each name has its whole time.
         let holds_back = update.shows_something() || update.takes_away();
         let patience = self.patience(rules, moment).filter(|_| !holds_back);
-        let waits = self.is_patient(rules, moment)
-            || patience.is_some_and(|end| moment.now < end)
-            || of.awaits_word(self.subscription().names());
+        let waits = self.is_patient(rules, moment) || patience.is_some_and(|end| moment.now < end);
         // The client holds what it was told on this stream, and none of these names. What came to its end meanwhile goes,
         // whether or not the origin answers (R-TTL-09).
         let longest = longest_wait(rules);

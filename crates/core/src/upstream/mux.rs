@@ -147,8 +147,8 @@ pub struct Mux {
     /// Whether the origin was found to keep the versions that it sent (O1), on this connection: each name that is let go there
     /// and wanted again costs a stream.
     keeps_versions: bool,
-    /// Whether the origin is known to say of each name that it does not exist. It holds for as long as the process lives, but for
-    /// a relay: where it is wrong, it costs time, and clients that may hold a name which stays unanswered are told nothing.
+    /// Whether the origin is known to say of each name that it does not exist. It holds for as long as the process lives: where it
+    /// is wrong, it costs time.
     habits: Habits,
     /// When to look whether it has left any unanswered.
     locators_due: Option<Instant>,
@@ -220,7 +220,8 @@ impl Mux {
         if self.habits.absences == Absences::Relay {
             // This may be another one.
             self.habits.absences = Absences::Untold;
-            self.pass_on_habits();
+            let habits = self.habits;
+            self.groups.values_mut().for_each(|group| group.set_habits(habits));
         }
         self.groups.values_mut().for_each(Group::connected);
         self.writer.unheard();
@@ -236,14 +237,8 @@ impl Mux {
         let habits = self.habits.and(seen);
         if habits != self.habits {
             self.habits = habits;
-            self.pass_on_habits();
+            self.groups.values_mut().for_each(|group| group.set_habits(habits));
         }
-    }
-
-    fn pass_on_habits(&mut self) {
-        let habits = self.habits;
-        self.groups.values_mut().for_each(|group| group.set_habits(habits));
-        self.writer.set_answers_each(habits.absences > Absences::Untold);
     }
 
     /// The stream that is to be closed and opened anew on the same connection, because the origin cannot be relied on to

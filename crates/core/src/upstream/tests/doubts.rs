@@ -848,29 +848,6 @@ fn r_up_02_another_resource_is_to_be_sent_where_the_one_that_was_kept_back_is_le
     assert_eq!(rig.renewed.len(), 1);
 }
 
-/// Of an origin that was heard to say that a name does not exist, and of a relay, a silence is no word. That holds for types
-/// that were asked for before.
-#[test]
-fn r_relay_04_an_origin_that_was_heard_to_say_so_answers_each_name() {
-    let mut rig = Rig::connected();
-    rig.client("a", CDS, &["c"]);
-    rig.client("b", Kind::Listener, &["l"]);
-    rig.pass(100);
-    rig.requests(Primary);
-    let answers_each = |rig: &Rig, kind: Kind| rig.cache.of(&kind.into()).expect("few types").answers_each();
-    rig.hear(Primary, &Answer::of(CDS, "1").set("c", "v1"));
-    assert!(!answers_each(&rig, CDS));
-    rig.hear(Primary, &Answer::of(Kind::Listener, "1").remove("l"));
-    assert!(answers_each(&rig, CDS) && answers_each(&rig, Kind::ScopedRoute));
-    assert!(!answers_each(&rig, EDS), "of which no state is a full one");
-    let mut rig = Rig::connected();
-    rig.mux.origin_is_relay();
-    assert!(answers_each(&rig, CDS));
-    rig.close();
-    rig.open(Primary);
-    assert!(!answers_each(&rig, CDS), "this may be another one");
-}
-
 /// An origin that answers, and says nothing of a name. A client waits for it, or a relay that has one.
 #[test]
 fn r_relay_04_a_name_that_an_origin_leaves_open_for_long_is_known_to_stay_unanswered() {
