@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use deltafan::cache::{Change, Completeness, Failure, Lens, Limits, Op, Protocol, View};
+use deltafan::cache::{Change, Completeness, Lens, Limits, Op, Protocol, View};
 use deltafan::proto;
 use deltafan::resource::Name;
 use deltafan::subscription::{Code, Next, Upstream};
@@ -127,29 +127,6 @@ fn r_relay_04_who_may_hold_a_name_the_origin_ignores_waits_long_but_not_for_ever
     let asked = bed.now;
     assert_eq!(told_in_time(&mut bed, &mut client), ["cds a:1"]);
     assert_eq!(bed.now, asked + 3 * bed.rules.cold_deadline);
-}
-
-/// What it cannot see by itself, another relay is told: here the origin answers, and leaves a name unanswered.
-#[test]
-fn r_relay_04_a_relay_is_told_which_names_stay_unanswered() {
-    let mut bed = Bed::new();
-    let unanswered =
-        |name: &str| Op::Fail { name: name.into(), failure: Failure::unanswered().into(), listed: false };
-    let mut clients =
-        ["deltafan", "envoy"].map(|user_agent| bed.client_as(user_agent, Protocol::Delta, None));
-    clients.iter_mut().for_each(|client| _ = client.change(&bed, "cds", "a b"));
-    bed.named("cds a:1");
-    clients.iter_mut().for_each(|client| assert_eq!(client.acked(&bed), ["cds a:1"]));
-    bed.ops("cds", vec![unanswered("b"), unanswered("c")]);
-    let told = clients.each_mut().map(|client| client.acked(&bed));
-    assert_eq!(told, [vec!["cds !b:14"], vec![]], "once, and nobody else");
-    clients.iter_mut().for_each(|client| _ = client.change(&bed, "cds", "c"));
-    let told = clients.each_mut().map(|client| client.acked(&bed));
-    assert_eq!(told, [vec!["cds !c:14"], vec![]], "as the answer to a question");
-    bed.named("cds b:1");
-    clients.iter_mut().for_each(|client| assert_eq!(client.acked(&bed), ["cds b:1"]));
-    bed.ops("cds", vec![unanswered("b")]);
-    clients.iter_mut().for_each(|client| assert!(client.acked(&bed).is_empty(), "it is held"));
 }
 
 /// An empty full state would say of a name that it does not exist, and holds back nothing that another name could wait for.

@@ -157,21 +157,10 @@ impl Entry {
                 alias.now().map_or(Seen::Absent, |alias| self.unless_denied(alias))
             }
             (None, Named::Absent | Named::Collection { members: 0, .. }) => Seen::Absent,
-            (None, Named::Unknown) if self.has_error() => Seen::Failed,
+            (None, Named::Unknown) if self.failed.is_some() => Seen::Failed,
             (None, Named::Unknown | Named::Gone) => Seen::Unknown,
             (None, Named::Collection { .. }) => Seen::Collection,
         }
-    }
-
-    /// Whether the origin has said anything but a body.
-    fn has_error(&self) -> bool {
-        self.failure().is_some_and(|failure| !failure.is_unanswered())
-    }
-
-    /// The word that the origin leaves the name unanswered, where nothing else is known of it.
-    pub(super) fn left_unanswered(&self) -> Option<&Failed> {
-        let is_unknown = || matches!(self.by_name(), Seen::Unknown);
-        self.failed.as_deref().filter(|failed| failed.failure.is_unanswered() && is_unknown())
     }
 
     fn unless_denied<'a>(&self, resource: &'a Arc<Resource>) -> Seen<'a> {
@@ -182,13 +171,11 @@ impl Entry {
     }
 
     /// The error that those who asked by name, or for its collection, are told of. That it does not exist is not told of
-    /// what they see exist, be it as a member of the wildcard set; nor is anything told of what is unknown to them, or that the
-    /// origin leaves it unanswered.
+    /// what they see exist, be it as a member of the wildcard set; nor is anything told of what is unknown to them.
     pub(super) fn failed_as(&self, seen: Seen<'_>) -> Option<&Failed> {
         let failed = self.failed.as_deref()?;
         let is_hidden = failed.failure.is_not_found() && seen.present().is_some();
-        let is_unknown = matches!(seen, Seen::Unknown) || failed.failure.is_unanswered();
-        (!is_hidden && !is_unknown).then_some(failed)
+        (!is_hidden && !matches!(seen, Seen::Unknown)).then_some(failed)
     }
 
     /// The last error of the name.
@@ -233,7 +220,7 @@ impl Entry {
                 _ => Seen::Absent,
             },
             Named::Absent | Named::Gone => Seen::Absent,
-            Named::Unknown if self.has_error() => Seen::Failed,
+            Named::Unknown if self.failed.is_some() => Seen::Failed,
             Named::Unknown | Named::Collection { .. } => Seen::Unknown,
         }
     }

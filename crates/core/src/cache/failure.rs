@@ -9,7 +9,6 @@
 //! - What a response holds of them is bounded; the rest follows.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -31,9 +30,6 @@ const MESSAGE_BYTES: usize = 1 << 10;
 // google.rpc.Code
 const NOT_FOUND: i32 = 5;
 const PERMISSION_DENIED: i32 = 7;
-const UNAVAILABLE: i32 = 14;
-/// By this a relay knows what another relay says in this case.
-const UNANSWERED: &str = "the control plane answers, and leaves this name unanswered";
 
 /// An error of the origin: a google.rpc.Status without its details.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,16 +46,6 @@ impl Failure {
             end -= 1;
         }
         Self { code, message: message.split_at(end).0.into() }
-    }
-
-    /// The word of a relay that its origin says nothing of a name: no more will be known of it before it exists.
-    pub fn unanswered() -> Self {
-        Self::new(UNAVAILABLE, UNANSWERED)
-    }
-
-    /// Whether it is that word: the name is as unknown as before.
-    pub fn is_unanswered(&self) -> bool {
-        self.code == UNAVAILABLE && &*self.message == UNANSWERED
     }
 
     /// A google.rpc.Code.
@@ -201,19 +187,6 @@ impl Snapshot {
         entries.filter(is_told).map(|entry| entry.name())
     }
 
-    /// Names that the origin is known to leave unanswered, and came to be known so after this moment.
-    pub fn unanswered_after(&self, since: Generation) -> impl Iterator<Item = &Name> {
-        let later = self.log.range((Bound::Excluded(since), Bound::Unbounded)).map(|(_, entry)| entry);
-        let is_new =
-            move |entry: &&Arc<Entry>| entry.left_unanswered().is_some_and(|failed| failed.at > since);
-        later.filter(is_new).map(|entry| entry.name())
-    }
-
-    /// Whether the origin is known to leave this name unanswered.
-    pub fn is_left_unanswered(&self, name: &str) -> bool {
-        self.get(name).is_some_and(|entry| entry.left_unanswered().is_some())
-    }
-
     /// Since when the body of this name is kept from newcomers, where it is.
     pub fn denied(&self, name: &str) -> Option<Generation> {
         if self.denials == 0 {
@@ -320,8 +293,7 @@ impl Scan<'_> {
         let news = failing.iter().filter(|item| item.1 != Telling::Later && !waits(item));
         let news = news.map(|(entry, telling, _)| (*entry, *telling));
         for (entry, telling) in news {
-            let failed = self.look_at(entry).and_then(|look| look.failed).or_else(|| entry.left_unanswered());
-            let Some(failed) = failed else { continue };
+            let Some(failed) = self.look_at(entry).and_then(|look| look.failed) else { continue };
             if !seen.insert(entry.name()) {
                 continue;
             }

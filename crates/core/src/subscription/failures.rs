@@ -34,29 +34,13 @@ impl StreamType {
         }
     }
 
-    /// A relay cannot tell an origin that leaves a name unanswered from one that is away: it is told what is known of that.
-    pub(super) fn report_unanswered(&mut self) {
-        let snapshot = self.membership.of().snapshot();
-        let since = self.own().reported;
-        let is_asked = |name: &&Name| self.subscription().contains(name.as_str());
-        let newly_asked =
-            self.own().owed.names.iter().filter(|name| snapshot.is_left_unanswered(name.as_str()));
-        let unanswered = snapshot.unanswered_after(since).filter(is_asked).chain(newly_asked);
-        let unanswered: Vec<Name> = unanswered.cloned().collect();
-        let own = self.own_mut();
-        own.owed.errors.extend(unanswered);
-        own.reported = snapshot.generation();
-        self.trim();
-    }
-
     /// A full state answered for these names; their errors follow it.
     pub(super) fn owe_errors(&mut self, answered: &BTreeSet<Name>, update: &Update) {
         if answered.is_empty() {
             return;
         }
         let snapshot = self.membership.of().snapshot();
-        let failure = |name: &Name| snapshot.get(name.as_str()).and_then(|entry| entry.failure());
-        let fails = |name: &Name| failure(name).is_some_and(|failure| !failure.is_unanswered());
+        let fails = |name: &Name| snapshot.get(name.as_str()).is_some_and(|entry| entry.failure().is_some());
         let owed = answered.iter().filter(|name| fails(name) && !update.tells_error(name));
         let owed: Vec<Name> = owed.cloned().collect();
         if !owed.is_empty() {

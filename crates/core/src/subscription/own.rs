@@ -32,8 +32,6 @@ pub(super) struct Own {
     pub(super) obscured: BTreeMap<Name, Instant>,
     /// How far it had been told of removals when it let go of the wildcard before it had answered.
     pub(super) let_go: Option<Generation>,
-    /// Up to here a relay has been told which names the origin leaves unanswered.
-    pub(super) reported: Generation,
 }
 
 impl Own {
@@ -46,7 +44,6 @@ impl Own {
         answering: BTreeSet::new(),
         obscured: BTreeMap::new(),
         let_go: None,
-        reported: Generation::ZERO,
     };
 
     /// Whether there is nothing.
@@ -58,6 +55,5 @@ impl Own {
             && self.answering.is_empty()
             && self.obscured.is_empty()
             && self.let_go.is_none()
-            && self.reported == Generation::ZERO
     }
 }

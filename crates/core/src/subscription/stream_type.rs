@@ -483,9 +483,6 @@ impl StreamType {
 
     fn look(&mut self, rules: &Rules, moment: Moment) -> Result<Pending, FellBehind> {
         let full_state = self.is_full_state();
-        if moment.is_relay && self.kind.full_state() && !full_state {
-            self.report_unanswered();
-        }
         if full_state && !self.own().owed.names.is_empty() {
             // The next full state answers for every name.
             let own = self.own_mut();

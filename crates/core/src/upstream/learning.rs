@@ -447,8 +447,7 @@ impl Topic {
             // Another identity is gone, or there is nothing for others, or it is kept until its own question is answered.
             return;
         }
-        // A relay that says of a name that it stays unanswered is not passing on an error.
-        if view == View::Named && (is_told || report.failure.is_unanswered()) {
+        if view == View::Named && is_told {
             let listed = !self.names.contains_key(&name);
             let failure = Arc::clone(&report.failure);
             lesson.failed.push(Op::Fail { name: name.clone(), failure, listed });

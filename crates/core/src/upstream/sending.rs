@@ -147,10 +147,6 @@ pub(super) struct Link {
     open: HashSet<Name>,
     /// None of these was asked for before then; unset once they were asked for on another stream in vain.
     open_since: Option<Instant>,
-    /// None of these that was not reported as unanswered was asked for before then.
-    unreported_since: Option<Instant>,
-    /// When the first response of the type came.
-    heard_since: Option<Instant>,
     /// Collections that were asked for, until they are complete.
     incomplete: BTreeMap<Name, Incomplete>,
     /// Names that were asked for on this stream and let go since. Asked for again they may stay unanswered: some origins
@@ -403,7 +399,6 @@ impl Link {
 
     /// A response for the type was accepted that may be a part of what is awaited.
     pub(super) fn arrived(&mut self, now: Instant, brings_news: bool, more_follows: bool) {
-        self.heard_since.get_or_insert(now);
         self.arrival = self.arrival.arrived(now, brings_news, more_follows);
     }
 
@@ -563,32 +558,7 @@ impl Link {
             return Vec::new();
         }
         self.open_since = None;
-        self.open.iter().cloned().collect()
-    }
-
-    /// Names of which nothing is known and that stay unanswered since then. Each is told once.
-    pub(super) fn take_unreported(&mut self, asked: Instant) -> Vec<Name> {
-        if self.unreported_since.is_none_or(|since| since > asked) {
-            return Vec::new();
-        }
-        let names = &self.names;
-        let at = |name: &Name| names.get(name).map(|asked| asked.at);
-        let is_due = |name: &&Name| at(name).is_some_and(|at| at <= asked);
-        let mut due: Vec<Name> = self.open.iter().filter(is_due).cloned().collect();
-        due.iter().for_each(|name| _ = self.open.remove(name));
-        self.unreported_since = self.open.iter().filter_map(at).min();
-        due.sort_unstable();
-        due
-    }
-
-    /// No earlier than since when such a name is unanswered that was not told yet.
-    pub(super) const fn unreported_since(&self) -> Option<Instant> {
-        self.unreported_since
-    }
-
-    /// When the first response of the type came.
-    pub(super) const fn heard_since(&self) -> Option<Instant> {
-        self.heard_since
+        self.open.drain().collect()
     }
 
     /// No earlier than since when such a name is unanswered.
@@ -629,8 +599,6 @@ impl Link {
         }
         self.suspect_since = self.suspect_since.map(later);
         self.open_since = self.open_since.map(later);
-        self.unreported_since = self.unreported_since.map(later);
-        self.heard_since = self.heard_since.map(later);
     }
 
     /// When to look again though nothing happened.
@@ -915,12 +883,11 @@ impl Link {
         };
         let before = self.names.get(&name);
         let heard = before.is_some_and(|asked| asked.heard);
-        if awaited == Awaited::Answer && target.full_state {
+        if awaited == Awaited::Answer && target.full_state && target.is_only {
             let entry = target.snapshot.get(name.as_str());
             if entry.is_none_or(|entry| matches!(entry.named(), Named::Unknown)) {
                 self.open.insert(name.clone());
                 self.open_since.get_or_insert(target.now);
-                self.unreported_since.get_or_insert(target.now);
             }
         }
         let is_spent = heard

@@ -15,7 +15,7 @@ use super::response::Reading;
 use super::sending::{Link, Target};
 use super::variants::Candidates;
 use super::{Counters, Reconcile, Settings, StreamId};
-use crate::cache::{Change, Completeness, Failure, Lease, Named, Op, Snapshot, View};
+use crate::cache::{Change, Completeness, Lease, Named, Op, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource, take_out};
 
@@ -50,10 +50,6 @@ const MISSING_TIMEOUTS: u32 = 5;
 /// A name that the origin leaves unanswered for so many times the time for an answer is asked for where silence proves that it
 /// does not exist.
 const OPEN_TIMEOUTS: u32 = 2;
-
-/// A name of which an origin that answers says nothing for so long is reported as unanswered: with it other relays, which cannot
-/// tell that from an origin that is away, serve what they have. As long as clients wait that may lose something.
-const UNANSWERED: Duration = Duration::from_secs(30);
 
 /// A set of which it is not proven for so long that it is complete counts as complete all the same: an origin where something
 /// changes all the time proves nothing.
@@ -581,9 +577,6 @@ impl Topic {
                 self.doubt(Placed { stream, view: Some(view) }, missing, Doubt::Silence);
             }
             self.ask_about_open(Placed { stream, view: Some(view) }, settings, now, snapshot);
-            if view == View::Named {
-                change.ops.extend(self.report_unanswered(stream, now));
-            }
             self.doubt_kept_back(Placed { stream, view: Some(view) });
             let Some(link) = &mut self.links[stream as usize] else { continue };
             let unseen = match degree {
@@ -757,24 +750,6 @@ impl Topic {
         }
     }
 
-    /// Since when it is no link or process that hangs where the origin leaves a name unanswered, if a client waits for that: it
-    /// answers for the type.
-    fn silent_since(&self) -> Option<Instant> {
-        let is_silent = self.needs_proof[View::Named as usize] && self.habits.absences == Absences::Untold;
-        self.links.iter().flatten().filter_map(Link::heard_since).min().filter(|_| is_silent)
-    }
-
-    /// Gives up on names of which the origin says nothing though it answers.
-    fn report_unanswered(&mut self, stream: StreamId, now: Instant) -> Vec<Op> {
-        let heard = self.silent_since();
-        let asked = now.checked_sub(UNANSWERED).filter(|asked| heard.is_some_and(|heard| heard <= *asked));
-        let link = self.links[stream as usize].as_mut();
-        let names = asked.zip(link).map(|(asked, link)| link.take_unreported(asked)).unwrap_or_default();
-        let failure = Arc::new(Failure::unanswered());
-        let report = |name| Op::Fail { name, failure: Arc::clone(&failure), listed: false };
-        names.into_iter().map(report).collect()
-    }
-
     /// Claims the resource that was kept back on another stream, where the answer has settled without it. All others were
     /// claimed, so that little is left to wait for; and each change meanwhile would put off the end of the answer.
     fn doubt_kept_back(&mut self, placed: Placed) {
@@ -832,10 +807,7 @@ impl Topic {
                 link.missing_since().map(|since| since + MISSING_TIMEOUTS * settings.answer_timeout);
             let open = link.open_since().filter(|_| self.needs_proof[View::Named as usize]);
             let open = open.map(|since| since + OPEN_TIMEOUTS * settings.answer_timeout);
-            let unreported = self.silent_since().zip(link.unreported_since());
-            let unanswered = unreported.map(|(heard, asked)| heard.max(asked) + UNANSWERED);
-            let times = [suspect, missing, open, unanswered].into_iter().flatten();
-            link.deadline(settings).into_iter().chain(times).min()
+            link.deadline(settings).into_iter().chain(suspect).chain(missing).chain(open).min()
         };
         let uncacheable = self.uncacheable.next().map(|came| came + settings.settle_max);
         let disproved = self.disproved.not_before().map(|at| at + settings.answer_timeout);

@@ -848,41 +848,6 @@ fn r_up_02_another_resource_is_to_be_sent_where_the_one_that_was_kept_back_is_le
     assert_eq!(rig.renewed.len(), 1);
 }
 
-/// An origin that answers, and says nothing of a name. A client waits for it, or a relay that has one.
-#[test]
-fn r_relay_04_a_name_that_an_origin_leaves_open_for_long_is_known_to_stay_unanswered() {
-    let is_unanswered = |rig: &Rig| rig.snapshot(CDS).is_left_unanswered("x");
-    let mut rig = Rig::connected();
-    rig.client("a", CDS, &["c", "x"]);
-    rig.requests(Primary);
-    rig.ask_for_proof(CDS);
-    rig.pass(60_000);
-    rig.requests(Primary);
-    assert!(!is_unanswered(&rig), "it answers nothing: it may hang");
-    rig.hear(Primary, &Answer::of(CDS, "1").set("c", ""));
-    rig.pass(29_000);
-    assert!(!is_unanswered(&rig));
-    rig.pass(2_000);
-    assert!(is_unanswered(&rig));
-    assert_eq!(rig.seen(CDS, "x"), "unknown");
-    rig.hear(Primary, &Answer::of(CDS, "2").set("x", "v1"));
-    assert!(!is_unanswered(&rig));
-
-    // Nobody waits, or it is known to answer each name.
-    for tells_absent in [false, true] {
-        let mut rig = Rig::connected();
-        rig.client("a", CDS, &["c", "x", "y"]);
-        rig.requests(Primary);
-        let answer = Answer::of(CDS, "1").set("c", "");
-        rig.hear(Primary, &if tells_absent { answer.remove("y") } else { answer });
-        if tells_absent {
-            rig.ask_for_proof(CDS);
-        }
-        rig.pass(120_000);
-        assert!(!is_unanswered(&rig));
-    }
-}
-
 /// In a sweep no version is told because something was missing. A relay says itself of each name what it knows, and is asked for
 /// each on any stream: another one would ask in the same words.
 #[test]

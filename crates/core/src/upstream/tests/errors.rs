@@ -188,22 +188,3 @@ fn r_xt_08_errors_of_globs_and_members_are_kept_while_the_glob_is() {
     let left: Vec<_> = rig.snapshot(EDS).entries().map(|entry| entry.name().to_string()).collect();
     assert_eq!(left, [x], "the memory that it left the glob");
 }
-
-/// It is no error that is passed on: also where those are not, the relay goes by it.
-#[test]
-fn r_relay_04_the_word_of_a_relay_that_a_name_stays_unanswered_is_heard_in_any_case() {
-    for resource_errors in [true, false] {
-        let mut rig = Rig::with(Settings { resource_errors, ..Settings::default() });
-        rig.open(Primary);
-        rig.mux.origin_is_relay();
-        rig.client("a", CDS, &["x"]);
-        rig.requests(Primary);
-        let mut answer = Answer::of(CDS, "1").fail("x", UNAVAILABLE);
-        let unanswered = Failure::unanswered();
-        answer.0.resource_errors[0].error_detail =
-            Some(Status { code: unanswered.code(), message: unanswered.message().to_owned() });
-        rig.hear(Primary, &answer);
-        assert_eq!(rig.seen(CDS, "x"), "unknown");
-        assert!(rig.snapshot(CDS).is_left_unanswered("x"));
-    }
-}
