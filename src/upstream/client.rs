@@ -286,8 +286,9 @@ impl Client {
                         StreamId::Primary => Some(&primary),
                         StreamId::Secondary => secondary.open.as_ref(),
                     };
-                    if open.is_some_and(Open::is_relay) {
-                        self.mux.origin_is_relay();
+                    match open.is_some_and(Open::is_relay) {
+                        true => self.mux.origin_is_relay(),
+                        false => self.mux.origin_is_no_relay(),
                     }
                     match self.apply(stream, message) {
                         Ok(()) => {

@@ -217,14 +217,18 @@ impl Mux {
     pub fn connected(&mut self) {
         self.asks_plainly = false;
         self.keeps_versions = false;
+        self.origin_is_no_relay();
+        self.groups.values_mut().for_each(Group::connected);
+        self.writer.unheard();
+    }
+
+    /// The origin is not known to be a relay. Behind a proxy another one may have taken its place on the same connection.
+    pub fn origin_is_no_relay(&mut self) {
         if self.habits.absences == Absences::Relay {
-            // This may be another one.
             self.habits.absences = Absences::Untold;
             let habits = self.habits;
             self.groups.values_mut().for_each(|group| group.set_habits(habits));
         }
-        self.groups.values_mut().for_each(Group::connected);
-        self.writer.unheard();
     }
 
     /// The origin is a relay like this one. It says of each name that does not exist that it does not, as soon as it knows:

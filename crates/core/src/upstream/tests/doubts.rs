@@ -277,6 +277,23 @@ fn r_up_22_an_answer_of_a_relay_is_whole_with_its_last_part() {
     assert_eq!(rig.members(CDS), set(&["c2@v1"]));
 }
 
+/// A proxy may lead the next stream on the same connection to another origin, which says nothing of how it cuts its answers.
+#[test]
+fn the_answer_of_an_origin_in_the_place_of_a_relay_is_not_taken_for_whole() {
+    let mut rig = Rig::connected();
+    rig.mux.origin_is_relay();
+    rig.client("a", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
+    rig.close();
+    rig.open(Primary);
+    rig.mux.origin_is_relay();
+    rig.mux.origin_is_no_relay();
+    assert_eq!(rig.request(Primary).initial_resource_versions.len(), 1);
+    rig.hear(Primary, &Answer::of(CDS, "2"));
+    assert_eq!(rig.members(CDS), set(&["c1@v1", "c2@v1"]));
+}
+
 /// A copy that comes by itself is meant for all clients (R-Relay-21). The rest of a slow answer is not.
 #[test]
 fn a_late_part_of_an_answer_is_no_news_to_clients() {
