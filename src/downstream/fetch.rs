@@ -66,7 +66,7 @@ where
         heard.inspect_err(|refusal| shared.note_denial(refusal, &*peer, session.client()))?;
         Ok(())
     };
-    if is_long { shared.turns.at_length_soon(hear).await } else { hear() }?;
+    shared.turns.work_soon(is_long, hear).await?;
     let mut names = NameShare::new(connection);
     if let Some(all) = names.set(session.names(), session.name_bytes()) {
         session.rules().check_connection(all)?;
@@ -77,13 +77,9 @@ where
         session.mailbox().register(cx.waker());
         loop {
             let (now, upstream) = (Instant::now(), shared.upstream.get());
-            let next = if session.looks_at(now) > MANY {
-                let next = shared.turns.at_length(|| session.next(now, upstream));
-                next.unwrap_or(Next::Wait(Some(now + MOMENT)))
-            } else {
-                session.next(now, upstream)
-            };
-            match next {
+            let is_long = session.looks_at(now) > MANY;
+            let next = shared.turns.work(is_long, || session.next(now, upstream));
+            match next.unwrap_or(Next::Wait(Some(now + MOMENT))) {
                 Next::Say(outgoing) => return Poll::Ready(Ok(outgoing.frame)),
                 Next::Close(refusal) => return Poll::Ready(Err(refusal.into())),
                 Next::Wait(deadline) => ready!(alarm.poll(deadline, cx)),

@@ -262,7 +262,7 @@ where
     let from = Asker { key: &peer.octets(), spiffe_id, tenant };
     let is_long = request.resource_names.len() + request.resource_locators.len() > MANY;
     let read = || Poll::new(&shared.cache, &caller.rules, &polls.memory, kind, request, from, hold, now);
-    let poll = if is_long { shared.turns.at_length_soon(read).await } else { read() };
+    let poll = shared.turns.work_soon(is_long, read).await;
     let poll = poll.inspect_err(|refusal| shared.note_denial(refusal, &*caller.peer, None))?;
     Context::note_hidden(poll.hidden());
     let mut names = NameShare::new(&caller.connection);
@@ -425,11 +425,8 @@ impl Waiting {
                     self.poll.next(now, upstream)
                 }
             };
-            let verdict = if self.poll.names() > MANY {
-                self.shared.turns.at_length(verdict).unwrap_or(Verdict::Wait(now + MOMENT))
-            } else {
-                verdict()
-            };
+            let verdict = self.shared.turns.work(self.poll.names() > MANY, verdict);
+            let verdict = verdict.unwrap_or(Verdict::Wait(now + MOMENT));
             let Verdict::Wait(until) = verdict else { return Look::Ready(Ok(verdict)) };
             if self.held.is_none() {
                 let limit = self.shared.policy.load().polls.per_peer;
@@ -461,8 +458,8 @@ async fn write(poll: LongDrop<Poll>, verdict: Verdict, shared: &Context) -> Resu
     let written = match verdict {
         Verdict::Answer(version) => {
             let found = || {
-                let at_length = (poll.names() > MANY).then(|| shared.turns.at_length(|| poll.found()));
-                at_length.flatten().unwrap_or_else(|| poll.found())
+                let found = shared.turns.work(poll.names() > MANY, || poll.found());
+                found.unwrap_or_else(|| poll.found())
             };
             polls.book.answer(poll.type_url(), version, &poll.asked(), found).await
         }

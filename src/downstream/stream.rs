@@ -276,7 +276,7 @@ where
             None
         } else {
             let is_long = session.looks_at(now) > MANY;
-            let mut next = || {
+            let next = || {
                 if is_held_back {
                     session.next_without_room(now, upstream)
                 } else {
@@ -284,7 +284,7 @@ where
                 }
             };
             let later = Some(Next::Wait(Some(now + MOMENT)));
-            if is_long { self.shared.turns.at_length(next).unwrap_or(later) } else { next() }
+            self.shared.turns.work(is_long, next).unwrap_or(later)
         };
         self.session.take_delays().into_iter().for_each(|kind| telemetry::delayed(kind.short()));
         if let Some(next) = next {

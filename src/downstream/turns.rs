@@ -103,11 +103,16 @@ impl Turns {
         Some(tokio::task::block_in_place(work))
     }
 
-    /// As [`at_length`](Self::at_length), once that is possible.
-    pub(super) async fn at_length_soon<T>(&self, work: impl FnOnce() -> T) -> T {
+    /// Works here and now, or [at length](Self::at_length) if it may take long.
+    pub(super) fn work<T>(&self, is_long: bool, work: impl FnOnce() -> T) -> Option<T> {
+        if is_long { self.at_length(work) } else { Some(work()) }
+    }
+
+    /// As [`work`](Self::work), once that is possible.
+    pub(super) async fn work_soon<T>(&self, is_long: bool, work: impl FnOnce() -> T) -> T {
         let mut work = Some(work);
         loop {
-            if let Some(done) = self.at_length(|| work.take().map(|work| work())).flatten() {
+            if let Some(done) = self.work(is_long, || work.take().map(|work| work())).flatten() {
                 return done;
             }
             tokio::time::sleep(MOMENT).await;
