@@ -477,6 +477,7 @@ fn base_rules(config: &Config) -> Rules {
     Rules {
         ack_timeout: downstream.ack_timeout,
         cold_deadline: downstream.cold_deadline,
+        dead_unnoticed: config.upstream.keepalive.interval + config.upstream.keepalive.timeout,
         settle: downstream.settle,
         no_legacy_wildcard: downstream.no_legacy_wildcard.clone(),
         trust_initial_versions: downstream.trust_initial_versions_for_explicit,

@@ -236,7 +236,7 @@ fn r_up_23_what_is_told_by_locator_is_cut_by_what_its_constraints_take() {
 #[test]
 fn r_sotw_18_a_list_of_locators_that_changes_holds_back_what_is_known_for_a_bounded_time() {
     let mut bed = Bed::knowing(&["cds"]);
-    bed.rules.cold_deadline = Duration::from_secs(1);
+    (bed.rules.cold_deadline, bed.rules.dead_unnoticed) = (Duration::from_secs(1), Duration::ZERO);
     bed.named("cds a:0");
     let mut client = bed.sotw();
     list(&mut client, &bed, "cds", &["a"], &[]);
@@ -259,7 +259,7 @@ fn r_sotw_18_a_list_of_locators_that_changes_holds_back_what_is_known_for_a_boun
 #[test]
 fn r_relay_04_a_held_name_that_new_parameters_make_unknown_is_waited_for_anew() {
     let mut bed = Bed::knowing(&["cds"]);
-    bed.rules.cold_deadline = Duration::from_secs(1);
+    (bed.rules.cold_deadline, bed.rules.dead_unnoticed) = (Duration::from_secs(1), Duration::ZERO);
     let step = Duration::from_millis(250);
     let mut client = bed.sotw();
     bed.seen("v=1", View::Named, "cds a:1[v=1]");

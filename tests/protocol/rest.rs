@@ -273,7 +273,7 @@ fn r_rest_08_a_first_answer_can_be_rejected_too_and_concerns_nobody_else() {
 fn r_rest_08_who_holds_nothing_waits_a_second_at_most() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1");
-    let client = Poller { hold: Duration::from_secs(60), ..Poller::new() };
+    let client = Poller { hold: Duration::from_secs(120), ..Poller::new() };
     client.told(&bed, "cds", &[], "");
     let restarted = client.ask(&bed, "cds", &[], "");
     assert_eq!(waits(&bed, &restarted), Duration::from_secs(1));
@@ -326,7 +326,7 @@ fn r_rest_09_what_is_known_to_be_empty_is_an_answer() {
 fn r_rest_09_a_full_state_waits_for_names_that_its_client_may_hold() {
     let mut bed = Bed::knowing(&["lds"]);
     bed.named("lds a:1");
-    let client = Poller { hold: Duration::from_secs(60), ..Poller::new() };
+    let client = Poller { hold: Duration::from_secs(120), ..Poller::new() };
     // Who holds nothing cannot lose anything.
     let fresh = client.ask(&bed, "lds", &["a", "b"], "");
     assert_eq!(waits(&bed, &fresh), bed.rules.settle);
@@ -341,7 +341,7 @@ fn r_rest_09_a_full_state_waits_for_names_that_its_client_may_hold() {
     bed.writer.unheard();
     assert!(matches!(look(&bed, &holder), Verdict::Wait(_)), "nor for other types only");
     bed.writer.heard(&url("lds"), bed.now);
-    let patience = 3 * bed.rules.cold_deadline;
+    let patience = bed.rules.longest_silence();
     assert_eq!(waits(&bed, &holder), patience, "the rest of its answer is on its way");
     bed.after(patience);
     answer(look(&bed, &holder));
@@ -379,7 +379,7 @@ fn r_rest_09_short_polls_in_a_row_wait_no_longer_than_one_long_one() {
         polls += 1;
         assert!(polls < 100, "an origin that never answers for one name withholds the others for ever");
     }
-    assert!(bed.now - start < 3 * bed.rules.cold_deadline + 2 * HOLD);
+    assert!(bed.now - start < bed.rules.longest_silence() + 2 * HOLD);
     // What deletes nothing is given after a moment, however short the hold is.
     let hasty = Poller { hold: bed.rules.settle / 3, ..Poller::new() };
     bed.named("eds a:1");

@@ -132,6 +132,7 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
         "the answer to the last name of a type crosses the word that it is let go: asked for again it never comes",
     ),
     (129513, "a sweep of a relay whose answers begin late goes on for ever, and keeps alive what is gone"),
+    (128064, "the connection is half open for longer than a client waits for a name: it loses what it holds"),
     (372, "model: an empty full state would say of an unknown name too that it is gone"),
     (34909, "model: a stream opened on a half-open connection was answered"),
     (41577, "model: a part that was on its way counts as knowledge of what came after it"),

@@ -356,11 +356,10 @@ impl TypeCache {
         self.answering.since()
     }
 
-    /// When a name that was asked for then, and of which the origin says nothing, is taken for absent, given that origins
-    /// exist that never say so (O2), and that do not always prove it either: after three times `patience`. `None` while the
+    /// When a name that was asked for then, and of which the origin says nothing, is taken for absent; `None` while the
     /// origin does not answer for the type.
-    pub fn unanswered_from(&self, asked: Instant, patience: Duration) -> Option<Instant> {
-        self.heard_since().map(|first| asked.max(first) + 3 * patience)
+    pub fn unanswered_from(&self, asked: Instant, longest_silence: Duration) -> Option<Instant> {
+        self.heard_since().map(|first| asked.max(first) + longest_silence)
     }
 
     /// Takes a place among the clients with this subscription.

@@ -267,7 +267,7 @@ impl Poll {
     /// When names that the origin leaves unanswered are taken for absent; `None` while it does not answer for the type.
     fn patience(&self, upstream: Upstream) -> Option<Instant> {
         let unanswered_from =
-            self.membership.of().unanswered_from(self.waits_since, self.rules.cold_deadline);
+            self.membership.of().unanswered_from(self.waits_since, self.rules.longest_silence());
         unanswered_from.filter(|_| upstream == Upstream::Answering)
     }
 }

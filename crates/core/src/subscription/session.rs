@@ -24,9 +24,10 @@ use crate::resource::{Kind, Name, TypeUrl};
 pub struct Rules {
     /// An un-ACKed response holds its type back this long after the transport took it (R-SotW-06, R-Delta-17).
     pub ack_timeout: Duration,
-    /// A stream to which nothing can be said closes after this while the origin is away or silent (R-Relay-07); a full
-    /// state for a client that may hold them waits this long for names that an origin which answers leaves unanswered.
+    /// A stream to which nothing can be said closes after this while the origin is away or silent (R-Relay-07).
     pub cold_deadline: Duration,
+    /// How long a connection to the origin may be dead before the relay notices: keepalive's interval and timeout.
+    pub dead_unnoticed: Duration,
     /// A full state for a client that holds nothing waits this long for names that are not known yet (R-Relay-05).
     pub settle: Duration,
     /// Types for which a first empty list is no wildcard (R-SotW-14).
@@ -75,6 +76,7 @@ impl Default for Rules {
         Self {
             ack_timeout: Duration::from_secs(5),
             cold_deadline: Duration::from_secs(10),
+            dead_unnoticed: Duration::from_secs(40),
             settle: Duration::from_millis(200),
             no_legacy_wildcard: denied.into_iter().filter_map(Kind::url).map(str::to_owned).collect(),
             trust_initial_versions: false,
@@ -96,6 +98,12 @@ impl Default for Rules {
 }
 
 impl Rules {
+    /// How long the origin must leave a name unanswered before it is taken for absent. Origins exist that never say so (O2),
+    /// but neither does a dead connection: the silence has to outlast what keepalive needs to find one.
+    pub fn longest_silence(&self) -> Duration {
+        (3 * self.cold_deadline).max(self.dead_unnoticed + self.cold_deadline)
+    }
+
     /// gRPC clients ask for what they want by name and mean nothing by an empty list (R-SotW-14).
     pub(super) fn allows_legacy_wildcard(&self, type_url: &TypeUrl, user_agent: &str) -> bool {
         !is_grpc(user_agent) && !self.no_legacy_wildcard.contains(type_url.as_str())

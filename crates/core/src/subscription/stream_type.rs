@@ -448,7 +448,7 @@ impl StreamType {
         let obscured = self.own().obscured.iter().filter(|(name, _)| is_unknown(name));
         let since = obscured.map(|(_, since)| *since).max();
         match since {
-            Some(since) => Some(of.heard_since()?.max(since) + longest_wait(rules)),
+            Some(since) => Some(of.heard_since()?.max(since) + rules.longest_silence()),
             None => Some(self.asked),
         }
     }
@@ -477,7 +477,7 @@ impl StreamType {
             Pending::Update(_) | Pending::Nothing | Pending::Gated => None,
         };
         (self.holds, self.waits) =
-            (begun(self.holds, rules.ack_timeout), begun(self.waits, longest_wait(rules)));
+            (begun(self.holds, rules.ack_timeout), begun(self.waits, rules.longest_silence()));
         Ok(pending)
     }
 
@@ -589,7 +589,7 @@ impl StreamType {
         let waits = self.is_patient(rules, moment) || patience.is_some_and(|end| moment.now < end);
         // The client holds what it was told on this stream, and none of these names. What came to its end meanwhile goes,
         // whether or not the origin answers (R-TTL-09).
-        let longest = longest_wait(rules);
+        let longest = rules.longest_silence();
         let goes = update.takes_away()
             && moment.now >= self.ongoing(self.waits, longest).unwrap_or(self.asked) + longest;
         (self.may_hold && self.kind.full_state() && !shows)
@@ -637,14 +637,14 @@ impl StreamType {
     /// does not answer for the type. Before its first answer on this connection its silence says nothing, so that time counts
     /// from there.
     pub(super) fn patience(&self, rules: &Rules, moment: Moment) -> Option<Instant> {
-        let unanswered_from = self.membership.of().unanswered_from(self.asked, rules.cold_deadline);
+        let unanswered_from = self.membership.of().unanswered_from(self.asked, rules.longest_silence());
         unanswered_from.filter(|_| moment.upstream == Upstream::Answering)
     }
 
     /// The end of the wait that has begun, whatever was asked for since; `None` while the origin does not answer for the
     /// type.
     pub(super) fn waits_until(&self, rules: &Rules) -> Option<Instant> {
-        let longest = longest_wait(rules);
+        let longest = rules.longest_silence();
         let since = self.membership.of().heard_since()?.max(self.ongoing(self.waits, longest)?);
         Some(since + longest)
     }
@@ -865,11 +865,6 @@ impl StreamType {
         }
         Ok(())
     }
-}
-
-/// The longest that a name which the origin leaves unanswered is waited for, as [`TypeCache::unanswered_from`] has it.
-fn longest_wait(rules: &Rules) -> Duration {
-    3 * rules.cold_deadline
 }
 
 /// What `evaluate` has to know beside the cache.
