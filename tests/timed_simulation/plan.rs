@@ -15,6 +15,10 @@ use crate::flavor::Flavor;
 use crate::net::Link;
 use crate::truth::is_full_state;
 
+/// Histories from this seed on are harsh: outages last for minutes, another kind of control plane takes over after a restart, and
+/// every second one has a chain of relays.
+pub(crate) const HARSH: u64 = 1_000_000;
+
 pub(crate) fn millis(rng: &mut StdRng, range: std::ops::Range<u64>) -> Duration {
     Duration::from_millis(rng.random_range(range))
 }
@@ -39,13 +43,15 @@ pub(crate) struct Plan {
     pub(crate) linger: Duration,
     pub(crate) reconcile: Reconcile,
     pub(crate) response_bytes: usize,
+    pub(crate) harsh: bool,
     /// How many names there are of each type.
     pub(crate) names: [usize; 4],
     pub(crate) clients: usize,
 }
 
 impl Plan {
-    pub(crate) fn new(rng: &mut StdRng) -> Self {
+    pub(crate) fn new(seed: u64, rng: &mut StdRng) -> Self {
+        let harsh = seed >= HARSH;
         let mut flavor = Flavor::random(rng);
         // Versions that do not fit into one request, nor those of names into the first.
         let bulky = rng.random_bool(0.06);
@@ -54,7 +60,7 @@ impl Plan {
             flavor = [Flavor::Go14 { linear: true }, Flavor::Go14 { linear: false }, plain, plain]
                 [rng.random_range(0..4)];
         }
-        let chain = !bulky && rng.random_bool(0.25);
+        let chain = !bulky && rng.random_bool(if harsh { 0.5 } else { 0.25 });
         let timed = !chain && !bulky && matches!(flavor, Flavor::Plain { .. }) && rng.random_bool(0.3);
         let large = !bulky && rng.random_bool(0.1);
         let mut names = [10, 6, 4, 4];
@@ -78,6 +84,7 @@ impl Plan {
             } else {
                 [150, 600, 1 << 20, 1 << 20][rng.random_range(0..4)]
             },
+            harsh,
             names,
             clients: if bulky || large { 4 } else { rng.random_range(3..9) },
         }

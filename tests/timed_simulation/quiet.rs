@@ -109,14 +109,16 @@ impl World {
 
     /// Whether nobody could tell a client that what it holds is gone.
     fn may_be_dead(&self, client: usize, at: usize, state: &Type, name: &str) -> bool {
-        let (of, flavor) = (&self.clients[client], self.plan.flavor);
+        let of = &self.clients[client];
+        let reports_deleted_names = self.flavors.iter().all(|flavor| flavor.reports_deleted_names());
+        let tells_absent = self.flavors.iter().all(|flavor| flavor.tells_absent());
         let named = state.asked.names.contains(name);
-        if named && !flavor.reports_deleted_names() && self.plan.reconcile == Reconcile::Trust {
+        if named && !reports_deleted_names && self.plan.reconcile == Reconcile::Trust {
             return true;
         }
         // An origin that reports nothing, asked for names of which it has none: there is only silence, even for a sweep.
         if named
-            && !flavor.reports_deleted_names()
+            && !reports_deleted_names
             && !self
                 .truth
                 .present(at)
@@ -125,7 +127,7 @@ impl World {
             return true;
         }
         // The first relay of a chain may have let go of a name that the second holds.
-        if named && self.plan.chain && !flavor.tells_absent() {
+        if named && self.plan.chain && !tells_absent {
             return true;
         }
         let full_state = of.protocol == Protocol::Sotw && is_full_state(at);
@@ -148,9 +150,9 @@ impl World {
             other != name && self.truth.get(at, other).is_none() && !self.seen[of.relay].had(at, other)
         };
         let is_blank = full_state && named && state.asked.names.iter().any(is_silent);
-        if is_blank && !flavor.tells_absent() {
+        if is_blank && !tells_absent {
             return true;
         }
-        named && !flavor.tells_absent() && unknown
+        named && !tells_absent && unknown
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rand::Rng;
 
+use crate::flavor::Flavor;
 use crate::judge::Seen;
 use crate::net::{Consumer, Server};
 use crate::plan::{Versions, millis};
@@ -159,6 +160,14 @@ impl World {
         let streams: Vec<u32> = streams.map(|(id, _)| *id).collect();
         streams.into_iter().for_each(|stream| self.lose(stream));
         self.origin.restart();
+        if self.plan.harsh && self.origin.flavor.has_versions() && self.rng.random_bool(0.2) {
+            let other =
+                std::iter::repeat_with(|| Flavor::random(&mut self.rng)).find(|other| other.has_versions());
+            let other = other.unwrap_or(self.origin.flavor);
+            self.say(|_| format!("the origin is {other:?} from here on"));
+            self.origin.flavor = other;
+            self.flavors.push(other);
+        }
         self.origin_backlog.clear();
         self.origin_paused = None;
         self.net.links[0].down_until = Some(self.now + away);
@@ -204,6 +213,14 @@ impl World {
         self.net.links[link].down_until = Some(self.now + time);
         self.net.links[link].half_open = true;
         self.queue.put(self.now + time, Event::Lost { link });
+    }
+
+    /// How long something is out of reach: in harsh histories also for minutes.
+    fn outage(&mut self) -> Duration {
+        match self.plan.harsh && self.rng.random_bool(0.15) {
+            true => millis(&mut self.rng, 40_000..240_000),
+            false => self.random_time(),
+        }
     }
 
     fn random_time(&mut self) -> Duration {
@@ -270,7 +287,7 @@ impl World {
                 self.pause_origin(time);
             }
             76..82 => {
-                let time = self.random_time();
+                let time = self.outage();
                 self.cut(relay, time);
                 if self.rng.random_bool(0.5) {
                     self.change(2);
@@ -286,7 +303,7 @@ impl World {
                 self.net.links[relay].stalled_until = Some(self.now + time);
             }
             88..92 => {
-                let time = self.random_time();
+                let time = self.outage();
                 self.restart_origin(time);
                 let count = self.rng.random_range(0..4);
                 self.change(count);
@@ -300,7 +317,7 @@ impl World {
             }
             95..97 => {
                 let link = self.clients[client].link;
-                let time = self.random_time();
+                let time = self.outage();
                 self.cut(link, time);
             }
             _ => {}

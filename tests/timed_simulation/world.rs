@@ -14,6 +14,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::client::Client;
+use crate::flavor::Flavor;
 use crate::judge::{Repeats, Seen};
 use crate::net::{Consumer, Net, Server};
 use crate::origin::Origin;
@@ -126,6 +127,8 @@ pub(crate) struct World {
     pub(crate) unread: Vec<VecDeque<Arrival>>,
     /// Streams on which a relay has said more than such a client's transport takes.
     pub(crate) stuffed: Vec<Vec<(u32, bool)>>,
+    /// Kinds of control planes that there were so far, the present one last.
+    pub(crate) flavors: Vec<Flavor>,
     pub(crate) rules: Arc<Rules>,
     pub(crate) repeats: Repeats,
     /// Count of events that may cause a response.
@@ -135,7 +138,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(seed: u64, trace: bool) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
-        let plan = Plan::new(&mut rng);
+        let plan = Plan::new(seed, &mut rng);
         let (now, rules) = (Instant::now(), Arc::new(Rules::default()));
         let relays: Vec<Relay> = (0..1 + usize::from(plan.chain))
             .map(|at| Relay::new(plan.settings(), plan.limits(), &rules, at > 0, now))
@@ -158,6 +161,7 @@ impl World {
             truth: Truth::default(),
             contents: 0,
             origin: Origin::new(plan.flavor, plan.ttl),
+            flavors: vec![plan.flavor],
             origin_paused: None,
             origin_backlog: VecDeque::new(),
             seen: relays.iter().map(|_| Seen::default()).collect(),
