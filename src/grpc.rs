@@ -10,6 +10,10 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 /// each name, perhaps late.
 pub const RELAY_HEADER: &str = "x-deltafan-relay";
 
+/// Name under which the health service (`grpc.health.v1`) says whether the control plane answers. A relay behind this one watches
+/// it: what it is not told of meanwhile is not known to be absent.
+pub const UPSTREAM_SERVICE: &str = "deltafan.upstream";
+
 /// See the module.
 #[derive(Debug)]
 pub struct RawCodec<T>(std::marker::PhantomData<T>);

@@ -32,6 +32,7 @@ use crate::downstream::{
     Access, Admission, AdmissionLimits, Buffered, Connections, Context, Handshakes, Limits, Listener, Memory,
     Policy, PollLimits, Polls, Turns, Unsent, UpstreamView,
 };
+use crate::grpc::UPSTREAM_SERVICE;
 use crate::identity::{Peer, PeerPattern};
 use crate::proto;
 use crate::resource::{Pattern, Patterns, Scope, TypeUrl};
@@ -107,10 +108,12 @@ impl Relay {
         let failed = CancellationToken::new();
         let (origin, tuner) = Origin::start(config, &reloader, writer, everything.clone(), failed.clone())?;
 
-        let view = UpstreamView::default();
-        tokio::spawn(everything.clone().run_until_cancelled_owned(follow(origin.clone(), view.clone())));
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", ServingStatus::NotServing).await;
+        health.set_service_status(UPSTREAM_SERVICE, ServingStatus::NotServing).await;
+        let view = UpstreamView::default();
+        let follow = follow(origin.clone(), view.clone(), health.clone());
+        tokio::spawn(everything.clone().run_until_cancelled_owned(follow));
         let readiness = Readiness::new(config.upstream.ready_wait, config.node.id.clone());
         let (ready, is_ready) = watch::channel(Err("starting".to_owned()));
         tokio::spawn(attend(origin.clone(), readiness, ready, health, draining.clone()));
@@ -385,14 +388,23 @@ impl Report for Status {
 /// Ready, or why not.
 type Ready = Result<(), String>;
 
-/// Passes on whether the origin can be asked.
-async fn follow(mut origin: Origin, view: UpstreamView) {
+/// Passes on whether the origin can be asked: to the sessions, and to relays behind this one.
+async fn follow(mut origin: Origin, view: UpstreamView, health: HealthReporter) {
+    let mut answers = false;
     loop {
-        view.set(origin.upstream());
+        let upstream = origin.upstream();
+        view.set(upstream);
+        if std::mem::replace(&mut answers, upstream == Upstream::Answering) != answers {
+            health.set_service_status(UPSTREAM_SERVICE, status(answers)).await;
+        }
         if origin.changed().await.is_err() {
             return;
         }
     }
+}
+
+const fn status(serves: bool) -> ServingStatus {
+    if serves { ServingStatus::Serving } else { ServingStatus::NotServing }
 }
 
 /// Passes on whether clients should be sent here. When a drain begins, its last word is NOT_SERVING.
@@ -408,8 +420,7 @@ async fn attend(
         loop {
             let Verdict { ready: verdict, look_at } = origin.verdict(&mut readiness);
             if std::mem::replace(&mut serving, verdict.is_ok()) != serving {
-                let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
-                health.set_service_status("", status).await;
+                health.set_service_status("", status(serving)).await;
             }
             drop(ready.send_replace(verdict));
             let until = async {
@@ -666,6 +677,7 @@ impl Origin {
                 let state = state.borrow();
                 match (state.connected, state.answered) {
                     (false, _) => Upstream::Away,
+                    (true, _) if state.origin_is_cut_off => Upstream::Away,
                     (true, false) => Upstream::Silent,
                     (true, true) => Upstream::Answering,
                 }

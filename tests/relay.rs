@@ -251,6 +251,30 @@ async fn r_relay_07_a_cold_relay_with_a_silent_origin_says_unavailable() {
     assert_eq!(stream.response().await.resources.len(), 1);
 }
 
+/// Two tiers: the second relay is connected and answered, and cannot know more than the first.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_07_a_relay_behind_a_relay_knows_that_the_control_plane_is_away() {
+    let (first, origin, mut upstream) = start("").await;
+    let uri = first.uri();
+    let second =
+        tokio::task::spawn_blocking(move || Process::behind(&uri, "  cold_deadline: 1s\n")).await.unwrap();
+    let channel = connect(&second.uri()).await;
+    let mut stream = Sotw::open(&channel, SOTW_ADS).await;
+    stream.subscribe("first", EDS, &["a"]).await;
+    upstream.expect_request().await;
+    upstream.send(&endpoints("1", &[("a", "1")]));
+    assert_eq!(stream.response().await.resources.len(), 1);
+    drop((origin, upstream));
+    second.wait_for("stale", || second.metric("deltafan_upstream_stale_seconds") > 0.0);
+    assert_eq!(second.metric("deltafan_upstream_connected"), 1.0);
+    let mut cold = Sotw::open(&channel, SOTW_ADS).await;
+    cold.subscribe("second", EDS, &["b"]).await;
+    assert_eq!(cold.end().await.code(), Code::Unavailable);
+    let mut warm = Sotw::open(&channel, SOTW_ADS).await;
+    warm.subscribe("third", EDS, &["a"]).await;
+    assert_eq!(warm.response().await.resources.len(), 1, "what it has it serves");
+}
+
 /// R-Relay-16, R-Relay-17 and R-Up-20 as the origin sees them: each name once, none while somebody lingers.
 #[tokio::test(flavor = "multi_thread")]
 async fn r_relay_17_a_second_subscriber_costs_the_origin_nothing() {

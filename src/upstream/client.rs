@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::StreamExt as _;
+use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use super::connection::{Open, status_text};
+use super::connection::{Open, status_text, watch_control_plane};
 use super::dial::{Way, dial};
 use super::waiting::{Clock, at, now, tuned, wanted};
 use super::{Backoff, Counters, Mux, ProtocolError, StreamId, Tuner, Tuning, UpstreamState};
@@ -55,6 +55,8 @@ enum Event {
     Room(StreamId),
     Interest(Vec<Wanted>),
     Tuning(Tuning),
+    /// Word of the relay at the other end, or its end.
+    Watched(Option<bool>),
     Timer,
     Look,
     Nothing,
@@ -191,6 +193,7 @@ impl Client {
         let mut messages = 0;
         let mut look_at = now() + LOOK;
         let mut insists = false;
+        let mut watch: Option<BoxStream<'static, bool>> = None;
         let ended = loop {
             if let Some(stream) = self.mux.renewal_due(now()) {
                 self.renew(stream, &mut primary, &mut secondary);
@@ -216,6 +219,7 @@ impl Client {
                     }
                     interest = wanted(&cache, self.more_interest) => Event::Interest(interest),
                     tuning = tuned(&mut self.tuning) => Event::Tuning(tuning),
+                    word = next(watch.as_mut()) => Event::Watched(word),
                     () = clock.wait(deadline) => Event::Timer,
                     () = at(Some(look_at)) => Event::Look,
                 }
@@ -260,6 +264,16 @@ impl Client {
                     self.mux.tune(tuning);
                     continue;
                 }
+                Event::Watched(Some(is_answered)) => {
+                    self.origin_says(is_answered);
+                    continue;
+                }
+                Event::Watched(None) => {
+                    // A relay that does not say is taken for one that is answered.
+                    self.origin_says(true);
+                    watch = Some(stream::pending().boxed());
+                    continue;
+                }
                 Event::Timer => {
                     if let Some(pause) = clock.overslept(now()) {
                         self.mux.overslept(pause, now());
@@ -287,7 +301,11 @@ impl Client {
                         StreamId::Secondary => secondary.open.as_ref(),
                     };
                     match open.is_some_and(Open::is_relay) {
-                        true => self.mux.origin_is_relay(),
+                        true => {
+                            self.mux.origin_is_relay();
+                            let channel = &secondary.channel;
+                            watch.get_or_insert_with(|| watch_control_plane(channel.clone()).boxed());
+                        }
                         false => self.mux.origin_is_no_relay(),
                     }
                     match self.apply(stream, message) {
@@ -392,6 +410,20 @@ impl Client {
         self.state.send_modify(|state| state.answered = true);
         if let Some(unsaid) = self.complaints.over() {
             tracing::info!(uri = %self.options.endpoint.uri(), unsaid, "the control plane answers again");
+        }
+    }
+
+    /// The relay that is the origin says whether its own control plane answers it.
+    fn origin_says(&mut self, is_answered: bool) {
+        if !self.state.send_if_modified(|state| state.origin_says(is_answered, now())) {
+            return;
+        }
+        let uri = self.options.endpoint.uri();
+        if is_answered {
+            self.mux.origin_is_back(now());
+            tracing::info!(%uri, "the relay upstream is answered by its control plane again");
+        } else {
+            tracing::warn!(%uri, "the relay upstream is cut off from its control plane; serving cached resources");
         }
     }
 
@@ -545,9 +577,7 @@ fn in_words(wait: Duration) -> String {
     format!("{:.1} s", wait.as_secs_f64())
 }
 
-async fn next(
-    stream: Option<&mut (impl futures_util::Stream<Item = Result<Bytes, Status>> + Unpin)>,
-) -> Option<Result<Bytes, Status>> {
+async fn next<T>(stream: Option<&mut (impl futures_util::Stream<Item = T> + Unpin)>) -> Option<T> {
     match stream {
         Some(stream) => stream.next().await,
         None => pending().await,

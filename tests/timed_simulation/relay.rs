@@ -28,6 +28,8 @@ pub(crate) enum Request {
 #[derive(Debug)]
 pub(crate) enum Input {
     Connected(bool),
+    /// The relay that is its origin says whether its own control plane answers.
+    Serves(bool),
     Message(u32, Bytes),
     Ended(u32),
     Asked {
@@ -45,11 +47,22 @@ pub(crate) enum Input {
 #[derive(Debug)]
 pub(crate) enum Output {
     Dial,
+    /// Asks the relay that is its origin whether its control plane answers, and to be told whenever that changes.
+    Watch,
+    /// Tells those that watch it whether its control plane answers.
+    Serves(bool),
     Open(StreamId, u32),
     Close(u32),
     Ask(u32, Box<DeltaDiscoveryRequest>),
-    Say { stream: u32, frame: Frame, heard: u64 },
-    End { stream: u32, reason: String },
+    Say {
+        stream: u32,
+        frame: Frame,
+        heard: u64,
+    },
+    End {
+        stream: u32,
+        reason: String,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -101,6 +114,10 @@ pub(crate) struct Relay {
     pub(crate) requests: u64,
     /// Its origin is a relay, which says so with the headers of each stream.
     behind_relay: bool,
+    /// What that relay said last of its own control plane, on the connection that stands.
+    origin_is_away: bool,
+    /// What was said last to those behind this one.
+    served: bool,
 }
 
 impl Relay {
@@ -129,12 +146,15 @@ impl Relay {
             opens: 0,
             requests: 0,
             behind_relay,
+            origin_is_away: false,
+            served: false,
         }
     }
 
     /// How its sessions see the way upstream; all that depends on the form of it is here.
-    const fn upstream(&self) -> Upstream {
+    pub(crate) const fn upstream(&self) -> Upstream {
         match self.link {
+            Link::Stands { .. } if self.origin_is_away => Upstream::Away,
             Link::Stands { answered: true } => Upstream::Answering,
             Link::Stands { answered: false } => Upstream::Silent,
             Link::Waits(_) | Link::Dials => Upstream::Away,
@@ -231,6 +251,10 @@ impl Relay {
             self.ask(now, &mut out);
         }
         self.say(now, &mut out);
+        let serves = self.upstream() == Upstream::Answering;
+        if std::mem::replace(&mut self.served, serves) != serves {
+            out.push(Output::Serves(serves));
+        }
         out
     }
 
@@ -238,10 +262,19 @@ impl Relay {
         match input {
             Input::Connected(true) => {
                 self.link = Link::Stands { answered: false };
+                self.origin_is_away = false;
+                if self.behind_relay {
+                    out.push(Output::Watch);
+                }
                 self.mux.connected();
                 self.backoffs[1].reset();
                 self.second_retry = None;
                 self.open_on(StreamId::Primary, now, ids, out);
+            }
+            Input::Serves(serves) => {
+                if std::mem::replace(&mut self.origin_is_away, !serves) && serves {
+                    self.mux.origin_is_back(now);
+                }
             }
             Input::Connected(false) => self.link = Link::Waits(now + self.backoffs[0].next(rng)),
             Input::Message(stream, bytes) => {

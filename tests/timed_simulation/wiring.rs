@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use deltafan::cache::Protocol;
+use deltafan::subscription::Upstream;
 use deltafan::upstream::StreamId;
 use prost::Message as _;
 
@@ -23,6 +24,20 @@ impl World {
     pub(crate) fn route(&mut self, relay: usize, output: Output) {
         match output {
             Output::Dial => self.dial(relay),
+            Output::Watch => {
+                let there = self.now + 2 * self.net.links[relay].latency;
+                self.queue.put(there, Event::Watches { relay, attempt: self.attempts[relay] });
+            }
+            Output::Serves(serves) => {
+                let behind = relay + 1;
+                if let Some(link) = self.net.links.get(behind).filter(|_| behind < self.relays.len()) {
+                    let there = (self.now + link.latency).max(link.stalled_until.unwrap_or(self.now));
+                    let attempt = self.attempts[behind];
+                    if !link.half_open {
+                        self.queue.put(there, Event::Serves { relay: behind, attempt, serves });
+                    }
+                }
+            }
             Output::Open(stream, id) => {
                 self.say(|_| format!("relay {relay} opens {stream:?} as {id}"));
                 self.net.open(id, relay, Consumer::Mux(relay, stream), Self::server_of(relay));
@@ -177,6 +192,18 @@ impl World {
                 if self.attempts[relay] == attempt {
                     let ok = ok && !self.net.links[relay].is_down(self.now);
                     self.relays[relay].inbox.push_back(Input::Connected(ok));
+                }
+            }
+            Event::Watches { relay, attempt } => {
+                let serves = self.relays[relay - 1].upstream() == Upstream::Answering;
+                if !self.net.links[relay].half_open {
+                    self.happen(Event::Serves { relay, attempt, serves });
+                }
+            }
+            Event::Serves { relay, attempt, serves } => {
+                if self.attempts[relay] == attempt {
+                    self.say(|_| format!("relay {relay} hears that the one before it is answered: {serves}"));
+                    self.relays[relay].inbox.push_back(Input::Serves(serves));
                 }
             }
             Event::Taken { relay, stream } => self.relays[relay].inbox.push_back(Input::Taken(stream)),

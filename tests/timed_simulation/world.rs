@@ -52,6 +52,17 @@ pub(crate) enum Event {
         ok: bool,
         attempt: u64,
     },
+    /// The answer to a relay that asks whether the one before it is answered by its control plane.
+    Watches {
+        relay: usize,
+        attempt: u64,
+    },
+    /// That word whenever it changes.
+    Serves {
+        relay: usize,
+        attempt: u64,
+        serves: bool,
+    },
     Taken {
         relay: usize,
         stream: u32,

@@ -237,6 +237,12 @@ impl Mux {
         self.note_habits(Habits { absences: Absences::Relay, ..self.habits });
     }
 
+    /// The relay that is the origin is answered by its own control plane again. That it left names unanswered while it was not
+    /// says nothing of them.
+    pub fn origin_is_back(&mut self, now: Instant) {
+        self.writer.asked_anew(|_| true, now);
+    }
+
     fn note_habits(&mut self, seen: Habits) {
         let habits = self.habits.and(seen);
         if habits != self.habits {

@@ -15,6 +15,8 @@ pub struct UpstreamState {
     pub ever_connected: bool,
     /// Whether the origin has said anything on the connection that stands.
     pub answered: bool,
+    /// Whether the origin is a relay that said, on the connection that stands, that its own control plane does not answer it.
+    pub origin_is_cut_off: bool,
     /// Since when it has been connected, or not.
     pub since: Instant,
     /// When a response was last accepted, on this connection or an earlier one.
@@ -37,6 +39,7 @@ impl UpstreamState {
             connected: false,
             ever_connected: false,
             answered: false,
+            origin_is_cut_off: false,
             since: now,
             last_answer: None,
             unanswered: Unanswered::default(),
@@ -61,6 +64,7 @@ impl UpstreamState {
     pub const fn connected(&mut self, now: Instant) -> bool {
         self.connected = true;
         self.answered = false;
+        self.origin_is_cut_off = false;
         self.since = now;
         std::mem::replace(&mut self.ever_connected, true)
     }
@@ -68,7 +72,18 @@ impl UpstreamState {
     /// A response was accepted. Returns whether that is more than a newer time.
     pub fn accepted(&mut self, now: Instant) -> bool {
         let is_first = self.last_answer.replace(now).is_none();
-        self.stale_since.take().is_some() || is_first
+        let was_stale = !self.origin_is_cut_off && self.stale_since.take().is_some();
+        was_stale || is_first
+    }
+
+    /// The relay that is the origin says whether its own control plane answers it. Returns whether that is news.
+    pub fn origin_says(&mut self, is_answered: bool, now: Instant) -> bool {
+        if is_answered {
+            self.stale_since = self.stale_since.filter(|_| !self.origin_is_cut_off);
+        } else {
+            self.stale_since.get_or_insert(now);
+        }
+        std::mem::replace(&mut self.origin_is_cut_off, !is_answered) == is_answered
     }
 
     /// The connection is lost, or could not be made.
@@ -76,7 +91,7 @@ impl UpstreamState {
         if std::mem::take(&mut self.connected) {
             self.since = now;
         }
-        self.answered = false;
+        (self.answered, self.origin_is_cut_off) = (false, false);
         self.unanswered = Unanswered::default();
         self.looked = false;
         self.stale_since.get_or_insert(now);
@@ -131,6 +146,23 @@ mod tests {
         state.look(Unanswered::default());
         assert_eq!(stale(&state, 50), 0, "versions were told, and silence is the answer");
         assert_eq!(state.silent_for(after(50)).as_secs(), 42);
+    }
+
+    #[test]
+    fn a_relay_that_is_cut_off_from_its_control_plane_makes_what_it_says_stale() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let mut state = UpstreamState::new(start);
+        state.connected(start);
+        state.accepted(start);
+        assert!(!state.origin_says(true, start) && state.origin_says(false, after(1)));
+        state.accepted(after(2));
+        assert_eq!(state.stale_for(after(5)).as_secs(), 4, "what it says meanwhile is no newer");
+        assert!(!state.origin_says(false, after(6)) && state.origin_says(true, after(7)));
+        assert_eq!(state.stale_for(after(8)), Duration::ZERO);
+        state.origin_says(false, after(9));
+        state.lost("gone".to_owned(), after(10));
+        assert!(!state.origin_is_cut_off && state.stale_for(after(11)).as_secs() == 2);
     }
 
     #[test]
