@@ -251,6 +251,11 @@ impl Repeats {
         self.last.values_mut().for_each(|last| (last.in_row, last.count) = (0, 0));
     }
 
+    /// A client that is sent to another server comes back, and is told what there is, for as long as that lasts.
+    pub(crate) fn sent_away(&mut self, client: usize) {
+        self.last.range_mut((client, 0)..(client + 1, 0)).for_each(|(_, last)| last.in_row = 0);
+    }
+
     pub(crate) fn all(&self) -> u64 {
         self.last.values().map(|last| last.counted).sum()
     }

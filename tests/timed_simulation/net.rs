@@ -50,6 +50,8 @@ pub(crate) struct Link {
     pub(crate) half_open: bool,
     busy: [Option<Instant>; 2],
     last: [Option<Instant>; 2],
+    /// When the last word of a health service arrives.
+    word: Option<Instant>,
 }
 
 impl Link {
@@ -64,7 +66,16 @@ impl Link {
             half_open: false,
             busy: [None; 2],
             last: [None; 2],
+            word: None,
         }
+    }
+
+    /// When a word of a health service arrives that is said so long from now; `None` where it is lost.
+    pub(crate) fn carry_word(&mut self, now: Instant, from_now: Duration) -> Option<Instant> {
+        let there =
+            [Some(now + from_now + self.latency), self.stalled_until, self.word].into_iter().flatten().max();
+        self.word = there.filter(|_| !self.half_open);
+        self.word
     }
 
     /// When so many bytes that are sent now are on their way, and when they are there.

@@ -25,17 +25,18 @@ impl World {
         match output {
             Output::Dial => self.dial(relay),
             Output::Watch => {
-                let there = self.now + 2 * self.net.links[relay].latency;
-                self.queue.put(there, Event::Watches { relay, attempt: self.attempts[relay] });
+                let latency = self.net.links[relay].latency;
+                if let Some(there) = self.net.links[relay].carry_word(self.now, latency) {
+                    self.queue.put(there, Event::Watches { relay, attempt: self.attempts[relay] });
+                }
             }
             Output::Serves(serves) => {
                 let behind = relay + 1;
-                if let Some(link) = self.net.links.get(behind).filter(|_| behind < self.relays.len()) {
-                    let there = (self.now + link.latency).max(link.stalled_until.unwrap_or(self.now));
+                if behind < self.relays.len()
+                    && let Some(there) = self.net.links[behind].carry_word(self.now, Duration::ZERO)
+                {
                     let attempt = self.attempts[behind];
-                    if !link.half_open {
-                        self.queue.put(there, Event::Serves { relay: behind, attempt, serves });
-                    }
+                    self.queue.put(there, Event::Serves { relay: behind, attempt, serves });
                 }
             }
             Output::Open(stream, id) => {
@@ -175,6 +176,9 @@ impl World {
                 assert!(reason.starts_with("Unavailable"), "a decent client is closed: {reason}");
                 let consumer = self.consumer(stream).filter(|_| self.net.is_open(stream, Way::Down));
                 self.net.close(stream, &[Way::Down, Way::Up]);
+                if let Some(Consumer::Client(client)) = consumer {
+                    self.repeats.sent_away(client);
+                }
                 self.tell_consumer(stream, consumer);
             }
             Event::Gone { stream } => {
@@ -196,9 +200,7 @@ impl World {
             }
             Event::Watches { relay, attempt } => {
                 let serves = self.relays[relay - 1].upstream() == Upstream::Answering;
-                if !self.net.links[relay].half_open {
-                    self.happen(Event::Serves { relay, attempt, serves });
-                }
+                self.happen(Event::Serves { relay, attempt, serves });
             }
             Event::Serves { relay, attempt, serves } => {
                 if self.attempts[relay] == attempt {
