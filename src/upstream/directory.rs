@@ -442,7 +442,7 @@ mod tests {
             let _client = of.join(subscription.clone(), dialect, &Arc::new(Mailbox::default()));
             rig.look();
             let sees =
-                |name: &str| subscription.sees(&of.snapshot(), name).map(|held| held.version().to_owned());
+                |name: &str| of.snapshot().seen_by(&subscription, name).map(|held| held.version().to_owned());
             assert_eq!(of.snapshot().wildcard_known(), wildcard);
             assert_eq!((sees("mine/a").as_deref(), sees("other")), (Some("v1"), None), "{subscription:?}");
             rig.scan(&[(CDS, "mine/a", "v2"), (CDS, "mine/b", "v2"), (CDS, "other", "v2")]);

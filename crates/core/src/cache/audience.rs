@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use indexmap::map::Entry;
 use smallvec::SmallVec;
 
-use super::registry::Subscription;
+use super::subscription::Subscription;
 use crate::resource::{Collection, Name, NameMap, take_out};
 
 /// See the module. A slot is the place of a cohort in the registry.

@@ -10,13 +10,14 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use super::Generation;
+use super::dialect::{Dialect, Role};
 use super::journal::{Changed, Journal};
-use super::registry::Subscription;
 use super::shelf::Shelf;
 use super::sight::Sight;
 use super::snapshot::{Snapshot, Touch};
+use super::subscription::Subscription;
 use super::tally::{Tallies, Tally};
-use crate::resource::{Kind, Name};
+use crate::resource::Name;
 
 /// How a session is woken. Wakes coalesce: a session that is woken looks at everything it serves.
 #[derive(Debug, Default)]
@@ -32,70 +33,6 @@ impl Mailbox {
     pub fn wake(&self) {
         self.0.wake();
     }
-}
-
-/// Which protocol a stream speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Protocol {
-    /// State of the world.
-    Sotw,
-    /// Incremental.
-    Delta,
-}
-
-impl Protocol {
-    /// The word for it in metrics.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Sotw => "sotw",
-            Self::Delta => "delta",
-        }
-    }
-}
-
-/// Whether a client is told for how long to keep what it is sent (R-TTL-07).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Ttl {
-    /// No: the relay removes what ends.
-    #[default]
-    Untold,
-    /// With the resources alone: it takes a heartbeat for a fault (R-TTL-06).
-    Told,
-    /// And it understands heartbeats, where its protocol has them.
-    Heartbeats,
-}
-
-/// What, beside its subscription, decides which bytes a client is sent.
-///
-/// A poll is of the dialect of a state-of-the-world stream of one type: it sees the same and is woken by the same. Its
-/// bytes are made elsewhere, from its [`Sight`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Dialect {
-    /// The protocol of its stream.
-    pub protocol: Protocol,
-    /// Whether its types share one stream (ADS); of endpoints also that they are repeated behind changed members of the
-    /// clusters (R-ADS-05).
-    pub aggregated: bool,
-    /// See [`Ttl`].
-    pub ttl: Ttl,
-}
-
-impl Dialect {
-    /// Whether each response of such a type holds all that the client may see, so that nothing else can be owed
-    /// (R-SotW-18).
-    pub const fn is_full_state(self, kind: Kind) -> bool {
-        matches!(self.protocol, Protocol::Sotw) && kind.full_state()
-    }
-}
-
-/// Whether what somebody asks for is wanted upstream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Role {
-    /// Yes.
-    #[default]
-    Client,
-    /// No: it sees what is held for others, and nobody else is told or asked anything because of it.
-    Observer,
 }
 
 /// Clients of one type with the same subscription, dialect and role.
@@ -166,6 +103,11 @@ impl Cohort {
             notes.journal.note(generation, &touch.name);
         }
         notes.tallies.note(generation, &self.subscription, self.dialect, touch);
+    }
+
+    /// Subscription of its members.
+    pub(super) const fn subscription(&self) -> &Subscription {
+        &self.subscription
     }
 
     /// Its number among the cohorts that its store ever had.

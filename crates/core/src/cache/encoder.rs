@@ -4,20 +4,18 @@
 //! not found is made again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use moka::policy::EvictionPolicy;
 
+use super::Generation;
 use super::cohort::Cohort;
-use super::scan::Scan;
-use super::shelf::{Allowance, UpdateKey};
-use super::span::Span;
+use super::frame::EncodeCount;
+use super::scan::{Scan, Source};
+use super::shelf::{Allowance, ByteCache, UpdateKey};
+use super::span::{FellBehind, Span};
 use super::update::{Owed, Update};
-use super::{Generation, TypeCache};
-
-/// The byte cache. A cohort's superseded updates leave it at once, so that what is oldest in it is what goes first.
-pub(super) type ByteCache = moka::sync::Cache<UpdateKey, Arc<Update>, foldhash::fast::RandomState>;
 
 /// Makes updates and shares them.
 #[derive(Debug)]
@@ -25,7 +23,7 @@ pub struct Encoder {
     updates: ByteCache,
     /// What cohorts may keep outside of the byte cache.
     small: Arc<Allowance>,
-    pub(super) encodes: AtomicU64,
+    encodes: EncodeCount,
     /// Where an answer is cut. One that is being sent in parts goes on from where it stands, whatever this is then.
     response_bytes: AtomicUsize,
 }
@@ -41,7 +39,7 @@ impl Encoder {
         Self {
             updates,
             small: Arc::new(Allowance::new(small)),
-            encodes: AtomicU64::new(0),
+            encodes: EncodeCount::default(),
             response_bytes: AtomicUsize::new(response_bytes),
         }
     }
@@ -52,45 +50,50 @@ impl Encoder {
 
     /// How many frames were encoded.
     pub fn encodes(&self) -> u64 {
-        self.encodes.load(Ordering::Relaxed)
+        self.encodes.get()
+    }
+
+    /// Where encoded frames are counted.
+    pub const fn count(&self) -> &EncodeCount {
+        &self.encodes
     }
 
     /// What a client of this cohort has to be told next.
-    pub fn update(
+    pub(super) fn update<'s>(
         &self,
-        of: &TypeCache,
+        source: impl Fn() -> Source<'s>,
         cohort: &Cohort,
         span: &Span,
         now: Instant,
     ) -> Result<Arc<Update>, FellBehind> {
         let touched = cohort.touched();
         if !cohort.is_shared() {
-            return Ok(Arc::new(self.make(of, cohort, span, touched, &Owed::default(), now)?));
+            return Ok(Arc::new(self.make(&source, cohort, span, touched, &Owed::default(), now)?));
         }
         if let Some(found) = cohort.shelf().find(touched, span, cohort.id, &self.updates, now) {
             return Ok(found);
         }
         // Made without the lock. Who makes the same meanwhile gets the one that was put first.
-        let made = Arc::new(self.make(of, cohort, span, touched, &Owed::default(), now)?);
+        let made = Arc::new(self.make(&source, cohort, span, touched, &Owed::default(), now)?);
         let key = UpdateKey { cohort: cohort.id, touched, span: span.clone() };
         Ok(cohort.shelf().put(key, made, &self.small, &self.updates, now))
     }
 
-    /// The same for a client that is owed something of its own.
-    pub fn own_update(
+    /// Next update of a client that is owed something of its own.
+    pub(super) fn own_update<'s>(
         &self,
-        of: &TypeCache,
+        source: impl Fn() -> Source<'s>,
         cohort: &Cohort,
         span: &Span,
         owed: &Owed,
         now: Instant,
     ) -> Result<Update, FellBehind> {
-        self.make(of, cohort, span, cohort.touched(), owed, now)
+        self.make(&source, cohort, span, cohort.touched(), owed, now)
     }
 
-    fn make(
+    fn make<'s>(
         &self,
-        of: &TypeCache,
+        source: &impl Fn() -> Source<'s>,
         cohort: &Cohort,
         span: &Span,
         touched: Generation,
@@ -98,11 +101,7 @@ impl Encoder {
         now: Instant,
     ) -> Result<Update, FellBehind> {
         let response_bytes = self.response_bytes.load(Ordering::Relaxed);
-        Ok(Scan::new(of, cohort, span, touched, response_bytes, now)?.run(owed))
+        // Loaded after `touched` was read: it holds everything that was marked.
+        Ok(Scan::new(source(), cohort, span, touched, response_bytes, now)?.run(owed))
     }
 }
-
-/// The client stands before what the cache remembers of removals: it has to come again with its versions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too far behind: reconnect to resume from the versions held")]
-pub struct FellBehind;

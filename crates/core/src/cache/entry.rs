@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+mod alias;
+mod leases;
+
 use super::Generation;
 use super::alias::Alias;
 use super::failure::{Failed, Failure};

@@ -8,6 +8,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use bytes::{BufMut, Bytes, BytesMut};
 use smallvec::SmallVec;
 
@@ -22,6 +24,20 @@ const HEAD: usize = 4 << 10;
 const INLINE: usize = 16 << 10;
 /// The payload of a full HTTP/2 DATA frame at the default settings.
 const DATA_FRAME: usize = 16 << 10;
+
+/// Count of encoded frames.
+#[derive(Debug, Default)]
+pub struct EncodeCount(AtomicU64);
+
+impl EncodeCount {
+    pub(super) fn add_one(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// A complete gRPC message, prefix included. Cheap to clone, however many pieces it has.
 #[derive(Clone, Debug)]

@@ -10,10 +10,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::entry::{Entry, Named, Seen};
-use super::registry::Subscription;
-use super::{Generation, View};
-use crate::resource::Name;
+use super::Generation;
+use super::view::View;
 
 /// What was made within this time of what it tells still counts as of then.
 pub(super) const MOMENT: Duration = Duration::from_millis(100);
@@ -57,18 +55,18 @@ impl Lease {
 
 /// What was told from a generation on: this lease, or that there is none.
 #[derive(Clone, Copy, Debug)]
-struct Term {
-    lease: Option<Lease>,
+pub(super) struct Term {
+    pub(super) lease: Option<Lease>,
     /// Zero while it is not known yet.
-    at: Generation,
+    pub(super) at: Generation,
 }
 
 /// The lease of a name in one view, and the one before it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tenure {
-    current: Term,
+    pub(super) current: Term,
     /// `None` where it cannot be said what clients were told before this, but with the body.
-    before: Option<Term>,
+    pub(super) before: Option<Term>,
 }
 
 impl Tenure {
@@ -93,35 +91,35 @@ impl Tenure {
 /// The leases of a name; most names have none.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leases {
-    wild: Option<Tenure>,
-    named: Option<Tenure>,
+    pub(super) wild: Option<Tenure>,
+    pub(super) named: Option<Tenure>,
 }
 
 impl Leases {
-    const fn of(&self, view: View) -> Option<&Tenure> {
+    pub(super) const fn of(&self, view: View) -> Option<&Tenure> {
         match view {
             View::Wildcard => self.wild.as_ref(),
             View::Named => self.named.as_ref(),
         }
     }
 
-    const fn slot(&mut self, view: View) -> &mut Option<Tenure> {
+    pub(super) const fn slot(&mut self, view: View) -> &mut Option<Tenure> {
         match view {
             View::Wildcard => &mut self.wild,
             View::Named => &mut self.named,
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = &Tenure> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Tenure> {
         self.wild.iter().chain(&self.named)
     }
 
-    fn is_new(&self, view: View) -> bool {
+    pub(super) fn is_new(&self, view: View) -> bool {
         self.of(view).is_some_and(|tenure| tenure.at() == Generation::ZERO)
     }
 
     /// When any of them was last renewed.
-    fn newest(&self) -> Generation {
+    pub(super) fn newest(&self) -> Generation {
         self.all().map(Tenure::at).max().unwrap_or_default()
     }
 }
@@ -133,127 +131,6 @@ pub(super) struct Renewed {
     pub(super) named: bool,
     /// Whether any was, be there nobody who sees it.
     pub(super) any: bool,
-}
-
-impl Entry {
-    /// The origin spoke of what is held: with a body that is new, or with what was held before, which it may mean for
-    /// the clients, or only of its time (R-TTL-01, R-TTL-02).
-    pub(super) fn lend(&mut self, view: View, lease: Option<Lease>, is_new: bool, resent: bool) {
-        if lease.is_none() && self.leases.is_none() {
-            return;
-        }
-        let body_at = self.wild_changed.max(self.named_changed);
-        let slot = self.leases.get_or_insert_default().slot(view);
-        let current = Term { lease, at: Generation::ZERO };
-        if is_new {
-            *slot = lease.map(|_| Tenure { current, before: None });
-        } else if resent {
-            // That there was a time is remembered: who was away may have been told of it.
-            *slot = (lease.is_some() || slot.is_some()).then_some(Tenure { current, before: None });
-        } else {
-            let before = slot.map_or(Term { lease: None, at: body_at }, |tenure| tenure.current);
-            if lease.is_some() || before.lease.is_some() {
-                *slot = Some(Tenure { current, before: Some(before) });
-            }
-        }
-        self.drop_no_leases();
-    }
-
-    /// The lease in one view.
-    pub(super) fn lease(&self, view: View) -> Option<Lease> {
-        self.leases.as_ref()?.of(view)?.lease()
-    }
-
-    /// It is not held in this view any more.
-    pub(super) fn end_lease(&mut self, view: View) {
-        if let Some(leases) = &mut self.leases {
-            *leases.slot(view) = None;
-            self.drop_no_leases();
-        }
-    }
-
-    fn drop_no_leases(&mut self) {
-        self.leases.take_if(|leases| leases.all().next().is_none());
-    }
-
-    /// Who has another lease than before, beside the body: the origin said so, or what is seen by name is now the
-    /// relay's other copy.
-    pub(super) fn renewed_since(&mut self, old: &Self) -> Renewed {
-        if self.leases.is_none() && old.leases.is_none() {
-            return Renewed::default();
-        }
-        let (was, is) = (old.view_by_name(), self.view_by_name());
-        let stays = old.wild.is_some() && self.wild.is_some();
-        let is_xdstp = self.name().is_xdstp();
-        if let (Some(was), Some(is)) = (was, is)
-            && was != is
-        {
-            // Nothing that was told of the one copy is sure of the other.
-            let slot = self.leases.get_or_insert_default().slot(is);
-            let lease = slot.and_then(|tenure| tenure.lease());
-            *slot = Some(Tenure { current: Term { lease, at: Generation::ZERO }, before: None });
-        }
-        let Some(leases) = &self.leases else { return Renewed::default() };
-        let is_new = |view| leases.is_new(view);
-        Renewed {
-            members: stays && is_new(View::Wildcard),
-            named: is.is_some_and(is_new) || (is_xdstp && is_new(View::Named)),
-            any: is_new(View::Wildcard) || is_new(View::Named),
-        }
-    }
-
-    /// What is new in its leases is so from this generation on.
-    pub(super) fn stamp_leases(&mut self, stamp: Generation) {
-        let Some(leases) = &mut self.leases else { return };
-        for tenure in leases.wild.iter_mut().chain(&mut leases.named) {
-            if tenure.current.at == Generation::ZERO {
-                tenure.current.at = stamp;
-            }
-        }
-    }
-
-    /// When its lease was last renewed, if that is the latest that is to be told of it.
-    pub(super) fn renewal(&self) -> Option<Generation> {
-        let newest = self.leases.as_ref()?.newest();
-        (newest > self.position()).then_some(newest)
-    }
-
-    /// Its place in the order of changes for who is told of renewals.
-    pub(super) fn place(&self) -> Generation {
-        self.renewal().unwrap_or_else(|| self.position())
-    }
-
-    pub(super) const fn is_leased(&self) -> bool {
-        self.leases.is_some()
-    }
-
-    /// Through which view who asked by name sees it.
-    const fn view_by_name(&self) -> Option<View> {
-        match (&self.wild, &self.named) {
-            (Some(_), _) => Some(View::Wildcard),
-            (None, Named::Present(_)) => Some(View::Named),
-            (None, _) => None,
-        }
-    }
-}
-
-impl Subscription {
-    /// The lease of what a client with this subscription [sees](Self::look) of an entry.
-    pub(super) fn tenure(&self, entry: &Entry) -> Option<Tenure> {
-        let leases = entry.leases.as_deref()?;
-        let name: &Name = entry.name();
-        if self.contains(name.as_str()) {
-            leases.of(entry.view_by_name()?).copied()
-        } else if !matches!(entry.as_listed(), Seen::Unknown) && self.covers(name.as_str()) {
-            // A client that asked for it by name before may have been told of the other copy.
-            let is_sure = entry.wild.is_none();
-            leases.named.map(|tenure| Tenure { before: tenure.before.filter(|_| is_sure), ..tenure })
-        } else if self.wildcard {
-            leases.wild
-        } else {
-            None
-        }
-    }
 }
 
 #[cfg(test)]

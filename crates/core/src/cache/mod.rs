@@ -15,8 +15,11 @@
 //!   that registers, then looks, misses nothing.
 
 mod alias;
+mod answering;
 mod audience;
+mod change;
 mod cohort;
+mod dialect;
 mod difference;
 mod encoder;
 mod entry;
@@ -36,9 +39,11 @@ mod sight;
 mod snapshot;
 mod span;
 mod stores;
+mod subscription;
 mod tally;
-mod timed;
+mod type_store;
 mod update;
+mod view;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -48,197 +53,32 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 
 pub use alias::Alias;
-pub use cohort::{Cohort, Dialect, Mailbox, Protocol, Role, Ttl};
-pub use encoder::{Encoder, FellBehind};
+pub use change::{Change, Completeness, Op, Resend};
+pub use cohort::{Cohort, Mailbox};
+pub use dialect::{Dialect, Protocol, Role, Ttl};
+pub use encoder::Encoder;
 pub use entry::{Entry, Named, Seen};
 pub use failure::Failure;
-pub use frame::Frame;
+pub use frame::{EncodeCount, Frame};
 pub use generation::Generation;
 pub use lease::Lease;
 pub use lens::{Allotment, Lens};
 pub use nonce::{Nonce, NonceText, Suffix};
-pub use registry::{Interest, Membership, Subscription};
+pub use registry::Interest;
 pub use sight::{Found, SetVersion, Sight};
-pub use snapshot::{Completeness, Snapshot};
-pub use span::{Class, Span};
+pub use snapshot::Snapshot;
+pub use span::{Class, FellBehind, Span};
 pub use stores::{Claim, Full};
+pub use subscription::Subscription;
+pub use type_store::{Membership, TypeCache};
 pub use update::{Owed, Update};
+pub use view::View;
 
 use registry::Registry;
 use snapshot::Draft;
-use stores::{Answering, Bounds, Stores};
+use stores::{Bounds, Stores};
 
-use crate::resource::{Collection, Kind, Name, Parameters, Resource, Scope, TypeUrl};
-
-/// Through which of its two subscriptions the relay holds a resource (R-Relay-03).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum View {
-    /// As a member of the origin's wildcard set.
-    Wildcard,
-    /// By its name.
-    Named,
-}
-
-/// Why the origin sent a resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resend {
-    /// It answers a subscription of ours; unchanged content is no news.
-    Answer,
-    /// It came by itself; unchanged content is meant for the clients (R-ADS-05, R-Relay-21).
-    Unsolicited,
-}
-
-/// One thing that the upstream learned or decided.
-#[derive(Clone, Debug)]
-pub enum Op {
-    /// The resource exists in this version.
-    Set {
-        /// Where it was seen.
-        view: View,
-        /// The resource.
-        resource: Arc<Resource>,
-        /// Why it came.
-        resend: Resend,
-        /// For how long it is to be kept, unless the origin says otherwise before; `None` is without end.
-        lease: Option<Lease>,
-    },
-    /// What is held is to be kept for this time from now on (R-TTL-02).
-    Renew {
-        /// Where that was said.
-        view: View,
-        /// The name.
-        name: Name,
-        /// As in [`Set`](Self::Set).
-        lease: Option<Lease>,
-    },
-    /// It does not exist, says the origin.
-    Remove {
-        /// Where that was said.
-        view: View,
-        /// The name.
-        name: Name,
-    },
-    /// The relay no longer subscribes to it, so that nothing is known of it any more.
-    Forget {
-        /// The subscription that ended.
-        view: View,
-        /// The name.
-        name: Name,
-    },
-    /// It is no member of its collection any more, and nobody asks for it by name.
-    Withdraw {
-        /// The name.
-        name: Name,
-    },
-    /// All members of a collection have been heard (R-XT-03).
-    Complete {
-        /// The collection's name.
-        name: Name,
-    },
-    /// The origin has an error to tell in place of the resource (R-Err-01); where that is that it does not exist, it
-    /// is [removed](Self::Remove) too.
-    Fail {
-        /// The name, which is subscribed to by itself or through a collection.
-        name: Name,
-        /// The error.
-        failure: Arc<Failure>,
-        /// Whether nobody asks for it by name: it is a member of a collection.
-        listed: bool,
-    },
-    /// The name is one of the aliases of this resource (R-Relay-20); or the origin cannot say of what, and says it with this
-    /// (R-Delta-22).
-    Alias {
-        /// The name that was asked for.
-        name: Name,
-        /// The resource.
-        resource: Arc<Resource>,
-        /// Why it came.
-        resend: Resend,
-    },
-    /// Its body is not to be kept any longer (R-XT-09). Nobody is told.
-    Drop {
-        /// The name.
-        name: Name,
-    },
-    /// Aggregated clients are to be sent it again though it did not change (R-ADS-05).
-    Repush {
-        /// The name.
-        name: Name,
-    },
-}
-
-impl Op {
-    /// What is held already is seen by more clients.
-    pub const fn held(view: View, resource: Arc<Resource>, lease: Option<Lease>) -> Self {
-        Self::Set { view, resource, resend: Resend::Answer, lease }
-    }
-
-    /// Through which subscription it was learned.
-    pub(crate) const fn view(&self) -> View {
-        match self {
-            Self::Set { view, .. }
-            | Self::Renew { view, .. }
-            | Self::Remove { view, .. }
-            | Self::Forget { view, .. } => *view,
-            Self::Withdraw { .. }
-            | Self::Complete { .. }
-            | Self::Fail { .. }
-            | Self::Alias { .. }
-            | Self::Drop { .. }
-            | Self::Repush { .. } => View::Named,
-        }
-    }
-
-    /// What it is for those who may see no more than this.
-    fn through(self, scope: &Scope) -> Option<Self> {
-        if !scope.allows(self.name().as_str()) {
-            return None;
-        }
-        match self {
-            // A resource may be called as a collection is.
-            Self::Set { resource, .. } if !scope.shows(resource.name().as_str()) => None,
-            // What they may not see they may not see by another name either.
-            Self::Alias { name, resource, .. } if !scope.shows(resource.name().as_str()) => {
-                Some(Self::Remove { view: View::Named, name })
-            }
-            op => Some(op),
-        }
-    }
-
-    /// The name it is about.
-    pub fn name(&self) -> &Name {
-        match self {
-            Self::Set { resource, .. } => resource.name(),
-            Self::Renew { name, .. }
-            | Self::Remove { name, .. }
-            | Self::Forget { name, .. }
-            | Self::Withdraw { name }
-            | Self::Complete { name }
-            | Self::Fail { name, .. }
-            | Self::Alias { name, .. }
-            | Self::Drop { name }
-            | Self::Repush { name } => name,
-        }
-    }
-}
-
-/// What one response of the origin changes, applied as a whole (R-Up-12).
-#[derive(Clone, Debug, Default)]
-pub struct Change {
-    /// In the order in which they take effect.
-    pub ops: Vec<Op>,
-    /// How much of the wildcard set is known from now on (R-Relay-05), where that changes.
-    pub wildcard_known: Option<Completeness>,
-    /// The origin's `system_version_info`, for debugging only (R-Delta-20).
-    pub system_version: Option<Arc<str>>,
-}
-
-impl Change {
-    /// Whether nothing comes of it.
-    pub const fn is_nothing(&self) -> bool {
-        self.ops.is_empty() && self.wildcard_known.is_none() && self.system_version.is_none()
-    }
-}
+use crate::resource::{Collection, Kind, Name, Parameters, TypeUrl};
 
 /// What clients with one set of parameters want of a type, where it changed since last asked.
 #[derive(Clone, Debug)]
@@ -311,156 +151,6 @@ impl Default for Limits {
             types: 1024,
             parameter_sets: 4096,
         }
-    }
-}
-
-/// The store of one type, as it is seen through one set of parameters.
-#[derive(Debug)]
-pub struct TypeCache {
-    type_url: TypeUrl,
-    lens: Lens,
-    index: u32,
-    snapshot: ArcSwap<Snapshot>,
-    registry: Mutex<Registry>,
-    answering: Arc<Answering>,
-    interest: Arc<Mailbox>,
-    /// Whether a client asked for proof since interest was last taken.
-    proof_asked: AtomicBool,
-    encoder: Arc<Encoder>,
-}
-
-impl TypeCache {
-    /// The type.
-    pub const fn type_url(&self) -> &TypeUrl {
-        &self.type_url
-    }
-
-    /// The parameters through which its clients see the type.
-    pub const fn lens(&self) -> &Lens {
-        &self.lens
-    }
-
-    /// Its number among the cache's stores, for nonces.
-    pub const fn index(&self) -> u32 {
-        self.index
-    }
-
-    /// The newest state.
-    pub fn snapshot(&self) -> Arc<Snapshot> {
-        self.snapshot.load_full()
-    }
-
-    /// Since when the origin answers for this type on the connection that stands, and has been asked for its names on the
-    /// stream that stands; `None` before its first answer there.
-    pub fn heard_since(&self) -> Option<Instant> {
-        self.answering.since()
-    }
-
-    /// When a name that was asked for then, and of which the origin says nothing, is taken for absent; `None` while the
-    /// origin does not answer for the type.
-    pub fn unanswered_from(&self, asked: Instant, longest_silence: Duration) -> Option<Instant> {
-        self.heard_since().map(|first| asked.max(first) + longest_silence)
-    }
-
-    /// Takes a place among the clients with this subscription.
-    pub fn join(
-        self: &Arc<Self>,
-        subscription: Subscription,
-        dialect: Dialect,
-        mailbox: &Arc<Mailbox>,
-    ) -> Membership {
-        self.join_as(Role::Client, subscription, dialect, mailbox)
-    }
-
-    /// Takes a place among the clients, or the observers, with this subscription.
-    pub fn join_as(
-        self: &Arc<Self>,
-        role: Role,
-        subscription: Subscription,
-        dialect: Dialect,
-        mailbox: &Arc<Mailbox>,
-    ) -> Membership {
-        Membership::join(Arc::clone(self), subscription, dialect, role, Arc::clone(mailbox))
-    }
-
-    /// What a poll of this cohort sees now, worked out once per change for all of them.
-    pub fn sight(&self, cohort: &Cohort) -> Sight {
-        Sight::of(self, cohort)
-    }
-
-    /// The same with the resources, which is to be written out.
-    pub fn found(&self, cohort: &Cohort) -> Found {
-        Found::of(self, cohort)
-    }
-
-    /// Whether any client asks for this name and may see it.
-    pub fn wants(&self, name: &str) -> bool {
-        self.lens.scope().allows(name) && self.registry.lock().wants(name)
-    }
-
-    /// Whether the origin has said anything of these names, be it that one does not exist. That a client may not see one says
-    /// nothing of the others.
-    pub fn knows_any_of(&self, names: &[Name]) -> bool {
-        let snapshot = self.snapshot();
-        let is_known = |name: &Name| {
-            self.lens.scope().allows(name.as_str())
-                && !matches!(snapshot.by_name(name.as_str()), Seen::Unknown | Seen::Failed | Seen::Denied(_))
-        };
-        names.iter().any(is_known)
-    }
-
-    /// What of the wildcard set of another store is seen in this one.
-    fn members_of(&self, from: &Snapshot) -> Vec<Op> {
-        let is_seen = |held: &&Arc<Resource>| {
-            let name = held.name().as_str();
-            !self.lens.is_beside_wildcard(name) && self.lens.scope().shows(name)
-        };
-        from.members().filter(is_seen).map(|held| from.op_for(View::Wildcard, held)).collect()
-    }
-
-    /// Whether any client or observer asks for this name, be it for nothing.
-    fn asks(&self, name: &str) -> bool {
-        self.registry.lock().asks(name)
-    }
-
-    /// Whether any client or observer asks for this name and may see it.
-    fn serves(&self, name: &str) -> bool {
-        self.lens.scope().allows(name) && self.asks(name)
-    }
-
-    /// Whether any client or observer asks for the wildcard.
-    fn serves_wildcard(&self) -> bool {
-        self.registry.lock().asks_wildcard()
-    }
-
-    /// These names are to be asked for upstream once more: their bodies were not kept (R-XT-09).
-    pub fn ask_again<'a>(&self, names: impl IntoIterator<Item = &'a Name>) {
-        if self.registry.lock().ask_again(names) {
-            self.interest.wake();
-        }
-    }
-
-    /// A client waits for evidence that what the origin has not sent does not exist.
-    pub fn ask_for_proof(&self) {
-        // Thousands of sessions may ask at each change.
-        if !self.proof_asked.swap(true, Ordering::AcqRel) {
-            self.interest.wake();
-        }
-    }
-
-    /// Whether any client asks for the wildcard.
-    pub fn wants_wildcard(&self) -> bool {
-        self.registry.lock().wants_wildcard()
-    }
-
-    /// What makes and shares this type's updates.
-    pub fn encoder(&self) -> &Encoder {
-        &self.encoder
-    }
-
-    /// How many cohorts its clients form.
-    pub fn cohorts(&self) -> usize {
-        self.registry.lock().cohorts()
     }
 }
 

@@ -8,24 +8,39 @@ use std::time::Instant;
 use foldhash::HashSet;
 use smallvec::SmallVec;
 
-use super::alias::{add_once, tell_once};
-use super::cohort::{Cohort, Dialect, Protocol, Ttl};
-use super::encoder::FellBehind;
+mod aliases;
+mod errors;
+mod forms;
+
+use super::Generation;
+use super::change::Completeness;
+use super::cohort::Cohort;
+use super::dialect::{Dialect, Protocol, Ttl};
 use super::entry::{Entry, Seen};
-use super::failure::{Failing, Telling};
 use super::journal::Changed;
-use super::registry::{Look, Subscription};
 use super::snapshot::Snapshot;
-use super::span::{Next, Part, Span};
+use super::span::{FellBehind, Next, Part, Span};
+use super::subscription::{Look, Subscription};
 use super::tally::Tally;
 use super::update::{Owed, Update};
-use super::{Completeness, Generation, TypeCache};
-use crate::resource::{Constraints, Name, Resource};
+use crate::resource::{Constraints, Name, Resource, TypeUrl};
+use aliases::{add_once, tell_once};
+use errors::{Failing, Telling};
+
+/// State that an update is worked out from.
+#[derive(Debug)]
+pub(super) struct Source<'a> {
+    pub(super) type_url: &'a TypeUrl,
+    /// Number of the store, for nonces.
+    pub(super) index: u32,
+    pub(super) snapshot: Arc<Snapshot>,
+}
 
 /// One computation of an update.
 pub(super) struct Scan<'a> {
     pub(super) snapshot: Arc<Snapshot>,
-    of: &'a TypeCache,
+    type_url: &'a TypeUrl,
+    index: u32,
     cohort: &'a Cohort,
     pub(super) subscription: &'a Subscription,
     pub(super) dialect: Dialect,
@@ -66,15 +81,14 @@ enum Order {
 
 impl<'a> Scan<'a> {
     pub(super) fn new(
-        of: &'a TypeCache,
+        source: Source<'a>,
         cohort: &'a Cohort,
         span: &'a Span,
         touched: Generation,
         limit: usize,
         now: Instant,
     ) -> Result<Self, FellBehind> {
-        // Loaded after `touched` was read: it holds everything that was marked.
-        let snapshot = of.snapshot();
+        let Source { type_url, index, snapshot } = source;
         let (subscription, dialect) = (&cohort.subscription, cohort.dialect);
         if subscription.wildcard && span.removed != Generation::ZERO && span.removed < snapshot.horizon {
             return Err(FellBehind);
@@ -99,7 +113,8 @@ impl<'a> Scan<'a> {
         let (refused, past) = (None, None);
         Ok(Self {
             snapshot,
-            of,
+            type_url,
+            index,
             cohort,
             subscription,
             dialect,
@@ -130,7 +145,7 @@ impl<'a> Scan<'a> {
 
     fn look(&self, owed: &Owed) -> Update {
         let mut update = self.blank();
-        let full_state = self.dialect.is_full_state(self.of.type_url.kind());
+        let full_state = self.dialect.is_full_state(self.type_url.kind());
         if full_state {
             self.full_state(&mut update, owed);
         } else if self.is_whole_set()
@@ -187,8 +202,8 @@ impl<'a> Scan<'a> {
             dialect: self.dialect,
             form: self.subscription.has_own_form().then(|| self.subscription.clone()),
             past: BTreeMap::new(),
-            type_url: self.of.type_url.clone(),
-            type_index: self.of.index,
+            type_url: self.type_url.clone(),
+            type_index: self.index,
             version: Arc::clone(&self.snapshot.system_version),
             resources: Vec::new(),
             segments: Vec::new(),

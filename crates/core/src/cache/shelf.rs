@@ -8,7 +8,6 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::Generation;
-use super::encoder::ByteCache;
 use super::span::Span;
 use super::update::Update;
 
@@ -17,6 +16,9 @@ use super::update::Update;
 const SMALL: u32 = 16 << 10;
 /// So many places are looked at one by one.
 const NEAR: usize = 4;
+
+/// The byte cache. A cohort's superseded updates leave it at once, so that what is oldest in it is what goes first.
+pub(super) type ByteCache = moka::sync::Cache<UpdateKey, Arc<Update>, foldhash::fast::RandomState>;
 
 /// Under what an update is in the byte cache. `touched` stands for the state: nothing in it that concerns the cohort
 /// changed since.

@@ -12,11 +12,11 @@ use std::time::Instant;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::cohort::Cohort;
+use super::Generation;
+use super::change::Completeness;
 use super::entry::Seen;
-use super::registry::Subscription;
 use super::snapshot::Snapshot;
-use super::{Completeness, Generation, TypeCache};
+use super::subscription::Subscription;
 use crate::resource::{Resource, TypeUrl};
 
 /// The version of a subscription and everything that it sees: `version_info` of REST-JSON.
@@ -103,18 +103,18 @@ pub struct Sight {
 }
 
 impl Sight {
-    pub(super) fn of(of: &TypeCache, cohort: &Cohort) -> Self {
-        let touched = cohort.touched();
-        if let Some(kept) = cohort.sight().filter(|kept| kept.touched == touched) {
-            return kept;
-        }
-        // Loaded after `touched` was read: it holds everything that was marked.
-        let snapshot = of.snapshot();
-        let subscription = &cohort.subscription;
+    /// `is_known` says whether anything is known of names that may be seen, where some may not.
+    pub(super) fn of(
+        type_url: &TypeUrl,
+        subscription: &Subscription,
+        snapshot: &Snapshot,
+        touched: Generation,
+        is_known: impl FnOnce() -> Option<bool>,
+    ) -> Self {
         let knows_wildcard = subscription.wildcard && snapshot.wildcard_known();
         let (mut found, mut unknown_name, mut knows_something) = (0, false, knows_wildcard);
         let mut dropped = false;
-        look(&snapshot, subscription, |seen| match seen {
+        look(snapshot, subscription, |seen| match seen {
             Seen::Present(resource) => {
                 knows_something = true;
                 found = u128::wrapping_add(found, resource.digest());
@@ -127,20 +127,18 @@ impl Sight {
             // An error has no form here (R-REST-12): what it is about waits, and is not shown as missing.
             Seen::Unknown | Seen::Failed | Seen::Denied(_) => unknown_name = true,
         });
-        if unknown_name && !knows_wildcard && !of.lens().scope().is_all() {
-            knows_something = of.knows_any_of(subscription.names());
+        if unknown_name && !knows_wildcard {
+            knows_something = is_known().unwrap_or(knows_something);
         }
-        let sight = Self {
+        Self {
             touched,
-            version: SetVersion::of(of.type_url(), subscription, found),
+            version: SetVersion::of(type_url, subscription, found),
             changed_at: snapshot.changed_at(),
             wildcard: if subscription.wildcard { snapshot.completeness() } else { Completeness::Complete },
             unknown_name,
             knows_something,
             dropped,
-        };
-        cohort.set_sight(sight);
-        sight
+        }
     }
 }
 
@@ -156,17 +154,15 @@ pub struct Found {
 }
 
 impl Found {
-    pub(super) fn of(of: &TypeCache, cohort: &Cohort) -> Self {
-        let snapshot = of.snapshot();
+    pub(super) fn of(type_url: &TypeUrl, asked: &Subscription, snapshot: &Snapshot) -> Self {
         let (mut resources, mut found) = (Vec::new(), 0);
-        look(&snapshot, &cohort.subscription, |seen| {
+        look(snapshot, asked, |seen| {
             if let Seen::Present(resource) = seen {
                 found = u128::wrapping_add(found, resource.digest());
                 resources.push(Arc::clone(resource));
             }
         });
-        let asked = &cohort.subscription;
-        let version = SetVersion::of(of.type_url(), asked, found);
+        let version = SetVersion::of(type_url, asked, found);
         Self { version, resources, asked: asked.locators().is_some().then(|| asked.clone()) }
     }
 }

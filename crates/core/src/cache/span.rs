@@ -1,7 +1,6 @@
 //! How far a client has been told, and how it moves on.
 
 use super::Generation;
-use super::update::Update;
 use crate::resource::Name;
 
 /// How far a client has been told of one type.
@@ -84,15 +83,6 @@ impl Span {
         generation <= self.added && generation <= self.removed
     }
 
-    /// Told everything that there was when `update` was made, which must have been nothing.
-    pub fn settle(&mut self, update: &Update) {
-        debug_assert!(
-            !update.additions && !update.removals,
-            "only what has nothing to say may be passed over"
-        );
-        *self = Self::up_to(update.seen);
-    }
-
     pub(super) fn floor(&self) -> Generation {
         match self.part {
             Part::Changes { floor } => floor,
@@ -109,31 +99,6 @@ impl Span {
         };
         let added = if let Next::Names { .. } = next { self.added } else { to };
         Self { added, part, ..self.clone() }
-    }
-
-    /// Moves on over an update of which `class` was sent.
-    pub fn advance(&mut self, update: &Update, class: Class) {
-        self.seen = self.seen.max(update.seen);
-        if self.is_start() && update.next != Next::Stay {
-            // The first that it was told: what was gone by then it cannot hold, what goes from then on it may.
-            self.removed = update.seen;
-        }
-        match &update.next {
-            Next::Stay => {}
-            Next::Members { at, after } => self.part = Part::Members { at: *at, after: after.clone() },
-            Next::Names { at, after } => self.part = Part::Names { at: *at, after: after.clone() },
-            Next::Changes { floor } => {
-                self.part = Part::Changes { floor: *floor };
-                self.added = update.to;
-            }
-            Next::Done => {
-                self.part = Part::Whole;
-                self.added = update.to;
-                if class != Class::Additions {
-                    self.removed = update.removed_to.unwrap_or(update.to);
-                }
-            }
-        }
     }
 }
 
@@ -160,3 +125,8 @@ pub enum Class {
     /// Additions and changes; state of the world: old and new united. The removals follow.
     Additions,
 }
+
+/// The client stands before what the cache remembers of removals: it has to come again with its versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too far behind: reconnect to resume from the versions held")]
+pub struct FellBehind;

@@ -14,12 +14,12 @@
 //! Invariant: the number of stores is bounded, whoever asks, and a store that somebody may still join is not dropped.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use foldhash::HashMap;
-use parking_lot::Mutex;
 
-use super::{Lens, TypeCache};
+use super::answering::Answering;
+use super::lens::Lens;
+use super::type_store::TypeCache;
 use crate::pool::{Pool, Tenant};
 use crate::resource::{Kind, TypeUrl};
 
@@ -55,40 +55,6 @@ pub enum Claim<'a> {
 impl Claim<'static> {
     /// A client without a share of its own.
     pub const ANYBODY: Self = Self::Client { tenant: None, is_reserved: false };
-}
-
-/// When the origin first answered for a type on the connection that stands, or was asked for its names anew since. All
-/// stores of the type share it: an origin that answers for one set of parameters answers for the type.
-#[derive(Debug, Default)]
-pub(super) struct Answering(Mutex<Option<Instant>>);
-
-impl Answering {
-    pub(super) fn since(&self) -> Option<Instant> {
-        *self.0.lock()
-    }
-
-    /// An answer came.
-    pub(super) fn answer(&self, now: Instant) {
-        self.0.lock().get_or_insert(now);
-    }
-
-    /// The relay did not run for this long.
-    pub(super) fn shift(&self, pause: Duration, now: Instant) {
-        if let Some(first) = &mut *self.0.lock() {
-            *first = (*first + pause).min(now);
-        }
-    }
-
-    /// It is asked anew.
-    pub(super) fn begin_anew(&self, now: Instant) {
-        if let Some(since) = &mut *self.0.lock() {
-            *since = now;
-        }
-    }
-
-    pub(super) fn end(&self) {
-        *self.0.lock() = None;
-    }
 }
 
 /// How many there may be.

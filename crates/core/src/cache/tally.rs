@@ -8,10 +8,10 @@
 //! publishes it, so that a reader of the state from before it finds the tally from before it.
 
 use super::Generation;
-use super::cohort::{Dialect, Protocol};
+use super::dialect::{Dialect, Protocol};
 use super::entry::{Entry, Seen};
-use super::registry::Subscription;
 use super::snapshot::{Snapshot, Touch};
+use super::subscription::Subscription;
 use crate::resource::Name;
 
 /// See the module.
@@ -132,8 +132,9 @@ mod tests {
     use bytes::BytesMut;
     use proptest::prelude::*;
 
-    use super::super::cohort::{Cohort, Mailbox, Ttl};
-    use super::super::registry::Membership;
+    use super::super::cohort::{Cohort, Mailbox};
+    use super::super::dialect::Ttl;
+    use super::super::type_store::Membership;
     use super::super::{Cache, Change, Limits, Op, Resend, View};
     use super::*;
     use crate::resource::{Envelope, Kind, Resource, TypeUrl, wire};

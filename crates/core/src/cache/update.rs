@@ -4,23 +4,25 @@
 //! is an update in bytes. Both can always be made again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::BytesMut;
 
-use super::cohort::{Dialect, Protocol};
-use super::encoder::Encoder;
-use super::failure::Errors;
-use super::frame::{self, Fields, Frame, Piece};
+mod errors;
+mod forms;
+
+use super::Generation;
+use super::change::Completeness;
+use super::dialect::{Dialect, Protocol};
+use super::frame::{self, EncodeCount, Fields, Frame, Piece};
 use super::nonce::{Nonce, Suffix};
-use super::registry::Subscription;
 use super::segments::Segment;
-use super::span::{Class, Next};
-use super::timed::Forms;
-use super::{Completeness, Generation};
+use super::span::{Class, Next, Part, Span};
+use super::subscription::Subscription;
 use crate::resource::{Constraints, Name, Resource, TypeUrl};
+pub(super) use errors::{Errors, size};
+pub(super) use forms::{Element, Forms};
 
 // Numbers of `resource_errors`.
 const DELTA_ERRORS: u8 = 9;
@@ -230,22 +232,22 @@ impl Update {
     }
 
     /// The frame that the whole cohort shares.
-    pub fn shared_frame(&self, class: Class, encoder: &Encoder) -> Frame {
+    pub fn shared_frame(&self, class: Class, count: &EncodeCount) -> Frame {
         let (slot, suffix) = match class {
             Class::Both => (0, Suffix::None),
             Class::Additions => (1, Suffix::Additions),
         };
-        self.frames[slot].get_or_init(|| self.encode(class, suffix, encoder)).clone()
+        self.frames[slot].get_or_init(|| self.encode(class, suffix, count)).clone()
     }
 
     /// A frame with a nonce of the stream's own.
-    pub fn own_frame(&self, class: Class, number: u32, encoder: &Encoder) -> Frame {
+    pub fn own_frame(&self, class: Class, number: u32, count: &EncodeCount) -> Frame {
         let suffix = if self.is_partial() { Suffix::Part(number) } else { Suffix::Own(number) };
-        self.encode(class, suffix, encoder)
+        self.encode(class, suffix, count)
     }
 
-    fn encode(&self, class: Class, suffix: Suffix, encoder: &Encoder) -> Frame {
-        encoder.encodes.fetch_add(1, Ordering::Relaxed);
+    fn encode(&self, class: Class, suffix: Suffix, count: &EncodeCount) -> Frame {
+        count.add_one();
         let nonce = Nonce { type_index: self.type_index, generation: self.to, suffix };
         match self.dialect.protocol {
             Protocol::Delta => {
@@ -291,6 +293,37 @@ impl Update {
             Piece::Tail(entry, if is_delta { 0 } else { at })
         });
         frame::splice(fields, nonce, segments.chain(listed))
+    }
+
+    /// Moves a client that has been told so far over all that there was when this was made, which must have been nothing.
+    pub fn settle(&self, span: &mut Span) {
+        debug_assert!(!self.additions && !self.removals, "only what has nothing to say may be passed over");
+        *span = Span::up_to(self.seen);
+    }
+
+    /// Moves a client on that was sent `class` of this.
+    pub fn advance(&self, span: &mut Span, class: Class) {
+        span.seen = span.seen.max(self.seen);
+        if span.is_start() && self.next != Next::Stay {
+            // The first that it was told: what was gone by then it cannot hold, what goes from then on it may.
+            span.removed = self.seen;
+        }
+        match &self.next {
+            Next::Stay => {}
+            Next::Members { at, after } => span.part = Part::Members { at: *at, after: after.clone() },
+            Next::Names { at, after } => span.part = Part::Names { at: *at, after: after.clone() },
+            Next::Changes { floor } => {
+                span.part = Part::Changes { floor: *floor };
+                span.added = self.to;
+            }
+            Next::Done => {
+                span.part = Part::Whole;
+                span.added = self.to;
+                if class != Class::Additions {
+                    span.removed = self.removed_to.unwrap_or(self.to);
+                }
+            }
+        }
     }
 
     pub(super) fn weight(&self) -> u32 {

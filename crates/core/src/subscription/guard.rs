@@ -100,12 +100,13 @@ fn protects(endpoints: &StreamType, clusters: &StreamType) -> bool {
     let unknown = || endpoints.subscription().names().iter().filter(|name| is_unknown(&snapshot, name));
     // Mostly endpoints go by the name of their cluster.
     let asks = clusters.subscription();
-    let own =
-        |name: &Name| asks.sees(&told, name.as_str()).and_then(|cluster| cluster.eds_service()) == Some(name);
+    let own = |name: &Name| {
+        told.seen_by(asks, name.as_str()).and_then(|cluster| cluster.eds_service()) == Some(name)
+    };
     if unknown().any(own) {
         return true;
     }
     let unknown: HashSet<&Name> = unknown().collect();
-    let services = asks.held(&told, &clusters.span).filter_map(|(_, cluster)| cluster?.eds_service());
+    let services = told.held_by(asks, &clusters.span).filter_map(|(_, cluster)| cluster?.eds_service());
     !unknown.is_empty() && services.into_iter().any(|service| unknown.contains(service))
 }

@@ -293,9 +293,9 @@ impl StreamType {
             // What the old subscription has been told in full is told up to now: else names that are new to this
             // client, and owed, would be told twice.
             let (of, cohort) = (self.membership.of(), self.membership.cohort());
-            let update = of.encoder().update(of, cohort, &self.span, now)?;
+            let update = of.update(cohort, &self.span, now)?;
             if !update.has_additions() && !update.has_removals() {
-                self.span.settle(&update);
+                update.settle(&mut self.span);
             }
         }
         self.membership.change(subscription);
@@ -313,7 +313,7 @@ impl StreamType {
         }
         let mut told = self.span.clone();
         told.removed = removed;
-        let unanswered = subscription.held(&snapshot, &told).map(|(name, _)| name.as_str());
+        let unanswered = snapshot.held_by(subscription, &told).map(|(name, _)| name.as_str());
         let mut versions = match self.take_brought() {
             Some(Brought::Versions(versions)) => versions,
             Some(Brought::Digest(_)) | None => Versions::default(),
@@ -344,7 +344,7 @@ impl StreamType {
         let is_held = |name: &str| {
             was_told(name)
                 && old_names.locates(name) == subscription.locates(name)
-                && match (old_names.sees(&old, name), subscription.sees(&new, name)) {
+                && match (old.seen_by(&old_names, name), new.seen_by(&subscription, name)) {
                     (Some(told), Some(seen)) => told.same_content(seen),
                     _ => false,
                 }
@@ -379,7 +379,7 @@ impl StreamType {
                 Some(Brought::Digest(_)) | None => Versions::default(),
             };
             held.forget_versions();
-            held.extend(old_names.held(&old, &told).map(|(name, held)| {
+            held.extend(old.held_by(&old_names, &told).map(|(name, held)| {
                 let held = held.filter(|held| is_held(held.name().as_str()));
                 (name.as_str(), held.map(Resource::version).unwrap_or_default())
             }));
@@ -427,7 +427,7 @@ impl StreamType {
     /// from the others.
     fn note_obscured(&mut self, old: &Snapshot, new: &Snapshot, subscription: &Subscription) {
         let before = self.own.as_mut().map(|own| std::mem::take(&mut own.obscured)).unwrap_or_default();
-        let was_shown = |name: &Name| self.subscription().sees(old, name.as_str()).is_some();
+        let was_shown = |name: &Name| old.seen_by(self.subscription(), name.as_str()).is_some();
         let is_unknown = |name: &&Name| matches!(new.by_name(name.as_str()), Seen::Unknown);
         let since = |name: &Name| was_shown(name).then_some(self.asked).or_else(|| before.get(name).copied());
         let unknown = subscription.names().iter().filter(is_unknown);
@@ -513,12 +513,11 @@ impl StreamType {
         let (of, cohort) = (self.membership.of(), self.membership.cohort());
         let owed = &self.own().owed;
         let is_plain = owed.is_empty() && owed.refused.is_empty();
-        let shared =
-            if is_plain { Some(of.encoder().update(of, cohort, &self.span, moment.now)?) } else { None };
+        let shared = if is_plain { Some(of.update(cohort, &self.span, moment.now)?) } else { None };
         // What it refused makes a difference to heartbeats alone, and those tell times.
         let update = match shared.filter(|shared| owed.doubt == Generation::ZERO || !shared.tells_times()) {
             Some(shared) => shared,
-            None => Arc::new(of.encoder().own_update(of, cohort, &self.span, owed, moment.now)?),
+            None => Arc::new(of.own_update(cohort, &self.span, owed, moment.now)?),
         };
         self.miss(update.missed());
 
@@ -534,7 +533,7 @@ impl StreamType {
             && !update.tells_times()
         {
             // It holds exactly this (R-SotW-10).
-            self.span.advance(&update, Class::Both);
+            update.advance(&mut self.span, Class::Both);
             self.must_answer = false;
             return Ok(Pending::Nothing);
         }
@@ -546,7 +545,7 @@ impl StreamType {
         self.consume(&update, Class::Both);
         let was_in_parts = self.span.is_in_parts();
         if !(self.span.is_start() && unknown) {
-            self.span.advance(&update, Class::Both);
+            update.advance(&mut self.span, Class::Both);
         }
         if was_in_parts && !self.is_quiet() {
             // The last part of an answer holds nothing, but what changed since the first is still to be told.
@@ -669,7 +668,7 @@ impl StreamType {
 
     /// Says an update: moves on over it and gives it a nonce that this stream has not seen.
     pub(super) fn say(&mut self, update: &Update, class: Class, number: &mut u32) -> Frame {
-        let encoder = self.membership.of().encoder();
+        let count = self.membership.of().encoder().count();
         let fresh = match self.newest_shared {
             None => true,
             Some((to, newest)) => {
@@ -678,13 +677,13 @@ impl StreamType {
         };
         let frame = if fresh && !update.is_partial() && update.owed().is_empty() {
             self.newest_shared = Some((update.to(), class));
-            update.shared_frame(class, encoder)
+            update.shared_frame(class, count)
         } else {
             *number = number.wrapping_add(1);
-            update.own_frame(class, *number, encoder)
+            update.own_frame(class, *number, count)
         };
         self.consume(update, class);
-        self.span.advance(update, class);
+        update.advance(&mut self.span, class);
         self.must_answer = false;
         self.may_hold = false;
         self.unknown = Some(update.has_unknown_name() || update.wildcard() < self.needed());

@@ -1,0 +1,108 @@
+//! The leases of an entry in both of its views.
+
+use super::super::Generation;
+use super::super::lease::{Lease, Renewed, Tenure, Term};
+use super::super::view::View;
+use super::{Entry, Named};
+
+impl Entry {
+    /// The origin spoke of what is held: with a body that is new, or with what was held before, which it may mean for
+    /// the clients, or only of its time (R-TTL-01, R-TTL-02).
+    pub(in crate::cache) fn lend(&mut self, view: View, lease: Option<Lease>, is_new: bool, resent: bool) {
+        if lease.is_none() && self.leases.is_none() {
+            return;
+        }
+        let body_at = self.wild_changed.max(self.named_changed);
+        let slot = self.leases.get_or_insert_default().slot(view);
+        let current = Term { lease, at: Generation::ZERO };
+        if is_new {
+            *slot = lease.map(|_| Tenure { current, before: None });
+        } else if resent {
+            // That there was a time is remembered: who was away may have been told of it.
+            *slot = (lease.is_some() || slot.is_some()).then_some(Tenure { current, before: None });
+        } else {
+            let before = slot.map_or(Term { lease: None, at: body_at }, |tenure| tenure.current);
+            if lease.is_some() || before.lease.is_some() {
+                *slot = Some(Tenure { current, before: Some(before) });
+            }
+        }
+        self.drop_no_leases();
+    }
+
+    /// The lease in one view.
+    pub(in crate::cache) fn lease(&self, view: View) -> Option<Lease> {
+        self.leases.as_ref()?.of(view)?.lease()
+    }
+
+    /// It is not held in this view any more.
+    pub(in crate::cache) fn end_lease(&mut self, view: View) {
+        if let Some(leases) = &mut self.leases {
+            *leases.slot(view) = None;
+            self.drop_no_leases();
+        }
+    }
+
+    fn drop_no_leases(&mut self) {
+        self.leases.take_if(|leases| leases.all().next().is_none());
+    }
+
+    /// Who has another lease than before, beside the body: the origin said so, or what is seen by name is now the
+    /// relay's other copy.
+    pub(in crate::cache) fn renewed_since(&mut self, old: &Self) -> Renewed {
+        if self.leases.is_none() && old.leases.is_none() {
+            return Renewed::default();
+        }
+        let (was, is) = (old.view_by_name(), self.view_by_name());
+        let stays = old.wild.is_some() && self.wild.is_some();
+        let is_xdstp = self.name().is_xdstp();
+        if let (Some(was), Some(is)) = (was, is)
+            && was != is
+        {
+            // Nothing that was told of the one copy is sure of the other.
+            let slot = self.leases.get_or_insert_default().slot(is);
+            let lease = slot.and_then(|tenure| tenure.lease());
+            *slot = Some(Tenure { current: Term { lease, at: Generation::ZERO }, before: None });
+        }
+        let Some(leases) = &self.leases else { return Renewed::default() };
+        let is_new = |view| leases.is_new(view);
+        Renewed {
+            members: stays && is_new(View::Wildcard),
+            named: is.is_some_and(is_new) || (is_xdstp && is_new(View::Named)),
+            any: is_new(View::Wildcard) || is_new(View::Named),
+        }
+    }
+
+    /// What is new in its leases is so from this generation on.
+    pub(in crate::cache) fn stamp_leases(&mut self, stamp: Generation) {
+        let Some(leases) = &mut self.leases else { return };
+        for tenure in leases.wild.iter_mut().chain(&mut leases.named) {
+            if tenure.current.at == Generation::ZERO {
+                tenure.current.at = stamp;
+            }
+        }
+    }
+
+    /// When its lease was last renewed, if that is the latest that is to be told of it.
+    pub(in crate::cache) fn renewal(&self) -> Option<Generation> {
+        let newest = self.leases.as_ref()?.newest();
+        (newest > self.position()).then_some(newest)
+    }
+
+    /// Its place in the order of changes for who is told of renewals.
+    pub(in crate::cache) fn place(&self) -> Generation {
+        self.renewal().unwrap_or_else(|| self.position())
+    }
+
+    pub(in crate::cache) const fn is_leased(&self) -> bool {
+        self.leases.is_some()
+    }
+
+    /// Through which view who asked by name sees it.
+    pub(in crate::cache) const fn view_by_name(&self) -> Option<View> {
+        match (&self.wild, &self.named) {
+            (Some(_), _) => Some(View::Wildcard),
+            (None, Named::Present(_)) => Some(View::Named),
+            (None, _) => None,
+        }
+    }
+}

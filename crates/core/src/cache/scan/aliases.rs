@@ -1,0 +1,104 @@
+//! What an update tells of resources that are seen under other names than their own (R-Relay-20).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use foldhash::HashSet;
+
+use super::super::Generation;
+use super::super::entry::{Entry, Named, Seen};
+use super::super::subscription::Look;
+use super::super::update::Update;
+use super::Scan;
+use crate::resource::{Form, Name};
+impl Scan<'_> {
+    /// Whether the client sees the resource of this name through an alias.
+    pub(super) fn is_seen_by_alias(&self, own: &Name) -> bool {
+        self.snapshot.is_seen_by_alias(self.subscription, own.as_str())
+    }
+
+    /// Whether it sees it in any way.
+    pub(super) fn is_seen(&self, own: &Name) -> bool {
+        self.snapshot.is_seen_by_itself(self.subscription, own.as_str()) || self.is_seen_by_alias(own)
+    }
+
+    /// Adds what the client holds and sees through this alias no longer, unless it sees it in another way, and when that
+    /// went. Returns whether there was anything that it holds through it.
+    pub(super) fn lost_through(
+        &self,
+        entry: &Entry,
+        look: &Look<'_>,
+        lost: &mut BTreeMap<Name, Generation>,
+    ) -> bool {
+        let Named::Alias(alias) = entry.named() else { return false };
+        if self.span.is_start() || !self.subscription.contains(entry.name().as_str()) {
+            return false;
+        }
+        // That a name is an alias of nothing is never told as a removal (R-Delta-22).
+        let is_answer = |name: &Name| matches!(look.seen, Seen::Unresolved(answer) if answer.name() == name);
+        let mut stood_for = false;
+        let reach = self.span.reach();
+        for past in alias.past.iter().filter(|past| reach.is_none_or(|reach| past.until <= reach)) {
+            if past.until > self.span.removed && past.since <= self.span.seen && !is_answer(&past.name) {
+                stood_for = true;
+                if !self.is_seen(&past.name) {
+                    let until = lost.entry(past.name.clone()).or_default();
+                    *until = past.until.max(*until);
+                }
+            }
+        }
+        stood_for
+    }
+
+    /// Answers for a name that the client let go beside a wildcard (R-Delta-09): what it is an alias of may be a member.
+    /// Returns how many bytes that takes.
+    pub(super) fn let_go(
+        &self,
+        update: &mut Update,
+        name: &Name,
+        entry: Option<&Arc<Entry>>,
+        told: &mut HashSet<Name>,
+    ) -> usize {
+        let mut bytes = 0;
+        if let Some(resource) = entry.and_then(|entry| entry.stands_for()) {
+            let own = resource.name();
+            let member = self.snapshot.get(own.as_str()).and_then(|entry| entry.as_member().present());
+            if let Some(member) = member {
+                update.resources.push(Arc::clone(member));
+                return self.bytes_of(update, member);
+            }
+            if !self.is_seen(own) && told.insert(own.clone()) {
+                update.absent.push(own.clone());
+                bytes += self.gone_bytes(own);
+            }
+        }
+        if !self.is_seen_by_alias(name) && told.insert(name.clone()) {
+            update.absent.push(name.clone());
+            bytes += self.gone_bytes(name);
+        }
+        bytes
+    }
+}
+
+/// Adds names that went to a list that has each once; of a name that is in both, when it went last.
+pub(super) fn add_once(list: &mut Vec<(Generation, Name)>, mut names: BTreeMap<Name, Generation>) {
+    if !names.is_empty() {
+        for (at, name) in &mut *list {
+            *at = names.remove(name).unwrap_or_default().max(*at);
+        }
+        list.extend(names.into_iter().map(|(name, at)| (at, name)));
+    }
+}
+
+/// Of a resource that is seen by several names the newest copy is told, once (R-Delta-14). `removed` are to be told with it.
+pub(super) fn tell_once(update: &mut Update, removed: &mut Vec<(Generation, Name)>) {
+    let mut told: HashSet<Name> = HashSet::default();
+    update.resources.reverse();
+    update.resources.retain(|resource| told.insert(resource.name().clone()));
+    update.resources.reverse();
+    let answers = update.resources.iter().any(|resource| resource.form() == Form::Unresolved);
+    if answers {
+        removed.retain(|(_, name)| !told.contains(name));
+        update.absent.retain(|name| !told.contains(name));
+    }
+}

@@ -1,0 +1,138 @@
+//! Which errors an update tells, and when.
+
+use std::sync::Arc;
+
+use foldhash::{HashSet, HashSetExt};
+
+use super::super::Generation;
+use super::super::entry::{Entry, Seen};
+use super::super::span::Next;
+use super::super::subscription::Look;
+use super::super::update::{Errors, Owed, Update, size};
+use super::Scan;
+use crate::resource::Name;
+/// No response tells more errors than this.
+const TOLD: usize = 1000;
+
+/// When an error is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Telling {
+    Now,
+    /// With the first part of the first answer, which says what does not exist.
+    AtFirst,
+    /// With the removal that it stands for.
+    WithRemoval,
+    /// In a later response than the body of the same name.
+    Later,
+}
+
+/// Entries of which an update has an error to tell, and whether the client is owed it.
+pub(super) type Failing<'s> = Vec<(&'s Arc<Entry>, Telling, bool)>;
+
+impl Scan<'_> {
+    /// When the error of a candidate is told, if it is news; `body` is whether its body is told now.
+    pub(super) fn telling(&self, entry: &Entry, look: &Look<'_>, body: bool) -> Option<Telling> {
+        let failed = look.failed?;
+        if body {
+            // It is news again after the body: that makes the client forget it (R-Err-01).
+            return Some(Telling::Later);
+        }
+        let is_absent = matches!(look.seen, Seen::Absent);
+        if is_absent && look.since > self.span.seen {
+            return None;
+        }
+        if is_absent && failed.failure.is_not_found() {
+            return match self.span.is_start() {
+                true => Some(Telling::AtFirst),
+                false => (failed.at > self.span.removed).then_some(Telling::WithRemoval),
+            };
+        }
+        let is_news = failed.at > self.span.floor()
+            && !self.span.has_told(entry.name().as_str(), failed.at, entry.position());
+        is_news.then_some(Telling::Now)
+    }
+
+    pub(super) fn look_at<'e>(&self, entry: &'e Entry) -> Option<Look<'e>> {
+        self.subscription.look(entry, self.dialect.aggregated)
+    }
+
+    /// Puts errors into an update of which all else is settled.
+    pub(super) fn tell_errors<'s>(&'s self, update: &mut Update, mut failing: Failing<'s>, owed: &Owed) {
+        if failing.is_empty() && owed.errors.is_empty() {
+            return;
+        }
+        let entries = owed.errors.iter().filter_map(|name| self.snapshot.table.get(name.as_str()));
+        failing.extend(entries.map(|entry| (entry, Telling::Now, true)));
+        // What a later part of the answer brings is told with that.
+        let partial = update.is_partial();
+        let is_cut = partial || self.span.reach().is_some();
+        let left = self.span.after(&update.next, update.to);
+        let floor = if let Next::Changes { floor } = update.next { floor } else { left.floor() };
+        // Whether a later part tells the error, as news, behind the body, or with the removal that it stands for. That the name
+        // has changed otherwise is no reason.
+        let is_told_later = |entry: &Entry, telling| {
+            let Some(look) = self.look_at(entry) else { return false };
+            let is_news =
+                |at: Generation| at > floor && !left.has_told(entry.name().as_str(), at, entry.position());
+            let goes_along = matches!(look.seen, Seen::Present(_)) || telling == Telling::WithRemoval;
+            let follows = goes_along && is_news(look.changed);
+            is_cut && (follows || look.failed.is_some_and(|failed| is_news(failed.at)))
+        };
+        let removed_to = update.removed_to;
+        // The first part says what does not exist, as far as that fits.
+        let absent: Option<HashSet<Name>> = (update.next == Next::Stay || !update.absent_later.is_empty())
+            .then(|| update.absent.iter().cloned().collect());
+        let is_ahead = |entry: &Entry, telling| match telling {
+            Telling::AtFirst => absent.as_ref().is_some_and(|absent| !absent.contains(entry.name())),
+            Telling::WithRemoval => {
+                let at = self.look_at(entry).and_then(|look| look.failed).map(|failed| failed.at);
+                let goes_later = removed_to.is_some_and(|removed_to| at.is_some_and(|at| at > removed_to));
+                partial || goes_later || is_told_later(entry, telling)
+            }
+            Telling::Now | Telling::Later => is_told_later(entry, telling),
+        };
+        let waits = |(entry, telling, is_owed): &(&Arc<Entry>, Telling, bool)| {
+            let telling = if *is_owed {
+                self.look_at(entry).and_then(|look| self.telling(entry, &look, false))
+            } else {
+                Some(*telling)
+            };
+            telling.is_some_and(|telling| is_ahead(entry, telling))
+        };
+        let mut errors = Errors::default();
+        let mut seen: HashSet<&Name> = HashSet::new();
+        for item in failing.iter().filter(|(_, telling, _)| *telling == Telling::Later) {
+            let ((entry, _, is_owed), waits) = (item, waits(item));
+            if waits && !is_owed {
+                continue;
+            }
+            // What is owed is in this part, be its error told with another.
+            if seen.insert(entry.name()) && !waits {
+                errors.later.push(entry.name().clone());
+            }
+        }
+        let mut bytes = 0;
+        let news = failing.iter().filter(|item| item.1 != Telling::Later && !waits(item));
+        let news = news.map(|(entry, telling, _)| (*entry, *telling));
+        for (entry, telling) in news {
+            let Some(failed) = self.look_at(entry).and_then(|look| look.failed) else { continue };
+            if !seen.insert(entry.name()) {
+                continue;
+            }
+            if !partial {
+                update.to = update.to.max(failed.at);
+            }
+            if bytes >= self.limit || errors.told.len() + errors.lost.len() >= TOLD {
+                errors.later.push(entry.name().clone());
+                continue;
+            }
+            bytes += size(entry.name(), &failed.failure);
+            let list = if telling == Telling::WithRemoval { &mut errors.lost } else { &mut errors.told };
+            list.push((entry.name().clone(), Arc::clone(&failed.failure)));
+        }
+        update.additions |= !errors.told.is_empty();
+        update.removals |= !errors.lost.is_empty();
+        update.owed.errors.clone_from(&owed.errors);
+        update.errors = Some(Box::new(errors));
+    }
+}

@@ -1,0 +1,374 @@
+//! The next snapshot in the making.
+//!
+//! Owns the effect of each change on the entries, and which clients have something to learn of it. Nobody sees it before it is
+//! published.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::super::Generation;
+use super::super::change::{Change, Op, Resend};
+use super::super::entry::{Entry, Named, Seen};
+use super::super::failure::Failure;
+use super::super::view::View;
+use super::{Snapshot, Touch};
+use crate::resource::{Collection, Form, Name, Resource, TypeUrl};
+/// The next snapshot in the making. Nobody sees it before it is published.
+pub(in crate::cache) struct Draft<'a> {
+    snapshot: Snapshot,
+    from: Generation,
+    type_url: &'a TypeUrl,
+    clock: &'a mut Generation,
+    pub(in crate::cache) touched: Vec<Touch>,
+    /// Whether more of the wildcard set is known to have come, or less again.
+    pub(in crate::cache) wildcard_turned: bool,
+    /// Endpoints of EDS clusters that changed (R-ADS-05).
+    pub(in crate::cache) endpoints: Vec<Name>,
+    /// Whether it is more than a renewal of times.
+    has_news: bool,
+}
+
+impl<'a> Draft<'a> {
+    pub(in crate::cache) fn new(from: &Snapshot, type_url: &'a TypeUrl, clock: &'a mut Generation) -> Self {
+        Self {
+            snapshot: from.clone(),
+            from: from.generation,
+            type_url,
+            clock,
+            touched: Vec::new(),
+            wildcard_turned: false,
+            endpoints: Vec::new(),
+            has_news: false,
+        }
+    }
+
+    pub(in crate::cache) fn apply(&mut self, change: Change) {
+        for op in change.ops {
+            self.step(op);
+        }
+        if let Some(version) = change.system_version {
+            self.snapshot.system_version = version;
+        }
+        if let Some(known) = change.wildcard_known {
+            self.wildcard_turned = known != self.snapshot.completeness;
+            self.snapshot.completeness = known;
+            if self.wildcard_turned {
+                self.has_news = true;
+                self.tick();
+            }
+        }
+    }
+
+    /// The finished snapshot.
+    pub(in crate::cache) fn finish(mut self, tombstones: usize, at: Instant) -> Snapshot {
+        if self.snapshot.tombstones > tombstones {
+            self.bury(tombstones / 4 * 3);
+        }
+        if self.has_news {
+            self.snapshot.at = Some(at);
+        }
+        self.snapshot
+    }
+
+    fn tick(&mut self) -> Generation {
+        *self.clock = self.clock.next();
+        self.snapshot.generation = *self.clock;
+        self.snapshot.generation
+    }
+
+    fn step(&mut self, op: Op) {
+        let name = op.name().clone();
+        let old = self.snapshot.table.get(name.as_str()).cloned();
+        let mut new = old.as_deref().cloned().unwrap_or_else(|| Entry::new(name.clone()));
+        let mut resent = false;
+        let mut repush = false;
+        let ended = match &op {
+            Op::Remove { view, .. } | Op::Forget { view, .. } => Some(*view),
+            Op::Withdraw { .. } => Some(View::Named),
+            Op::Fail { failure, .. } if failure.is_not_found() => Some(View::Named),
+            // What is held under an alias is told without its time.
+            Op::Alias { .. } => Some(View::Named),
+            Op::Set { .. }
+            | Op::Renew { .. }
+            | Op::Drop { .. }
+            | Op::Complete { .. }
+            | Op::Fail { .. }
+            | Op::Repush { .. } => None,
+        };
+        match op {
+            Op::Set { view, resource, resend, lease } => {
+                let is_held = held_in(&new, view).is_some_and(|held| held.same_content(&resource));
+                let (resource, is_resent) = self.incoming(&new, view, resource, resend);
+                resent = is_resent;
+                new.failed = None;
+                match view {
+                    View::Wildcard => new.wild = Some(resource),
+                    View::Named => new.set_named(Some(resource)),
+                }
+                new.lend(view, lease, !is_held, resent);
+            }
+            Op::Alias { resource, resend, .. } => {
+                let (resource, is_resent) = self.incoming(&new, View::Named, resource, resend);
+                resent = is_resent;
+                new.failed = None;
+                new.set_named(Some(resource));
+            }
+            Op::Drop { .. } => {
+                let held = new.named_resource().filter(|held| held.form() == Form::Whole);
+                if let Some(dropped) = held.map(|held| Arc::new(held.dropped())) {
+                    new.set_named(Some(dropped));
+                }
+            }
+            Op::Renew { view, lease, .. } => {
+                if self.snapshot.held(view, name.as_str()).is_some() {
+                    new.lend(view, lease, false, false);
+                }
+            }
+            Op::Remove { view: View::Named, .. } => {
+                new.recover();
+                new.set_named(None);
+            }
+            Op::Forget { view: View::Named, .. } => {
+                new.failed = None;
+                new.named = Named::Unknown;
+            }
+            Op::Remove { view: View::Wildcard, .. } | Op::Forget { view: View::Wildcard, .. } => {
+                new.wild = None
+            }
+            Op::Withdraw { .. } => {
+                new.recover();
+                if matches!(new.named, Named::Present(_)) {
+                    new.named = Named::Gone;
+                }
+            }
+            Op::Complete { .. } if matches!(new.named, Named::Collection { .. }) => {}
+            Op::Complete { .. } => {
+                let members = self.snapshot.members_of(&name).count();
+                let members = u32::try_from(members).unwrap_or(u32::MAX);
+                new.failed = None;
+                new.named = Named::Collection { members, buried: Generation::ZERO };
+            }
+            Op::Fail { failure, listed, .. } => new.fail(failure, listed),
+            Op::Repush { .. } => repush = new.by_name().present().is_some(),
+        }
+        if let Some(view) = ended {
+            new.end_lease(view);
+        }
+        let is_listed = |entry: &Entry| entry.as_listed().existing().is_some();
+        let (was_listed, is_listed) = (old.as_deref().is_some_and(is_listed), is_listed(&new));
+        self.replace(old, new, resent, repush);
+        if was_listed != is_listed {
+            self.recount(&name, is_listed);
+        }
+    }
+
+    /// What is to be kept of a resource that came, and whether the clients are to be sent it again.
+    fn incoming(
+        &self,
+        entry: &Entry,
+        view: View,
+        resource: Arc<Resource>,
+        resend: Resend,
+    ) -> (Arc<Resource>, bool) {
+        match held_in(entry, view) {
+            Some(held) if held.same_content(&resource) => {
+                // A resend that answers no question of ours is meant for the clients (R-Relay-21). What a member's own
+                // name brings is the second copy and no resend.
+                let resent =
+                    resend == Resend::Unsolicited && (view == View::Wildcard || entry.wild.is_none());
+                (if held.form() == Form::Dropped { resource } else { Arc::clone(held) }, resent)
+            }
+            _ => (self.other_copy(entry, view, resource), false),
+        }
+    }
+
+    /// A name came into the collection that covers it, or left it.
+    fn recount(&mut self, name: &Name, came: bool) {
+        let covering = Collection::covering(name.as_str());
+        let Some(old) = covering.and_then(|covering| self.snapshot.table.get(&covering)).cloned() else {
+            return;
+        };
+        let mut new = Entry::clone(&old);
+        if let Named::Collection { members, .. } = &mut new.named {
+            *members = if came { members.saturating_add(1) } else { members.saturating_sub(1) };
+            if came {
+                new.failed = None;
+            }
+            self.replace(Some(old), new, false, false);
+        }
+    }
+
+    /// The same version seen through the other view keeps the same allocation.
+    fn other_copy(&self, entry: &Entry, view: View, resource: Arc<Resource>) -> Arc<Resource> {
+        let other = match (view, &entry.named) {
+            (View::Wildcard, Named::Present(other)) => Some(other),
+            (View::Wildcard, _) => None,
+            (View::Named, _) => entry.wild.as_ref(),
+        };
+        match other {
+            Some(other) if other.same_content(&resource) => Arc::clone(other),
+            _ => resource,
+        }
+    }
+
+    fn replace(&mut self, old: Option<Arc<Entry>>, mut new: Entry, resent: bool, repush: bool) {
+        let mut failed = new.failed.as_ref().is_some_and(|failed| failed.at == Generation::ZERO);
+        let (members, named, body, quiet, renewed) = {
+            let blank = Entry::new(new.name().clone());
+            let old = old.as_deref().unwrap_or(&blank);
+            let members = resent && new.wild.is_some() || differ(old.as_member(), new.as_member());
+            // Behind a member of the wildcard set a collection may have its own.
+            let listed = || new.name().is_xdstp() && differ(old.as_listed(), new.as_listed());
+            // The resource ends an error, be it unchanged (R-Err-01). That it does not exist is said as a removal too.
+            let recovered = old.failed.is_some() && new.failed.is_none();
+            let body = differ(old.by_name(), new.by_name());
+            let is_missing =
+                matches!(new.by_name(), Seen::Absent) && new.failure().is_some_and(Failure::is_not_found);
+            // A member of the wildcard set may have stood before it.
+            failed |= body && is_missing;
+            let named = resent || recovered || body || (failed && is_missing) || listed();
+            new.turn_from(old);
+            // Its body went, or came back for those who asked for it meanwhile: no news to the others (R-XT-09).
+            let is_dropped = |entry: &Entry| matches!(entry.by_name(), Seen::Dropped(_));
+            let quiet = !named && is_dropped(old) != is_dropped(&new);
+            if !self.type_url.kind().full_state() || new.wild.is_some() {
+                new.ghost = None;
+            } else if let Some(gone) = &old.wild {
+                new.ghost = Some(Arc::clone(gone));
+            } else if let (Seen::Present(gone), Seen::Absent) = (old.by_name(), new.by_name()) {
+                new.ghost = Some(Arc::clone(gone));
+            } else if let (Seen::Present(gone), Named::Gone) = (old.by_name(), &new.named) {
+                new.ghost = Some(Arc::clone(gone));
+            }
+            if let Some(resource) = &old.wild {
+                self.snapshot.members -= 1;
+                self.snapshot.wildcard_digest = self.snapshot.wildcard_digest.wrapping_sub(resource.digest());
+            }
+            self.snapshot.denials -= usize::from(matches!(old.by_name(), Seen::Denied(_)));
+            (members, named, body, quiet, new.renewed_since(old))
+        };
+        self.snapshot.denials += usize::from(matches!(new.by_name(), Seen::Denied(_)));
+        if quiet {
+            self.tick();
+        }
+        if let Some(resource) = &new.wild {
+            self.snapshot.members += 1;
+            self.snapshot.wildcard_digest = self.snapshot.wildcard_digest.wrapping_add(resource.digest());
+        }
+        let is_told = members || named || repush || failed || renewed.any;
+        if is_told {
+            let stamp = self.tick();
+            self.has_news |= members || named || repush || failed;
+            new.stamp_leases(stamp);
+            if members {
+                new.wild_changed = stamp;
+                if new.wild_since == Generation::ZERO {
+                    new.wild_since = stamp;
+                }
+            }
+            if named {
+                new.named_changed = stamp;
+                let buried = new.remember(old.as_deref(), stamp);
+                self.snapshot.aliases_buried = self.snapshot.aliases_buried.max(buried);
+            }
+            if repush {
+                new.repushed = stamp;
+            }
+            if failed && let Some(failed) = &mut new.failed {
+                failed.stamp(stamp);
+            }
+            // Of a cluster that is no member each session knows whether its client was sent it.
+            if body && members {
+                let member = new.as_member().present();
+                self.endpoints.extend(member.and_then(|resource| resource.eds_service()).cloned());
+            }
+        }
+        let (name, is_member) = (new.name().clone(), new.wild.is_some());
+        let is = self.store(old.clone(), new);
+        if is_told || quiet {
+            let (members, named) = (members || (repush && is_member), named || repush || failed || quiet);
+            self.touched.push(Touch { name, members, named, renewed, was: old, is });
+        }
+    }
+
+    /// Puts an entry in the place of another. Returns it, if there is anything to keep of it.
+    fn store(&mut self, old: Option<Arc<Entry>>, new: Entry) -> Option<Arc<Entry>> {
+        let (was, is) = (old.as_deref().and_then(Entry::listing), new.listing());
+        if was != is {
+            was.into_iter().for_each(|was| drop(self.snapshot.aliases.remove(&was)));
+            self.snapshot.aliases.extend(is);
+        }
+        if let Some(old) = old {
+            self.snapshot.log.remove(&old.position());
+            self.snapshot.tombstones -= usize::from(old.is_tombstone());
+            self.snapshot.leased -= usize::from(old.is_leased());
+            old.renewal().inspect(|place| _ = self.snapshot.renewals.remove(place));
+        }
+        // A store that is filled from others forgets what its clients still ask for and may hold (R-DP-13).
+        let untold =
+            matches!(new.named, Named::Unknown) && new.wild_changed == Generation::ZERO && new.past.is_none();
+        if new.position() == Generation::ZERO || (new.is_tombstone() && untold) {
+            // Nobody was ever told of it, or nobody who could still ask about it was.
+            self.snapshot.table.remove(new.name().as_str());
+            return None;
+        }
+        self.snapshot.tombstones += usize::from(new.is_tombstone());
+        let new = Arc::new(new);
+        self.snapshot.log.insert(new.position(), Arc::clone(&new));
+        self.snapshot.leased += usize::from(new.is_leased());
+        if let Some(place) = new.renewal() {
+            self.snapshot.renewals.insert(place, Arc::clone(&new));
+        }
+        self.snapshot.table.insert(Arc::clone(&new));
+        Some(new)
+    }
+
+    /// Drops the oldest tombstones until `keep` are left, but none that this change made: who was told all before it can
+    /// be told of it, however large it is.
+    fn bury(&mut self, keep: usize) {
+        let surplus = self.snapshot.tombstones - keep;
+        let before = self.snapshot.log.range(..=self.from).map(|(_, entry)| entry);
+        let oldest: Vec<_> = before.filter(|entry| entry.is_tombstone()).take(surplus).cloned().collect();
+        for entry in oldest {
+            // Forgetting a name moves its place, but is nothing that the wildcard's clients had to be told.
+            self.snapshot.horizon = self.snapshot.horizon.max(entry.wild_changed);
+            if matches!(entry.named, Named::Gone) {
+                self.bury_member(&entry);
+            }
+            self.snapshot.log.remove(&entry.position());
+            self.snapshot.table.remove(entry.name().as_str());
+            self.snapshot.tombstones -= 1;
+        }
+    }
+
+    /// The collection of a name that is gone no longer remembers it.
+    fn bury_member(&mut self, gone: &Entry) {
+        let covering = Collection::covering(gone.name().as_str());
+        let Some(old) = covering.and_then(|covering| self.snapshot.table.get(&covering)).cloned() else {
+            return;
+        };
+        let mut new = Entry::clone(&old);
+        if let Named::Collection { buried, .. } = &mut new.named {
+            *buried = gone.named_changed.max(*buried);
+            self.store(Some(old), new);
+        }
+    }
+}
+
+fn differ(old: Seen<'_>, new: Seen<'_>) -> bool {
+    if let (Seen::Unresolved(old), Seen::Unresolved(new)) = (old, new) {
+        return !Arc::ptr_eq(old, new) && !old.same_content(new);
+    }
+    if let (Some(old), Some(new)) = (old.existing(), new.existing()) {
+        return !Arc::ptr_eq(old, new) && !old.same_content(new);
+    }
+    std::mem::discriminant(&old) != std::mem::discriminant(&new)
+}
+
+/// What is held of a name in one view, in whatever form.
+const fn held_in(entry: &Entry, view: View) -> Option<&Arc<Resource>> {
+    match view {
+        View::Wildcard => entry.wild.as_ref(),
+        View::Named => entry.named_resource(),
+    }
+}

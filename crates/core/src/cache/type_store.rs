@@ -1,0 +1,326 @@
+//! The store of one type as it is seen through one set of parameters, and the places of its clients in it.
+//!
+//! Owns how its parts work together: the snapshot, the cohorts, what makes updates, and what the upstream is to be asked for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use super::answering::Answering;
+use super::change::Op;
+use super::cohort::{Cohort, Mailbox};
+use super::dialect::{Dialect, Role, Ttl};
+use super::encoder::Encoder;
+use super::entry::Seen;
+use super::lens::Lens;
+use super::registry::Registry;
+use super::scan::Source;
+use super::sight::{Found, Sight};
+use super::snapshot::Snapshot;
+use super::span::{FellBehind, Span};
+use super::subscription::Subscription;
+use super::update::{Owed, Update};
+use super::view::View;
+use crate::resource::{Name, Resource, TypeUrl};
+
+/// The store of one type, as it is seen through one set of parameters.
+#[derive(Debug)]
+pub struct TypeCache {
+    pub(super) type_url: TypeUrl,
+    pub(super) lens: Lens,
+    pub(super) index: u32,
+    pub(super) snapshot: ArcSwap<Snapshot>,
+    pub(super) registry: Mutex<Registry>,
+    pub(super) answering: Arc<Answering>,
+    pub(super) interest: Arc<Mailbox>,
+    /// Whether a client asked for proof since interest was last taken.
+    pub(super) proof_asked: AtomicBool,
+    pub(super) encoder: Arc<Encoder>,
+}
+
+impl TypeCache {
+    /// The type.
+    pub const fn type_url(&self) -> &TypeUrl {
+        &self.type_url
+    }
+
+    /// The parameters through which its clients see the type.
+    pub const fn lens(&self) -> &Lens {
+        &self.lens
+    }
+
+    /// Its number among the cache's stores, for nonces.
+    pub const fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The newest state.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Since when the origin answers for this type on the connection that stands, and has been asked for its names on the
+    /// stream that stands; `None` before its first answer there.
+    pub fn heard_since(&self) -> Option<Instant> {
+        self.answering.since()
+    }
+
+    /// When a name that was asked for then, and of which the origin says nothing, is taken for absent; `None` while the
+    /// origin does not answer for the type.
+    pub fn unanswered_from(&self, asked: Instant, longest_silence: Duration) -> Option<Instant> {
+        self.heard_since().map(|first| asked.max(first) + longest_silence)
+    }
+
+    /// Takes a place among the clients with this subscription.
+    pub fn join(
+        self: &Arc<Self>,
+        subscription: Subscription,
+        dialect: Dialect,
+        mailbox: &Arc<Mailbox>,
+    ) -> Membership {
+        self.join_as(Role::Client, subscription, dialect, mailbox)
+    }
+
+    /// Takes a place among the clients, or the observers, with this subscription.
+    pub fn join_as(
+        self: &Arc<Self>,
+        role: Role,
+        subscription: Subscription,
+        dialect: Dialect,
+        mailbox: &Arc<Mailbox>,
+    ) -> Membership {
+        Membership::join(Arc::clone(self), subscription, dialect, role, Arc::clone(mailbox))
+    }
+
+    /// What a poll of this cohort sees now, worked out once per change for all of them.
+    pub fn sight(&self, cohort: &Cohort) -> Sight {
+        let touched = cohort.touched();
+        if let Some(kept) = cohort.sight().filter(|kept| kept.touched == touched) {
+            return kept;
+        }
+        // Loaded after `touched` was read: it holds everything that was marked.
+        let snapshot = self.snapshot();
+        let subscription = cohort.subscription();
+        let sees_all = self.lens.scope().is_all();
+        let is_known = || (!sees_all).then(|| self.knows_any_of(subscription.names()));
+        let sight = Sight::of(&self.type_url, subscription, &snapshot, touched, is_known);
+        cohort.set_sight(sight);
+        sight
+    }
+
+    /// The same with the resources, which is to be written out.
+    pub fn found(&self, cohort: &Cohort) -> Found {
+        Found::of(&self.type_url, cohort.subscription(), &self.snapshot())
+    }
+
+    /// Whether any client asks for this name and may see it.
+    pub fn wants(&self, name: &str) -> bool {
+        self.lens.scope().allows(name) && self.registry.lock().wants(name)
+    }
+
+    /// Whether the origin has said anything of these names, be it that one does not exist. That a client may not see one says
+    /// nothing of the others.
+    pub fn knows_any_of(&self, names: &[Name]) -> bool {
+        let snapshot = self.snapshot();
+        let is_known = |name: &Name| {
+            self.lens.scope().allows(name.as_str())
+                && !matches!(snapshot.by_name(name.as_str()), Seen::Unknown | Seen::Failed | Seen::Denied(_))
+        };
+        names.iter().any(is_known)
+    }
+
+    /// What of the wildcard set of another store is seen in this one.
+    pub(super) fn members_of(&self, from: &Snapshot) -> Vec<Op> {
+        let is_seen = |held: &&Arc<Resource>| {
+            let name = held.name().as_str();
+            !self.lens.is_beside_wildcard(name) && self.lens.scope().shows(name)
+        };
+        from.members().filter(is_seen).map(|held| from.op_for(View::Wildcard, held)).collect()
+    }
+
+    /// Whether any client or observer asks for this name, be it for nothing.
+    pub(super) fn asks(&self, name: &str) -> bool {
+        self.registry.lock().asks(name)
+    }
+
+    /// Whether any client or observer asks for this name and may see it.
+    pub(super) fn serves(&self, name: &str) -> bool {
+        self.lens.scope().allows(name) && self.asks(name)
+    }
+
+    /// Whether any client or observer asks for the wildcard.
+    pub(super) fn serves_wildcard(&self) -> bool {
+        self.registry.lock().asks_wildcard()
+    }
+
+    /// These names are to be asked for upstream once more: their bodies were not kept (R-XT-09).
+    pub fn ask_again<'a>(&self, names: impl IntoIterator<Item = &'a Name>) {
+        if self.registry.lock().ask_again(names) {
+            self.interest.wake();
+        }
+    }
+
+    /// A client waits for evidence that what the origin has not sent does not exist.
+    pub fn ask_for_proof(&self) {
+        // Thousands of sessions may ask at each change.
+        if !self.proof_asked.swap(true, Ordering::AcqRel) {
+            self.interest.wake();
+        }
+    }
+
+    /// Whether any client asks for the wildcard.
+    pub fn wants_wildcard(&self) -> bool {
+        self.registry.lock().wants_wildcard()
+    }
+
+    /// Next update of a client of this cohort that stands here, made once for all of them.
+    pub fn update(&self, cohort: &Cohort, span: &Span, now: Instant) -> Result<Arc<Update>, FellBehind> {
+        self.encoder.update(|| self.source(), cohort, span, now)
+    }
+
+    /// That of a client that is owed something of its own.
+    pub fn own_update(
+        &self,
+        cohort: &Cohort,
+        span: &Span,
+        owed: &Owed,
+        now: Instant,
+    ) -> Result<Update, FellBehind> {
+        self.encoder.own_update(|| self.source(), cohort, span, owed, now)
+    }
+
+    fn source(&self) -> Source<'_> {
+        Source { type_url: &self.type_url, index: self.index, snapshot: self.snapshot() }
+    }
+
+    /// What makes and shares this type's updates.
+    pub fn encoder(&self) -> &Encoder {
+        &self.encoder
+    }
+
+    /// How many cohorts its clients form.
+    pub fn cohorts(&self) -> usize {
+        self.registry.lock().cohorts()
+    }
+}
+
+/// A client's place in a cohort; it leaves when this is dropped.
+#[derive(Debug)]
+pub struct Membership {
+    cohort: Arc<Cohort>,
+    cohort_at: usize,
+    member_at: usize,
+    of: Arc<TypeCache>,
+    mailbox: Arc<Mailbox>,
+}
+
+impl Membership {
+    pub(super) fn join(
+        of: Arc<TypeCache>,
+        subscription: Subscription,
+        dialect: Dialect,
+        role: Role,
+        mailbox: Arc<Mailbox>,
+    ) -> Self {
+        let (cohort, cohort_at, member_at, dirty) = {
+            let mut registry = of.registry.lock();
+            let cohort_at =
+                Registry::enter(&mut registry, || of.snapshot().generation(), &subscription, dialect, role);
+            let cohort = registry.cohort(cohort_at);
+            let member_at = cohort.add(&mailbox);
+            (cohort, cohort_at, member_at, registry.is_dirty())
+        };
+        if dirty {
+            of.interest.wake();
+        }
+        Self { cohort, cohort_at, member_at, of, mailbox }
+    }
+
+    /// Moves to the cohort of another subscription in another store of the type.
+    pub fn change_store(&mut self, of: Arc<TypeCache>, subscription: Subscription) {
+        let Cohort { dialect, role, .. } = *self.cohort;
+        *self = Self::join(of, subscription, dialect, role, Arc::clone(&self.mailbox));
+    }
+
+    /// Moves to the cohort of another dialect.
+    pub fn turn(&mut self, dialect: Dialect) {
+        if dialect != self.cohort.dialect {
+            let (of, subscription) = (Arc::clone(&self.of), self.cohort.subscription.clone());
+            *self = Self::join(of, subscription, dialect, self.cohort.role, Arc::clone(&self.mailbox));
+        }
+    }
+
+    /// How its clients are told.
+    pub fn dialect(&self) -> Dialect {
+        self.cohort.dialect
+    }
+
+    /// Moves to the cohort of another subscription.
+    pub fn change(&mut self, subscription: Subscription) {
+        if let Err(subscription) = self.alter(subscription) {
+            // The new place is taken before the old one is left, so that no name is unwanted in between.
+            let of = Arc::clone(&self.of);
+            let Cohort { dialect, role, .. } = *self.cohort;
+            *self = Self::join(of, subscription, dialect, role, Arc::clone(&self.mailbox));
+        }
+    }
+
+    /// See [`Registry::alter`].
+    fn alter(&mut self, subscription: Subscription) -> Result<(), Subscription> {
+        let (_old, dirty) = {
+            let mut registry = self.of.registry.lock();
+            let snapshot = self.of.snapshot();
+            let cohort = registry.alter(self.cohort_at, subscription, &snapshot)?;
+            self.member_at = cohort.add(&self.mailbox);
+            // Given back when the lock is.
+            (std::mem::replace(&mut self.cohort, cohort), registry.is_dirty())
+        };
+        if dirty {
+            self.of.interest.wake();
+        }
+        Ok(())
+    }
+
+    /// The cohort.
+    pub const fn cohort(&self) -> &Arc<Cohort> {
+        &self.cohort
+    }
+
+    /// The subscription.
+    pub fn subscription(&self) -> &Subscription {
+        &self.cohort.subscription
+    }
+
+    /// Whether its client is told for how long to keep what it is sent.
+    pub fn is_told_times(&self) -> bool {
+        self.cohort.dialect.ttl != Ttl::Untold
+    }
+
+    /// Whether it only looks on, see [`Role`].
+    pub fn role(&self) -> Role {
+        self.cohort.role
+    }
+
+    /// The type's cache.
+    pub const fn of(&self) -> &Arc<TypeCache> {
+        &self.of
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        let dirty = {
+            let mut registry = self.of.registry.lock();
+            if self.cohort.remove(self.member_at) {
+                Registry::leave(&mut registry, self.cohort_at);
+            }
+            registry.is_dirty()
+        };
+        if dirty {
+            self.of.interest.wake();
+        }
+    }
+}
