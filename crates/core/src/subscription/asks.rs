@@ -6,8 +6,6 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use super::bounds::Bound;
-use super::session::{Refusal, Rules};
 use crate::cache::{Snapshot, Subscription};
 use crate::proto::ResourceLocator;
 use crate::resource::{Name, Parameters, normal_form, without_directives};
@@ -191,31 +189,5 @@ impl Asks {
             None => subscription,
             Some(located) => subscription.located(located),
         }
-    }
-}
-
-impl Rules {
-    /// Whether a whole list of names and locators stays within bounds.
-    pub(super) fn check_list(&self, names: &[String], locators: &[ResourceLocator]) -> Result<(), Refusal> {
-        self.check_names(names.iter(), names.len() + locators.len())?;
-        self.check_locators(locators.iter())
-    }
-
-    /// Whether locators stay within bounds.
-    pub(super) fn check_locators<'a>(
-        &self,
-        locators: impl Iterator<Item = &'a ResourceLocator> + Clone,
-    ) -> Result<(), Refusal> {
-        self.check_names(locators.clone().map(|locator| &locator.name), 0)?;
-        for parameters in locators.map(|locator| &locator.dynamic_parameters) {
-            if parameters.len() > self.max_parameters {
-                let max = self.max_parameters;
-                let refusal =
-                    Refusal::exhausted(format!("more than {max} dynamic parameters in one locator"));
-                return Err(refusal.over(Bound::Parameters));
-            }
-            self.check_names(parameters.iter().flat_map(|(key, value)| [key, value]), 0)?;
-        }
-        Ok(())
     }
 }

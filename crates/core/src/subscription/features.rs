@@ -2,7 +2,7 @@
 //!
 //! Owns the names of features, and which of them are needed for what. Keeps nothing of what a client wrote.
 
-use super::session::is_grpc;
+use super::client::is_grpc;
 use crate::cache::{Protocol, Role, Ttl};
 use crate::proto;
 

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use regex::Regex;
 
-use super::metadata;
+use super::metadata::{self, Missing};
 use crate::proto::Node;
 use crate::resource::Parameters;
 
@@ -64,19 +64,6 @@ pub enum Outcome<'a> {
     Default(&'a str, Missing),
     /// It has not, for this reason, and the key is absent.
     Absent(Missing),
-}
-
-/// Why a node has no value for a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missing {
-    /// It is not there, or empty.
-    NotSaid,
-    /// It is null, a list, an object, or a number that is none.
-    NoText,
-    /// What it says is longer than a value may be.
-    TooLong,
-    /// It does not match the pattern, or the group that is the value takes no part in the match.
-    NoMatch,
 }
 
 impl Given {

@@ -8,7 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::session::{Client, Code, Refusal, clip};
+use super::client::Client;
+use super::refusal::{Denied, Refusal, clip};
 use crate::cache::{Allotment, Lens, Subscription};
 use crate::resource::{Name, Parameters, Patterns, Scope, TypeUrl};
 
@@ -28,37 +29,6 @@ pub struct Grant {
     /// The values that it may send or be given, by key. A client has to have one for each key; where only one is allowed,
     /// it is given that.
     pub parameters: BTreeMap<Box<str>, BTreeSet<Box<str>>>,
-}
-
-/// What of a request the operator's rules do not allow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Denied {
-    /// The peer may ask for nothing.
-    Peer,
-    /// It may not claim this `node.id`.
-    NodeId,
-    /// It may not claim this `node.cluster`.
-    Cluster,
-    /// It may not ask for this type.
-    Type,
-    /// It may not have Secrets, for it has not proven who it is.
-    Secret,
-    /// It may not send these dynamic parameters, or be given them.
-    Parameters,
-}
-
-impl Denied {
-    /// A word for it, as a metric label.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Peer => "peer",
-            Self::NodeId => "node_id",
-            Self::Cluster => "cluster",
-            Self::Type => "type",
-            Self::Secret => "secret",
-            Self::Parameters => "parameters",
-        }
-    }
 }
 
 /// What was asked for and is not shown.
@@ -154,11 +124,5 @@ impl std::ops::AddAssign for Hidden {
     fn add_assign(&mut self, other: Self) {
         self.names += other.names;
         self.wildcards += other.wildcards;
-    }
-}
-
-impl Refusal {
-    pub(super) fn denied(denied: Denied, message: impl Into<String>) -> Self {
-        Self { code: Code::PermissionDenied, message: message.into(), denied: Some(denied), bound: None }
     }
 }

@@ -11,32 +11,33 @@
 //! - A removal is said only once no addition waits to be said on the stream (R-ADS-03).
 //! - Nothing unknown is shown as missing (R-Relay-04).
 
-mod ack;
 mod asks;
-mod bounds;
-mod delta;
-mod failures;
+mod client;
 mod features;
 mod given;
 mod grant;
-mod guard;
 mod memory;
 mod metadata;
-mod observer;
-mod order;
 mod own;
 mod poll;
+mod refusal;
+mod rules;
 mod session;
-mod sotw;
 mod stream_type;
+mod upstream_state;
 mod versions;
+mod wants;
 
-pub use bounds::Bound;
+pub use client::{Client, USER_AGENT};
 pub use features::OBSERVER;
-pub use given::{Given, Missing, NodeField, Outcome, Rule};
-pub use grant::{Denied, Grant, Hidden};
+pub use given::{Given, NodeField, Outcome, Rule};
+pub use grant::{Grant, Hidden};
 pub use memory::Memory;
-pub use order::Next;
+pub use metadata::Missing;
 pub use poll::{Asker, Poll, Verdict};
-pub use session::{Client, Code, Heard, Outgoing, Refusal, Rules, Session, USER_AGENT, Upstream};
+pub use refusal::{Bound, Code, Denied, Refusal};
+pub use rules::Rules;
+pub use session::order::Next;
+pub use session::{Heard, Outgoing, Session};
+pub use upstream_state::Upstream;
 pub use versions::{Quota, Versions};

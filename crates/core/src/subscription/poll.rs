@@ -14,8 +14,10 @@ use std::time::{Duration, Instant};
 
 use super::grant::Hidden;
 use super::memory::{Delivered, Memory, Offered, Past, Who};
-use super::session::{Refusal, Rules, Upstream, only_type};
-use super::sotw::Wants;
+use super::refusal::Refusal;
+use super::rules::{Rules, only_type};
+use super::upstream_state::Upstream;
+use super::wants::Wants;
 use crate::cache::{
     Cache, Completeness, Dialect, Found, Lens, Mailbox, Membership, Protocol, SetVersion, Sight,
     Subscription, Ttl,

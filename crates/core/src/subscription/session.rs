@@ -1,290 +1,29 @@
 //! One stream of one client.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use super::bounds::Bound;
+pub(super) mod ack;
+mod delta;
+mod guard;
+mod observer;
+pub(super) mod order;
+mod sotw;
+
+use super::client::Client;
 use super::features::Features;
-use super::given::Given;
-use super::grant::{Denied, Grant, Hidden};
+use super::grant::Hidden;
+use super::refusal::{Bound, Refusal};
+use super::rules::{Rules, only_type};
 use super::stream_type::StreamType;
 use crate::cache::{
-    Allotment, Cache, Claim, Dialect, FellBehind, Frame, Full, Mailbox, Membership, Protocol, Role,
-    Subscription, Ttl, TypeCache,
+    Allotment, Cache, Dialect, Frame, Mailbox, Membership, Protocol, Role, Subscription, Ttl, TypeCache,
 };
 use crate::pool::Tenant;
 use crate::proto;
 use crate::resource::{Kind, Name, TypeUrl};
-
-/// What a stream may do and how long it waits.
-#[derive(Clone, Debug)]
-pub struct Rules {
-    /// An un-ACKed response holds its type back this long after the transport took it (R-SotW-06, R-Delta-17).
-    pub ack_timeout: Duration,
-    /// A stream to which nothing can be said closes after this while the origin is away or silent (R-Relay-07).
-    pub cold_deadline: Duration,
-    /// How long a connection to the origin may be dead before the relay notices: keepalive's interval and timeout.
-    pub dead_unnoticed: Duration,
-    /// A full state for a client that holds nothing waits this long for names that are not known yet (R-Relay-05).
-    pub settle: Duration,
-    /// Types for which a first empty list is no wildcard (R-SotW-14).
-    pub no_legacy_wildcard: BTreeSet<String>,
-    /// Whether names in `initial_resource_versions` are not sent again though they are asked for (R-Delta-06).
-    pub trust_initial_versions: bool,
-    /// Whether endpoints are sent again behind a changed cluster (R-ADS-05).
-    pub eds_repush: bool,
-    /// Whether this peer may have Secrets: it has authenticated itself, is on this machine, or the operator said so.
-    pub serve_secrets: bool,
-    /// The longest name, in bytes.
-    pub max_name_bytes: usize,
-    /// The most names of one type.
-    pub max_names: usize,
-    /// The most names over all streams of a connection.
-    pub max_connection_names: usize,
-    /// What these names, their spellings and their locators may take together, in bytes.
-    pub max_subscription_bytes: usize,
-    /// A stream whose client has answered nothing of a type for this long, though the transport took something and it
-    /// still asks for something, is closed.
-    pub unacked_timeout: Duration,
-    /// The most dynamic parameters of one locator.
-    pub max_parameters: usize,
-    /// The most sets of dynamic parameters of one type and stream: what changes is weighed for each.
-    pub max_parameter_sets: usize,
-    /// The most types of one stream.
-    pub max_types: usize,
-    /// Whether clients may look on: where looking costs nothing, as with a directory, they are served as all others.
-    pub observers: bool,
-    /// The parameters of clients that send none (R-DP-17).
-    pub given: Given,
-    /// What this peer may.
-    pub grant: Grant,
-}
-
-impl Default for Rules {
-    fn default() -> Self {
-        let denied = [
-            Kind::Endpoint,
-            Kind::Route,
-            Kind::Secret,
-            Kind::ExtensionConfig,
-            Kind::Runtime,
-            Kind::LocalityEndpoint,
-        ];
-        Self {
-            ack_timeout: Duration::from_secs(5),
-            cold_deadline: Duration::from_secs(10),
-            dead_unnoticed: Duration::from_secs(40),
-            settle: Duration::from_millis(200),
-            no_legacy_wildcard: denied.into_iter().filter_map(Kind::url).map(str::to_owned).collect(),
-            trust_initial_versions: false,
-            eds_repush: true,
-            serve_secrets: false,
-            max_name_bytes: 16 << 10,
-            max_names: 100_000,
-            max_connection_names: 1_000_000,
-            max_subscription_bytes: 16 << 20,
-            unacked_timeout: Duration::from_secs(10 * 60),
-            max_parameters: 64,
-            max_parameter_sets: 16,
-            max_types: 64,
-            observers: true,
-            given: Given::default(),
-            grant: Grant::default(),
-        }
-    }
-}
-
-impl Rules {
-    /// How long the origin must leave a name unanswered before it is taken for absent. Origins exist that never say so (O2),
-    /// but neither does a dead connection: the silence has to outlast what keepalive needs to find one.
-    pub fn longest_silence(&self) -> Duration {
-        (3 * self.cold_deadline).max(self.dead_unnoticed + self.cold_deadline)
-    }
-
-    /// gRPC clients ask for what they want by name and mean nothing by an empty list (R-SotW-14).
-    pub(super) fn allows_legacy_wildcard(&self, type_url: &TypeUrl, user_agent: &str) -> bool {
-        !is_grpc(user_agent) && !self.no_legacy_wildcard.contains(type_url.as_str())
-    }
-
-    pub(super) fn check_names<'a>(
-        &self,
-        mut names: impl Iterator<Item = &'a String>,
-        count: usize,
-    ) -> Result<(), Refusal> {
-        let limit = self.max_name_bytes;
-        if let Some(long) = names.find(|name| name.len() > limit) {
-            let start = clip(long);
-            let refusal = Refusal::invalid(format!("resource name `{start}` is longer than {limit} bytes"));
-            return Err(refusal.over(Bound::NameBytes));
-        }
-        if count > self.max_names {
-            let refusal = Refusal::exhausted(format!("more than {} names of one type", self.max_names));
-            return Err(refusal.over(Bound::Names));
-        }
-        Ok(())
-    }
-
-    /// Whether this peer may ask for a type at all. Secrets are for peers that have authenticated themselves only.
-    pub(super) fn check_type(&self, type_url: &TypeUrl) -> Result<(), Refusal> {
-        if type_url.is_secret() && !self.serve_secrets {
-            return Err(Refusal::denied(
-                Denied::Secret,
-                "secrets are served to peers that show a certificate, over a Unix socket, or over loopback unless downstream.secrets_over_loopback is false; set downstream.secrets_without_authentication to serve them here",
-            ));
-        }
-        self.grant.check_type(type_url)
-    }
-
-    /// The store through which a client sees what it asks for of a type.
-    pub(super) fn store(
-        &self,
-        cache: &Cache,
-        type_url: &TypeUrl,
-        subscription: &Subscription,
-        allotted: &Allotment,
-        tenant: Option<&Tenant>,
-    ) -> Result<Arc<TypeCache>, Refusal> {
-        self.check_weight(subscription)?;
-        let lens = subscription.lens(allotted);
-        let max = self.max_parameter_sets;
-        if lens.parameters().len() > max {
-            let message = format!("more than {max} sets of dynamic parameters for one type in one stream");
-            return Err(Refusal::exhausted(message).over(Bound::Parameters));
-        }
-        self.grant.check_lens(&lens, allotted)?;
-        // A client chooses none of what the operator's rules impose.
-        let is_reserved = lens.parameters().iter().all(|parameters| *parameters == allotted.imposed);
-        Ok(cache.seen_by(Claim::Client { tenant, is_reserved }, type_url, &lens)?)
-    }
-
-    /// Who a node says it is, which is for this peer to say.
-    pub(super) fn client(&self, node: proto::Node) -> Result<Client, Refusal> {
-        let limit = self.max_name_bytes;
-        let texts =
-            [("id", &node.id), ("cluster", &node.cluster), ("user_agent_name", &node.user_agent_name)];
-        if let Some((field, _)) = texts.into_iter().find(|(_, text)| text.len() > limit) {
-            return Err(Refusal::invalid(format!("`node.{field}` is longer than {limit} bytes")));
-        }
-        let client = Client { node_id: node.id, cluster: node.cluster, user_agent: node.user_agent_name };
-        self.grant.check_node(&client)?;
-        Ok(client)
-    }
-}
-
-/// `node.user_agent_name` of a relay.
-pub const USER_AGENT: &str = "deltafan";
-
-/// Whether a client is gRPC itself.
-pub(super) fn is_grpc(user_agent: &str) -> bool {
-    user_agent.starts_with("gRPC")
-}
-
-/// The type of a request to a service of one type: implied, and not to be contradicted (R-EP-03).
-pub(super) fn only_type(only: &TypeUrl, sent: &str) -> Result<TypeUrl, Refusal> {
-    if sent.is_empty() || sent == only.as_str() {
-        return Ok(only.clone());
-    }
-    let sent = clip(sent);
-    Err(Refusal::invalid(format!(
-        "`type_url` is `{sent}`, but this service serves `{only}`; leave it empty, or ask the service of that type"
-    )))
-}
-
-/// State of the origin, as a session has to know it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Upstream {
-    /// It cannot be reached.
-    #[default]
-    Away,
-    /// It is connected, and has answered nothing on this connection yet.
-    Silent,
-    /// It has answered on the connection that stands.
-    Answering,
-}
-
-impl Upstream {
-    /// Why a client to which nothing could be said is to try another server; `None` where it is to wait.
-    pub(super) const fn excuse(self) -> Option<&'static str> {
-        match self {
-            Self::Away => Some("the control plane cannot be reached"),
-            Self::Silent => Some("the control plane is connected and answers nothing"),
-            Self::Answering => None,
-        }
-    }
-}
-
-/// Who is at the other end, as it said in its first request (R-EP-05).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Client {
-    /// `node.id`
-    pub node_id: String,
-    /// `node.cluster`
-    pub cluster: String,
-    /// `node.user_agent_name`
-    pub user_agent: String,
-}
-
-/// Why a stream is closed, and whose fault it is.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct Refusal {
-    /// A gRPC status code.
-    pub code: Code,
-    /// For the peer's log: what was expected.
-    pub message: String,
-    /// What the operator's rules do not allow, where that is why.
-    pub denied: Option<Denied>,
-    /// The bound that was reached, where it was one.
-    pub bound: Option<Bound>,
-}
-
-/// The gRPC status codes that a session closes with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Code {
-    /// The request breaks the protocol.
-    InvalidArgument,
-    /// The request asks for what this peer may not see.
-    PermissionDenied,
-    /// The request is beyond a limit of the relay.
-    ResourceExhausted,
-    /// The relay has nothing to say, or not to this stream; another try, or another server, may do better.
-    Unavailable,
-}
-
-impl Refusal {
-    pub(super) fn invalid(message: impl Into<String>) -> Self {
-        Self { code: Code::InvalidArgument, message: message.into(), denied: None, bound: None }
-    }
-
-    pub(super) fn exhausted(message: impl Into<String>) -> Self {
-        Self { code: Code::ResourceExhausted, message: message.into(), denied: None, bound: None }
-    }
-
-    /// Nothing is known and the origin does not answer (R-Relay-07).
-    pub(super) fn cold(excuse: &str) -> Self {
-        let message = format!("nothing is cached yet and {excuse}; try another server or again");
-        Self { code: Code::Unavailable, message, denied: None, bound: None }
-    }
-}
-
-impl From<FellBehind> for Refusal {
-    fn from(behind: FellBehind) -> Self {
-        Self { code: Code::Unavailable, message: behind.to_string(), denied: None, bound: None }
-    }
-}
-
-impl From<Full> for Refusal {
-    fn from(full: Full) -> Self {
-        let bound = match full {
-            Full::Types(_) => Bound::Types,
-            Full::ParameterSets(_) => Bound::ParameterSets,
-        };
-        Self::exhausted(full.to_string()).over(bound)
-    }
-}
 
 /// What a request turned out to be.
 #[derive(Clone, Debug, PartialEq)]
@@ -566,14 +305,5 @@ impl Session {
     pub(super) fn allows_legacy_wildcard(&self, type_url: &TypeUrl) -> bool {
         let user_agent = self.client.as_ref().map_or("", |client| client.user_agent.as_str());
         self.rules.allows_legacy_wildcard(type_url, user_agent)
-    }
-}
-
-/// The start of a text that a peer sent, for a message to that peer or the log.
-pub(super) fn clip(text: &str) -> String {
-    const SHOWN: usize = 80;
-    match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", text.split_at(end).0),
-        None => text.to_owned(),
     }
 }

@@ -6,17 +6,21 @@ use std::time::{Duration, Instant};
 
 use foldhash::{HashMap, HashSet};
 
-use super::failures::is_unheard;
-use super::guard::Guard;
+pub(super) mod failures;
+pub(super) mod guard;
+
 use super::own::{Brought, Own};
-use super::session::{Rules, Upstream};
-use super::sotw::Wants;
+use super::rules::Rules;
+use super::upstream_state::Upstream;
 use super::versions::Versions;
+use super::wants::Wants;
 use crate::cache::{
     Class, Completeness, Dialect, FellBehind, Frame, Generation, Membership, Nonce, Protocol, Role, Seen,
     Snapshot, Span, Subscription, TypeCache, Update,
 };
 use crate::resource::{Kind, Name, Resource};
+use failures::is_unheard;
+use guard::Guard;
 
 /// Names of which a look at all of them takes noticeable time.
 const DEAR: usize = 1000;
@@ -656,6 +660,15 @@ impl StreamType {
     fn is_patient(&self, rules: &Rules, moment: Moment) -> bool {
         let end = self.patience(rules, moment);
         end.is_none_or(|end| moment.now < self.waits_until(rules).map_or(end, |until| end.min(until)))
+    }
+
+    /// Whether anything that it asks for is not known.
+    pub(super) fn lacks(&self) -> bool {
+        let (subscription, snapshot) = (self.subscription(), self.membership.of().snapshot());
+        let is_unknown = |name: &str| matches!(snapshot.by_name(name), Seen::Unknown);
+        (subscription.wildcard && !snapshot.wildcard_known())
+            || subscription.names().iter().any(|name| is_unknown(name.as_str()))
+            || !self.own().owed.is_empty()
     }
 
     fn is_quiet(&self) -> bool {

@@ -2,41 +2,14 @@
 
 use std::time::Instant;
 
-use super::asks::Asks;
-use super::own::Brought;
-use super::session::{Heard, Refusal, Session};
-use super::stream_type::StreamType;
+use super::super::own::Brought;
+use super::super::refusal::Refusal;
+use super::super::stream_type::StreamType;
+use super::super::wants::Wants;
+use super::{Heard, Session};
 use crate::cache::{Seen, Snapshot, Subscription, View};
-use crate::proto::{self, ResourceLocator};
+use crate::proto;
 use crate::resource::Name;
-
-/// How a list of names is read, which depends on the lists before it (R-SotW-13).
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Wants {
-    /// A name, or `*`, was sent on this stream: from then on an empty list means nothing.
-    explicit: bool,
-}
-
-impl Wants {
-    /// Whether an empty list means nothing.
-    pub(super) const fn is_explicit(self) -> bool {
-        self.explicit
-    }
-
-    /// What a complete list of names subscribes to.
-    pub(super) fn read(
-        &mut self,
-        names: &[String],
-        locators: Vec<ResourceLocator>,
-        legacy_wildcard: bool,
-    ) -> Subscription {
-        self.explicit |= !names.is_empty() || !locators.is_empty();
-        let mut asks = Asks::new(!self.explicit && legacy_wildcard);
-        names.iter().for_each(|name| drop(asks.subscribe(name)));
-        locators.into_iter().for_each(|locator| drop(asks.locate(locator)));
-        asks.into_plain_subscription()
-    }
-}
 
 impl Session {
     /// Takes in a request of a state-of-the-world stream.
@@ -126,30 +99,4 @@ fn leaves_some(old: &Subscription, new: &Subscription, snapshot: &Snapshot) -> b
     };
     let mut left = old.names().iter().filter(|name| !new.contains(name.as_str()));
     old.wildcard && new.wildcard && left.any(is_no_member)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(wants: &mut Wants, names: &[&str]) -> String {
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        format!("{:?}", wants.read(&names, Vec::new(), true))
-    }
-
-    #[test]
-    fn r_sotw_13_wildcard_vector_of_the_protocol() {
-        let mut wants = Wants::default();
-        assert_eq!(read(&mut wants, &[]), r#"{"*"}"#);
-        assert_eq!(read(&mut wants, &["*", "A"]), r#"{"*", "A"}"#);
-        assert_eq!(read(&mut wants, &["A"]), r#"{"A"}"#);
-        assert_eq!(read(&mut wants, &[]), "{}");
-    }
-
-    #[test]
-    fn r_sotw_14_without_legacy_only_the_star_is_a_wildcard() {
-        let mut wants = Wants::default();
-        assert!(wants.read(&[], Vec::new(), false).is_empty());
-        assert!(wants.read(&["*".to_owned()], Vec::new(), false).wildcard);
-    }
 }

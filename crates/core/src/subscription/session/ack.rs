@@ -7,8 +7,8 @@
 
 use smallvec::SmallVec;
 
-use super::session::Session;
-use super::stream_type::StreamType;
+use super::super::stream_type::StreamType;
+use super::Session;
 use crate::cache::Protocol;
 use crate::resource::{Kind, Name, wire};
 

@@ -6,8 +6,11 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use super::session::{Outgoing, Refusal, Session, USER_AGENT, Upstream};
-use super::stream_type::{Moment, Pending};
+use super::super::client::USER_AGENT;
+use super::super::refusal::Refusal;
+use super::super::stream_type::{Moment, Pending};
+use super::super::upstream_state::Upstream;
+use super::{Outgoing, Session};
 use crate::cache::{Class, FellBehind, Generation, Update};
 use crate::resource::{Kind, Name};
 
@@ -38,10 +41,10 @@ impl From<Next> for Decision {
 
 /// The earliest of the moments at which something may change by itself.
 #[derive(Debug, Default)]
-pub(super) struct Deadline(Option<Instant>);
+pub(in crate::subscription) struct Deadline(Option<Instant>);
 
 impl Deadline {
-    pub(super) fn not_after(&mut self, moment: Instant) {
+    pub(in crate::subscription) fn not_after(&mut self, moment: Instant) {
         self.0 = Some(self.0.map_or(moment, |earliest| earliest.min(moment)));
     }
 }
@@ -232,7 +235,12 @@ impl Session {
     }
 
     /// The end of the time for which an unknown set holds other types back, whether or not that protects anybody.
-    pub(super) fn unknown_until(&self, at: usize, pending: &Pending, now: Instant) -> Option<Instant> {
+    pub(in crate::subscription) fn unknown_until(
+        &self,
+        at: usize,
+        pending: &Pending,
+        now: Instant,
+    ) -> Option<Instant> {
         let until = self.types[at].holds? + self.rules.ack_timeout;
         (self.dialect.aggregated && matches!(pending, Pending::Unknown) && now < until).then_some(until)
     }

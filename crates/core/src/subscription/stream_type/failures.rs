@@ -5,14 +5,14 @@
 
 use std::collections::BTreeSet;
 
-use super::stream_type::StreamType;
+use super::StreamType;
 use crate::cache::{Owed, Seen, Snapshot, Update};
 use crate::resource::Name;
 
 impl StreamType {
     /// Notes, before a full state is worked out, what of it is kept from this client (R-Err-06): it cannot be told from
     /// positions who held what became denied.
-    pub(super) fn refuse(&mut self) {
+    pub(in crate::subscription) fn refuse(&mut self) {
         let own = self.own();
         if !self.span.is_start() && own.answering.is_empty() && own.owed.refused.is_empty() {
             return;
@@ -35,7 +35,7 @@ impl StreamType {
     }
 
     /// A full state answered for these names; their errors follow it.
-    pub(super) fn owe_errors(&mut self, answered: &BTreeSet<Name>, update: &Update) {
+    pub(in crate::subscription) fn owe_errors(&mut self, answered: &BTreeSet<Name>, update: &Update) {
         if answered.is_empty() {
             return;
         }
@@ -49,13 +49,13 @@ impl StreamType {
     }
 
     /// Takes the errors of an update that was said off what is owed, and notes those that follow.
-    pub(super) fn consume_errors(owed: &mut Owed, update: &Update) {
+    pub(in crate::subscription) fn consume_errors(owed: &mut Owed, update: &Update) {
         owed.errors.retain(|name| !update.owed().errors.contains(name));
         owed.errors.extend(update.errors_later().iter().cloned());
     }
 }
 
 /// Whether nothing is known of a name but, at most, an error.
-pub(super) fn is_unheard(snapshot: &Snapshot, name: &Name) -> bool {
+pub(in crate::subscription) fn is_unheard(snapshot: &Snapshot, name: &Name) -> bool {
     matches!(snapshot.by_name(name.as_str()), Seen::Unknown | Seen::Failed)
 }

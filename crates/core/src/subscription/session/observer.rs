@@ -5,10 +5,11 @@
 
 use std::time::{Duration, Instant};
 
+use super::super::refusal::{Code, Refusal};
+use super::super::stream_type::{Pending, StreamType};
+use super::Session;
 use super::order::Next;
-use super::session::{Code, Refusal, Session};
-use super::stream_type::{Pending, StreamType};
-use crate::cache::{Role, Seen};
+use crate::cache::Role;
 
 /// Resources that other views hold are there by then (see [`Writer::fill`](crate::cache::Writer::fill)).
 const FILLED: Duration = Duration::from_millis(500);
@@ -18,7 +19,7 @@ const NOT_HELD: &str = "the relay holds no answer to all of this: no client of i
 
 impl Session {
     /// Next step of an observer that was told everything, in place of waiting.
-    pub(super) fn look_on(&self, pending: &[Pending], now: Instant) -> Option<Next> {
+    pub(in crate::subscription) fn look_on(&self, pending: &[Pending], now: Instant) -> Option<Next> {
         let waits = |pending: &Pending| matches!(pending, Pending::Nothing | Pending::Unknown);
         if self.role != Role::Observer || !pending.iter().all(waits) {
             return None;
@@ -30,16 +31,5 @@ impl Session {
         let refusal =
             || Refusal { code: Code::Unavailable, message: NOT_HELD.to_owned(), denied: None, bound: None };
         self.types.iter().any(StreamType::lacks).then(|| Next::Close(refusal()))
-    }
-}
-
-impl StreamType {
-    /// Whether anything that it asks for is not known.
-    fn lacks(&self) -> bool {
-        let (subscription, snapshot) = (self.subscription(), self.membership.of().snapshot());
-        let is_unknown = |name: &str| matches!(snapshot.by_name(name), Seen::Unknown);
-        (subscription.wildcard && !snapshot.wildcard_known())
-            || subscription.names().iter().any(|name| is_unknown(name.as_str()))
-            || !self.own().owed.is_empty()
     }
 }

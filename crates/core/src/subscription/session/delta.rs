@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::asks::Asks;
-use super::bounds::Bound;
-use super::own::Brought;
-use super::session::{Heard, Refusal, Session};
-use super::stream_type::StreamType;
-use super::versions::Versions;
+use super::super::asks::Asks;
+use super::super::own::Brought;
+use super::super::refusal::{Bound, Refusal};
+use super::super::stream_type::StreamType;
+use super::super::versions::Versions;
+use super::{Heard, Session};
 use crate::cache::Subscription;
 use crate::proto;
 use crate::resource::{Name, normal_form};

@@ -1,0 +1,142 @@
+//! Refusals: why a request is not served or a stream is closed.
+//!
+//! Owns their words and codes, with the limit that was reached or the right that is missing, for metrics and the log.
+
+use crate::cache::{FellBehind, Full};
+use crate::resource::wire::Malformed;
+
+/// Reason for closing a stream or refusing a request, and whose fault it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// A gRPC status code.
+    pub code: Code,
+    /// For the peer's log: what was expected.
+    pub message: String,
+    /// What the operator's rules do not allow, where that is why.
+    pub denied: Option<Denied>,
+    /// The bound that was reached, where it was one.
+    pub bound: Option<Bound>,
+}
+
+/// The gRPC status codes that a session closes with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// The request breaks the protocol.
+    InvalidArgument,
+    /// The request asks for what this peer may not see.
+    PermissionDenied,
+    /// The request is beyond a limit of the relay.
+    ResourceExhausted,
+    /// The relay has nothing to say, or not to this stream; another try, or another server, may do better.
+    Unavailable,
+}
+
+impl Refusal {
+    /// It is for this bound.
+    pub(super) const fn over(mut self, bound: Bound) -> Self {
+        self.bound = Some(bound);
+        self
+    }
+
+    pub(super) fn denied(denied: Denied, message: impl Into<String>) -> Self {
+        Self { code: Code::PermissionDenied, message: message.into(), denied: Some(denied), bound: None }
+    }
+
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
+        Self { code: Code::InvalidArgument, message: message.into(), denied: None, bound: None }
+    }
+
+    pub(super) fn exhausted(message: impl Into<String>) -> Self {
+        Self { code: Code::ResourceExhausted, message: message.into(), denied: None, bound: None }
+    }
+
+    /// Nothing is known and the origin does not answer (R-Relay-07).
+    pub(super) fn cold(excuse: &str) -> Self {
+        let message = format!("nothing is cached yet and {excuse}; try another server or again");
+        Self { code: Code::Unavailable, message, denied: None, bound: None }
+    }
+}
+
+impl From<FellBehind> for Refusal {
+    fn from(behind: FellBehind) -> Self {
+        Self { code: Code::Unavailable, message: behind.to_string(), denied: None, bound: None }
+    }
+}
+
+impl From<Full> for Refusal {
+    fn from(full: Full) -> Self {
+        let bound = match full {
+            Full::Types(_) => Bound::Types,
+            Full::ParameterSets(_) => Bound::ParameterSets,
+        };
+        Self::exhausted(full.to_string()).over(bound)
+    }
+}
+
+/// The start of a text that a peer sent, for a message to that peer or the log.
+pub(super) fn clip(text: &str) -> String {
+    const SHOWN: usize = 80;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", text.split_at(end).0),
+        None => text.to_owned(),
+    }
+}
+
+/// Limit that caused a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// `max_names`
+    Names,
+    /// `max_names_per_connection`
+    ConnectionNames,
+    /// `max_name_bytes`
+    NameBytes,
+    /// `max_subscription_bytes`
+    SubscriptionBytes,
+    /// Dynamic parameters of one locator, or sets of them for one type.
+    Parameters,
+    /// What the cache keeps of them for all clients.
+    ParameterSets,
+    /// Types of one stream, or those that the control plane does not have, of all streams.
+    Types,
+    /// `unacked_timeout`
+    Unacked,
+}
+
+impl From<Malformed> for Refusal {
+    fn from(_: Malformed) -> Self {
+        Self::invalid("the request is not a proto3 message")
+    }
+}
+
+/// Part of a request that the operator's rules do not allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Denied {
+    /// The peer may ask for nothing.
+    Peer,
+    /// It may not claim this `node.id`.
+    NodeId,
+    /// It may not claim this `node.cluster`.
+    Cluster,
+    /// It may not ask for this type.
+    Type,
+    /// It may not have Secrets, for it has not proven who it is.
+    Secret,
+    /// It may not send these dynamic parameters, or be given them.
+    Parameters,
+}
+
+impl Denied {
+    /// A word for it, as a metric label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Peer => "peer",
+            Self::NodeId => "node_id",
+            Self::Cluster => "cluster",
+            Self::Type => "type",
+            Self::Secret => "secret",
+            Self::Parameters => "parameters",
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! The rules of one stream or poll: its limits and times, and what its peer may do.
+//!
+//! Owns the checks of a request against them. Some are made before a request is decoded: on the wire a name can take two bytes,
+//! and in memory dozens.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::client::{Client, is_grpc};
+use super::given::Given;
+use super::grant::Grant;
+use super::refusal::{Bound, Denied, Refusal, clip};
+use crate::cache::{Allotment, Cache, Claim, Protocol, Subscription, TypeCache};
+use crate::pool::Tenant;
+use crate::proto::{self, ResourceLocator};
+use crate::resource::wire::{self, Malformed, Value};
+use crate::resource::{Kind, TypeUrl};
+
+/// What a stream may do and how long it waits.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// An un-ACKed response holds its type back this long after the transport took it (R-SotW-06, R-Delta-17).
+    pub ack_timeout: Duration,
+    /// A stream to which nothing can be said closes after this while the origin is away or silent (R-Relay-07).
+    pub cold_deadline: Duration,
+    /// How long a connection to the origin may be dead before the relay notices: keepalive's interval and timeout.
+    pub dead_unnoticed: Duration,
+    /// A full state for a client that holds nothing waits this long for names that are not known yet (R-Relay-05).
+    pub settle: Duration,
+    /// Types for which a first empty list is no wildcard (R-SotW-14).
+    pub no_legacy_wildcard: BTreeSet<String>,
+    /// Whether names in `initial_resource_versions` are not sent again though they are asked for (R-Delta-06).
+    pub trust_initial_versions: bool,
+    /// Whether endpoints are sent again behind a changed cluster (R-ADS-05).
+    pub eds_repush: bool,
+    /// Whether this peer may have Secrets: it has authenticated itself, is on this machine, or the operator said so.
+    pub serve_secrets: bool,
+    /// The longest name, in bytes.
+    pub max_name_bytes: usize,
+    /// The most names of one type.
+    pub max_names: usize,
+    /// The most names over all streams of a connection.
+    pub max_connection_names: usize,
+    /// What these names, their spellings and their locators may take together, in bytes.
+    pub max_subscription_bytes: usize,
+    /// A stream whose client has answered nothing of a type for this long, though the transport took something and it
+    /// still asks for something, is closed.
+    pub unacked_timeout: Duration,
+    /// The most dynamic parameters of one locator.
+    pub max_parameters: usize,
+    /// The most sets of dynamic parameters of one type and stream: what changes is weighed for each.
+    pub max_parameter_sets: usize,
+    /// The most types of one stream.
+    pub max_types: usize,
+    /// Whether clients may look on: where looking costs nothing, as with a directory, they are served as all others.
+    pub observers: bool,
+    /// The parameters of clients that send none (R-DP-17).
+    pub given: Given,
+    /// What this peer may.
+    pub grant: Grant,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        let denied = [
+            Kind::Endpoint,
+            Kind::Route,
+            Kind::Secret,
+            Kind::ExtensionConfig,
+            Kind::Runtime,
+            Kind::LocalityEndpoint,
+        ];
+        Self {
+            ack_timeout: Duration::from_secs(5),
+            cold_deadline: Duration::from_secs(10),
+            dead_unnoticed: Duration::from_secs(40),
+            settle: Duration::from_millis(200),
+            no_legacy_wildcard: denied.into_iter().filter_map(Kind::url).map(str::to_owned).collect(),
+            trust_initial_versions: false,
+            eds_repush: true,
+            serve_secrets: false,
+            max_name_bytes: 16 << 10,
+            max_names: 100_000,
+            max_connection_names: 1_000_000,
+            max_subscription_bytes: 16 << 20,
+            unacked_timeout: Duration::from_secs(10 * 60),
+            max_parameters: 64,
+            max_parameter_sets: 16,
+            max_types: 64,
+            observers: true,
+            given: Given::default(),
+            grant: Grant::default(),
+        }
+    }
+}
+
+impl Rules {
+    /// How long the origin must leave a name unanswered before it is taken for absent. Origins exist that never say so (O2),
+    /// but neither does a dead connection: the silence has to outlast what keepalive needs to find one.
+    pub fn longest_silence(&self) -> Duration {
+        (3 * self.cold_deadline).max(self.dead_unnoticed + self.cold_deadline)
+    }
+
+    /// gRPC clients ask for what they want by name and mean nothing by an empty list (R-SotW-14).
+    pub(super) fn allows_legacy_wildcard(&self, type_url: &TypeUrl, user_agent: &str) -> bool {
+        !is_grpc(user_agent) && !self.no_legacy_wildcard.contains(type_url.as_str())
+    }
+
+    pub(super) fn check_names<'a>(
+        &self,
+        mut names: impl Iterator<Item = &'a String>,
+        count: usize,
+    ) -> Result<(), Refusal> {
+        let limit = self.max_name_bytes;
+        if let Some(long) = names.find(|name| name.len() > limit) {
+            let start = clip(long);
+            let refusal = Refusal::invalid(format!("resource name `{start}` is longer than {limit} bytes"));
+            return Err(refusal.over(Bound::NameBytes));
+        }
+        if count > self.max_names {
+            let refusal = Refusal::exhausted(format!("more than {} names of one type", self.max_names));
+            return Err(refusal.over(Bound::Names));
+        }
+        Ok(())
+    }
+
+    /// Whether this peer may ask for a type at all. Secrets are for peers that have authenticated themselves only.
+    pub(super) fn check_type(&self, type_url: &TypeUrl) -> Result<(), Refusal> {
+        if type_url.is_secret() && !self.serve_secrets {
+            return Err(Refusal::denied(
+                Denied::Secret,
+                "secrets are served to peers that show a certificate, over a Unix socket, or over loopback unless downstream.secrets_over_loopback is false; set downstream.secrets_without_authentication to serve them here",
+            ));
+        }
+        self.grant.check_type(type_url)
+    }
+
+    /// The store through which a client sees what it asks for of a type.
+    pub(super) fn store(
+        &self,
+        cache: &Cache,
+        type_url: &TypeUrl,
+        subscription: &Subscription,
+        allotted: &Allotment,
+        tenant: Option<&Tenant>,
+    ) -> Result<Arc<TypeCache>, Refusal> {
+        self.check_weight(subscription)?;
+        let lens = subscription.lens(allotted);
+        let max = self.max_parameter_sets;
+        if lens.parameters().len() > max {
+            let message = format!("more than {max} sets of dynamic parameters for one type in one stream");
+            return Err(Refusal::exhausted(message).over(Bound::Parameters));
+        }
+        self.grant.check_lens(&lens, allotted)?;
+        // A client chooses none of what the operator's rules impose.
+        let is_reserved = lens.parameters().iter().all(|parameters| *parameters == allotted.imposed);
+        Ok(cache.seen_by(Claim::Client { tenant, is_reserved }, type_url, &lens)?)
+    }
+
+    /// Who a node says it is, which is for this peer to say.
+    pub(super) fn client(&self, node: proto::Node) -> Result<Client, Refusal> {
+        let limit = self.max_name_bytes;
+        let texts =
+            [("id", &node.id), ("cluster", &node.cluster), ("user_agent_name", &node.user_agent_name)];
+        if let Some((field, _)) = texts.into_iter().find(|(_, text)| text.len() > limit) {
+            return Err(Refusal::invalid(format!("`node.{field}` is longer than {limit} bytes")));
+        }
+        let client = Client { node_id: node.id, cluster: node.cluster, user_agent: node.user_agent_name };
+        self.grant.check_node(&client)?;
+        Ok(client)
+    }
+}
+
+/// The type of a request to a service of one type: implied, and not to be contradicted (R-EP-03).
+pub(super) fn only_type(only: &TypeUrl, sent: &str) -> Result<TypeUrl, Refusal> {
+    if sent.is_empty() || sent == only.as_str() {
+        return Ok(only.clone());
+    }
+    let sent = clip(sent);
+    Err(Refusal::invalid(format!(
+        "`type_url` is `{sent}`, but this service serves `{only}`; leave it empty, or ask the service of that type"
+    )))
+}
+
+/// Features of a client beyond which its node is not decoded. What is known are a handful.
+const MAX_FEATURES: usize = 10_000;
+
+impl Rules {
+    /// Whether what a client subscribes to of one type stays within bounds.
+    pub(super) fn check_weight(&self, subscription: &Subscription) -> Result<(), Refusal> {
+        let (bytes, max) = (subscription.weight(), self.max_subscription_bytes);
+        if bytes <= max {
+            return Ok(());
+        }
+        let message =
+            format!("the names and locators of one type take {bytes} bytes, more than the limit of {max}");
+        Err(Refusal::exhausted(message).over(Bound::SubscriptionBytes))
+    }
+
+    /// Whether a request, decoded, would be of a size that its length lets expect. Groups are refused: the decoder would
+    /// skip them, and read behind them what is not counted here.
+    pub fn check_parts(&self, protocol: Protocol, message: &[u8]) -> Result<(), Refusal> {
+        // Names may come twice, which is nobody's fault, and beside them there is the wildcard.
+        let max = self.max_names.saturating_mul(2).saturating_add(64);
+        let (mut names, mut node_parts) = (0_usize, 0);
+        for field in wire::fields(message) {
+            let field = field?;
+            let Value::Bytes(bytes) = field.value else { continue };
+            match (protocol, field.number) {
+                (Protocol::Sotw, 3) | (Protocol::Delta, 3 | 4) => names += 1,
+                (Protocol::Sotw, 7) | (Protocol::Delta, 8 | 9) => {
+                    names += 1;
+                    if parts(bytes, 2)? > self.max_parameters {
+                        let max = self.max_parameters;
+                        let message = format!("more than {max} dynamic parameters in one locator");
+                        return Err(Refusal::exhausted(message).over(Bound::Parameters));
+                    }
+                }
+                (Protocol::Sotw, 2) | (Protocol::Delta, 1) => node_parts += parts(bytes, 10)?,
+                _ => {}
+            }
+        }
+        if names > max {
+            let message = format!("more than {max} names in one request");
+            return Err(Refusal::exhausted(message).over(Bound::Names));
+        }
+        if node_parts > MAX_FEATURES {
+            return Err(Refusal::exhausted(format!("more than {MAX_FEATURES} `node.client_features`")));
+        }
+        Ok(())
+    }
+
+    /// Refuses a connection that asks for more names than one may, over all its streams and requests.
+    pub fn check_connection(&self, names: usize) -> Result<(), Refusal> {
+        let max = self.max_connection_names;
+        if names <= max {
+            return Ok(());
+        }
+        let message = format!("more than {max} names over all streams and requests of one connection");
+        Err(Refusal::exhausted(message).over(Bound::ConnectionNames))
+    }
+
+    /// A client that takes responses and answers none.
+    pub(super) fn unanswered(&self, type_url: &TypeUrl) -> Refusal {
+        let after = self.unacked_timeout;
+        let message =
+            format!("no response of {type_url} was answered for {after:?}; ACK or NACK what is sent");
+        Refusal::exhausted(message).over(Bound::Unacked)
+    }
+}
+
+/// How many fields of this number a message has.
+fn parts(message: &[u8], number: u32) -> Result<usize, Malformed> {
+    wire::fields(message).try_fold(0, |count, field| Ok(count + usize::from(field?.number == number)))
+}
+
+impl Rules {
+    /// Whether a whole list of names and locators stays within bounds.
+    pub(super) fn check_list(&self, names: &[String], locators: &[ResourceLocator]) -> Result<(), Refusal> {
+        self.check_names(names.iter(), names.len() + locators.len())?;
+        self.check_locators(locators.iter())
+    }
+
+    /// Whether locators stay within bounds.
+    pub(super) fn check_locators<'a>(
+        &self,
+        locators: impl Iterator<Item = &'a ResourceLocator> + Clone,
+    ) -> Result<(), Refusal> {
+        self.check_names(locators.clone().map(|locator| &locator.name), 0)?;
+        for parameters in locators.map(|locator| &locator.dynamic_parameters) {
+            if parameters.len() > self.max_parameters {
+                let max = self.max_parameters;
+                let refusal =
+                    Refusal::exhausted(format!("more than {max} dynamic parameters in one locator"));
+                return Err(refusal.over(Bound::Parameters));
+            }
+            self.check_names(parameters.iter().flat_map(|(key, value)| [key, value]), 0)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+    use crate::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node, ResourceLocator};
+    use crate::resource::Name;
+    use crate::subscription::Code;
+
+    #[test]
+    fn what_is_small_on_the_wire_and_large_in_memory_is_refused_undecoded() {
+        let rules = Rules { max_names: 10, max_parameters: 2, ..Rules::default() };
+        let many = |count| vec![String::new(); count];
+        let locator = |count: usize| ResourceLocator {
+            name: "a".to_owned(),
+            dynamic_parameters: (0..count).map(|at| (at.to_string(), String::new())).collect(),
+        };
+        let node = |features| Some(Node { client_features: many(features), ..Node::default() });
+        for (count, locators, parameters, features, expected) in [
+            (84, 0, 0, 0, Ok(())),
+            (85, 0, 0, 0, Err(Some(Bound::Names))),
+            (80, 5, 0, 0, Err(Some(Bound::Names))),
+            (0, 84, 2, 0, Ok(())),
+            (0, 1, 3, 0, Err(Some(Bound::Parameters))),
+            (0, 0, 0, MAX_FEATURES, Ok(())),
+            (0, 0, 0, MAX_FEATURES + 1, Err(None)),
+        ] {
+            let sotw = DiscoveryRequest {
+                node: node(features),
+                resource_names: many(count),
+                resource_locators: vec![locator(parameters); locators],
+                ..Default::default()
+            };
+            let delta = DeltaDiscoveryRequest {
+                node: node(features),
+                resource_names_unsubscribe: many(count),
+                resource_locators_subscribe: vec![locator(parameters); locators],
+                ..Default::default()
+            };
+            for (protocol, message) in
+                [(Protocol::Sotw, sotw.encode_to_vec()), (Protocol::Delta, delta.encode_to_vec())]
+            {
+                let checked = rules.check_parts(protocol, &message);
+                let told = checked.as_ref().map_err(|refusal| refusal.bound).copied();
+                assert_eq!(told, expected, "{protocol:?} {count} {locators} {parameters} {features}");
+                assert!(checked.is_ok_and(|()| true) || expected.is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn a_group_is_refused_wherever_it_would_hide_what_is_counted() {
+        // The start of group 12, and its end.
+        let group = [0x63, 0x64];
+        let around = |number: u8| [&[number << 3 | 2, group.len() as u8], &group[..]].concat();
+        for (protocol, node, locators) in [(Protocol::Sotw, 2, 7), (Protocol::Delta, 1, 8)] {
+            for message in [group.to_vec(), around(node), around(locators)] {
+                let refusal = Rules::default().check_parts(protocol, &message).expect_err("a group");
+                assert_eq!(refusal.code, Code::InvalidArgument, "{protocol:?} {message:?}");
+            }
+            assert_eq!(Rules::default().check_parts(protocol, &around(12)), Ok(()), "it is not looked into");
+        }
+    }
+
+    #[test]
+    fn a_subscription_weighs_its_names_spellings_and_locators() {
+        let rules = Rules { max_subscription_bytes: 10, ..Rules::default() };
+        let plain = Subscription::new(false, ["abcde", "fghij"].map(Name::from));
+        assert_eq!((plain.weight(), rules.check_weight(&plain)), (10, Ok(())));
+        let parameters = [("k", "v")].into_iter().collect();
+        let located = plain.located([(Name::from("abcde"), parameters)].into_iter().collect());
+        let refusal = rules.check_weight(&located).expect_err("twelve bytes");
+        assert_eq!((refusal.code, refusal.bound), (Code::ResourceExhausted, Some(Bound::SubscriptionBytes)));
+    }
+}

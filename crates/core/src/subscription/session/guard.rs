@@ -1,0 +1,66 @@
+//! Routes that wait for endpoints: which of them protect somebody, and delays that an operator is to know of.
+
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+
+use super::super::refusal::clip;
+use super::super::stream_type::Pending;
+use super::super::stream_type::guard::{Guard, is_unknown, mark, protects};
+use super::Session;
+use super::order::Deadline;
+use crate::resource::{Kind, Name};
+
+/// A delay that an operator is to find the reason of.
+const LONG: Duration = Duration::from_secs(1);
+
+impl Session {
+    /// Works out anew, where it may have changed, whether endpoints that are not known hold back routes.
+    pub(in crate::subscription) fn guard(&mut self, pending: &[Pending], now: Instant) {
+        let of = |kind: Kind| self.types.iter().position(|state| state.kind == kind);
+        let is_unknown = |at: &usize| self.unknown_until(*at, &pending[*at], now).is_some();
+        let Some(at) = of(Kind::Endpoint).filter(is_unknown) else { return };
+        // A client that does not ask for clusters here has them from elsewhere, as of its own configuration.
+        let Some(clusters) = of(Kind::Cluster).map(|at| &self.types[at]) else { return };
+        let (endpoints, seen) = (&self.types[at], (mark(&self.types[at]), mark(clusters)));
+        if endpoints.guard.as_deref().is_some_and(|guard| (guard.endpoints, guard.clusters) == seen) {
+            return;
+        }
+        let guard = Guard { endpoints: seen.0, clusters: seen.1, protects: protects(endpoints, clusters) };
+        self.types[at].guard = Some(Box::new(guard));
+    }
+}
+
+impl Session {
+    /// One type waits for another of which the origin leaves something unanswered. Where that takes long, it is counted and
+    /// logged once.
+    pub(in crate::subscription) fn note_delay(
+        &mut self,
+        leader: usize,
+        waits: usize,
+        now: Instant,
+        deadline: &mut Deadline,
+    ) {
+        let leading = &self.types[leader];
+        let Some(since) = leading.holds.filter(|since| leading.delay_noted != Some(*since)) else { return };
+        if now < since + LONG {
+            return deadline.not_after(since + LONG);
+        }
+        let (of, waits) = (leading.membership.of(), self.types[waits].membership.of().type_url());
+        let snapshot = of.snapshot();
+        let mut unknown = leading.subscription().names().iter().filter(|name| is_unknown(&snapshot, name));
+        let name = clip(unknown.next().map_or(Name::WILDCARD, Name::as_str));
+        let node = self.client.as_ref().map_or("", |client| client.node_id.as_str());
+        tracing::debug!(
+            node, %waits, type_url = %of.type_url(), name,
+            "held back until the control plane answers for a resource that comes first, or for `downstream.ack_timeout`"
+        );
+        self.delays.push(of.type_url().kind());
+        self.types[leader].delay_noted = Some(since);
+    }
+
+    /// The types for whose answers others have waited long since this was last asked.
+    pub fn take_delays(&mut self) -> SmallVec<[Kind; 1]> {
+        std::mem::take(&mut self.delays)
+    }
+}
