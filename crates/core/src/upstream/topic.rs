@@ -55,6 +55,10 @@ const OPEN_TIMEOUTS: u32 = 2;
 /// changes all the time proves nothing.
 const UNPROVEN: Duration = Duration::from_secs(90);
 
+/// After so many new streams on which nothing at all came of a view, its silence is no reason to open another: by then all
+/// versions that fit into a request were told once.
+const SILENT_STREAMS: u32 = 2;
+
 /// Clients that hold nothing are shown such a set after this, as it is: well before the 15 s that Envoy and gRPC wait.
 const SHOWN: Duration = Duration::from_secs(5);
 
@@ -136,6 +140,8 @@ pub(super) struct Topic {
     pub(super) orphans: HashSet<(View, Name)>,
     /// Resources that are held and may be gone.
     pub(super) doubts: Doubts,
+    /// Streams in a row, of each view, on which nothing at all came for as long as an answer may take.
+    pub(super) silent_streams: [u32; 2],
     /// Of what is orphaned or borrowed, which identities the origin has said to be gone.
     pub(super) disproved: Disproved,
     /// Whether a client waits for evidence, of each view, that what the origin has not sent does not exist.
@@ -170,6 +176,7 @@ impl Topic {
             borrowed: HashSet::default(),
             orphans: HashSet::default(),
             doubts: Doubts::default(),
+            silent_streams: [0; 2],
             disproved: Disproved::default(),
             needs_proof: [false; 2],
             looks_again: false,
@@ -553,10 +560,13 @@ impl Topic {
                 .missing_since()
                 .is_some_and(|since| since + MISSING_TIMEOUTS * settings.answer_timeout <= now);
             // A version that was claimed after a silence and not mentioned is swept: the origin may never say what is gone.
+            self.silent_streams[view as usize] += u32::from(is_late);
+            let may_renew = self.silent_streams[view as usize] <= SILENT_STREAMS;
             let sweeps = settings.reconcile == Reconcile::Sweep;
             if (is_late || (sweeps && degree.is_some() && link.is_over()))
                 && self.doubts.met_silence(view, |name| !link.lacks(name))
                 && sweeps
+                && may_renew
             {
                 self.renewals[stream as usize].insert(Renewal::Doubt);
             }
@@ -569,6 +579,7 @@ impl Topic {
                 // Everything was claimed and may be as it was: then there was nothing to say. Somebody may wait for a sign that
                 // the origin answers.
                 if link.misses_nothing()
+                    && may_renew
                     && (view == View::Named || snapshot.completeness() < Completeness::Complete)
                 {
                     self.renewals[stream as usize].insert(Renewal::Doubt);
@@ -791,8 +802,9 @@ impl Topic {
     /// Has names asked for on another stream, before all others.
     fn doubt(&mut self, placed: Placed, names: impl IntoIterator<Item = Name>, doubt: Doubt) {
         let Some(view) = placed.view else { return };
+        let may_renew = doubt != Doubt::Silence || self.silent_streams[view as usize] <= SILENT_STREAMS;
         for name in names {
-            if self.doubts.insert(view, name, doubt) {
+            if self.doubts.insert(view, name, doubt) && may_renew {
                 self.renewals[placed.stream as usize].insert(Renewal::Doubt);
             }
         }
