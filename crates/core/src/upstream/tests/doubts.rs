@@ -412,20 +412,31 @@ fn an_origin_that_ignores_versions_is_not_asked_again_because_of_a_name() {
     assert_eq!(rig.snapshot(CDS).completeness(), crate::cache::Completeness::Complete, "by its silence");
 }
 
+/// By any of the words for it.
 #[test]
 fn an_origin_that_answers_for_each_name_proves_nothing_by_silence() {
-    let mut rig = Rig::connected();
-    rig.client("a", CDS, &["c1", "c2", "gone", "x"]);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1").remove("gone"));
-    rig.ask_for_proof(CDS);
-    rig.pass(20_000);
-    assert!(rig.renewed.is_empty());
-    rig.close();
-    rig.open(Primary);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(CDS, "2").set("c1", "v1"));
-    assert_eq!(rig.seen(CDS, "x"), "unknown");
+    const NOT_FOUND: i32 = 5;
+    let words: [fn(Answer) -> Answer; 4] = [
+        |answer| answer.remove("gone"),
+        |answer| answer.fail("gone", NOT_FOUND),
+        |answer| answer.raw(field(3, b"gone")),
+        // An alias of nothing.
+        |answer| answer.raw([field(3, b"gone"), field(4, b"gone")].concat()),
+    ];
+    for (word, gone) in words.into_iter().enumerate() {
+        let mut rig = Rig::connected();
+        rig.client("a", CDS, &["c1", "c2", "gone", "x"]);
+        rig.requests(Primary);
+        rig.hear(Primary, &gone(Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1")));
+        rig.ask_for_proof(CDS);
+        rig.pass(20_000);
+        assert!(rig.renewed.is_empty(), "word {word}");
+        rig.close();
+        rig.open(Primary);
+        rig.requests(Primary);
+        rig.hear(Primary, &Answer::of(CDS, "2").set("c1", "v1"));
+        assert_eq!(rig.seen(CDS, "x"), "unknown", "word {word}");
+    }
 }
 
 #[test]
