@@ -559,16 +559,19 @@ impl Topic {
             let is_late = link
                 .missing_since()
                 .is_some_and(|since| since + MISSING_TIMEOUTS * settings.answer_timeout <= now);
-            // A version that was claimed after a silence and not mentioned is swept: the origin may never say what is gone.
             self.silent_streams[view as usize] += u32::from(is_late);
             let may_renew = self.silent_streams[view as usize] <= SILENT_STREAMS;
             let sweeps = settings.reconcile == Reconcile::Sweep;
-            if (is_late || (sweeps && degree.is_some() && link.is_over()))
+            if (is_late || (degree.is_some() && link.is_over()))
                 && self.doubts.met_silence(view, |name| !link.lacks(name))
-                && sweeps
-                && may_renew
             {
-                self.renewals[stream as usize].insert(Renewal::Doubt);
+                // In a sweep what was claimed after a silence, and not mentioned, has to come again: the origin may never say what is
+                // gone.
+                if sweeps && may_renew {
+                    self.renewals[stream as usize].insert(Renewal::Doubt);
+                } else if !sweeps && !is_late && view == View::Named {
+                    self.doubts.note_unheeded();
+                }
             }
             if is_late {
                 // Nothing came at all, which is evidence of nothing.
@@ -766,7 +769,8 @@ impl Topic {
     fn doubt_kept_back(&mut self, placed: Placed) {
         let (Some(view), Some(link)) = (placed.view, &mut self.links[placed.stream as usize]) else { return };
         let Some(name) = link.lacks_kept_back().cloned() else { return };
-        if self.doubts.get(view, &name).is_none_or(Doubt::was_told) {
+        let may_be_heeded = view == View::Wildcard || self.doubts.may_be_heeded();
+        if may_be_heeded && self.doubts.get(view, &name).is_none_or(Doubt::was_told) {
             let late = link.note_late(|unseen| *unseen == name);
             self.doubt(placed, late, Doubt::Missing);
         }
@@ -786,7 +790,7 @@ impl Topic {
             // With parameters no version can be told (R-DP-14), and in a sweep none is told because of this: a new stream would
             // be no reason for the origin to say more.
             let asks_the_same = !self.parameters.is_empty() || settings.reconcile == Reconcile::Sweep;
-            if is_left_to_origin && asks_the_same {
+            if is_left_to_origin && (asks_the_same || !self.doubts.may_be_heeded()) {
                 continue;
             }
             let is_disproved = self.disproved.has(view, &name);

@@ -841,6 +841,44 @@ fn o2_an_origin_that_stays_silent_about_all_that_is_held_does_not_renew_the_stre
     }
 }
 
+/// An origin that answers something on each stream and never says that a name is gone (java-control-plane): what it did not say of
+/// the versions of some names it will not say of the others.
+#[test]
+fn o2_an_origin_that_says_nothing_of_what_is_gone_does_not_renew_the_stream_for_ever() {
+    let held: Vec<String> = (0..50).map(|n| format!("e{n}")).collect();
+    let words: [fn(Answer) -> Answer; 2] = [|answer| answer.remove("x"), |answer| answer.set("other", "v1")];
+    for (word, said) in words.into_iter().enumerate() {
+        let mut rig = Rig::connected();
+        let names: Vec<&str> = held.iter().map(String::as_str).chain(["x"]).collect();
+        rig.client("a", EDS, &names);
+        rig.requests(Primary);
+        rig.hear(Primary, &held.iter().fold(Answer::of(EDS, "1"), |all, name| all.set(name, "v1")));
+        rig.pass(20_000);
+        rig.close();
+        rig.open(Primary);
+        let mut answered = None;
+        for _ in 0..1440 {
+            rig.requests(Primary);
+            if answered != Some(rig.renewed.len()) {
+                answered = Some(rig.renewed.len());
+                rig.hear(Primary, &said(Answer::of(EDS, "2")));
+            }
+            rig.pass(5_000);
+        }
+        assert!(rig.renewed.len() < 10, "word {word}: {} streams in two hours", rig.renewed.len());
+        assert!(held.iter().all(|name| rig.seen(EDS, name) == "v1"), "word {word}");
+        // A word of what was in doubt shows that it says what is gone.
+        let before = rig.renewed.len();
+        rig.hear(Primary, &Answer::of(EDS, "3").remove("e0"));
+        rig.mux.closed(Primary);
+        rig.mux.opened(Primary, rig.now);
+        rig.requests(Primary);
+        rig.hear(Primary, &said(Answer::of(EDS, "4")));
+        rig.pass(70_000);
+        assert!(rig.renewed.len() > before, "word {word}");
+    }
+}
+
 /// The answer to a name crosses the word that it is let go, be it the last one: an origin that keeps what it has sent does
 /// not send it again (O1), though nothing else was asked for meanwhile.
 #[test]
