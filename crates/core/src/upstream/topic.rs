@@ -104,7 +104,7 @@ pub(super) enum Absences {
     Relay,
 }
 
-/// Habits of the origin, as far as they were seen. They outlive a connection, but for those of a relay.
+/// Habits of the origin, as far as they were seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Habits {
     pub(super) absences: Absences,
@@ -117,6 +117,13 @@ impl Habits {
     /// Habits that were seen here or there.
     pub(super) fn and(self, other: Self) -> Self {
         Self { absences: self.absences.max(other.absences), filled: self.filled.max(other.filled) }
+    }
+
+    /// Habits to be expected of an origin that may be another one. That it says what does not exist is held on to: where that
+    /// is wrong, it costs time. All else would be evidence.
+    pub(super) fn of_another(self) -> Self {
+        let absences = if self.absences == Absences::Told { Absences::Told } else { Absences::Untold };
+        Self { absences, filled: 0 }
     }
 }
 

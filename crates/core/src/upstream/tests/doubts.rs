@@ -679,6 +679,34 @@ fn o4_an_origin_that_never_put_as_much_into_a_response_is_not_asked_for_proof() 
     assert_eq!(rig.snapshot(CDS).completeness(), crate::cache::Completeness::Complete, "by its silence");
 }
 
+/// Another origin at the same address may send each resource by itself: the one that was kept back alone is not its whole answer.
+#[test]
+fn o4_an_origin_in_the_place_of_one_that_filled_its_responses_proves_nothing() {
+    let mut rig = Rig::connected();
+    rig.client("a", CDS, &["c1", "c2", "x"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
+    rig.close();
+    rig.open(Primary);
+    assert_eq!(rig.request(Primary).initial_resource_versions.keys().collect::<Vec<_>>(), ["c2"]);
+    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
+    assert_eq!(rig.seen(CDS, "x"), "unknown");
+    rig.ask_for_proof(CDS);
+    rig.pass(20_000);
+    assert!(rig.renewed.is_empty(), "nor is it asked to");
+    // It turns out to do as the one before.
+    rig.client("b", EDS, &["e1", "e2"]);
+    rig.pass(100);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1"));
+    rig.mux.closed(Primary);
+    rig.mux.opened(Primary, rig.now);
+    rig.pass(100);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "2").set("c1", "v1"));
+    assert_eq!(rig.seen(CDS, "x"), "absent");
+}
+
 /// Each part is sent after the ACK of the last. To open the stream anew for another type would begin with the first.
 #[test]
 fn o4_a_stream_is_not_opened_anew_for_proof_while_an_answer_comes_in_parts() {
