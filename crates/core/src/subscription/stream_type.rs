@@ -507,7 +507,7 @@ impl StreamType {
             }
             self.compare_versions(&snapshot, rules, moment)?;
         }
-        // Another relay waits for the last part. Where nothing is left for it, be it that nothing is known of the rest, it is empty.
+        // Another relay waits for the last part (R-Up-23). Where nothing is left, or nothing is known of what is, that is empty.
         let owes_end = moment.is_relay && self.newest_nonce.is_some_and(|newest| newest.announces_more());
         if let Some(unknown) = self.unknown.filter(|_| !owes_end && self.is_quiet()) {
             return Ok(if unknown { Pending::Unknown } else { Pending::Nothing });

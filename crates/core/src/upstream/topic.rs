@@ -572,8 +572,7 @@ impl Topic {
             if (is_late || (degree.is_some() && link.is_over()))
                 && self.doubts.met_silence(view, |name| !link.lacks(name))
             {
-                // In a sweep what was claimed after a silence, and not mentioned, has to come again: the origin may never say what is
-                // gone.
+                // A sweep goes on without the versions that were told after a silence: the origin may never say what is gone.
                 if sweeps && may_renew {
                     self.renewals[stream as usize].insert(Renewal::Doubt);
                 } else if !sweeps && !is_late && view == View::Named {
