@@ -108,6 +108,13 @@ impl Topic {
                 // Held, not claimed, and not sent again before: an answer, however late it comes.
                 let was_unseen = link.saw(name);
                 let was_claimed = link.saw_claimed(name);
+                let is_heartbeat = heard.envelope.body.is_none() && heard.envelope.ttl.is_some();
+                let is_lacked = is_by_name && snapshot.held(View::Named, name).is_none();
+                if is_heartbeat && is_lacked && link.suspect(name) {
+                    // It exists, and is no answer.
+                    brings_others = true;
+                    continue;
+                }
                 let answers = link.heard(name, now);
                 heard.answers |= answers || was_unseen;
                 let is_first = was_unseen || was_claimed || is_new_member(name);
@@ -314,8 +321,11 @@ impl Topic {
             }
         } else if ttl.is_some() && !heard.envelope.has_aliases {
             // A heartbeat of what is not held in this version, as after a TTL that ended while the heartbeat was on its
-            // way: the origin has it, and takes it for delivered. It is to be had on another stream.
-            self.renewals[placed.stream as usize].insert(Renewal::Doubt);
+            // way: the origin has it, and takes it for delivered. It is to be had on another stream. A name that was asked for
+            // since may still be answered on this one.
+            if !own.is_some_and(|name| is_named && link.awaits_since(name.as_str()).is_some()) {
+                self.renewals[placed.stream as usize].insert(Renewal::Doubt);
+            }
             lesson.lacks_member |= view == View::Wildcard && held.is_none();
         } else if !heard.envelope.has_aliases {
             // Neither a heartbeat nor an unresolved alias: the old form of "does not exist" (R-Up-16).
