@@ -237,9 +237,12 @@ async fn r_relay_07_a_cold_relay_with_a_silent_origin_says_unavailable() {
     let mut stream = Sotw::open(&channel, SOTW_ADS).await;
     stream.subscribe("first", EDS, &["a"]).await;
     upstream.expect_request().await;
+    // A response that is refused is no answer: the client would wait for it on a relay that has nothing for it.
+    upstream.send(&endpoints("0", &[("a", "1"), ("a", "2")]));
     let status = stream.end().await;
     assert_eq!(status.code(), Code::Unavailable);
     assert!(status.message().contains("answers nothing"), "{status:?}");
+    assert!(upstream.expect_request().await.error_detail.is_some());
     // Once it has answered anything, a client that waits is not sent away.
     let mut stream = Sotw::open(&channel, SOTW_ADS).await;
     upstream.send(&endpoints("1", &[("b", "1")]));

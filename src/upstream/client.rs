@@ -309,11 +309,12 @@ impl Client {
                         false => self.mux.origin_is_no_relay(),
                     }
                     match self.apply(stream, message) {
-                        Ok(()) => {
-                            if !std::mem::replace(&mut answered, true) {
+                        Ok(is_of_use) => {
+                            // An origin of which everything is refused is as good as silent.
+                            if is_of_use && !std::mem::replace(&mut answered, true) {
                                 self.answered();
                             }
-                            secondary.answered |= stream == StreamId::Secondary;
+                            secondary.answered |= is_of_use && stream == StreamId::Secondary;
                             // An origin that sends in a burst is answered in a burst.
                             self.ask(stream, &primary, &secondary);
                             continue;
@@ -379,8 +380,8 @@ impl Client {
         tokio::task::yield_now().await;
     }
 
-    /// Hands a response to the core, which nobody else can write to meanwhile.
-    fn apply(&mut self, stream: StreamId, message: Bytes) -> Result<(), ProtocolError> {
+    /// Hands a response to the core, which nobody else can write to meanwhile. Returns whether it was accepted.
+    fn apply(&mut self, stream: StreamId, message: Bytes) -> Result<bool, ProtocolError> {
         let begun = now();
         let of_no_use =
             |counters: &Counters| counters.nacks_sent.get() + counters.unrequested_responses.get();
@@ -388,10 +389,12 @@ impl Client {
         let result = self.mux.on_message(stream, message, begun);
         let done = now();
         telemetry::upstream_applied(done.saturating_duration_since(begun));
-        if result.is_ok() && of_no_use(self.counters()) == before {
+        result?;
+        let is_of_use = of_no_use(self.counters()) == before;
+        if is_of_use {
             self.state.send_if_modified(|state| state.accepted(done));
         }
-        result
+        Ok(is_of_use)
     }
 
     fn connected(&mut self) {

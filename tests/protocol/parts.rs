@@ -6,7 +6,7 @@ use deltafan::cache::{Change, Limits, Op, Protocol, Resend, View};
 use deltafan::proto;
 use deltafan::subscription::{Code, Next};
 
-use crate::support::{Bed, Client, strings, url};
+use crate::support::{Bed, Client, show, strings, url};
 
 fn split() -> Bed {
     split_at(2500)
@@ -71,6 +71,30 @@ fn r_up_23_a_part_of_just_the_limit_says_that_more_follows() {
             more.push(part.nonce.ends_with('>'));
         }
         assert_eq!((more.pop(), more.contains(&false)), (Some(false), false), "{limit}: {more:?}");
+    }
+}
+
+/// A relay waits for what it was told to follow. That nothing does, since nothing is known of the rest or the rest was let go, is
+/// said too.
+#[test]
+fn r_up_23_an_answer_of_which_no_more_follows_after_all_has_an_end() {
+    let mut bed = split_at(50);
+    bed.named("thing a:1 b:1 c:1");
+    for user_agent in ["deltafan", "envoy"] {
+        for (asked, let_go) in [("b x y", None), ("b c", Some("-c"))] {
+            let mut client = bed.client_as(user_agent, Protocol::Delta, None);
+            client.change(&bed, "thing", "a");
+            client.acked(&bed);
+            client.change(&bed, "thing", asked);
+            let first = client.poll(&bed).unwrap();
+            assert_eq!((show(&first).as_str(), first.nonce.ends_with('>')), ("other b:1", true));
+            client.ack(&bed, &first, &[]);
+            let_go.into_iter().for_each(|names| _ = client.change(&bed, "thing", names));
+            let last = client.poll(&bed).map(|last| (show(&last), last.nonce.ends_with('>')));
+            let expected = (user_agent == "deltafan").then(|| ("other".to_owned(), false));
+            assert_eq!(last, expected, "{asked} asked for by {user_agent}");
+            assert!(client.poll(&bed).is_none());
+        }
     }
 }
 

@@ -4,32 +4,43 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// When the origin first answered for a type on the connection that stands, or was asked for its names anew since. All
-/// stores of the type share it: an origin that answers for one set of parameters answers for the type.
+/// When the origin first answered for a type on the connection that stands, or for its names on a stream that was opened since.
+/// All stores of the type share it: an origin that answers for one set of parameters answers for the type.
 #[derive(Debug, Default)]
-pub(super) struct Answering(Mutex<Option<Instant>>);
+pub(super) struct Answering(Mutex<Option<Answered>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Answered {
+    since: Instant,
+    /// Nothing came since names were asked for anew. Until then the time counts from there: where nothing exists of what was
+    /// asked for, nothing comes.
+    is_asked_anew: bool,
+}
 
 impl Answering {
     pub(super) fn since(&self) -> Option<Instant> {
-        *self.0.lock()
+        self.0.lock().map(|answered| answered.since)
     }
 
     /// An answer came.
     pub(super) fn answer(&self, now: Instant) {
-        self.0.lock().get_or_insert(now);
+        let mut answered = self.0.lock();
+        if answered.is_none_or(|answered| answered.is_asked_anew) {
+            *answered = Some(Answered { since: now, is_asked_anew: false });
+        }
     }
 
     /// The relay did not run for this long.
     pub(super) fn shift(&self, pause: Duration, now: Instant) {
-        if let Some(first) = &mut *self.0.lock() {
-            *first = (*first + pause).min(now);
+        if let Some(Answered { since, .. }) = &mut *self.0.lock() {
+            *since = (*since + pause).min(now);
         }
     }
 
     /// It is asked anew.
     pub(super) fn begin_anew(&self, now: Instant) {
-        if let Some(since) = &mut *self.0.lock() {
-            *since = now;
+        if let Some(answered) = &mut *self.0.lock() {
+            *answered = Answered { since: now, is_asked_anew: true };
         }
     }
 

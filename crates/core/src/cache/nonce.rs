@@ -35,6 +35,11 @@ impl Nonce {
     /// Last byte of the nonce of a part that others follow.
     pub const MORE: u8 = b'>';
 
+    /// Whether more of the answer follows.
+    pub const fn announces_more(&self) -> bool {
+        matches!(self.suffix, Suffix::Part(_))
+    }
+
     /// As it goes over the wire. Written by hand: every ACK is compared with one.
     pub fn text(&self) -> NonceText {
         let mut text = NonceText { bytes: [0; NonceText::LONGEST], len: 0 };
@@ -50,7 +55,7 @@ impl Nonce {
                 text.hex(number.into());
             }
         }
-        if let Suffix::Part(_) = self.suffix {
+        if self.announces_more() {
             text.push(Self::MORE);
         }
         text

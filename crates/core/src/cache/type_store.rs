@@ -62,8 +62,8 @@ impl TypeCache {
         self.snapshot.load_full()
     }
 
-    /// Since when the origin answers for this type on the connection that stands, and has been asked for its names on the
-    /// stream that stands; `None` before its first answer there.
+    /// Since when the origin answers for this type on the connection that stands, and for its names on the stream that stands;
+    /// there from when it was asked for them, until it does. `None` before its first answer on the connection.
     pub fn heard_since(&self) -> Option<Instant> {
         self.answering.since()
     }

@@ -511,7 +511,9 @@ impl StreamType {
             }
             self.compare_versions(&snapshot, rules, moment)?;
         }
-        if let Some(unknown) = self.unknown.filter(|_| self.is_quiet()) {
+        // Another relay waits for the last part (R-Up-23). Where nothing is left, or nothing is known of what is, that is empty.
+        let owes_end = moment.is_relay && self.newest_nonce.is_some_and(|newest| newest.announces_more());
+        if let Some(unknown) = self.unknown.filter(|_| !owes_end && self.is_quiet()) {
             return Ok(if unknown { Pending::Unknown } else { Pending::Nothing });
         }
         let (of, cohort) = (self.membership.of(), self.membership.cohort());
@@ -541,7 +543,7 @@ impl StreamType {
             self.must_answer = false;
             return Ok(Pending::Nothing);
         }
-        let forced = self.must_answer && !unknown;
+        let forced = (self.must_answer && !unknown) || owes_end;
         if update.has_additions() || update.has_removals() || update.is_partial() || forced {
             return Ok(Pending::Update(update));
         }

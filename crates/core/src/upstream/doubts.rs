@@ -21,7 +21,7 @@ pub(super) enum Doubt {
     /// Its version was told on this connection. The answer may have been lost with its stream.
     Told,
     /// As before, and the origin had nothing to say of it: it is as it was, or the origin knows as little as we do, or never
-    /// says what is gone. To ask in another way because of a silence would lead nowhere.
+    /// says what is gone.
     Unanswered,
 }
 
@@ -32,27 +32,44 @@ impl Doubt {
     }
 }
 
+/// After so many streams on which the origin answered, and said nothing of versions that were told because of a doubt, it is taken
+/// not to say what is gone.
+const UNHEEDED: u32 = 2;
+
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Doubts(HashMap<(View, Name), Doubt>);
+pub(super) struct Doubts {
+    of: HashMap<(View, Name), Doubt>,
+    /// Streams of which that is so, in a row.
+    unheeded: u32,
+}
 
 impl Doubts {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.of.is_empty()
+    }
+
+    /// Whether the origin, asked by version, may still say that a resource is gone.
+    pub(super) const fn may_be_heeded(&self) -> bool {
+        self.unheeded <= UNHEEDED
+    }
+
+    /// An answer is over on a stream where versions in doubt were told, and said nothing of these.
+    pub(super) const fn note_unheeded(&mut self) {
+        self.unheeded += 1;
     }
 
     pub(super) fn get(&self, view: View, name: &Name) -> Option<Doubt> {
-        if self.is_empty() { None } else { self.0.get(&(view, name.clone())).copied() }
+        if self.is_empty() { None } else { self.of.get(&(view, name.clone())).copied() }
     }
 
     /// Notes a doubt; returns whether it is a reason to ask on another stream.
     pub(super) fn insert(&mut self, view: View, name: Name, doubt: Doubt) -> bool {
-        match self.0.entry((view, name)) {
+        match self.of.entry((view, name)) {
             Entry::Vacant(free) => {
                 free.insert(doubt);
                 true
             }
-            Entry::Occupied(before) if (*before.get(), doubt) == (Doubt::Unanswered, Doubt::Silence) => false,
             Entry::Occupied(mut before) => before.insert(doubt) != doubt,
         }
     }
@@ -60,36 +77,37 @@ impl Doubts {
     /// Takes over the doubts that others have about these.
     pub(super) fn share(&mut self, others: &Self, keys: impl Iterator<Item = (View, Name)>) {
         if !others.is_empty() {
-            self.0.extend(keys.filter_map(|key| others.0.get(&key).map(|doubt| (key, *doubt))));
+            self.of.extend(keys.filter_map(|key| others.of.get(&key).map(|doubt| (key, *doubt))));
         }
     }
 
     /// The version of a resource was told.
     pub(super) fn tell(&mut self, view: View, name: &str) {
         if !self.is_empty()
-            && let Some(doubt) = self.0.get_mut(&(view, name.into()))
+            && let Some(doubt) = self.of.get_mut(&(view, name.into()))
             && *doubt != Doubt::Unanswered
         {
             *doubt = Doubt::Told;
         }
     }
 
-    /// No word came for long on a stream where the versions of these were told. Returns whether there were any.
+    /// No word of these came on a stream where their versions were told, for as long as one may take. Returns whether there were
+    /// any.
     pub(super) fn met_silence(&mut self, view: View, was_claimed: impl Fn(&Name) -> bool) -> bool {
-        let told = self.0.iter_mut().filter(|(_, doubt)| **doubt == Doubt::Told);
+        let told = self.of.iter_mut().filter(|(_, doubt)| **doubt == Doubt::Told);
         let claimed = told.filter(|((of, name), _)| *of == view && was_claimed(name));
         claimed.map(|(_, doubt)| *doubt = Doubt::Unanswered).count() > 0
     }
 
     /// There is no doubt any more.
     pub(super) fn remove(&mut self, view: View, name: &Name) {
-        if !self.is_empty() {
-            self.0.remove(&(view, name.clone()));
+        if !self.is_empty() && self.of.remove(&(view, name.clone())).is_some() {
+            self.unheeded = 0;
         }
     }
 
     pub(super) fn drop_wildcard(&mut self) {
-        self.0.retain(|(view, _), _| *view != View::Wildcard);
+        self.of.retain(|(view, _), _| *view != View::Wildcard);
     }
 
     /// Forgets doubts about what is gone.
@@ -102,6 +120,7 @@ impl Doubts {
 
     /// A connection stands: versions that were told on the last one are told anew.
     pub(super) fn connected(&mut self) {
-        self.0.retain(|_, doubt| !doubt.was_told());
+        self.of.retain(|_, doubt| !doubt.was_told());
+        self.unheeded = 0;
     }
 }

@@ -208,6 +208,7 @@ impl Group {
         for topic in self.topics.values_mut() {
             topic.needs_proof[View::Wildcard as usize] |= topic.unproven.take().is_some();
             topic.ignores_versions = false;
+            topic.silent_streams = [0; 2];
             topic.doubts.connected();
         }
     }

@@ -88,6 +88,10 @@ impl Topic {
         // The first word about a name is a part of the answer to all of them.
         let is_by_name = placed.view == Some(View::Named);
         let awaits = link.awaits_more();
+        // The first word about a name is that it does not exist: so the origin says it of others too.
+        let tells_absence =
+            |link: &Link, name: &str| link.awaits_first_word(name) && snapshot.get(name).is_none();
+        let mut absences = Absences::Untold;
         for heard in &mut reading.resources {
             if !heard.matches(&self.parameters) && heard.is_understood() {
                 continue;
@@ -97,9 +101,20 @@ impl Topic {
             for name in own.into_iter().chain(others.iter().map(Name::as_str)) {
                 concerned = true;
                 heard.covered = true;
+                let is_none = heard.envelope.body.is_none() && heard.envelope.ttl.is_none();
+                if is_none && tells_absence(link, name) {
+                    absences = Absences::Told;
+                }
                 // Held, not claimed, and not sent again before: an answer, however late it comes.
                 let was_unseen = link.saw(name);
                 let was_claimed = link.saw_claimed(name);
+                let is_heartbeat = heard.envelope.body.is_none() && heard.envelope.ttl.is_some();
+                let is_lacked = is_by_name && snapshot.held(View::Named, name).is_none();
+                if is_heartbeat && is_lacked && link.suspect(name) {
+                    // It exists, and is no answer.
+                    brings_others = true;
+                    continue;
+                }
                 let answers = link.heard(name, now);
                 heard.answers |= answers || was_unseen;
                 let is_first = was_unseen || was_claimed || is_new_member(name);
@@ -120,8 +135,8 @@ impl Topic {
             let view = view_of(link, &self.borrowed, placed.view, &removed.name);
             let is_concerned = view.is_some_and(|view| concerns(removed, view, snapshot, &self.parameters));
             if is_concerned {
-                if link.awaits_first_word(&removed.name) && snapshot.get(&removed.name).is_none() {
-                    self.habits.absences = self.habits.absences.max(Absences::Told);
+                if tells_absence(link, &removed.name) {
+                    absences = Absences::Told;
                 }
                 let answers = link.heard(&removed.name, now);
                 let is_first = link.saw(&removed.name) || link.saw_claimed(&removed.name);
@@ -139,17 +154,22 @@ impl Topic {
             let Some(view) = view_of(link, &self.borrowed, reportable, &report.name) else { continue };
             if report.matches(&self.parameters) {
                 concerned = true;
+                if report.failure.is_not_found() && tells_absence(link, &report.name) {
+                    absences = Absences::Told;
+                }
                 link.heard(&report.name, now);
                 brings_news |= awaits && link.saw(&report.name);
                 // Who has the wildcard is told of no errors (R-Err-05).
                 report.covered |= view == View::Named || report.failure.is_not_found();
             }
         }
+        self.habits.absences = self.habits.absences.max(absences);
         // A relay cuts an answer by its size, be it behind a single resource, and says so.
         let is_relay = self.habits.absences == Absences::Relay;
         let is_part = reading.is_part && is_relay;
         // What came for others says nothing of how far the answer to this one has come.
         if concerned {
+            placed.view.into_iter().for_each(|view| self.silent_streams[view as usize] = 0);
             link.arrived(now, brings_news, is_part);
             // It tells another relay nothing of a set that is not complete.
             if is_relay && !is_part && placed.view == Some(View::Wildcard) {
@@ -301,8 +321,11 @@ impl Topic {
             }
         } else if ttl.is_some() && !heard.envelope.has_aliases {
             // A heartbeat of what is not held in this version, as after a TTL that ended while the heartbeat was on its
-            // way: the origin has it, and takes it for delivered. It is to be had on another stream.
-            self.renewals[placed.stream as usize].insert(Renewal::Doubt);
+            // way: the origin has it, and takes it for delivered. It is to be had on another stream. A name that was asked for
+            // since may still be answered on this one.
+            if !own.is_some_and(|name| is_named && link.awaits_since(name.as_str()).is_some()) {
+                self.renewals[placed.stream as usize].insert(Renewal::Doubt);
+            }
             lesson.lacks_member |= view == View::Wildcard && held.is_none();
         } else if !heard.envelope.has_aliases {
             // Neither a heartbeat nor an unresolved alias: the old form of "does not exist" (R-Up-16).

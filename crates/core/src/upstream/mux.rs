@@ -147,8 +147,7 @@ pub struct Mux {
     /// Whether the origin was found to keep the versions that it sent (O1), on this connection: each name that is let go there
     /// and wanted again costs a stream.
     keeps_versions: bool,
-    /// Whether the origin is known to say of each name that it does not exist. It holds for as long as the process lives: where it
-    /// is wrong, it costs time.
+    /// What was seen of the origin.
     habits: Habits,
     /// When to look whether it has left any unanswered.
     locators_due: Option<Instant>,
@@ -217,7 +216,7 @@ impl Mux {
     pub fn connected(&mut self) {
         self.asks_plainly = false;
         self.keeps_versions = false;
-        self.origin_is_no_relay();
+        self.set_habits(self.habits.of_another());
         self.groups.values_mut().for_each(Group::connected);
         self.writer.unheard();
     }
@@ -225,9 +224,7 @@ impl Mux {
     /// The origin is not known to be a relay. Behind a proxy another one may have taken its place on the same connection.
     pub fn origin_is_no_relay(&mut self) {
         if self.habits.absences == Absences::Relay {
-            self.habits.absences = Absences::Untold;
-            let habits = self.habits;
-            self.groups.values_mut().for_each(|group| group.set_habits(habits));
+            self.set_habits(self.habits.of_another());
         }
     }
 
@@ -244,7 +241,10 @@ impl Mux {
     }
 
     fn note_habits(&mut self, seen: Habits) {
-        let habits = self.habits.and(seen);
+        self.set_habits(self.habits.and(seen));
+    }
+
+    fn set_habits(&mut self, habits: Habits) {
         if habits != self.habits {
             self.habits = habits;
             self.groups.values_mut().for_each(|group| group.set_habits(habits));

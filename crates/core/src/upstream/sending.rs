@@ -353,6 +353,16 @@ impl Link {
         }
     }
 
+    /// The origin renews the time of what is not held. Returns whether it was asked for it and has yet to answer: it may believe
+    /// that it did, and then no answer comes.
+    pub(super) fn suspect(&mut self, name: &str) -> bool {
+        let asked = self.names.get_key_value(name).filter(|(_, asked)| asked.awaited == Awaited::Answer);
+        let Some((name, asked)) = asked else { return false };
+        self.suspect_since = Some(self.suspect_since.map_or(asked.at, |since| since.min(asked.at)));
+        self.suspects.insert(name.clone());
+        true
+    }
+
     fn forget_suspect(&mut self, name: &str) {
         if !self.suspects.is_empty() && self.suspects.remove(name) && self.suspects.is_empty() {
             self.suspect_since = None;

@@ -55,6 +55,10 @@ const OPEN_TIMEOUTS: u32 = 2;
 /// changes all the time proves nothing.
 const UNPROVEN: Duration = Duration::from_secs(90);
 
+/// After so many new streams on which nothing at all came of a view, its silence is no reason to open another: by then all
+/// versions that fit into a request were told once.
+const SILENT_STREAMS: u32 = 2;
+
 /// Clients that hold nothing are shown such a set after this, as it is: well before the 15 s that Envoy and gRPC wait.
 const SHOWN: Duration = Duration::from_secs(5);
 
@@ -100,7 +104,7 @@ pub(super) enum Absences {
     Relay,
 }
 
-/// Habits of the origin, as far as they were seen. They outlive a connection, but for those of a relay.
+/// Habits of the origin, as far as they were seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Habits {
     pub(super) absences: Absences,
@@ -113,6 +117,13 @@ impl Habits {
     /// Habits that were seen here or there.
     pub(super) fn and(self, other: Self) -> Self {
         Self { absences: self.absences.max(other.absences), filled: self.filled.max(other.filled) }
+    }
+
+    /// Habits to be expected of an origin that may be another one. That it says what does not exist is held on to: where that
+    /// is wrong, it costs time. All else would be evidence.
+    pub(super) fn of_another(self) -> Self {
+        let absences = if self.absences == Absences::Told { Absences::Told } else { Absences::Untold };
+        Self { absences, filled: 0 }
     }
 }
 
@@ -136,6 +147,8 @@ pub(super) struct Topic {
     pub(super) orphans: HashSet<(View, Name)>,
     /// Resources that are held and may be gone.
     pub(super) doubts: Doubts,
+    /// Streams in a row, of each view, on which nothing at all came for as long as an answer may take.
+    pub(super) silent_streams: [u32; 2],
     /// Of what is orphaned or borrowed, which identities the origin has said to be gone.
     pub(super) disproved: Disproved,
     /// Whether a client waits for evidence, of each view, that what the origin has not sent does not exist.
@@ -170,6 +183,7 @@ impl Topic {
             borrowed: HashSet::default(),
             orphans: HashSet::default(),
             doubts: Doubts::default(),
+            silent_streams: [0; 2],
             disproved: Disproved::default(),
             needs_proof: [false; 2],
             looks_again: false,
@@ -552,13 +566,18 @@ impl Topic {
             let is_late = link
                 .missing_since()
                 .is_some_and(|since| since + MISSING_TIMEOUTS * settings.answer_timeout <= now);
-            // A version that was claimed after a silence and not mentioned is swept: the origin may never say what is gone.
+            self.silent_streams[view as usize] += u32::from(is_late);
+            let may_renew = self.silent_streams[view as usize] <= SILENT_STREAMS;
             let sweeps = settings.reconcile == Reconcile::Sweep;
-            if (is_late || (sweeps && degree.is_some() && link.is_over()))
+            if (is_late || (degree.is_some() && link.is_over()))
                 && self.doubts.met_silence(view, |name| !link.lacks(name))
-                && sweeps
             {
-                self.renewals[stream as usize].insert(Renewal::Doubt);
+                // A sweep goes on without the versions that were told after a silence: the origin may never say what is gone.
+                if sweeps && may_renew {
+                    self.renewals[stream as usize].insert(Renewal::Doubt);
+                } else if !sweeps && !is_late && view == View::Named {
+                    self.doubts.note_unheeded();
+                }
             }
             if is_late {
                 // Nothing came at all, which is evidence of nothing.
@@ -569,6 +588,7 @@ impl Topic {
                 // Everything was claimed and may be as it was: then there was nothing to say. Somebody may wait for a sign that
                 // the origin answers.
                 if link.misses_nothing()
+                    && may_renew
                     && (view == View::Named || snapshot.completeness() < Completeness::Complete)
                 {
                     self.renewals[stream as usize].insert(Renewal::Doubt);
@@ -755,7 +775,8 @@ impl Topic {
     fn doubt_kept_back(&mut self, placed: Placed) {
         let (Some(view), Some(link)) = (placed.view, &mut self.links[placed.stream as usize]) else { return };
         let Some(name) = link.lacks_kept_back().cloned() else { return };
-        if self.doubts.get(view, &name).is_none_or(Doubt::was_told) {
+        let may_be_heeded = view == View::Wildcard || self.doubts.may_be_heeded();
+        if may_be_heeded && self.doubts.get(view, &name).is_none_or(Doubt::was_told) {
             let late = link.note_late(|unseen| *unseen == name);
             self.doubt(placed, late, Doubt::Missing);
         }
@@ -775,7 +796,7 @@ impl Topic {
             // With parameters no version can be told (R-DP-14), and in a sweep none is told because of this: a new stream would
             // be no reason for the origin to say more.
             let asks_the_same = !self.parameters.is_empty() || settings.reconcile == Reconcile::Sweep;
-            if is_left_to_origin && asks_the_same {
+            if is_left_to_origin && (asks_the_same || !self.doubts.may_be_heeded()) {
                 continue;
             }
             let is_disproved = self.disproved.has(view, &name);
@@ -791,8 +812,9 @@ impl Topic {
     /// Has names asked for on another stream, before all others.
     fn doubt(&mut self, placed: Placed, names: impl IntoIterator<Item = Name>, doubt: Doubt) {
         let Some(view) = placed.view else { return };
+        let may_renew = doubt != Doubt::Silence || self.silent_streams[view as usize] <= SILENT_STREAMS;
         for name in names {
-            if self.doubts.insert(view, name, doubt) {
+            if self.doubts.insert(view, name, doubt) && may_renew {
                 self.renewals[placed.stream as usize].insert(Renewal::Doubt);
             }
         }

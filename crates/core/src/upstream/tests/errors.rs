@@ -13,7 +13,7 @@ const DENIED: i32 = 7;
 const UNAVAILABLE: i32 = 14;
 
 impl Answer {
-    fn fail(mut self, name: &str, code: i32) -> Self {
+    pub(super) fn fail(mut self, name: &str, code: i32) -> Self {
         self.0.resource_errors.push(ResourceError {
             resource_name: Some(ResourceName { name: name.to_owned(), ..Default::default() }),
             error_detail: Some(Status { code, message: format!("{name}?") }),

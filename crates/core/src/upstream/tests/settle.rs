@@ -60,6 +60,15 @@ fn r_relay_04_the_time_for_names_counts_from_the_stream_on_which_they_are_asked_
     rig.mux.closed(Primary);
     rig.mux.opened(Primary, rig.now);
     assert_eq!(heard(&rig), Some(rig.now));
+    // What it says of no name before its first answer there is no silence either.
+    rig.requests(Primary);
+    rig.pass(14_000);
+    rig.hear(Primary, &Answer::of(EDS, "2").set("e1", "v1"));
+    let first = rig.now;
+    assert_eq!(heard(&rig), Some(first));
+    rig.pass(1_000);
+    rig.hear(Primary, &Answer::of(EDS, "3").set("e1", "v2"));
+    assert_eq!(heard(&rig), Some(first));
 }
 
 #[test]

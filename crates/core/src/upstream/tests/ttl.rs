@@ -230,6 +230,26 @@ fn r_ttl_09_what_ended_too_early_is_had_back_on_another_stream() {
     assert_eq!(claimed, ["c3"], "so that the origin sends the other in full");
 }
 
+/// A name whose time ended is asked for again. A heartbeat that was under way says nothing of whether the answer comes.
+#[test]
+fn r_ttl_09_a_name_that_ended_too_early_is_waited_for_before_another_stream() {
+    for comes in [true, false] {
+        let mut rig = rig();
+        rig.timed("t", EDS, &["e1", "e2"]);
+        rig.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 2, true).set("e2", "v1"));
+        rig.pass(2_010);
+        assert_eq!(rig.request(Primary).resource_names_subscribe, ["e1"]);
+        rig.hear(Primary, &Answer::of(EDS, "2").ttl("e1", "v1", 2, false));
+        rig.pass(1_000);
+        if comes {
+            rig.hear(Primary, &Answer::of(EDS, "3").ttl("e1", "v1", 60, true));
+            assert_eq!(rig.seen(EDS, "e1"), "v1");
+        }
+        rig.pass(10_000);
+        assert_eq!(rig.renewed.is_empty(), comes);
+    }
+}
+
 /// The origin says that there is a member which is not held: a client that may hold it is told of no set that lacks it.
 #[test]
 fn r_ttl_09_a_set_that_lacks_what_the_origin_takes_for_delivered_is_not_complete() {
