@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use tikv_jemalloc_ctl::stats;
 
-use super::connection::Connections;
+use super::connections::Connections;
 use super::unsent::Unsent;
 use crate::telemetry::{self, Limit};
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::access::Access;
-use super::listener::Limits;
+use super::limits::{Limits, PollLimits};
 use crate::http2;
 use crate::identity::Peer;
 use crate::subscription::Rules;
@@ -22,17 +22,6 @@ pub struct Policy {
     pub(super) http2: Arc<http2::Limits>,
     pub(super) polls: PollLimits,
     drain: Duration,
-}
-
-/// What polls may do.
-#[derive(Clone, Debug)]
-pub struct PollLimits {
-    /// How long one is held while there is nothing new (R-REST-06).
-    pub hold: Duration,
-    /// How long a connection over HTTP/1 may be without a request.
-    pub idle_timeout: Duration,
-    /// How many are held for one address.
-    pub per_peer: usize,
 }
 
 impl Policy {

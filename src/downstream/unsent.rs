@@ -260,7 +260,7 @@ impl Drop for Sending {
 mod tests {
     use super::*;
     use crate::downstream::Connections;
-    use crate::downstream::connection::ConnectionGuard;
+    use crate::downstream::connections::ConnectionGuard;
     use crate::identity::{Peer, Source};
 
     const MIB: usize = 1 << 20;

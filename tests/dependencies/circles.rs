@@ -17,7 +17,6 @@ const KNOWN: &[(&str, &[usize])] = &[
     ("crates/http2/src", &[2]),
     ("src/config", &[2]),
     ("src/directory", &[2]),
-    ("src/downstream", &[2, 6]),
     ("src/lookout", &[2]),
     ("src/tls", &[2]),
 ];

@@ -1,0 +1,151 @@
+//! Connections that begin with a TLS handshake.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use rustls::ServerConfig;
+use tokio::io::AsyncBufReadExt as _;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tonic_health::pb::health_server::Health;
+
+use super::connection::{Connection, Credentials};
+use super::connections::Connections;
+use super::handshake::{Handshakes, TimedOut};
+use super::paced::Paced;
+use super::serve::{Entrance, Fault, nothing_within, serve_http1, serve_http2};
+use super::state::Context;
+use super::transport::{Boxed, Transport};
+use crate::identity::{Certificate, Source};
+use crate::telemetry;
+use crate::tls;
+use crate::tls::reload::Reloaded;
+use crate::tls::server::{ServerTls, Shown};
+
+/// How clients are met that have to begin with a handshake.
+#[derive(Clone, Debug)]
+pub(super) struct Tls {
+    side: Reloaded<ServerTls>,
+    handshakes: Handshakes,
+    complaints: Arc<Mutex<telemetry::LogThrottle>>,
+}
+
+impl Tls {
+    pub(super) fn new(side: Reloaded<ServerTls>, handshakes: Handshakes) -> Self {
+        Self { side, handshakes, complaints: Arc::default() }
+    }
+
+    pub(super) async fn serve<H: Health>(
+        self,
+        socket: impl Transport + 'static,
+        entrance: Entrance<H>,
+    ) -> Result<(), Fault> {
+        let source = entrance.source;
+        // In a box, so that a connection does not keep the room that its handshake took.
+        let side = self.side.load();
+        let handshake = self.shake_hands(socket, side.config(), &entrance.connection, source);
+        let Some(mut socket) = Box::pin(handshake).await? else { return Ok(()) };
+        let (_, session) = socket.get_ref();
+        let is_http2 = session.alpn_protocol() == Some(b"h2");
+        let shown = session.peer_certificates().and_then(Shown::now);
+        let certificate = match shown.as_ref().map(|shown| Certificate::from_der(shown.own())) {
+            None => None,
+            Some(Some(certificate)) => Some(Box::new(certificate)),
+            Some(None) => {
+                telemetry::tls_handshake("bad_certificate");
+                return Err(
+                    "its certificate was verified, but what it says of the client cannot be read".into()
+                );
+            }
+        };
+        if let Some(shown) = shown {
+            let credentials = Credentials { shown, judge: self.side.clone() };
+            let credentials = entrance.connections.admit(&entrance.connection, credentials);
+            // Loaded after it is known what was shown: a reload finds the connection, or the connection the reload.
+            let now = self.side.load();
+            if !Arc::ptr_eq(&now, &side) && !now.would_accept(&credentials.shown) {
+                telemetry::tls_handshake("revoked");
+                return Err("its certificate is not accepted any more since the handshake began".into());
+            }
+        }
+        telemetry::tls_handshake("ok");
+        let (services, _slot) = entrance.services(certificate)?;
+        if is_http2 {
+            return serve_http2::<_, Boxed>(socket, services).await;
+        }
+        // What serves HTTP/1 lets the first request take as long as any.
+        let limit = services.policy.limits.first_request_timeout;
+        let connection = Arc::clone(&services.connection);
+        tokio::select! {
+            began = tokio::time::timeout(limit, socket.fill_buf()) => {
+                began.map_err(|_| nothing_within(limit))??;
+            }
+            () = connection.until_closing() => return Ok(()),
+        }
+        Box::pin(serve_http1::<_, Boxed>(socket, services)).await
+    }
+
+    /// Closes the connections of clients that would not be let in any more, whenever the authorities of clients or what
+    /// these have revoked is replaced; for as long as it is awaited.
+    pub(super) async fn follow(self, shared: Arc<Context>, connections: Arc<Connections>) {
+        let mut judged = self.side.load();
+        loop {
+            let now = self.side.replaced(&judged).await;
+            let is_alike = now.judges_like(&judged);
+            judged = now;
+            if is_alike {
+                continue;
+            }
+            let window = shared.policy.load().drain();
+            let (all, judge) = (Arc::clone(&connections), self.side.clone());
+            // On another thread: thousands of certificates take seconds to verify.
+            let Ok((count, closing)) =
+                tokio::task::spawn_blocking(move || all.close_unaccepted(&judge, window)).await
+            else {
+                continue;
+            };
+            if count > 0 {
+                tracing::info!(
+                    connections = count,
+                    ?window,
+                    "closing the connections of clients whose certificates are not accepted any more"
+                );
+                // A set that is replaced meanwhile does not wait for these.
+                tokio::spawn(closing);
+            }
+        }
+    }
+
+    /// The connection once both sides agree; `None` where it is to close before that.
+    async fn shake_hands<IO: Transport>(
+        &self,
+        socket: IO,
+        config: Arc<ServerConfig>,
+        connection: &Connection,
+        source: Source,
+    ) -> Result<Option<Box<TlsStream<Paced<IO>>>>, Fault> {
+        let limit = self.handshakes.timeout;
+        let socket = Paced::new(socket);
+        let handshake = self.handshakes.take_turns(TlsAcceptor::from(config).accept(socket));
+        let shaken = tokio::select! {
+            shaken = handshake => shaken,
+            () = connection.until_closing() => {
+                telemetry::tls_handshake("draining");
+                return Ok(None);
+            }
+        };
+        let (result, error) = match shaken {
+            Ok(Ok(socket)) => return Ok(Some(Box::new(socket))),
+            Ok(Err(error)) => (tls::server::failure(&error), Fault::from(error)),
+            Err(TimedOut) => {
+                ("timeout", format!("not done within {limit:?} (downstream.handshake_timeout)").into())
+            }
+        };
+        telemetry::tls_handshake(result);
+        if let Some(unsaid) = self.complaints.lock().say(Instant::now()) {
+            tracing::info!(%source, result, %error, unsaid, "a client's TLS handshake failed");
+        }
+        Err(format!("TLS handshake: {error}").into())
+    }
+}
