@@ -9,9 +9,10 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
 use super::connection::Connection;
+use super::send_cursor::SendCursor;
 use super::status::Status;
 use super::stream::StreamBody;
-use super::unsent::{Sending, Unsent};
+use super::unsent::Unsent;
 use crate::cache::Frame;
 use crate::http2::Backpressure;
 use crate::rest::Answer;
@@ -21,10 +22,10 @@ use crate::rest::Answer;
 pub(super) enum ResponseBody<B> {
     /// A stream of an xDS service.
     Stream(Box<StreamBody<B>>),
-    /// One gRPC message and its status.
-    Unary(Box<Unary>),
+    /// One gRPC message, until its status was taken.
+    Unary(Option<Box<SendCursor<Frame>>>),
     /// A text that others are sent too.
-    Shared(Box<Shared>),
+    Shared(Box<SendCursor<Answer>>),
     /// A text for people and non-gRPC clients.
     Text(Option<Bytes>),
     /// A service of tonic's.
@@ -34,37 +35,13 @@ pub(super) enum ResponseBody<B> {
 impl<B> ResponseBody<B> {
     /// An answer to a Fetch.
     pub(super) fn unary(frame: Frame, connection: &Arc<Connection>, unsent: &Arc<Unsent>) -> Self {
-        let _sending = unsent.begin(frame.chunks(), connection, Instant::now());
-        Self::Unary(Box::new(Unary { frame, at: 0, _sending }))
+        Self::Unary(Some(Box::new(SendCursor::new(frame, connection, unsent, Instant::now()))))
     }
 
     /// An answer to a poll.
-    pub(super) fn json(answer: &Answer, connection: &Arc<Connection>, unsent: &Arc<Unsent>) -> Self {
-        let _sending = unsent.begin(answer.chunks(), connection, Instant::now());
-        Self::Shared(Box::new(Shared { answer: answer.clone(), at: 0, _sending }))
+    pub(super) fn json(answer: Answer, connection: &Arc<Connection>, unsent: &Arc<Unsent>) -> Self {
+        Self::Shared(Box::new(SendCursor::new(answer, connection, unsent, Instant::now())))
     }
-}
-
-/// A text that others are sent too, and how many of its pieces were taken.
-#[derive(Debug)]
-pub(super) struct Shared {
-    _sending: Sending,
-    answer: Answer,
-    at: usize,
-}
-
-impl Shared {
-    fn left(&self) -> &[Bytes] {
-        self.answer.chunks().get(self.at..).unwrap_or_default()
-    }
-}
-
-/// A message, and how many of its pieces were taken.
-#[derive(Debug)]
-pub(super) struct Unary {
-    _sending: Sending,
-    frame: Frame,
-    at: usize,
 }
 
 /// The body of a service of tonic's. What has nothing more to say now ends when its connection closes: a health watch
@@ -106,22 +83,16 @@ where
             Self::Stream(stream) => Pin::new(stream.as_mut())
                 .poll_frame(cx)
                 .map(|next| next.map(|frame| frame.map_err(|e| match e {}))),
-            Self::Unary(unary) => {
-                let Unary { frame, at, .. } = unary.as_mut();
-                *at += 1;
-                Poll::Ready(match frame.chunks().get(*at - 1) {
-                    Some(chunk) => Some(Ok(http_body::Frame::data(chunk.clone()))),
-                    None if *at == frame.chunks().len() + 1 => {
-                        Some(Ok(http_body::Frame::trailers(Status::ok().into_trailers())))
+            Self::Unary(cursor) => Poll::Ready(cursor.take().map(|mut message| {
+                Ok(match message.next() {
+                    Some(chunk) => {
+                        *cursor = Some(message);
+                        http_body::Frame::data(chunk)
                     }
-                    None => None,
+                    None => http_body::Frame::trailers(Status::ok().into_trailers()),
                 })
-            }
-            Self::Shared(shared) => {
-                let chunk = shared.left().first().cloned();
-                shared.at += 1;
-                Poll::Ready(chunk.map(|chunk| Ok(http_body::Frame::data(chunk))))
-            }
+            })),
+            Self::Shared(cursor) => Poll::Ready(cursor.next().map(|chunk| Ok(http_body::Frame::data(chunk)))),
             Self::Text(text) => Poll::Ready(text.take().map(|text| Ok(http_body::Frame::data(text)))),
             Self::Tonic(body) => body.poll(cx),
         }
@@ -132,7 +103,7 @@ where
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Stream(_) | Self::Unary(_) => false,
-            Self::Shared(shared) => shared.left().is_empty(),
+            Self::Shared(cursor) => cursor.rest().is_empty(),
             Self::Text(text) => text.is_none(),
             Self::Tonic(body) => http_body::Body::is_end_stream(&body.body),
         }
@@ -141,8 +112,8 @@ where
     fn size_hint(&self) -> http_body::SizeHint {
         match self {
             Self::Text(Some(text)) => http_body::SizeHint::with_exact(text.len() as u64),
-            Self::Shared(shared) => {
-                let left: usize = shared.left().iter().map(Bytes::len).sum();
+            Self::Shared(cursor) => {
+                let left: usize = cursor.rest().iter().map(Bytes::len).sum();
                 http_body::SizeHint::with_exact(left as u64)
             }
             _ => http_body::SizeHint::default(),

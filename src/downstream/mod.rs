@@ -29,6 +29,7 @@ mod poll_error;
 mod poll_request;
 mod poll_state;
 mod routes;
+mod send_cursor;
 mod serve;
 mod service;
 mod sieve;

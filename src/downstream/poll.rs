@@ -66,7 +66,7 @@ where
     match done {
         Ok(Written { answer, waited }) => {
             gauge.answered(answer.len(), waited);
-            let mut response = Response::new(ResponseBody::json(&answer, &connection, &shared.unsent));
+            let mut response = Response::new(ResponseBody::json(answer, &connection, &shared.unsent));
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response
         }

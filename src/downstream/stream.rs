@@ -15,11 +15,11 @@ use super::assembler::Assembler;
 use super::connection::Connection;
 use super::limits::Limits;
 use super::names::NameShare;
+use super::send_cursor::SendCursor;
 use super::sieve::Payer;
 use super::state::Context as Shared;
 use super::status::Status;
 use super::turns::{LARGE, MANY, MOMENT};
-use super::unsent::Sending;
 use crate::cache::Protocol;
 use crate::http2::Backpressure;
 use crate::identity::Peer;
@@ -41,14 +41,6 @@ enum Told {
     Ack(Kind),
     /// Anything else.
     Heard(Heard),
-}
-
-/// A message that is being written, and how far.
-#[derive(Debug)]
-struct Writing {
-    _sending: Sending,
-    outgoing: Outgoing,
-    at: usize,
 }
 
 /// Why a request was not taken in.
@@ -91,7 +83,7 @@ pub(super) struct StreamBody<B> {
     connection: Arc<Connection>,
     shared: Arc<Shared>,
     /// The message that is being written.
-    writing: Option<Writing>,
+    writing: Option<SendCursor<Outgoing>>,
     /// Time at which there was something to say that the transport did not take. It is worked out when it does.
     waits: Option<Instant>,
     alarm: Alarm,
@@ -143,12 +135,11 @@ where
 
     /// The next chunk of what is being written.
     fn chunk(&mut self, now: Instant) -> Option<Bytes> {
-        let Writing { outgoing, at, .. } = self.writing.as_mut()?;
-        if let Some(chunk) = outgoing.frame.chunks().get(*at) {
-            *at += 1;
-            return Some(chunk.clone());
+        if let Some(chunk) = self.writing.as_mut()?.next() {
+            return Some(chunk);
         }
-        let Writing { outgoing, .. } = self.writing.take()?;
+        let written = self.writing.take()?;
+        let outgoing = written.message();
         self.session.taken(now);
         let waited = outgoing.changed_at.map(|changed| now.saturating_duration_since(changed));
         self.gauge.said(outgoing.type_url.kind().short(), outgoing.frame.len(), waited);
@@ -305,8 +296,8 @@ where
             }
             let mut deadline = match self.next(now) {
                 Next::Say(outgoing) => {
-                    let _sending = self.shared.unsent.begin(outgoing.frame.chunks(), &self.connection, now);
-                    self.writing = Some(Writing { outgoing, at: 0, _sending });
+                    let unsent = &self.shared.unsent;
+                    self.writing = Some(SendCursor::new(outgoing, &self.connection, unsent, now));
                     match self.chunk(now) {
                         Some(chunk) => return Poll::Ready(Ok(chunk)),
                         None => continue,
