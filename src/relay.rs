@@ -29,8 +29,9 @@ use crate::config::{
 use crate::descriptors::{DescriptorSet, Descriptors, SetError};
 use crate::directory::Directory;
 use crate::downstream::{
-    Access, Admission, AdmissionLimits, Buffered, Connections, Context, Handshakes, Limits, Listener, Memory,
-    Policy, PollLimits, Polls, Turns, Unsent, UpstreamView,
+    Admission, AdmissionLimits, AuthzPolicy, Connections, FairScheduler, Handshakes, Listener,
+    OverloadManager, Policy, PollLimits, PollState, RequestMemory, ServerState, TransportLimits, Unsent,
+    UpstreamView,
 };
 use crate::identity::{Peer, PeerPattern};
 use crate::proto;
@@ -53,7 +54,7 @@ pub struct Relay {
     addresses: Vec<ListenAddress>,
     admin_address: SocketAddr,
     reloader: Reloader,
-    shared: Arc<Context>,
+    server: Arc<ServerState>,
     tuner: Tuner,
     connections: Arc<Connections>,
     status: Arc<Status>,
@@ -77,8 +78,8 @@ impl Relay {
         let (draining, closed) = (everything.child_token(), everything.child_token());
 
         let threads = tokio::runtime::Handle::current().metrics().num_workers();
-        let turns = Turns::new(threads);
-        let handshakes = Handshakes::new(turns.clone(), config.downstream.handshake_timeout);
+        let scheduler = FairScheduler::new(threads);
+        let handshakes = Handshakes::new(scheduler.clone(), config.downstream.handshake_timeout);
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
         for (at, listener) in config.downstream.listeners.iter().enumerate() {
             let address = &listener.address;
@@ -115,25 +116,26 @@ impl Relay {
         let (ready, is_ready) = watch::channel(Err("starting".to_owned()));
         tokio::spawn(attend(origin.clone(), readiness, ready, health, draining.clone()));
 
-        let memory = Memory::new(config.downstream.memory.refuse_above, config.downstream.memory.close_above);
-        let shared = Arc::new(Context {
+        let overload =
+            OverloadManager::new(config.downstream.memory.refuse_above, config.downstream.memory.close_above);
+        let server = Arc::new(ServerState {
             cache: Arc::clone(&cache),
             policy: ArcSwap::from_pointee(policy(config)),
             denials: Mutex::default(),
-            admission: Admission::new(admission_limits(&config.downstream.limits), Arc::clone(&memory)),
-            buffered: Buffered::new(
+            admission: Admission::new(admission_limits(&config.downstream.limits), Arc::clone(&overload)),
+            buffered: RequestMemory::new(
                 config.downstream.max_buffered_request_bytes,
                 config.downstream.max_buffered_request_bytes_per_connection,
             ),
-            versions: Buffered::versions(
+            versions: RequestMemory::versions(
                 config.downstream.max_initial_version_bytes,
                 config.downstream.max_initial_version_bytes_per_connection,
             ),
             unsent: Unsent::new(config.downstream.max_unsent_bytes),
             upstream: view,
             rejections: Mutex::default(),
-            polls: Polls::new(Arc::clone(&book)),
-            turns,
+            polls: PollState::new(Arc::clone(&book)),
+            scheduler,
         });
         let connections: Arc<Connections> = Arc::default();
         let listening = TaskTracker::new();
@@ -141,7 +143,7 @@ impl Relay {
         for listener in listeners {
             let health = health_service.clone();
             listening.spawn(listener.serve(
-                Arc::clone(&shared),
+                Arc::clone(&server),
                 health,
                 Arc::clone(&connections),
                 closed.clone(),
@@ -156,23 +158,23 @@ impl Relay {
             metrics,
             is_ready,
             draining: draining_now,
-            memory: Arc::clone(&memory),
+            overload: Arc::clone(&overload),
         });
         let admin_address = admin.address();
         tokio::spawn(admin.serve(Arc::clone(&status), everything.clone()));
         let watch = {
-            let (connections, unsent) = (Arc::clone(&connections), Arc::clone(&shared.unsent));
-            async move { memory.watch(connections, unsent).await }
+            let (connections, unsent) = (Arc::clone(&connections), Arc::clone(&server.unsent));
+            async move { overload.watch(connections, unsent).await }
         };
         tokio::spawn(everything.clone().run_until_cancelled_owned(watch));
-        let housekeeping = housekeeping(Arc::clone(&connections), Arc::clone(&shared), Arc::clone(&status));
+        let housekeeping = housekeeping(Arc::clone(&connections), Arc::clone(&server), Arc::clone(&status));
         tokio::spawn(everything.clone().run_until_cancelled_owned(housekeeping));
 
         Ok(Self {
             addresses,
             admin_address,
             reloader,
-            shared,
+            server,
             tuner,
             connections,
             status,
@@ -202,15 +204,15 @@ impl Relay {
 
     /// How long a drain may take.
     pub fn drain_window(&self) -> Duration {
-        self.shared.policy.load().drain()
+        self.server.policy.load().drain()
     }
 
     /// Takes over what may change while the relay runs. Streams live on as they began, and connections too, unless what
     /// their peers may do has changed: those are closed, paced, so that their clients come again.
     pub fn apply(&self, config: &Config, changes: &Changes) {
         let policy = Arc::new(policy(config));
-        let before = self.shared.policy.swap(Arc::clone(&policy));
-        self.shared.cache.set_limits(&cache_limits(config));
+        let before = self.server.policy.swap(Arc::clone(&policy));
+        self.server.cache.set_limits(&cache_limits(config));
         self.tuner.send_replace(Some(tuning(config)));
         // Which parameters a client is given follows from its node, which no connection knows.
         let for_all = changes.concerns("dynamic_parameters");
@@ -350,7 +352,7 @@ struct Status {
     metrics: PrometheusHandle,
     is_ready: watch::Receiver<Ready>,
     draining: AtomicBool,
-    memory: Arc<Memory>,
+    overload: Arc<OverloadManager>,
 }
 
 impl Report for Status {
@@ -358,7 +360,7 @@ impl Report for Status {
         if self.draining.load(Ordering::Acquire) {
             return Err("draining".to_owned());
         }
-        if self.memory.refuses() {
+        if self.overload.refuses_new() {
             return Err("memory is short: newcomers are refused (downstream.memory.refuse_above)".to_owned());
         }
         self.is_ready.borrow().clone()
@@ -430,18 +432,18 @@ async fn attend(
     health.set_service_status("", ServingStatus::NotServing).await;
 }
 
-async fn housekeeping(connections: Arc<Connections>, shared: Arc<Context>, status: Arc<Status>) {
-    let times = || shared.policy.load().times();
-    let retirement = || shared.policy.load().retirement();
+async fn housekeeping(connections: Arc<Connections>, server: Arc<ServerState>, status: Arc<Status>) {
+    let times = || server.policy.load().times();
+    let retirement = || server.policy.load().retirement();
     let upkeep = async {
         let mut tick = tokio::time::interval(Duration::from_secs(5));
         loop {
             tick.tick().await;
             status.metrics.run_upkeep();
-            shared.polls.tidy().await;
+            server.polls.tidy().await;
         }
     };
-    tokio::join!(connections.keep_order(times), connections.retire(retirement), upkeep);
+    tokio::join!(connections.enforce_timeouts(times), connections.retire(retirement), upkeep);
 }
 
 fn cache_limits(config: &Config) -> cache::Limits {
@@ -458,7 +460,7 @@ fn policy(config: &Config) -> Policy {
     let Config { downstream, rest, .. } = config;
     let polls =
         PollLimits { hold: rest.hold, idle_timeout: rest.idle_timeout, per_peer: rest.max_polls_per_peer };
-    Policy::new(access(config), limits(downstream), polls, downstream.drain)
+    Policy::new(authz(config), limits(downstream), polls, downstream.drain)
 }
 
 /// What of the source may change while it runs.
@@ -495,7 +497,7 @@ fn base_rules(config: &Config) -> Rules {
 }
 
 /// The rules by who the peer is.
-fn access(config: &Config) -> Access {
+fn authz(config: &Config) -> AuthzPolicy {
     let authorization = &config.authorization;
     let rules = authorization.rules.iter().map(|rule| {
         let peers = rule.peers.iter().map(|peer| match peer {
@@ -511,7 +513,7 @@ fn access(config: &Config) -> Access {
         DefaultAccess::Allow => Grant::default(),
         DefaultAccess::Deny => Grant::nothing(),
     };
-    Access::new(&base_rules(config), rules.collect(), rest)
+    AuthzPolicy::new(&base_rules(config), rules.collect(), rest)
         .trusting_loopback(config.downstream.secrets_over_loopback)
 }
 
@@ -568,8 +570,8 @@ const fn admission_limits(limits: &config::ConnectionLimits) -> AdmissionLimits 
     }
 }
 
-fn limits(downstream: &config::Downstream) -> Limits {
-    Limits {
+fn limits(downstream: &config::Downstream) -> TransportLimits {
+    TransportLimits {
         max_request_bytes: downstream.max_request_bytes,
         first_request_timeout: downstream.first_request_timeout,
         max_streams_per_connection: downstream.max_streams_per_connection,

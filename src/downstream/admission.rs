@@ -3,7 +3,7 @@
 //! Owns the counts. Knows nothing of sockets or of TLS: who accepts asks for a place before anything is read, and says who
 //! the peer has proven to be as soon as that is known.
 //!
-//! Invariants: what is taken is given back when the [`Slot`] is dropped, however the connection ends · a count is kept only
+//! Invariants: what is taken is given back when the [`ConnectionSlot`] is dropped, however the connection ends · a count is kept only
 //! while it is not zero, so that the table is bounded by what is open · nothing is done but a look-up or two, under one lock.
 
 use std::fmt;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use foldhash::HashMap;
 use parking_lot::Mutex;
 
-use super::memory::Memory;
+use super::overload::OverloadManager;
 use crate::identity::{Peer, Source};
 use crate::pool::subtract;
 use crate::telemetry::Limit;
@@ -33,7 +33,7 @@ pub struct AdmissionLimits {
 #[derive(Debug)]
 pub struct Admission {
     limits: AdmissionLimits,
-    memory: Arc<Memory>,
+    overload: Arc<OverloadManager>,
     table: Mutex<Table>,
 }
 
@@ -46,12 +46,12 @@ struct Table {
 
 /// There is no place for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Refused(pub(super) Limit);
+pub(super) struct AdmissionError(pub(super) Limit);
 
-impl Refused {
+impl AdmissionError {
     /// Closes a connection on which nothing was said. At once, so that nothing is left of it here, be it a closed socket
     /// that waits for its last packet: there may be many.
-    pub(super) fn turn_away<'s, S>(self, socket: &'s S, peer: &dyn fmt::Display)
+    pub(super) fn reject<'s, S>(self, socket: &'s S, peer: &dyn fmt::Display)
     where
         socket2::SockRef<'s>: From<&'s S>,
     {
@@ -70,7 +70,7 @@ impl Refused {
 
 /// The place of a connection.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct ConnectionSlot {
     of: Arc<Admission>,
     source: Source,
     identity: Option<Box<str>>,
@@ -78,31 +78,31 @@ pub(super) struct Slot {
 
 impl Admission {
     /// Nobody is there yet.
-    pub fn new(limits: AdmissionLimits, memory: Arc<Memory>) -> Arc<Self> {
-        Arc::new(Self { limits, memory, table: Mutex::default() })
+    pub fn new(limits: AdmissionLimits, overload: Arc<OverloadManager>) -> Arc<Self> {
+        Arc::new(Self { limits, overload, table: Mutex::default() })
     }
 
     /// Whether memory is short: nobody new is served.
-    pub(super) const fn memory(&self) -> &Arc<Memory> {
-        &self.memory
+    pub(super) const fn overload(&self) -> &Arc<OverloadManager> {
+        &self.overload
     }
 
     /// A place for a connection of which only its source is known.
-    pub(super) fn by_source(self: &Arc<Self>, source: Source) -> Result<Slot, Refused> {
-        if self.memory.refuses() {
-            return Err(Refused(Limit::MemoryRefuse));
+    pub(super) fn by_source(self: &Arc<Self>, source: Source) -> Result<ConnectionSlot, AdmissionError> {
+        if self.overload.refuses_new() {
+            return Err(AdmissionError(Limit::MemoryRefuse));
         }
         let mut table = self.table.lock();
         if table.open >= self.limits.max_connections {
-            return Err(Refused(Limit::Connections));
+            return Err(AdmissionError(Limit::Connections));
         }
         let limit = self.limits.max_connections_per_address;
         if !take(table.by_source.entry(source).or_default(), limit) {
-            return Err(Refused(Limit::ConnectionsPerAddress));
+            return Err(AdmissionError(Limit::ConnectionsPerAddress));
         }
         table.open += 1;
         drop(table);
-        Ok(Slot { of: Arc::clone(self), source, identity: None })
+        Ok(ConnectionSlot { of: Arc::clone(self), source, identity: None })
     }
 }
 
@@ -115,9 +115,9 @@ const fn take(count: &mut usize, limit: usize) -> bool {
     true
 }
 
-impl Slot {
+impl ConnectionSlot {
     /// The peer has proven who it is, or nothing. Asked once, when that is known.
-    pub(super) fn identified(&mut self, peer: &Peer) -> Result<(), Refused> {
+    pub(super) fn identify(&mut self, peer: &Peer) -> Result<(), AdmissionError> {
         let Some(certificate) = &peer.certificate else { return Ok(()) };
         if self.identity.is_some() {
             return Ok(());
@@ -134,14 +134,14 @@ impl Slot {
         };
         drop(table);
         if !taken {
-            return Err(Refused(Limit::ConnectionsPerIdentity));
+            return Err(AdmissionError(Limit::ConnectionsPerIdentity));
         }
         self.identity = Some(identity.into());
         Ok(())
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut table = self.of.table.lock();
         table.open -= 1;
@@ -167,7 +167,7 @@ mod tests {
             max_connections_per_address: per_address,
             max_connections_per_identity: per_identity,
         };
-        Admission::new(limits, Memory::new(0, 0))
+        Admission::new(limits, OverloadManager::new(0, 0))
     }
 
     fn source(last: u8) -> Source {
@@ -188,9 +188,9 @@ mod tests {
         let admission = admission(3, 2, 5);
         let first = [admission.by_source(source(1)), admission.by_source(source(1))];
         assert!(first.iter().all(Result::is_ok));
-        assert_eq!(admission.by_source(source(1)).err(), Some(Refused(Limit::ConnectionsPerAddress)));
+        assert_eq!(admission.by_source(source(1)).err(), Some(AdmissionError(Limit::ConnectionsPerAddress)));
         let local = admission.by_source(Source::Unix).expect("another source");
-        assert_eq!(admission.by_source(source(2)).err(), Some(Refused(Limit::Connections)));
+        assert_eq!(admission.by_source(source(2)).err(), Some(AdmissionError(Limit::Connections)));
         drop(first);
         let again = admission.by_source(source(1)).expect("what was given back");
         drop((local, again));
@@ -212,19 +212,19 @@ mod tests {
         let mut open = Vec::new();
         let mut connect = |from: u8, spiffe_id, subject| {
             let mut slot = admission.by_source(source(from)).expect("a place");
-            let identified = slot.identified(&peer(source(from), spiffe_id, subject));
+            let identified = slot.identify(&peer(source(from), spiffe_id, subject));
             if identified.is_ok() {
                 open.push(slot);
             }
             identified
         };
-        let (one, refused) = (Some("spiffe://mesh/a"), Err(Refused(Limit::ConnectionsPerIdentity)));
+        let (one, refused) = (Some("spiffe://mesh/a"), Err(AdmissionError(Limit::ConnectionsPerIdentity)));
         assert_eq!([connect(1, one, "CN=a"), connect(2, one, "CN=b")], [Ok(()), Ok(())]);
         assert_eq!(connect(3, one, "CN=c"), refused, "from wherever it comes");
         assert_eq!([connect(3, None, "CN=a"), connect(3, None, "CN=a")], [Ok(()), Ok(())]);
         assert_eq!(connect(3, None, "CN=a"), refused);
         let mut plain = admission.by_source(source(9)).expect("a place");
-        assert_eq!(plain.identified(&Peer::unproven(source(9))), Ok(()));
+        assert_eq!(plain.identify(&Peer::unproven(source(9))), Ok(()));
         open.truncate(3);
         assert_eq!(admission.table.lock().by_identity["CN=a"], 1);
         drop(open);
@@ -236,7 +236,7 @@ mod tests {
         #[test]
         fn the_counts_are_of_who_is_there(steps in prop::collection::vec((0_u8..4, prop::option::of(0_u8..3), any::<bool>()), 0..200)) {
             let admission = admission(6, 3, 2);
-            let mut open: Vec<(u8, Option<u8>, Slot)> = Vec::new();
+            let mut open: Vec<(u8, Option<u8>, ConnectionSlot)> = Vec::new();
             for (from, identity, leaves) in steps {
                 if leaves && !open.is_empty() {
                     open.swap_remove(usize::from(from) % open.len());
@@ -248,7 +248,7 @@ mod tests {
                         let name = identity.map(|identity| identity.to_string());
                         let who = name.map_or_else(|| Peer::unproven(source(from)), |name| peer(source(from), None, &name));
                         let of = open.iter().filter(|(_, other, _)| identity.is_some() && *other == identity).count();
-                        let identified = slot.identified(&who);
+                        let identified = slot.identify(&who);
                         prop_assert_eq!(identified.is_ok(), of < 2);
                         if identified.is_ok() {
                             open.push((from, identity, slot));

@@ -8,10 +8,10 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use http_body::Body;
 
-use super::buffered::{Buffered, Share};
 use super::connection::Connection;
-use super::sieve::{Payer, Sieve, TooLarge};
+use super::request_memory::{MemoryShare, RequestMemory};
 use super::status::Status;
+use super::version_extractor::{Payer, TooLargeError, VersionExtractor};
 use crate::subscription::Versions;
 use crate::telemetry::Limit;
 
@@ -30,14 +30,14 @@ pub(super) struct Assembler<B> {
     /// How much has come of it since it had its time anew.
     stretch: usize,
     /// Takes out what is not kept as it comes.
-    sieve: Option<Sieve>,
+    extractor: Option<VersionExtractor>,
     /// What has arrived and was not looked at.
     rest: Bytes,
     /// A message that was put back.
     whole: Option<Bytes>,
     limit: usize,
     /// Its part of what all may have, while it has anything between two looks.
-    share: Option<Box<Share>>,
+    share: Option<Box<MemoryShare>>,
 }
 
 impl<B> Assembler<B>
@@ -50,7 +50,7 @@ where
             partial: BytesMut::new(),
             missing: None,
             stretch: 0,
-            sieve: None,
+            extractor: None,
             rest: Bytes::new(),
             whole: None,
             limit,
@@ -59,13 +59,13 @@ where
     }
 
     /// The same for a delta stream. `limit` is for its requests without the versions in them.
-    pub(super) fn sieving(body: B, limit: usize, payer: Payer) -> Self {
-        Self { sieve: Some(Sieve::new(Some(payer))), ..Self::new(body, limit) }
+    pub(super) fn extracting_versions(body: B, limit: usize, payer: Payer) -> Self {
+        Self { extractor: Some(VersionExtractor::new(Some(payer))), ..Self::new(body, limit) }
     }
 
     /// The versions that were taken out of the message that came last.
     pub(super) fn take_versions(&mut self) -> Versions {
-        self.sieve.as_mut().map(Sieve::take_versions).unwrap_or_default()
+        self.extractor.as_mut().map(VersionExtractor::take_versions).unwrap_or_default()
     }
 
     /// The next message; `None` at the end of the requests.
@@ -120,10 +120,10 @@ where
         };
         let piece = self.rest.split_to(missing.min(self.rest.len()));
         self.missing = Some(missing - piece.len());
-        match &mut self.sieve {
+        match &mut self.extractor {
             None => self.partial.extend_from_slice(&piece),
-            Some(sieve) => {
-                if let Err(TooLarge) = sieve.push(&piece, &mut self.partial, self.limit) {
+            Some(extractor) => {
+                if let Err(TooLargeError) = extractor.push(&piece, &mut self.partial, self.limit) {
                     return Err(self.too_large("a request without its `initial_resource_versions`"));
                 }
             }
@@ -132,8 +132,8 @@ where
         if self.missing != Some(0) {
             return Ok(None);
         }
-        if let Some(sieve) = &mut self.sieve {
-            sieve.end(&mut self.partial);
+        if let Some(extractor) = &mut self.extractor {
+            extractor.end(&mut self.partial);
         }
         (self.missing, self.stretch) = (None, 0);
         if let Some(share) = &mut self.share {
@@ -154,7 +154,7 @@ where
         }
         let len = u32::from_be_bytes([a, b, c, d]) as usize;
         // How much of it is kept shows as it comes where something is taken out.
-        if len > self.limit && self.sieve.is_none() {
+        if len > self.limit && self.extractor.is_none() {
             return Err(self.too_large(&format!("a request of {len} bytes")));
         }
         self.partial.clear();
@@ -170,19 +170,19 @@ where
     /// Counts what it keeps until more comes. To be called when there is no more for now.
     pub(super) fn keep(
         &mut self,
-        of: &Arc<Buffered>,
+        of: &Arc<RequestMemory>,
         connection: &Arc<Connection>,
         now: Instant,
     ) -> Result<(), Status> {
         // What it was gathered in grew by doubling.
         let whole = self.whole.as_ref().map_or(0, |whole| whole.len().next_power_of_two());
-        let entry = self.sieve.as_ref().map_or(0, Sieve::partial_bytes);
+        let entry = self.extractor.as_ref().map_or(0, VersionExtractor::partial_bytes);
         let bytes = self.partial.capacity() + self.rest.len() + whole + entry;
         if bytes == 0 && self.missing.is_none() {
             self.share = None;
             return Ok(());
         }
-        let share = self.share.get_or_insert_with(|| Box::new(Share::new(of, connection)));
+        let share = self.share.get_or_insert_with(|| Box::new(MemoryShare::new(of, connection)));
         if self.stretch >= STRETCH {
             (self.stretch, share.since) = (0, None);
         }
@@ -271,7 +271,7 @@ mod tests {
         let open = connections.open(Duration::from_secs(60), Instant::now());
         let keep = |assembler: &mut Assembler<_>, room: usize| {
             assembler.share = None;
-            assembler.keep(&Buffered::new(room, 1 << 20), &open.connection, Instant::now())
+            assembler.keep(&RequestMemory::new(room, 1 << 20), &open.connection, Instant::now())
         };
         keep(&mut assembler, 100).expect("there is room");
         assert_eq!((assembler.has_whole(), assembler.incomplete_since()), (true, None));
@@ -302,11 +302,13 @@ mod tests {
                     false => Poll::Pending,
                 }
             }));
-            let payer =
-                Payer { of: Buffered::versions(1 << 30, 1 << 30), connection: Arc::clone(&open.connection) };
-            let mut assembler = Assembler::sieving(body, 1000, payer);
+            let payer = Payer {
+                of: RequestMemory::versions(1 << 30, 1 << 30),
+                connection: Arc::clone(&open.connection),
+            };
+            let mut assembler = Assembler::extracting_versions(body, 1000, payer);
             let mut cx = Context::from_waker(std::task::Waker::noop());
-            let buffered = Buffered::new(1 << 20, 1 << 20);
+            let buffered = RequestMemory::new(1 << 20, 1 << 20);
             let since = [0, 1, 2, 3, 4, 5, 6, 7].map(|second| {
                 let now = start + Duration::from_secs(second);
                 assert!(assembler.poll_message(&mut cx).is_pending());

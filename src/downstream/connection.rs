@@ -15,21 +15,22 @@ use crate::tls::server::{ServerTls, Shown};
 
 /// What becomes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum ConnectionState {
     /// It lives.
-    Stays,
+    Open,
     /// It takes no new streams, and those it has end.
-    Closes,
+    Closing,
     /// It is dropped as it is: it does not close.
-    Dies,
+    Aborted,
 }
 
-const FATES: [Fate; 3] = [Fate::Stays, Fate::Closes, Fate::Dies];
+const STATES: [ConnectionState; 3] =
+    [ConnectionState::Open, ConnectionState::Closing, ConnectionState::Aborted];
 
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    fate: AtomicU8,
+    state: AtomicU8,
     opened: Instant,
     /// When it began to close.
     closing_since: Mutex<Option<Instant>>,
@@ -55,7 +56,7 @@ pub(super) struct Connection {
     /// Bytes of messages that are being sent and are too small for [`Unsent`].
     sending: AtomicUsize,
     /// Its streams are to be looked at, though nothing woke them.
-    look: AtomicBool,
+    recheck: AtomicBool,
     /// A request of it was let in.
     served: AtomicBool,
 }
@@ -68,11 +69,11 @@ pub(super) struct Credentials {
 }
 
 impl Connection {
-    pub(super) fn new(number: u64, fate: Fate, now: Instant) -> Self {
+    pub(super) fn new(number: u64, state: ConnectionState, now: Instant) -> Self {
         Self {
-            fate: AtomicU8::new(fate as u8),
+            state: AtomicU8::new(state as u8),
             opened: now,
-            closing_since: Mutex::new((fate == Fate::Closes).then_some(now)),
+            closing_since: Mutex::new((state == ConnectionState::Closing).then_some(now)),
             task: AtomicWaker::new(),
             peer: OnceLock::new(),
             tenant: OnceLock::new(),
@@ -84,7 +85,7 @@ impl Connection {
             name_bytes: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
             sending: AtomicUsize::new(0),
-            look: AtomicBool::new(false),
+            recheck: AtomicBool::new(false),
             served: AtomicBool::new(false),
         }
     }
@@ -109,8 +110,8 @@ impl Connection {
     }
 
     /// Has its streams looked at once, though nothing woke them.
-    pub(super) fn request_look(&self) {
-        self.look.store(true, Ordering::Release);
+    pub(super) fn request_recheck(&self) {
+        self.recheck.store(true, Ordering::Release);
         self.task.wake();
     }
 
@@ -121,16 +122,16 @@ impl Connection {
         self.served.load(Ordering::Relaxed) || self.cost() > LITTLE
     }
 
-    pub(super) fn fate(&self) -> Fate {
-        FATES[usize::from(self.fate.load(Ordering::Acquire))]
+    pub(super) fn state(&self) -> ConnectionState {
+        STATES[usize::from(self.state.load(Ordering::Acquire))]
     }
 
     /// Whether its streams are to end.
     pub(super) fn is_closing(&self) -> bool {
-        self.fate() != Fate::Stays
+        self.state() != ConnectionState::Open
     }
 
-    /// Whom to wake when its fate turns; register first, look after.
+    /// Whom to wake when its state turns; register first, look after.
     pub(super) fn register(&self, task: &Waker) {
         self.task.register(task);
     }
@@ -199,41 +200,41 @@ impl Connection {
     }
 
     /// Whether its streams are to be looked at once, though nothing woke them.
-    pub(super) fn takes_look(&self) -> bool {
-        self.look.load(Ordering::Relaxed) && self.look.swap(false, Ordering::AcqRel)
+    pub(super) fn take_recheck(&self) -> bool {
+        self.recheck.load(Ordering::Relaxed) && self.recheck.swap(false, Ordering::AcqRel)
     }
 
-    /// Turns its fate, unless that is another by now.
-    fn turn(&self, from: Fate, to: Fate) {
-        let turned = self.fate.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire);
+    /// Turns its state, unless that is another by now.
+    fn transition(&self, from: ConnectionState, to: ConnectionState) {
+        let turned = self.state.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire);
         if turned.is_ok() {
             self.task.wake();
         }
     }
 
     /// Drops it as it is.
-    pub(super) fn give_up(&self) {
-        self.turn(Fate::Stays, Fate::Dies);
-        self.turn(Fate::Closes, Fate::Dies);
+    pub(super) fn abort(&self) {
+        self.transition(ConnectionState::Open, ConnectionState::Aborted);
+        self.transition(ConnectionState::Closing, ConnectionState::Aborted);
     }
 
-    pub(super) fn is_given_up(&self) -> bool {
-        self.fate() == Fate::Dies
+    pub(super) fn is_aborted(&self) -> bool {
+        self.state() == ConnectionState::Aborted
     }
 
     /// Lets it close, if it does not already.
     pub(super) fn close(&self, now: Instant) {
         if !self.is_closing() {
             *self.closing_since.lock() = Some(now);
-            self.turn(Fate::Stays, Fate::Closes);
+            self.transition(ConnectionState::Open, ConnectionState::Closing);
         }
     }
 
     /// Gives it up if it has not closed for too long. What is not ours, as a watch of the health service, does not end by
     /// itself.
-    pub(super) fn inspect(&self, now: Instant, stall: Duration) {
+    pub(super) fn abort_if_stuck(&self, now: Instant, stall: Duration) {
         if self.closing_since.lock().is_some_and(|since| now >= since + stall) {
-            self.turn(Fate::Closes, Fate::Dies);
+            self.transition(ConnectionState::Closing, ConnectionState::Aborted);
         }
     }
 }

@@ -13,7 +13,7 @@ use rand::Rng as _;
 use slab::Slab;
 use tokio::sync::Notify;
 
-use super::connection::{Connection, Credentials, Fate};
+use super::connection::{Connection, ConnectionState, Credentials};
 use super::unsent::Unsent;
 use crate::identity::Peer;
 use crate::tls::reload::Reloaded;
@@ -22,7 +22,7 @@ use crate::tls::server::ServerTls;
 /// All connections of all listeners.
 #[derive(Debug, Default)]
 pub struct Connections {
-    open: Mutex<Open>,
+    open: Mutex<OpenConnections>,
     draining: AtomicBool,
     empty: Notify,
     /// One was opened that is due before all others.
@@ -31,7 +31,7 @@ pub struct Connections {
 
 /// Those that are open. One queue and one timer for all of them cost an idle connection less than a timer of its own.
 #[derive(Debug, Default)]
-struct Open {
+struct OpenConnections {
     connections: Slab<Arc<Connection>>,
     /// How many were ever opened.
     opened: u64,
@@ -63,9 +63,13 @@ impl Connections {
         let due = now + max_age.mul_f64(rand::rng().random_range(0.8..=1.0));
         let mut open = self.open.lock();
         // Looked at while nobody can list what is open: what a drain does not find there finds the drain.
-        let fate = if self.draining.load(Ordering::Acquire) { Fate::Closes } else { Fate::Stays };
+        let state = if self.draining.load(Ordering::Acquire) {
+            ConnectionState::Closing
+        } else {
+            ConnectionState::Open
+        };
         open.opened += 1;
-        let connection = Arc::new(Connection::new(open.opened, fate, now));
+        let connection = Arc::new(Connection::new(open.opened, state, now));
         let at = open.connections.insert(Arc::clone(&connection));
         open.due.insert((due, at));
         let is_first = open.due.first() == Some(&(due, at));
@@ -146,7 +150,7 @@ impl Connections {
     /// looked at four times in the time that a client may leave an answer without its own, each time those of a part of
     /// all, so that clients that answer nothing are found out without a timer for each. `times` says how long one may take
     /// to close, and that time.
-    pub async fn keep_order(&self, times: impl Fn() -> (Duration, Duration)) {
+    pub async fn enforce_timeouts(&self, times: impl Fn() -> (Duration, Duration)) {
         let (shortest, longest) = (Duration::from_millis(50), Duration::from_secs(5));
         let mut turn = 0;
         loop {
@@ -155,9 +159,9 @@ impl Connections {
             let parts =
                 usize::try_from(unacked.as_millis() / 4 / pause.as_millis()).unwrap_or(usize::MAX).max(1);
             for (at, connection) in self.numbered() {
-                connection.inspect(now, stall);
+                connection.abort_if_stuck(now, stall);
                 if at % parts == turn % parts {
-                    connection.request_look();
+                    connection.request_recheck();
                 }
             }
             turn = (turn + 1) % parts;
@@ -206,10 +210,10 @@ impl Connections {
     /// that wait for it count.
     ///
     /// Those that were chosen before and are still there count: until their memory is free, nobody else is closed for it.
-    pub(super) fn close_slowest(&self, count: usize, unsent: &Unsent, now: Instant) -> usize {
+    pub(super) fn close_costliest(&self, count: usize, unsent: &Unsent, now: Instant) -> usize {
         let (closing, others): (Vec<_>, Vec<_>) =
             self.all().into_iter().partition(|connection| connection.is_closing());
-        closing.iter().for_each(|connection| connection.inspect(now, Self::GRACE));
+        closing.iter().for_each(|connection| connection.abort_if_stuck(now, Self::GRACE));
         let unsent = unsent.by_connection();
         let mut all: Vec<_> = others
             .into_iter()
@@ -307,22 +311,22 @@ mod tests {
         open[3].connection.name_bytes().store(1 << 20, Ordering::Relaxed);
         open[4].connection.set_held(4 << 20);
         let unsent = Unsent::new(usize::MAX);
-        let fates = || open.iter().map(|guard| guard.connection.fate()).collect::<Vec<_>>();
-        use Fate::{Closes, Dies, Stays};
-        assert_eq!(connections.close_slowest(1, &unsent, now), 1);
-        assert_eq!(fates(), [Stays, Stays, Stays, Stays, Closes, Stays]);
-        assert_eq!(connections.close_slowest(1, &unsent, now), 0, "that one has not ended yet");
-        assert_eq!(connections.close_slowest(3, &unsent, now), 2);
-        assert_eq!(fates(), [Stays, Closes, Stays, Closes, Closes, Stays]);
-        assert_eq!(connections.close_slowest(4, &unsent, now), 1);
-        assert_eq!(fates(), [Stays, Closes, Closes, Closes, Closes, Stays]);
-        assert_eq!(connections.close_slowest(5, &unsent, now + Connections::GRACE), 1);
+        let states = || open.iter().map(|guard| guard.connection.state()).collect::<Vec<_>>();
+        use ConnectionState::{Aborted, Closing, Open};
+        assert_eq!(connections.close_costliest(1, &unsent, now), 1);
+        assert_eq!(states(), [Open, Open, Open, Open, Closing, Open]);
+        assert_eq!(connections.close_costliest(1, &unsent, now), 0, "that one has not ended yet");
+        assert_eq!(connections.close_costliest(3, &unsent, now), 2);
+        assert_eq!(states(), [Open, Closing, Open, Closing, Closing, Open]);
+        assert_eq!(connections.close_costliest(4, &unsent, now), 1);
+        assert_eq!(states(), [Open, Closing, Closing, Closing, Closing, Open]);
+        assert_eq!(connections.close_costliest(5, &unsent, now + Connections::GRACE), 1);
         assert_eq!(
-            fates(),
-            [Stays, Dies, Dies, Dies, Dies, Closes],
+            states(),
+            [Open, Aborted, Aborted, Aborted, Aborted, Closing],
             "connections that were asked to go are dropped; the youngest of the others is asked"
         );
-        assert_eq!(connections.close_slowest(9, &unsent, now), 1, "there are no more");
+        assert_eq!(connections.close_costliest(9, &unsent, now), 1, "there are no more");
     }
 
     #[tokio::test]
@@ -458,12 +462,18 @@ mod tests {
         let now = Instant::now();
         stuck.connection.close(now);
         let second = Duration::from_secs(1);
-        stuck.connection.inspect(now + second, second);
-        assert_eq!((stuck.connection.fate(), aged.connection.fate()), (Fate::Dies, Fate::Stays));
+        stuck.connection.abort_if_stuck(now + second, second);
+        assert_eq!(
+            (stuck.connection.state(), aged.connection.state()),
+            (ConnectionState::Aborted, ConnectionState::Open)
+        );
         connections.drain(second).await;
-        assert_eq!((stuck.connection.fate(), aged.connection.fate()), (Fate::Dies, Fate::Closes));
+        assert_eq!(
+            (stuck.connection.state(), aged.connection.state()),
+            (ConnectionState::Aborted, ConnectionState::Closing)
+        );
         let late = connections.open(Duration::from_secs(3600), Instant::now());
-        assert_eq!(late.connection.fate(), Fate::Closes, "who comes during a drain is not kept");
+        assert_eq!(late.connection.state(), ConnectionState::Closing, "who comes during a drain is not kept");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! Limits on what a client may do, and their defaults.
+//! TransportLimits on what a client may do, and their defaults.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ pub(super) const MAX_HEAD_BYTES: usize = 16 << 10;
 
 /// What a client may do to the transport.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct TransportLimits {
     /// The largest request, in bytes.
     pub max_request_bytes: usize,
     /// A connection or stream that has sent nothing by then is closed.
@@ -28,7 +28,7 @@ pub struct Limits {
     pub keepalive_timeout: Duration,
 }
 
-impl Default for Limits {
+impl Default for TransportLimits {
     fn default() -> Self {
         Self {
             max_request_bytes: 4 << 20,
@@ -43,7 +43,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl TransportLimits {
     pub(super) fn http2(&self) -> http2::Limits {
         http2::Limits {
             max_streams: self.max_streams_per_connection,

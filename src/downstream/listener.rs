@@ -10,12 +10,12 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio_util::sync::CancellationToken;
 use tonic_health::pb::health_server::{Health, HealthServer};
 
-use super::admission::Refused;
+use super::admission::AdmissionError;
 use super::connections::{ConnectionGuard, Connections};
 use super::handshake::Handshakes;
-use super::serve::{Entrance, Fault, serve_tcp, serve_unix};
-use super::state::Context;
-use super::tls_accept::Tls;
+use super::serve::{ConnectionError, PendingConnection, serve_tcp, serve_unix};
+use super::state::ServerState;
+use super::tls_accept::TlsListener;
 use super::unix::UnixSocket;
 use crate::http2;
 use crate::identity::Source;
@@ -40,7 +40,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Listener {
     socket: Bound,
-    tls: Option<Tls>,
+    tls: Option<TlsListener>,
 }
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ enum Bound {
 }
 
 /// A connection as it was accepted.
-enum Accepted {
+enum AcceptedSocket {
     Tcp(TcpStream, SocketAddr),
     Unix(UnixStream),
 }
@@ -81,7 +81,7 @@ impl Listener {
 
     /// The same listener, with TLS. Each connection begins with the configuration that is in force then.
     pub fn with_tls(self, side: Reloaded<ServerTls>, handshakes: Handshakes) -> Self {
-        Self { tls: Some(Tls::new(side, handshakes)), ..self }
+        Self { tls: Some(TlsListener::new(side, handshakes)), ..self }
     }
 
     /// The address, with the port that was chosen where none was given; `None` for a Unix socket.
@@ -92,23 +92,25 @@ impl Listener {
         }
     }
 
-    async fn accept(&self) -> io::Result<Accepted> {
+    async fn accept(&self) -> io::Result<AcceptedSocket> {
         match &self.socket {
-            Bound::Tcp(socket, _) => socket.accept().await.map(|(socket, peer)| Accepted::Tcp(socket, peer)),
-            Bound::Unix(socket) => socket.accept().await.map(Accepted::Unix),
+            Bound::Tcp(socket, _) => {
+                socket.accept().await.map(|(socket, peer)| AcceptedSocket::Tcp(socket, peer))
+            }
+            Bound::Unix(socket) => socket.accept().await.map(AcceptedSocket::Unix),
         }
     }
 
     /// Serves until `stop`, then accepts no more; connections that are open live on in `connections`.
     pub async fn serve<H: Health>(
         self,
-        shared: Arc<Context>,
+        server: Arc<ServerState>,
         health: HealthServer<H>,
         connections: Arc<Connections>,
         stop: CancellationToken,
     ) {
         if let Some(tls) = &self.tls {
-            let follow = tls.clone().follow(Arc::clone(&shared), Arc::clone(&connections));
+            let follow = tls.clone().close_revoked(Arc::clone(&server), Arc::clone(&connections));
             tokio::spawn(stop.clone().run_until_cancelled_owned(follow));
         }
         let mut complaints = telemetry::LogThrottle::default();
@@ -116,7 +118,7 @@ impl Listener {
             if count % ACCEPTED_IN_A_ROW == 0 {
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    _ = tokio::time::timeout(LONGEST_PAUSE, shared.turns.pass()) => {}
+                    _ = tokio::time::timeout(LONGEST_PAUSE, server.scheduler.yield_to_waiting()) => {}
                 }
             }
             let accepted = tokio::select! {
@@ -136,20 +138,20 @@ impl Listener {
                 }
             };
             let source = match &accepted {
-                Accepted::Tcp(_, peer) => Source::of(peer.ip()),
-                Accepted::Unix(_) => Source::Unix,
+                AcceptedSocket::Tcp(_, peer) => Source::of(peer.ip()),
+                AcceptedSocket::Unix(_) => Source::Unix,
             };
-            let slot = match shared.admission.by_source(source) {
+            let slot = match server.admission.by_source(source) {
                 Ok(slot) => slot,
                 Err(refused) => {
-                    accepted.turn_away(refused);
+                    accepted.reject(refused);
                     continue;
                 }
             };
-            let guard = connections.open(shared.policy.load().limits.max_connection_age, Instant::now());
-            let entrance = Entrance {
+            let guard = connections.open(server.policy.load().limits.max_connection_age, Instant::now());
+            let pending = PendingConnection {
                 slot,
-                shared: Arc::clone(&shared),
+                server: Arc::clone(&server),
                 health: health.clone(),
                 connection: Arc::clone(&guard.connection),
                 connections: Arc::clone(&connections),
@@ -157,25 +159,25 @@ impl Listener {
             };
             // Futures of their own, so that none is as large as the largest.
             match (accepted, &self.tls) {
-                (Accepted::Tcp(socket, _), None) => spawn(guard, source, serve_tcp(socket, entrance)),
-                (Accepted::Unix(socket), None) => spawn(guard, source, serve_unix(socket, entrance)),
-                (Accepted::Tcp(socket, _), Some(tls)) => {
+                (AcceptedSocket::Tcp(socket, _), None) => spawn(guard, source, serve_tcp(socket, pending)),
+                (AcceptedSocket::Unix(socket), None) => spawn(guard, source, serve_unix(socket, pending)),
+                (AcceptedSocket::Tcp(socket, _), Some(tls)) => {
                     _ = socket.set_nodelay(true);
-                    spawn(guard, source, tls.clone().serve(socket, entrance));
+                    spawn(guard, source, tls.clone().serve(socket, pending));
                 }
-                (Accepted::Unix(socket), Some(tls)) => {
-                    spawn(guard, source, tls.clone().serve(socket, entrance));
+                (AcceptedSocket::Unix(socket), Some(tls)) => {
+                    spawn(guard, source, tls.clone().serve(socket, pending));
                 }
             }
         }
     }
 }
 
-impl Accepted {
-    fn turn_away(&self, refused: Refused) {
+impl AcceptedSocket {
+    fn reject(&self, refused: AdmissionError) {
         match self {
-            Self::Tcp(socket, peer) => refused.turn_away(socket, peer),
-            Self::Unix(socket) => refused.turn_away(socket, &Source::Unix),
+            Self::Tcp(socket, peer) => refused.reject(socket, peer),
+            Self::Unix(socket) => refused.reject(socket, &Source::Unix),
         }
     }
 }
@@ -183,12 +185,12 @@ impl Accepted {
 fn spawn(
     guard: ConnectionGuard,
     source: Source,
-    serving: impl Future<Output = Result<(), Fault>> + Send + 'static,
+    serving: impl Future<Output = Result<(), ConnectionError>> + Send + 'static,
 ) {
     tokio::spawn(async move {
         let _open = telemetry::ConnectionGauge::open();
         if let Err(error) = serving.await {
-            tracing::debug!(%source, %error, fate = ?guard.connection.fate(), "connection ends");
+            tracing::debug!(%source, %error, state = ?guard.connection.state(), "connection ends");
         }
         drop(guard);
     });

@@ -1,74 +1,78 @@
 //! Long polls that wait for something new.
 
 use std::sync::Arc;
-use std::task::{self, Poll as Look, ready};
+use std::task::{self, ready};
 use std::time::Instant;
 
-use super::alarm::Alarm;
 use super::names::NameShare;
-use super::peers::Held;
-use super::poll_error::Fault;
-use super::poll_request::{Caller, Opened};
-use super::state::Context;
-use super::turns::{LongDrop, MANY, MOMENT};
+use super::poll_error::PollError;
+use super::poll_request::{OpenedPoll, PollClient};
+use super::poll_slots::PollSlot;
+use super::scheduler::{BackgroundDrop, MANY_NAMES, RETRY};
+use super::state::ServerState;
+use super::timer::LazyTimer;
 use crate::subscription::{Poll, Verdict};
 use crate::telemetry::PollGauge;
 
 /// A poll that waits.
-pub(super) struct Waiting {
-    poll: LongDrop<Poll>,
+pub(super) struct ParkedPoll {
+    poll: BackgroundDrop<Poll>,
     names: NameShare,
     /// Its place among those of its peer, once it needs one: who sends slowly costs as much as who waits.
-    held: Option<Held>,
+    slot: Option<PollSlot>,
     parked: bool,
-    alarm: Alarm,
-    caller: Caller,
-    shared: Arc<Context>,
+    timer: LazyTimer,
+    client: PollClient,
+    server: Arc<ServerState>,
 }
 
 /// A poll that no longer does.
-pub(super) struct Ended {
-    pub(super) poll: LongDrop<Poll>,
+pub(super) struct DecidedPoll {
+    pub(super) poll: BackgroundDrop<Poll>,
     pub(super) verdict: Verdict,
     pub(super) names: NameShare,
 }
 
-impl Waiting {
-    pub(super) fn new(opened: Opened, caller: Caller, shared: Arc<Context>) -> Self {
-        let Opened { poll, held, names } = opened;
-        Self { poll, held, names, parked: false, alarm: Alarm::default(), caller, shared }
+impl ParkedPoll {
+    pub(super) fn new(opened: OpenedPoll, client: PollClient, server: Arc<ServerState>) -> Self {
+        let OpenedPoll { poll, slot, names } = opened;
+        Self { poll, slot, names, parked: false, timer: LazyTimer::default(), client, server }
     }
 
-    pub(super) async fn wait(mut self, gauge: &mut PollGauge) -> Result<Ended, Fault> {
+    pub(super) async fn wait(mut self, gauge: &mut PollGauge) -> Result<DecidedPoll, PollError> {
         let verdict = std::future::poll_fn(|cx| self.look(cx, gauge)).await?;
-        Ok(Ended { poll: self.poll, verdict, names: self.names })
+        Ok(DecidedPoll { poll: self.poll, verdict, names: self.names })
     }
 
-    fn look(&mut self, cx: &mut task::Context<'_>, gauge: &mut PollGauge) -> Look<Result<Verdict, Fault>> {
+    fn look(
+        &mut self,
+        cx: &mut task::Context<'_>,
+        gauge: &mut PollGauge,
+    ) -> task::Poll<Result<Verdict, PollError>> {
         // Registered before looking, so that what changes from here on wakes the poll.
         self.poll.mailbox().register(cx.waker());
         loop {
-            let (now, upstream) = (Instant::now(), self.shared.upstream.get());
+            let (now, upstream) = (Instant::now(), self.server.upstream.get());
             // A connection that closes waits for what is open on it.
             let verdict = || {
-                if self.caller.connection.is_closing() {
+                if self.client.connection.is_closing() {
                     self.poll.expire(now, upstream)
                 } else {
                     self.poll.next(now, upstream)
                 }
             };
-            let verdict = self.shared.turns.work(self.poll.names() > MANY, verdict);
-            let verdict = verdict.unwrap_or(Verdict::Wait(now + MOMENT));
-            let Verdict::Wait(until) = verdict else { return Look::Ready(Ok(verdict)) };
-            if self.held.is_none() {
-                let limit = self.shared.policy.load().polls.per_peer;
-                let held = self.shared.polls.peers.hold(self.caller.peer.source, limit);
-                self.held = Some(held.ok_or_else(Fault::too_many)?);
+            let verdict = self.server.scheduler.run(self.poll.names() > MANY_NAMES, verdict);
+            let verdict = verdict.unwrap_or(Verdict::Wait(now + RETRY));
+            let Verdict::Wait(until) = verdict else { return task::Poll::Ready(Ok(verdict)) };
+            if self.slot.is_none() {
+                let limit = self.server.policy.load().polls.per_peer;
+                let slot = self.server.polls.slots.acquire(self.client.peer.source, limit);
+                self.slot = Some(slot.ok_or_else(PollError::too_many)?);
             }
             if !std::mem::replace(&mut self.parked, true) {
                 gauge.parked();
             }
-            ready!(self.alarm.poll(Some(until), cx));
+            ready!(self.timer.poll(Some(until), cx));
         }
     }
 }

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::access::Access;
-use super::limits::{Limits, PollLimits};
+use super::authz::AuthzPolicy;
+use super::limits::{PollLimits, TransportLimits};
 use crate::http2;
 use crate::identity::Peer;
 use crate::subscription::Rules;
@@ -17,8 +17,8 @@ use crate::subscription::Rules;
 /// See the module.
 #[derive(Debug)]
 pub struct Policy {
-    access: Access,
-    pub(super) limits: Limits,
+    authz: AuthzPolicy,
+    pub(super) limits: TransportLimits,
     pub(super) http2: Arc<http2::Limits>,
     pub(super) polls: PollLimits,
     drain: Duration,
@@ -26,14 +26,14 @@ pub struct Policy {
 
 impl Policy {
     /// Rules by peer, limits for all, and how long a drain may take.
-    pub fn new(access: Access, limits: Limits, polls: PollLimits, drain: Duration) -> Self {
+    pub fn new(authz: AuthzPolicy, limits: TransportLimits, polls: PollLimits, drain: Duration) -> Self {
         let http2 = Arc::new(limits.http2());
-        Self { access, limits, http2, polls, drain }
+        Self { authz, limits, http2, polls, drain }
     }
 
     /// The rules for the streams of a peer.
     pub fn rules_for(&self, peer: &Peer) -> &Arc<Rules> {
-        self.access.rules_for(peer)
+        self.authz.rules_for(peer)
     }
 
     /// Whether a peer may do the same under both. If not, its connections have to be closed: what it was refused, or was
@@ -45,7 +45,7 @@ impl Policy {
 
     /// How long a connection may take to close, and a client may leave an answer without its own.
     pub fn times(&self) -> (Duration, Duration) {
-        (self.limits.stall_timeout, self.access.unacked_timeout())
+        (self.limits.stall_timeout, self.authz.unacked_timeout())
     }
 
     /// Over how long connections close that reach `max_connection_age` together: as in a drain, and no later than a fifth
@@ -55,7 +55,7 @@ impl Policy {
     }
 
     /// The limits that are in force.
-    pub const fn limits(&self) -> &Limits {
+    pub const fn limits(&self) -> &TransportLimits {
         &self.limits
     }
 
@@ -75,8 +75,8 @@ mod tests {
         let rules = Rules { serve_secrets, ..Rules::default() };
         let second = Duration::from_secs(1);
         let polls = PollLimits { hold: second, idle_timeout: second, per_peer: 1 };
-        let access = Access::new(&rules, Vec::new(), Grant::default());
-        Policy::new(access, Limits::default(), polls, second)
+        let authz = AuthzPolicy::new(&rules, Vec::new(), Grant::default());
+        Policy::new(authz, TransportLimits::default(), polls, second)
     }
 
     #[test]

@@ -11,62 +11,62 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 
 use super::body::{ResponseBody, text};
-use super::parked_poll::{Ended, Waiting};
-use super::poll_error::Fault;
-use super::poll_request::{Caller, discard, open};
-use super::state::Context;
-use super::turns::{LongDrop, MANY};
+use super::parked_poll::{DecidedPoll, ParkedPoll};
+use super::poll_error::PollError;
+use super::poll_request::{PollClient, discard, open};
+use super::scheduler::{BackgroundDrop, MANY_NAMES};
+use super::state::ServerState;
 use crate::resource::Kind;
 use crate::rest::{Answer, Unwritable};
 use crate::subscription::{Poll, Verdict};
 use crate::telemetry::{Limit, PollGauge, PollOutcome};
 
 /// How long an answer that cannot be written is at most held back: less where the hold is shorter.
-const PENANCE: Duration = Duration::from_secs(1);
+const ERROR_DELAY: Duration = Duration::from_secs(1);
 
 /// Answers a request for a path of REST-JSON.
 pub(super) async fn answer<B>(
     kind: Kind,
     request: Request<B>,
-    caller: Caller,
-    shared: Arc<Context>,
+    client: PollClient,
+    server: Arc<ServerState>,
 ) -> Response<ResponseBody<B>>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: std::error::Error + Send + Sync,
 {
     if request.method() != Method::POST {
-        Box::pin(discard(request.into_body(), &shared.policy.load_full())).await;
+        Box::pin(discard(request.into_body(), &server.policy.load_full())).await;
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "REST-JSON is asked with POST\n");
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
         return response;
     }
     let now = Instant::now();
     let mut gauge = PollGauge::open(kind.short());
-    if shared.admission.memory().refuses() {
+    if server.admission.overload().refuses_new() {
         gauge.ended(PollOutcome::Refused);
         let reason = "the relay is short of memory; try another server or again";
-        return Fault::refused(StatusCode::SERVICE_UNAVAILABLE, reason)
+        return PollError::refused(StatusCode::SERVICE_UNAVAILABLE, reason)
             .over(Limit::MemoryRefuse)
             .into_response();
     }
-    caller.connection.note_served();
-    let connection = Arc::clone(&caller.connection);
+    client.connection.note_served();
+    let connection = Arc::clone(&client.connection);
     // In a box, so that a poll that waits does not keep the room that reading took.
-    let opened = Box::pin(open(kind, request, &caller, &shared, now)).await;
+    let opened = Box::pin(open(kind, request, &client, &server, now)).await;
     let ended = match opened {
-        Ok(opened) => Waiting::new(opened, caller, Arc::clone(&shared)).wait(&mut gauge).await,
+        Ok(opened) => ParkedPoll::new(opened, client, Arc::clone(&server)).wait(&mut gauge).await,
         Err(fault) => Err(fault),
     };
     let done = match ended {
         // Its names count until it is answered.
-        Ok(Ended { poll, verdict, names: _names }) => Box::pin(write(poll, verdict, &shared)).await,
+        Ok(DecidedPoll { poll, verdict, names: _names }) => Box::pin(write(poll, verdict, &server)).await,
         Err(fault) => Err(fault),
     };
     match done {
-        Ok(Written { answer, waited }) => {
+        Ok(PollAnswer { answer, waited }) => {
             gauge.answered(answer.len(), waited);
-            let mut response = Response::new(ResponseBody::json(answer, &connection, &shared.unsent));
+            let mut response = Response::new(ResponseBody::json(answer, &connection, &server.unsent));
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response
         }
@@ -78,18 +78,22 @@ where
 }
 
 /// What a poll is given.
-struct Written {
+struct PollAnswer {
     answer: Answer,
     /// Since the newest change that it waited for.
     waited: Option<Duration>,
 }
 
-async fn write(poll: LongDrop<Poll>, verdict: Verdict, shared: &Context) -> Result<Written, Fault> {
-    let polls = &shared.polls;
+async fn write(
+    poll: BackgroundDrop<Poll>,
+    verdict: Verdict,
+    server: &ServerState,
+) -> Result<PollAnswer, PollError> {
+    let polls = &server.polls;
     let written = match verdict {
         Verdict::Answer(version) => {
             let found = || {
-                let found = shared.turns.work(poll.names() > MANY, || poll.found());
+                let found = server.scheduler.run(poll.names() > MANY_NAMES, || poll.found());
                 found.unwrap_or_else(|| poll.found())
             };
             polls.book.answer(poll.type_url(), version, &poll.asked(), found).await
@@ -97,11 +101,11 @@ async fn write(poll: LongDrop<Poll>, verdict: Verdict, shared: &Context) -> Resu
         Verdict::Unknown => {
             poll.end(None, &polls.memory, Instant::now());
             let reason = "the control plane has not answered for what was asked for; try again";
-            return Err(Fault::new(PollOutcome::Unknown, StatusCode::SERVICE_UNAVAILABLE, reason));
+            return Err(PollError::new(PollOutcome::Unknown, StatusCode::SERVICE_UNAVAILABLE, reason));
         }
         Verdict::NotModified | Verdict::Wait(_) => {
             poll.end(None, &polls.memory, Instant::now());
-            return Err(Fault::not_modified());
+            return Err(PollError::not_modified());
         }
     };
     let now = Instant::now();
@@ -109,7 +113,7 @@ async fn write(poll: LongDrop<Poll>, verdict: Verdict, shared: &Context) -> Resu
         Ok(answer) => {
             let waited = poll.changed_at().map(|changed| now.saturating_duration_since(changed));
             poll.end(Some(answer.version), &polls.memory, now);
-            Ok(Written { answer, waited })
+            Ok(PollAnswer { answer, waited })
         }
         Err(error) => {
             // An operator can mend it; the client cannot.
@@ -117,14 +121,14 @@ async fn write(poll: LongDrop<Poll>, verdict: Verdict, shared: &Context) -> Resu
                 tracing::warn!(type_url = poll.type_url().as_str(), %error, unsaid, "a poll cannot be answered");
             }
             // Nothing will be better at once, and a fleet would come back at once.
-            let until = poll.until().min(now + PENANCE);
+            let until = poll.until().min(now + ERROR_DELAY);
             drop(poll);
             tokio::time::sleep_until(until.into()).await;
             let outcome = match error {
                 Unwritable::UnknownType { .. } => PollOutcome::UnknownType,
                 Unwritable::Broken { .. } | Unwritable::Failed => PollOutcome::Unwritable,
             };
-            Err(Fault::new(outcome, StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+            Err(PollError::new(outcome, StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
         }
     }
 }

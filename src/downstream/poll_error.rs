@@ -11,7 +11,7 @@ use crate::telemetry::{Limit, PollOutcome};
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// An end without an answer.
-pub(super) struct Fault {
+pub(super) struct PollError {
     pub(super) outcome: PollOutcome,
     status: StatusCode,
     /// For the one who asked; there is nothing to say about 304.
@@ -20,7 +20,7 @@ pub(super) struct Fault {
     limit: Option<Limit>,
 }
 
-impl Fault {
+impl PollError {
     pub(super) fn new(outcome: PollOutcome, status: StatusCode, reason: impl Into<String>) -> Self {
         Self { outcome, status, reason: Some(reason.into()), limit: None }
     }
@@ -66,7 +66,7 @@ impl Fault {
     }
 }
 
-impl From<Refusal> for Fault {
+impl From<Refusal> for PollError {
     fn from(refusal: Refusal) -> Self {
         let status = match refusal.code {
             Code::InvalidArgument => StatusCode::BAD_REQUEST,

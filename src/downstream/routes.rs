@@ -58,7 +58,7 @@ impl Route {
 }
 
 /// The type that is polled for at a path, if there is one.
-pub(super) fn poll(path: &str) -> Option<Kind> {
+pub(super) fn polled_type(path: &str) -> Option<Kind> {
     let what = path.strip_prefix("/v3/discovery:")?;
     POLLS.into_iter().find(|row| row.0 == what).map(|(_, kind)| kind)
 }
@@ -130,7 +130,7 @@ mod tests {
         let annotated = annotated();
         assert_eq!(annotated.len(), POLLS.len(), "{annotated:?}");
         for (path, method) in annotated {
-            let kind = poll(&path).unwrap_or_else(|| panic!("{path} is not served"));
+            let kind = polled_type(&path).unwrap_or_else(|| panic!("{path} is not served"));
             let fetched = SERVICES.into_iter().find(|row| method == format!("Fetch{}", row.2)).unwrap();
             assert_eq!(Some(kind), fetched.3, "{path}");
         }
@@ -148,7 +148,7 @@ mod tests {
             "aggregated",
             "",
         ] {
-            assert_eq!(poll(&format!("/v3/discovery:{what}")), None, "{what}");
+            assert_eq!(polled_type(&format!("/v3/discovery:{what}")), None, "{what}");
         }
         let kinds = POLLS.map(|(_, kind)| kind);
         assert!(!kinds.contains(&Kind::VirtualHost) && !kinds.contains(&Kind::LocalityEndpoint));
@@ -166,7 +166,7 @@ mod tests {
             "/envoy.service.cluster.v3.ClusterDiscoveryService/",
             "/a/b",
         ] {
-            assert_eq!((Route::of(path), poll(path)), (None, None), "{path}");
+            assert_eq!((Route::of(path), polled_type(path)), (None, None), "{path}");
         }
     }
 }

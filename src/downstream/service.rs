@@ -13,9 +13,9 @@ use super::connection::Connection;
 use super::fetch;
 use super::policy::Policy;
 use super::poll;
-use super::poll_request::Caller;
+use super::poll_request::PollClient;
 use super::routes::{self, Route};
-use super::state::Context;
+use super::state::ServerState;
 use super::status::Status;
 use super::stream::StreamBody;
 use crate::http2::Backpressure;
@@ -25,7 +25,7 @@ use crate::subscription::{Rules, Session};
 /// One connection's view of the services.
 #[derive(Debug)]
 pub(super) struct Services<H> {
-    pub(super) shared: Arc<Context>,
+    pub(super) server: Arc<ServerState>,
     pub(super) policy: Arc<Policy>,
     pub(super) rules: Arc<Rules>,
     pub(super) health: HealthServer<H>,
@@ -36,7 +36,7 @@ pub(super) struct Services<H> {
 impl<H> Clone for Services<H> {
     fn clone(&self) -> Self {
         Self {
-            shared: Arc::clone(&self.shared),
+            server: Arc::clone(&self.server),
             policy: Arc::clone(&self.policy),
             rules: Arc::clone(&self.rules),
             health: self.health.clone(),
@@ -54,7 +54,7 @@ impl<H: Health> Services<H> {
         B::Error: std::error::Error + Send + Sync,
     {
         let is_head = request.method() == Method::HEAD;
-        let mut response = self.answer_in_full(request).await;
+        let mut response = self.route(request).await;
         if is_head {
             // Nothing here is answered to HEAD but that it is not (RFC 9110, section 9.3.2).
             *response.body_mut() = ResponseBody::Text(None);
@@ -62,14 +62,14 @@ impl<H: Health> Services<H> {
         response
     }
 
-    async fn answer_in_full<B>(self, request: Request<B>) -> Response<ResponseBody<B>>
+    async fn route<B>(self, request: Request<B>) -> Response<ResponseBody<B>>
     where
         B: http_body::Body<Data = Bytes> + Backpressure + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
-        if let Some(kind) = routes::poll(request.uri().path()) {
-            let caller = Caller { peer: self.peer, rules: self.rules, connection: self.connection };
-            return poll::answer(kind, request, caller, self.shared).await;
+        if let Some(kind) = routes::polled_type(request.uri().path()) {
+            let client = PollClient { peer: self.peer, rules: self.rules, connection: self.connection };
+            return poll::answer(kind, request, client, self.server).await;
         }
         let route = Route::of(request.uri().path());
         let is_health = request.uri().path().starts_with("/grpc.health.v1.Health/");
@@ -91,7 +91,7 @@ impl<H: Health> Services<H> {
             return text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "gRPC needs content-type application/grpc\n");
         }
         // Health is told as ever: it is no fault of this relay's that would be mended elsewhere.
-        if route.is_some() && self.shared.admission.memory().refuses() {
+        if route.is_some() && self.server.admission.overload().refuses_new() {
             return refuse(Status::no_memory());
         }
         if route.is_some() {
@@ -100,7 +100,7 @@ impl<H: Health> Services<H> {
         match route {
             Some(Route::Stream(protocol, kind)) => {
                 let session = Session::new(
-                    Arc::clone(&self.shared.cache),
+                    Arc::clone(&self.server.cache),
                     self.rules,
                     protocol,
                     kind.map(Into::into),
@@ -110,13 +110,13 @@ impl<H: Health> Services<H> {
                 .charged_to(self.connection.tenant().cloned());
                 let (requests, limits) = (request.into_body(), &self.policy.limits);
                 let body =
-                    StreamBody::new(requests, session, self.peer, self.connection, self.shared, limits);
+                    StreamBody::new(requests, session, self.peer, self.connection, self.server, limits);
                 grpc(ResponseBody::Stream(Box::new(body)))
             }
             Some(Route::Fetch(kind)) => {
                 let (body, connection) = (request.into_body(), &self.connection);
-                let (limits, unsent) = (&self.policy.limits, Arc::clone(&self.shared.unsent));
-                match fetch::fetch(kind, body, self.peer, self.rules, connection, limits, self.shared).await {
+                let (limits, unsent) = (&self.policy.limits, Arc::clone(&self.server.unsent));
+                match fetch::fetch(kind, body, self.peer, self.rules, connection, limits, self.server).await {
                     Ok(frame) => grpc(ResponseBody::unary(frame, connection, &unsent)),
                     Err(status) => refuse(status),
                 }

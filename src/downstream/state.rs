@@ -9,10 +9,10 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::admission::Admission;
-use super::buffered::Buffered;
 use super::policy::Policy;
-use super::poll_state::Polls;
-use super::turns::Turns;
+use super::poll_state::PollState;
+use super::request_memory::RequestMemory;
+use super::scheduler::FairScheduler;
 use super::unsent::Unsent;
 use crate::cache::Cache;
 use crate::subscription::{Client, Hidden, Refusal, Upstream};
@@ -37,7 +37,7 @@ impl UpstreamView {
 
 /// What all streams share.
 #[derive(Debug)]
-pub struct Context {
+pub struct ServerState {
     /// The cache they read.
     pub cache: Arc<Cache>,
     /// The rules and limits in force for those who connect now; who is connected has its own.
@@ -47,9 +47,9 @@ pub struct Context {
     /// Who may connect.
     pub admission: Arc<Admission>,
     /// What requests take that are not whole.
-    pub buffered: Arc<Buffered>,
+    pub buffered: Arc<RequestMemory>,
     /// What the versions take that clients say they hold.
-    pub versions: Arc<Buffered>,
+    pub versions: Arc<RequestMemory>,
     /// Count of the large messages that are being sent.
     pub unsent: Arc<Unsent>,
     /// State of the origin.
@@ -57,12 +57,12 @@ pub struct Context {
     /// How many rejections are logged: a fleet may reject the same update all at once.
     pub rejections: Mutex<telemetry::Budget>,
     /// What its long polls share.
-    pub polls: Polls,
+    pub polls: PollState,
     /// Whose turn it is where there is much to do.
-    pub turns: Turns,
+    pub scheduler: FairScheduler,
 }
 
-impl Context {
+impl ServerState {
     /// Counts what the operator's rules deny a peer, and tells it: who tries the doors is not to go unseen.
     pub(super) fn note_denial(&self, refusal: &Refusal, peer: &dyn Display, client: Option<&Client>) {
         let Some(denied) = refusal.denied else { return };

@@ -10,16 +10,16 @@ use bytes::Bytes;
 use http_body::Body;
 use prost::Message as _;
 
-use super::alarm::Alarm;
 use super::assembler::Assembler;
 use super::connection::Connection;
-use super::limits::Limits;
+use super::limits::TransportLimits;
 use super::names::NameShare;
+use super::scheduler::{LARGE_REQUEST, MANY_NAMES, RETRY};
 use super::send_cursor::SendCursor;
-use super::sieve::Payer;
-use super::state::Context as Shared;
+use super::state::ServerState;
 use super::status::Status;
-use super::turns::{LARGE, MANY, MOMENT};
+use super::timer::LazyTimer;
+use super::version_extractor::Payer;
 use crate::cache::Protocol;
 use crate::http2::Backpressure;
 use crate::identity::Peer;
@@ -36,7 +36,7 @@ const SLICE: Duration = Duration::from_millis(1);
 const RECHECK: u32 = 4;
 
 /// What came of a request.
-enum Told {
+enum RequestOutcome {
     /// It accepts the newest response of a type, and says nothing else.
     Ack(Kind),
     /// Anything else.
@@ -44,29 +44,34 @@ enum Told {
 }
 
 /// Why a request was not taken in.
-enum Unheard {
+enum RequestError {
     Undecodable(prost::DecodeError),
     Refused(Refusal),
 }
 
-impl From<prost::DecodeError> for Unheard {
+impl From<prost::DecodeError> for RequestError {
     fn from(error: prost::DecodeError) -> Self {
         Self::Undecodable(error)
     }
 }
 
-impl From<Refusal> for Unheard {
+impl From<Refusal> for RequestError {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
     }
 }
 
-fn hear(session: &mut Session, message: Bytes, versions: Versions, now: Instant) -> Result<Told, Unheard> {
+fn hear(
+    session: &mut Session,
+    message: Bytes,
+    versions: Versions,
+    now: Instant,
+) -> Result<RequestOutcome, RequestError> {
     if let Some(kind) = session.hear_ack(&message) {
-        return Ok(Told::Ack(kind));
+        return Ok(RequestOutcome::Ack(kind));
     }
     session.check_parts(&message)?;
-    Ok(Told::Heard(match session.protocol() {
+    Ok(RequestOutcome::Heard(match session.protocol() {
         Protocol::Sotw => session.hear_sotw(proto::DiscoveryRequest::decode(message)?, now)?,
         Protocol::Delta => {
             session.hear_delta_with(proto::DeltaDiscoveryRequest::decode(message)?, versions, now)?
@@ -81,16 +86,16 @@ pub(super) struct StreamBody<B> {
     session: Session,
     peer: Arc<Peer>,
     connection: Arc<Connection>,
-    shared: Arc<Shared>,
+    server: Arc<ServerState>,
     /// The message that is being written.
     writing: Option<SendCursor<Outgoing>>,
     /// Time at which there was something to say that the transport did not take. It is worked out when it does.
     waits: Option<Instant>,
-    alarm: Alarm,
+    timer: LazyTimer,
     /// When its first request is to have begun to come.
     first_due: Instant,
     /// How long one may take to come that has begun to.
-    patience: Duration,
+    stall_timeout: Duration,
     ended: bool,
     names: NameShare,
     /// Of its rejections, by type.
@@ -107,25 +112,25 @@ where
         session: Session,
         peer: Arc<Peer>,
         connection: Arc<Connection>,
-        shared: Arc<Shared>,
-        limits: &Limits,
+        server: Arc<ServerState>,
+        limits: &TransportLimits,
     ) -> Self {
-        let payer = || Payer { of: Arc::clone(&shared.versions), connection: Arc::clone(&connection) };
+        let payer = || Payer { of: Arc::clone(&server.versions), connection: Arc::clone(&connection) };
         let requests = match session.protocol() {
             Protocol::Sotw => Assembler::new(requests, limits.max_request_bytes),
-            Protocol::Delta => Assembler::sieving(requests, limits.max_request_bytes, payer()),
+            Protocol::Delta => Assembler::extracting_versions(requests, limits.max_request_bytes, payer()),
         };
         Self {
             requests,
             peer,
             gauge: StreamGauge::open(session.protocol().label()),
-            shared,
+            server,
             session,
             writing: None,
             waits: None,
-            alarm: Alarm::default(),
+            timer: LazyTimer::default(),
             first_due: Instant::now() + limits.first_request_timeout,
-            patience: limits.stall_timeout,
+            stall_timeout: limits.stall_timeout,
             ended: false,
             names: NameShare::new(&connection),
             connection,
@@ -156,11 +161,11 @@ where
                 Poll::Ready(Some(Ok(message))) => message,
             };
             match self.hear(message, now) {
-                Some(Ok(Told::Ack(kind))) => {
+                Some(Ok(RequestOutcome::Ack(kind))) => {
                     self.gauge.heard(kind.short(), RequestResult::Ack);
                     continue;
                 }
-                Some(Ok(Told::Heard(heard))) => {
+                Some(Ok(RequestOutcome::Heard(heard))) => {
                     // It may want nothing of that any more.
                     self.waits = None;
                     self.note(&heard, now);
@@ -180,7 +185,7 @@ where
     }
 
     fn keep(&mut self, now: Instant) -> Poll<Status> {
-        match self.requests.keep(&self.shared.buffered, &self.connection, now) {
+        match self.requests.keep(&self.server.buffered, &self.connection, now) {
             Ok(()) => Poll::Pending,
             Err(status) => Poll::Ready(status),
         }
@@ -206,7 +211,7 @@ where
         if let Heard::Nack { type_url, error } = heard {
             // First whether this stream has said it lately, so that one client cannot spend what is there for all.
             let lately = self.complaints.entry(type_url.clone()).or_default().say(now);
-            let Some(unsaid) = lately.and_then(|own| Some(own + self.shared.rejections.lock().say(now)?))
+            let Some(unsaid) = lately.and_then(|own| Some(own + self.server.rejections.lock().say(now)?))
             else {
                 return;
             };
@@ -229,27 +234,27 @@ where
     }
 
     /// Takes in a request; `None` where that would take long and has to wait for others that do.
-    fn hear(&mut self, message: Bytes, now: Instant) -> Option<Result<Told, Status>> {
+    fn hear(&mut self, message: Bytes, now: Instant) -> Option<Result<RequestOutcome, Status>> {
         let (session, requests) = (&mut self.session, &mut self.requests);
         // A list takes the place of all that was asked for before.
-        let replaces_many = session.protocol() == Protocol::Sotw && session.names() > MANY;
-        let told = if message.len() <= LARGE && !replaces_many {
+        let replaces_many = session.protocol() == Protocol::Sotw && session.names() > MANY_NAMES;
+        let told = if message.len() <= LARGE_REQUEST && !replaces_many {
             hear(session, message, requests.take_versions(), now)
-        } else if let Some(told) =
-            (self.shared.turns).at_length(|| hear(session, message.clone(), requests.take_versions(), now))
+        } else if let Some(told) = (self.server.scheduler)
+            .run_blocking(|| hear(session, message.clone(), requests.take_versions(), now))
         {
             told
         } else {
             self.requests.put_back(message);
             return None;
         };
-        Shared::note_hidden(self.session.take_hidden());
+        ServerState::note_hidden(self.session.take_hidden());
         Some(told.map_err(|fault| match fault {
-            Unheard::Undecodable(error) => {
+            RequestError::Undecodable(error) => {
                 Status::invalid_argument(format!("the request is not a protobuf of this method: {error}"))
             }
-            Unheard::Refused(refusal) => {
-                self.shared.note_denial(&refusal, &*self.peer, self.session.client());
+            RequestError::Refused(refusal) => {
+                self.server.note_denial(&refusal, &*self.peer, self.session.client());
                 refusal.into()
             }
         }))
@@ -259,14 +264,14 @@ where
     /// found nothing is worked out until there is room, or the client asks for something else, but for a look now and
     /// then: a stream that has nothing to say any more must not be given up for its window.
     fn next(&mut self, now: Instant) -> Next {
-        let (session, upstream) = (&mut self.session, self.shared.upstream.get());
+        let (session, upstream) = (&mut self.session, self.server.upstream.get());
         let is_held_back = self.requests.body().is_held_back();
-        let pause = self.patience / RECHECK;
+        let pause = self.stall_timeout / RECHECK;
         let waits = self.waits.filter(|since| is_held_back && now < *since + pause);
         let next = if waits.is_some() {
             None
         } else {
-            let is_long = session.looks_at(now) > MANY;
+            let is_long = session.looks_at(now) > MANY_NAMES;
             let next = || {
                 if is_held_back {
                     session.next_without_room(now, upstream)
@@ -274,8 +279,8 @@ where
                     Some(session.next(now, upstream))
                 }
             };
-            let later = Some(Next::Wait(Some(now + MOMENT)));
-            self.shared.turns.work(is_long, next).unwrap_or(later)
+            let later = Some(Next::Wait(Some(now + RETRY)));
+            self.server.scheduler.run(is_long, next).unwrap_or(later)
         };
         self.session.take_delays().into_iter().for_each(|kind| telemetry::delayed(kind.short()));
         if let Some(next) = next {
@@ -296,7 +301,7 @@ where
             }
             let mut deadline = match self.next(now) {
                 Next::Say(outgoing) => {
-                    let unsent = &self.shared.unsent;
+                    let unsent = &self.server.unsent;
                     self.writing = Some(SendCursor::new(outgoing, &self.connection, unsent, now));
                     match self.chunk(now) {
                         Some(chunk) => return Poll::Ready(Ok(chunk)),
@@ -308,7 +313,7 @@ where
             };
             let incomplete_since = self.requests.incomplete_since();
             if self.requests.has_whole() {
-                let again = now + MOMENT;
+                let again = now + RETRY;
                 deadline = Some(deadline.map_or(again, |deadline| deadline.min(again)));
             } else if self.session.client().is_none() && incomplete_since.is_none() {
                 let first = self.first_due;
@@ -319,7 +324,7 @@ where
                 deadline = Some(deadline.map_or(first, |deadline| deadline.min(first)));
             }
             if let Some(since) = incomplete_since {
-                let until = since + self.patience;
+                let until = since + self.stall_timeout;
                 if now >= until {
                     let status =
                         Status::deadline_exceeded("a request began to come and was not whole in time");
@@ -327,7 +332,7 @@ where
                 }
                 deadline = Some(deadline.map_or(until, |deadline| deadline.min(until)));
             }
-            ready!(self.alarm.poll(deadline, cx));
+            ready!(self.timer.poll(deadline, cx));
         }
     }
 
@@ -343,8 +348,8 @@ where
 
 impl<B> Drop for StreamBody<B> {
     fn drop(&mut self) {
-        if self.session.names() > MANY {
-            self.shared.turns.bury(self.session.leave());
+        if self.session.names() > MANY_NAMES {
+            self.server.scheduler.drop_in_background(self.session.leave());
         }
     }
 }

@@ -12,11 +12,11 @@ use tonic_health::pb::health_server::Health;
 
 use super::connection::{Connection, Credentials};
 use super::connections::Connections;
-use super::handshake::{Handshakes, TimedOut};
-use super::paced::Paced;
-use super::serve::{Entrance, Fault, nothing_within, serve_http1, serve_http2};
-use super::state::Context;
-use super::transport::{Boxed, Transport};
+use super::handshake::{HandshakeTimedOut, Handshakes};
+use super::read_budget::ReadBudget;
+use super::serve::{ConnectionError, PendingConnection, first_bytes_timed_out, serve_http1, serve_http2};
+use super::state::ServerState;
+use super::transport::{BoxedTransport, Transport};
 use crate::identity::{Certificate, Source};
 use crate::telemetry;
 use crate::tls;
@@ -25,13 +25,13 @@ use crate::tls::server::{ServerTls, Shown};
 
 /// How clients are met that have to begin with a handshake.
 #[derive(Clone, Debug)]
-pub(super) struct Tls {
+pub(super) struct TlsListener {
     side: Reloaded<ServerTls>,
     handshakes: Handshakes,
     complaints: Arc<Mutex<telemetry::LogThrottle>>,
 }
 
-impl Tls {
+impl TlsListener {
     pub(super) fn new(side: Reloaded<ServerTls>, handshakes: Handshakes) -> Self {
         Self { side, handshakes, complaints: Arc::default() }
     }
@@ -39,12 +39,12 @@ impl Tls {
     pub(super) async fn serve<H: Health>(
         self,
         socket: impl Transport + 'static,
-        entrance: Entrance<H>,
-    ) -> Result<(), Fault> {
-        let source = entrance.source;
+        pending: PendingConnection<H>,
+    ) -> Result<(), ConnectionError> {
+        let source = pending.source;
         // In a box, so that a connection does not keep the room that its handshake took.
         let side = self.side.load();
-        let handshake = self.shake_hands(socket, side.config(), &entrance.connection, source);
+        let handshake = self.handshake(socket, side.config(), &pending.connection, source);
         let Some(mut socket) = Box::pin(handshake).await? else { return Ok(()) };
         let (_, session) = socket.get_ref();
         let is_http2 = session.alpn_protocol() == Some(b"h2");
@@ -61,7 +61,7 @@ impl Tls {
         };
         if let Some(shown) = shown {
             let credentials = Credentials { shown, judge: self.side.clone() };
-            let credentials = entrance.connections.admit(&entrance.connection, credentials);
+            let credentials = pending.connections.admit(&pending.connection, credentials);
             // Loaded after it is known what was shown: a reload finds the connection, or the connection the reload.
             let now = self.side.load();
             if !Arc::ptr_eq(&now, &side) && !now.would_accept(&credentials.shown) {
@@ -70,25 +70,25 @@ impl Tls {
             }
         }
         telemetry::tls_handshake("ok");
-        let (services, _slot) = entrance.services(certificate)?;
+        let (services, _slot) = pending.services(certificate)?;
         if is_http2 {
-            return serve_http2::<_, Boxed>(socket, services).await;
+            return serve_http2::<_, BoxedTransport>(socket, services).await;
         }
         // What serves HTTP/1 lets the first request take as long as any.
         let limit = services.policy.limits.first_request_timeout;
         let connection = Arc::clone(&services.connection);
         tokio::select! {
             began = tokio::time::timeout(limit, socket.fill_buf()) => {
-                began.map_err(|_| nothing_within(limit))??;
+                began.map_err(|_| first_bytes_timed_out(limit))??;
             }
             () = connection.until_closing() => return Ok(()),
         }
-        Box::pin(serve_http1::<_, Boxed>(socket, services)).await
+        Box::pin(serve_http1::<_, BoxedTransport>(socket, services)).await
     }
 
     /// Closes the connections of clients that would not be let in any more, whenever the authorities of clients or what
     /// these have revoked is replaced; for as long as it is awaited.
-    pub(super) async fn follow(self, shared: Arc<Context>, connections: Arc<Connections>) {
+    pub(super) async fn close_revoked(self, server: Arc<ServerState>, connections: Arc<Connections>) {
         let mut judged = self.side.load();
         loop {
             let now = self.side.replaced(&judged).await;
@@ -97,7 +97,7 @@ impl Tls {
             if is_alike {
                 continue;
             }
-            let window = shared.policy.load().drain();
+            let window = server.policy.load().drain();
             let (all, judge) = (Arc::clone(&connections), self.side.clone());
             // On another thread: thousands of certificates take seconds to verify.
             let Ok((count, closing)) =
@@ -118,27 +118,27 @@ impl Tls {
     }
 
     /// The connection once both sides agree; `None` where it is to close before that.
-    async fn shake_hands<IO: Transport>(
+    async fn handshake<IO: Transport>(
         &self,
         socket: IO,
         config: Arc<ServerConfig>,
         connection: &Connection,
         source: Source,
-    ) -> Result<Option<Box<TlsStream<Paced<IO>>>>, Fault> {
+    ) -> Result<Option<Box<TlsStream<ReadBudget<IO>>>>, ConnectionError> {
         let limit = self.handshakes.timeout;
-        let socket = Paced::new(socket);
-        let handshake = self.handshakes.take_turns(TlsAcceptor::from(config).accept(socket));
-        let shaken = tokio::select! {
-            shaken = handshake => shaken,
+        let socket = ReadBudget::new(socket);
+        let handshake = self.handshakes.schedule(TlsAcceptor::from(config).accept(socket));
+        let done = tokio::select! {
+            done = handshake => done,
             () = connection.until_closing() => {
                 telemetry::tls_handshake("draining");
                 return Ok(None);
             }
         };
-        let (result, error) = match shaken {
+        let (result, error) = match done {
             Ok(Ok(socket)) => return Ok(Some(Box::new(socket))),
-            Ok(Err(error)) => (tls::server::failure(&error), Fault::from(error)),
-            Err(TimedOut) => {
+            Ok(Err(error)) => (tls::server::failure(&error), ConnectionError::from(error)),
+            Err(HandshakeTimedOut) => {
                 ("timeout", format!("not done within {limit:?} (downstream.handshake_timeout)").into())
             }
         };

@@ -15,7 +15,7 @@ pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Transport for T {}
 
 /// Any of them.
-pub(super) type Boxed = Box<dyn Transport>;
+pub(super) type BoxedTransport = Box<dyn Transport>;
 
 /// A socket that can be looked into.
 pub(super) trait Peek: Sync {

@@ -6,7 +6,7 @@
 //! that is given up when it is too much. Messages below [`LARGE`] own their bytes and are charged to their connection alone.
 //!
 //! Shared bytes are charged to those that share them in equal parts. Above the limit one connection is given up at a time: of
-//! the peer that keeps most, the one that keeps most. A peer whose messages are all younger than [`PATIENCE`] is spared,
+//! the peer that keeps most, the one that keeps most. A peer whose messages are all younger than [`GRACE`] is spared,
 //! unless it keeps more than half of the limit: it does not shield those that keep less. The limit is at least four times the largest message, so that a set that is
 //! larger than the limit can be sent.
 //!
@@ -34,7 +34,7 @@ use crate::telemetry::Limit;
 /// little, and counting what is shared costs a lock.
 const LARGE: usize = 16 << 10;
 /// A peer is not given up for messages that are younger, unless it keeps more than half of the limit.
-const PATIENCE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(10);
 /// Between two looks at whom to give up: what the last one kept is free only when its task has ended.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -145,10 +145,10 @@ impl Unsent {
         let delivery = Delivery { connection: Arc::clone(connection), message: key, since: now };
         let at = state.deliveries.insert(delivery);
         let limit = self.limit.max(4 * state.largest);
-        let given_up = if state.bytes > limit { state.give_up(limit, now) } else { None };
+        let aborted = if state.bytes > limit { state.choose_to_abort(limit, now) } else { None };
         drop(state);
-        if let Some(connection) = given_up {
-            connection.give_up();
+        if let Some(connection) = aborted {
+            connection.abort();
             let peer = connection.peer().map(ToString::to_string).unwrap_or_default();
             report(Limit::Unsent, &peer, "the messages that it does not take keep too much memory");
         }
@@ -214,7 +214,7 @@ impl State {
     }
 
     /// The connection that is to be given up now.
-    fn give_up(&mut self, limit: usize, now: Instant) -> Option<Arc<Connection>> {
+    fn choose_to_abort(&mut self, limit: usize, now: Instant) -> Option<Arc<Connection>> {
         if self.looked.is_some_and(|looked| now < looked + PAUSE) {
             return None;
         }
@@ -229,13 +229,13 @@ impl State {
             let of_connection = by_connection.entry(delivery.connection.number());
             of_connection.or_insert_with(|| (Kept::default(), delivery)).0.add(share, delivery.since);
         }
-        let is_old = |kept: &Kept| kept.since.is_some_and(|since| now >= since + PATIENCE);
+        let is_old = |kept: &Kept| kept.since.is_some_and(|since| now >= since + GRACE);
         let has_most = |kept: &Kept| kept.bytes > limit / 2;
-        let accused = by_peer.iter().filter(|(_, kept)| has_most(kept) || is_old(kept));
-        let (dearest, of_peer) = accused.max_by_key(|(_, kept)| kept.bytes)?;
+        let candidates = by_peer.iter().filter(|(_, kept)| has_most(kept) || is_old(kept));
+        let (costliest, of_peer) = candidates.max_by_key(|(_, kept)| kept.bytes)?;
         let of_dearest = by_connection.values().filter(|(kept, delivery)| {
-            let is_its = delivery.connection.tenant().is_some_and(|tenant| tenant.account() == *dearest);
-            is_its && !delivery.connection.is_given_up() && (has_most(of_peer) || is_old(kept))
+            let is_its = delivery.connection.tenant().is_some_and(|tenant| tenant.account() == *costliest);
+            is_its && !delivery.connection.is_aborted() && (has_most(of_peer) || is_old(kept))
         });
         of_dearest.max_by_key(|(kept, _)| kept.bytes).map(|(_, delivery)| Arc::clone(&delivery.connection))
     }
@@ -309,8 +309,8 @@ mod tests {
         (0..count).map(one).collect()
     }
 
-    fn given_up<const N: usize>(open: &[ConnectionGuard; N]) -> [bool; N] {
-        open.each_ref().map(|guard| guard.connection.is_given_up())
+    fn aborted<const N: usize>(open: &[ConnectionGuard; N]) -> [bool; N] {
+        open.each_ref().map(|guard| guard.connection.is_aborted())
     }
 
     #[test]
@@ -321,13 +321,13 @@ mod tests {
         let slow = begin(&unsent, &open[0], 3, now);
         let two = begin(&unsent, &open[1], 1, now);
         let three = begin(&unsent, &open[2], 3, now);
-        let last = begin(&unsent, &open[0], 1, now + PATIENCE);
-        assert_eq!(given_up(&open), [false; 3], "that is the limit");
-        let more = begin(&unsent, &open[0], 1, now + PATIENCE + PAUSE);
-        assert_eq!(given_up(&open), [true, false, false], "it keeps five of nine");
+        let last = begin(&unsent, &open[0], 1, now + GRACE);
+        assert_eq!(aborted(&open), [false; 3], "that is the limit");
+        let more = begin(&unsent, &open[0], 1, now + GRACE + PAUSE);
+        assert_eq!(aborted(&open), [true, false, false], "it keeps five of nine");
         drop((slow, last, more));
-        let more = begin(&unsent, &open[1], 5, now + PATIENCE + 2 * PAUSE);
-        assert_eq!(given_up(&open), [true, true, false], "of its peer the one that keeps most");
+        let more = begin(&unsent, &open[1], 5, now + GRACE + 2 * PAUSE);
+        assert_eq!(aborted(&open), [true, true, false], "of its peer the one that keeps most");
         drop((two, three, more));
     }
 
@@ -336,11 +336,11 @@ mod tests {
         let (connections, unsent, now) = (Arc::default(), Unsent::new(8 * MIB), Instant::now());
         let open = [1, 2].map(|last| open(&connections, last));
         let _slow = begin(&unsent, &open[0], 2, now);
-        let later = now + PATIENCE;
+        let later = now + GRACE;
         let _young = begin(&unsent, &open[1], 6, later);
-        assert_eq!(given_up(&open), [false, false], "that is the limit");
+        assert_eq!(aborted(&open), [false, false], "that is the limit");
         let _more = begin(&unsent, &open[1], 1, later);
-        assert_eq!(given_up(&open), [false, true], "not the one that is slow");
+        assert_eq!(aborted(&open), [false, true], "not the one that is slow");
     }
 
     #[test]
@@ -348,10 +348,10 @@ mod tests {
         let (connections, unsent, now) = (Arc::default(), Unsent::new(8 * MIB), Instant::now());
         let open = [1, 2, 3].map(|last| open(&connections, last));
         let _slow = begin(&unsent, &open[0], 3, now);
-        let later = now + PATIENCE;
+        let later = now + GRACE;
         let _dearest = begin(&unsent, &open[1], 4, later);
         let _last = begin(&unsent, &open[2], 2, later);
-        assert_eq!(given_up(&open), [true, false, false], "of those that are not spared the dearest");
+        assert_eq!(aborted(&open), [true, false, false], "of those that are not spared the costliest");
     }
 
     #[test]
@@ -375,9 +375,9 @@ mod tests {
         let begin_shared =
             |guard: &ConnectionGuard| unsent.begin(std::slice::from_ref(&shared), &guard.connection, now);
         let _fleet: Vec<_> = fleet.iter().map(begin_shared).collect();
-        let _hostile = begin(&unsent, &hostile[0], 7, now + PATIENCE);
-        assert_eq!(given_up(&hostile), [true]);
-        assert!(fleet.iter().all(|guard| !guard.connection.is_given_up()));
+        let _hostile = begin(&unsent, &hostile[0], 7, now + GRACE);
+        assert_eq!(aborted(&hostile), [true]);
+        assert!(fleet.iter().all(|guard| !guard.connection.is_aborted()));
         let kept = unsent.by_connection();
         assert_eq!(kept[&fleet[0].connection.number()], 2 * MIB / 20);
     }
@@ -387,13 +387,13 @@ mod tests {
         let (connections, unsent, now) = (Arc::default(), Unsent::new(MIB), Instant::now());
         let guard = open(&connections, 1);
         let messages = [(); 4].map(|()| message());
-        let later = now + PATIENCE;
+        let later = now + GRACE;
         let _sending = messages
             .each_ref()
             .map(|message| unsent.begin(std::slice::from_ref(message), &guard.connection, now));
-        assert!(!guard.connection.is_given_up());
+        assert!(!guard.connection.is_aborted());
         let fifth = message();
         let _fifth = unsent.begin(std::slice::from_ref(&fifth), &guard.connection, later);
-        assert!(guard.connection.is_given_up());
+        assert!(guard.connection.is_aborted());
     }
 }

@@ -1,4 +1,4 @@
-//! Who takes much of the threads' time takes turns.
+//! Fair sharing of CPU time between connections.
 //!
 //! Owns how that time is shared between connections. Each earns a small part of a thread's time, and may save a few
 //! milliseconds of it: a client that hears of changes and acknowledges them never needs more, and is served as soon as
@@ -27,124 +27,138 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 
 /// What a connection earns: this part of a thread's time.
-const SHARE: u32 = 128;
+const REFILL_DIVISOR: u32 = 128;
 /// What it can save.
-const SAVINGS: Duration = Duration::from_millis(5);
+const MAX_BUDGET: Duration = Duration::from_millis(5);
 /// What it can owe: it may have been the machine that took long, and not the connection.
-const DEBT: Duration = Duration::from_millis(100);
+const MAX_DEBT: Duration = Duration::from_millis(100);
 /// In seconds: what was taken this long ago counts half or less.
-const LATELY: f32 = 1.0;
+const DECAY_SECONDS: f32 = 1.0;
 /// Seconds that a newcomer is assumed to have used: it is not known yet how dear it will be.
-const NEWCOMER: f32 = 0.02;
+const NEWCOMER_SECONDS: f32 = 0.02;
 /// For how many seconds a connection lets others go first, for each that it took.
-const DEFERENCE: f32 = 10.0;
+const HANDICAP: f32 = 10.0;
 /// For how long at most.
-const LONGEST: Duration = Duration::from_secs(1);
+const MAX_HANDICAP: Duration = Duration::from_secs(1);
 /// What it has to have saved to be polled at once: about what one poll may take.
-const LEAST: Duration = Duration::from_millis(1);
+const MIN_BUDGET: Duration = Duration::from_millis(1);
 
 thread_local! {
     /// The turn of who is being polled on this thread.
-    static TURN: Cell<Option<Turn>> = const { Cell::new(None) };
+    static PERMIT: Cell<Option<Permit>> = const { Cell::new(None) };
 }
 
 /// Time after which work that has to wait for other long work is tried again.
-pub(super) const MOMENT: Duration = Duration::from_millis(2);
+pub(super) const RETRY: Duration = Duration::from_millis(2);
 /// Bytes of a request that may take long to read.
-pub(super) const LARGE: usize = 64 << 10;
+pub(super) const LARGE_REQUEST: usize = 64 << 10;
 /// Names that may take long to look at, or to let go of.
-pub(super) const MANY: usize = 20_000;
+pub(super) const MANY_NAMES: usize = 20_000;
 
 /// So much waits to be dropped: what it holds counts for no limit any more.
-const GRAVES: usize = 8;
+const RECLAIM_QUEUE_LEN: usize = 8;
 
 /// The permits of a process. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Turns {
-    permits: Arc<Permits>,
+pub struct FairScheduler {
+    permits: Arc<PermitPool>,
     /// Who may have a thread of its own for a while.
     aside: Arc<Semaphore>,
     /// To the thread that drops what takes long to drop; it ends with the last of these.
-    graves: mpsc::SyncSender<Box<dyn Send>>,
+    reclaim_queue: mpsc::SyncSender<Box<dyn Send>>,
 }
 
-impl Turns {
+impl FairScheduler {
     /// For a runtime with so many threads.
     pub fn new(threads: usize) -> Self {
-        let (graves, gone) = mpsc::sync_channel::<Box<dyn Send>>(GRAVES);
+        let (reclaim_queue, gone) = mpsc::sync_channel::<Box<dyn Send>>(RECLAIM_QUEUE_LEN);
         // As urgent as others: what it drops takes locks that all wait for.
-        let bury = move || gone.into_iter().for_each(drop);
+        let drop_in_background = move || gone.into_iter().for_each(drop);
         // Where there is no thread to be had, the channel is closed.
-        _ = std::thread::Builder::new().name("closing".to_owned()).spawn(bury);
-        Self { permits: Permits::new((threads / 2).max(1)), aside: Arc::new(Semaphore::new(threads)), graves }
+        _ = std::thread::Builder::new().name("closing".to_owned()).spawn(drop_in_background);
+        Self {
+            permits: PermitPool::new((threads / 2).max(1)),
+            aside: Arc::new(Semaphore::new(threads)),
+            reclaim_queue,
+        }
     }
 
     /// Returns when all newcomers that wait for a permit now have had one.
-    pub(super) async fn pass(&self) {
-        let mut queue = self.queue();
-        std::future::poll_fn(|cx| queue.poll(cx)).await.end();
+    pub(super) async fn yield_to_waiting(&self) {
+        let mut request = self.request_permit();
+        std::future::poll_fn(|cx| request.poll(cx)).await.end();
     }
 
     /// A place to wait for a permit.
-    pub(super) fn queue(&self) -> Queue {
-        Queue { of: Arc::clone(&self.permits), place: None }
+    pub(super) fn request_permit(&self) -> PermitRequest {
+        PermitRequest { of: Arc::clone(&self.permits), place: None }
     }
 
     /// Works at what may take long. The thread's other tasks go on elsewhere meanwhile: it is for the operating system to
     /// share out a core between them. `None` where as many as there are threads do that already: it is to be tried again in
     /// a moment. There is no queue, in which somebody who does not come for what it waited for would hold up all.
-    pub(super) fn at_length<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+    pub(super) fn run_blocking<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
             return Some(work());
         }
         let _permit = self.aside.try_acquire().ok()?;
         // From here on it holds up nobody who waits for this turn: it has left the thread that they wait for.
-        TURN.take().into_iter().for_each(Turn::end);
+        PERMIT.take().into_iter().for_each(Permit::end);
         Some(tokio::task::block_in_place(work))
     }
 
-    /// Works here and now, or [at length](Self::at_length) if it may take long.
-    pub(super) fn work<T>(&self, is_long: bool, work: impl FnOnce() -> T) -> Option<T> {
-        if is_long { self.at_length(work) } else { Some(work()) }
+    /// Works here and now, or [at length](Self::run_blocking) if it may take long.
+    pub(super) fn run<T>(&self, is_long: bool, work: impl FnOnce() -> T) -> Option<T> {
+        if is_long { self.run_blocking(work) } else { Some(work()) }
     }
 
     /// As [`work`](Self::work), once that is possible.
-    pub(super) async fn work_soon<T>(&self, is_long: bool, work: impl FnOnce() -> T) -> T {
+    pub(super) async fn run_when_free<T>(&self, is_long: bool, work: impl FnOnce() -> T) -> T {
         let mut work = Some(work);
         loop {
-            if let Some(done) = self.work(is_long, || work.take().map(|work| work())).flatten() {
+            if let Some(done) = self.run(is_long, || work.take().map(|work| work())).flatten() {
                 return done;
             }
-            tokio::time::sleep(MOMENT).await;
+            tokio::time::sleep(RETRY).await;
         }
     }
 
     /// A value that is dropped on a thread of its own if `is_long` says that it takes long.
-    pub(super) fn owning<T: Send + 'static>(&self, value: T, is_long: fn(&T) -> bool) -> LongDrop<T> {
-        LongDrop { value: Some(value), turns: self.clone(), is_long }
+    pub(super) fn drop_guard<T: Send + 'static>(
+        &self,
+        value: T,
+        is_long: fn(&T) -> bool,
+    ) -> BackgroundDrop<T> {
+        BackgroundDrop { value: Some(value), scheduler: self.clone(), is_long }
     }
 
     /// Drops what may take long to drop on a thread of its own; here, where much waits for that, or there is none.
-    pub(super) fn bury(&self, gone: impl Send + 'static) {
-        _ = self.graves.try_send(Box::new(gone));
+    pub(super) fn drop_in_background(&self, gone: impl Send + 'static) {
+        _ = self.reclaim_queue.try_send(Box::new(gone));
     }
 
-    /// The account of a connection that is new.
-    pub(super) fn account(&self) -> Account {
-        Account { turns: self.clone(), spent: SAVINGS, as_of: Instant::now(), lately: NEWCOMER, queue: None }
+    /// The budget of a connection that is new.
+    pub(super) fn budget(&self) -> CpuBudget {
+        CpuBudget {
+            scheduler: self.clone(),
+            spent: MAX_BUDGET,
+            as_of: Instant::now(),
+            lately: NEWCOMER_SECONDS,
+            request: None,
+        }
     }
 }
 
-/// See [`Turns::owning`].
+/// See [`FairScheduler::drop_guard`].
 #[derive(Debug)]
-pub(super) struct LongDrop<T: Send + 'static> {
+pub(super) struct BackgroundDrop<T: Send + 'static> {
     /// There until it is dropped.
     value: Option<T>,
-    turns: Turns,
+    scheduler: FairScheduler,
     is_long: fn(&T) -> bool,
 }
 
-impl<T: Send + 'static> Deref for LongDrop<T> {
+impl<T: Send + 'static> Deref for BackgroundDrop<T> {
     type Target = T;
 
     #[expect(clippy::expect_used, reason = "it is taken out by drop alone")]
@@ -153,34 +167,34 @@ impl<T: Send + 'static> Deref for LongDrop<T> {
     }
 }
 
-impl<T: Send + 'static> DerefMut for LongDrop<T> {
+impl<T: Send + 'static> DerefMut for BackgroundDrop<T> {
     #[expect(clippy::expect_used, reason = "it is taken out by drop alone")]
     fn deref_mut(&mut self) -> &mut T {
         self.value.as_mut().expect("not dropped yet")
     }
 }
 
-impl<T: Send + 'static> Drop for LongDrop<T> {
+impl<T: Send + 'static> Drop for BackgroundDrop<T> {
     fn drop(&mut self) {
         if let Some(value) = self.value.take_if(|value| (self.is_long)(value)) {
-            self.turns.bury(value);
+            self.scheduler.drop_in_background(value);
         }
     }
 }
 
 /// From here on this thread runs for others' sake last, as Linux has it: elsewhere, and where it fails, it is as urgent as any.
-pub(super) fn give_way() {
+pub(super) fn lower_thread_priority() {
     if cfg!(target_os = "linux") {
         _ = rustix::process::setpriority_process(None, 10);
     }
 }
 
-/// Permits to be handed out, and the connections that wait for one.
+/// PermitPool to be handed out, and the connections that wait for one.
 #[derive(Debug)]
-struct Permits(Mutex<Line>);
+struct PermitPool(Mutex<Waitlist>);
 
 #[derive(Debug)]
-struct Line {
+struct Waitlist {
     free: usize,
     /// By the moment from which on nobody who comes is let go first. Who is not there any more has a permit.
     waiting: BTreeMap<Place, Waker>,
@@ -190,13 +204,13 @@ struct Line {
 /// That moment, and a number.
 type Place = (Instant, u64);
 
-impl Permits {
+impl PermitPool {
     fn new(count: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Line { free: count, waiting: BTreeMap::new(), newest: 0 })))
+        Arc::new(Self(Mutex::new(Waitlist { free: count, waiting: BTreeMap::new(), newest: 0 })))
     }
 
     /// One comes back, to whom it is first the turn of.
-    fn give_back(&self) {
+    fn release(&self) {
         let mut line = self.0.lock();
         let next = line.waiting.pop_first();
         line.free += usize::from(next.is_none());
@@ -207,21 +221,21 @@ impl Permits {
     }
 }
 
-/// See [`Turns::queue`].
+/// See [`FairScheduler::queue`].
 #[derive(Debug)]
-pub(super) struct Queue {
-    of: Arc<Permits>,
+pub(super) struct PermitRequest {
+    of: Arc<PermitPool>,
     place: Option<Place>,
 }
 
-impl Queue {
+impl PermitRequest {
     /// Waits as a newcomer does.
-    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Turn> {
-        self.poll_as(NEWCOMER, cx.waker())
+    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Permit> {
+        self.poll_as(NEWCOMER_SECONDS, cx.waker())
     }
 
     /// Waits as a connection that took so many seconds lately.
-    fn poll_as(&mut self, taken: f32, waker: &Waker) -> Poll<Turn> {
+    fn poll_as(&mut self, taken: f32, waker: &Waker) -> Poll<Permit> {
         let mut line = self.of.0.lock();
         match self.place {
             Some(place) => {
@@ -234,43 +248,43 @@ impl Queue {
             None if line.free > 0 => line.free -= 1,
             None => {
                 line.newest += 1;
-                let deference = Duration::from_secs_f32(taken * DEFERENCE).min(LONGEST);
-                let place = (Instant::now() + deference, line.newest);
+                let handicap = Duration::from_secs_f32(taken * HANDICAP).min(MAX_HANDICAP);
+                let place = (Instant::now() + handicap, line.newest);
                 line.waiting.insert(place, waker.clone());
                 self.place = Some(place);
                 return Poll::Pending;
             }
         }
-        Poll::Ready(Turn(Permit(Arc::clone(&self.of))))
+        Poll::Ready(Permit(ReturnOnDrop(Arc::clone(&self.of))))
     }
 }
 
-impl Drop for Queue {
+impl Drop for PermitRequest {
     fn drop(&mut self) {
         let Some(place) = self.place else { return };
         if self.of.0.lock().waiting.remove(&place).is_none() {
             // It was on its way here.
-            self.of.give_back();
+            self.of.release();
         }
     }
 }
 
 /// Goes to the next one when it is dropped.
 #[derive(Debug)]
-struct Permit(Arc<Permits>);
+struct ReturnOnDrop(Arc<PermitPool>);
 
-impl Drop for Permit {
+impl Drop for ReturnOnDrop {
     fn drop(&mut self) {
-        self.0.give_back();
+        self.0.release();
     }
 }
 
 /// A permit to poll once.
 #[derive(Debug)]
 #[must_use = "dropped, it lets the next one go on before others had their turn"]
-pub(super) struct Turn(Permit);
+pub(super) struct Permit(ReturnOnDrop);
 
-impl Turn {
+impl Permit {
     /// Gives it back once others had theirs.
     pub(super) fn end(self) {
         let Self(permit) = self;
@@ -293,28 +307,28 @@ impl Turn {
 }
 
 /// While this is there the turn is out: it comes back also from a poll that panics.
-struct Polling;
+struct ReleaseAfterPoll;
 
-impl Drop for Polling {
+impl Drop for ReleaseAfterPoll {
     fn drop(&mut self) {
-        TURN.take().into_iter().for_each(Turn::end);
+        PERMIT.take().into_iter().for_each(Permit::end);
     }
 }
 
 /// What a connection has taken of the threads' time.
 #[derive(Debug)]
-pub(super) struct Account {
-    turns: Turns,
+pub(super) struct CpuBudget {
+    scheduler: FairScheduler,
     /// Beyond what it has earned until `as_of`.
     spent: Duration,
     as_of: Instant,
     /// Seconds that it took lately.
     lately: f32,
     /// It waits for a permit.
-    queue: Option<Queue>,
+    request: Option<PermitRequest>,
 }
 
-impl Account {
+impl CpuBudget {
     /// Polls, at once or when it is this connection's turn, and charges what that takes.
     pub(super) fn poll<T>(
         &mut self,
@@ -322,29 +336,29 @@ impl Account {
         work: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
         let start = Instant::now();
-        let mut turn = None;
+        let mut permit = None;
         // Who waits goes on waiting, whatever it has earned meanwhile: the permit may be on its way.
-        if self.queue.is_some() || self.has_little(start) {
-            let queue = self.queue.get_or_insert_with(|| self.turns.queue());
-            turn = Some(ready!(queue.poll_as(self.lately, cx.waker())));
-            self.queue = None;
+        if self.request.is_some() || self.has_little(start) {
+            let request = self.request.get_or_insert_with(|| self.scheduler.request_permit());
+            permit = Some(ready!(request.poll_as(self.lately, cx.waker())));
+            self.request = None;
         }
-        TURN.set(turn);
-        let polling = Polling;
+        PERMIT.set(permit);
+        let polling = ReleaseAfterPoll;
         let polled = work(cx);
         let took = start.elapsed();
-        self.spent = (self.spent + took).min(DEBT);
-        self.lately += took.min(DEBT).as_secs_f32();
+        self.spent = (self.spent + took).min(MAX_DEBT);
+        self.lately += took.min(MAX_DEBT).as_secs_f32();
         drop(polling);
         polled
     }
 
     fn has_little(&mut self, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.as_of);
-        self.spent = self.spent.saturating_sub(passed / SHARE);
-        self.lately /= 1.0 + passed.as_secs_f32() / LATELY;
+        self.spent = self.spent.saturating_sub(passed / REFILL_DIVISOR);
+        self.lately /= 1.0 + passed.as_secs_f32() / DECAY_SECONDS;
         self.as_of = now;
-        self.spent + LEAST > SAVINGS
+        self.spent + MIN_BUDGET > MAX_BUDGET
     }
 }
 
@@ -354,14 +368,14 @@ mod tests {
 
     use super::*;
 
-    /// The account of who has not been seen for a second.
-    fn saved(turns: &Turns) -> Account {
-        Account { as_of: Instant::now() - Duration::from_secs(1), ..turns.account() }
+    /// The budget of who has not been seen for a second.
+    fn saved(scheduler: &FairScheduler) -> CpuBudget {
+        CpuBudget { as_of: Instant::now() - Duration::from_secs(1), ..scheduler.budget() }
     }
 
-    async fn works(account: &mut Account, takes: Duration) {
+    async fn works(budget: &mut CpuBudget, takes: Duration) {
         std::future::poll_fn(|cx| {
-            account.poll(cx, |_| {
+            budget.poll(cx, |_| {
                 std::thread::sleep(takes);
                 Poll::Ready(())
             })
@@ -371,57 +385,57 @@ mod tests {
 
     #[tokio::test]
     async fn who_has_saved_is_served_while_all_permits_are_out_and_a_newcomer_when_one_comes_back() {
-        let turns = Turns::new(1);
-        let mut queue = turns.queue();
-        let turn = std::future::poll_fn(|cx| queue.poll(cx)).await;
-        let (mut known, mut new) = (saved(&turns), turns.account());
+        let scheduler = FairScheduler::new(1);
+        let mut request = scheduler.request_permit();
+        let permit = std::future::poll_fn(|cx| request.poll(cx)).await;
+        let (mut known, mut new) = (saved(&scheduler), scheduler.budget());
         for _ in 0..20 {
             assert!(poll!(std::pin::pin!(works(&mut known, Duration::ZERO))).is_ready());
             assert!(poll!(std::pin::pin!(works(&mut new, Duration::ZERO))).is_pending());
         }
-        turn.end();
+        permit.end();
         works(&mut new, Duration::ZERO).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn who_works_at_length_holds_up_nobody_who_waits_for_its_turn() {
-        let turns = Turns::new(1);
+        let scheduler = FairScheduler::new(1);
         let (begin, begun) = std::sync::mpsc::channel();
         let (end, ends) = std::sync::mpsc::channel();
-        let (mut dear, works_on) = (turns.account(), turns.clone());
-        let at_length = tokio::spawn(std::future::poll_fn(move |cx| {
+        let (mut dear, works_on) = (scheduler.budget(), scheduler.clone());
+        let run_blocking = tokio::spawn(std::future::poll_fn(move |cx| {
             dear.poll(cx, |_| {
                 let work = || {
                     begin.send(()).expect("the test waits");
                     ends.recv_timeout(Duration::from_secs(10)).is_ok()
                 };
-                Poll::Ready(works_on.at_length(work).expect("nobody else does"))
+                Poll::Ready(works_on.run_blocking(work).expect("nobody else does"))
             })
         }));
         tokio::task::spawn_blocking(move || begun.recv()).await.expect("no panic").expect("it begins");
-        let mut new = turns.account();
-        let turn = tokio::time::timeout(Duration::from_secs(5), works(&mut new, Duration::ZERO));
-        assert!(turn.await.is_ok(), "a newcomer waits for what has a thread of its own");
+        let mut new = scheduler.budget();
+        let permit = tokio::time::timeout(Duration::from_secs(5), works(&mut new, Duration::ZERO));
+        assert!(permit.await.is_ok(), "a newcomer waits for what has a thread of its own");
         end.send(()).expect("it still works");
-        assert!(at_length.await.expect("no panic"));
+        assert!(run_blocking.await.expect("no panic"));
     }
 
     /// Returns in which order these are polled, when a permit comes back for which they all wait.
-    async fn order(turns: &Turns, accounts: Vec<(&'static str, Account)>) -> Vec<&'static str> {
-        let mut queue = turns.queue();
-        let turn = std::future::poll_fn(|cx| queue.poll(cx)).await;
+    async fn order(scheduler: &FairScheduler, accounts: Vec<(&'static str, CpuBudget)>) -> Vec<&'static str> {
+        let mut request = scheduler.request_permit();
+        let permit = std::future::poll_fn(|cx| request.poll(cx)).await;
         let done = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
-        for (name, mut account) in accounts {
+        for (name, mut budget) in accounts {
             let done = Arc::clone(&done);
             tasks.push(tokio::spawn(async move {
-                works(&mut account, Duration::ZERO).await;
+                works(&mut budget, Duration::ZERO).await;
                 done.lock().push(name);
             }));
             // It has its place before the next one asks.
             tokio::task::yield_now().await;
         }
-        turn.end();
+        permit.end();
         for task in tasks {
             task.await.expect("no panic");
         }
@@ -430,47 +444,50 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_took_less_lately_goes_first() {
-        let turns = Turns::new(1);
-        let took = |lately: f32| Account { lately, spent: DEBT, ..turns.account() };
+        let scheduler = FairScheduler::new(1);
+        let took = |lately: f32| CpuBudget { lately, spent: MAX_DEBT, ..scheduler.budget() };
         let accounts = vec![
             ("greedy", took(0.1)),
             ("dear", took(0.05)),
-            ("new", turns.account()),
+            ("new", scheduler.budget()),
             ("busy", took(0.012)),
-            ("new too", turns.account()),
+            ("new too", scheduler.budget()),
         ];
-        assert_eq!(order(&turns, accounts).await, ["busy", "new", "new too", "dear", "greedy"]);
+        assert_eq!(order(&scheduler, accounts).await, ["busy", "new", "new too", "dear", "greedy"]);
     }
 
     #[tokio::test]
     async fn a_place_that_is_given_up_leaves_its_permit_to_the_next() {
-        let turns = Turns::new(1);
-        let turn = std::future::poll_fn(|cx| turns.queue().poll(cx)).await;
-        let (mut first, mut second) = (turns.queue(), turns.queue());
+        let scheduler = FairScheduler::new(1);
+        let permit = std::future::poll_fn(|cx| scheduler.request_permit().poll(cx)).await;
+        let (mut first, mut second) = (scheduler.request_permit(), scheduler.request_permit());
         assert!(poll!(std::future::poll_fn(|cx| first.poll(cx))).is_pending());
         assert!(poll!(std::future::poll_fn(|cx| second.poll(cx))).is_pending());
         // It is the first one's, which does not come for it.
-        drop(turn);
+        drop(permit);
         drop(first);
         std::future::poll_fn(|cx| second.poll(cx)).await.end();
     }
 
     #[tokio::test]
     async fn who_has_spent_what_it_saved_waits_for_its_turn() {
-        let turns = Turns::new(1);
-        let mut dear = saved(&turns);
-        works(&mut dear, SAVINGS * 2).await;
-        let mut queue = turns.queue();
-        let turn = std::future::poll_fn(|cx| queue.poll(cx)).await;
+        let scheduler = FairScheduler::new(1);
+        let mut dear = saved(&scheduler);
+        works(&mut dear, MAX_BUDGET * 2).await;
+        let mut request = scheduler.request_permit();
+        let permit = std::future::poll_fn(|cx| request.poll(cx)).await;
         assert!(poll!(std::pin::pin!(works(&mut dear, Duration::ZERO))).is_pending());
         // What it earned meanwhile does not let it leave the queue: the permit on its way would be lost.
         dear.as_of -= Duration::from_secs(10);
         assert!(poll!(std::pin::pin!(works(&mut dear, Duration::ZERO))).is_pending());
-        turn.end();
+        permit.end();
         works(&mut dear, Duration::ZERO).await;
-        assert!(dear.queue.is_none());
-        let mut queue = turns.queue();
-        assert!(poll!(std::future::poll_fn(|cx| queue.poll(cx))).is_pending(), "it comes back after others");
-        std::future::poll_fn(|cx| queue.poll(cx)).await.end();
+        assert!(dear.request.is_none());
+        let mut request = scheduler.request_permit();
+        assert!(
+            poll!(std::future::poll_fn(|cx| request.poll(cx))).is_pending(),
+            "it comes back after others"
+        );
+        std::future::poll_fn(|cx| request.poll(cx)).await.end();
     }
 }

@@ -12,32 +12,32 @@ use crate::subscription::{Grant, Rules};
 
 /// The rules of every kind of peer.
 #[derive(Debug)]
-pub struct Access {
-    rules: Vec<(Vec<PeerPattern>, Chosen)>,
-    default: Chosen,
+pub struct AuthzPolicy {
+    rules: Vec<(Vec<PeerPattern>, RulesByTrust)>,
+    default: RulesByTrust,
     /// Whether a connection over loopback is trusted for that alone: a proxy on this machine may stand for anybody.
     trust_loopback: bool,
 }
 
 /// The same for those who may have Secrets and those who may not.
 #[derive(Debug)]
-struct Chosen {
+struct RulesByTrust {
     trusted: Arc<Rules>,
     others: Arc<Rules>,
 }
 
-impl Chosen {
+impl RulesByTrust {
     fn new(base: &Rules, grant: Grant) -> Self {
         let others = Rules { grant, ..base.clone() };
         Self { trusted: Arc::new(Rules { serve_secrets: true, ..others.clone() }), others: Arc::new(others) }
     }
 }
 
-impl Access {
+impl AuthzPolicy {
     /// What holds for all, with what is granted to some, and to the rest.
     pub fn new(base: &Rules, granted: Vec<(Vec<PeerPattern>, Grant)>, rest: Grant) -> Self {
-        let rules = granted.into_iter().map(|(peers, grant)| (peers, Chosen::new(base, grant)));
-        Self { rules: rules.collect(), default: Chosen::new(base, rest), trust_loopback: true }
+        let rules = granted.into_iter().map(|(peers, grant)| (peers, RulesByTrust::new(base, grant)));
+        Self { rules: rules.collect(), default: RulesByTrust::new(base, rest), trust_loopback: true }
     }
 
     /// These rules, where loopback is trusted or not.
@@ -77,8 +77,8 @@ mod tests {
 
     #[test]
     fn secrets_are_for_who_is_known_or_on_this_machine() {
-        let access = Access::new(&Rules::default(), Vec::new(), Grant::default());
-        let serves = |peer: &Peer| access.rules_for(peer).serve_secrets;
+        let authz = AuthzPolicy::new(&Rules::default(), Vec::new(), Grant::default());
+        let serves = |peer: &Peer| authz.rules_for(peer).serve_secrets;
         let mut peer = from(1);
         assert!(!serves(&peer), "over the network, without a certificate");
         peer.certificate = Some(Box::default());
@@ -86,8 +86,8 @@ mod tests {
         assert!(serves(&Peer::unproven(Source::Unix)));
         let mut loopback = Peer::unproven(Source::of([127, 0, 0, 1].into()));
         assert!(serves(&loopback));
-        let access = access.trusting_loopback(false);
-        let serves = |peer: &Peer| access.rules_for(peer).serve_secrets;
+        let authz = authz.trusting_loopback(false);
+        let serves = |peer: &Peer| authz.rules_for(peer).serve_secrets;
         assert!(!serves(&loopback), "a proxy may be there");
         assert!(serves(&Peer::unproven(Source::Unix)), "its file says who may connect");
         loopback.certificate = Some(Box::default());
@@ -99,8 +99,8 @@ mod tests {
         let network = |text: &str| vec![PeerPattern::Network(text.parse().unwrap())];
         let some = Grant { types: Some(std::collections::BTreeSet::new()), ..Grant::default() };
         let rules = vec![(network("10.0.0.1/32"), some.clone()), (network("10.0.0.0/8"), Grant::default())];
-        let access = Access::new(&Rules::default(), rules, Grant::nothing());
-        let grant = |peer: &Peer| access.rules_for(peer).grant.clone();
+        let authz = AuthzPolicy::new(&Rules::default(), rules, Grant::nothing());
+        let grant = |peer: &Peer| authz.rules_for(peer).grant.clone();
         assert_eq!(grant(&from(1)), some);
         assert_eq!(grant(&from(2)), Grant::default());
         assert_eq!(grant(&Peer::unproven(Source::Unix)), Grant::nothing());

@@ -1,7 +1,7 @@
 //! Memory that requests take, counted for each connection and for all.
 //!
 //! Owns the counts of two pools. One is for requests that have begun to come and are not whole, or wait to be taken in: a
-//! request that comes whole at once and is taken in then is never counted; one that is not has a [`Share`] until it is, or
+//! request that comes whole at once and is taken in then is never counted; one that is not has a [`MemoryShare`] until it is, or
 //! is given up. The other is for the versions that clients say they hold, from when they come until they have been compared
 //! with what there is, and then for the names of those that are gone until they have been told. Without such bounds a
 //! connection could have as much as the largest request for each of its streams.
@@ -22,37 +22,37 @@ use crate::telemetry::Limit;
 
 /// The two kinds of things that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kept {
+enum MemoryKind {
     Requests,
     Versions,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub struct Buffered {
-    kept: Kept,
+pub struct RequestMemory {
+    kept: MemoryKind,
     bytes: Mutex<Pool>,
     limit: usize,
     limit_per_connection: usize,
 }
 
-impl Buffered {
+impl RequestMemory {
     /// Requests that are not whole. Nothing yet, and so much at most, in bytes: of all connections, and of each.
     pub fn new(limit: usize, limit_per_connection: usize) -> Arc<Self> {
-        Self::of(Kept::Requests, limit, limit_per_connection)
+        Self::of(MemoryKind::Requests, limit, limit_per_connection)
     }
 
     /// The same of the versions that clients say they hold.
     pub fn versions(limit: usize, limit_per_connection: usize) -> Arc<Self> {
-        Self::of(Kept::Versions, limit, limit_per_connection)
+        Self::of(MemoryKind::Versions, limit, limit_per_connection)
     }
 
-    fn of(kept: Kept, limit: usize, limit_per_connection: usize) -> Arc<Self> {
+    fn of(kept: MemoryKind, limit: usize, limit_per_connection: usize) -> Arc<Self> {
         Arc::new(Self { kept, bytes: Mutex::default(), limit, limit_per_connection })
     }
 }
 
-impl Kept {
+impl MemoryKind {
     /// The limits of all connections, and of each.
     const fn limits(self) -> [Limit; 2] {
         match self {
@@ -64,16 +64,16 @@ impl Kept {
 
 /// What one request takes.
 #[derive(Debug)]
-pub(super) struct Share {
-    of: Arc<Buffered>,
+pub(super) struct MemoryShare {
+    of: Arc<RequestMemory>,
     connection: Arc<Connection>,
     bytes: usize,
     /// When the message began to come that is not whole.
     pub(super) since: Option<Instant>,
 }
 
-impl Share {
-    pub(super) fn new(of: &Arc<Buffered>, connection: &Arc<Connection>) -> Self {
+impl MemoryShare {
+    pub(super) fn new(of: &Arc<RequestMemory>, connection: &Arc<Connection>) -> Self {
         Self { of: Arc::clone(of), connection: Arc::clone(connection), bytes: 0, since: None }
     }
 
@@ -102,13 +102,13 @@ impl Share {
 
     fn own(&self) -> &AtomicUsize {
         match self.of.kept {
-            Kept::Requests => self.connection.buffered(),
-            Kept::Versions => self.connection.versions(),
+            MemoryKind::Requests => self.connection.buffered(),
+            MemoryKind::Versions => self.connection.versions(),
         }
     }
 }
 
-impl Quota for Share {
+impl Quota for MemoryShare {
     fn charge(&mut self, bytes: usize) -> bool {
         let charged = self.set(bytes);
         if let Err(limit) = charged {
@@ -123,7 +123,7 @@ impl Quota for Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for MemoryShare {
     fn drop(&mut self) {
         _ = self.set(0);
     }
@@ -147,15 +147,15 @@ mod tests {
             guard
         };
         let (one, other) = (open(1), open(2));
-        let all = Buffered::new(400, 90);
-        let mut first = Share::new(&all, &one.connection);
-        let mut second = Share::new(&all, &one.connection);
+        let all = RequestMemory::new(400, 90);
+        let mut first = MemoryShare::new(&all, &one.connection);
+        let mut second = MemoryShare::new(&all, &one.connection);
         assert_eq!(
             [first.set(60), second.set(30), second.set(31)],
             [Ok(()), Ok(()), Err(Limit::BufferedPerConnection)]
         );
         drop(second);
-        let mut third = Share::new(&all, &other.connection);
+        let mut third = MemoryShare::new(&all, &other.connection);
         assert_eq!([third.set(85), third.set(86)], [Ok(()), Err(Limit::Buffered)], "half of what is left");
         first.set(10).expect("less");
         assert_eq!(third.set(90), Ok(()));

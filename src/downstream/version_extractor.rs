@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::{BufMut as _, BytesMut};
 
-use super::buffered::{Buffered, Share};
 use super::connection::Connection;
+use super::request_memory::{MemoryShare, RequestMemory};
 use crate::resource::wire::{self, Malformed};
 use crate::subscription::Versions;
 
@@ -20,28 +20,28 @@ const HEADER: usize = 20;
 
 /// The rest of a request would be larger than it may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TooLarge;
+pub(super) struct TooLargeError;
 
 /// Who pays for the versions that a stream brings.
 #[derive(Debug)]
 pub(super) struct Payer {
-    pub(super) of: Arc<Buffered>,
+    pub(super) of: Arc<RequestMemory>,
     pub(super) connection: Arc<Connection>,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Sieve {
+pub(super) struct VersionExtractor {
     payer: Option<Payer>,
-    at: At,
+    expected: Expected,
     header: [u8; HEADER],
     header_len: u8,
-    brought: Option<Box<Brought>>,
+    extracted: Option<Box<Extracted>>,
 }
 
 /// What comes next.
 #[derive(Clone, Copy, Debug)]
-enum At {
+enum Expected {
     /// The header of a field, or more of it.
     Header,
     /// So much of a field that is kept.
@@ -53,7 +53,7 @@ enum At {
 }
 
 #[derive(Debug)]
-struct Brought {
+struct Extracted {
     versions: Versions,
     /// What has come of an entry that did not come in one piece.
     partial: Vec<u8>,
@@ -66,9 +66,9 @@ enum Header {
     Unreadable,
 }
 
-impl Sieve {
+impl VersionExtractor {
     pub(super) const fn new(payer: Option<Payer>) -> Self {
-        Self { payer, at: At::Header, header: [0; HEADER], header_len: 0, brought: None }
+        Self { payer, expected: Expected::Header, header: [0; HEADER], header_len: 0, extracted: None }
     }
 
     /// Takes in more of a request. What is to be kept goes to `kept`, up to `limit` bytes.
@@ -77,31 +77,39 @@ impl Sieve {
         mut piece: &[u8],
         kept: &mut BytesMut,
         limit: usize,
-    ) -> Result<(), TooLarge> {
+    ) -> Result<(), TooLargeError> {
         while !piece.is_empty() {
-            match self.at {
-                At::Header => {
+            match self.expected {
+                Expected::Header => {
                     let (byte, rest) = (piece[0], &piece[1..]);
                     piece = rest;
                     self.header[usize::from(self.header_len)] = byte;
                     self.header_len += 1;
                     self.read_header(kept, limit)?;
                 }
-                At::Kept(left) => {
+                Expected::Kept(left) => {
                     let (taken, rest) = piece.split_at(left.min(piece.len()));
                     kept.put_slice(taken);
                     piece = rest;
-                    self.at = if taken.len() < left { At::Kept(left - taken.len()) } else { At::Header };
+                    self.expected = if taken.len() < left {
+                        Expected::Kept(left - taken.len())
+                    } else {
+                        Expected::Header
+                    };
                 }
-                At::Version(left) => {
+                Expected::Version(left) => {
                     let (taken, rest) = piece.split_at(left.min(piece.len()));
                     piece = rest;
-                    self.at = if taken.len() < left { At::Version(left - taken.len()) } else { At::Header };
+                    self.expected = if taken.len() < left {
+                        Expected::Version(left - taken.len())
+                    } else {
+                        Expected::Header
+                    };
                     self.take_version(taken, left == taken.len(), kept, limit)?;
                 }
-                At::Unreadable => {
+                Expected::Unreadable => {
                     if kept.len() + piece.len() > limit {
-                        return Err(TooLarge);
+                        return Err(TooLargeError);
                     }
                     kept.put_slice(piece);
                     return Ok(());
@@ -111,9 +119,9 @@ impl Sieve {
         Ok(())
     }
 
-    fn read_header(&mut self, kept: &mut BytesMut, limit: usize) -> Result<(), TooLarge> {
+    fn read_header(&mut self, kept: &mut BytesMut, limit: usize) -> Result<(), TooLargeError> {
         let header = &self.header[..usize::from(self.header_len)];
-        self.at = match read_header(header) {
+        self.expected = match read_header(header) {
             Header::Incomplete => return Ok(()),
             // An entry as large as a request may not be is no version to be kept.
             Header::Field { is_version: true, payload } if payload <= limit => {
@@ -121,28 +129,33 @@ impl Sieve {
                 return self.begin_version(payload, kept, limit);
             }
             Header::Field { payload, .. } if (kept.len() + header.len()).saturating_add(payload) > limit => {
-                return Err(TooLarge);
+                return Err(TooLargeError);
             }
-            Header::Field { payload: 0, .. } => At::Header,
-            Header::Field { payload, .. } => At::Kept(payload),
-            Header::Unreadable => At::Unreadable,
+            Header::Field { payload: 0, .. } => Expected::Header,
+            Header::Field { payload, .. } => Expected::Kept(payload),
+            Header::Unreadable => Expected::Unreadable,
         };
         kept.put_slice(header);
         self.header_len = 0;
         Ok(())
     }
 
-    fn begin_version(&mut self, payload: usize, kept: &mut BytesMut, limit: usize) -> Result<(), TooLarge> {
+    fn begin_version(
+        &mut self,
+        payload: usize,
+        kept: &mut BytesMut,
+        limit: usize,
+    ) -> Result<(), TooLargeError> {
         let payer = self.payer.as_ref();
-        self.brought.get_or_insert_with(|| {
-            let share = payer.map(|payer| Share::new(&payer.of, &payer.connection));
+        self.extracted.get_or_insert_with(|| {
+            let share = payer.map(|payer| MemoryShare::new(&payer.of, &payer.connection));
             let versions = share.map_or_else(Versions::default, |share| Versions::within(Box::new(share)));
-            Box::new(Brought { versions, partial: Vec::new() })
+            Box::new(Extracted { versions, partial: Vec::new() })
         });
         if payload == 0 {
             return self.take_version(&[], true, kept, limit);
         }
-        self.at = At::Version(payload);
+        self.expected = Expected::Version(payload);
         Ok(())
     }
 
@@ -153,8 +166,8 @@ impl Sieve {
         is_whole: bool,
         kept: &mut BytesMut,
         limit: usize,
-    ) -> Result<(), TooLarge> {
-        let Some(Brought { versions, partial }) = self.brought.as_deref_mut() else { return Ok(()) };
+    ) -> Result<(), TooLargeError> {
+        let Some(Extracted { versions, partial }) = self.extracted.as_deref_mut() else { return Ok(()) };
         if versions.is_over() {
             return Ok(());
         }
@@ -168,7 +181,7 @@ impl Sieve {
         let entry = if is_in_one_piece { piece } else { &partial[..] };
         match read_version(entry) {
             Ok((name, version)) => versions.add(name, version),
-            Err(Malformed) if kept.len() + wire::field_len(entry.len()) > limit => return Err(TooLarge),
+            Err(Malformed) if kept.len() + wire::field_len(entry.len()) > limit => return Err(TooLargeError),
             Err(Malformed) => {
                 wire::put_header(kept, VERSIONS, entry.len());
                 kept.put_slice(entry);
@@ -181,23 +194,23 @@ impl Sieve {
     /// The end of a request. A field that is cut off goes to `kept`, which is then refused for it.
     pub(super) fn end(&mut self, kept: &mut BytesMut) {
         kept.put_slice(&self.header[..usize::from(self.header_len)]);
-        if let At::Version(left) = self.at {
+        if let Expected::Version(left) = self.expected {
             wire::put_header(kept, VERSIONS, left);
         }
-        (self.at, self.header_len) = (At::Header, 0);
-        if let Some(brought) = &mut self.brought {
-            brought.partial = Vec::new();
+        (self.expected, self.header_len) = (Expected::Header, 0);
+        if let Some(extracted) = &mut self.extracted {
+            extracted.partial = Vec::new();
         }
     }
 
     /// The versions of the request that ended.
     pub(super) fn take_versions(&mut self) -> Versions {
-        self.brought.take().map(|brought| brought.versions).unwrap_or_default()
+        self.extracted.take().map(|extracted| extracted.versions).unwrap_or_default()
     }
 
     /// What it keeps of an entry until more comes, in bytes.
     pub(super) fn partial_bytes(&self) -> usize {
-        self.brought.as_ref().map_or(0, |brought| brought.partial.capacity())
+        self.extracted.as_ref().map_or(0, |extracted| extracted.partial.capacity())
     }
 }
 
@@ -247,21 +260,21 @@ mod tests {
     const LIMIT: usize = 10_000;
 
     /// What is made of a request that comes in pieces of these lengths.
-    fn sift(request: &[u8], cuts: &[usize]) -> Result<(Bytes, Versions), TooLarge> {
-        let (mut sieve, mut kept, mut rest) = (Sieve::new(None), BytesMut::new(), request);
+    fn extract(request: &[u8], cuts: &[usize]) -> Result<(Bytes, Versions), TooLargeError> {
+        let (mut extractor, mut kept, mut rest) = (VersionExtractor::new(None), BytesMut::new(), request);
         for cut in cuts.iter().chain(&[usize::MAX]) {
             let (piece, after) = rest.split_at((*cut).min(rest.len()));
-            sieve.push(piece, &mut kept, LIMIT)?;
+            extractor.push(piece, &mut kept, LIMIT)?;
             rest = after;
         }
-        sieve.end(&mut kept);
-        Ok((kept.freeze(), sieve.take_versions()))
+        extractor.end(&mut kept);
+        Ok((kept.freeze(), extractor.take_versions()))
     }
 
     /// The same request, with its versions as the decoder would have them.
     fn read(request: &[u8], cuts: &[usize]) -> Option<DeltaDiscoveryRequest> {
         // Less is there than the limit: what seems to be too large is cut off.
-        let (kept, versions) = sift(request, cuts).ok()?;
+        let (kept, versions) = extract(request, cuts).ok()?;
         let mut request = DeltaDiscoveryRequest::decode(kept).ok()?;
         let versions = versions.iter().map(|(name, version)| (name.to_owned(), version.to_owned()));
         request.initial_resource_versions.extend(versions);
@@ -319,14 +332,14 @@ mod tests {
             initial_resource_versions: held.clone(),
             ..Default::default()
         };
-        let (kept, versions) = sift(&request(99).encode_to_vec(), &[1000; 500]).expect("9.9 kB are kept");
+        let (kept, versions) = extract(&request(99).encode_to_vec(), &[1000; 500]).expect("9.9 kB are kept");
         assert_eq!((kept.len(), versions.len()), (9905, 5000));
-        assert!(sift(&request(100).encode_to_vec(), &[1000; 500]).is_err(), "10.005 kB");
+        assert!(extract(&request(100).encode_to_vec(), &[1000; 500]).is_err(), "10.005 kB");
         let long = DeltaDiscoveryRequest { type_url: "t".repeat(LIMIT), ..Default::default() };
-        assert!(sift(&long.encode_to_vec()[..3], &[]).is_err(), "before it comes");
+        assert!(extract(&long.encode_to_vec()[..3], &[]).is_err(), "before it comes");
         let long = [("n".repeat(LIMIT), "1".to_owned())];
         let long = DeltaDiscoveryRequest { initial_resource_versions: long.into(), ..Default::default() };
-        assert!(sift(&long.encode_to_vec()[..3], &[]).is_err(), "before it comes");
+        assert!(extract(&long.encode_to_vec()[..3], &[]).is_err(), "before it comes");
     }
 
     #[test]
@@ -337,9 +350,9 @@ mod tests {
         for field in [&number[..], &empty, &no_text] {
             let as_many = LIMIT / field.len();
             for cuts in [&[][..], &[1; 99]] {
-                let (kept, _) = sift(&field.repeat(as_many), cuts).expect("as much as is allowed");
+                let (kept, _) = extract(&field.repeat(as_many), cuts).expect("as much as is allowed");
                 assert_eq!(kept.len(), LIMIT);
-                assert!(sift(&field.repeat(as_many + 1), cuts).is_err(), "{field:?}");
+                assert!(extract(&field.repeat(as_many + 1), cuts).is_err(), "{field:?}");
             }
         }
     }

@@ -8,9 +8,9 @@ use tokio::time::Sleep;
 
 /// Goes off at the moment it was last set to.
 #[derive(Debug, Default)]
-pub(super) struct Alarm(Option<Pin<Box<Sleep>>>);
+pub(super) struct LazyTimer(Option<Pin<Box<Sleep>>>);
 
-impl Alarm {
+impl LazyTimer {
     /// `Ready` once `deadline` is reached; without one, never.
     pub(super) fn poll(&mut self, deadline: Option<Instant>, cx: &mut Context<'_>) -> Poll<()> {
         let Some(deadline) = deadline.map(tokio::time::Instant::from_std) else {

@@ -3,7 +3,7 @@
 //! Owns the figures of the memory that is in use, and the consequences. The judgement is a value that is told the figures;
 //! reading them is one task. Where the system does not tell them there are no watermarks.
 //!
-//! Memory that was freed, and that the allocator keeps for the next allocation or has not yet given back, is not in use:
+//! OverloadManager that was freed, and that the allocator keeps for the next allocation or has not yet given back, is not in use:
 //! newcomers are served from it. After a burst of names the process may be as large as before for some seconds.
 //!
 //! Example: 300 MiB are resident, of which the allocator holds 280 MiB, and 100 MiB of these are allocated: 120 MiB are in
@@ -24,7 +24,7 @@ const TICK: Duration = Duration::from_millis(250);
 
 /// See the module.
 #[derive(Debug)]
-pub struct Memory {
+pub struct OverloadManager {
     refuse_above: Option<u64>,
     close_above: Option<u64>,
     refusing: AtomicBool,
@@ -32,17 +32,17 @@ pub struct Memory {
 
 /// What is to be done at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Verdict {
+struct Actions {
     refuse: bool,
     /// So many connections.
     close: usize,
     /// Closing has not helped: for a while nobody is closed.
-    futile: bool,
+    ineffective: bool,
 }
 
 /// The judgement over time.
 #[derive(Clone, Copy, Debug, Default)]
-struct Judge {
+struct OverloadDetector {
     refusing: bool,
     /// The least that was found since connections are being closed, and how many rounds ago.
     lowest: Option<(u64, u32)>,
@@ -50,31 +50,31 @@ struct Judge {
     pause: u32,
 }
 
-impl Judge {
+impl OverloadDetector {
     /// Rounds of closing that may bring nothing. Some of it shows late, and the memory may not be taken by the clients at all,
     /// which would then be closed for nothing.
-    const FUTILE: u32 = 16;
+    const INEFFECTIVE: u32 = 16;
     /// Rounds to wait after that.
     const PAUSE: u32 = 120;
 
-    fn judge(&mut self, memory: &Memory, in_use: u64, open: usize) -> Verdict {
+    fn check(&mut self, manager: &OverloadManager, in_use: u64, open: usize) -> Actions {
         // Once begun, it goes on until there is some room: else it would be on and off with every client. Where nobody is
         // there it is the resources that take the memory, and to wait would free nothing.
         let limit = |mark: u64| if self.refusing { mark - mark / 20 } else { mark };
-        self.refusing = open > 0 && memory.refuse_above.is_some_and(|mark| in_use > limit(mark));
-        let mut verdict = Verdict { refuse: self.refusing, ..Verdict::default() };
-        let Some(mark) = memory.close_above.filter(|mark| in_use > *mark) else {
+        self.refusing = open > 0 && manager.refuse_above.is_some_and(|mark| in_use > limit(mark));
+        let mut actions = Actions { refuse: self.refusing, ..Actions::default() };
+        let Some(mark) = manager.close_above.filter(|mark| in_use > *mark) else {
             (self.lowest, self.pause) = (None, 0);
-            return verdict;
+            return actions;
         };
         if open == 0 {
-            return verdict;
+            return actions;
         }
         // Who closes connections lets none in for them.
-        verdict.refuse = true;
+        actions.refuse = true;
         if self.pause > 0 {
             self.pause -= 1;
-            return verdict;
+            return actions;
         }
         self.lowest = match self.lowest {
             Some((lowest, rounds)) if in_use > lowest.saturating_sub(mark / 1000) => {
@@ -82,17 +82,17 @@ impl Judge {
             }
             _ => Some((in_use, 0)),
         };
-        if self.lowest.is_some_and(|(_, rounds)| rounds >= Self::FUTILE) {
+        if self.lowest.is_some_and(|(_, rounds)| rounds >= Self::INEFFECTIVE) {
             (self.lowest, self.pause) = (None, Self::PAUSE);
-            verdict.futile = true;
-            return verdict;
+            actions.ineffective = true;
+            return actions;
         }
-        verdict.close = open.div_ceil(100);
-        verdict
+        actions.close = open.div_ceil(100);
+        actions
     }
 }
 
-impl Memory {
+impl OverloadManager {
     /// Watermarks in bytes; zero is none.
     pub fn new(refuse_above: u64, close_above: u64) -> Arc<Self> {
         let mark = |bytes: u64| Some(bytes).filter(|bytes| *bytes > 0);
@@ -104,7 +104,7 @@ impl Memory {
     }
 
     /// Whether newcomers are refused.
-    pub fn refuses(&self) -> bool {
+    pub fn refuses_new(&self) -> bool {
         self.refusing.load(Ordering::Relaxed)
     }
 
@@ -113,7 +113,7 @@ impl Memory {
         let [refuse_above, close_above] =
             [self.refuse_above, self.close_above].map(Option::unwrap_or_default);
         telemetry::report_watermarks(refuse_above, close_above);
-        let (mut judge, mut tick) = (Judge::default(), tokio::time::interval(TICK));
+        let (mut detector, mut tick) = (OverloadDetector::default(), tokio::time::interval(TICK));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
@@ -122,15 +122,15 @@ impl Memory {
                 return;
             };
             telemetry::report_memory(resident, in_use);
-            let verdict = judge.judge(self, in_use, connections.served());
-            self.apply(verdict, in_use, &connections, &unsent);
+            let actions = detector.check(self, in_use, connections.served());
+            self.apply(actions, in_use, &connections, &unsent);
         }
     }
 
-    fn apply(&self, verdict: Verdict, in_use: u64, connections: &Connections, unsent: &Unsent) {
-        if self.refusing.swap(verdict.refuse, Ordering::Relaxed) != verdict.refuse {
+    fn apply(&self, actions: Actions, in_use: u64, connections: &Connections, unsent: &Unsent) {
+        if self.refusing.swap(actions.refuse, Ordering::Relaxed) != actions.refuse {
             let key = Limit::MemoryRefuse.key();
-            if verdict.refuse {
+            if actions.refuse {
                 tracing::warn!(
                     in_use,
                     limit = key,
@@ -140,7 +140,7 @@ impl Memory {
                 tracing::info!(in_use, "there is memory again: new connections and streams are served");
             }
         }
-        if verdict.futile {
+        if actions.ineffective {
             let key = Limit::MemoryClose.key();
             tracing::error!(
                 in_use,
@@ -150,7 +150,7 @@ impl Memory {
         }
         if self.close_above.is_some_and(|mark| in_use > mark) {
             let now = Instant::now();
-            let closed = connections.close_slowest(verdict.close, unsent, now);
+            let closed = connections.close_costliest(actions.close, unsent, now);
             if closed > 0
                 && let Some(unsaid) = Limit::MemoryClose.reach(now)
             {
@@ -209,19 +209,19 @@ mod tests {
 
     #[test]
     fn refusing_begins_above_the_mark_and_ends_well_below_it() {
-        let (memory, mut judge) = (Memory::new(1000, 0), Judge::default());
+        let (memory, mut detector) = (OverloadManager::new(1000, 0), OverloadDetector::default());
         let refused: Vec<bool> = [900, 1000, 1001, 990, 951, 950, 1000, 1001]
-            .map(|resident| judge.judge(&memory, resident, 10).refuse)
+            .map(|resident| detector.check(&memory, resident, 10).refuse)
             .into();
         assert_eq!(refused, [false, false, true, true, true, false, false, true]);
     }
 
     #[test]
     fn connections_are_closed_while_it_helps() {
-        let (memory, mut judge) = (Memory::new(0, 10_000), Judge::default());
-        let mut close = |resident, open| judge.judge(&memory, resident, open);
-        assert_eq!(close(10_000, 1000), Verdict::default());
-        assert_eq!(close(20_000, 1000), Verdict { refuse: true, close: 10, futile: false });
+        let (memory, mut detector) = (OverloadManager::new(0, 10_000), OverloadDetector::default());
+        let mut close = |resident, open| detector.check(&memory, resident, open);
+        assert_eq!(close(10_000, 1000), Actions::default());
+        assert_eq!(close(20_000, 1000), Actions { refuse: true, close: 10, ineffective: false });
         assert_eq!(close(19_000, 1).close, 1, "one at least");
         for fallen in 1..50 {
             assert_eq!(close(19_000 - fallen * 100, 250).close, 3, "as long as it falls");
@@ -234,28 +234,28 @@ mod tests {
             "then nobody is closed for nothing"
         );
         assert_eq!(stuck[rounds + 121], 5, "it may help later");
-        assert_eq!(close(9_000, 500), Verdict::default());
+        assert_eq!(close(9_000, 500), Actions::default());
     }
 
     #[test]
     fn where_nobody_is_there_a_newcomer_is_served() {
-        let (memory, mut judge) = (Memory::new(1000, 2000), Judge::default());
-        assert!(judge.judge(&memory, 3000, 1).refuse);
-        assert_eq!(judge.judge(&memory, 3000, 0), Verdict::default());
+        let (memory, mut detector) = (OverloadManager::new(1000, 2000), OverloadDetector::default());
+        assert!(detector.check(&memory, 3000, 1).refuse);
+        assert_eq!(detector.check(&memory, 3000, 0), Actions::default());
     }
 
     /// A client that is closed and comes back leaves nobody there for a moment.
     #[test]
     fn closing_is_in_vain_also_where_few_come_and_go() {
-        let (memory, mut judge) = (Memory::new(0, 1000), Judge::default());
-        let closed: usize = (0..200).map(|round| judge.judge(&memory, 3000, round % 2).close).sum();
+        let (memory, mut detector) = (OverloadManager::new(0, 1000), OverloadDetector::default());
+        let closed: usize = (0..200).map(|round| detector.check(&memory, 3000, round % 2).close).sum();
         assert!(closed < 40, "{closed} of 100 were closed");
     }
 
     #[test]
     fn no_watermarks_mean_none() {
-        let verdict = Judge::default().judge(&Memory::new(0, 0), u64::MAX, 10);
-        assert_eq!(verdict, Verdict::default());
+        let actions = OverloadDetector::default().check(&OverloadManager::new(0, 0), u64::MAX, 10);
+        assert_eq!(actions, Actions::default());
     }
 
     #[test]
