@@ -6,23 +6,23 @@
 
 #![expect(clippy::disallowed_macros, reason = "this is the one place where metrics are declared")]
 
+mod budget;
 mod limits;
 mod lines;
+mod polls;
+mod streams;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use metrics::{
-    Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
-    histogram,
-};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use parking_lot::Mutex;
 
+pub use budget::Budget;
 pub use deltafan_core::LogThrottle;
 pub use limits::Limit;
 pub use lines::Lines;
+pub use polls::{PollGauge, PollOutcome};
+pub use streams::{RequestResult, StreamGauge};
 
 const CONNECTIONS: &str = "deltafan_connections";
 const STREAMS: &str = "deltafan_streams";
@@ -191,206 +191,6 @@ pub fn delayed(short: &'static str) {
     counter!(DELAYS, "type" => short).increment(1);
 }
 
-/// Counts what happens on one open stream.
-///
-/// The counters of a type are looked up once per stream: a look-up by labels costs more than what it counts.
-#[derive(Debug)]
-pub struct StreamGauge {
-    transport: &'static str,
-    of_types: Vec<(&'static str, Arc<TypeCounters>)>,
-}
-
-impl StreamGauge {
-    /// A stream of this transport was opened.
-    pub fn open(transport: &'static str) -> Self {
-        gauge!(STREAMS, "transport" => transport).increment(1.0);
-        Self { transport, of_types: Vec::new() }
-    }
-
-    /// A response was taken by the transport; `waited` since its newest change arrived, where it tells one.
-    pub fn said(&mut self, kind: &'static str, bytes: usize, waited: Option<Duration>) {
-        let counters = self.of_type(kind);
-        counters.responses.increment(1);
-        counters.response_bytes.increment(bytes as u64);
-        if let Some(waited) = waited {
-            counters.propagation.record(waited);
-        }
-    }
-
-    /// A request was read.
-    pub fn heard(&mut self, kind: &'static str, result: RequestResult) {
-        self.of_type(kind).requests[result as usize].increment(1);
-    }
-
-    /// The stream ended with the gRPC status of this name.
-    pub fn ended(&self, code: &'static str) {
-        counter!(STREAMS_ENDED, "transport" => self.transport, "code" => code).increment(1);
-    }
-
-    fn of_type(&mut self, kind: &'static str) -> &TypeCounters {
-        let at = self.of_types.iter().position(|(other, _)| *other == kind).unwrap_or_else(|| {
-            self.of_types.push((kind, TypeCounters::of(kind, self.transport)));
-            self.of_types.len() - 1
-        });
-        &self.of_types[at].1
-    }
-}
-
-/// What a request was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RequestResult {
-    /// It subscribed, and answered nothing.
-    Subscribe,
-    /// It accepted the newest response.
-    Ack,
-    /// It rejected it.
-    Nack,
-    /// It answered one that is not the newest.
-    Stale,
-}
-
-/// The counters of one type and transport.
-#[derive(Debug)]
-struct TypeCounters {
-    responses: Counter,
-    response_bytes: Counter,
-    propagation: Histogram,
-    requests: [Counter; 4],
-}
-
-impl TypeCounters {
-    /// Those of a type and transport, shared by all streams.
-    fn of(kind: &'static str, transport: &'static str) -> Arc<Self> {
-        static ALL: Mutex<BTreeMap<(&str, &str), Arc<TypeCounters>>> = Mutex::new(BTreeMap::new());
-        let requests =
-            |result| counter!(REQUESTS, "type" => kind, "transport" => transport, "result" => result);
-        let make = || {
-            Arc::new(Self {
-                responses: counter!(RESPONSES, "type" => kind, "transport" => transport),
-                response_bytes: counter!(RESPONSE_BYTES, "type" => kind, "transport" => transport),
-                propagation: histogram!(PROPAGATION, "type" => kind, "transport" => transport),
-                requests: ["subscribe", "ack", "nack", "stale"].map(requests),
-            })
-        };
-        Arc::clone(ALL.lock().entry((kind, transport)).or_insert_with(make))
-    }
-}
-
-impl Drop for StreamGauge {
-    fn drop(&mut self) {
-        gauge!(STREAMS, "transport" => self.transport).decrement(1.0);
-    }
-}
-
-/// How a poll ended, beside those that were answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PollOutcome {
-    /// With what it asked for.
-    Answered,
-    /// There was nothing new until it could wait no longer.
-    NotModified,
-    /// What it asked for was not known until then.
-    Unknown,
-    /// The request was at fault.
-    Refused,
-    /// Its peer has too many already.
-    TooMany,
-    /// A resource in the answer has a type that the descriptors lack.
-    UnknownType,
-    /// A resource in the answer cannot be written as JSON for another reason.
-    Unwritable,
-    /// The client hung up.
-    Abandoned,
-}
-
-impl PollOutcome {
-    const LABELS: [&'static str; 8] = [
-        "answered",
-        "not_modified",
-        "unknown",
-        "refused",
-        "too_many",
-        "unknown_type",
-        "unwritable",
-        "abandoned",
-    ];
-}
-
-/// Counts one poll.
-#[derive(Debug)]
-pub struct PollGauge {
-    counters: Arc<PollCounters>,
-    outcome: PollOutcome,
-    parked: bool,
-}
-
-impl PollGauge {
-    /// A poll for this type began.
-    pub fn open(kind: &'static str) -> Self {
-        // Until it has ended in another way, dropping it means that the client has gone.
-        Self { counters: PollCounters::of(kind), outcome: PollOutcome::Abandoned, parked: false }
-    }
-
-    /// It has to wait.
-    pub fn parked(&mut self) {
-        self.parked = true;
-        self.counters.held.increment(1.0);
-    }
-
-    /// It was given so many bytes; `waited` since the newest change in them arrived, where it was waiting for that.
-    pub fn answered(&mut self, bytes: usize, waited: Option<Duration>) {
-        self.counters.responses.increment(1);
-        self.counters.response_bytes.increment(bytes as u64);
-        if let Some(waited) = waited {
-            self.counters.propagation.record(waited);
-        }
-        self.ended(PollOutcome::Answered);
-    }
-
-    /// It ended in this way.
-    pub const fn ended(&mut self, outcome: PollOutcome) {
-        self.outcome = outcome;
-    }
-}
-
-impl Drop for PollGauge {
-    fn drop(&mut self) {
-        self.counters.outcomes[self.outcome as usize].increment(1);
-        if self.parked {
-            self.counters.held.decrement(1.0);
-        }
-    }
-}
-
-/// The counters of the polls of one type.
-#[derive(Debug)]
-struct PollCounters {
-    held: Gauge,
-    outcomes: [Counter; 8],
-    responses: Counter,
-    response_bytes: Counter,
-    propagation: Histogram,
-}
-
-impl PollCounters {
-    /// Those of a type, shared by all polls.
-    fn of(kind: &'static str) -> Arc<Self> {
-        static ALL: Mutex<BTreeMap<&str, Arc<PollCounters>>> = Mutex::new(BTreeMap::new());
-        const TRANSPORT: &str = "rest";
-        let outcome = |outcome| counter!(POLLS, "type" => kind, "outcome" => outcome);
-        let make = || {
-            Arc::new(Self {
-                held: gauge!(HELD_POLLS, "type" => kind),
-                outcomes: PollOutcome::LABELS.map(outcome),
-                responses: counter!(RESPONSES, "type" => kind, "transport" => TRANSPORT),
-                response_bytes: counter!(RESPONSE_BYTES, "type" => kind, "transport" => TRANSPORT),
-                propagation: histogram!(PROPAGATION, "type" => kind, "transport" => TRANSPORT),
-            })
-        };
-        Arc::clone(ALL.lock().entry(kind).or_insert_with(make))
-    }
-}
-
 /// Reports how many resources were written as JSON since the start, and how many answers.
 pub fn report_json(resources: u64, answers: u64) {
     counter!(JSON_WRITTEN, "what" => "resource").absolute(resources);
@@ -516,57 +316,4 @@ fn config_is_good(restart_pending: bool) {
     gauge!(CONFIG_SUCCESSFUL).set(1.0);
     gauge!(CONFIG_SUCCESS_AT).set(since.as_secs_f64());
     gauge!(CONFIG_RESTART).set(if restart_pending { 1.0 } else { 0.0 });
-}
-
-/// Keeps complaints about many peers down to so many lines per interval, whoever they are about.
-#[derive(Debug, Default)]
-pub struct Budget {
-    since: Option<Instant>,
-    said: u32,
-    unsaid: u64,
-}
-
-impl Budget {
-    const LINES: u32 = 50;
-
-    /// Whether to say it now; if so, how many were not said since the last that was.
-    pub fn say(&mut self, now: Instant) -> Option<u64> {
-        if self.since.is_none_or(|since| now >= since + LogThrottle::INTERVAL) {
-            self.since = Some(now);
-            self.said = 0;
-        }
-        if self.said == Self::LINES {
-            self.unsaid += 1;
-            return None;
-        }
-        self.said += 1;
-        Some(std::mem::take(&mut self.unsaid))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_budget_is_spent_and_comes_back() {
-        let (mut budget, start) = (Budget::default(), Instant::now());
-        let said = (0..1000).filter(|_| budget.say(start).is_some()).count();
-        assert_eq!(said, Budget::LINES as usize);
-        assert_eq!(budget.say(start + LogThrottle::INTERVAL), Some(950));
-        assert_eq!(budget.say(start + LogThrottle::INTERVAL), Some(0));
-    }
-
-    #[test]
-    fn trouble_is_told_at_once_then_seldom_and_its_end_is_told() {
-        let (mut complaints, start) = (LogThrottle::default(), Instant::now());
-        let after = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(complaints.over(), None, "no trouble, no recovery");
-        assert_eq!(complaints.say(start), Some(0));
-        let told: Vec<u64> = (1..=90).filter_map(|second| complaints.say(after(second))).collect();
-        assert_eq!(told, [29, 29, 29]);
-        assert_eq!(complaints.say(after(91)), None);
-        assert_eq!(complaints.over(), Some(1));
-        assert_eq!(complaints.say(after(92)), Some(0), "new trouble");
-    }
 }

@@ -1,0 +1,60 @@
+//! Limit on the log lines about many peers.
+
+use std::time::Instant;
+
+use super::LogThrottle;
+
+/// Keeps complaints about many peers down to so many lines per interval, whoever they are about.
+#[derive(Debug, Default)]
+pub struct Budget {
+    since: Option<Instant>,
+    said: u32,
+    unsaid: u64,
+}
+
+impl Budget {
+    const LINES: u32 = 50;
+
+    /// Whether to say it now; if so, how many were not said since the last that was.
+    pub fn say(&mut self, now: Instant) -> Option<u64> {
+        if self.since.is_none_or(|since| now >= since + LogThrottle::INTERVAL) {
+            self.since = Some(now);
+            self.said = 0;
+        }
+        if self.said == Self::LINES {
+            self.unsaid += 1;
+            return None;
+        }
+        self.said += 1;
+        Some(std::mem::take(&mut self.unsaid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_budget_is_spent_and_comes_back() {
+        let (mut budget, start) = (Budget::default(), Instant::now());
+        let said = (0..1000).filter(|_| budget.say(start).is_some()).count();
+        assert_eq!(said, Budget::LINES as usize);
+        assert_eq!(budget.say(start + LogThrottle::INTERVAL), Some(950));
+        assert_eq!(budget.say(start + LogThrottle::INTERVAL), Some(0));
+    }
+
+    #[test]
+    fn trouble_is_told_at_once_then_seldom_and_its_end_is_told() {
+        let (mut complaints, start) = (LogThrottle::default(), Instant::now());
+        let after = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(complaints.over(), None, "no trouble, no recovery");
+        assert_eq!(complaints.say(start), Some(0));
+        let told: Vec<u64> = (1..=90).filter_map(|second| complaints.say(after(second))).collect();
+        assert_eq!(told, [29, 29, 29]);
+        assert_eq!(complaints.say(after(91)), None);
+        assert_eq!(complaints.over(), Some(1));
+        assert_eq!(complaints.say(after(92)), Some(0), "new trouble");
+    }
+}
