@@ -1,10 +1,11 @@
-//! Who may connect: how many connections are open, in all, from each address and of each identity.
+//! Admission: limits on the number of connections, in all, from each address and of each identity.
 //!
-//! Owns the counts. Knows nothing of sockets or of TLS: who accepts asks for a place before anything is read, and says who
-//! the peer has proven to be as soon as that is known.
+//! Owns the counts. Knows nothing of sockets or TLS: the listener takes a slot before anything is read, and
+//! reports the identity as soon as it is proven.
 //!
-//! Invariants: what is taken is given back when the [`ConnectionSlot`] is dropped, however the connection ends · a count is kept only
-//! while it is not zero, so that the table is bounded by what is open · nothing is done but a look-up or two, under one lock.
+//! Invariants: dropping a [`ConnectionSlot`] gives everything back, however the connection ends · a count is
+//! kept only while it is not zero, so that the table is bounded by the open connections · an operation is a
+//! look-up or two under one lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,18 +19,18 @@ use crate::identity::{Peer, Source};
 use crate::pool::subtract;
 use crate::telemetry::Limit;
 
-/// How many connections may be open.
+/// Limits on the number of open connections.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmissionLimits {
-    /// Of all listeners.
+    /// Connections of all listeners.
     pub max_connections: usize,
-    /// From one address.
+    /// Connections from one address.
     pub max_connections_per_address: usize,
-    /// Of one identity.
+    /// Connections of one identity.
     pub max_connections_per_identity: usize,
 }
 
-/// See the module.
+/// Counts of open connections.
 #[derive(Debug)]
 pub struct Admission {
     limits: AdmissionLimits,
@@ -44,13 +45,13 @@ struct Table {
     by_identity: HashMap<Box<str>, usize>,
 }
 
-/// There is no place for a connection.
+/// Limit that keeps a connection out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AdmissionError(pub(super) Limit);
 
 impl AdmissionError {
-    /// Closes a connection on which nothing was said. At once, so that nothing is left of it here, be it a closed socket
-    /// that waits for its last packet: there may be many.
+    /// Resets a connection before anything was said. There may be many, so nothing must be left of it here,
+    /// not even a socket in TIME_WAIT.
     pub(super) fn reject<'s, S>(self, socket: &'s S, peer: &dyn fmt::Display)
     where
         socket2::SockRef<'s>: From<&'s S>,
@@ -59,16 +60,16 @@ impl AdmissionError {
         self.report(peer);
     }
 
-    /// Counts it and tells it.
+    /// Counts the refusal, and logs it now and then.
     pub(super) fn report(self, peer: &dyn fmt::Display) {
         if let Some(unsaid) = self.0.reach(Instant::now()) {
             let raise = self.0.key();
-            tracing::warn!(%peer, raise, unsaid, "a connection is refused; raise the limit if that is as it should be");
+            tracing::warn!(%peer, raise, unsaid, "a connection is refused; raise the limit if this load is expected");
         }
     }
 }
 
-/// The place of a connection.
+/// Place of an open connection; given back on drop.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     of: Arc<Admission>,
@@ -77,17 +78,17 @@ pub(super) struct ConnectionSlot {
 }
 
 impl Admission {
-    /// Nobody is there yet.
+    /// Creates empty counts.
     pub fn new(limits: AdmissionLimits, overload: Arc<OverloadManager>) -> Arc<Self> {
         Arc::new(Self { limits, overload, table: Mutex::default() })
     }
 
-    /// Whether memory is short: nobody new is served.
+    /// Overload manager, which refuses new clients while memory is short.
     pub(super) const fn overload(&self) -> &Arc<OverloadManager> {
         &self.overload
     }
 
-    /// A place for a connection of which only its source is known.
+    /// Takes a slot for a connection of which only the source is known.
     pub(super) fn by_source(self: &Arc<Self>, source: Source) -> Result<ConnectionSlot, AdmissionError> {
         if self.overload.refuses_new() {
             return Err(AdmissionError(Limit::MemoryRefuse));
@@ -106,7 +107,7 @@ impl Admission {
     }
 }
 
-/// No limit is below one, so that what is refused was there already.
+/// Limits are at least 1: a key that is refused is in the table already.
 const fn take(count: &mut usize, limit: usize) -> bool {
     if *count >= limit {
         return false;
@@ -116,7 +117,7 @@ const fn take(count: &mut usize, limit: usize) -> bool {
 }
 
 impl ConnectionSlot {
-    /// The peer has proven who it is, or nothing. Asked once, when that is known.
+    /// Counts the identity that the peer has proven, if any. Called once.
     pub(super) fn identify(&mut self, peer: &Peer) -> Result<(), AdmissionError> {
         let Some(certificate) = &peer.certificate else { return Ok(()) };
         if self.identity.is_some() {
@@ -232,9 +233,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever comes and goes, the counts are those of who is there, and no limit is passed.
+        /// Counts match the open connections after any history, and no limit is passed.
         #[test]
-        fn the_counts_are_of_who_is_there(steps in prop::collection::vec((0_u8..4, prop::option::of(0_u8..3), any::<bool>()), 0..200)) {
+        fn the_counts_are_of_open_connections(steps in prop::collection::vec((0_u8..4, prop::option::of(0_u8..3), any::<bool>()), 0..200)) {
             let admission = admission(6, 3, 2);
             let mut open: Vec<(u8, Option<u8>, ConnectionSlot)> = Vec::new();
             for (from, identity, leaves) in steps {

@@ -17,35 +17,35 @@ use crate::cache::Frame;
 use crate::http2::Backpressure;
 use crate::rest::Answer;
 
-/// The body of a response.
+/// Body of a response.
 #[derive(Debug)]
 pub(super) enum ResponseBody<B> {
-    /// A stream of an xDS service.
+    /// Stream of an xDS service.
     Stream(Box<StreamBody<B>>),
-    /// One gRPC message, until its status was taken.
+    /// One gRPC message and its status; `None` once the status was taken.
     Unary(Option<Box<SendCursor<Frame>>>),
-    /// A text that others are sent too.
+    /// JSON text that other clients are sent too.
     Shared(Box<SendCursor<Answer>>),
-    /// A text for people and non-gRPC clients.
+    /// Text for people and for clients that do not speak gRPC.
     Text(Option<Bytes>),
-    /// A service of tonic's.
+    /// Service of tonic: health.
     Tonic(Box<TonicBody>),
 }
 
 impl<B> ResponseBody<B> {
-    /// An answer to a Fetch.
+    /// Creates the answer to a Fetch.
     pub(super) fn unary(frame: Frame, connection: &Arc<Connection>, unsent: &Arc<Unsent>) -> Self {
         Self::Unary(Some(Box::new(SendCursor::new(frame, connection, unsent, Instant::now()))))
     }
 
-    /// An answer to a poll.
+    /// Creates the answer to a poll.
     pub(super) fn json(answer: Answer, connection: &Arc<Connection>, unsent: &Arc<Unsent>) -> Self {
         Self::Shared(Box::new(SendCursor::new(answer, connection, unsent, Instant::now())))
     }
 }
 
-/// The body of a service of tonic's. What has nothing more to say now ends when its connection closes: a health watch
-/// would hold up a drain else.
+/// Body of a service of tonic. When its connection closes, it ends as soon as it has nothing to send: a
+/// health watch would hold up a drain otherwise.
 #[derive(Debug)]
 pub(super) struct TonicBody {
     pub(super) body: tonic::body::Body,
@@ -98,8 +98,8 @@ where
         }
     }
 
-    /// A status alone has to end the stream with its headers: gRPC's C core takes an empty DATA frame behind them for
-    /// a fault of the transport and loses the status.
+    /// True for a status alone, so that it ends the stream with its headers: gRPC's C core takes an empty
+    /// DATA frame behind them for a transport error and loses the status.
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Stream(_) | Self::Unary(_) => false,

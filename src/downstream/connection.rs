@@ -1,4 +1,4 @@
-//! One connection: its state, its peer, and what it costs.
+//! State, peer and cost of one connection.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,55 +13,55 @@ use crate::pool::Tenant;
 use crate::tls::reload::Reloaded;
 use crate::tls::server::{ServerTls, Shown};
 
-/// What becomes of a connection.
+/// State of a connection. It only moves on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionState {
-    /// It lives.
+    /// Streams are served.
     Open,
-    /// It takes no new streams, and those it has end.
+    /// Open streams end, and new ones are refused.
     Closing,
-    /// It is dropped as it is: it does not close.
+    /// The transport is dropped at once.
     Aborted,
 }
 
 const STATES: [ConnectionState; 3] =
     [ConnectionState::Open, ConnectionState::Closing, ConnectionState::Aborted];
 
-/// One connection.
+/// Client connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     state: AtomicU8,
     opened: Instant,
-    /// When it began to close.
+    /// Time at which it began to close.
     closing_since: Mutex<Option<Instant>>,
     task: AtomicWaker,
-    /// Who is at the other end, once that is known.
+    /// Peer, once it is known.
     peer: OnceLock<Arc<Peer>>,
     /// Tenant of the pools of all peers, made when the connection first takes anything from one.
     tenant: OnceLock<Tenant>,
-    /// No other connection has or had this number.
+    /// Unique among all connections of the process.
     number: u64,
-    /// The certificates that let it in, if any did. Boxed: most connections have none.
+    /// Certificates that let it in, if any. Boxed, because most connections have none.
     credentials: OnceLock<Box<Credentials>>,
-    /// What its requests take that are not whole, in bytes.
+    /// Bytes of its requests that are not whole.
     buffered: AtomicUsize,
-    /// What the versions take that its clients say they hold, in bytes.
+    /// Bytes of the versions that its clients say they hold.
     versions: AtomicUsize,
-    /// Names that its streams ask for.
+    /// Names that its streams subscribe to.
     names: AtomicUsize,
-    /// The text of these names, in bytes.
+    /// Bytes of the text of these names.
     name_bytes: AtomicUsize,
     /// Bytes that HTTP/2 keeps for it.
     held: AtomicUsize,
-    /// Bytes of messages that are being sent and are too small for [`Unsent`].
+    /// Bytes of messages that are being sent and are too small for [`Unsent`](super::unsent::Unsent).
     sending: AtomicUsize,
-    /// Its streams are to be looked at, though nothing woke them.
+    /// Request to poll its streams though nothing woke them.
     recheck: AtomicBool,
-    /// A request of it was let in.
+    /// Whether a request of it was admitted.
     served: AtomicBool,
 }
 
-/// The certificates that let a connection in, and the listener's side that judged them.
+/// Certificates that let a connection in, and the TLS settings that judged them.
 #[derive(Debug)]
 pub(super) struct Credentials {
     pub(super) shown: Shown,
@@ -94,13 +94,13 @@ impl Connection {
         self.opened
     }
 
-    /// Says who is at the other end; once.
+    /// Sets the peer, once.
     pub(super) fn set_peer(&self, peer: Arc<Peer>) {
         let is_first = self.peer.set(peer).is_ok();
         debug_assert!(is_first, "a connection has one peer");
     }
 
-    /// Notes what let it in; once: a connection has one handshake.
+    /// Sets the certificates that let it in, once: a connection has one handshake.
     pub(super) fn set_credentials(&self, credentials: Credentials) -> &Credentials {
         self.credentials.get_or_init(|| Box::new(credentials))
     }
@@ -109,15 +109,15 @@ impl Connection {
         self.credentials.get().map(|credentials| &**credentials)
     }
 
-    /// Has its streams looked at once, though nothing woke them.
+    /// Has its streams polled once though nothing woke them.
     pub(super) fn request_recheck(&self) {
         self.recheck.store(true, Ordering::Release);
         self.task.wake();
     }
 
-    /// A request of it was let in, or it takes something all the same.
+    /// Whether a request of it was admitted, or it takes memory all the same.
     pub(super) fn is_served(&self) -> bool {
-        /// An idle connection takes less, and so does one on which somebody asks how the relay is.
+        /// Bytes. An idle connection, and one that only asks for the health of the relay, takes less.
         const LITTLE: usize = 64 << 10;
         self.served.load(Ordering::Relaxed) || self.cost() > LITTLE
     }
@@ -126,17 +126,17 @@ impl Connection {
         STATES[usize::from(self.state.load(Ordering::Acquire))]
     }
 
-    /// Whether its streams are to end.
+    /// Whether its streams must end.
     pub(super) fn is_closing(&self) -> bool {
         self.state() != ConnectionState::Open
     }
 
-    /// Whom to wake when its state turns; register first, look after.
+    /// Sets the task to wake when the state changes. Register first, then read the state.
     pub(super) fn register(&self, task: &Waker) {
         self.task.register(task);
     }
 
-    /// Returns when it is to close.
+    /// Waits until it must close.
     pub(super) async fn until_closing(&self) {
         std::future::poll_fn(|cx| {
             self.register(cx.waker());
@@ -153,18 +153,18 @@ impl Connection {
         &self.versions
     }
 
-    /// Who is at the other end, if that is known.
+    /// Returns the peer, if it is known.
     pub(super) fn peer(&self) -> Option<&Arc<Peer>> {
         self.peer.get()
     }
 
-    /// Tenant of the pools of all peers; `None` before the peer is known.
+    /// Returns its tenant in the pools of all peers; `None` before the peer is known.
     pub(super) fn tenant(&self) -> Option<&Tenant> {
         let peer = self.peer.get()?;
         Some(self.tenant.get_or_init(|| Tenant::new(peer, self.number)))
     }
 
-    /// A request is let in.
+    /// Notes that a request of it was admitted.
     pub(super) fn note_served(&self) {
         self.served.store(true, Ordering::Relaxed);
     }
@@ -185,12 +185,14 @@ impl Connection {
         self.held.store(bytes, Ordering::Relaxed);
     }
 
-    /// No other connection has or had this number.
+    /// Returns the number that no other connection of the process has.
     pub(super) const fn number(&self) -> u64 {
         self.number
     }
 
-    /// Rough number of bytes that are kept in memory for it, without large messages that it is sent.
+    /// Estimates the bytes of memory that it takes, without large messages that it is sent.
+    ///
+    /// Example: 1000 names of 20 bytes each cost 1000 × (64 + 20) bytes.
     pub(super) fn cost(&self) -> usize {
         /// Bytes that a name takes beside its text.
         const NAME: usize = 64;
@@ -199,12 +201,12 @@ impl Connection {
         kept.into_iter().fold(of(&self.names).saturating_mul(NAME), usize::saturating_add)
     }
 
-    /// Whether its streams are to be looked at once, though nothing woke them.
+    /// Takes the request to poll its streams, if there is one.
     pub(super) fn take_recheck(&self) -> bool {
         self.recheck.load(Ordering::Relaxed) && self.recheck.swap(false, Ordering::AcqRel)
     }
 
-    /// Turns its state, unless that is another by now.
+    /// Changes the state from `from` to `to`, unless it has moved on.
     fn transition(&self, from: ConnectionState, to: ConnectionState) {
         let turned = self.state.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire);
         if turned.is_ok() {
@@ -212,7 +214,7 @@ impl Connection {
         }
     }
 
-    /// Drops it as it is.
+    /// Has the transport dropped at once.
     pub(super) fn abort(&self) {
         self.transition(ConnectionState::Open, ConnectionState::Aborted);
         self.transition(ConnectionState::Closing, ConnectionState::Aborted);
@@ -222,7 +224,7 @@ impl Connection {
         self.state() == ConnectionState::Aborted
     }
 
-    /// Lets it close, if it does not already.
+    /// Begins to close, if it is open.
     pub(super) fn close(&self, now: Instant) {
         if !self.is_closing() {
             *self.closing_since.lock() = Some(now);
@@ -230,8 +232,8 @@ impl Connection {
         }
     }
 
-    /// Gives it up if it has not closed for too long. What is not ours, as a watch of the health service, does not end by
-    /// itself.
+    /// Aborts it if it has been closing for `stall`. Streams that are not ours, such as a health watch, do
+    /// not end by themselves.
     pub(super) fn abort_if_stuck(&self, now: Instant, stall: Duration) {
         if self.closing_since.lock().is_some_and(|since| now >= since + stall) {
             self.transition(ConnectionState::Closing, ConnectionState::Aborted);

@@ -1,4 +1,4 @@
-//! The connections that are open, so that they can be aged, drained and given up.
+//! Open connections: their age, a drain, and the choice of those to close.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -19,50 +19,52 @@ use crate::identity::Peer;
 use crate::tls::reload::Reloaded;
 use crate::tls::server::ServerTls;
 
-/// All connections of all listeners.
+/// Connections of all listeners.
 #[derive(Debug, Default)]
 pub struct Connections {
     open: Mutex<OpenConnections>,
     draining: AtomicBool,
     empty: Notify,
-    /// One was opened that is due before all others.
+    /// Notified when a connection is opened that is due before all others.
     due_earlier: Notify,
 }
 
-/// Those that are open. One queue and one timer for all of them cost an idle connection less than a timer of its own.
+/// Connections that are open. One queue and one timer for all cost an idle connection less than a timer of
+/// its own.
 #[derive(Debug, Default)]
 struct OpenConnections {
     connections: Slab<Arc<Connection>>,
-    /// How many were ever opened.
+    /// Number of connections that were ever opened.
     opened: u64,
-    /// When each is to close for its age.
+    /// Time at which each closes for its age.
     due: BTreeSet<(Instant, usize)>,
 }
 
 impl Connections {
-    /// How long a connection that is closed for want of memory may take to end.
+    /// Time that a connection may take to end that is closed for lack of memory.
     const GRACE: Duration = Duration::from_secs(2);
 
-    /// How many are open.
+    /// Returns the number of open connections.
     pub fn len(&self) -> usize {
         self.open.lock().connections.len()
     }
 
-    /// How many were ever let in with a request, or take something all the same: the others take next to nothing.
+    /// Returns the number of connections with an admitted request, or that take memory all the same. All
+    /// others take next to nothing.
     pub(super) fn served(&self) -> usize {
         self.open.lock().connections.iter().filter(|(_, connection)| connection.is_served()).count()
     }
 
-    /// Whether none is open.
+    /// Whether no connection is open.
     pub fn is_empty(&self) -> bool {
         self.open.lock().connections.is_empty()
     }
 
     pub(super) fn open(self: &Arc<Self>, max_age: Duration, now: Instant) -> ConnectionGuard {
-        // Spread over the last fifth, so that a fleet that connected at once does not come back at once.
+        // Spread over the last fifth, so that a fleet that connected at once does not return at once.
         let due = now + max_age.mul_f64(rand::rng().random_range(0.8..=1.0));
         let mut open = self.open.lock();
-        // Looked at while nobody can list what is open: what a drain does not find there finds the drain.
+        // Read under the lock: a connection that a drain does not find in the list sees the drain.
         let state = if self.draining.load(Ordering::Acquire) {
             ConnectionState::Closing
         } else {
@@ -80,15 +82,16 @@ impl Connections {
         ConnectionGuard { connection, at, due, of: Arc::clone(self) }
     }
 
-    /// Says who is at the other end of one; once. What that peer may do is to be looked up afterwards: who replaces the
-    /// rules replaces them first and looks for concerned connections then, so that one of the two sees the other.
+    /// Sets the peer of a connection, once. Look up the peer's rights afterwards: a reload replaces the rules
+    /// first and then looks for connections, so that one of the two sees the other.
     pub(super) fn identify(&self, connection: &Connection, peer: Arc<Peer>) {
         let _listed = self.open.lock();
         connection.set_peer(peer);
     }
 
-    /// Notes what let a connection in; once. What is in force is to be looked at afterwards: who replaces it does so first
-    /// and looks for concerned connections then, so that one of the two sees the other.
+    /// Sets the certificates that let a connection in, once. Check them against the settings in force
+    /// afterwards: a reload replaces these first and then looks for connections, so that one of the two sees
+    /// the other.
     pub(super) fn admit<'c>(&self, connection: &'c Connection, credentials: Credentials) -> &'c Credentials {
         let _listed = self.open.lock();
         connection.set_credentials(credentials)
@@ -98,14 +101,14 @@ impl Connections {
         self.open.lock().connections.iter().map(|(_, connection)| Arc::clone(connection)).collect()
     }
 
-    /// The same, each with a number that it keeps.
+    /// Returns all connections, each with its index, which stays the same.
     fn numbered(&self) -> Vec<(usize, Arc<Connection>)> {
         self.open.lock().connections.iter().map(|(at, connection)| (at, Arc::clone(connection))).collect()
     }
 
-    /// Closes each connection when it is as old as it may become, for as long as it is awaited. Those that are overdue, as
-    /// after a pause of the process, are paced over `window`. The others do not wait for these: each is due at a time of its
-    /// own, and however many they are they would queue up.
+    /// Closes each connection at its maximum age; never returns. Connections that are overdue, as after a
+    /// pause of the process, are paced over `window`. The others do not wait for them: each has its own time,
+    /// and a queue would only grow.
     pub async fn retire(&self, window: impl Fn() -> Duration) {
         let mut pacing = FuturesUnordered::new();
         loop {
@@ -127,8 +130,8 @@ impl Connections {
         }
     }
 
-    /// Closes those that are due, but for those that have been for longer than one may wait for the next: returns these, once
-    /// each, and when the next one is due.
+    /// Closes connections that are due. Returns those that are overdue by more than [`LONGEST_STEP`], once
+    /// each, and the time at which the next one is due.
     fn close_due(&self, now: Instant) -> (Vec<Arc<Connection>>, Option<Instant>) {
         let (mut due, mut overdue, mut next) = (Vec::new(), Vec::new(), None);
         let mut open = self.open.lock();
@@ -146,10 +149,12 @@ impl Connections {
         (overdue, next)
     }
 
-    /// Gives up what does not close, for as long as it is awaited. Has the streams of each connection
-    /// looked at four times in the time that a client may leave an answer without its own, each time those of a part of
-    /// all, so that clients that answer nothing are found out without a timer for each. `times` says how long one may take
-    /// to close, and that time.
+    /// Aborts connections that do not close, and has streams enforce their ACK timeout; never returns.
+    /// `times` returns the longest time to close, and the ACK timeout.
+    ///
+    /// Streams need no timer of their own: each is polled four times within the ACK timeout, a part of all
+    /// connections at a time. Example: with 60 s to close and an ACK timeout of 40 s, a round runs every 5 s
+    /// and polls half of the connections.
     pub async fn enforce_timeouts(&self, times: impl Fn() -> (Duration, Duration)) {
         let (shortest, longest) = (Duration::from_millis(50), Duration::from_secs(5));
         let mut turn = 0;
@@ -169,9 +174,9 @@ impl Connections {
         }
     }
 
-    /// Closes those whose peer is one of these, paced over `window`. Which they are is settled by the call; what it returns
-    /// paces, and is to be awaited: how many they are, and when all have begun to close. A connection of which it is not
-    /// known yet who is at its other end is none of them.
+    /// Closes the connections of some peers, paced over `window`. The call chooses them; the future that it
+    /// returns paces them, and ends when all have begun to close. Returns their number too. A connection
+    /// whose peer is not known yet is not among them.
     pub fn close_where(
         &self,
         concerned: impl Fn(&Peer) -> bool,
@@ -181,8 +186,8 @@ impl Connections {
         (all.len(), close_paced(all, window))
     }
 
-    /// Closes those that `judge` let in and would not let in any more, as [`close_where`](Self::close_where) does. Blocks
-    /// for as long as it takes to verify all their certificates.
+    /// Closes the connections that `judge` let in and would refuse now, as [`close_where`](Self::close_where)
+    /// does. Blocks while it verifies all their certificates.
     pub(super) fn close_unaccepted(
         &self,
         judge: &Reloaded<ServerTls>,
@@ -203,13 +208,15 @@ impl Connections {
         all
     }
 
-    /// Closes connections until so many are about to end: those that cost most first, and of equal ones the youngest. Those that
-    /// were asked to go and are still there after [`GRACE`](Self::GRACE) are dropped. Returns how many it chose.
+    /// Closes connections until `count` are about to end: those that cost most first, and of equal ones the
+    /// youngest. Connections that still close after [`GRACE`](Self::GRACE) are aborted. Returns the number
+    /// chosen.
     ///
-    /// That a transport takes nothing says little: over a real link that is so whenever an update is being sent. The bytes
-    /// that wait for it count.
+    /// A transport that takes nothing proves little: a real link is in that state whenever an update is being
+    /// sent. The bytes that wait for it count.
     ///
-    /// Those that were chosen before and are still there count: until their memory is free, nobody else is closed for it.
+    /// Connections that were chosen before and are still there count: nobody else is closed until their
+    /// memory is free.
     pub(super) fn close_costliest(&self, count: usize, unsent: &Unsent, now: Instant) -> usize {
         let (closing, others): (Vec<_>, Vec<_>) =
             self.all().into_iter().partition(|connection| connection.is_closing());
@@ -230,8 +237,8 @@ impl Connections {
         count
     }
 
-    /// Ends all streams, paced over `window`, and returns when no connection is left or the window is over. One that is
-    /// accepted from now on is closed at once.
+    /// Ends all streams, paced over `window`. Returns when no connection is left or the window is over. A
+    /// connection that is accepted from now on closes at once.
     pub async fn drain(&self, window: Duration) {
         self.draining.store(true, Ordering::Release);
         let end = tokio::time::Instant::now() + window;
@@ -239,7 +246,7 @@ impl Connections {
         self.emptied_by(end).await;
     }
 
-    /// Returns when no connection is left, or after so long.
+    /// Waits until no connection is left, for `window` at most.
     pub async fn emptied_within(&self, window: Duration) {
         self.emptied_by(tokio::time::Instant::now() + window).await;
     }
@@ -248,7 +255,7 @@ impl Connections {
         loop {
             let emptied = self.empty.notified();
             tokio::pin!(emptied);
-            // Listening before looking, so that the last one is not missed.
+            // Enabled before the check, so that the last connection is not missed.
             emptied.as_mut().enable();
             if self.is_empty() || tokio::time::timeout_at(end, emptied).await.is_err() {
                 return;
@@ -257,17 +264,19 @@ impl Connections {
     }
 }
 
-/// The longest that one waits for the next to close; a few need not be spread over the whole window.
+/// Longest time between two connections that close; a few need not be spread over the whole window.
 const LONGEST_STEP: Duration = Duration::from_millis(20);
 
-/// Closes these one after the other, the first at once, so that their clients do not arrive elsewhere all at once. The
-/// last fifth of the window is left to them to end.
+/// Closes connections one after the other, the first at once, so that their clients do not all arrive
+/// elsewhere together. The last fifth of the window is left for them to end.
+///
+/// Example: 100 connections and a window of 1 s close 8 ms apart; 15,000 and 20 s, about 1 ms apart.
 async fn close_paced(all: Vec<Arc<Connection>>, window: Duration) {
     let step = window.mul_f64(0.8) / u32::try_from(all.len()).unwrap_or(u32::MAX).max(1);
     let mut turn = tokio::time::Instant::now();
     for (number, connection) in all.into_iter().enumerate() {
         if number > 0 {
-            // Moments, not pauses: a pause is never shorter than the timer's tick.
+            // Points in time, not pauses: a pause is never shorter than the timer's tick.
             turn += step.min(LONGEST_STEP);
             tokio::time::sleep_until(turn).await;
         }
@@ -275,7 +284,7 @@ async fn close_paced(all: Vec<Arc<Connection>>, window: Duration) {
     }
 }
 
-/// A connection's place among the open ones.
+/// Place of a connection in the list; removed on drop.
 #[derive(Debug)]
 pub(super) struct ConnectionGuard {
     pub(super) connection: Arc<Connection>,
@@ -369,7 +378,7 @@ mod tests {
         assert_eq!(count, 0, "they close already");
     }
 
-    /// How many began to close in each second from now on, for so many seconds.
+    /// Counts the connections that begin to close in each of the next seconds.
     async fn closed_by_second(connections: &Connections, seconds: usize) -> Vec<usize> {
         let closed = || connections.all().iter().filter(|connection| connection.is_closing()).count();
         let mut counts = Vec::with_capacity(seconds);
@@ -397,7 +406,7 @@ mod tests {
     async fn a_fleet_that_connected_at_once_leaves_evenly_over_the_last_fifth_of_the_age() {
         const AGE: usize = 30 * 60;
         let connections: Arc<Connections> = Arc::default();
-        // It waits for this one when the fleet comes, whose members are due earlier.
+        // `retire` waits for this one when the fleet comes, whose members are due earlier.
         let _patient =
             connections.open(Duration::from_secs(24 * 3600), tokio::time::Instant::now().into_std());
         retire(&connections);
@@ -456,7 +465,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_does_not_close_dies_and_a_drain_does_not_revive_it() {
+    async fn a_connection_that_does_not_close_is_aborted_and_a_drain_does_not_revive_it() {
         let connections: Arc<Connections> = Arc::default();
         let (stuck, aged) = (open(&connections, 1), open(&connections, 2));
         let now = Instant::now();
@@ -473,7 +482,11 @@ mod tests {
             (ConnectionState::Aborted, ConnectionState::Closing)
         );
         let late = connections.open(Duration::from_secs(3600), Instant::now());
-        assert_eq!(late.connection.state(), ConnectionState::Closing, "who comes during a drain is not kept");
+        assert_eq!(
+            late.connection.state(),
+            ConnectionState::Closing,
+            "a connection that comes during a drain is not kept"
+        );
     }
 
     #[tokio::test(start_paused = true)]

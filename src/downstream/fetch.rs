@@ -1,4 +1,4 @@
-//! The unary Fetch methods: a state-of-the-world stream of one request and one answer.
+//! Unary Fetch methods: a state-of-the-world stream of one request and one answer.
 
 use std::sync::Arc;
 use std::task::{Poll, ready};
@@ -23,7 +23,7 @@ use crate::resource::Kind;
 use crate::subscription::{Next, Rules, Session};
 use crate::telemetry::Limit;
 
-/// Reads the request and waits until everything it asks for is known.
+/// Reads the request and waits until every requested resource is known.
 pub(super) async fn fetch<B>(
     kind: Kind,
     body: B,
@@ -38,7 +38,7 @@ where
 {
     let mut requests = Assembler::new(body, limits.max_request_bytes);
     let read = std::future::poll_fn(|cx| match requests.poll_message(cx) {
-        Poll::Pending => match requests.keep(&server.buffered, connection, Instant::now()) {
+        Poll::Pending => match requests.charge(&server.buffered, connection, Instant::now()) {
             Ok(()) => Poll::Pending,
             Err(status) => Poll::Ready(Some(Err(status))),
         },
@@ -49,7 +49,7 @@ where
         .map_err(|_| Status::deadline_exceeded("no request came").over(Limit::FirstRequest))?
         .ok_or_else(|| Status::invalid_argument("a request is required"))??;
     rules.check_parts(Protocol::Sotw, &message)?;
-    // It is whole: what is counted until then is no more.
+    // The request is whole: its memory is not counted any more.
     drop(requests);
     let (cold_deadline, is_long) = (rules.cold_deadline, message.len() > LARGE_REQUEST);
     let cache = Arc::clone(&server.cache);

@@ -1,9 +1,9 @@
 //! TLS handshakes of clients.
 //!
-//! Owns how long one may take. The work of a handshake is a few computations of a millisecond, done while it is polled; a
-//! fleet that comes back would keep every thread at it, and streams that live would wait. So each poll of one takes its
-//! turn ([`FairScheduler`]). The wait for that is not the peer's: were it counted, a fleet too large for the time that one handshake
-//! may take would never come in, for all would be given up after half of the work.
+//! Owns their time limit. A handshake takes a few computations of about a millisecond each, done while it is
+//! polled. A fleet that reconnects would keep every thread busy, and streams would wait. So each poll needs a
+//! permit of the [`FairScheduler`]. The wait for it does not count: otherwise no handshake of a large fleet
+//! would end within its limit, and half of the work would be thrown away.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -13,21 +13,21 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::scheduler::{FairScheduler, PermitRequest};
 
-/// What all handshakes share. Clones share it.
+/// Settings of all handshakes. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Handshakes {
     scheduler: FairScheduler,
-    /// How long one may take.
+    /// Longest time of one handshake.
     pub(super) timeout: Duration,
 }
 
 impl Handshakes {
-    /// Such that take so long at most, beside the wait for their scheduler.
+    /// Creates settings; `timeout` does not include the wait for permits.
     pub const fn new(scheduler: FairScheduler, timeout: Duration) -> Self {
         Self { scheduler, timeout }
     }
 
-    /// A handshake that takes its scheduler, and may take so long beside them.
+    /// Polls a handshake with permits, within the time limit.
     pub(super) fn schedule<F: Future + Unpin>(&self, handshake: F) -> FairHandshake<F> {
         FairHandshake {
             request: self.scheduler.request_permit(),
@@ -38,17 +38,17 @@ impl Handshakes {
     }
 }
 
-/// See [`Handshakes::schedule`].
+/// Handshake that is polled with permits.
 #[derive(Debug)]
 pub(super) struct FairHandshake<F> {
     request: PermitRequest,
-    /// Since when it waits for its turn.
+    /// Start of the wait for a permit.
     waits: Option<Instant>,
     timeout: Pin<Box<Sleep>>,
     handshake: F,
 }
 
-/// The peer took too long.
+/// Handshake that took longer than its limit.
 #[derive(Debug)]
 pub(super) struct HandshakeTimedOut;
 
@@ -87,7 +87,7 @@ mod tests {
         most: AtomicUsize,
     }
 
-    /// Works at each poll as a handshake does, and waits for its peer between them.
+    /// Computes at each poll, and waits for its peer in between, as a handshake does.
     async fn work(seen: Arc<Seen>) {
         for _ in 0..5 {
             let now = seen.now.fetch_add(1, Ordering::SeqCst) + 1;
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(most_at_a_time(6).await, 3);
     }
 
-    /// Ready as often as it is polled.
+    /// Future that is ready for more work after every poll.
     #[derive(Default)]
     struct Busy {
         polls: Arc<AtomicUsize>,
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_its_peer_is_in_nobodys_way() {
+    async fn a_handshake_that_waits_for_its_peer_holds_no_permit() {
         let handshakes = Handshakes::new(FairScheduler::new(1), Duration::from_secs(5));
         let mut stalled = handshakes.schedule(std::future::pending::<()>());
         assert!(futures_util::poll!(&mut stalled).is_pending());

@@ -1,30 +1,30 @@
-//! TransportLimits on what a client may do, and their defaults.
+//! Limits on transports and polls, and their defaults.
 
 use std::time::Duration;
 
 use crate::http2;
 
-/// The head of a request, over either version of HTTP: many times those of Envoy and of gRPC.
+/// Largest head of a request over either version of HTTP, in bytes: many times those of Envoy and gRPC.
 pub(super) const MAX_HEAD_BYTES: usize = 16 << 10;
 
-/// What a client may do to the transport.
+/// Limits on one connection.
 #[derive(Clone, Debug)]
 pub struct TransportLimits {
-    /// The largest request, in bytes.
+    /// Size of a request in bytes, without its `initial_resource_versions`.
     pub max_request_bytes: usize,
-    /// A connection or stream that has sent nothing by then is closed.
+    /// Time until the first request of a connection or stream must have begun to arrive.
     pub first_request_timeout: Duration,
-    /// Streams of one connection.
+    /// Number of streams on one connection.
     pub max_streams_per_connection: u32,
-    /// A connection whose transport takes nothing, or next to nothing, for so long is closed.
+    /// Time after which a connection is closed whose transport takes less than [`http2::MIN_BYTES`].
     pub stall_timeout: Duration,
-    /// A connection over HTTP/2 without a stream for so long is asked to go.
+    /// Time without a stream after which an HTTP/2 connection is asked to close.
     pub idle_timeout: Duration,
-    /// A connection closes after this, less up to a fifth.
+    /// Age at which a connection closes. Each is given between 80 and 100 % of it.
     pub max_connection_age: Duration,
-    /// A connection that is silent for so long is pinged.
+    /// Silence after which a connection is pinged.
     pub keepalive_interval: Duration,
-    /// A ping must be answered by then.
+    /// Time within which the ping must be answered.
     pub keepalive_timeout: Duration,
 }
 
@@ -59,13 +59,13 @@ impl TransportLimits {
     }
 }
 
-/// What polls may do.
+/// Limits on long polls.
 #[derive(Clone, Debug)]
 pub struct PollLimits {
-    /// How long one is held while there is nothing new (R-REST-06).
+    /// Longest time that a poll waits for something new (R-REST-06).
     pub hold: Duration,
-    /// How long a connection over HTTP/1 may be without a request.
+    /// Time that an HTTP/1 connection may be without a request.
     pub idle_timeout: Duration,
-    /// How many are held for one address.
+    /// Number of polls that wait for one address.
     pub per_peer: usize,
 }

@@ -1,4 +1,4 @@
-//! Accepting connections and serving them.
+//! Listeners: binding addresses and accepting connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,20 +23,21 @@ use crate::telemetry;
 use crate::tls::reload::Reloaded;
 use crate::tls::server::ServerTls;
 
-/// The queue of connections that the kernel completed and we did not accept yet. A fleet that comes back comes all
-/// at once, and tokio's own default is short for that.
+/// Length of the kernel's queue of connections that were not accepted yet. A fleet reconnects all at once,
+/// and tokio's default is short for that.
 const BACKLOG: i32 = 4096;
-/// Bytes that a socket takes beyond those on their way to the peer. By default the kernel keeps up to `tcp_wmem` (4 MiB) for
-/// a peer that reads nothing, which no watermark of this process sees, and for a slow one as much that is out of date. It
-/// reports room when half of this is free, which is [`http2::MIN_BYTES`].
+/// Bytes that a socket takes beyond those on their way to the peer. By default the kernel keeps up to
+/// `tcp_wmem` (4 MiB) for a peer that reads nothing, which no watermark of this process sees, and as much
+/// outdated data for a slow one. The socket reports room when half of this is free, which is
+/// [`http2::MIN_BYTES`].
 const UNSENT: usize = 2 * http2::MIN_BYTES;
-/// Connections accepted before those that came in have a turn: more than can be served are left to the kernel.
+/// Connections accepted in a row before waiting new ones are served; the rest stays in the kernel.
 const ACCEPTED_IN_A_ROW: usize = 16;
 
-/// How long it waits for that: others are dear, and who connects need not be.
+/// Longest pause in between: accepting must not starve behind expensive connections.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// A place where clients connect.
+/// Address that clients connect to.
 #[derive(Debug)]
 pub struct Listener {
     socket: Bound,
@@ -49,23 +50,23 @@ enum Bound {
     Unix(UnixSocket),
 }
 
-/// A connection as it was accepted.
+/// Socket of an accepted connection.
 enum AcceptedSocket {
     Tcp(TcpStream, SocketAddr),
     Unix(UnixStream),
 }
 
 impl Listener {
-    /// Binds an address.
+    /// Binds a TCP address.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = socket2::Socket::new(
             socket2::Domain::for_address(address),
             socket2::Type::STREAM.nonblocking().cloexec(),
             Some(socket2::Protocol::TCP),
         )?;
-        // A relay that restarts binds its port again while old connections still linger in TIME_WAIT.
+        // A relay that restarts binds its port while old connections are in TIME_WAIT.
         socket.set_reuse_address(true)?;
-        // Connections have this from their listener.
+        // Inherited by accepted sockets.
         socket.set_tcp_notsent_lowat(UNSENT as u32)?;
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
@@ -74,17 +75,17 @@ impl Listener {
         Ok(Self { socket: Bound::Tcp(socket, address), tls: None })
     }
 
-    /// Binds the path of a Unix socket. The file is removed when the listener ends.
+    /// Binds the path of a Unix socket. The file is removed when the listener is dropped.
     pub fn bind_unix(path: &Path) -> io::Result<Self> {
         UnixSocket::bind(path, BACKLOG).map(|socket| Self { socket: Bound::Unix(socket), tls: None })
     }
 
-    /// The same listener, with TLS. Each connection begins with the configuration that is in force then.
+    /// Adds TLS. Each connection begins with the settings in force then.
     pub fn with_tls(self, side: Reloaded<ServerTls>, handshakes: Handshakes) -> Self {
         Self { tls: Some(TlsListener::new(side, handshakes)), ..self }
     }
 
-    /// The address, with the port that was chosen where none was given; `None` for a Unix socket.
+    /// Returns the TCP address, with the port that was chosen for port 0; `None` for a Unix socket.
     pub const fn address(&self) -> Option<SocketAddr> {
         match &self.socket {
             Bound::Tcp(_, address) => Some(*address),
@@ -101,7 +102,7 @@ impl Listener {
         }
     }
 
-    /// Serves until `stop`, then accepts no more; connections that are open live on in `connections`.
+    /// Accepts connections until `stop`. Open connections live on in `connections`.
     pub async fn serve<H: Health>(
         self,
         server: Arc<ServerState>,
@@ -113,7 +114,7 @@ impl Listener {
             let follow = tls.clone().close_revoked(Arc::clone(&server), Arc::clone(&connections));
             tokio::spawn(stop.clone().run_until_cancelled_owned(follow));
         }
-        let mut complaints = telemetry::LogThrottle::default();
+        let mut throttle = telemetry::LogThrottle::default();
         for count in 1_usize.. {
             if count % ACCEPTED_IN_A_ROW == 0 {
                 tokio::select! {
@@ -129,10 +130,10 @@ impl Listener {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     telemetry::accept_failed();
-                    if let Some(unsaid) = complaints.say(Instant::now()) {
-                        tracing::warn!(%error, unsaid, "could not accept a connection; is the descriptor limit reached?");
+                    if let Some(unsaid) = throttle.say(Instant::now()) {
+                        tracing::warn!(%error, unsaid, "cannot accept a connection; is the limit on open files (ulimit -n) reached?");
                     }
-                    // Out of descriptors is no reason to spin.
+                    // Without file descriptors, accepting again at once would spin.
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
@@ -157,7 +158,7 @@ impl Listener {
                 connections: Arc::clone(&connections),
                 source,
             };
-            // Futures of their own, so that none is as large as the largest.
+            // Separate futures, so that none is as large as the largest.
             match (accepted, &self.tls) {
                 (AcceptedSocket::Tcp(socket, _), None) => spawn(guard, source, serve_tcp(socket, pending)),
                 (AcceptedSocket::Unix(socket), None) => spawn(guard, source, serve_unix(socket, pending)),

@@ -1,13 +1,14 @@
-//! Memory watermarks: above the first newcomers are refused, above the second connections are closed.
+//! Overload manager: above one memory watermark new clients are refused, above a second one connections are
+//! closed.
 //!
-//! Owns the figures of the memory that is in use, and the consequences. The judgement is a value that is told the figures;
-//! reading them is one task. Where the system does not tell them there are no watermarks.
+//! Owns the figures of the memory in use, and the consequences. The decision is a value that is given the
+//! figures; one task reads them. Where the system does not report them there are no watermarks.
 //!
-//! OverloadManager that was freed, and that the allocator keeps for the next allocation or has not yet given back, is not in use:
-//! newcomers are served from it. After a burst of names the process may be as large as before for some seconds.
+//! Freed memory that the allocator keeps for the next allocation, or has not given back yet, is not in use:
+//! new clients are served from it. After a burst of names the process may keep its size for some seconds.
 //!
-//! Example: 300 MiB are resident, of which the allocator holds 280 MiB, and 100 MiB of these are allocated: 120 MiB are in
-//! use.
+//! Example: 300 MiB are resident, of which the allocator holds 280 MiB, and 100 MiB of these are allocated.
+//! Then 300 − (280 − 100) = 120 MiB are in use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,10 +20,10 @@ use super::connections::Connections;
 use super::unsent::Unsent;
 use crate::telemetry::{self, Limit};
 
-/// How often the memory is looked at.
+/// Time between two measurements.
 const TICK: Duration = Duration::from_millis(250);
 
-/// See the module.
+/// Watermarks, and whether new clients are refused now.
 #[derive(Debug)]
 pub struct OverloadManager {
     refuse_above: Option<u64>,
@@ -30,36 +31,37 @@ pub struct OverloadManager {
     refusing: AtomicBool,
 }
 
-/// What is to be done at one moment.
+/// Actions of one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Actions {
     refuse: bool,
-    /// So many connections.
+    /// Number of connections to close.
     close: usize,
-    /// Closing has not helped: for a while nobody is closed.
+    /// Whether closing has freed nothing, and pauses.
     ineffective: bool,
 }
 
-/// The judgement over time.
+/// History from which the actions follow.
 #[derive(Clone, Copy, Debug, Default)]
 struct OverloadDetector {
     refusing: bool,
-    /// The least that was found since connections are being closed, and how many rounds ago.
+    /// Lowest use since connections are being closed, and the rounds since then.
     lowest: Option<(u64, u32)>,
-    /// Rounds until closing is tried again.
+    /// Rounds until connections are closed again.
     pause: u32,
 }
 
 impl OverloadDetector {
-    /// Rounds of closing that may bring nothing. Some of it shows late, and the memory may not be taken by the clients at all,
-    /// which would then be closed for nothing.
+    /// Rounds of closing that may free nothing. Some of the effect shows late; and if clients do not take the
+    /// memory, they would be closed for nothing.
     const INEFFECTIVE: u32 = 16;
-    /// Rounds to wait after that.
+    /// Rounds of pause after that: 30 s.
     const PAUSE: u32 = 120;
 
     fn check(&mut self, manager: &OverloadManager, in_use: u64, open: usize) -> Actions {
-        // Once begun, it goes on until there is some room: else it would be on and off with every client. Where nobody is
-        // there it is the resources that take the memory, and to wait would free nothing.
+        // Refusing ends 5 % below the mark, so that it does not flap with every client: with a mark of 1000
+        // MiB it begins above 1000 and ends at 950. With no client there the resources take the memory, and
+        // waiting would free nothing.
         let limit = |mark: u64| if self.refusing { mark - mark / 20 } else { mark };
         self.refusing = open > 0 && manager.refuse_above.is_some_and(|mark| in_use > limit(mark));
         let mut actions = Actions { refuse: self.refusing, ..Actions::default() };
@@ -70,7 +72,7 @@ impl OverloadDetector {
         if open == 0 {
             return actions;
         }
-        // Who closes connections lets none in for them.
+        // Closing makes no sense while new connections are served.
         actions.refuse = true;
         if self.pause > 0 {
             self.pause -= 1;
@@ -93,7 +95,7 @@ impl OverloadDetector {
 }
 
 impl OverloadManager {
-    /// Watermarks in bytes; zero is none.
+    /// Creates watermarks in bytes; 0 turns one off.
     pub fn new(refuse_above: u64, close_above: u64) -> Arc<Self> {
         let mark = |bytes: u64| Some(bytes).filter(|bytes| *bytes > 0);
         Arc::new(Self {
@@ -103,12 +105,12 @@ impl OverloadManager {
         })
     }
 
-    /// Whether newcomers are refused.
+    /// Whether new connections and requests are refused.
     pub fn refuses_new(&self) -> bool {
         self.refusing.load(Ordering::Relaxed)
     }
 
-    /// Looks four times a second what the process takes, for as long as it is awaited.
+    /// Measures the memory four times a second and acts on it; never returns where the system reports memory.
     pub async fn watch(&self, connections: Arc<Connections>, unsent: Arc<Unsent>) {
         let [refuse_above, close_above] =
             [self.refuse_above, self.close_above].map(Option::unwrap_or_default);
@@ -118,7 +120,9 @@ impl OverloadManager {
         loop {
             tick.tick().await;
             let Some(Usage { resident, in_use }) = Usage::read() else {
-                tracing::info!("the system does not say how much memory the process takes: no watermarks");
+                tracing::info!(
+                    "the system does not report the memory of the process; memory watermarks are off"
+                );
                 return;
             };
             telemetry::report_memory(resident, in_use);
@@ -137,7 +141,7 @@ impl OverloadManager {
                     "memory is short: new connections and streams are refused"
                 );
             } else {
-                tracing::info!(in_use, "there is memory again: new connections and streams are served");
+                tracing::info!(in_use, "memory is available again: new connections and streams are served");
             }
         }
         if actions.ineffective {
@@ -145,7 +149,7 @@ impl OverloadManager {
             tracing::error!(
                 in_use,
                 limit = key,
-                "closing connections frees no memory; pausing that for a while"
+                "closing connections frees no memory: pausing it for 30 s; is downstream.memory.close_above too low for the resources?"
             );
         }
         if self.close_above.is_some_and(|mark| in_use > mark) {
@@ -160,7 +164,7 @@ impl OverloadManager {
                     closed,
                     limit = key,
                     unsaid,
-                    "memory is short: connections are closed"
+                    "memory is short: closing the connections that take most"
                 );
             }
             Limit::MemoryClose.count_all((closed as u64).saturating_sub(1));
@@ -171,32 +175,32 @@ impl OverloadManager {
 /// Memory of this process, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Usage {
-    /// Pages that it has.
+    /// Bytes of resident pages.
     resident: u64,
-    /// Less those parts of them that its allocator could hand out.
+    /// Resident bytes less those that the allocator could hand out.
     in_use: u64,
 }
 
 impl Usage {
-    /// Looks now; `None` where the system does not say it.
+    /// Measures now; `None` where the system does not report it.
     fn read() -> Option<Self> {
         let resident = resident()?;
-        // Where the program has another allocator, this one holds next to nothing.
+        // With another global allocator, this one holds next to nothing.
         let [held, allocated] = heap().unwrap_or_default();
-        // Of pages that it has not touched yet the allocator believes that they are resident.
+        // The allocator counts pages as resident that it has not touched yet.
         let in_use = resident.saturating_sub(held.saturating_sub(allocated)).max(allocated);
         Some(Self { resident, in_use })
     }
 }
 
-/// Bytes that the allocator holds of the memory of the system, and how many of them are allocated.
+/// Bytes that the allocator holds, and bytes that are allocated.
 fn heap() -> Result<[u64; 2], tikv_jemalloc_ctl::Error> {
-    // The figures are as of the last call of this.
+    // Refreshes the figures.
     tikv_jemalloc_ctl::epoch::advance()?;
     Ok([stats::resident::read()?, stats::allocated::read()?].map(|bytes| bytes as u64))
 }
 
-/// The resident memory of this process, in bytes.
+/// Resident bytes of this process.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -238,15 +242,15 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_is_there_a_newcomer_is_served() {
+    fn without_clients_a_new_one_is_served() {
         let (memory, mut detector) = (OverloadManager::new(1000, 2000), OverloadDetector::default());
         assert!(detector.check(&memory, 3000, 1).refuse);
         assert_eq!(detector.check(&memory, 3000, 0), Actions::default());
     }
 
-    /// A client that is closed and comes back leaves nobody there for a moment.
+    /// A client that is closed and reconnects leaves nobody there for a moment.
     #[test]
-    fn closing_is_in_vain_also_where_few_come_and_go() {
+    fn closing_is_found_ineffective_also_where_few_come_and_go() {
         let (memory, mut detector) = (OverloadManager::new(0, 1000), OverloadDetector::default());
         let closed: usize = (0..200).map(|round| detector.check(&memory, 3000, round % 2).close).sum();
         assert!(closed < 40, "{closed} of 100 were closed");
@@ -259,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_says_what_this_process_takes() {
+    fn the_system_reports_the_memory_of_this_process() {
         let Some(Usage { resident, in_use }) = Usage::read() else { return };
         assert!(in_use > 100 << 10 && in_use <= resident, "{in_use} of {resident}");
     }

@@ -1,4 +1,4 @@
-//! Long polls that wait for something new.
+//! Long polls that wait for a change.
 
 use std::sync::Arc;
 use std::task::{self, ready};
@@ -14,11 +14,11 @@ use super::timer::LazyTimer;
 use crate::subscription::{Poll, Verdict};
 use crate::telemetry::PollGauge;
 
-/// A poll that waits.
+/// Poll that waits.
 pub(super) struct ParkedPoll {
     poll: BackgroundDrop<Poll>,
     names: NameShare,
-    /// Its place among those of its peer, once it needs one: who sends slowly costs as much as who waits.
+    /// Slot of its peer, once it needs one: a request that arrives slowly costs as much as a poll that waits.
     slot: Option<PollSlot>,
     parked: bool,
     timer: LazyTimer,
@@ -26,7 +26,7 @@ pub(super) struct ParkedPoll {
     server: Arc<ServerState>,
 }
 
-/// A poll that no longer does.
+/// Poll that has its verdict.
 pub(super) struct DecidedPoll {
     pub(super) poll: BackgroundDrop<Poll>,
     pub(super) verdict: Verdict,
@@ -49,11 +49,11 @@ impl ParkedPoll {
         cx: &mut task::Context<'_>,
         gauge: &mut PollGauge,
     ) -> task::Poll<Result<Verdict, PollError>> {
-        // Registered before looking, so that what changes from here on wakes the poll.
+        // Registered before the check, so that any later change wakes the poll.
         self.poll.mailbox().register(cx.waker());
         loop {
             let (now, upstream) = (Instant::now(), self.server.upstream.get());
-            // A connection that closes waits for what is open on it.
+            // A connection that closes waits for its open requests.
             let verdict = || {
                 if self.client.connection.is_closing() {
                     self.poll.expire(now, upstream)

@@ -1,8 +1,8 @@
 //! REST-JSON long polls over HTTP (R-REST-01).
 //!
-//! Moves a request to a [`Poll`] and its verdict to a response. A poll that waits is this future and nothing else: no
-//! task, no queue, and what was needed to read the request is gone. When the client hangs up, the transport drops the
-//! future, and with it the poll, its place in the cohort and the interest upstream.
+//! Turns a request into a [`Poll`] and its verdict into a response. A poll that waits is this future and
+//! nothing else: no task, no queue, and the memory of reading is free. When the client hangs up, the
+//! transport drops the future, and with it the poll, its place in the cohort and the interest upstream.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use crate::rest::{Answer, Unwritable};
 use crate::subscription::{Poll, Verdict};
 use crate::telemetry::{Limit, PollGauge, PollOutcome};
 
-/// How long an answer that cannot be written is at most held back: less where the hold is shorter.
+/// Longest delay of the error for an answer that cannot be written; less if the hold is shorter.
 const ERROR_DELAY: Duration = Duration::from_secs(1);
 
 /// Answers a request for a path of REST-JSON.
@@ -52,14 +52,14 @@ where
     }
     client.connection.note_served();
     let connection = Arc::clone(&client.connection);
-    // In a box, so that a poll that waits does not keep the room that reading took.
+    // Boxed, so that a poll that waits does not keep the memory of reading.
     let opened = Box::pin(open(kind, request, &client, &server, now)).await;
     let ended = match opened {
         Ok(opened) => ParkedPoll::new(opened, client, Arc::clone(&server)).wait(&mut gauge).await,
         Err(fault) => Err(fault),
     };
     let done = match ended {
-        // Its names count until it is answered.
+        // The names count until the poll is answered.
         Ok(DecidedPoll { poll, verdict, names: _names }) => Box::pin(write(poll, verdict, &server)).await,
         Err(fault) => Err(fault),
     };
@@ -77,10 +77,10 @@ where
     }
 }
 
-/// What a poll is given.
+/// Answer to a poll.
 struct PollAnswer {
     answer: Answer,
-    /// Since the newest change that it waited for.
+    /// Time since the newest change that it waited for.
     waited: Option<Duration>,
 }
 
@@ -116,11 +116,11 @@ async fn write(
             Ok(PollAnswer { answer, waited })
         }
         Err(error) => {
-            // An operator can mend it; the client cannot.
-            if let Some(unsaid) = polls.complaints.lock().say(now) {
-                tracing::warn!(type_url = poll.type_url().as_str(), %error, unsaid, "a poll cannot be answered");
+            // Logged, because only an operator can fix it.
+            if let Some(unsaid) = polls.throttle.lock().say(now) {
+                tracing::warn!(type_url = poll.type_url().as_str(), %error, unsaid, "cannot answer a REST-JSON poll");
             }
-            // Nothing will be better at once, and a fleet would come back at once.
+            // Delayed, because nothing improves at once and a fleet would return at once.
             let until = poll.until().min(now + ERROR_DELAY);
             drop(poll);
             tokio::time::sleep_until(until.into()).await;

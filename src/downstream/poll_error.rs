@@ -1,4 +1,4 @@
-//! Ends of long polls without an answer.
+//! Errors of long polls, as HTTP responses.
 
 use http::{HeaderValue, Response, StatusCode, header};
 
@@ -7,16 +7,16 @@ use super::status::{limit_of, report};
 use crate::subscription::{Code, Refusal};
 use crate::telemetry::{Limit, PollOutcome};
 
-/// When who was refused for the number of polls, or for what is not known, may try again, in seconds.
+/// Seconds after which to retry, with 429 and 503.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
-/// An end without an answer.
+/// End of a poll without an answer.
 pub(super) struct PollError {
     pub(super) outcome: PollOutcome,
     status: StatusCode,
-    /// For the one who asked; there is nothing to say about 304.
+    /// Text for the client; none with 304.
     reason: Option<String>,
-    /// The limit that was reached, where it was one.
+    /// Limit that was reached.
     limit: Option<Limit>,
 }
 

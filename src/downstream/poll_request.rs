@@ -1,4 +1,4 @@
-//! Requests of long polls, until they are read.
+//! Requests of long polls: reading and decoding.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
@@ -25,16 +25,16 @@ use crate::rest::{self, BadRequest, OutOfBounds};
 use crate::subscription::{Asker, Poll, Rules};
 use crate::telemetry::Limit;
 
-/// How long a client waits for its answer, says Envoy.
+/// Header of Envoy with the milliseconds for which it waits for the answer.
 const EXPECTED_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";
-/// What is left of that for the way: this, or a fifth of it where it is short.
+/// Part of that time that is left for the way back: 200 ms, or a fifth if that is shorter.
 const RETURN_MARGIN: Duration = Duration::from_millis(200);
-/// How long a body is read, however fast it comes, before others have their turn.
+/// Time for which a body is read in a row, however fast it arrives.
 const SLICE: Duration = Duration::from_micros(500);
-/// Said to a client whose request has not come whole when its connection closes.
+/// Text for a client whose request is not whole when its connection closes.
 const CLOSING: &str = "the relay closes this connection; reconnect";
 
-/// Who polls, and over what.
+/// Peer that polls, its rules and its connection.
 #[derive(Debug)]
 pub(super) struct PollClient {
     pub(super) peer: Arc<Peer>,
@@ -42,25 +42,27 @@ pub(super) struct PollClient {
     pub(super) connection: Arc<Connection>,
 }
 
-/// A poll that was read.
+/// Poll whose request was read.
 pub(super) struct OpenedPoll {
     pub(super) poll: BackgroundDrop<Poll>,
-    /// Its place among those of its peer, if it needs one already.
+    /// Slot of its peer, if it needed one already.
     pub(super) slot: Option<PollSlot>,
     pub(super) names: NameShare,
 }
 
-/// How long a request with these headers may be held, `longest` at most (R-REST-06).
+/// Returns the time for which a request is held, `longest` at most (R-REST-06).
+///
+/// Example: Envoy waits 1000 ms; the poll is held for min(`longest`, 800 ms).
 fn hold(longest: Duration, headers: &HeaderMap) -> Duration {
     let expected = headers.get(EXPECTED_TIMEOUT).and_then(|value| value.to_str().ok()?.parse().ok());
     match expected.map(Duration::from_millis) {
-        // Envoy does not send a timeout that is switched off; zero is no time to answer in.
+        // Envoy does not send a timeout that is off; with zero there is no time to answer in.
         None | Some(Duration::ZERO) => longest,
         Some(expected) => longest.min(expected - RETURN_MARGIN.min(expected / 5)),
     }
 }
 
-/// Reads a request and takes its place among those who wait for the same.
+/// Reads a request and joins the cohort of its subscription.
 pub(super) async fn open<B>(
     kind: Kind,
     request: Request<B>,
@@ -72,7 +74,7 @@ where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
-    // The type of the body is not looked at: it can only be one, and curl says another unless told otherwise.
+    // The content type is ignored: the body can only be JSON, and curl says another type by default.
     let (head, body) = request.into_parts();
     let codings = head.headers.get_all(header::CONTENT_ENCODING);
     if codings.into_iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
@@ -82,13 +84,13 @@ where
         ));
     }
     let mut slot = None;
-    // A connection may be older than what is in force.
+    // Read anew: the connection may be older than the policy in force.
     let policy = server.policy.load_full();
     let (body, share) = read(body, client, &policy, server, &mut slot).await?;
     let request = if body.len() > LARGE_REQUEST {
         let (rules, reader) =
             (Arc::clone(&client.rules), Arc::clone(&server.polls.readers).acquire_owned().await);
-        // What it takes is counted until it is read, also if nobody waits for that any more.
+        // Charged until decoding ends, even if the client is gone by then.
         let kept = (reader, share);
         let read = on_reader_thread(move || {
             let read = parse(&body, &rules);
@@ -97,13 +99,15 @@ where
             read
         });
         let read = read.await;
-        read.ok_or_else(|| PollError::refused(StatusCode::INTERNAL_SERVER_ERROR, "reading it failed"))??
+        read.ok_or_else(|| {
+            PollError::refused(StatusCode::INTERNAL_SERVER_ERROR, "reading the request failed")
+        })??
     } else {
         let read = parse(&body, &client.rules);
         drop(share);
         read?
     };
-    // Who is on this machine shares a socket as others do an address.
+    // Clients on this machine share a socket as others share an address.
     let peer = match client.peer.source {
         Source::Ip(IpAddr::V4(address)) => address.to_ipv6_mapped(),
         Source::Ip(IpAddr::V6(address)) => address,
@@ -120,7 +124,7 @@ where
     ServerState::note_hidden(poll.hidden());
     let mut names = NameShare::new(&client.connection);
     if let Some(all) = names.set(poll.names(), poll.name_bytes()) {
-        // Other requests of the connection take what there is: this one is not too large.
+        // 503, not 413: other requests of the connection take the names, and this one is not too large.
         client
             .rules
             .check_connection(all)
@@ -130,7 +134,7 @@ where
     Ok(OpenedPoll { poll, slot, names })
 }
 
-/// Reads a body into one buffer. Its pieces are copied: each may be a byte that keeps all of a buffer that was read into.
+/// Reads a body into one buffer. Pieces are copied: one byte could keep a whole read buffer alive.
 async fn read<B>(
     body: B,
     client: &PollClient,
@@ -155,7 +159,7 @@ where
     let collect = async {
         let (mut body, mut read, mut slice_start) = (body, BytesMut::new(), Instant::now());
         let mut next = |cx: &mut task::Context<'_>| {
-            // A connection that closes does not wait for what may never come.
+            // A connection that closes does not wait for a body that may never come.
             if client.connection.is_closing() {
                 return task::Poll::Ready(Err(PollError::refused(StatusCode::SERVICE_UNAVAILABLE, CLOSING)));
             }
@@ -198,7 +202,7 @@ where
     Ok((body, share))
 }
 
-/// Reads a body that nobody needs: behind an answer that comes before its end the connection could not be used again.
+/// Reads and discards a body: if the answer comes before its end, the connection cannot be reused.
 pub(super) async fn discard<B>(mut body: B, policy: &Policy)
 where
     B: http_body::Body<Data = Bytes> + Unpin,
@@ -212,12 +216,11 @@ where
             length += frame.into_data().map_or(0, |data| data.len());
         }
     };
-    // Who takes longer is answered all the same.
+    // A client that takes longer is answered all the same.
     _ = tokio::time::timeout(policy.limits.first_request_timeout, read).await;
 }
 
-/// Does what takes long on a thread of its own, which gives way to those that serve everybody. `None` where there is none
-/// to be had, or the work panicked.
+/// Runs long work on a thread of low priority. `None` if there is no thread to be had, or the work panicked.
 async fn on_reader_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (tell, told) = tokio::sync::oneshot::channel();
     let work = move || {

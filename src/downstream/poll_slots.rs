@@ -1,4 +1,4 @@
-//! How many polls each address holds open.
+//! Number of polls that each address holds open.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use parking_lot::Mutex;
 
 use crate::identity::Source;
 
-/// Counts what is slot for each peer. A peer without anything costs nothing.
+/// Slots in use, by peer. A peer without any costs nothing.
 #[derive(Debug, Default)]
 pub(super) struct PollSlots {
     counts: Mutex<HashMap<Source, usize>>,
 }
 
 impl PollSlots {
-    /// Takes a place, until that is dropped; `None` where the peer has `limit` already.
+    /// Takes a slot until it is dropped; `None` if the peer has `limit` already.
     pub(super) fn acquire(self: &Arc<Self>, peer: Source, limit: usize) -> Option<PollSlot> {
         let mut counts = self.counts.lock();
         let count = counts.entry(peer).or_default();
@@ -27,7 +27,7 @@ impl PollSlots {
     }
 }
 
-/// A place of a peer's.
+/// Slot of a peer; given back on drop.
 #[derive(Debug)]
 pub(super) struct PollSlot {
     of: Arc<PollSlots>,
@@ -53,13 +53,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_has_so_many_places_and_leaves_nothing_behind() {
+    fn a_peer_has_a_limit_of_slots_and_leaves_nothing_behind() {
         let slots = Arc::<PollSlots>::default();
         let [a, b] = [1, 2].map(|last| Source::of(IpAddr::V4(Ipv4Addr::new(10, 0, 0, last))));
         let slot = [slots.acquire(a, 2), slots.acquire(a, 2)];
         assert!(slot.iter().all(Option::is_some));
         assert!(slots.acquire(a, 2).is_none());
-        assert!(slots.acquire(a, 1).is_none(), "a limit that was lowered takes no place away");
+        assert!(slots.acquire(a, 1).is_none(), "a limit that was lowered takes no slot away");
         let other = slots.acquire(b, 2);
         assert!(other.is_some(), "one peer's polls are not another's");
         drop(slot);

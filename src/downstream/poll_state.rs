@@ -10,30 +10,30 @@ use crate::rest::Book;
 use crate::subscription::Memory;
 use crate::telemetry;
 
-/// What all polls share.
+/// State of all long polls.
 #[derive(Debug)]
 pub struct PollState {
     pub(super) book: Arc<Book>,
     pub(super) memory: Memory,
     pub(super) slots: Arc<PollSlots>,
-    pub(super) complaints: Mutex<telemetry::LogThrottle>,
-    /// Whose turn it is to have a large request read.
+    pub(super) throttle: Mutex<telemetry::LogThrottle>,
+    /// Permit to decode a large request: one at a time.
     pub(super) readers: Arc<Semaphore>,
 }
 
 impl PollState {
-    /// PollState that are answered out of a book.
+    /// Creates the state for polls that `book` answers.
     pub fn new(book: Arc<Book>) -> Self {
         Self {
             book,
             memory: Memory::default(),
             slots: Arc::default(),
-            complaints: Mutex::default(),
+            throttle: Mutex::default(),
             readers: Arc::new(Semaphore::new(1)),
         }
     }
 
-    /// Lets go of what nobody asks for any more. To be called now and then.
+    /// Drops cached answers that nobody asks for any more. Call it now and then.
     pub async fn tidy(&self) {
         self.book.tidy().await;
     }

@@ -1,10 +1,10 @@
-//! A transport that is read in portions.
+//! Budget of reads from a socket, after which other tasks run.
 //!
-//! Owns how much is read of a socket before others have their turn. TLS reads on until there is something to give to who
-//! reads from it, and a peer can send records that hold nothing, or change its keys, for as long as it likes: each costs
-//! a decryption, and none of it is seen further up, where the time is kept.
+//! Owns the number of reads in a row. TLS reads on until it has data for its reader. A peer can send empty
+//! records, or change its keys, for as long as it likes: each costs a decryption, and nothing of it reaches
+//! the layers that measure time.
 //!
-//! Invariant: who is told to wait is woken.
+//! Invariant: a reader that is told to wait is woken.
 
 use std::io;
 use std::pin::Pin;
@@ -12,14 +12,15 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Reads in a row, of 4 KiB each as TLS reads: some hundred of the smallest records, and more than the largest.
+/// Reads in a row. TLS reads 4 KiB at a time: 8 reads are some hundred of the smallest records, and more than
+/// the largest one.
 const READS_IN_A_ROW: u8 = 8;
 
-/// See the module.
+/// Transport with a limited number of reads in a row.
 #[derive(Debug)]
 pub(super) struct ReadBudget<IO> {
     io: IO,
-    /// Reads since it last had nothing, or was told to wait.
+    /// Reads since the transport was last empty, or the reader was told to wait.
     reads: u8,
 }
 
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_never_ends_is_read_in_portions_and_all_of_it() {
+    async fn an_endless_transport_is_read_in_portions_and_completely() {
         let mut reader = ReadBudget::new(tokio::io::repeat(7));
         let mut byte = [0];
         for _ in 0..3 {

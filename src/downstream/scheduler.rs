@@ -1,19 +1,25 @@
-//! Fair sharing of CPU time between connections.
+//! Fair scheduling of CPU time between connections.
 //!
-//! Owns how that time is shared between connections. Each earns a small part of a thread's time, and may save a few
-//! milliseconds of it: a client that hears of changes and acknowledges them never needs more, and is served as soon as
-//! there is something to do. Who has spent what it had, or has not earned anything yet, is polled with a permit. Of those
-//! there are fewer than threads, and one comes back only when all that was ready has been polled and sockets have been
-//! looked at, or at once where its poll goes on on a thread of its own.
-//! So others wait for one poll at most, however many are new or dear. Among these the one comes first that took the least
-//! time lately: a client that hears of hundreds of changes a second does not wait for those that ask for all they can get.
-//! Nobody waits for ever: for each millisecond that somebody took, it lets those go first that come within ten, and never
-//! those that come more than a second later.
+//! Each connection has a CPU budget. It refills at 1/128 of a thread's time (7.8 ms per second) and is capped
+//! at 5 ms. A client that is sent changes and acknowledges them never needs more, and is polled at once. A
+//! connection with less than 1 ms left, or a new one, needs a permit for each poll. There are permits for
+//! half of the threads. A permit comes back only when everything that was ready has been polled and sockets
+//! have been read, or at once when the poll goes on on a thread of its own. So other clients wait for one
+//! poll at most, however many connections are new or expensive.
 //!
-//! Example: twenty connections ask for something without end, and each takes 50 ms of the thread's second. A client to which
-//! changes cost 12 ms a second goes before all that have not waited 380 ms longer.
+//! Among those that wait for a permit, the connection goes first that took the least time lately: a client of
+//! hundreds of changes a second does not wait for clients that ask for all they can get. Nobody waits for
+//! ever: each millisecond that a connection took lately puts it behind those that come within the next 10 ms,
+//! but never behind those that come more than a second later.
 //!
-//! Invariant: who waits for a permit is woken when it has it, and holds none between two polls.
+//! Example: a poll takes 4.5 ms of a full budget. The 0.5 ms left are too little; after 64 ms the connection
+//! has earned the other 0.5 ms and is polled at once again.
+//!
+//! Example: twenty connections never stop asking, and each takes 50 ms of each second: a handicap of 500 ms.
+//! A client to which changes cost 12 ms a second has one of 120 ms, and goes before all that have not waited
+//! 380 ms longer.
+//!
+//! Invariant: a connection that waits for a permit is woken when it has it, and holds none between two polls.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -26,55 +32,55 @@ use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 
-/// What a connection earns: this part of a thread's time.
+/// Part of a thread's time that a connection earns.
 const REFILL_DIVISOR: u32 = 128;
-/// What it can save.
+/// Largest budget.
 const MAX_BUDGET: Duration = Duration::from_millis(5);
-/// What it can owe: it may have been the machine that took long, and not the connection.
+/// Largest debt: the machine may have taken the time, and not the connection.
 const MAX_DEBT: Duration = Duration::from_millis(100);
-/// In seconds: what was taken this long ago counts half or less.
+/// Seconds after which time taken counts at most half.
 const DECAY_SECONDS: f32 = 1.0;
-/// Seconds that a newcomer is assumed to have used: it is not known yet how dear it will be.
+/// Seconds of a thread that a new connection is assumed to have taken: its cost is not known yet.
 const NEWCOMER_SECONDS: f32 = 0.02;
-/// For how many seconds a connection lets others go first, for each that it took.
+/// Seconds for which others go first, for each second that a connection took lately.
 const HANDICAP: f32 = 10.0;
-/// For how long at most.
+/// Longest time for which others go first.
 const MAX_HANDICAP: Duration = Duration::from_secs(1);
-/// What it has to have saved to be polled at once: about what one poll may take.
+/// Budget below which a poll needs a permit: about the time of one poll.
 const MIN_BUDGET: Duration = Duration::from_millis(1);
 
 thread_local! {
-    /// The turn of who is being polled on this thread.
+    /// Permit of the connection that this thread polls.
     static PERMIT: Cell<Option<Permit>> = const { Cell::new(None) };
 }
 
-/// Time after which work that has to wait for other long work is tried again.
+/// Time after which long work is tried again when no thread was free for it.
 pub(super) const RETRY: Duration = Duration::from_millis(2);
-/// Bytes of a request that may take long to read.
+/// Bytes above which decoding a request is moved off the worker.
 pub(super) const LARGE_REQUEST: usize = 64 << 10;
-/// Names that may take long to look at, or to let go of.
+/// Names above which evaluating or dropping a subscription is moved off the worker.
 pub(super) const MANY_NAMES: usize = 20_000;
 
-/// So much waits to be dropped: what it holds counts for no limit any more.
+/// Values that may wait to be dropped: no limit counts their memory any more.
 const RECLAIM_QUEUE_LEN: usize = 8;
 
-/// The permits of a process. Clones share them.
+/// CPU time of a process. Clones share it.
 #[derive(Clone, Debug)]
 pub struct FairScheduler {
     permits: Arc<PermitPool>,
-    /// Who may have a thread of its own for a while.
+    /// Right to occupy a thread for a while.
     aside: Arc<Semaphore>,
-    /// To the thread that drops what takes long to drop; it ends with the last of these.
+    /// Queue of the thread that drops large values. It ends with the last sender.
     reclaim_queue: mpsc::SyncSender<Box<dyn Send>>,
 }
 
 impl FairScheduler {
-    /// For a runtime with so many threads.
+    /// Creates a scheduler for a runtime with `threads` workers.
     pub fn new(threads: usize) -> Self {
         let (reclaim_queue, gone) = mpsc::sync_channel::<Box<dyn Send>>(RECLAIM_QUEUE_LEN);
-        // As urgent as others: what it drops takes locks that all wait for.
+        // Runs at normal priority: dropping takes locks that all wait for.
         let drop_in_background = move || gone.into_iter().for_each(drop);
-        // Where there is no thread to be had, the channel is closed.
+        // If the thread cannot be made, the channel is closed.
         _ = std::thread::Builder::new().name("closing".to_owned()).spawn(drop_in_background);
         Self {
             permits: PermitPool::new((threads / 2).max(1)),
@@ -83,36 +89,36 @@ impl FairScheduler {
         }
     }
 
-    /// Returns when all newcomers that wait for a permit now have had one.
+    /// Waits until all new connections that want a permit now have had one.
     pub(super) async fn yield_to_waiting(&self) {
         let mut request = self.request_permit();
         std::future::poll_fn(|cx| request.poll(cx)).await.end();
     }
 
-    /// A place to wait for a permit.
+    /// Creates a place in the queue for a permit.
     pub(super) fn request_permit(&self) -> PermitRequest {
         PermitRequest { of: Arc::clone(&self.permits), place: None }
     }
 
-    /// Works at what may take long. The thread's other tasks go on elsewhere meanwhile: it is for the operating system to
-    /// share out a core between them. `None` where as many as there are threads do that already: it is to be tried again in
-    /// a moment. There is no queue, in which somebody who does not come for what it waited for would hold up all.
+    /// Runs long work; other tasks of this thread go on elsewhere, and the operating system shares the cores.
+    /// `None` if as many threads as there are workers do so already: try again after [`RETRY`]. A queue would
+    /// be held up by a task that does not come for its place.
     pub(super) fn run_blocking<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
             return Some(work());
         }
         let _permit = self.aside.try_acquire().ok()?;
-        // From here on it holds up nobody who waits for this turn: it has left the thread that they wait for.
+        // The permit goes on: the work has left the threads that others wait for.
         PERMIT.take().into_iter().for_each(Permit::end);
         Some(tokio::task::block_in_place(work))
     }
 
-    /// Works here and now, or [at length](Self::run_blocking) if it may take long.
+    /// Runs work here, or as [`run_blocking`](Self::run_blocking) does if it may take long.
     pub(super) fn run<T>(&self, is_long: bool, work: impl FnOnce() -> T) -> Option<T> {
         if is_long { self.run_blocking(work) } else { Some(work()) }
     }
 
-    /// As [`work`](Self::work), once that is possible.
+    /// Runs work as [`run`](Self::run) does, as soon as a thread is free for it.
     pub(super) async fn run_when_free<T>(&self, is_long: bool, work: impl FnOnce() -> T) -> T {
         let mut work = Some(work);
         loop {
@@ -123,7 +129,7 @@ impl FairScheduler {
         }
     }
 
-    /// A value that is dropped on a thread of its own if `is_long` says that it takes long.
+    /// Wraps a value that is dropped in the background if `is_long` then says that dropping takes long.
     pub(super) fn drop_guard<T: Send + 'static>(
         &self,
         value: T,
@@ -132,12 +138,12 @@ impl FairScheduler {
         BackgroundDrop { value: Some(value), scheduler: self.clone(), is_long }
     }
 
-    /// Drops what may take long to drop on a thread of its own; here, where much waits for that, or there is none.
+    /// Drops a value on a thread of its own; here, if that thread has too much to do.
     pub(super) fn drop_in_background(&self, gone: impl Send + 'static) {
         _ = self.reclaim_queue.try_send(Box::new(gone));
     }
 
-    /// The budget of a connection that is new.
+    /// Creates the budget of a new connection.
     pub(super) fn budget(&self) -> CpuBudget {
         CpuBudget {
             scheduler: self.clone(),
@@ -149,10 +155,10 @@ impl FairScheduler {
     }
 }
 
-/// See [`FairScheduler::drop_guard`].
+/// Value that may be dropped in the background.
 #[derive(Debug)]
 pub(super) struct BackgroundDrop<T: Send + 'static> {
-    /// There until it is dropped.
+    /// Present until the drop.
     value: Option<T>,
     scheduler: FairScheduler,
     is_long: fn(&T) -> bool,
@@ -182,26 +188,27 @@ impl<T: Send + 'static> Drop for BackgroundDrop<T> {
     }
 }
 
-/// From here on this thread runs for others' sake last, as Linux has it: elsewhere, and where it fails, it is as urgent as any.
+/// Lets all other threads go first, on Linux. Elsewhere, and if it fails, the priority stays normal.
 pub(super) fn lower_thread_priority() {
     if cfg!(target_os = "linux") {
         _ = rustix::process::setpriority_process(None, 10);
     }
 }
 
-/// PermitPool to be handed out, and the connections that wait for one.
+/// Permits that are free, and the connections that wait for one.
 #[derive(Debug)]
 struct PermitPool(Mutex<Waitlist>);
 
 #[derive(Debug)]
 struct Waitlist {
     free: usize,
-    /// By the moment from which on nobody who comes is let go first. Who is not there any more has a permit.
+    /// Connections that wait, by the time after which no later one goes first. One that is not in the table
+    /// any more has a permit.
     waiting: BTreeMap<Place, Waker>,
     newest: u64,
 }
 
-/// That moment, and a number.
+/// That time, and a number.
 type Place = (Instant, u64);
 
 impl PermitPool {
@@ -209,19 +216,19 @@ impl PermitPool {
         Arc::new(Self(Mutex::new(Waitlist { free: count, waiting: BTreeMap::new(), newest: 0 })))
     }
 
-    /// One comes back, to whom it is first the turn of.
+    /// Gives a permit to the first that waits.
     fn release(&self) {
-        let mut line = self.0.lock();
-        let next = line.waiting.pop_first();
-        line.free += usize::from(next.is_none());
-        drop(line);
+        let mut list = self.0.lock();
+        let next = list.waiting.pop_first();
+        list.free += usize::from(next.is_none());
+        drop(list);
         if let Some((_, waker)) = next {
             waker.wake();
         }
     }
 }
 
-/// See [`FairScheduler::queue`].
+/// Place in the queue for a permit.
 #[derive(Debug)]
 pub(super) struct PermitRequest {
     of: Arc<PermitPool>,
@@ -229,28 +236,28 @@ pub(super) struct PermitRequest {
 }
 
 impl PermitRequest {
-    /// Waits as a newcomer does.
+    /// Waits as a new connection does.
     pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Permit> {
         self.poll_as(NEWCOMER_SECONDS, cx.waker())
     }
 
-    /// Waits as a connection that took so many seconds lately.
+    /// Waits as a connection that took `taken` seconds lately.
     fn poll_as(&mut self, taken: f32, waker: &Waker) -> Poll<Permit> {
-        let mut line = self.of.0.lock();
+        let mut list = self.of.0.lock();
         match self.place {
             Some(place) => {
-                if let Some(waiting) = line.waiting.get_mut(&place) {
+                if let Some(waiting) = list.waiting.get_mut(&place) {
                     waiting.clone_from(waker);
                     return Poll::Pending;
                 }
                 self.place = None;
             }
-            None if line.free > 0 => line.free -= 1,
+            None if list.free > 0 => list.free -= 1,
             None => {
-                line.newest += 1;
+                list.newest += 1;
                 let handicap = Duration::from_secs_f32(taken * HANDICAP).min(MAX_HANDICAP);
-                let place = (Instant::now() + handicap, line.newest);
-                line.waiting.insert(place, waker.clone());
+                let place = (Instant::now() + handicap, list.newest);
+                list.waiting.insert(place, waker.clone());
                 self.place = Some(place);
                 return Poll::Pending;
             }
@@ -263,13 +270,13 @@ impl Drop for PermitRequest {
     fn drop(&mut self) {
         let Some(place) = self.place else { return };
         if self.of.0.lock().waiting.remove(&place).is_none() {
-            // It was on its way here.
+            // The permit was on its way here.
             self.of.release();
         }
     }
 }
 
-/// Goes to the next one when it is dropped.
+/// Gives the permit to the next connection on drop.
 #[derive(Debug)]
 struct ReturnOnDrop(Arc<PermitPool>);
 
@@ -279,17 +286,17 @@ impl Drop for ReturnOnDrop {
     }
 }
 
-/// A permit to poll once.
+/// Permit for one poll.
 #[derive(Debug)]
 #[must_use = "dropped, it lets the next one go on before others had their turn"]
 pub(super) struct Permit(ReturnOnDrop);
 
 impl Permit {
-    /// Gives it back once others had theirs.
+    /// Gives it back once other tasks have run.
     pub(super) fn end(self) {
         let Self(permit) = self;
         tokio::spawn(async move {
-            // Behind all that is ready: what wakes itself while it is polled goes to the end of the queue.
+            // Behind all tasks that are ready: a task that wakes itself goes to the end of the queue.
             let mut is_behind = false;
             std::future::poll_fn(|cx| {
                 if std::mem::replace(&mut is_behind, true) {
@@ -299,14 +306,14 @@ impl Permit {
                 Poll::Pending
             })
             .await;
-            // And behind what sockets bring.
+            // And behind the tasks that sockets wake.
             tokio::task::yield_now().await;
             drop(permit);
         });
     }
 }
 
-/// While this is there the turn is out: it comes back also from a poll that panics.
+/// Ends the permit after a poll, also after one that panics.
 struct ReleaseAfterPoll;
 
 impl Drop for ReleaseAfterPoll {
@@ -315,21 +322,21 @@ impl Drop for ReleaseAfterPoll {
     }
 }
 
-/// What a connection has taken of the threads' time.
+/// CPU budget of a connection.
 #[derive(Debug)]
 pub(super) struct CpuBudget {
     scheduler: FairScheduler,
-    /// Beyond what it has earned until `as_of`.
+    /// Time spent beyond the time earned until `as_of`: the budget left is [`MAX_BUDGET`] less this.
     spent: Duration,
     as_of: Instant,
-    /// Seconds that it took lately.
+    /// Seconds taken lately; decays.
     lately: f32,
-    /// It waits for a permit.
+    /// Place in the queue, while it waits.
     request: Option<PermitRequest>,
 }
 
 impl CpuBudget {
-    /// Polls, at once or when it is this connection's turn, and charges what that takes.
+    /// Polls at once, or once a permit is there, and charges the time.
     pub(super) fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -337,7 +344,8 @@ impl CpuBudget {
     ) -> Poll<T> {
         let start = Instant::now();
         let mut permit = None;
-        // Who waits goes on waiting, whatever it has earned meanwhile: the permit may be on its way.
+        // A connection in the queue stays there, whatever it has earned meanwhile: the permit may be on its
+        // way.
         if self.request.is_some() || self.has_little(start) {
             let request = self.request.get_or_insert_with(|| self.scheduler.request_permit());
             permit = Some(ready!(request.poll_as(self.lately, cx.waker())));
@@ -368,7 +376,7 @@ mod tests {
 
     use super::*;
 
-    /// The budget of who has not been seen for a second.
+    /// Budget of a connection that has been idle for a second.
     fn saved(scheduler: &FairScheduler) -> CpuBudget {
         CpuBudget { as_of: Instant::now() - Duration::from_secs(1), ..scheduler.budget() }
     }
@@ -384,7 +392,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_saved_is_served_while_all_permits_are_out_and_a_newcomer_when_one_comes_back() {
+    async fn a_saved_budget_needs_no_permit_and_a_new_connection_waits_for_one() {
         let scheduler = FairScheduler::new(1);
         let mut request = scheduler.request_permit();
         let permit = std::future::poll_fn(|cx| request.poll(cx)).await;
@@ -398,7 +406,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn who_works_at_length_holds_up_nobody_who_waits_for_its_turn() {
+    async fn long_work_holds_no_permit() {
         let scheduler = FairScheduler::new(1);
         let (begin, begun) = std::sync::mpsc::channel();
         let (end, ends) = std::sync::mpsc::channel();
@@ -420,19 +428,19 @@ mod tests {
         assert!(run_blocking.await.expect("no panic"));
     }
 
-    /// Returns in which order these are polled, when a permit comes back for which they all wait.
-    async fn order(scheduler: &FairScheduler, accounts: Vec<(&'static str, CpuBudget)>) -> Vec<&'static str> {
+    /// Returns the order in which connections are polled that all wait for one permit.
+    async fn order(scheduler: &FairScheduler, budgets: Vec<(&'static str, CpuBudget)>) -> Vec<&'static str> {
         let mut request = scheduler.request_permit();
         let permit = std::future::poll_fn(|cx| request.poll(cx)).await;
         let done = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
-        for (name, mut budget) in accounts {
+        for (name, mut budget) in budgets {
             let done = Arc::clone(&done);
             tasks.push(tokio::spawn(async move {
                 works(&mut budget, Duration::ZERO).await;
                 done.lock().push(name);
             }));
-            // It has its place before the next one asks.
+            // It has its place before the next one comes.
             tokio::task::yield_now().await;
         }
         permit.end();
@@ -446,14 +454,14 @@ mod tests {
     async fn a_connection_that_took_less_lately_goes_first() {
         let scheduler = FairScheduler::new(1);
         let took = |lately: f32| CpuBudget { lately, spent: MAX_DEBT, ..scheduler.budget() };
-        let accounts = vec![
+        let budgets = vec![
             ("greedy", took(0.1)),
             ("dear", took(0.05)),
             ("new", scheduler.budget()),
             ("busy", took(0.012)),
             ("new too", scheduler.budget()),
         ];
-        assert_eq!(order(&scheduler, accounts).await, ["busy", "new", "new too", "dear", "greedy"]);
+        assert_eq!(order(&scheduler, budgets).await, ["busy", "new", "new too", "dear", "greedy"]);
     }
 
     #[tokio::test]
@@ -463,21 +471,21 @@ mod tests {
         let (mut first, mut second) = (scheduler.request_permit(), scheduler.request_permit());
         assert!(poll!(std::future::poll_fn(|cx| first.poll(cx))).is_pending());
         assert!(poll!(std::future::poll_fn(|cx| second.poll(cx))).is_pending());
-        // It is the first one's, which does not come for it.
+        // The first one has it now, and does not come for it.
         drop(permit);
         drop(first);
         std::future::poll_fn(|cx| second.poll(cx)).await.end();
     }
 
     #[tokio::test]
-    async fn who_has_spent_what_it_saved_waits_for_its_turn() {
+    async fn a_connection_without_budget_waits_for_a_permit() {
         let scheduler = FairScheduler::new(1);
         let mut dear = saved(&scheduler);
         works(&mut dear, MAX_BUDGET * 2).await;
         let mut request = scheduler.request_permit();
         let permit = std::future::poll_fn(|cx| request.poll(cx)).await;
         assert!(poll!(std::pin::pin!(works(&mut dear, Duration::ZERO))).is_pending());
-        // What it earned meanwhile does not let it leave the queue: the permit on its way would be lost.
+        // Time earned meanwhile does not let it leave the queue: the permit on its way would be lost.
         dear.as_of -= Duration::from_secs(10);
         assert!(poll!(std::pin::pin!(works(&mut dear, Duration::ZERO))).is_pending());
         permit.end();

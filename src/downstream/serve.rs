@@ -1,4 +1,4 @@
-//! Serving one connection, once its bytes are those of HTTP.
+//! Serving of one connection over HTTP/1 or HTTP/2.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -30,11 +30,11 @@ use crate::http2::Serve;
 use crate::identity::{Certificate, Peer, Source};
 use crate::telemetry::{self, Limit};
 
-/// Why a connection ends otherwise than by agreement. Not an [`anyhow::Error`]: hostile peers cause many, and with
-/// `RUST_BACKTRACE` each of those walks the stack.
+/// Reason for an abnormal end. Not an [`anyhow::Error`]: hostile peers cause many, and with `RUST_BACKTRACE`
+/// each would walk the stack.
 pub(super) type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a connection is served with, before it is known who its peer is.
+/// Connection whose peer is not known yet.
 pub(super) struct PendingConnection<H> {
     pub(super) slot: ConnectionSlot,
     pub(super) server: Arc<ServerState>,
@@ -45,7 +45,8 @@ pub(super) struct PendingConnection<H> {
 }
 
 impl<H: Health> PendingConnection<H> {
-    /// The services for a peer that has proven to be this, for as long as it has its place.
+    /// Sets the peer and takes its identity's slot. Returns its services, and the slot to hold while it is
+    /// served.
     pub(super) fn services(
         mut self,
         certificate: Option<Box<Certificate>>,
@@ -53,10 +54,11 @@ impl<H: Health> PendingConnection<H> {
         let peer = Arc::new(Peer { source: self.source, certificate });
         if let Err(refused) = self.slot.identify(&peer) {
             refused.report(&peer);
-            return Err("no place for a further connection of this identity".into());
+            return Err("too many connections of this identity".into());
         }
         self.connections.identify(&self.connection, Arc::clone(&peer));
-        // Loaded after it is known who this is: a reload finds the connection, or the connection the reload.
+        // Loaded after the peer is set: either a reload sees the connection, or the connection sees the new
+        // policy.
         let policy = self.server.policy.load_full();
         let services = Services {
             rules: Arc::clone(policy.rules_for(&peer)),
@@ -77,7 +79,7 @@ pub(super) async fn serve_tcp<H: Health>(
     socket.set_nodelay(true)?;
     let (services, _slot) = pending.services(None)?;
     match sniff_protocol(&socket, &services).await? {
-        // In a box, so that connections over HTTP/2 do not keep the room for it.
+        // Boxed, so that HTTP/2 connections do not keep room for it.
         Some(WireProtocol::Http1) => Box::pin(serve_http1(socket, services)).await,
         Some(WireProtocol::Http2) => serve_http2(socket, services).await,
         Some(other) => reject(&socket, other),
@@ -99,11 +101,11 @@ pub(super) async fn serve_unix<H: Health>(
 }
 
 pub(super) fn first_bytes_timed_out(limit: Duration) -> ConnectionError {
-    format!("nothing came within {limit:?}").into()
+    format!("no bytes came within {limit:?} (downstream.first_request_timeout)").into()
 }
 
-/// Waits for what comes first. Until then there is no protocol, and none that would time out. `None` where the
-/// connection is to close before.
+/// Waits for the first bytes. Until then there is no protocol that could time out. `None` if the connection
+/// must close before.
 async fn sniff_protocol<H>(
     socket: &impl Peek,
     services: &Services<H>,
@@ -118,13 +120,13 @@ async fn sniff_protocol<H>(
 }
 
 fn reject(socket: &impl Peek, protocol: WireProtocol) -> Result<(), ConnectionError> {
-    // A socket that is closed with something unread in it is reset.
+    // Discarded, because closing a socket with unread bytes resets it.
     socket.discard();
     if protocol == WireProtocol::Tls {
         telemetry::tls_handshake("to_cleartext");
-        return Err("a TLS handshake, and this listener has no `tls`".into());
+        return Err("the client began a TLS handshake, and this listener has no `tls`".into());
     }
-    Err("neither HTTP/1 nor HTTP/2".into())
+    Err("the client speaks neither HTTP/1 nor HTTP/2".into())
 }
 
 pub(super) async fn serve_http2<H: Health, IO: Transport>(
@@ -158,7 +160,7 @@ pub(super) async fn serve_http1<H: Health, IO: Transport>(
     let budget = services.server.scheduler.budget();
     let mut builder = http1::Builder::new();
     builder.max_buf_size(MAX_HEAD_BYTES);
-    // The first request has begun to come; the wait for the next one is a client's pause between two polls.
+    // The first request has begun to arrive; the wait for the next one is a client's pause between two polls.
     builder.timer(TokioTimer::new()).header_read_timeout(policy.polls.idle_timeout);
     let socket = WriteTimeout::new(socket, policy.limits.stall_timeout);
     let answer =
@@ -168,7 +170,7 @@ pub(super) async fn serve_http1<H: Health, IO: Transport>(
     drive(&connection, budget, &mut serve, |serve| Pin::new(serve).graceful_shutdown(), |_| false).await
 }
 
-/// Counts streams that were one too many, and a connection on which there was none for long.
+/// Counts refused streams, and a connection that was without any for too long.
 fn note_limits(refused_streams: u64, idle: bool) {
     if refused_streams > 0 {
         report(Limit::Streams, "a connection", "too many streams");
@@ -179,8 +181,8 @@ fn note_limits(refused_streams: u64, idle: bool) {
     }
 }
 
-/// Polls what serves a connection, in scheduler with others, and tells it when it is to close. What is polled is looked at afterwards, and polled
-/// again if that says so.
+/// Polls the future that serves a connection within its CPU budget, and closes it when the connection must
+/// close. `look` inspects the future after each poll, and returns whether to poll it again.
 async fn drive<S, E>(
     connection: &Connection,
     mut budget: CpuBudget,
@@ -200,7 +202,9 @@ where
                 closing = true;
                 close(serve);
             }
-            ConnectionState::Aborted => return Poll::Ready(Err("it does not close".into())),
+            ConnectionState::Aborted => {
+                return Poll::Ready(Err("the connection was aborted because it did not close".into()));
+            }
             ConnectionState::Open | ConnectionState::Closing => {}
         }
         let polled = budget.poll(cx, |cx| {

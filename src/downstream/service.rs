@@ -1,4 +1,4 @@
-//! From an HTTP request to the service that answers it.
+//! Routing of HTTP requests to the services that answer them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,7 +22,7 @@ use crate::http2::Backpressure;
 use crate::identity::Peer;
 use crate::subscription::{Rules, Session};
 
-/// One connection's view of the services.
+/// Services of one connection.
 #[derive(Debug)]
 pub(super) struct Services<H> {
     pub(super) server: Arc<ServerState>,
@@ -56,7 +56,7 @@ impl<H: Health> Services<H> {
         let is_head = request.method() == Method::HEAD;
         let mut response = self.route(request).await;
         if is_head {
-            // Nothing here is answered to HEAD but that it is not (RFC 9110, section 9.3.2).
+            // Only the status is answered to HEAD (RFC 9110, section 9.3.2).
             *response.body_mut() = ResponseBody::Text(None);
         }
         response
@@ -90,7 +90,7 @@ impl<H: Health> Services<H> {
         if !is_grpc(&request) {
             return text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "gRPC needs content-type application/grpc\n");
         }
-        // Health is told as ever: it is no fault of this relay's that would be mended elsewhere.
+        // Health is reported regardless: refusing it would help nobody.
         if route.is_some() && self.server.admission.overload().refuses_new() {
             return refuse(Status::no_memory());
         }
@@ -135,7 +135,7 @@ impl<H: Health> Services<H> {
     }
 }
 
-/// Tells a relay behind this one that its origin is a relay too.
+/// Tells a relay behind this one that its control plane is a relay.
 const RELAY_HEADER: HeaderName = HeaderName::from_static(crate::grpc::RELAY_HEADER);
 const RELAY_VALUE: &str = env!("CARGO_PKG_VERSION");
 
@@ -153,7 +153,7 @@ fn grpc<B>(body: ResponseBody<B>) -> Response<ResponseBody<B>> {
     response
 }
 
-/// A response that is only a status.
+/// Creates a response that is only a status.
 fn refuse<B>(status: Status) -> Response<ResponseBody<B>> {
     status.report("");
     let mut response = grpc(ResponseBody::Text(None));

@@ -23,7 +23,7 @@ use crate::telemetry;
 pub struct UpstreamView(Arc<AtomicU8>);
 
 impl UpstreamView {
-    /// Says how things stand with the origin.
+    /// Publishes a new state.
     pub fn set(&self, upstream: Upstream) {
         self.0.store(upstream as u8, Ordering::Release);
     }
@@ -35,47 +35,47 @@ impl UpstreamView {
     }
 }
 
-/// What all streams share.
+/// State that all connections share.
 #[derive(Debug)]
 pub struct ServerState {
-    /// The cache they read.
+    /// Resources of the control plane.
     pub cache: Arc<Cache>,
-    /// The rules and limits in force for those who connect now; who is connected has its own.
+    /// Rules and limits for new connections. A connection keeps those that it began with.
     pub policy: ArcSwap<Policy>,
-    /// How many denials are logged.
+    /// Limit on log lines about denials.
     pub denials: Mutex<telemetry::LogThrottle>,
-    /// Who may connect.
+    /// Counts of connections, and their limits.
     pub admission: Arc<Admission>,
-    /// What requests take that are not whole.
+    /// Memory of requests that are not whole.
     pub buffered: Arc<RequestMemory>,
-    /// What the versions take that clients say they hold.
+    /// Memory of the versions that clients say they hold.
     pub versions: Arc<RequestMemory>,
-    /// Count of the large messages that are being sent.
+    /// Messages that are being sent.
     pub unsent: Arc<Unsent>,
     /// State of the origin.
     pub upstream: UpstreamView,
-    /// How many rejections are logged: a fleet may reject the same update all at once.
+    /// Limit on log lines about NACKs: a fleet may reject an update all at once.
     pub rejections: Mutex<telemetry::Budget>,
-    /// What its long polls share.
+    /// State of long polls.
     pub polls: PollState,
-    /// Whose turn it is where there is much to do.
+    /// CPU time, shared between connections.
     pub scheduler: FairScheduler,
 }
 
 impl ServerState {
-    /// Counts what the operator's rules deny a peer, and tells it: who tries the doors is not to go unseen.
+    /// Counts and logs a request that the operator's rules deny.
     pub(super) fn note_denial(&self, refusal: &Refusal, peer: &dyn Display, client: Option<&Client>) {
         let Some(denied) = refusal.denied else { return };
         telemetry::denied(denied.label(), 1);
         if let Some(unsaid) = self.denials.lock().say(Instant::now()) {
             let node = client.map_or("", |client| client.node_id.as_str());
-            // A field: what is said after the level is not escaped, and a type's name is the client's to choose.
+            // A field, not the message: fields are escaped, and the client chose the name of the type.
             let why = refusal.message.as_str();
             tracing::warn!(%peer, node, what = denied.label(), why, unsaid, "denied to a client");
         }
     }
 
-    /// Counts what a peer asked for and is not shown.
+    /// Counts names and wildcards that were requested and are hidden from the peer.
     pub(super) fn note_hidden(hidden: Hidden) {
         telemetry::denied("name", hidden.names);
         telemetry::denied("wildcard", hidden.wildcards);

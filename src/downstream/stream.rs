@@ -1,4 +1,4 @@
-//! The response body of a stream: the whole of its life on this side.
+//! Response body of a stream: everything that one client stream does.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -28,22 +28,23 @@ use crate::resource::{Kind, TypeUrl};
 use crate::subscription::{Heard, Next, Outgoing, Refusal, Session, Versions};
 use crate::telemetry::{self, Limit, RequestResult, StreamGauge};
 
-/// Requests read in one go before others get their turn.
+/// Requests read in a row before other tasks run.
 const REQUESTS_PER_POLL: usize = 32;
-/// How long that may take: what is short to say can be long to take in.
+/// Longest time for that: a short request can be long to handle.
 const SLICE: Duration = Duration::from_millis(1);
-/// Part of `stall_timeout` after which a stream that has something to say and no window looks whether it still has.
+/// Fraction of `stall_timeout` after which a stream without a send window checks whether it still has
+/// something to send: it checks four times.
 const RECHECK: u32 = 4;
 
-/// What came of a request.
+/// Outcome of a request.
 enum RequestOutcome {
-    /// It accepts the newest response of a type, and says nothing else.
+    /// ACK of the newest response of a type, and nothing else.
     Ack(Kind),
-    /// Anything else.
+    /// Any other request.
     Heard(Heard),
 }
 
-/// Why a request was not taken in.
+/// Reason for refusing a request.
 enum RequestError {
     Undecodable(prost::DecodeError),
     Refused(Refusal),
@@ -61,7 +62,7 @@ impl From<Refusal> for RequestError {
     }
 }
 
-fn hear(
+fn handle(
     session: &mut Session,
     message: Bytes,
     versions: Versions,
@@ -79,7 +80,7 @@ fn hear(
     }))
 }
 
-/// A stream of one client. Dropped when the transport is done with it, whatever the reason.
+/// Stream of one client. Dropped when the transport is done with it, whatever the reason.
 #[derive(Debug)]
 pub(super) struct StreamBody<B> {
     requests: Assembler<B>,
@@ -87,19 +88,19 @@ pub(super) struct StreamBody<B> {
     peer: Arc<Peer>,
     connection: Arc<Connection>,
     server: Arc<ServerState>,
-    /// The message that is being written.
+    /// Message that is being sent.
     writing: Option<SendCursor<Outgoing>>,
-    /// Time at which there was something to say that the transport did not take. It is worked out when it does.
+    /// Time since which there is something to send and no window. It is composed when there is one.
     waits: Option<Instant>,
     timer: LazyTimer,
-    /// When its first request is to have begun to come.
+    /// Time at which its first request must have begun to arrive.
     first_due: Instant,
-    /// How long one may take to come that has begun to.
+    /// Time within which a request must be whole once it has begun to arrive.
     stall_timeout: Duration,
     ended: bool,
     names: NameShare,
-    /// Of its rejections, by type.
-    complaints: BTreeMap<TypeUrl, telemetry::LogThrottle>,
+    /// Limits on log lines about NACKs of this stream, by type.
+    nack_throttles: BTreeMap<TypeUrl, telemetry::LogThrottle>,
     gauge: StreamGauge,
 }
 
@@ -134,11 +135,11 @@ where
             ended: false,
             names: NameShare::new(&connection),
             connection,
-            complaints: BTreeMap::new(),
+            nack_throttles: BTreeMap::new(),
         }
     }
 
-    /// The next chunk of what is being written.
+    /// Takes the next chunk of the message that is being sent.
     fn chunk(&mut self, now: Instant) -> Option<Bytes> {
         if let Some(chunk) = self.writing.as_mut()?.next() {
             return Some(chunk);
@@ -151,27 +152,27 @@ where
         None
     }
 
-    /// Takes in what the client sent. `Ready` ends the stream.
+    /// Reads and handles requests. `Ready` ends the stream.
     fn read(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<Status> {
         for _ in 0..REQUESTS_PER_POLL {
             let message = match self.requests.poll_message(cx) {
-                Poll::Pending => return self.keep(now),
+                Poll::Pending => return self.charge_memory(now),
                 Poll::Ready(None) => return Poll::Ready(Status::ok()),
                 Poll::Ready(Some(Err(status))) => return Poll::Ready(status),
                 Poll::Ready(Some(Ok(message))) => message,
             };
-            match self.hear(message, now) {
+            match self.handle(message, now) {
                 Some(Ok(RequestOutcome::Ack(kind))) => {
                     self.gauge.heard(kind.short(), RequestResult::Ack);
                     continue;
                 }
                 Some(Ok(RequestOutcome::Heard(heard))) => {
-                    // It may want nothing of that any more.
+                    // The client may not want the waiting message any more.
                     self.waits = None;
-                    self.note(&heard, now);
+                    self.record(&heard, now);
                 }
                 Some(Err(status)) => return Poll::Ready(status),
-                None => return self.keep(now),
+                None => return self.charge_memory(now),
             }
             if let Err(status) = self.count_names() {
                 return Poll::Ready(status);
@@ -181,17 +182,18 @@ where
             }
         }
         cx.waker().wake_by_ref();
-        self.keep(now)
+        self.charge_memory(now)
     }
 
-    fn keep(&mut self, now: Instant) -> Poll<Status> {
-        match self.requests.keep(&self.server.buffered, &self.connection, now) {
+    fn charge_memory(&mut self, now: Instant) -> Poll<Status> {
+        match self.requests.charge(&self.server.buffered, &self.connection, now) {
             Ok(()) => Poll::Pending,
             Err(status) => Poll::Ready(status),
         }
     }
 
-    /// Counts its names to its connection. Those that are too many are not told upstream for long: they go with the stream.
+    /// Charges the names to the connection. Too many are not subscribed upstream for long: they end with the
+    /// stream.
     fn count_names(&mut self) -> Result<(), Status> {
         match self.names.set(self.session.names(), self.session.name_bytes()) {
             Some(all) => Ok(self.session.rules().check_connection(all)?),
@@ -199,8 +201,8 @@ where
         }
     }
 
-    /// Counts a request. A rejection is logged: it is what an operator looks for first.
-    fn note(&mut self, heard: &Heard, now: Instant) {
+    /// Counts a request, and logs a NACK: operators look for it first.
+    fn record(&mut self, heard: &Heard, now: Instant) {
         let (type_url, result) = match heard {
             Heard::Subscribed { type_url } => (type_url, RequestResult::Subscribe),
             Heard::Ack { type_url } => (type_url, RequestResult::Ack),
@@ -209,8 +211,9 @@ where
         };
         self.gauge.heard(type_url.kind().short(), result);
         if let Heard::Nack { type_url, error } = heard {
-            // First whether this stream has said it lately, so that one client cannot spend what is there for all.
-            let lately = self.complaints.entry(type_url.clone()).or_default().say(now);
+            // The limit of this stream comes first, so that one client cannot use up the lines that all
+            // share.
+            let lately = self.nack_throttles.entry(type_url.clone()).or_default().say(now);
             let Some(unsaid) = lately.and_then(|own| Some(own + self.server.rejections.lock().say(now)?))
             else {
                 return;
@@ -220,7 +223,7 @@ where
                 .client()
                 .map_or(("", ""), |client| (client.node_id.as_str(), client.cluster.as_str()));
             let text: String = error.message.chars().take(500).collect();
-            // Not `message`: that is the name of what is said, which would not be escaped.
+            // Not `message`: tracing does not escape the field of that name.
             tracing::warn!(
                 node,
                 cluster,
@@ -228,20 +231,20 @@ where
                 code = error.code,
                 text,
                 unsaid,
-                "a client rejects an update"
+                "a client rejected an update (NACK)"
             );
         }
     }
 
-    /// Takes in a request; `None` where that would take long and has to wait for others that do.
-    fn hear(&mut self, message: Bytes, now: Instant) -> Option<Result<RequestOutcome, Status>> {
+    /// Handles a request; `None` if that takes long and no thread is free for it.
+    fn handle(&mut self, message: Bytes, now: Instant) -> Option<Result<RequestOutcome, Status>> {
         let (session, requests) = (&mut self.session, &mut self.requests);
-        // A list takes the place of all that was asked for before.
+        // A state-of-the-world request replaces the whole subscription.
         let replaces_many = session.protocol() == Protocol::Sotw && session.names() > MANY_NAMES;
         let told = if message.len() <= LARGE_REQUEST && !replaces_many {
-            hear(session, message, requests.take_versions(), now)
+            handle(session, message, requests.take_versions(), now)
         } else if let Some(told) = (self.server.scheduler)
-            .run_blocking(|| hear(session, message.clone(), requests.take_versions(), now))
+            .run_blocking(|| handle(session, message.clone(), requests.take_versions(), now))
         {
             told
         } else {
@@ -260,9 +263,9 @@ where
         }))
     }
 
-    /// The next step of the session. While the transport takes nothing there is none in which something is said. Once that was
-    /// found nothing is worked out until there is room, or the client asks for something else, but for a look now and
-    /// then: a stream that has nothing to say any more must not be given up for its window.
+    /// Next step of the session. Without a send window nothing is composed: a check now and then finds
+    /// whether there is still something to send, because a stream with nothing to send must not be given up
+    /// for its window. A request of the client makes it check at once.
     fn next(&mut self, now: Instant) -> Next {
         let (session, upstream) = (&mut self.session, self.server.upstream.get());
         let is_held_back = self.requests.body().is_held_back();
@@ -292,8 +295,8 @@ where
         Next::Wait(Some(since + pause))
     }
 
-    /// What to write next; `Err` ends the stream.
-    fn compose(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
+    /// Returns the next chunk to send; `Err` ends the stream.
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
         loop {
             let now = Instant::now();
             if self.connection.is_closing() {
@@ -373,12 +376,12 @@ where
         if let Some(chunk) = this.chunk(now) {
             return Poll::Ready(Some(Ok(http_body::Frame::data(chunk))));
         }
-        // Registered before looking, so that what changes from here on wakes the stream.
+        // Registered before the check, so that any later change wakes the stream.
         this.session.mailbox().register(cx.waker());
         if let Poll::Ready(status) = this.read(cx, now) {
             return Poll::Ready(Some(Ok(this.end(status))));
         }
-        match this.compose(cx) {
+        match this.poll_chunk(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(chunk)) => Poll::Ready(Some(Ok(http_body::Frame::data(chunk)))),
             Poll::Ready(Err(status)) => Poll::Ready(Some(Ok(this.end(status)))),

@@ -1,4 +1,4 @@
-//! Connections that begin with a TLS handshake.
+//! TLS on the connections of clients.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,17 +23,17 @@ use crate::tls;
 use crate::tls::reload::Reloaded;
 use crate::tls::server::{ServerTls, Shown};
 
-/// How clients are met that have to begin with a handshake.
+/// TLS settings of a listener.
 #[derive(Clone, Debug)]
 pub(super) struct TlsListener {
     side: Reloaded<ServerTls>,
     handshakes: Handshakes,
-    complaints: Arc<Mutex<telemetry::LogThrottle>>,
+    throttle: Arc<Mutex<telemetry::LogThrottle>>,
 }
 
 impl TlsListener {
     pub(super) fn new(side: Reloaded<ServerTls>, handshakes: Handshakes) -> Self {
-        Self { side, handshakes, complaints: Arc::default() }
+        Self { side, handshakes, throttle: Arc::default() }
     }
 
     pub(super) async fn serve<H: Health>(
@@ -42,7 +42,7 @@ impl TlsListener {
         pending: PendingConnection<H>,
     ) -> Result<(), ConnectionError> {
         let source = pending.source;
-        // In a box, so that a connection does not keep the room that its handshake took.
+        // Boxed, so that a connection does not keep the memory of its handshake.
         let side = self.side.load();
         let handshake = self.handshake(socket, side.config(), &pending.connection, source);
         let Some(mut socket) = Box::pin(handshake).await? else { return Ok(()) };
@@ -54,19 +54,20 @@ impl TlsListener {
             Some(Some(certificate)) => Some(Box::new(certificate)),
             Some(None) => {
                 telemetry::tls_handshake("bad_certificate");
-                return Err(
-                    "its certificate was verified, but what it says of the client cannot be read".into()
-                );
+                return Err("the client certificate was verified, but its subject cannot be parsed".into());
             }
         };
         if let Some(shown) = shown {
             let credentials = Credentials { shown, judge: self.side.clone() };
             let credentials = pending.connections.admit(&pending.connection, credentials);
-            // Loaded after it is known what was shown: a reload finds the connection, or the connection the reload.
+            // Loaded after the credentials are set: either a reload sees the connection, or the connection
+            // sees the new settings.
             let now = self.side.load();
             if !Arc::ptr_eq(&now, &side) && !now.would_accept(&credentials.shown) {
                 telemetry::tls_handshake("revoked");
-                return Err("its certificate is not accepted any more since the handshake began".into());
+                return Err(
+                    "the client certificate was revoked, or its CA removed, since the handshake began".into(),
+                );
             }
         }
         telemetry::tls_handshake("ok");
@@ -74,7 +75,7 @@ impl TlsListener {
         if is_http2 {
             return serve_http2::<_, BoxedTransport>(socket, services).await;
         }
-        // What serves HTTP/1 lets the first request take as long as any.
+        // hyper has no timeout of its own for the first request of an HTTP/1 connection.
         let limit = services.policy.limits.first_request_timeout;
         let connection = Arc::clone(&services.connection);
         tokio::select! {
@@ -86,8 +87,8 @@ impl TlsListener {
         Box::pin(serve_http1::<_, BoxedTransport>(socket, services)).await
     }
 
-    /// Closes the connections of clients that would not be let in any more, whenever the authorities of clients or what
-    /// these have revoked is replaced; for as long as it is awaited.
+    /// Closes connections whose certificates are not accepted any more, whenever the client CA or the
+    /// revocation list is replaced; never returns.
     pub(super) async fn close_revoked(self, server: Arc<ServerState>, connections: Arc<Connections>) {
         let mut judged = self.side.load();
         loop {
@@ -99,7 +100,7 @@ impl TlsListener {
             }
             let window = server.policy.load().drain();
             let (all, judge) = (Arc::clone(&connections), self.side.clone());
-            // On another thread: thousands of certificates take seconds to verify.
+            // On a blocking thread: verifying thousands of certificates takes seconds.
             let Ok((count, closing)) =
                 tokio::task::spawn_blocking(move || all.close_unaccepted(&judge, window)).await
             else {
@@ -109,15 +110,15 @@ impl TlsListener {
                 tracing::info!(
                     connections = count,
                     ?window,
-                    "closing the connections of clients whose certificates are not accepted any more"
+                    "closing connections whose client certificates are not accepted any more"
                 );
-                // A set that is replaced meanwhile does not wait for these.
+                // Spawned, so that the next reload does not wait for the pacing.
                 tokio::spawn(closing);
             }
         }
     }
 
-    /// The connection once both sides agree; `None` where it is to close before that.
+    /// Performs the handshake; `None` if the connection must close before.
     async fn handshake<IO: Transport>(
         &self,
         socket: IO,
@@ -143,8 +144,8 @@ impl TlsListener {
             }
         };
         telemetry::tls_handshake(result);
-        if let Some(unsaid) = self.complaints.lock().say(Instant::now()) {
-            tracing::info!(%source, result, %error, unsaid, "a client's TLS handshake failed");
+        if let Some(unsaid) = self.throttle.lock().say(Instant::now()) {
+            tracing::info!(%source, result, %error, unsaid, "TLS handshake of a client failed");
         }
         Err(format!("TLS handshake: {error}").into())
     }

@@ -1,8 +1,9 @@
-//! Requests of delta streams, taken apart as they come.
+//! Extraction of `initial_resource_versions` from delta requests as they arrive.
 //!
-//! Owns the place in a request that is not whole. `initial_resource_versions` are put into their compact form entry by
-//! entry, within a quota of their own: a client of a large wildcard set brings tens of megabytes of them. All else is kept
-//! as it came and is bounded by `max_request_bytes`. What is no protobuf is kept, for the decoder to refuse.
+//! Owns the position in a request that is not whole. The versions are put into their compact form entry by
+//! entry, within a quota of their own: a client of a large wildcard set brings tens of megabytes of them. All
+//! other fields are kept as they came, within `max_request_bytes`. Bytes that are no protobuf are kept too,
+//! for the decoder to refuse.
 
 use std::sync::Arc;
 
@@ -13,23 +14,23 @@ use super::request_memory::{MemoryShare, RequestMemory};
 use crate::resource::wire::{self, Malformed};
 use crate::subscription::Versions;
 
-/// The number of `initial_resource_versions`.
+/// Field number of `initial_resource_versions`.
 const VERSIONS: u8 = 5;
-/// A tag and a length, or a number.
+/// Longest header of a field in bytes: a tag and a length, or a tag and a number.
 const HEADER: usize = 20;
 
-/// The rest of a request would be larger than it may be.
+/// Error: the rest of the request is larger than the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooLargeError;
 
-/// Who pays for the versions that a stream brings.
+/// Pool and connection that the versions of a stream are charged to.
 #[derive(Debug)]
 pub(super) struct Payer {
     pub(super) of: Arc<RequestMemory>,
     pub(super) connection: Arc<Connection>,
 }
 
-/// See the module.
+/// Parser of the requests of one stream.
 #[derive(Debug)]
 pub(super) struct VersionExtractor {
     payer: Option<Payer>,
@@ -39,27 +40,27 @@ pub(super) struct VersionExtractor {
     extracted: Option<Box<Extracted>>,
 }
 
-/// What comes next.
+/// Part of a request that comes next.
 #[derive(Clone, Copy, Debug)]
 enum Expected {
-    /// The header of a field, or more of it.
+    /// Header of a field, or more of it.
     Header,
-    /// So much of a field that is kept.
+    /// Bytes of a field that is kept.
     Kept(usize),
-    /// So much of a version.
+    /// Bytes of a version.
     Version(usize),
-    /// Nothing that can be read.
+    /// Bytes that cannot be parsed.
     Unreadable,
 }
 
 #[derive(Debug)]
 struct Extracted {
     versions: Versions,
-    /// What has come of an entry that did not come in one piece.
+    /// Start of an entry that arrives in several pieces.
     partial: Vec<u8>,
 }
 
-/// A header as far as it has come.
+/// Header as far as it has arrived.
 enum Header {
     Incomplete,
     Field { is_version: bool, payload: usize },
@@ -71,7 +72,7 @@ impl VersionExtractor {
         Self { payer, expected: Expected::Header, header: [0; HEADER], header_len: 0, extracted: None }
     }
 
-    /// Takes in more of a request. What is to be kept goes to `kept`, up to `limit` bytes.
+    /// Parses more of a request. Kept bytes go to `kept`, up to `limit` bytes.
     pub(super) fn push(
         &mut self,
         mut piece: &[u8],
@@ -123,7 +124,7 @@ impl VersionExtractor {
         let header = &self.header[..usize::from(self.header_len)];
         self.expected = match read_header(header) {
             Header::Incomplete => return Ok(()),
-            // An entry as large as a request may not be is no version to be kept.
+            // An entry that alone exceeds the limit of a request is not taken as a version.
             Header::Field { is_version: true, payload } if payload <= limit => {
                 self.header_len = 0;
                 return self.begin_version(payload, kept, limit);
@@ -159,7 +160,7 @@ impl VersionExtractor {
         Ok(())
     }
 
-    /// Takes in a piece of an entry.
+    /// Parses a piece of an entry.
     fn take_version(
         &mut self,
         piece: &[u8],
@@ -191,7 +192,7 @@ impl VersionExtractor {
         Ok(())
     }
 
-    /// The end of a request. A field that is cut off goes to `kept`, which is then refused for it.
+    /// Ends a request. A field that is cut off goes to `kept`, which the decoder then refuses.
     pub(super) fn end(&mut self, kept: &mut BytesMut) {
         kept.put_slice(&self.header[..usize::from(self.header_len)]);
         if let Expected::Version(left) = self.expected {
@@ -203,12 +204,12 @@ impl VersionExtractor {
         }
     }
 
-    /// The versions of the request that ended.
+    /// Takes the versions of the request that ended.
     pub(super) fn take_versions(&mut self) -> Versions {
         self.extracted.take().map(|extracted| extracted.versions).unwrap_or_default()
     }
 
-    /// What it keeps of an entry until more comes, in bytes.
+    /// Bytes kept of an entry until more of it arrives.
     pub(super) fn partial_bytes(&self) -> usize {
         self.extracted.as_ref().map_or(0, |extracted| extracted.partial.capacity())
     }
@@ -232,7 +233,7 @@ fn read_header(header: &[u8]) -> Header {
     }
 }
 
-/// An entry of the map: a name and its version.
+/// Parses an entry of the map: a name and its version.
 fn read_version(entry: &[u8]) -> Result<(&str, &str), Malformed> {
     let (mut name, mut version) = ("", "");
     for field in wire::fields(entry) {
@@ -259,7 +260,7 @@ mod tests {
 
     const LIMIT: usize = 10_000;
 
-    /// What is made of a request that comes in pieces of these lengths.
+    /// Extracts from a request that arrives in pieces of these lengths.
     fn extract(request: &[u8], cuts: &[usize]) -> Result<(Bytes, Versions), TooLargeError> {
         let (mut extractor, mut kept, mut rest) = (VersionExtractor::new(None), BytesMut::new(), request);
         for cut in cuts.iter().chain(&[usize::MAX]) {
@@ -271,9 +272,9 @@ mod tests {
         Ok((kept.freeze(), extractor.take_versions()))
     }
 
-    /// The same request, with its versions as the decoder would have them.
+    /// Decodes a request after extraction, with its versions put back.
     fn read(request: &[u8], cuts: &[usize]) -> Option<DeltaDiscoveryRequest> {
-        // Less is there than the limit: what seems to be too large is cut off.
+        // The request is shorter than the limit: one that seems too large is cut off.
         let (kept, versions) = extract(request, cuts).ok()?;
         let mut request = DeltaDiscoveryRequest::decode(kept).ok()?;
         let versions = versions.iter().map(|(name, version)| (name.to_owned(), version.to_owned()));
@@ -343,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_without_a_payload_and_what_is_no_version_are_bounded_too() {
+    fn fields_without_a_payload_and_broken_versions_are_bounded_too() {
         let number = [12 << 3, 1];
         let empty = [13 << 3 | 2, 0];
         let no_text = [VERSIONS << 3 | 2, 3, 0x0a, 1, 0xff];

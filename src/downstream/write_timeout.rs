@@ -1,6 +1,6 @@
-//! A transport that is given up when it takes nothing, or next to nothing, for too long.
+//! Timeout of a transport that takes nothing, or next to nothing.
 //!
-//! What serves HTTP/1 waits for its socket for ever. A client that stops reading would hold an answer, and its
+//! hyper waits for its socket for ever over HTTP/1. A client that stops reading would keep an answer, and its
 //! connection, for as long as it likes (R-Relay-22).
 
 use std::io;
@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::timer::LazyTimer;
 use crate::http2::{MIN_BYTES, MinRate};
 
-/// See the module.
+/// Transport whose writes fail once it took less than [`MIN_BYTES`] for too long.
 #[derive(Debug)]
 pub(super) struct WriteTimeout<T> {
     transport: T,
@@ -27,7 +27,7 @@ impl<T> WriteTimeout<T> {
         Self { transport, timeout, pace: MinRate::default(), timer: LazyTimer::default() }
     }
 
-    /// Changes the pace, and drops the timer once nothing is waited for.
+    /// Changes the rate, and drops the timer once nothing waits.
     fn keep(&mut self, change: impl FnOnce(&mut MinRate)) {
         change(&mut self.pace);
         if self.pace.since().is_none() {
@@ -47,7 +47,9 @@ impl<T> WriteTimeout<T> {
             Poll::Pending => Poll::Pending,
             Poll::Ready(()) => Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                format!("less than {MIN_BYTES} bytes were taken in {timeout:?}"),
+                format!(
+                    "the client took less than {MIN_BYTES} bytes in {timeout:?} (downstream.stall_timeout)"
+                ),
             ))),
         }
     }
@@ -84,7 +86,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<T> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.transport).poll_flush(cx);
-        // All that was written has gone.
+        // Everything written has left.
         if flushed.is_ready() {
             self.keep(MinRate::end);
         }
@@ -108,7 +110,7 @@ mod tests {
         let mut near = WriteTimeout::new(near, Duration::from_secs(5));
         near.write_all(&vec![0; MIN_BYTES]).await.expect("there is room");
         let reader = tokio::spawn(async move {
-            // Slow, but not too slow: it may go on for as long as it takes.
+            // Slow, but fast enough to go on for ever.
             for _ in 0..4 {
                 tokio::time::sleep(Duration::from_secs(4)).await;
                 far.read_exact(&mut vec![0; MIN_BYTES]).await.expect("something to read");
@@ -135,7 +137,7 @@ mod tests {
         assert_eq!((error.kind(), start.elapsed()), (io::ErrorKind::TimedOut, Duration::from_secs(5)));
     }
 
-    /// An answer that is small may be taken slowly; the next wait begins with the next answer.
+    /// A small answer may be taken slowly: the next wait begins with the next answer.
     #[tokio::test(start_paused = true)]
     async fn a_wait_ends_when_all_has_gone() {
         let (near, mut far) = tokio::io::duplex(10);
