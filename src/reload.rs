@@ -1,4 +1,4 @@
-//! The configuration file, followed while the relay runs.
+//! The configuration file, watched while the relay runs.
 //!
 //! Owns when it is read again (SIGHUP, a change of what it holds) and what is said about it. A file that cannot be used
 //! changes nothing. What may change while the relay runs is handed to [`Relay::apply`]; the rest is named, and takes
@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::config::{self, Changes, Config, ConfigErrors};
-use crate::lookout::{Lookout, Places};
+use crate::file_watch::{FileWatcher, WatchedPaths};
 use crate::relay::{self, Relay};
 use crate::telemetry::{self, ReloadResult};
 
@@ -64,7 +64,7 @@ fn parse(text: &str, path: &Path) -> Result<Config, LoadError> {
 
 /// The file of a relay that runs.
 #[derive(Debug)]
-pub struct Followed {
+pub struct WatchedConfig {
     path: PathBuf,
     /// What it held when it was last looked at, or why that could not be read.
     seen: Result<String, LoadError>,
@@ -89,7 +89,7 @@ enum Outcome {
     },
 }
 
-impl Followed {
+impl WatchedConfig {
     /// Reads the file for the first time.
     pub fn open(path: &Path) -> Result<(Self, Config), LoadError> {
         let text = Config::read(path)?;
@@ -103,8 +103,8 @@ impl Followed {
         telemetry::config_loaded();
         let events = Arc::new(Notify::new());
         let wake = Arc::clone(&events);
-        let mut lookout = Lookout::new("the configuration", move || wake.notify_one());
-        let (mut followed, mut asked) = (self, false);
+        let mut watcher = FileWatcher::new("the configuration", move || wake.notify_one());
+        let (mut watched, mut asked) = (self, false);
         loop {
             // On another thread: a file may be on a disk that takes its time, and signals may not wait for that.
             let certificates = relay.reloader().clone();
@@ -113,15 +113,15 @@ impl Followed {
                     // Each says itself what came of it.
                     certificates.reload_now();
                 }
-                lookout.renew(|| followed.places());
-                let outcome = followed.look(asked);
-                (lookout, followed, outcome)
+                watcher.renew(|| watched.paths());
+                let outcome = watched.look(asked);
+                (watcher, watched, outcome)
             });
             let outcome;
-            (lookout, followed, outcome) = match looked.await {
+            (watcher, watched, outcome) = match looked.await {
                 Ok(looked) => looked,
                 Err(error) => {
-                    tracing::error!(%error, "the configuration is not followed any more, which is a fault of deltafan");
+                    tracing::error!(%error, "the configuration is not watched any more, which is a fault of deltafan");
                     return std::future::pending().await;
                 }
             };
@@ -136,10 +136,10 @@ impl Followed {
         }
     }
 
-    fn places(&self) -> Places {
-        let mut places = Places::default();
-        places.add(&self.path);
-        places
+    fn paths(&self) -> WatchedPaths {
+        let mut paths = WatchedPaths::default();
+        paths.add(&self.path);
+        paths
     }
 
     /// Reads the file, and what it points at where that was of no use. `None` where nothing is new and nobody asked.

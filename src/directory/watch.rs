@@ -23,7 +23,7 @@ use super::{
     DirectoryError, Scan,
     files::{Files, is_resource_file},
 };
-use crate::lookout::{Lookout, Places};
+use crate::file_watch::{FileWatcher, WatchedPaths};
 
 /// How long to wait for what.
 #[derive(Debug, Clone, Copy)]
@@ -78,10 +78,10 @@ impl Directory {
         let (publish, scans) = watch::channel(None);
         let waker = wake.clone();
         // Full means that a wake-up is already on its way.
-        let lookout = Lookout::new("the resource directory", move || _ = waker.try_send(()));
+        let watcher = FileWatcher::new("the resource directory", move || _ = waker.try_send(()));
         thread::Builder::new()
             .name("directory".to_owned())
-            .spawn(move || run(&directory, lookout, timing, &woken, &publish))
+            .spawn(move || run(&directory, watcher, timing, &woken, &publish))
             .map_err(|source| DirectoryError::NoThread { path: path.to_owned(), source })?;
         Ok(Self { scans, _stop: WakeOnDrop(wake) })
     }
@@ -113,7 +113,7 @@ impl Drop for WakeOnDrop {
 
 fn run(
     directory: &Path,
-    mut lookout: Lookout,
+    mut watcher: FileWatcher,
     timing: Timing,
     woken: &Receiver<()>,
     publish: &watch::Sender<Option<Arc<Scan>>>,
@@ -121,7 +121,7 @@ fn run(
     let mut files = Files::default();
     while !publish.is_closed() {
         // First the watch, then the look: what changes in between is seen or announced, or both.
-        lookout.renew(|| places(directory));
+        watcher.renew(|| paths(directory));
         let changed = files.refresh(directory);
         if changed || publish.borrow().is_none() {
             publish.send_replace(Some(Arc::new(files.merge())));
@@ -141,8 +141,8 @@ fn settle(woken: &Receiver<()>, timing: Timing) {
 }
 
 /// Adds the directory with all that is a resource file by its name.
-fn places(directory: &Path) -> Places {
-    let mut places = Places::default();
-    places.add_entries(directory, is_resource_file);
-    places
+fn paths(directory: &Path) -> WatchedPaths {
+    let mut paths = WatchedPaths::default();
+    paths.add_entries(directory, is_resource_file);
+    paths
 }

@@ -55,7 +55,7 @@ pub struct ServerState {
     /// State of the origin.
     pub upstream: UpstreamView,
     /// Limit on log lines about NACKs: a fleet may reject an update all at once.
-    pub rejections: Mutex<telemetry::Budget>,
+    pub rejections: Mutex<telemetry::LogBudget>,
     /// State of long polls.
     pub polls: PollState,
     /// CPU time, shared between connections.

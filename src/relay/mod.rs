@@ -29,7 +29,7 @@ use self::origin::Origin;
 pub use self::settings::given;
 use self::settings::{admission_limits, cache_limits, policy, tuning};
 use self::status::Status;
-use self::tasks::{attend, follow, spawn_upkeep};
+use self::tasks::{publish_readiness, publish_upstream, spawn_upkeep};
 use crate::admin::Admin;
 use crate::cache::Cache;
 use crate::config::{Changes, Config, ListenAddress};
@@ -85,12 +85,14 @@ impl Relay {
         let (origin, tuner) = Origin::start(config, &reloader, writer, everything.clone(), failed.clone())?;
 
         let view = UpstreamView::default();
-        tokio::spawn(everything.clone().run_until_cancelled_owned(follow(origin.clone(), view.clone())));
+        tokio::spawn(
+            everything.clone().run_until_cancelled_owned(publish_upstream(origin.clone(), view.clone())),
+        );
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", ServingStatus::NotServing).await;
         let readiness = Readiness::new(config.upstream.ready_wait, config.node.id.clone());
         let (ready, is_ready) = watch::channel(Err("starting".to_owned()));
-        tokio::spawn(attend(origin.clone(), readiness, ready, health, draining.clone()));
+        tokio::spawn(publish_readiness(origin.clone(), readiness, ready, health, draining.clone()));
 
         let overload =
             OverloadManager::new(config.downstream.memory.refuse_above, config.downstream.memory.close_above);
@@ -193,12 +195,12 @@ impl Relay {
     /// are served, and nobody is closed yet who could come back; then the listeners stop and all are closed.
     pub async fn drain(&self) {
         let window = self.drain_window();
-        let moment = (window / 10).min(LONGEST_MOMENT);
+        let notice = (window / 10).min(MAX_NOTICE);
         self.status.draining.store(true, Ordering::Release);
         self.draining.cancel();
-        self.connections.emptied_within(moment).await;
+        self.connections.emptied_within(notice).await;
         self.closed.cancel();
-        self.connections.drain(window - moment).await;
+        self.connections.drain(window - notice).await;
     }
 
     /// Stops listening and returns when nobody listens: only then the files of Unix sockets are gone, for which a process
@@ -210,7 +212,7 @@ impl Relay {
 }
 
 /// New clients are served this long at most when a drain has begun: until whoever sends them has noticed.
-const LONGEST_MOMENT: Duration = Duration::from_secs(5);
+const MAX_NOTICE: Duration = Duration::from_secs(5);
 
 /// Binds the addresses of all listeners, and returns these with the ports that were chosen.
 fn bind(

@@ -14,7 +14,7 @@ use crate::downstream::{Connections, ServerState, UpstreamView};
 use crate::upstream::{Readiness, Verdict};
 
 /// Passes on whether the origin can be asked.
-pub(super) async fn follow(mut origin: Origin, view: UpstreamView) {
+pub(super) async fn publish_upstream(mut origin: Origin, view: UpstreamView) {
     loop {
         view.set(origin.upstream());
         if origin.changed().await.is_err() {
@@ -24,14 +24,14 @@ pub(super) async fn follow(mut origin: Origin, view: UpstreamView) {
 }
 
 /// Passes on whether clients should be sent here. When a drain begins, its last word is NOT_SERVING.
-pub(super) async fn attend(
+pub(super) async fn publish_readiness(
     mut origin: Origin,
     mut readiness: Readiness,
     ready: watch::Sender<Ready>,
     health: HealthReporter,
     draining: CancellationToken,
 ) {
-    let attend = async {
+    let publish_readiness = async {
         let mut serving = false;
         loop {
             let Verdict { ready: verdict, look_at } = origin.verdict(&mut readiness);
@@ -54,7 +54,7 @@ pub(super) async fn attend(
             }
         }
     };
-    draining.run_until_cancelled(attend).await;
+    draining.run_until_cancelled(publish_readiness).await;
     health.set_service_status("", ServingStatus::NotServing).await;
 }
 

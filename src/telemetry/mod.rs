@@ -6,9 +6,9 @@
 
 #![expect(clippy::disallowed_macros, reason = "this is the one place where metrics are declared")]
 
-mod budget;
 mod limits;
 mod lines;
+mod log_budget;
 mod polls;
 mod streams;
 
@@ -17,10 +17,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
-pub use budget::Budget;
 pub use deltafan_core::LogThrottle;
 pub use limits::Limit;
 pub use lines::Lines;
+pub use log_budget::LogBudget;
 pub use polls::{PollGauge, PollOutcome};
 pub use streams::{RequestResult, StreamGauge};
 

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 
 use super::files::Files;
 use super::pem::PemError;
-use crate::lookout::{Lookout, Places};
+use crate::file_watch::{FileWatcher, WatchedPaths};
 use crate::telemetry;
 
 /// The files have been left alone for so long when they are read: who replaces several does it one by one.
@@ -207,12 +207,12 @@ impl Shared {
         sets.all.iter().filter_map(|set| set.failing()).collect()
     }
 
-    fn places(&self) -> Places {
-        let mut places = Places::default();
+    fn watched_paths(&self) -> WatchedPaths {
+        let mut watched_paths = WatchedPaths::default();
         for path in self.sets.lock().all.iter().flat_map(|set| set.paths()) {
-            places.add(path);
+            watched_paths.add(path);
         }
-        places
+        watched_paths
     }
 }
 
@@ -320,14 +320,14 @@ fn announce(of: &str, facts: &[Fact], warning: Option<&str>, what: &str) {
 fn run(shared: &Weak<Shared>, woken: &Receiver<()>, wake: &SyncSender<()>) {
     let wake = wake.clone();
     // Full means that a wake-up is already on its way.
-    let mut lookout = Lookout::new("certificates", move || {
+    let mut watcher = FileWatcher::new("certificates", move || {
         wake.try_send(()).ok();
     });
     loop {
         {
             let Some(shared) = shared.upgrade() else { return };
             // First the watch, then the look: what changes in between is seen or announced, or both.
-            lookout.renew(|| shared.places());
+            watcher.renew(|| shared.watched_paths());
             shared.look();
         }
         match woken.recv_timeout(POLL) {

@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use super::connection::{Open, status_text};
-use super::dial::{Way, dial};
-use super::waiting::{Clock, at, now, tuned, wanted};
+use super::connection::{OpenStream, status_text};
+use super::dial::{Target, dial};
+use super::wait::{Clock, next_interest, next_tuning, now, sleep_until};
 use super::{Backoff, Counters, Mux, ProtocolError, StreamId, Tuner, Tuning, UpstreamState};
 use super::{Complaint, Told};
 use crate::cache::Wanted;
@@ -157,8 +157,8 @@ impl Client {
 
     async fn connect(&mut self) -> Result<Channel, String> {
         let endpoint = self.options.endpoint.clone();
-        let way = self.options.tls.as_ref().map_or(Way::Cleartext, |tls| Way::Tls(tls.load()));
-        self.meanwhile(dial(endpoint, way)).await
+        let target = self.options.tls.as_ref().map_or(Target::Cleartext, |tls| Target::Tls(tls.load()));
+        self.meanwhile(dial(endpoint, target)).await
     }
 
     /// Waits for something, while interest and deadlines go on being looked after.
@@ -170,11 +170,11 @@ impl Client {
             let deadline = self.mux.next_deadline();
             tokio::select! {
                 output = &mut future => return output,
-                tuning = tuned(&mut self.tuning) => self.mux.tune(tuning),
-                interest = wanted(&cache, self.more_interest) => {
+                tuning = next_tuning(&mut self.tuning) => self.mux.tune(tuning),
+                interest = next_interest(&cache, self.more_interest) => {
                     self.take(interest).await;
                 }
-                () = at(deadline) => tokio::task::yield_now().await,
+                () = sleep_until(deadline) => tokio::task::yield_now().await,
             }
         }
     }
@@ -182,7 +182,7 @@ impl Client {
     /// Talks to the origin until the primary stream ends.
     async fn converse(&mut self, channel: Channel) -> Ended {
         let cache = Arc::clone(self.mux.cache());
-        let mut primary = Open::on(channel.clone(), self.options.max_message);
+        let mut primary = OpenStream::on(channel.clone(), self.options.max_message);
         let mut secondary = Secondary::new(channel, &self.options);
         self.connected();
         let mut answered = false;
@@ -214,10 +214,10 @@ impl Client {
                         drop(room);
                         Event::Room(StreamId::Secondary)
                     }
-                    interest = wanted(&cache, self.more_interest) => Event::Interest(interest),
-                    tuning = tuned(&mut self.tuning) => Event::Tuning(tuning),
+                    interest = next_interest(&cache, self.more_interest) => Event::Interest(interest),
+                    tuning = next_tuning(&mut self.tuning) => Event::Tuning(tuning),
                     () = clock.wait(deadline) => Event::Timer,
-                    () = at(Some(look_at)) => Event::Look,
+                    () = sleep_until(Some(look_at)) => Event::Look,
                 }
             };
             // Messages that have arrived are read before a timer is judged; but after so many messages all else has a turn, and an origin
@@ -286,7 +286,7 @@ impl Client {
                         StreamId::Primary => Some(&primary),
                         StreamId::Secondary => secondary.open.as_ref(),
                     };
-                    match open.is_some_and(Open::is_relay) {
+                    match open.is_some_and(OpenStream::is_relay) {
                         true => self.mux.origin_is_relay(),
                         false => self.mux.origin_is_no_relay(),
                     }
@@ -324,7 +324,7 @@ impl Client {
     }
 
     /// Sends what there is to say on a stream, as far as there is room.
-    fn ask(&mut self, stream: StreamId, primary: &Open, secondary: &Secondary) {
+    fn ask(&mut self, stream: StreamId, primary: &OpenStream, secondary: &Secondary) {
         let open = match stream {
             StreamId::Primary => Some(primary),
             StreamId::Secondary => secondary.open.as_ref(),
@@ -340,13 +340,13 @@ impl Client {
     }
 
     /// Opens a stream anew on the connection that stands: the origin is asked there for everything.
-    fn renew(&mut self, stream: StreamId, primary: &mut Open, secondary: &mut Secondary) {
+    fn renew(&mut self, stream: StreamId, primary: &mut OpenStream, secondary: &mut Secondary) {
         tracing::debug!(?stream, "opening a stream to the control plane anew");
         self.counters().renewals.add(1);
         self.mux.closed(stream);
         secondary.open = None;
         if stream == StreamId::Primary {
-            *primary = Open::on(secondary.channel.clone(), self.options.max_message);
+            *primary = OpenStream::on(secondary.channel.clone(), self.options.max_message);
             self.mux.opened(StreamId::Primary, now());
         }
     }
@@ -483,7 +483,7 @@ impl Client {
 struct Secondary {
     channel: Channel,
     max_message: usize,
-    open: Option<Open>,
+    open: Option<OpenStream>,
     answered: bool,
     backoff: Backoff,
     retry_at: Option<Instant>,
@@ -500,7 +500,7 @@ impl Secondary {
         match (mux.wants_secondary(), self.open.is_some()) {
             (true, false) if self.retry_at.is_none_or(|at| at <= now) => {
                 self.answered = false;
-                self.open = Some(Open::on(self.channel.clone(), self.max_message));
+                self.open = Some(OpenStream::on(self.channel.clone(), self.max_message));
                 mux.opened(StreamId::Secondary, now);
             }
             (false, true) => {

@@ -77,13 +77,13 @@ impl Transport {
 const WAITING: usize = 8;
 
 /// One stream. Requests are taken from the sender when the transport has room for them.
-pub(super) struct Open {
+pub(super) struct OpenStream {
     pub(super) outgoing: mpsc::Sender<DeltaDiscoveryRequest>,
     pub(super) incoming: Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>,
     is_relay: Arc<AtomicBool>,
 }
 
-impl Open {
+impl OpenStream {
     /// Opens a stream on a connection. It does not wait for the server: many send their headers with the first
     /// response only, which they have no reason to send before the first request.
     pub(super) fn on(channel: Channel, max_message: usize) -> Self {

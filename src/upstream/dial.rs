@@ -26,7 +26,7 @@ use crate::tls::client::ClientTls;
 
 /// How a server is reached.
 #[derive(Clone, Debug)]
-pub enum Way {
+pub enum Target {
     /// Over TCP, as it is.
     Cleartext,
     /// Over TCP and TLS.
@@ -37,11 +37,11 @@ pub enum Way {
 
 /// Connects, and waits for the first words of the server, for at most as long as the endpoint allows. The error is
 /// for operators.
-pub async fn dial(endpoint: Endpoint, way: Way) -> Result<Channel, String> {
-    if (endpoint.uri().scheme() == Some(&http::uri::Scheme::HTTPS)) != matches!(way, Way::Tls(_)) {
+pub async fn dial(endpoint: Endpoint, target: Target) -> Result<Channel, String> {
+    if (endpoint.uri().scheme() == Some(&http::uri::Scheme::HTTPS)) != matches!(target, Target::Tls(_)) {
         return Err(format!("{} and its TLS settings do not go together", endpoint.uri()));
     }
-    let silence = way.closed();
+    let silence = target.closed();
     let limit = endpoint.get_connect_timeout().unwrap_or(Duration::MAX);
     // It is kept here, where it is known how far we are.
     let endpoint = endpoint.connect_timeout(limit.saturating_add(Duration::from_secs(60)));
@@ -50,12 +50,14 @@ pub async fn dial(endpoint: Endpoint, way: Way) -> Result<Channel, String> {
     let stage = Arc::new(Mutex::new("the connection is not accepted"));
     let progress = Arc::clone(&stage);
     let connector = tower::service_fn(move |uri: Uri| {
-        let (way, stage, heard) = (way.clone(), Arc::clone(&progress), heard.lock().take());
+        let (target, stage, heard) = (target.clone(), Arc::clone(&progress), heard.lock().take());
         async move {
-            let opened = open(uri, &way, &stage).await;
+            let opened = open(uri, &target, &stage).await;
             *stage.lock() = "no HTTP/2 SETTINGS have come";
             match (opened, heard) {
-                (Ok(socket), heard) => Ok(TokioIo::new(Ear { socket, way, head: Vec::new(), heard })),
+                (Ok(socket), heard) => {
+                    Ok(TokioIo::new(FirstFrameProbe { socket, target, head: Vec::new(), heard }))
+                }
                 (Err(why), heard) => {
                     // Said here, tonic's words around it are spared. Nobody waits any more when the time is over.
                     _ = heard.map(|heard| heard.send(Err(why.clone())));
@@ -82,7 +84,7 @@ pub async fn dial(endpoint: Endpoint, way: Way) -> Result<Channel, String> {
     }
 }
 
-impl Way {
+impl Target {
     /// What is said of a server that hung up at once.
     fn closed(&self) -> String {
         const CLOSED: &str = "the server closed the connection before it said anything";
@@ -94,8 +96,8 @@ impl Way {
     }
 }
 
-async fn open(uri: Uri, way: &Way, stage: &Mutex<&'static str>) -> Result<Box<dyn Socket>, String> {
-    if let Way::Unix(path) = way {
+async fn open(uri: Uri, target: &Target, stage: &Mutex<&'static str>) -> Result<Box<dyn Socket>, String> {
+    if let Target::Unix(path) = target {
         let socket = UnixStream::connect(path).await.map_err(|error| error.to_string())?;
         return Ok(Box::new(socket));
     }
@@ -103,16 +105,16 @@ async fn open(uri: Uri, way: &Way, stage: &Mutex<&'static str>) -> Result<Box<dy
     http.set_nodelay(true);
     http.enforce_http(false);
     let socket = http.call(uri).await.map_err(|error| reasons(&error))?.into_inner();
-    match way {
-        Way::Tls(tls) => {
+    match target {
+        Target::Tls(tls) => {
             *stage.lock() = "the TLS handshake is not done";
             Ok(Box::new(tls.connect(socket).await?))
         }
-        Way::Cleartext | Way::Unix(_) => Ok(Box::new(socket)),
+        Target::Cleartext | Target::Unix(_) => Ok(Box::new(socket)),
     }
 }
 
-/// What an [`Ear`] listens to.
+/// What an [`FirstFrameProbe`] listens to.
 trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
@@ -122,36 +124,36 @@ const HEAD: usize = 9;
 const SETTINGS: u8 = 4;
 
 /// A socket that tells when the server was first heard, above TLS where there is any. It says nothing more after that.
-struct Ear {
+struct FirstFrameProbe {
     socket: Box<dyn Socket>,
-    way: Way,
+    target: Target,
     /// What has come of the head of the first frame.
     head: Vec<u8>,
     heard: Option<oneshot::Sender<Result<(), String>>>,
 }
 
-impl Ear {
+impl FirstFrameProbe {
     fn hear(&mut self, bytes: &[u8]) {
         self.head.extend(bytes.iter().take(HEAD - self.head.len()));
         match self.head.as_slice() {
             [_, _, _, SETTINGS, _, 0, 0, 0, 0] => self.tell(Ok(())),
             short if short.len() < HEAD => {}
-            other => self.tell(Err(stranger(other))),
+            other => self.tell(Err(not_http2(other))),
         }
     }
 
     fn end(&mut self) {
         let why = match self.head.as_slice() {
-            [] => self.way.closed(),
-            other => stranger(other),
+            [] => self.target.closed(),
+            other => not_http2(other),
         };
         self.tell(Err(why));
     }
 
     fn fail(&mut self, error: &io::Error) {
-        let why = match &self.way {
-            Way::Tls(tls) => tls.diagnosis().of(error),
-            way => format!("{}: {error}", way.closed()),
+        let why = match &self.target {
+            Target::Tls(tls) => tls.diagnosis().of(error),
+            target => format!("{}: {error}", target.closed()),
         };
         self.tell(Err(why));
     }
@@ -171,14 +173,14 @@ impl Ear {
 }
 
 /// Whoever reads may give up before the end is read: what came so far is judged.
-impl Drop for Ear {
+impl Drop for FirstFrameProbe {
     fn drop(&mut self) {
         self.end();
     }
 }
 
 /// What is said of a server whose first bytes are these, which are no SETTINGS.
-fn stranger(head: &[u8]) -> String {
+fn not_http2(head: &[u8]) -> String {
     /// An alert or a handshake, of any version since 3.0.
     const TLS: [[u8; 2]; 2] = [[0x15, 3], [0x16, 3]];
     if TLS.iter().any(|record| head.starts_with(record)) {
@@ -188,7 +190,7 @@ fn stranger(head: &[u8]) -> String {
     }
 }
 
-impl AsyncRead for Ear {
+impl AsyncRead for FirstFrameProbe {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -208,7 +210,7 @@ impl AsyncRead for Ear {
     }
 }
 
-impl AsyncWrite for Ear {
+impl AsyncWrite for FirstFrameProbe {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let result = ready!(Pin::new(&mut self.socket).poll_write(cx, bytes));
         self.written(result, bytes.len())

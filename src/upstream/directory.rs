@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::snapshot;
-use super::waiting::{now, tuned, wanted};
+use super::wait::{next_interest, next_tuning, now};
 use super::{Tuner, Tuning};
 use crate::cache::{Cache, Change, Completeness, Op, View, Wanted, Writer};
 use crate::directory::{Directory, FileFailure, FileResource, Scan};
@@ -36,7 +36,7 @@ pub struct DirectoryState {
 /// Fills a cache from a directory.
 #[derive(Debug)]
 pub struct DirectorySource {
-    shelf: Shelf,
+    mirror: DirectoryMirror,
     state: watch::Sender<DirectoryState>,
     tuner: Tuner,
     tuning: watch::Receiver<Option<Tuning>>,
@@ -46,9 +46,9 @@ impl DirectorySource {
     /// A source that does nothing until it is [run](Self::run).
     pub fn new(writer: Writer) -> Self {
         let (held, asked) = Default::default();
-        let shelf = Shelf { writer, held, asked, read: false };
+        let mirror = DirectoryMirror { writer, held, asked, read: false };
         let (tuner, tuning) = watch::channel(None);
-        Self { shelf, state: watch::Sender::default(), tuner, tuning }
+        Self { mirror, state: watch::Sender::default(), tuner, tuning }
     }
 
     /// Changes what may change while it runs.
@@ -67,16 +67,16 @@ impl DirectorySource {
     }
 
     async fn follow(&mut self, mut directory: Directory) {
-        let cache = Arc::clone(self.shelf.cache());
+        let cache = Arc::clone(self.mirror.cache());
         loop {
             tokio::select! {
                 scan = directory.next() => self.take(&scan),
-                interest = wanted(&cache, None) => {
-                    self.shelf.interest(interest, now());
+                interest = next_interest(&cache, None) => {
+                    self.mirror.interest(interest, now());
                     tokio::task::yield_now().await;
                 }
                 // Nothing else of it means anything here: a directory settles at once, and has no errors to pass on.
-                tuning = tuned(&mut self.tuning) => self.shelf.writer.set_eds_repush(tuning.eds_repush),
+                tuning = next_tuning(&mut self.tuning) => self.mirror.writer.set_eds_repush(tuning.eds_repush),
             }
         }
     }
@@ -86,7 +86,7 @@ impl DirectorySource {
         for failure in scan.failures.iter().filter(|failure| !known.contains(failure)) {
             tracing::warn!(file = failure.file, "{}", failure.message);
         }
-        self.shelf.scan(scan, now());
+        self.mirror.scan(scan, now());
         self.state.send_replace(DirectoryState {
             read: true,
             resources: scan.resources.len(),
@@ -107,14 +107,14 @@ type Asked = BTreeMap<Parameters, BTreeSet<Name>>;
 
 /// What the directory held at the last reading, and what clients ask for. Pure, as [`Mux`](super::Mux) is.
 #[derive(Debug)]
-struct Shelf {
+struct DirectoryMirror {
     writer: Writer,
     held: BTreeMap<TypeUrl, BTreeMap<Name, Held>>,
     asked: BTreeMap<TypeUrl, Asked>,
     read: bool,
 }
 
-impl Shelf {
+impl DirectoryMirror {
     const fn cache(&self) -> &Arc<Cache> {
         self.writer.cache()
     }
@@ -332,7 +332,7 @@ mod tests {
     const CDS: Kind = Kind::Cluster;
 
     struct Rig {
-        shelf: Shelf,
+        mirror: DirectoryMirror,
         now: Instant,
     }
 
@@ -347,11 +347,11 @@ mod tests {
     impl Rig {
         fn new() -> Self {
             let (_, writer) = Cache::new(Limits::default());
-            Self { shelf: DirectorySource::new(writer).shelf, now: Instant::now() }
+            Self { mirror: DirectorySource::new(writer).mirror, now: Instant::now() }
         }
 
         fn client(&mut self, kind: Kind, wildcard: bool, names: &[&str]) -> Membership {
-            let of = self.shelf.cache().of(&kind.into()).expect("few types");
+            let of = self.mirror.cache().of(&kind.into()).expect("few types");
             let subscription = Subscription::new(wildcard, names.iter().map(|name| (*name).into()));
             let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
             let client = of.join(subscription, dialect, &Arc::new(Mailbox::default()));
@@ -360,8 +360,8 @@ mod tests {
         }
 
         fn look(&mut self) {
-            let interest = self.shelf.cache().take_interest();
-            self.shelf.interest(interest, self.now);
+            let interest = self.mirror.cache().take_interest();
+            self.mirror.interest(interest, self.now);
         }
 
         fn scan(&mut self, resources: &[(Kind, &str, &str)]) {
@@ -378,11 +378,11 @@ mod tests {
                 (key, FileResource { type_url, name, version, wrapper: wrapper.freeze() })
             };
             let scan = Scan { resources: resources.iter().map(file).collect(), ..Scan::default() };
-            self.shelf.scan(&scan, self.now);
+            self.mirror.scan(&scan, self.now);
         }
 
         fn snapshot(&self, kind: Kind) -> Arc<crate::cache::Snapshot> {
-            self.shelf.cache().of(&kind.into()).expect("few types").snapshot()
+            self.mirror.cache().of(&kind.into()).expect("few types").snapshot()
         }
 
         fn seen(&self, kind: Kind, name: &str) -> String {
@@ -403,7 +403,7 @@ mod tests {
         let _client = rig.client(CDS, true, &["c1", "c2"]);
         assert_eq!((rig.seen(CDS, "c1"), rig.snapshot(CDS).wildcard_known()), ("unknown".to_owned(), false));
         let heard = |rig: &Rig, kind: Kind| {
-            rig.shelf.cache().of(&kind.into()).expect("few types").heard_since().is_some()
+            rig.mirror.cache().of(&kind.into()).expect("few types").heard_since().is_some()
         };
         assert!(!heard(&rig, CDS));
         rig.scan(&[(CDS, "c1", "v1")]);
@@ -416,7 +416,7 @@ mod tests {
     #[test]
     fn a_name_that_may_not_be_seen_is_answered_for_before_the_first_reading() {
         let mut rig = Rig::new();
-        let of = rig.shelf.cache().seen(&CDS.into(), &mine()).expect("few");
+        let of = rig.mirror.cache().seen(&CDS.into(), &mine()).expect("few");
         let subscription = Subscription::new(true, ["mine/a", "other"].map(Name::from));
         let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
         let _client = of.join(subscription, dialect, &Arc::new(Mailbox::default()));
@@ -436,7 +436,7 @@ mod tests {
         {
             let mut rig = Rig::new();
             rig.scan(&[(CDS, "mine/a", "v1"), (CDS, "other", "v1")]);
-            let of = rig.shelf.cache().seen(&CDS.into(), &mine()).expect("few");
+            let of = rig.mirror.cache().seen(&CDS.into(), &mine()).expect("few");
             let subscription = Subscription::new(wildcard, names.iter().map(|name| Name::from(*name)));
             let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
             let _client = of.join(subscription.clone(), dialect, &Arc::new(Mailbox::default()));
@@ -531,7 +531,7 @@ mod tests {
         let clients = [rig.client(CDS, true, &[]), rig.client(Kind::Secret, true, &["a"])];
         drop(clients);
         rig.look();
-        assert!(rig.shelf.asked.is_empty());
+        assert!(rig.mirror.asked.is_empty());
         assert!(rig.snapshot(CDS).wildcard_known(), "it is in a file");
         let _client = rig.client(Kind::Secret, true, &[]);
         assert!(rig.snapshot(Kind::Secret).wildcard_known());

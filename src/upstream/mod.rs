@@ -8,12 +8,12 @@ mod client;
 mod connection;
 mod dial;
 mod directory;
-mod waiting;
+mod wait;
 
 pub use client::{Client, Options};
 pub use connection::{BadUri, Transport};
 pub use deltafan_core::upstream::*;
-pub use dial::{Way, dial};
+pub use dial::{Target, dial};
 pub use directory::{DirectorySource, DirectoryState};
 
 /// Hands a [`Tuning`] to the source that runs; of several the newest counts.

@@ -17,7 +17,7 @@ const KNOWN: &[(&str, &[usize])] = &[
     ("crates/http2/src", &[2]),
     ("src/config", &[2]),
     ("src/directory", &[2]),
-    ("src/lookout", &[2]),
+    ("src/file_watch", &[2]),
     ("src/tls", &[2]),
 ];
 

@@ -8,7 +8,7 @@
 //! every step on the way to a file is watched, links included.
 
 #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only the kernel's watch asks what counts"))]
-mod places;
+mod paths;
 #[cfg(not(target_os = "linux"))]
 #[path = "unsupported.rs"]
 mod watch;
@@ -19,7 +19,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-pub use self::places::Places;
+pub use self::paths::WatchedPaths;
 use self::watch::Watch;
 
 /// Called on a thread of its own when something counts.
@@ -29,14 +29,14 @@ type Wake = Arc<dyn Fn() + Send + Sync>;
 const ROUNDS: usize = 4;
 
 /// A watch on files; it ends with this value.
-pub struct Lookout {
+pub struct FileWatcher {
     of: &'static str,
     wake: Wake,
     watch: Option<Watch>,
     complained: bool,
 }
 
-/// Result of watching other places than before.
+/// Result of watching other paths than before.
 #[derive(Debug)]
 struct Renewed {
     /// A folder is watched that was not before.
@@ -45,22 +45,25 @@ struct Renewed {
     lack: Option<io::Error>,
 }
 
-impl fmt::Debug for Lookout {
+impl fmt::Debug for FileWatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lookout").field("of", &self.of).field("watch", &self.watch).finish_non_exhaustive()
+        f.debug_struct("FileWatcher")
+            .field("of", &self.of)
+            .field("watch", &self.watch)
+            .finish_non_exhaustive()
     }
 }
 
-impl Lookout {
+impl FileWatcher {
     /// A watch on nothing yet. `of` is what people call what is watched; `wake` is called on a thread of its own, and
     /// must not block.
     pub fn new(of: &'static str, wake: impl Fn() + Send + Sync + 'static) -> Self {
         Self { of, wake: Arc::new(wake), watch: None, complained: false }
     }
 
-    /// Watches these places from now on. To be called before each look: then what changes in between is seen or
+    /// Watches these paths from now on. To be called before each look: then what changes in between is seen or
     /// announced, or both; and a folder that was replaced is watched in its new place.
-    pub fn renew(&mut self, places: impl Fn() -> Places) {
+    pub fn renew(&mut self, paths: impl Fn() -> WatchedPaths) {
         if self.watch.is_none() {
             match Watch::start(Arc::clone(&self.wake)) {
                 Ok(watch) => self.watch = Some(watch),
@@ -69,7 +72,7 @@ impl Lookout {
         }
         let Some(watch) = &self.watch else { return };
         for _ in 0..ROUNDS {
-            let Renewed { has_new, lack } = watch.renew(places());
+            let Renewed { has_new, lack } = watch.renew(paths());
             if let Some(error) = lack {
                 self.complain(&error);
                 return;

@@ -19,7 +19,7 @@ struct Fixture {
     _root: TempDir,
     home: PathBuf,
     rule: Option<fn(&OsStr) -> bool>,
-    lookout: Lookout,
+    watcher: FileWatcher,
     wakes: Arc<AtomicUsize>,
 }
 
@@ -31,8 +31,8 @@ impl Fixture {
         fs::write(home.join("relay.yaml"), "1").unwrap();
         let wakes = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&wakes);
-        let lookout = Lookout::new("a test", move || _ = count.fetch_add(1, Ordering::Relaxed));
-        Self { _root: root, home, rule: None, lookout, wakes }
+        let watcher = FileWatcher::new("a test", move || _ = count.fetch_add(1, Ordering::Relaxed));
+        Self { _root: root, home, rule: None, watcher, wakes }
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -41,13 +41,13 @@ impl Fixture {
 
     fn look(&mut self) {
         let (home, path, rule) = (&self.home, self.at("relay.yaml"), self.rule);
-        self.lookout.renew(|| {
-            let mut places = Places::default();
+        self.watcher.renew(|| {
+            let mut paths = WatchedPaths::default();
             match rule {
-                Some(rule) => places.add_entries(home, rule),
-                None => _ = places.add(&path),
+                Some(rule) => paths.add_entries(home, rule),
+                None => _ = paths.add(&path),
             }
-            places
+            paths
         });
     }
 
@@ -206,8 +206,8 @@ fn links_in_a_circle_are_followed_for_a_while() {
         fs::remove_file(at.at("b")).unwrap();
         fs::write(at.at("b"), "2").unwrap();
     });
-    let mut places = Places::default();
-    let real = places.add(&watch.at("../home/./relay.yaml"));
+    let mut paths = WatchedPaths::default();
+    let real = paths.add(&watch.at("../home/./relay.yaml"));
     assert_eq!(real, Some(watch.at("b")));
 }
 

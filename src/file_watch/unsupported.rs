@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::places::Places;
+use super::paths::WatchedPaths;
 use super::{Renewed, Wake};
 
 /// None can be made.
@@ -14,7 +14,7 @@ impl Watch {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    pub(super) fn renew(&self, _: Places) -> Renewed {
+    pub(super) fn renew(&self, _: WatchedPaths) -> Renewed {
         match *self {}
     }
 }

@@ -44,7 +44,7 @@ impl Clock {
         // A wait that is begun again before its time is the same wait.
         self.wakes =
             wakes.map(|wakes| self.wakes.filter(|_| is_near).map_or(wakes, |begun| begun.min(wakes)));
-        at(self.wakes).await;
+        sleep_until(self.wakes).await;
     }
 
     /// Whether a timer is to be judged: it is over, and what has arrived was read.
@@ -65,7 +65,7 @@ impl Clock {
 }
 
 /// Waits until then, or for ever.
-pub(super) async fn at(deadline: Option<Instant>) {
+pub(super) async fn sleep_until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
         None => pending().await,
@@ -73,7 +73,7 @@ pub(super) async fn at(deadline: Option<Instant>) {
 }
 
 /// What the operator wants changed, once there is something. Cancel-safe: it is taken only by returning it.
-pub(super) async fn tuned(tuning: &mut watch::Receiver<Option<Tuning>>) -> Tuning {
+pub(super) async fn next_tuning(tuning: &mut watch::Receiver<Option<Tuning>>) -> Tuning {
     while tuning.changed().await.is_ok() {
         if let Some(tuning) = *tuning.borrow_and_update() {
             return tuning;
@@ -84,9 +84,9 @@ pub(super) async fn tuned(tuning: &mut watch::Receiver<Option<Tuning>>) -> Tunin
 }
 
 /// What the clients want changed, once there is something, and not before then.
-pub(super) async fn wanted(cache: &Cache, not_before: Option<Instant>) -> Vec<Wanted> {
+pub(super) async fn next_interest(cache: &Cache, not_before: Option<Instant>) -> Vec<Wanted> {
     if not_before.is_some() {
-        at(not_before).await;
+        sleep_until(not_before).await;
     }
     poll_fn(|context| {
         // Registered first: what comes in between is seen or wakes us, or both.

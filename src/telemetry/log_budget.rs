@@ -6,13 +6,13 @@ use super::LogThrottle;
 
 /// Keeps complaints about many peers down to so many lines per interval, whoever they are about.
 #[derive(Debug, Default)]
-pub struct Budget {
+pub struct LogBudget {
     since: Option<Instant>,
     said: u32,
     unsaid: u64,
 }
 
-impl Budget {
+impl LogBudget {
     const LINES: u32 = 50;
 
     /// Whether to say it now; if so, how many were not said since the last that was.
@@ -38,9 +38,9 @@ mod tests {
 
     #[test]
     fn a_budget_is_spent_and_comes_back() {
-        let (mut budget, start) = (Budget::default(), Instant::now());
+        let (mut budget, start) = (LogBudget::default(), Instant::now());
         let said = (0..1000).filter(|_| budget.say(start).is_some()).count();
-        assert_eq!(said, Budget::LINES as usize);
+        assert_eq!(said, LogBudget::LINES as usize);
         assert_eq!(budget.say(start + LogThrottle::INTERVAL), Some(950));
         assert_eq!(budget.say(start + LogThrottle::INTERVAL), Some(0));
     }

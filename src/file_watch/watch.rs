@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify::{self, CreateFlags, Event, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
-use super::places::{Entries, Places};
+use super::paths::{Entries, WatchedPaths};
 use super::{Renewed, Wake};
 
 /// Not `MODIFY`: a program that appends to its log is to cost nothing. A file that is written in place counts once it is
@@ -58,18 +58,18 @@ impl Watch {
         let (stopped, stop) = io::pipe()?;
         let (events, of) = (Arc::clone(&inotify), Arc::clone(&watched));
         thread::Builder::new()
-            .name("lookout".to_owned())
+            .name("file watcher".to_owned())
             .spawn(move || run(&events, &of, &stopped, &wake))?;
         Ok(Self { inotify, watched, _stop: stop })
     }
 
-    /// Watches these places, and no others.
-    pub(super) fn renew(&self, places: Places) -> Renewed {
+    /// Watches these paths, and no others.
+    pub(super) fn renew(&self, paths: WatchedPaths) -> Renewed {
         // Held throughout: no event of a folder is judged before it is known what counts there.
         let mut watched = self.watched.lock();
         let mut now = Watched::new();
         let mut lack = None;
-        for (folder, entries) in places.into_folders() {
+        for (folder, entries) in paths.into_folders() {
             // For a folder that is watched already this returns the descriptor that it has.
             match inotify::add_watch(&*self.inotify, &folder, CHANGES) {
                 Ok(descriptor) => now.entry(descriptor).or_default().extend(entries),

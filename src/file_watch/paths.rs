@@ -14,7 +14,7 @@ const MAX_LINKS: usize = 40;
 
 /// Folders by their real paths, each with the entries that count.
 #[derive(Debug, Default)]
-pub struct Places(BTreeMap<PathBuf, Entries>);
+pub struct WatchedPaths(BTreeMap<PathBuf, Entries>);
 
 /// Entries of a folder that count.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(super) struct Entries {
     rules: Vec<fn(&OsStr) -> bool>,
 }
 
-impl Places {
+impl WatchedPaths {
     /// Adds each step on the way to a path, and returns where that leads; `None` if there is nothing or it may not be seen.
     /// An example: with `/etc/relay/a.yaml` a link to `..data/a.yaml`, and `..data` one to `..1`, these count: `etc` in `/`,
     /// `relay` in `/etc`, `a.yaml`, `..data` and `..1` in `/etc/relay`, and `a.yaml` in `/etc/relay/..1`.
