@@ -12,17 +12,15 @@ use std::time::Duration;
 
 use tokio::signal::unix::Signal;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::sleep;
 
 use crate::config::{self, Changes, Config, ConfigErrors};
-use crate::file_watch::{FileWatcher, WatchedPaths};
+use crate::file_watch::{Debounce, FileWatcher, WatchedPaths};
 use crate::relay::{self, Relay};
 use crate::telemetry::{self, ReloadResult};
 
-/// It has been left alone for so long when the file is read.
-const DEBOUNCE: Duration = Duration::from_millis(100);
-/// But it is not waited longer than this for it to become quiet.
-const DEBOUNCE_MAX: Duration = Duration::from_secs(1);
+/// Wait for an editor to finish.
+const DEBOUNCE: Debounce = Debounce { quiet: Duration::from_millis(100), longest: Duration::from_secs(1) };
 /// The file is read this often without any event.
 const POLL: Duration = Duration::from_secs(10);
 
@@ -103,7 +101,7 @@ impl WatchedConfig {
         telemetry::config_loaded();
         let events = Arc::new(Notify::new());
         let wake = Arc::clone(&events);
-        let mut watcher = FileWatcher::new("the configuration", move || wake.notify_one());
+        let mut watcher = FileWatcher::new("the configuration", DEBOUNCE, move || wake.notify_one());
         let (mut watched, mut asked) = (self, false);
         loop {
             // On another thread: a file may be on a disk that takes its time, and signals may not wait for that.
@@ -130,7 +128,7 @@ impl WatchedConfig {
             }
             asked = tokio::select! {
                 Some(()) = hangups.recv() => true,
-                () = settled(&events) => false,
+                () = events.notified() => false,
                 () = sleep(POLL) => false,
             };
         }
@@ -164,13 +162,6 @@ impl WatchedConfig {
             }
         })
     }
-}
-
-/// Waits for a burst of events to end.
-async fn settled(events: &Notify) {
-    events.notified().await;
-    let deadline = Instant::now() + DEBOUNCE_MAX;
-    while let Ok(Ok(())) = timeout_at(deadline, timeout(DEBOUNCE, events.notified())).await {}
 }
 
 /// Puts in force what can be, and says what came of it.

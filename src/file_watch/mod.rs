@@ -7,6 +7,7 @@
 //! Invariants: a program that writes to other files in the same folders costs a bounded number of wake-ups, and no look ·
 //! every step on the way to a file is watched, links included.
 
+mod debounce;
 #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only the kernel's watch asks what counts"))]
 mod paths;
 #[cfg(not(target_os = "linux"))]
@@ -19,11 +20,9 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+pub use self::debounce::Debounce;
 pub use self::paths::WatchedPaths;
 use self::watch::Watch;
-
-/// Called on a thread of its own when something counts.
-type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// A link that is moved while the way through it is being followed has it followed again, this often at most.
 const ROUNDS: usize = 4;
@@ -31,18 +30,10 @@ const ROUNDS: usize = 4;
 /// A watch on files; it ends with this value.
 pub struct FileWatcher {
     of: &'static str,
-    wake: Wake,
+    debounce: Debounce,
+    wake: Arc<dyn Fn() + Send + Sync>,
     watch: Option<Watch>,
     complained: bool,
-}
-
-/// Result of watching other paths than before.
-#[derive(Debug)]
-struct Renewed {
-    /// A folder is watched that was not before.
-    has_new: bool,
-    /// Why a folder is not watched that could be: a limit of the kernel's.
-    lack: Option<io::Error>,
 }
 
 impl fmt::Debug for FileWatcher {
@@ -57,26 +48,26 @@ impl fmt::Debug for FileWatcher {
 impl FileWatcher {
     /// A watch on nothing yet. `of` is what people call what is watched; `wake` is called on a thread of its own, and
     /// must not block.
-    pub fn new(of: &'static str, wake: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { of, wake: Arc::new(wake), watch: None, complained: false }
+    pub fn new(of: &'static str, debounce: Debounce, wake: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { of, debounce, wake: Arc::new(wake), watch: None, complained: false }
     }
 
     /// Watches these paths from now on. To be called before each look: then what changes in between is seen or
     /// announced, or both; and a folder that was replaced is watched in its new place.
     pub fn renew(&mut self, paths: impl Fn() -> WatchedPaths) {
         if self.watch.is_none() {
-            match Watch::start(Arc::clone(&self.wake)) {
+            let wake = Arc::clone(&self.wake);
+            match Watch::start(self.debounce, move || wake()) {
                 Ok(watch) => self.watch = Some(watch),
                 Err(error) => self.complain(&error),
             }
         }
         let Some(watch) = &self.watch else { return };
         for _ in 0..ROUNDS {
-            let Renewed { has_new, lack } = watch.renew(paths());
-            if let Some(error) = lack {
-                self.complain(&error);
-                return;
-            }
+            let has_new = match watch.renew(paths()) {
+                Ok(has_new) => has_new,
+                Err(error) => return self.complain(&error),
+            };
             // A link may have been moved before its folder was watched.
             if !has_new {
                 return;

@@ -14,6 +14,8 @@ use std::ffi::OsStr;
 
 use super::*;
 
+const AT_ONCE: Debounce = Debounce { quiet: Duration::ZERO, longest: Duration::ZERO };
+
 /// A file `relay.yaml` in `home`, which is watched; or all files of `home` that a rule takes in.
 struct Fixture {
     _root: TempDir,
@@ -31,7 +33,7 @@ impl Fixture {
         fs::write(home.join("relay.yaml"), "1").unwrap();
         let wakes = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&wakes);
-        let watcher = FileWatcher::new("a test", move || _ = count.fetch_add(1, Ordering::Relaxed));
+        let watcher = FileWatcher::new("a test", AT_ONCE, move || _ = count.fetch_add(1, Ordering::Relaxed));
         Self { _root: root, home, rule: None, watcher, wakes }
     }
 
@@ -140,6 +142,28 @@ fn a_burst_is_a_few_wake_ups() {
     watch.rest();
     let most = start.elapsed().as_millis() / 20 + 1;
     assert!(watch.wakes() as u128 <= most, "{} wake-ups, more than {most}", watch.wakes());
+}
+
+#[test]
+fn a_burst_is_reported_once_when_it_is_over() {
+    let mut watch = Fixture::new();
+    let (wakes, start) = (Arc::new(AtomicUsize::new(0)), Instant::now());
+    let count = Arc::clone(&wakes);
+    let debounce = Debounce { quiet: Duration::from_secs(1), longest: Duration::from_secs(60) };
+    watch.watcher = FileWatcher::new("a test", debounce, move || _ = count.fetch_add(1, Ordering::Relaxed));
+    watch.look();
+    for number in 0..5 {
+        fs::write(watch.at("relay.yaml"), number.to_string()).unwrap();
+        watch.rest();
+    }
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while wakes.load(Ordering::Relaxed) == 0 {
+        assert!(Instant::now() < deadline, "not reported");
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(start.elapsed() >= debounce.quiet, "reported after {:?}", start.elapsed());
+    watch.rest();
+    assert_eq!(wakes.load(Ordering::Relaxed), 1);
 }
 
 #[test]

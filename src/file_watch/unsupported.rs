@@ -2,19 +2,19 @@
 
 use std::io;
 
+use super::debounce::Debounce;
 use super::paths::WatchedPaths;
-use super::{Renewed, Wake};
 
 /// None can be made.
 #[derive(Debug)]
 pub(super) enum Watch {}
 
 impl Watch {
-    pub(super) fn start(_: Wake) -> io::Result<Self> {
+    pub(super) fn start(_: Debounce, _: impl Fn() + Send + 'static) -> io::Result<Self> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    pub(super) fn renew(&self, _: WatchedPaths) -> Renewed {
+    pub(super) fn renew(&self, _: WatchedPaths) -> io::Result<bool> {
         match *self {}
     }
 }

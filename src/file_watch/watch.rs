@@ -11,15 +11,15 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, Event, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
+use super::debounce::{Burst, Debounce};
 use super::paths::{Entries, WatchedPaths};
-use super::{Renewed, Wake};
 
 /// Not `MODIFY`: a program that appends to its log is to cost nothing. A file that is written in place counts once it is
 /// closed.
@@ -52,19 +52,19 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn start(wake: Wake) -> io::Result<Self> {
+    pub(super) fn start(debounce: Debounce, wake: impl Fn() + Send + 'static) -> io::Result<Self> {
         let inotify = Arc::new(inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?);
         let watched = Arc::new(Mutex::new(Watched::new()));
         let (stopped, stop) = io::pipe()?;
         let (events, of) = (Arc::clone(&inotify), Arc::clone(&watched));
         thread::Builder::new()
             .name("file watcher".to_owned())
-            .spawn(move || run(&events, &of, &stopped, &wake))?;
+            .spawn(move || run(&events, &of, &stopped, debounce, &wake))?;
         Ok(Self { inotify, watched, _stop: stop })
     }
 
     /// Watches these paths, and no others.
-    pub(super) fn renew(&self, paths: WatchedPaths) -> Renewed {
+    pub(super) fn renew(&self, paths: WatchedPaths) -> io::Result<bool> {
         // Held throughout: no event of a folder is judged before it is known what counts there.
         let mut watched = self.watched.lock();
         let mut now = Watched::new();
@@ -73,7 +73,7 @@ impl Watch {
             // For a folder that is watched already this returns the descriptor that it has.
             match inotify::add_watch(&*self.inotify, &folder, CHANGES) {
                 Ok(descriptor) => now.entry(descriptor).or_default().extend(entries),
-                Err(error @ (Errno::NOSPC | Errno::NOMEM)) => lack = Some(error.into()),
+                Err(error @ (Errno::NOSPC | Errno::NOMEM)) => lack = Some(io::Error::from(error)),
                 // It may be gone since or out of bounds. Another step on the way to it is watched, or a look finds out.
                 Err(error) => tracing::debug!(%error, folder = %folder.display(), "not watched"),
             }
@@ -84,21 +84,35 @@ impl Watch {
         }
         let has_new = now.keys().any(|descriptor| !watched.contains_key(descriptor));
         *watched = now;
-        Renewed { has_new, lack }
+        lack.map_or(Ok(has_new), Err)
     }
 }
 
-fn run(inotify: &OwnedFd, watched: &Mutex<Watched>, stopped: &PipeReader, wake: &Wake) {
+fn run(
+    inotify: &OwnedFd,
+    watched: &Mutex<Watched>,
+    stopped: &PipeReader,
+    debounce: Debounce,
+    wake: &impl Fn(),
+) {
     let mut buffer = vec![MaybeUninit::uninit(); BUFFER_BYTES];
     let mut reader = Reader::new(inotify, &mut buffer);
+    let mut burst = None;
     loop {
         let mut ready = [PollFd::new(inotify, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
+        let wait = burst.map(|burst: Burst| burst.due(debounce).saturating_duration_since(Instant::now()));
+        let timeout = wait.and_then(|wait| Timespec::try_from(wait).ok());
         // Where it fails there is nothing to read, and the pause below keeps it from being asked again at once.
-        _ = poll(&mut ready, None);
+        _ = poll(&mut ready, timeout.as_ref());
         if !ready[1].revents().is_empty() {
             return;
         }
-        if take_in(&mut reader, watched) {
+        let counts = take_in(&mut reader, watched);
+        let now = Instant::now();
+        if counts {
+            burst = Some(Burst::add(burst, now));
+        }
+        if burst.take_if(|burst| burst.due(debounce) <= now).is_some() {
             wake();
         }
         thread::sleep(PAUSE);

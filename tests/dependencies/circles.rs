@@ -17,7 +17,6 @@ const KNOWN: &[(&str, &[usize])] = &[
     ("crates/http2/src", &[2]),
     ("src/config", &[2]),
     ("src/directory", &[2]),
-    ("src/file_watch", &[2]),
     ("src/tls", &[2]),
 ];
 
