@@ -310,7 +310,7 @@ async fn serve_until_asked(
     let Signals { stop, hangups } = signals;
     tokio::select! {
         () = stop.asked() => {}
-        () = relay.failed() => anyhow::bail!("the way upstream has ended by itself, which is a fault of deltafan"),
+        () = relay.failed() => anyhow::bail!("the upstream task exited unexpectedly; this is a bug in deltafan"),
         never = watched.follow(relay, hangups) => match never {},
     }
     tracing::info!(window = ?relay.drain_window(), "draining; signal again to end at once");

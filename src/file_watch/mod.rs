@@ -1,11 +1,11 @@
-//! Says when a file may have changed.
+//! Watch on files that may change.
 //!
-//! Owns the kernel's watch on folders, and which of their entries count. Events only say "look again": what there is to
-//! see is decided by looking, and whoever looks also does so from time to time, because network filesystems have no events.
-//! Knows nothing of what the files hold.
+//! Owns the kernel's watch on folders, and which of their entries count. An event only says "look again": the
+//! user of a watch reads the files, and does so from time to time without events, because network filesystems
+//! have none. Knows nothing of the content of files.
 //!
-//! Invariants: a program that writes to other files in the same folders costs a bounded number of wake-ups, and no look ·
-//! every step on the way to a file is watched, links included.
+//! Invariants: a program that writes to other files in the same folders causes a bounded number of wake-ups
+//! of the watcher, and none of its user · every step on the way to a file is watched, links included.
 
 mod debounce;
 #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only the kernel's watch asks what counts"))]
@@ -24,10 +24,10 @@ pub use self::debounce::Debounce;
 pub use self::paths::WatchedPaths;
 use self::watch::Watch;
 
-/// A link that is moved while the way through it is being followed has it followed again, this often at most.
+/// Number of times that the way to a file is followed again because a link on it moved meanwhile.
 const ROUNDS: usize = 4;
 
-/// A watch on files; it ends with this value.
+/// Watch on files; ends on drop.
 pub struct FileWatcher {
     of: &'static str,
     debounce: Debounce,
@@ -46,14 +46,14 @@ impl fmt::Debug for FileWatcher {
 }
 
 impl FileWatcher {
-    /// A watch on nothing yet. `of` is what people call what is watched; `wake` is called on a thread of its own, and
-    /// must not block.
+    /// Creates a watch on nothing. `of` names it in the log. `wake` is called at the end of a burst of
+    /// events, on a thread of its own, and must not block.
     pub fn new(of: &'static str, debounce: Debounce, wake: impl Fn() + Send + Sync + 'static) -> Self {
         Self { of, debounce, wake: Arc::new(wake), watch: None, complained: false }
     }
 
-    /// Watches these paths from now on. To be called before each look: then what changes in between is seen or
-    /// announced, or both; and a folder that was replaced is watched in its new place.
+    /// Watches these paths from now on. Call it before each reading: a change in between is then read, or
+    /// reported, or both, and a folder that was replaced is watched in its new place.
     pub fn renew(&mut self, paths: impl Fn() -> WatchedPaths) {
         if self.watch.is_none() {
             let wake = Arc::clone(&self.wake);
@@ -68,17 +68,17 @@ impl FileWatcher {
                 Ok(has_new) => has_new,
                 Err(error) => return self.complain(&error),
             };
-            // A link may have been moved before its folder was watched.
+            // A link may have moved before its folder was watched.
             if !has_new {
                 return;
             }
         }
     }
 
-    /// It is tried again with every look, but told once.
+    /// Tried again with each call, but logged once.
     fn complain(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.complained, true) {
-            tracing::warn!(%error, "no events from folders of {}: they are polled; is a limit of inotify's reached?", self.of);
+            tracing::warn!(%error, "cannot watch the folders of {}: polling them instead; is fs.inotify.max_user_watches or max_user_instances reached?", self.of);
         }
     }
 }

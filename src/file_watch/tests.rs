@@ -1,4 +1,4 @@
-//! What of a folder's life wakes who watches a file in it.
+//! Events in a folder that wake the user of a watch, and those that do not.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write as _;
@@ -16,7 +16,7 @@ use super::*;
 
 const AT_ONCE: Debounce = Debounce { quiet: Duration::ZERO, longest: Duration::ZERO };
 
-/// A file `relay.yaml` in `home`, which is watched; or all files of `home` that a rule takes in.
+/// Watched file `relay.yaml` in `home`; or all files of `home` that a rule matches.
 struct Fixture {
     _root: TempDir,
     home: PathBuf,
@@ -57,7 +57,7 @@ impl Fixture {
         self.wakes.load(Ordering::Relaxed)
     }
 
-    /// `act` is noticed.
+    /// Asserts that `act` is noticed.
     fn notices(&mut self, what: &str, act: impl FnOnce(&Self)) {
         self.look();
         let before = self.wakes();
@@ -70,7 +70,7 @@ impl Fixture {
         self.rest();
     }
 
-    /// `act` is not noticed.
+    /// Asserts that `act` is not noticed.
     fn ignores(&mut self, what: &str, act: impl FnOnce(&Self)) {
         self.look();
         self.rest();
@@ -80,7 +80,7 @@ impl Fixture {
         assert_eq!(self.wakes(), before, "noticed: {what}");
     }
 
-    /// Waits until everything so far was taken in.
+    /// Waits until all events so far are read.
     fn rest(&self) {
         thread::sleep(Duration::from_millis(100));
     }
@@ -130,7 +130,7 @@ fn other_files_in_its_folder_are_not_noticed() {
     watch.ignores("read", |at| _ = fs::read(at.at("relay.yaml")).unwrap());
 }
 
-/// However many events there are, they are taken in a batch at a time.
+/// Many events are read in batches.
 #[test]
 fn a_burst_is_a_few_wake_ups() {
     let mut watch = Fixture::new();
@@ -185,7 +185,7 @@ fn a_folder_that_goes_and_comes_back_is_noticed() {
     });
 }
 
-/// As Kubernetes mounts a ConfigMap, and as people link.
+/// Links as in a Kubernetes ConfigMap, and as people make them.
 #[test]
 fn each_link_on_the_way_counts() {
     let mut watch = Fixture::new();

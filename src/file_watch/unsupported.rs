@@ -1,11 +1,11 @@
-//! In place of the kernel's watch where there is no inotify: everything is found by looking from time to time.
+//! Replacement for the kernel's watch where there is no inotify: users find changes by polling.
 
 use std::io;
 
 use super::debounce::Debounce;
 use super::paths::WatchedPaths;
 
-/// None can be made.
+/// Watch that cannot be created.
 #[derive(Debug)]
 pub(super) enum Watch {}
 

@@ -11,10 +11,10 @@ use crate::tls::files::Files;
 use crate::tls::reload::LoadError;
 use crate::tls::server::ServerFiles;
 
-/// The key that names the files of the way upstream, in messages and metrics.
+/// Configuration key of the TLS files for the control plane, in messages and metrics.
 pub(super) const UPSTREAM_TLS: &str = "upstream.servers[].tls";
 
-/// The descriptors that REST-JSON knows: those of the relay, and those in the files of the configuration.
+/// Loads the descriptors that REST-JSON knows: those of the relay, and those in the configured files.
 pub fn load_descriptors(config: &config::Rest) -> Result<Descriptors, DescriptorsError> {
     let read = |path: &PathBuf| {
         let origin = path.display().to_string();
@@ -27,7 +27,7 @@ pub fn load_descriptors(config: &config::Rest) -> Result<Descriptors, Descriptor
     Ok(Descriptors::with(&sets)?)
 }
 
-/// Reads the files of all `tls` sections as a start would, and says what is wrong with the first that cannot be used.
+/// Reads the files of all `tls` sections as a start would. The error names the first that cannot be used.
 pub fn check_tls(config: &Config) -> anyhow::Result<()> {
     if let Source::Servers(servers) = &config.upstream.source {
         for server in servers.iter() {
@@ -44,13 +44,13 @@ pub fn check_tls(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The files of TLS to a server.
+/// TLS files for a server.
 pub(super) fn tls_upstream(server: &config::Server) -> Result<Option<ClientFiles>, NoName> {
     let files = || ClientFiles::new(server.tls.clone().unwrap_or_default(), server.uri.as_uri());
     server.uri.is_tls().then(files).transpose()
 }
 
-/// The files of a listener's TLS, and the key that names them.
+/// TLS files of a listener, and the key that names them.
 pub(super) fn tls_of(at: usize, listener: &config::Listener) -> Option<(String, ServerFiles)> {
     let tls = listener.tls.as_ref()?;
     let clients = tls.clients.as_ref();
@@ -63,18 +63,18 @@ pub(super) fn tls_of(at: usize, listener: &config::Listener) -> Option<(String, 
     Some((format!("downstream.listeners[{at}].tls"), files))
 }
 
-/// Why the files of `rest.descriptor_sets` cannot be used.
+/// Error in the files of `rest.descriptor_sets`.
 #[derive(Debug, thiserror::Error)]
 pub enum DescriptorsError {
-    /// One cannot be read.
+    /// A file cannot be read.
     #[error("rest.descriptor_sets: cannot read {origin}: {error}")]
     Unreadable {
-        /// Its path.
+        /// Path of the file.
         origin: String,
-        /// What the system says.
+        /// Error of the system.
         error: std::io::Error,
     },
-    /// One is no descriptor set, or does not go with the others.
+    /// A file is not a descriptor set, or contradicts the others.
     #[error("rest.descriptor_sets: {0}")]
     Refused(#[from] SetError),
 }

@@ -1,7 +1,7 @@
-//! The whole program, put together from a configuration.
+//! The running program, put together from a configuration.
 //!
-//! Owns which task runs what and in which order they end. What it starts stops when it is dropped, but for
-//! connections that are open: they end with a drain, or with the runtime.
+//! Owns which task runs what, and the order in which they end. Dropping a [`Relay`] stops what it started,
+//! except open connections: they end with a drain, or with the runtime.
 
 mod files;
 mod origin;
@@ -52,9 +52,9 @@ pub struct Relay {
     tuner: Tuner,
     connections: Arc<Connections>,
     status: Arc<Status>,
-    /// A drain has begun.
+    /// Cancelled when a drain begins.
     draining: CancellationToken,
-    /// The listeners are to stop.
+    /// Cancelled when the listeners must stop.
     closed: CancellationToken,
     listening: TaskTracker,
     failed: CancellationToken,
@@ -63,7 +63,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Binds all addresses, then starts. What fails here is a fault of the configuration or of the machine.
+    /// Binds all addresses, then starts. An error is a fault of the configuration or of the machine.
     pub async fn start(config: &Config, metrics: PrometheusHandle) -> anyhow::Result<Self> {
         let descriptors = load_descriptors(&config.rest)?;
         let book = Book::new(descriptors, config.rest.json_bytes);
@@ -141,34 +141,34 @@ impl Relay {
         })
     }
 
-    /// The addresses that clients connect to, with the ports that were chosen.
+    /// Returns the addresses that clients connect to, with the ports that were chosen.
     pub fn addresses(&self) -> &[ListenAddress] {
         &self.addresses
     }
 
-    /// The address for operators.
+    /// Returns the admin address.
     pub const fn admin_address(&self) -> SocketAddr {
         self.admin_address
     }
 
-    /// Keeps certificates and what belongs to them up to date with their files.
+    /// Returns the reloader of certificates.
     pub const fn reloader(&self) -> &Reloader {
         &self.reloader
     }
 
-    /// How long a drain may take.
+    /// Returns the longest time of a drain.
     pub fn drain_window(&self) -> Duration {
         self.server.policy.load().drain()
     }
 
-    /// Takes over what may change while the relay runs. Streams live on as they began, and connections too, unless what
-    /// their peers may do has changed: those are closed, paced, so that their clients come again.
+    /// Applies a changed configuration. Streams and connections live on as they began, except connections
+    /// whose peers have other rights now: these are closed, paced, so that their clients reconnect.
     pub fn apply(&self, config: &Config, changes: &Changes) {
         let policy = Arc::new(policy(config));
         let before = self.server.policy.swap(Arc::clone(&policy));
         self.server.cache.set_limits(&cache_limits(config));
         self.tuner.send_replace(Some(tuning(config)));
-        // Which parameters a client is given follows from its node, which no connection knows.
+        // A client's parameters follow from its node, which no connection knows.
         let for_all = changes.concerns("dynamic_parameters");
         let window = policy.drain();
         let concerned = |peer: &Peer| for_all || !before.gives_same_rights(&policy, peer);
@@ -177,22 +177,23 @@ impl Relay {
             tracing::info!(
                 connections = count,
                 ?window,
-                "closing the connections whose clients may do or are given something else now"
+                "closing connections whose clients have other rights or parameters now"
             );
             tokio::spawn(self.everything.clone().run_until_cancelled_owned(closing));
         }
     }
 
-    /// Returns when a part that the relay cannot do without has ended. That is a fault of ours, and half a relay is
-    /// worse than one that is started again.
+    /// Waits until an essential task has ended. That is a bug, and half a relay is worse than one that is
+    /// restarted.
     pub async fn failed(&self) {
         self.failed.cancelled().await;
     }
 
-    /// Sends clients elsewhere and returns when the last is gone or the window is over.
+    /// Drains: sends clients elsewhere, and returns when the last is gone or the window is over.
     ///
-    /// Whoever balances load takes a moment to see that this relay is no longer ready, and sends it clients until then. They
-    /// are served, and nobody is closed yet who could come back; then the listeners stop and all are closed.
+    /// A load balancer needs a moment to see that this relay is no longer ready, and sends it clients until
+    /// then. They are served, and no connection is closed yet whose client could come back. Then the
+    /// listeners stop and all connections close.
     pub async fn drain(&self) {
         let window = self.drain_window();
         let notice = (window / 10).min(MAX_NOTICE);
@@ -203,18 +204,17 @@ impl Relay {
         self.connections.drain(window - notice).await;
     }
 
-    /// Stops listening and returns when nobody listens: only then the files of Unix sockets are gone, for which a process
-    /// that ends would not wait.
+    /// Stops listening. Returns when no listener is left: only then the files of Unix sockets are removed.
     pub async fn stop(self) {
         self.everything.cancel();
         self.listening.wait().await;
     }
 }
 
-/// New clients are served this long at most when a drain has begun: until whoever sends them has noticed.
+/// Longest time for which new clients are served after a drain begins, so that load balancers notice.
 const MAX_NOTICE: Duration = Duration::from_secs(5);
 
-/// Binds the addresses of all listeners, and returns these with the ports that were chosen.
+/// Binds the addresses of all listeners. Returns these with the ports that were chosen.
 fn bind(
     config: &Config,
     reloader: &Reloader,

@@ -1,4 +1,4 @@
-//! Source of the resources: a control plane, or a directory.
+//! Source of resources: a control plane, or a directory.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,7 +21,7 @@ use crate::upstream::{
     Settings, Transport, Tuner, UpstreamState, Verdict,
 };
 
-/// Where resources come from, and how that fares.
+/// Source of resources, and its state.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
     Server { state: watch::Receiver<UpstreamState>, counters: Arc<Counters> },
@@ -99,7 +99,7 @@ impl Origin {
         Ok((origin, tuner))
     }
 
-    /// Whether it can be asked, and answers.
+    /// State of the source, as sessions see it.
     pub(super) fn upstream(&self) -> Upstream {
         match self {
             Self::Server { state, .. } => {
@@ -120,7 +120,7 @@ impl Origin {
         }
     }
 
-    /// Whether clients should be sent to a relay of it.
+    /// Whether clients should be sent to a relay of this source.
     pub(super) fn verdict(&self, readiness: &mut Readiness) -> Verdict {
         match self {
             Self::Server { state, .. } => readiness.look(&state.borrow(), Instant::now()),
@@ -165,7 +165,7 @@ impl Origin {
     }
 }
 
-/// The relay's own node, with its metadata as protobuf has it.
+/// Node of the relay, with its metadata as protobuf.
 fn node(config: &config::Node) -> proto::Node {
     let text = |text: &String| text.clone();
     proto::Node {
@@ -179,12 +179,12 @@ fn node(config: &config::Node) -> proto::Node {
         }),
         user_agent_name: subscription::USER_AGENT.to_owned(),
         user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-        // Without it a control plane that keeps to the protocol tells no TTLs (R-TTL-07).
+        // Without it a control plane that follows the protocol sends no TTLs (R-TTL-07).
         client_features: vec!["xds.config.supports-resource-ttl".to_owned()],
     }
 }
 
-/// Runs a task that must not end before `stop`; tells `failed` if it does.
+/// Runs a task that must not end before `stop`; cancels `failed` if it does.
 fn spawn_essential(
     task: impl Future<Output = ()> + Send + 'static,
     stop: CancellationToken,
@@ -193,7 +193,7 @@ fn spawn_essential(
     tokio::spawn(async move {
         let ended = tokio::spawn(task).await;
         if !stop.is_cancelled() {
-            tracing::error!(?ended, "the way upstream has ended by itself");
+            tracing::error!(?ended, "the upstream task exited unexpectedly");
             failed.cancel();
         }
     });

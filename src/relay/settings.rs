@@ -1,4 +1,4 @@
-//! Settings of the parts, taken from a configuration.
+//! Settings of each part, derived from the configuration.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ pub(super) fn policy(config: &Config) -> Policy {
     Policy::new(authz(config), limits(downstream), polls, downstream.drain)
 }
 
-/// What of the source may change while it runs.
+/// Settings of the source that may change while it runs.
 pub(super) const fn tuning(config: &Config) -> Tuning {
     Tuning {
         settle: config.downstream.settle,
@@ -37,7 +37,7 @@ pub(super) const fn tuning(config: &Config) -> Tuning {
     }
 }
 
-/// The rules that hold whoever the peer is.
+/// Rules for all peers.
 fn base_rules(config: &Config) -> Rules {
     let downstream = &config.downstream;
     Rules {
@@ -60,7 +60,7 @@ fn base_rules(config: &Config) -> Rules {
     }
 }
 
-/// The rules by who the peer is.
+/// Rules by peer.
 fn authz(config: &Config) -> AuthzPolicy {
     let authorization = &config.authorization;
     let rules = authorization.rules.iter().map(|rule| {
@@ -106,7 +106,8 @@ fn pattern(glob: &Glob) -> Pattern {
     Pattern::new(glob.text(), glob.whole().clone())
 }
 
-/// What clients are given that send no dynamic parameters. A value is bounded as a name is: longer ones count as not said.
+/// Rules that give dynamic parameters to clients that send none. A value longer than a name may be counts as
+/// absent.
 pub fn given(config: &Config) -> Given {
     let rule = |rule: &config::DynamicParameter| subscription::Rule {
         key: rule.key.as_str().into(),

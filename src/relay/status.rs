@@ -14,10 +14,10 @@ use crate::downstream::OverloadManager;
 use crate::rest::Book;
 use crate::telemetry::{self, TypeFigures};
 
-/// Ready, or why not.
+/// Readiness, or the reason against it.
 pub(super) type Ready = Result<(), String>;
 
-/// What the admin address reports.
+/// State that the admin address reports.
 #[derive(Debug)]
 pub(super) struct Status {
     pub(super) cache: Arc<Cache>,

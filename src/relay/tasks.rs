@@ -13,7 +13,7 @@ use super::status::{Ready, Status};
 use crate::downstream::{Connections, ServerState, UpstreamView};
 use crate::upstream::{Readiness, Verdict};
 
-/// Passes on whether the origin can be asked.
+/// Publishes the state of the source to sessions.
 pub(super) async fn publish_upstream(mut origin: Origin, view: UpstreamView) {
     loop {
         view.set(origin.upstream());
@@ -23,7 +23,7 @@ pub(super) async fn publish_upstream(mut origin: Origin, view: UpstreamView) {
     }
 }
 
-/// Passes on whether clients should be sent here. When a drain begins, its last word is NOT_SERVING.
+/// Publishes whether clients should be sent here. When a drain begins, its last word is NOT_SERVING.
 pub(super) async fn publish_readiness(
     mut origin: Origin,
     mut readiness: Readiness,

@@ -1,10 +1,10 @@
-//! Limit on the log lines about many peers.
+//! Limit on log lines about many peers.
 
 use std::time::Instant;
 
 use super::LogThrottle;
 
-/// Keeps complaints about many peers down to so many lines per interval, whoever they are about.
+/// Limits log lines about many peers to [`LINES`](Self::LINES) per interval, whichever peers they are about.
 #[derive(Debug, Default)]
 pub struct LogBudget {
     since: Option<Instant>,
@@ -15,7 +15,7 @@ pub struct LogBudget {
 impl LogBudget {
     const LINES: u32 = 50;
 
-    /// Whether to say it now; if so, how many were not said since the last that was.
+    /// Returns the number of lines suppressed since the last one if the line may be logged now, else `None`.
     pub fn say(&mut self, now: Instant) -> Option<u64> {
         if self.since.is_none_or(|since| now >= since + LogThrottle::INTERVAL) {
             self.since = Some(now);

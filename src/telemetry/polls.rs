@@ -9,22 +9,22 @@ use parking_lot::Mutex;
 
 use super::{HELD_POLLS, POLLS, PROPAGATION, RESPONSE_BYTES, RESPONSES};
 
-/// How a poll ended, beside those that were answered.
+/// End of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollOutcome {
-    /// With what it asked for.
+    /// The client got the resources.
     Answered,
-    /// There was nothing new until it could wait no longer.
+    /// Nothing changed while it was held.
     NotModified,
-    /// What it asked for was not known until then.
+    /// A resource was still unknown at the end of the hold.
     Unknown,
-    /// The request was at fault.
+    /// The request was refused.
     Refused,
-    /// Its peer has too many already.
+    /// The peer has too many polls already.
     TooMany,
-    /// A resource in the answer has a type that the descriptors lack.
+    /// A resource has a type that the descriptors lack.
     UnknownType,
-    /// A resource in the answer cannot be written as JSON for another reason.
+    /// A resource cannot be written as JSON for another reason.
     Unwritable,
     /// The client hung up.
     Abandoned,
@@ -43,7 +43,7 @@ impl PollOutcome {
     ];
 }
 
-/// Counts one poll.
+/// Metrics of one poll.
 #[derive(Debug)]
 pub struct PollGauge {
     counters: Arc<PollCounters>,
@@ -52,19 +52,19 @@ pub struct PollGauge {
 }
 
 impl PollGauge {
-    /// A poll for this type began.
+    /// Begins a poll for a type.
     pub fn open(kind: &'static str) -> Self {
-        // Until it has ended in another way, dropping it means that the client has gone.
+        // A poll that is dropped without another end was abandoned by its client.
         Self { counters: PollCounters::of(kind), outcome: PollOutcome::Abandoned, parked: false }
     }
 
-    /// It has to wait.
+    /// Counts it as held until the drop.
     pub fn parked(&mut self) {
         self.parked = true;
         self.counters.held.increment(1.0);
     }
 
-    /// It was given so many bytes; `waited` since the newest change in them arrived, where it was waiting for that.
+    /// Ends it with an answer of `bytes`; `waited` is the time since the newest change that it waited for.
     pub fn answered(&mut self, bytes: usize, waited: Option<Duration>) {
         self.counters.responses.increment(1);
         self.counters.response_bytes.increment(bytes as u64);
@@ -74,7 +74,7 @@ impl PollGauge {
         self.ended(PollOutcome::Answered);
     }
 
-    /// It ended in this way.
+    /// Sets its end.
     pub const fn ended(&mut self, outcome: PollOutcome) {
         self.outcome = outcome;
     }
@@ -89,7 +89,7 @@ impl Drop for PollGauge {
     }
 }
 
-/// The counters of the polls of one type.
+/// Counters of the polls of one type.
 #[derive(Debug)]
 struct PollCounters {
     held: Gauge,
@@ -100,7 +100,7 @@ struct PollCounters {
 }
 
 impl PollCounters {
-    /// Those of a type, shared by all polls.
+    /// Returns the counters of a type, which all polls share.
     fn of(kind: &'static str) -> Arc<Self> {
         static ALL: Mutex<BTreeMap<&str, Arc<PollCounters>>> = Mutex::new(BTreeMap::new());
         const TRANSPORT: &str = "rest";

@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 
 use super::{PROPAGATION, REQUESTS, RESPONSE_BYTES, RESPONSES, STREAMS, STREAMS_ENDED};
 
-/// Counts what happens on one open stream.
+/// Metrics of one open stream.
 ///
-/// The counters of a type are looked up once per stream: a look-up by labels costs more than what it counts.
+/// The counters of a type are looked up once per stream: a look-up by labels costs more than counting.
 #[derive(Debug)]
 pub struct StreamGauge {
     transport: &'static str,
@@ -19,13 +19,13 @@ pub struct StreamGauge {
 }
 
 impl StreamGauge {
-    /// A stream of this transport was opened.
+    /// Counts a new stream of this transport until the drop.
     pub fn open(transport: &'static str) -> Self {
         gauge!(STREAMS, "transport" => transport).increment(1.0);
         Self { transport, of_types: Vec::new() }
     }
 
-    /// A response was taken by the transport; `waited` since its newest change arrived, where it tells one.
+    /// Counts a response that the transport took; `waited` is the time since its newest change arrived.
     pub fn said(&mut self, kind: &'static str, bytes: usize, waited: Option<Duration>) {
         let counters = self.of_type(kind);
         counters.responses.increment(1);
@@ -35,12 +35,12 @@ impl StreamGauge {
         }
     }
 
-    /// A request was read.
+    /// Counts a request.
     pub fn heard(&mut self, kind: &'static str, result: RequestResult) {
         self.of_type(kind).requests[result as usize].increment(1);
     }
 
-    /// The stream ended with the gRPC status of this name.
+    /// Counts the end of the stream with the gRPC status of this name.
     pub fn ended(&self, code: &'static str) {
         counter!(STREAMS_ENDED, "transport" => self.transport, "code" => code).increment(1);
     }
@@ -54,20 +54,20 @@ impl StreamGauge {
     }
 }
 
-/// What a request was.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestResult {
-    /// It subscribed, and answered nothing.
+    /// Subscription without an answer to a response.
     Subscribe,
-    /// It accepted the newest response.
+    /// ACK of the newest response.
     Ack,
-    /// It rejected it.
+    /// NACK of the newest response.
     Nack,
-    /// It answered one that is not the newest.
+    /// Answer to an older response.
     Stale,
 }
 
-/// The counters of one type and transport.
+/// Counters of one type and transport.
 #[derive(Debug)]
 struct TypeCounters {
     responses: Counter,
@@ -77,7 +77,7 @@ struct TypeCounters {
 }
 
 impl TypeCounters {
-    /// Those of a type and transport, shared by all streams.
+    /// Returns the counters of a type and transport, which all streams share.
     fn of(kind: &'static str, transport: &'static str) -> Arc<Self> {
         static ALL: Mutex<BTreeMap<(&str, &str), Arc<TypeCounters>>> = Mutex::new(BTreeMap::new());
         let requests =

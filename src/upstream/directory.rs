@@ -1,10 +1,10 @@
-//! A directory of resource files in the place of an origin.
+//! Directory of resource files in the place of a control plane.
 //!
-//! Owns what the files last held, to tell what changed. Knows nothing of files: [`Directory`] reads them.
+//! Owns the last content of the files, to find changes. Knows nothing of files: [`Directory`] reads them.
 //!
-//! Everything in the directory is a member of the wildcard set of its type, and the directory is everything: a
-//! type that no file mentions is known to be empty, and a name that no file holds is known not to exist. Before the
-//! first reading nothing is known (R-Relay-04).
+//! Everything in the directory is a member of the wildcard set of its type, and the directory is complete: a
+//! type that no file mentions is known to be empty, and a name that no file holds is known not to exist.
+//! Before the first reading nothing is known (R-Relay-04).
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,18 +22,18 @@ use crate::cache::{Cache, Change, Completeness, Op, View, Wanted, Writer};
 use crate::directory::{Directory, FileFailure, FileResource, Scan};
 use crate::resource::{Collection, Envelope, Name, Parameters, Resource, TypeUrl};
 
-/// How things stand with the directory.
+/// State of the directory.
 #[derive(Clone, Debug, Default)]
 pub struct DirectoryState {
     /// Whether it has been read.
     pub read: bool,
-    /// How many resources it holds.
+    /// Number of resources in it.
     pub resources: usize,
-    /// What is wrong with it, file by file.
+    /// Errors, file by file.
     pub failures: Vec<FileFailure>,
 }
 
-/// Fills a cache from a directory.
+/// Source that fills a cache from a directory.
 #[derive(Debug)]
 pub struct DirectorySource {
     mirror: DirectoryMirror,
@@ -43,7 +43,7 @@ pub struct DirectorySource {
 }
 
 impl DirectorySource {
-    /// A source that does nothing until it is [run](Self::run).
+    /// Creates a source that does nothing until [`run`](Self::run).
     pub fn new(writer: Writer) -> Self {
         let (held, asked) = Default::default();
         let mirror = DirectoryMirror { writer, held, asked, read: false };
@@ -51,17 +51,17 @@ impl DirectorySource {
         Self { mirror, state: watch::Sender::default(), tuner, tuning }
     }
 
-    /// Changes what may change while it runs.
+    /// Returns a handle to change settings while it runs.
     pub fn tuner(&self) -> Tuner {
         self.tuner.clone()
     }
 
-    /// How things stand, now and later.
+    /// Returns the state, now and later.
     pub fn state(&self) -> watch::Receiver<DirectoryState> {
         self.state.subscribe()
     }
 
-    /// Follows the directory until told to stop.
+    /// Follows the directory until `shutdown`.
     pub async fn run(mut self, directory: Directory, shutdown: CancellationToken) {
         shutdown.run_until_cancelled(self.follow(directory)).await;
     }
@@ -75,7 +75,7 @@ impl DirectorySource {
                     self.mirror.interest(interest, now());
                     tokio::task::yield_now().await;
                 }
-                // Nothing else of it means anything here: a directory settles at once, and has no errors to pass on.
+                // Other settings mean nothing here: a directory settles at once and has no resource errors.
                 tuning = next_tuning(&mut self.tuning) => self.mirror.writer.set_eds_repush(tuning.eds_repush),
             }
         }
@@ -95,17 +95,18 @@ impl DirectorySource {
     }
 }
 
-/// What a file held, and what is served of it.
+/// Content of a file, and the resource that is served of it.
 #[derive(Clone, Debug)]
 struct Held {
     wrapper: Bytes,
     resource: Arc<Resource>,
 }
 
-/// Names that are asked for, by the parameters of who asks.
+/// Requested names, by the parameters of the clients.
 type Asked = BTreeMap<Parameters, BTreeSet<Name>>;
 
-/// What the directory held at the last reading, and what clients ask for. Pure, as [`Mux`](super::Mux) is.
+/// Content of the directory at the last reading, and the names that clients request. Pure, as
+/// [`Mux`](super::Mux) is.
 #[derive(Debug)]
 struct DirectoryMirror {
     writer: Writer,
@@ -119,7 +120,7 @@ impl DirectoryMirror {
         self.writer.cache()
     }
 
-    /// What the clients want changed.
+    /// Applies changes of the interest of clients.
     fn interest(&mut self, wanted: Vec<Wanted>, now: Instant) {
         for wanted in wanted {
             let change = self.want(&wanted);
@@ -127,12 +128,13 @@ impl DirectoryMirror {
                 self.apply(&wanted.type_url, &wanted.parameters, change, now);
                 self.writer.heard(&wanted.type_url, now);
             }
-            // Before the first reading too: what a client may not see is answered for without it.
+            // Before the first reading too: names that a client may not see are answered without it.
             self.writer.fill(&wanted, now).ok();
         }
     }
 
-    /// What a file holds is a member of the wildcard set, and the answer to its name.
+    /// Answers a change of interest. A resource in a file is a member of the wildcard set, and the answer to
+    /// its name.
     fn want(&mut self, wanted: &Wanted) -> Change {
         let Wanted { type_url, parameters, interest, .. } = wanted;
         let snapshot = snapshot(self.cache(), type_url, parameters);
@@ -140,9 +142,9 @@ impl DirectoryMirror {
         let is_new = !of_type.contains_key(parameters);
         let asked = of_type.entry(parameters.clone()).or_default();
         let mut change = Change::default();
-        // Who has no parameters is told of everything whether it asks or not.
+        // Clients without parameters are told of everything, requested or not.
         let is_untold = is_new && !parameters.is_empty();
-        // Most who come or go ask for names, and are not concerned with it.
+        // Lazy: most changes of interest are about names, and do not need the members.
         let members = LazyCell::new(|| -> Vec<Arc<Resource>> {
             if !is_untold {
                 return snapshot.members().cloned().collect();
@@ -170,8 +172,8 @@ impl DirectoryMirror {
                     change.ops.extend(covered.map(|held| Op::held(view, Arc::clone(held), None)));
                     change.ops.push(Op::Complete { name });
                 } else {
-                    // Not only as a member of the wildcard set: those who may not see all of that, or ask for it with
-                    // other parameters, have no more than what is said of the name.
+                    // Not only as a member of the wildcard set: clients with a restricted view, or with other
+                    // parameters, see the name alone.
                     let own =
                         self.held.get(type_url).and_then(|held| held.get(&name)).map(|held| &held.resource);
                     change.ops.push(match own.filter(|held| held.matches(parameters)) {
@@ -181,7 +183,8 @@ impl DirectoryMirror {
                 }
             }
         }
-        // What nobody holds is forgotten with its last client: anybody may ask for any type, with any parameters.
+        // A type that no file holds is forgotten with its last client: anybody may request any type with any
+        // parameters.
         let is_wanted = interest.wildcard || !asked.is_empty();
         let stays = parameters.is_empty() && self.held.contains_key(type_url);
         let is_known = is_wanted || stays;
@@ -198,13 +201,13 @@ impl DirectoryMirror {
         change
     }
 
-    /// Who is to be told of a type: those without parameters, and those with any that are in use.
+    /// Parameters whose clients are told of a type: none, and those in use.
     fn audiences(&self, type_url: &TypeUrl) -> BTreeSet<Parameters> {
         let asked = self.asked.get(type_url).into_iter().flat_map(BTreeMap::keys);
         asked.cloned().chain([Parameters::NONE]).collect()
     }
 
-    /// What somebody is told of a name that changed.
+    /// Operations that tell clients with these parameters of a changed name.
     fn told(
         &self,
         type_url: &TypeUrl,
@@ -230,8 +233,8 @@ impl DirectoryMirror {
         }
     }
 
-    /// A reading of the whole directory: one change for each type that differs, in the order in which types refer
-    /// to each other.
+    /// Applies a reading of the whole directory: one change for each type that differs, in the order in which
+    /// types refer to each other.
     fn scan(&mut self, scan: &Scan, now: Instant) {
         let mut changes = self.first_reading();
         let mut gone = self.held.clone();
@@ -277,7 +280,7 @@ impl DirectoryMirror {
         }
     }
 
-    /// What was asked for before anything was known.
+    /// Answers to requests from before the first reading.
     fn first_reading(&mut self) -> BTreeMap<(TypeUrl, Parameters), Change> {
         if std::mem::replace(&mut self.read, true) {
             return BTreeMap::new();
@@ -299,23 +302,23 @@ impl DirectoryMirror {
 
     fn apply(&mut self, type_url: &TypeUrl, parameters: &Parameters, change: Change, now: Instant) {
         if let Err(error) = self.writer.apply_seen(type_url, parameters, change, now) {
-            tracing::warn!(%type_url, %error, "resources of the directory are not served");
+            tracing::warn!(%type_url, %error, "cannot serve resources of the directory");
         }
     }
 }
 
-/// Whether a name is a member of a collection that is asked for.
+/// Whether a name belongs to a requested collection.
 fn is_listed(asked: &BTreeSet<Name>, name: &Name) -> bool {
     Collection::covering(name.as_str()).is_some_and(|covering| asked.contains(covering.as_str()))
 }
 
 fn read(type_url: &TypeUrl, name: &Name, file: &FileResource) -> Option<Arc<Resource>> {
     let envelope = Envelope::parse(&file.wrapper, type_url).inspect_err(
-        |error| tracing::warn!(%type_url, %name, %error, "a resource of the directory is not served"),
+        |error| tracing::warn!(%type_url, %name, %error, "cannot serve a resource of the directory"),
     );
     let envelope = envelope.ok()?;
     if let Err(error) = &envelope.constraints {
-        tracing::warn!(%type_url, %name, %error, "a resource is not served: its constraints are not understood");
+        tracing::warn!(%type_url, %name, %error, "cannot serve a resource of the directory: its constraints are invalid");
         return None;
     }
     envelope.encode(type_url, name.clone()).map(Arc::new)
@@ -336,7 +339,7 @@ mod tests {
         now: Instant,
     }
 
-    /// How those see it who may see no more than `mine/**`.
+    /// View of clients that may see no more than `mine/**`.
     fn mine() -> Lens {
         let glob = crate::config::Glob::of_names("mine/**").expect("a pattern");
         let pattern = crate::resource::Pattern::new(glob.text(), glob.whole().clone());
@@ -430,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_see_all_is_shown_what_it_may_by_name_and_by_wildcard() {
+    fn a_restricted_client_sees_its_names_by_name_and_by_wildcard() {
         for (wildcard, names) in
             [(true, &[][..]), (false, &["mine/a", "mine/b", "other"]), (true, &["mine/a"])]
         {
