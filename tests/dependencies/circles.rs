@@ -16,8 +16,6 @@ const KNOWN: &[(&str, &[usize])] = &[
     // Two halves of one `impl`: the protocol of a connection, and its input.
     ("crates/http2/src", &[2]),
     ("src/config", &[2]),
-    ("src/directory", &[2]),
-    ("src/tls", &[2]),
 ];
 
 /// Arrows of one folder: a node with the nodes that it imports from.
