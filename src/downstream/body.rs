@@ -38,6 +38,11 @@ impl<B> ResponseBody<B> {
         Self::Unary(Some(Box::new(SendCursor::new(frame, connection, unsent, Instant::now()))))
     }
 
+    /// Creates the answer of a service of tonic.
+    pub(super) fn tonic(body: tonic::body::Body, connection: Arc<Connection>) -> Self {
+        Self::Tonic(Box::new(TonicBody { body, connection, ended: false }))
+    }
+
     /// Creates the answer to a poll.
     pub(super) fn json(answer: Answer, connection: &Arc<Connection>, unsent: &Arc<Unsent>) -> Self {
         Self::Shared(Box::new(SendCursor::new(answer, connection, unsent, Instant::now())))
@@ -48,9 +53,9 @@ impl<B> ResponseBody<B> {
 /// health watch would hold up a drain otherwise.
 #[derive(Debug)]
 pub(super) struct TonicBody {
-    pub(super) body: tonic::body::Body,
-    pub(super) connection: Arc<Connection>,
-    pub(super) ended: bool,
+    body: tonic::body::Body,
+    connection: Arc<Connection>,
+    ended: bool,
 }
 
 impl TonicBody {

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_that_are_concerned_close_one_after_the_other() {
+    async fn connections_of_concerned_peers_close_one_after_the_other() {
         let connections: Arc<Connections> = Arc::default();
         let open: Vec<_> = (0..200).map(|number| open(&connections, number % 2)).collect();
         let unknown = connections.open(Duration::from_secs(3600), Instant::now());
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_that_are_due_together_are_paced() {
+    async fn connections_due_together_are_paced() {
         let connections: Arc<Connections> = Arc::default();
         let open = open_fleet(&connections, Duration::from_secs(60));
         // A pause of the process: all are overdue.
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_that_are_due_each_at_its_own_time_leave_in_time_however_many_they_are() {
+    async fn connections_due_at_their_own_times_leave_in_time_however_many_they_are() {
         let connections: Arc<Connections> = Arc::default();
         let overdue = open_fleet(&connections, Duration::from_secs(60));
         // A pause of the process.

@@ -81,8 +81,8 @@ impl Listener {
     }
 
     /// Adds TLS. Each connection begins with the settings in force then.
-    pub fn with_tls(self, side: Reloaded<ServerTls>, handshakes: Handshakes) -> Self {
-        Self { tls: Some(TlsListener::new(side, handshakes)), ..self }
+    pub fn with_tls(self, settings: Reloaded<ServerTls>, handshakes: Handshakes) -> Self {
+        Self { tls: Some(TlsListener::new(settings, handshakes)), ..self }
     }
 
     /// Returns the TCP address, with the port that was chosen for port 0; `None` for a Unix socket.

@@ -213,17 +213,17 @@ mod tests {
 
     #[test]
     fn refusing_begins_above_the_mark_and_ends_well_below_it() {
-        let (memory, mut detector) = (OverloadManager::new(1000, 0), OverloadDetector::default());
+        let (manager, mut detector) = (OverloadManager::new(1000, 0), OverloadDetector::default());
         let refused: Vec<bool> = [900, 1000, 1001, 990, 951, 950, 1000, 1001]
-            .map(|resident| detector.check(&memory, resident, 10).refuse)
+            .map(|resident| detector.check(&manager, resident, 10).refuse)
             .into();
         assert_eq!(refused, [false, false, true, true, true, false, false, true]);
     }
 
     #[test]
     fn connections_are_closed_while_it_helps() {
-        let (memory, mut detector) = (OverloadManager::new(0, 10_000), OverloadDetector::default());
-        let mut close = |resident, open| detector.check(&memory, resident, open);
+        let (manager, mut detector) = (OverloadManager::new(0, 10_000), OverloadDetector::default());
+        let mut close = |resident, open| detector.check(&manager, resident, open);
         assert_eq!(close(10_000, 1000), Actions::default());
         assert_eq!(close(20_000, 1000), Actions { refuse: true, close: 10, ineffective: false });
         assert_eq!(close(19_000, 1).close, 1, "one at least");
@@ -243,16 +243,16 @@ mod tests {
 
     #[test]
     fn without_clients_a_new_one_is_served() {
-        let (memory, mut detector) = (OverloadManager::new(1000, 2000), OverloadDetector::default());
-        assert!(detector.check(&memory, 3000, 1).refuse);
-        assert_eq!(detector.check(&memory, 3000, 0), Actions::default());
+        let (manager, mut detector) = (OverloadManager::new(1000, 2000), OverloadDetector::default());
+        assert!(detector.check(&manager, 3000, 1).refuse);
+        assert_eq!(detector.check(&manager, 3000, 0), Actions::default());
     }
 
     /// A client that is closed and reconnects leaves nobody there for a moment.
     #[test]
     fn closing_is_found_ineffective_also_where_few_come_and_go() {
-        let (memory, mut detector) = (OverloadManager::new(0, 1000), OverloadDetector::default());
-        let closed: usize = (0..200).map(|round| detector.check(&memory, 3000, round % 2).close).sum();
+        let (manager, mut detector) = (OverloadManager::new(0, 1000), OverloadDetector::default());
+        let closed: usize = (0..200).map(|round| detector.check(&manager, 3000, round % 2).close).sum();
         assert!(closed < 40, "{closed} of 100 were closed");
     }
 

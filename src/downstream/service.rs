@@ -8,7 +8,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Versi
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::Service as _;
 
-use super::body::{ResponseBody, TonicBody, text};
+use super::body::{ResponseBody, text};
 use super::connection::Connection;
 use super::fetch;
 use super::policy::Policy;
@@ -124,10 +124,7 @@ impl<H: Health> Services<H> {
             None => {
                 let mut health = self.health;
                 match health.call(request).await {
-                    Ok(response) => response.map(|body| {
-                        let connection = self.connection;
-                        ResponseBody::Tonic(Box::new(TonicBody { body, connection, ended: false }))
-                    }),
+                    Ok(response) => response.map(|body| ResponseBody::tonic(body, self.connection)),
                     Err(never) => match never {},
                 }
             }

@@ -26,14 +26,14 @@ use crate::tls::server::{ServerTls, Shown};
 /// TLS settings of a listener.
 #[derive(Clone, Debug)]
 pub(super) struct TlsListener {
-    side: Reloaded<ServerTls>,
+    settings: Reloaded<ServerTls>,
     handshakes: Handshakes,
     throttle: Arc<Mutex<telemetry::LogThrottle>>,
 }
 
 impl TlsListener {
-    pub(super) fn new(side: Reloaded<ServerTls>, handshakes: Handshakes) -> Self {
-        Self { side, handshakes, throttle: Arc::default() }
+    pub(super) fn new(settings: Reloaded<ServerTls>, handshakes: Handshakes) -> Self {
+        Self { settings, handshakes, throttle: Arc::default() }
     }
 
     pub(super) async fn serve<H: Health>(
@@ -42,9 +42,9 @@ impl TlsListener {
         pending: PendingConnection<H>,
     ) -> Result<(), ConnectionError> {
         let source = pending.source;
+        let settings = self.settings.load();
         // Boxed, so that a connection does not keep the memory of its handshake.
-        let side = self.side.load();
-        let handshake = self.handshake(socket, side.config(), &pending.connection, source);
+        let handshake = self.handshake(socket, settings.config(), &pending.connection, source);
         let Some(mut socket) = Box::pin(handshake).await? else { return Ok(()) };
         let (_, session) = socket.get_ref();
         let is_http2 = session.alpn_protocol() == Some(b"h2");
@@ -58,12 +58,12 @@ impl TlsListener {
             }
         };
         if let Some(shown) = shown {
-            let credentials = Credentials { shown, judge: self.side.clone() };
+            let credentials = Credentials { shown, judge: self.settings.clone() };
             let credentials = pending.connections.admit(&pending.connection, credentials);
             // Loaded after the credentials are set: either a reload sees the connection, or the connection
             // sees the new settings.
-            let now = self.side.load();
-            if !Arc::ptr_eq(&now, &side) && !now.would_accept(&credentials.shown) {
+            let now = self.settings.load();
+            if !Arc::ptr_eq(&now, &settings) && !now.would_accept(&credentials.shown) {
                 telemetry::tls_handshake("revoked");
                 return Err(
                     "the client certificate was revoked, or its CA removed, since the handshake began".into(),
@@ -90,16 +90,16 @@ impl TlsListener {
     /// Closes connections whose certificates are not accepted any more, whenever the client CA or the
     /// revocation list is replaced; never returns.
     pub(super) async fn close_revoked(self, server: Arc<ServerState>, connections: Arc<Connections>) {
-        let mut judged = self.side.load();
+        let mut judged = self.settings.load();
         loop {
-            let now = self.side.replaced(&judged).await;
+            let now = self.settings.replaced(&judged).await;
             let is_alike = now.judges_like(&judged);
             judged = now;
             if is_alike {
                 continue;
             }
             let window = server.policy.load().drain();
-            let (all, judge) = (Arc::clone(&connections), self.side.clone());
+            let (all, judge) = (Arc::clone(&connections), self.settings.clone());
             // On a blocking thread: verifying thousands of certificates takes seconds.
             let Ok((count, closing)) =
                 tokio::task::spawn_blocking(move || all.close_unaccepted(&judge, window)).await

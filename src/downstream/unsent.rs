@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_share_a_message_share_its_price() {
+    fn clients_that_share_a_message_share_its_cost() {
         let (connections, unsent, now) = (Arc::default(), Unsent::new(8 * MIB), Instant::now());
         let fleet: Vec<_> = (0..20).map(|_| open(&connections, 1)).collect();
         let hostile = [open(&connections, 2)];
