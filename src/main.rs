@@ -12,7 +12,7 @@ use deltafan::config::{CertificateFiles, ClientTls, Config, DefaultAccess, Serve
 use deltafan::preview;
 use deltafan::proto::Node;
 use deltafan::relay::Relay;
-use deltafan::reload::{self, Followed, LoadError};
+use deltafan::reload::{self, LoadError, WatchedConfig};
 use deltafan::resource::{Name, TypeUrl};
 use deltafan::telemetry::{self, Lines};
 use tikv_jemallocator::Jemalloc;
@@ -273,20 +273,20 @@ fn serve(path: &Path, log_format: Option<LogFormat>, log_level: &str) -> anyhow:
         // Before anything that takes time: a signal that finds nobody ends the process as it is or, where it is the first
         // of its container, is lost.
         let mut signals = Signals::new()?;
-        let (followed, config) = match Followed::open(path) {
+        let (watched, config) = match WatchedConfig::open(path) {
             Ok(opened) => opened,
             Err(error) => return Ok(bad_config(error)),
         };
         start_log(log_format, log_level);
         raise_descriptor_limit();
-        run(&config, followed, &mut signals).await.map(|()| ExitCode::SUCCESS)
+        run(&config, watched, &mut signals).await.map(|()| ExitCode::SUCCESS)
     });
     // What still writes an answer on a thread of its own writes it for nobody.
     runtime.shutdown_background();
     code
 }
 
-async fn run(config: &Config, followed: Followed, signals: &mut Signals) -> anyhow::Result<()> {
+async fn run(config: &Config, watched: WatchedConfig, signals: &mut Signals) -> anyhow::Result<()> {
     let relay = Relay::start(config, telemetry::install()?).await?;
     let listeners = relay.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     tracing::info!(version = VERSION, listeners = %format!("[{listeners}]"), admin = %relay.admin_address(), "serving");
@@ -297,17 +297,21 @@ async fn run(config: &Config, followed: Followed, signals: &mut Signals) -> anyh
             "peers that no rule is about may ask for everything, but for Secrets where they have proven nothing (authorization.default)"
         );
     }
-    let served = serve_until_asked(&relay, followed, signals).await;
+    let served = serve_until_asked(&relay, watched, signals).await;
     relay.stop().await;
     served
 }
 
-async fn serve_until_asked(relay: &Relay, followed: Followed, signals: &mut Signals) -> anyhow::Result<()> {
+async fn serve_until_asked(
+    relay: &Relay,
+    watched: WatchedConfig,
+    signals: &mut Signals,
+) -> anyhow::Result<()> {
     let Signals { stop, hangups } = signals;
     tokio::select! {
         () = stop.asked() => {}
-        () = relay.failed() => anyhow::bail!("the way upstream has ended by itself, which is a fault of deltafan"),
-        never = followed.follow(relay, hangups) => match never {},
+        () = relay.failed() => anyhow::bail!("the upstream task exited unexpectedly; this is a bug in deltafan"),
+        never = watched.follow(relay, hangups) => match never {},
     }
     tracing::info!(window = ?relay.drain_window(), "draining; signal again to end at once");
     tokio::select! {

@@ -1,8 +1,8 @@
-//! The configuration file, followed while the relay runs.
+//! Reload of the configuration file.
 //!
-//! Owns when it is read again (SIGHUP, a change of what it holds) and what is said about it. A file that cannot be used
-//! changes nothing. What may change while the relay runs is handed to [`Relay::apply`]; the rest is named, and takes
-//! effect with the next start. Knows no key: [`config::diff`] does.
+//! Owns when it is read again (on SIGHUP, or when its content changes) and what is logged about it. A file
+//! that cannot be used changes nothing. Changes that need no restart are handed to [`Relay::apply`]; the
+//! others are logged, and take effect with the next start. Knows no key: [`config::diff`] does.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -12,21 +12,19 @@ use std::time::Duration;
 
 use tokio::signal::unix::Signal;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::sleep;
 
 use crate::config::{self, Changes, Config, ConfigErrors};
-use crate::lookout::{Lookout, Places};
+use crate::file_watch::{Debounce, FileWatcher, WatchedPaths};
 use crate::relay::{self, Relay};
 use crate::telemetry::{self, ReloadResult};
 
-/// It has been left alone for so long when the file is read.
-const DEBOUNCE: Duration = Duration::from_millis(100);
-/// But it is not waited longer than this for it to become quiet.
-const DEBOUNCE_MAX: Duration = Duration::from_secs(1);
-/// The file is read this often without any event.
+/// Wait for an editor to finish.
+const DEBOUNCE: Debounce = Debounce { quiet: Duration::from_millis(100), longest: Duration::from_secs(1) };
+/// Time between two readings without any event.
 const POLL: Duration = Duration::from_secs(10);
 
-/// Why a file cannot be used. Prints one `FILE:LINE: ...` per line.
+/// Errors of a configuration file. Prints one `FILE:LINE: ...` per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadError(String);
 
@@ -50,7 +48,7 @@ impl LoadError {
     }
 }
 
-/// Reads a configuration, and what it points at, as far as that can be judged before anything runs.
+/// Reads a configuration and the files that it names, and checks all that can be checked before a start.
 pub fn load(path: &Path) -> Result<Config, LoadError> {
     parse(&Config::read(path)?, path)
 }
@@ -62,34 +60,34 @@ fn parse(text: &str, path: &Path) -> Result<Config, LoadError> {
     Ok(config)
 }
 
-/// The file of a relay that runs.
+/// Configuration file of a running relay.
 #[derive(Debug)]
-pub struct Followed {
+pub struct WatchedConfig {
     path: PathBuf,
-    /// What it held when it was last looked at, or why that could not be read.
+    /// Content when it was last read, or why that failed.
     seen: Result<String, LoadError>,
-    /// Why that could not be used. What it points at may be mended while the file stays as it is.
+    /// Why that content could not be used. Files that it names may be fixed while it stays the same.
     refused: Option<LoadError>,
-    /// What the relay was started with: what needs a restart differs from this.
+    /// Configuration at the start: a difference from this may need a restart.
     started: Config,
-    /// What was last taken over.
+    /// Configuration that was last accepted.
     current: Config,
 }
 
-/// Outcome of a look.
+/// Outcome of a reading.
 #[derive(Debug)]
 enum Outcome {
     Refused(LoadError),
     Good {
         config: Box<Config>,
-        /// Since the last time.
+        /// Changes since the last accepted configuration.
         changes: Changes,
-        /// What it holds, now or since an earlier time, that is not in force.
+        /// Keys whose values take effect with the next start.
         pending: Vec<String>,
     },
 }
 
-impl Followed {
+impl WatchedConfig {
     /// Reads the file for the first time.
     pub fn open(path: &Path) -> Result<(Self, Config), LoadError> {
         let text = Config::read(path)?;
@@ -98,30 +96,30 @@ impl Followed {
         Ok((Self { path: path.to_owned(), seen: Ok(text), refused: None, started, current }, config))
     }
 
-    /// Reads it again with each hang-up, and whenever it holds something else, for as long as it is awaited.
+    /// Reads the file again on each SIGHUP and whenever its content changes; never returns.
     pub async fn follow(self, relay: &Relay, hangups: &mut Signal) -> Infallible {
         telemetry::config_loaded();
         let events = Arc::new(Notify::new());
         let wake = Arc::clone(&events);
-        let mut lookout = Lookout::new("the configuration", move || wake.notify_one());
-        let (mut followed, mut asked) = (self, false);
+        let mut watcher = FileWatcher::new("the configuration", DEBOUNCE, move || wake.notify_one());
+        let (mut watched, mut asked) = (self, false);
         loop {
-            // On another thread: a file may be on a disk that takes its time, and signals may not wait for that.
+            // On a blocking thread: a disk may be slow, and signals must not wait for it.
             let certificates = relay.reloader().clone();
             let looked = tokio::task::spawn_blocking(move || {
                 if asked {
-                    // Each says itself what came of it.
+                    // Each set logs its own result.
                     certificates.reload_now();
                 }
-                lookout.renew(|| followed.places());
-                let outcome = followed.look(asked);
-                (lookout, followed, outcome)
+                watcher.renew(|| watched.paths());
+                let outcome = watched.look(asked);
+                (watcher, watched, outcome)
             });
             let outcome;
-            (lookout, followed, outcome) = match looked.await {
+            (watcher, watched, outcome) = match looked.await {
                 Ok(looked) => looked,
                 Err(error) => {
-                    tracing::error!(%error, "the configuration is not followed any more, which is a fault of deltafan");
+                    tracing::error!(%error, "the configuration file is not watched any more; this is a bug in deltafan");
                     return std::future::pending().await;
                 }
             };
@@ -130,19 +128,20 @@ impl Followed {
             }
             asked = tokio::select! {
                 Some(()) = hangups.recv() => true,
-                () = settled(&events) => false,
+                () = events.notified() => false,
                 () = sleep(POLL) => false,
             };
         }
     }
 
-    fn places(&self) -> Places {
-        let mut places = Places::default();
-        places.add(&self.path);
-        places
+    fn paths(&self) -> WatchedPaths {
+        let mut paths = WatchedPaths::default();
+        paths.add(&self.path);
+        paths
     }
 
-    /// Reads the file, and what it points at where that was of no use. `None` where nothing is new and nobody asked.
+    /// Reads the file, and the files that it names if those were at fault. `None` if nothing is new and no
+    /// SIGHUP came.
     fn look(&mut self, asked: bool) -> Option<Outcome> {
         let read = Config::read(&self.path).map_err(LoadError::from);
         let is_new = read != self.seen || asked;
@@ -153,7 +152,7 @@ impl Followed {
         let parsed = self.seen.clone().and_then(|text| parse(&text, &self.path));
         let before = std::mem::replace(&mut self.refused, parsed.as_ref().err().cloned());
         Some(match parsed {
-            // It was said already.
+            // It was logged already.
             Err(error) if !is_new && before.as_ref() == Some(&error) => return None,
             Err(error) => Outcome::Refused(error),
             Ok(config) => {
@@ -166,14 +165,7 @@ impl Followed {
     }
 }
 
-/// Waits for a burst of events to end.
-async fn settled(events: &Notify) {
-    events.notified().await;
-    let deadline = Instant::now() + DEBOUNCE_MAX;
-    while let Ok(Ok(())) = timeout_at(deadline, timeout(DEBOUNCE, events.notified())).await {}
-}
-
-/// Puts in force what can be, and says what came of it.
+/// Applies an accepted configuration, and logs the outcome.
 fn take(outcome: Outcome, relay: &Relay) {
     match outcome {
         Outcome::Refused(LoadError(text)) => {
@@ -181,9 +173,7 @@ fn take(outcome: Outcome, relay: &Relay) {
             for line in text.lines() {
                 tracing::warn!("{line}");
             }
-            tracing::warn!(
-                "the changed configuration is wrong and changes nothing; what was in force stays in force"
-            );
+            tracing::warn!("new configuration rejected; keeping the running one");
         }
         Outcome::Good { config, changes, pending } => {
             let result = match changes.is_nothing() {
@@ -194,7 +184,7 @@ fn take(outcome: Outcome, relay: &Relay) {
                 relay.apply(&config, &changes);
             }
             telemetry::config_reloaded(result, !pending.is_empty());
-            tracing::info!(changed = changes.live.join(", "), "the configuration was read again");
+            tracing::info!(changed = changes.live.join(", "), "configuration reloaded");
             for key in pending {
                 tracing::warn!(key, "this change of the configuration needs a restart");
             }

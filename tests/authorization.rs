@@ -210,7 +210,8 @@ async fn a_secret_is_for_those_who_may_see_it_and_in_no_log_or_metric() {
         assert!(status == 200 || status == 304 || status == 503, "{text}");
         assert!(!text.contains(BODY) || sees);
     }
-    bed.relay.wait_for("the rejection in the log", || bed.relay.has_written("a client rejects an update"));
+    bed.relay
+        .wait_for("the rejection in the log", || bed.relay.has_written("a client rejected an update (NACK)"));
     assert!(!bed.relay.has_written(BODY));
     assert!(!bed.relay.admin_get("/metrics").1.contains(BODY));
 }

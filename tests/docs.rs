@@ -85,3 +85,45 @@ fn links_within_the_repository_lead_somewhere() {
         }
     }
 }
+
+/// Source files below a folder.
+fn sources(folder: &str, into: &mut Vec<String>) {
+    for (name, is_folder) in entries(folder) {
+        let path = format!("{folder}/{name}");
+        if is_folder {
+            sources(&path, into);
+        } else if name.ends_with(".rs") {
+            into.push(path);
+        }
+    }
+}
+
+/// Folders whose comments lead with a noun or a verb. Others are added, and none is taken out.
+const PLAIN: [&str; 6] =
+    ["src/admin", "src/downstream", "src/file_watch", "src/relay", "src/telemetry", "src/upstream"];
+
+#[test]
+fn comments_lead_with_a_noun_or_a_verb() {
+    const BAD: [&str; 7] =
+        ["What ", "Who ", "Whoever ", "Whom ", "The same ", "See the module", "Whether who "];
+    let mut files = Vec::new();
+    PLAIN.iter().for_each(|folder| sources(folder, &mut files));
+    assert!(files.len() > 40, "{files:?}");
+    let mut found = Vec::new();
+    for file in files {
+        let text = read(&file);
+        let mut is_first = true;
+        for (number, line) in text.lines().enumerate() {
+            let Some(comment) = line.trim_start().strip_prefix("//") else {
+                is_first = true;
+                continue;
+            };
+            let comment = comment.trim_start_matches(['/', '!']).trim_start();
+            if is_first && BAD.iter().any(|bad| comment.starts_with(bad)) {
+                found.push(format!("{file}:{}: {comment}", number + 1));
+            }
+            is_first = comment.is_empty();
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}

@@ -89,7 +89,7 @@ fn connections_are_limited_in_all_and_per_address() {
     open.clear();
     relay.wait_for("the end of the three", || relay.metric("deltafan_connections") == 0.0);
     assert!(is_open(&connect_from(one, relay.listener)), "their places are free again");
-    let said = relay.said("a connection is refused; raise the limit if that is as it should be");
+    let said = relay.said("a connection is refused; raise the limit if this load is expected");
     let raise: Vec<_> = said.iter().map(|event| event["raise"].as_str().unwrap()).collect();
     assert_eq!(raise, ["downstream.max_connections_per_address", "downstream.max_connections"]);
 }
@@ -108,7 +108,7 @@ async fn refusing_connections_costs_live_streams_nothing() {
     relay.wait_for("all to be counted", || refused(&relay, "max_connections") == f64::from(REFUSED));
     let each = (relay.cpu() - before) / REFUSED;
     assert!(each < Duration::from_millis(1), "{each:?} for each");
-    assert_eq!(relay.said("a connection is refused; raise the limit if that is as it should be").len(), 1);
+    assert_eq!(relay.said("a connection is refused; raise the limit if this load is expected").len(), 1);
     goes_on(&relay, &mut stream, "after").await;
 }
 
@@ -272,7 +272,7 @@ async fn names_are_limited_by_what_they_take_together() {
     let answer = Http1::connect(relay.listener).poll("endpoints", &body);
     assert_eq!(answer.status, 413, "{}", answer.body);
     assert_eq!(refused(&relay, "max_subscription_bytes"), 3.0);
-    let said = relay.said("a client reaches a limit; raise it if that is as it should be");
+    let said = relay.said("a client reached a limit; raise it if this load is expected");
     assert_eq!(said.len(), 1, "{said:?}");
     assert_eq!(
         (&said[0]["whom"], &said[0]["raise"]),
@@ -338,7 +338,7 @@ async fn a_client_that_brings_more_versions_than_are_held_is_answered_as_if_it_b
         // Each is given once.
         let said = std::cell::RefCell::new(Vec::new());
         relay.wait_for("its line in the log", || {
-            let reached = relay.said("a client reaches a limit; raise it if that is as it should be");
+            let reached = relay.said("a client reached a limit; raise it if this load is expected");
             said.borrow_mut().extend(reached);
             !said.borrow().is_empty()
         });
@@ -603,7 +603,7 @@ async fn above_the_first_watermark_newcomers_are_refused_until_there_is_memory()
     goes_on(&relay, &mut honest, "during").await;
     drop(hog);
     relay.wait_for("memory", || is_open(&TcpStream::connect(relay.listener).unwrap()));
-    assert_eq!(relay.said("there is memory again: new connections and streams are served").len(), 1);
+    assert_eq!(relay.said("memory is available again: new connections and streams are served").len(), 1);
 }
 
 /// Memory that was freed is no reason to refuse anybody, and goes back to the system though nothing happens.

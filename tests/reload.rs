@@ -54,7 +54,7 @@ async fn a_change_is_for_who_connects_from_then_on_and_drops_no_stream() {
 
     relay.reconfigure(&relay.config_with("  max_names: 2\n"));
     applied(&relay, 1.0);
-    let told = relay.said("the configuration was read again");
+    let told = relay.said("configuration reloaded");
     assert_eq!((told.len(), &told[0]["changed"]), (1, &"downstream.max_names".into()));
     assert_eq!(names(&subscribed(&relay, &["a", "b"]).await.response().await).len(), 2);
 

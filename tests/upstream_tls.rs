@@ -15,7 +15,7 @@ use deltafan::config::{CertificateFiles, ClientTls};
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan::tls::client::ClientFiles;
 use deltafan::tls::reload::Reloader;
-use deltafan::upstream::{Backoff, Client, Mux, Options, Settings, Transport, UpstreamState, Way, dial};
+use deltafan::upstream::{Backoff, Client, Mux, Options, Settings, Target, Transport, UpstreamState, dial};
 use rustls::version::{TLS12, TLS13};
 use support::authority::{Authority, Leaf, Use, put};
 use support::front::{Front, Shown};
@@ -76,7 +76,7 @@ async fn outcome(uri: &str, tls: ClientTls) -> String {
     let transport = Transport { connect_timeout: PATIENCE, ..Transport::default() };
     let endpoint = transport.endpoint(uri).unwrap();
     let way = match ClientFiles::new(tls, endpoint.uri()).unwrap().read() {
-        Ok(tls) => Way::Tls(Arc::new(tls)),
+        Ok(tls) => Target::Tls(Arc::new(tls)),
         Err(error) => return error.to_string(),
     };
     match dial(endpoint, way).await {
@@ -236,7 +236,7 @@ async fn a_server_without_http2_is_told_from_one_without_tls() {
     ] {
         let transport = Transport { connect_timeout: PATIENCE, ..Transport::default() };
         let plain = transport.endpoint(&format!("http://127.0.0.1:{port}")).unwrap();
-        let why = dial(plain, Way::Cleartext).await.unwrap_err();
+        let why = dial(plain, Target::Cleartext).await.unwrap_err();
         assert!(why.contains(expected), "{why}");
     }
 }
@@ -263,7 +263,7 @@ async fn r_relay_07_a_server_that_goes_silent_is_given_up_and_it_is_said_where()
         let endpoint = transport.endpoint(&uri).unwrap();
         let tls = ClientFiles::new(pki.nobody(), endpoint.uri()).unwrap().read().unwrap();
         let start = Instant::now();
-        let why = dial(endpoint, Way::Tls(Arc::new(tls))).await.unwrap_err();
+        let why = dial(endpoint, Target::Tls(Arc::new(tls))).await.unwrap_err();
         assert_eq!(why, format!("the server has not answered within 300ms: {where_}"));
         assert!((limit..PATIENCE).contains(&start.elapsed()), "{:?}", start.elapsed());
     }

@@ -1,7 +1,7 @@
-//! The address for operators: readiness, liveness and metrics.
+//! Admin address: readiness, liveness and metrics.
 //!
-//! Owns the HTTP of it. What it reports comes from a [`Report`]; it changes nothing. Loopback by default, because it
-//! has no authentication.
+//! Owns its HTTP. The answers come from a [`Report`]; no request changes anything. Loopback by default,
+//! because it has no authentication.
 
 use std::convert::Infallible;
 use std::io;
@@ -19,16 +19,16 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// What there is to report.
+/// Source of the answers.
 pub trait Report: Send + Sync + 'static {
-    /// Whether clients should be sent here, or why not.
+    /// Whether clients should be sent here, or the reason against it.
     fn ready(&self) -> Result<(), String>;
 
-    /// The metrics in the text format of Prometheus.
+    /// Metrics in the text format of Prometheus.
     fn metrics(&self) -> String;
 }
 
-/// A bound admin address.
+/// Bound admin address.
 #[derive(Debug)]
 pub struct Admin {
     socket: TcpListener,
@@ -42,12 +42,12 @@ impl Admin {
         Ok(Self { address: socket.local_addr()?, socket })
     }
 
-    /// The address, with the port that was chosen where none was given.
+    /// Returns the address, with the port that was chosen for port 0.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop`.
+    /// Answers requests until `stop`.
     pub async fn serve(self, report: Arc<impl Report>, stop: CancellationToken) {
         loop {
             let accepted = tokio::select! {

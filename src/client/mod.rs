@@ -25,7 +25,7 @@ use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node, Resource
 use crate::resource::{Envelope, Name, Parameters, TypeUrl};
 use crate::subscription::OBSERVER;
 use crate::tls::client::ClientFiles;
-use crate::upstream::{Transport, Way, dial};
+use crate::upstream::{Target, Transport, dial};
 
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 /// Nothing more has come for this long: the answer to a wildcard is taken for complete, as the protocol has no mark
@@ -93,7 +93,7 @@ pub async fn get(query: Query) -> anyhow::Result<Answer> {
 }
 
 /// Where the server is, and how it is reached.
-fn server(query: &Query) -> anyhow::Result<(Endpoint, Way)> {
+fn server(query: &Query) -> anyhow::Result<(Endpoint, Target)> {
     let transport = Transport { connect_timeout: query.timeout, ..Transport::default() };
     let secure = query.server.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https:"));
     if query.tls.is_some() && !secure {
@@ -103,14 +103,14 @@ fn server(query: &Query) -> anyhow::Result<(Endpoint, Way)> {
         );
     }
     if let Some(path) = query.server.strip_prefix("unix:") {
-        return Ok((transport.endpoint("http://localhost")?, Way::Unix(path.into())));
+        return Ok((transport.endpoint("http://localhost")?, Target::Unix(path.into())));
     }
     let endpoint = transport.endpoint(&query.server)?;
     if !secure {
-        return Ok((endpoint, Way::Cleartext));
+        return Ok((endpoint, Target::Cleartext));
     }
     let tls = ClientFiles::new(query.tls.clone().unwrap_or_default(), endpoint.uri())?.read()?;
-    Ok((endpoint, Way::Tls(Arc::new(tls))))
+    Ok((endpoint, Target::Tls(Arc::new(tls))))
 }
 
 async fn ask(channel: Channel, query: &Query, answer: &mut Answer) -> anyhow::Result<()> {

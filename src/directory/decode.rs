@@ -3,18 +3,18 @@
 //! Readable forms are turned into the binary form first (`readable`), so that there is one place that says what a
 //! file may hold. That place works on the wire format by hand: resources must keep the bytes they came with.
 
-use std::{collections::HashSet, ffi::OsStr, path::Path};
+use std::collections::HashSet;
 
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
-    FileResource, readable,
+    FileResource,
+    document::{DISCOVERY_RESPONSE, DecodeError, Document, Format, WRAPPER},
+    readable,
     wire::{Malformed, fields, put_bytes},
 };
-use crate::descriptors::{DescriptorError, message_name};
+use crate::descriptors::message_name;
 
-pub(super) const DISCOVERY_RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
-const WRAPPER: &str = "envoy.service.discovery.v3.Resource";
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 
 /// The types whose first field is the name by which they are subscribed to.
@@ -29,52 +29,6 @@ const NAMED_BY_FIRST_FIELD: [&str; 9] = [
     "envoy.extensions.transport_sockets.tls.v3.Secret",
     "envoy.service.runtime.v3.Runtime",
 ];
-
-/// How a file is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
-    Binary,
-    Json,
-    Yaml,
-    Text,
-}
-
-/// What a file holds, in the binary form.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Document {
-    Response(Vec<u8>),
-    Any(Vec<u8>),
-}
-
-/// Why the bytes of a file are refused.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum DecodeError {
-    #[error("the file is empty: expected a DiscoveryResponse or one google.protobuf.Any")]
-    Empty,
-    #[error("neither a binary DiscoveryResponse nor a binary google.protobuf.Any")]
-    Unrecognized,
-    #[error("cut short or damaged: the bytes are not a valid {0}")]
-    Damaged(String),
-    #[error("{0}")]
-    Syntax(String),
-    #[error(transparent)]
-    Descriptor(#[from] DescriptorError),
-    #[error("the type is {found:?}, but the DiscoveryResponse's type_url says {expected:?}")]
-    TypeMismatch { found: String, expected: String },
-    #[error("{0} has no name: every resource needs one")]
-    Unnamed(String),
-    #[error(
-        "how a {0} is named is not known: wrap it in type.googleapis.com/envoy.service.discovery.v3.Resource, \
-         whose `name` says it"
-    )]
-    NeedsWrapper(String),
-    #[error("the {WRAPPER} {0:?} must hold exactly one `resource`, and not a {WRAPPER} again")]
-    BadWrapper(String),
-    #[error("{type_url} {name:?} is there twice")]
-    Duplicate { type_url: String, name: String },
-    #[error("resources[{index}]: {source}")]
-    In { index: usize, source: Box<Self> },
-}
 
 /// An `Any`, taken apart.
 struct Any<'a> {
@@ -91,19 +45,6 @@ struct Parts<'a> {
     rest: Vec<u8>,
     /// Whether `rest` holds the name (in a `ResourceName`), so that field 3 must stay unset.
     named_by_rest: bool,
-}
-
-impl Format {
-    /// By the file name's extension; `None` for files that are none of ours.
-    pub(super) fn of(file: &Path) -> Option<Self> {
-        match file.extension().and_then(OsStr::to_str)? {
-            "pb" | "binpb" => Some(Self::Binary),
-            "json" => Some(Self::Json),
-            "yaml" | "yml" => Some(Self::Yaml),
-            "pb_text" | "textproto" | "txtpb" => Some(Self::Text),
-            _ => None,
-        }
-    }
 }
 
 /// The resources of one file, in the order they are written.

@@ -20,10 +20,7 @@ use std::{
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{
-    FileFailure, FileResource, Scan,
-    decode::{Format, decode},
-};
+use super::{FileFailure, FileResource, Scan, decode::decode, document::Format};
 
 pub(super) const MAX_FILE_BYTES: u64 = 64 << 20;
 

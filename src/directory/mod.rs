@@ -10,6 +10,7 @@
 
 mod canonical;
 mod decode;
+mod document;
 mod files;
 mod readable;
 mod watch;
@@ -68,12 +69,12 @@ pub enum DirectoryError {
 /// Why a file holds no node.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-pub struct NotANode(#[from] decode::DecodeError);
+pub struct NotANode(#[from] document::DecodeError);
 
 /// The encoding of the `envoy.config.core.v3.Node` in a file: by itself, or the `node` of a whole bootstrap. JSON where
 /// the file's name ends so, YAML elsewhere.
 pub fn read_node(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, NotANode> {
-    let format = decode::Format::of(file).unwrap_or(decode::Format::Yaml);
+    let format = document::Format::of(file).unwrap_or(document::Format::Yaml);
     Ok(readable::node(format, bytes)?)
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     canonical,
-    decode::{DISCOVERY_RESPONSE, DecodeError, Document, Format},
+    document::{DISCOVERY_RESPONSE, DecodeError, Document, Format},
 };
 use crate::descriptors::{ANY, DescriptorError, MAX_DEPTH, message, message_name};
 

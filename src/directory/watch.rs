@@ -14,7 +14,7 @@ use std::{
         mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use tokio::sync::watch;
@@ -23,15 +23,13 @@ use super::{
     DirectoryError, Scan,
     files::{Files, is_resource_file},
 };
-use crate::lookout::{Lookout, Places};
+use crate::file_watch::{Debounce, FileWatcher, WatchedPaths};
 
 /// How long to wait for what.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timing {
-    /// The directory has been quiet for so long when it is read.
-    pub(super) debounce: Duration,
-    /// But it is not waited longer than this for it to become quiet.
-    pub(super) debounce_max: Duration,
+    /// Wait for several files that are replaced one by one.
+    pub(super) debounce: Debounce,
     /// The directory is looked at this often without any event.
     pub(super) poll: Duration,
 }
@@ -50,8 +48,7 @@ struct WakeOnDrop(SyncSender<()>);
 impl Default for Timing {
     fn default() -> Self {
         Self {
-            debounce: Duration::from_millis(50),
-            debounce_max: Duration::from_millis(500),
+            debounce: Debounce { quiet: Duration::from_millis(50), longest: Duration::from_millis(500) },
             poll: Duration::from_secs(10),
         }
     }
@@ -78,10 +75,11 @@ impl Directory {
         let (publish, scans) = watch::channel(None);
         let waker = wake.clone();
         // Full means that a wake-up is already on its way.
-        let lookout = Lookout::new("the resource directory", move || _ = waker.try_send(()));
+        let watcher =
+            FileWatcher::new("the resource directory", timing.debounce, move || _ = waker.try_send(()));
         thread::Builder::new()
             .name("directory".to_owned())
-            .spawn(move || run(&directory, lookout, timing, &woken, &publish))
+            .spawn(move || run(&directory, watcher, timing.poll, &woken, &publish))
             .map_err(|source| DirectoryError::NoThread { path: path.to_owned(), source })?;
         Ok(Self { scans, _stop: WakeOnDrop(wake) })
     }
@@ -113,36 +111,29 @@ impl Drop for WakeOnDrop {
 
 fn run(
     directory: &Path,
-    mut lookout: Lookout,
-    timing: Timing,
+    mut watcher: FileWatcher,
+    poll: Duration,
     woken: &Receiver<()>,
     publish: &watch::Sender<Option<Arc<Scan>>>,
 ) {
     let mut files = Files::default();
     while !publish.is_closed() {
         // First the watch, then the look: what changes in between is seen or announced, or both.
-        lookout.renew(|| places(directory));
+        watcher.renew(|| paths(directory));
         let changed = files.refresh(directory);
         if changed || publish.borrow().is_none() {
             publish.send_replace(Some(Arc::new(files.merge())));
         }
-        match woken.recv_timeout(timing.poll) {
-            Ok(()) => settle(woken, timing),
-            Err(RecvTimeoutError::Timeout) => {}
+        match woken.recv_timeout(poll) {
+            Ok(()) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }
 }
 
-/// Waits for a burst of events to end.
-fn settle(woken: &Receiver<()>, timing: Timing) {
-    let deadline = Instant::now() + timing.debounce_max;
-    while woken.recv_timeout(timing.debounce).is_ok() && Instant::now() < deadline {}
-}
-
 /// Adds the directory with all that is a resource file by its name.
-fn places(directory: &Path) -> Places {
-    let mut places = Places::default();
-    places.add_entries(directory, is_resource_file);
-    places
+fn paths(directory: &Path) -> WatchedPaths {
+    let mut paths = WatchedPaths::default();
+    paths.add_entries(directory, is_resource_file);
+    paths
 }

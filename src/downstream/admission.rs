@@ -1,10 +1,11 @@
-//! Who may connect: how many connections are open, in all, from each address and of each identity.
+//! Admission: limits on the number of connections, in all, from each address and of each identity.
 //!
-//! Owns the counts. Knows nothing of sockets or of TLS: who accepts asks for a place before anything is read, and says who
-//! the peer has proven to be as soon as that is known.
+//! Owns the counts. Knows nothing of sockets or TLS: the listener takes a slot before anything is read, and
+//! reports the identity as soon as it is proven.
 //!
-//! Invariants: what is taken is given back when the [`Slot`] is dropped, however the connection ends · a count is kept only
-//! while it is not zero, so that the table is bounded by what is open · nothing is done but a look-up or two, under one lock.
+//! Invariants: dropping a [`ConnectionSlot`] gives everything back, however the connection ends · a count is
+//! kept only while it is not zero, so that the table is bounded by the open connections · an operation is a
+//! look-up or two under one lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,27 +14,27 @@ use std::time::{Duration, Instant};
 use foldhash::HashMap;
 use parking_lot::Mutex;
 
-use super::memory::Memory;
+use super::overload::OverloadManager;
 use crate::identity::{Peer, Source};
 use crate::pool::subtract;
 use crate::telemetry::Limit;
 
-/// How many connections may be open.
+/// Limits on the number of open connections.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmissionLimits {
-    /// Of all listeners.
+    /// Connections of all listeners.
     pub max_connections: usize,
-    /// From one address.
+    /// Connections from one address.
     pub max_connections_per_address: usize,
-    /// Of one identity.
+    /// Connections of one identity.
     pub max_connections_per_identity: usize,
 }
 
-/// See the module.
+/// Counts of open connections.
 #[derive(Debug)]
 pub struct Admission {
     limits: AdmissionLimits,
-    memory: Arc<Memory>,
+    overload: Arc<OverloadManager>,
     table: Mutex<Table>,
 }
 
@@ -44,14 +45,14 @@ struct Table {
     by_identity: HashMap<Box<str>, usize>,
 }
 
-/// There is no place for a connection.
+/// Limit that keeps a connection out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Refused(pub(super) Limit);
+pub(super) struct AdmissionError(pub(super) Limit);
 
-impl Refused {
-    /// Closes a connection on which nothing was said. At once, so that nothing is left of it here, be it a closed socket
-    /// that waits for its last packet: there may be many.
-    pub(super) fn turn_away<'s, S>(self, socket: &'s S, peer: &dyn fmt::Display)
+impl AdmissionError {
+    /// Resets a connection before anything was said. There may be many, so nothing must be left of it here,
+    /// not even a socket in TIME_WAIT.
+    pub(super) fn reject<'s, S>(self, socket: &'s S, peer: &dyn fmt::Display)
     where
         socket2::SockRef<'s>: From<&'s S>,
     {
@@ -59,54 +60,54 @@ impl Refused {
         self.report(peer);
     }
 
-    /// Counts it and tells it.
+    /// Counts the refusal, and logs it now and then.
     pub(super) fn report(self, peer: &dyn fmt::Display) {
         if let Some(unsaid) = self.0.reach(Instant::now()) {
             let raise = self.0.key();
-            tracing::warn!(%peer, raise, unsaid, "a connection is refused; raise the limit if that is as it should be");
+            tracing::warn!(%peer, raise, unsaid, "a connection is refused; raise the limit if this load is expected");
         }
     }
 }
 
-/// The place of a connection.
+/// Place of an open connection; given back on drop.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct ConnectionSlot {
     of: Arc<Admission>,
     source: Source,
     identity: Option<Box<str>>,
 }
 
 impl Admission {
-    /// Nobody is there yet.
-    pub fn new(limits: AdmissionLimits, memory: Arc<Memory>) -> Arc<Self> {
-        Arc::new(Self { limits, memory, table: Mutex::default() })
+    /// Creates empty counts.
+    pub fn new(limits: AdmissionLimits, overload: Arc<OverloadManager>) -> Arc<Self> {
+        Arc::new(Self { limits, overload, table: Mutex::default() })
     }
 
-    /// Whether memory is short: nobody new is served.
-    pub(super) const fn memory(&self) -> &Arc<Memory> {
-        &self.memory
+    /// Overload manager, which refuses new clients while memory is short.
+    pub(super) const fn overload(&self) -> &Arc<OverloadManager> {
+        &self.overload
     }
 
-    /// A place for a connection of which only its source is known.
-    pub(super) fn by_source(self: &Arc<Self>, source: Source) -> Result<Slot, Refused> {
-        if self.memory.refuses() {
-            return Err(Refused(Limit::MemoryRefuse));
+    /// Takes a slot for a connection of which only the source is known.
+    pub(super) fn by_source(self: &Arc<Self>, source: Source) -> Result<ConnectionSlot, AdmissionError> {
+        if self.overload.refuses_new() {
+            return Err(AdmissionError(Limit::MemoryRefuse));
         }
         let mut table = self.table.lock();
         if table.open >= self.limits.max_connections {
-            return Err(Refused(Limit::Connections));
+            return Err(AdmissionError(Limit::Connections));
         }
         let limit = self.limits.max_connections_per_address;
         if !take(table.by_source.entry(source).or_default(), limit) {
-            return Err(Refused(Limit::ConnectionsPerAddress));
+            return Err(AdmissionError(Limit::ConnectionsPerAddress));
         }
         table.open += 1;
         drop(table);
-        Ok(Slot { of: Arc::clone(self), source, identity: None })
+        Ok(ConnectionSlot { of: Arc::clone(self), source, identity: None })
     }
 }
 
-/// No limit is below one, so that what is refused was there already.
+/// Limits are at least 1: a key that is refused is in the table already.
 const fn take(count: &mut usize, limit: usize) -> bool {
     if *count >= limit {
         return false;
@@ -115,9 +116,9 @@ const fn take(count: &mut usize, limit: usize) -> bool {
     true
 }
 
-impl Slot {
-    /// The peer has proven who it is, or nothing. Asked once, when that is known.
-    pub(super) fn identified(&mut self, peer: &Peer) -> Result<(), Refused> {
+impl ConnectionSlot {
+    /// Counts the identity that the peer has proven, if any. Called once.
+    pub(super) fn identify(&mut self, peer: &Peer) -> Result<(), AdmissionError> {
         let Some(certificate) = &peer.certificate else { return Ok(()) };
         if self.identity.is_some() {
             return Ok(());
@@ -134,14 +135,14 @@ impl Slot {
         };
         drop(table);
         if !taken {
-            return Err(Refused(Limit::ConnectionsPerIdentity));
+            return Err(AdmissionError(Limit::ConnectionsPerIdentity));
         }
         self.identity = Some(identity.into());
         Ok(())
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut table = self.of.table.lock();
         table.open -= 1;
@@ -167,7 +168,7 @@ mod tests {
             max_connections_per_address: per_address,
             max_connections_per_identity: per_identity,
         };
-        Admission::new(limits, Memory::new(0, 0))
+        Admission::new(limits, OverloadManager::new(0, 0))
     }
 
     fn source(last: u8) -> Source {
@@ -188,9 +189,9 @@ mod tests {
         let admission = admission(3, 2, 5);
         let first = [admission.by_source(source(1)), admission.by_source(source(1))];
         assert!(first.iter().all(Result::is_ok));
-        assert_eq!(admission.by_source(source(1)).err(), Some(Refused(Limit::ConnectionsPerAddress)));
+        assert_eq!(admission.by_source(source(1)).err(), Some(AdmissionError(Limit::ConnectionsPerAddress)));
         let local = admission.by_source(Source::Unix).expect("another source");
-        assert_eq!(admission.by_source(source(2)).err(), Some(Refused(Limit::Connections)));
+        assert_eq!(admission.by_source(source(2)).err(), Some(AdmissionError(Limit::Connections)));
         drop(first);
         let again = admission.by_source(source(1)).expect("what was given back");
         drop((local, again));
@@ -212,19 +213,19 @@ mod tests {
         let mut open = Vec::new();
         let mut connect = |from: u8, spiffe_id, subject| {
             let mut slot = admission.by_source(source(from)).expect("a place");
-            let identified = slot.identified(&peer(source(from), spiffe_id, subject));
+            let identified = slot.identify(&peer(source(from), spiffe_id, subject));
             if identified.is_ok() {
                 open.push(slot);
             }
             identified
         };
-        let (one, refused) = (Some("spiffe://mesh/a"), Err(Refused(Limit::ConnectionsPerIdentity)));
+        let (one, refused) = (Some("spiffe://mesh/a"), Err(AdmissionError(Limit::ConnectionsPerIdentity)));
         assert_eq!([connect(1, one, "CN=a"), connect(2, one, "CN=b")], [Ok(()), Ok(())]);
         assert_eq!(connect(3, one, "CN=c"), refused, "from wherever it comes");
         assert_eq!([connect(3, None, "CN=a"), connect(3, None, "CN=a")], [Ok(()), Ok(())]);
         assert_eq!(connect(3, None, "CN=a"), refused);
         let mut plain = admission.by_source(source(9)).expect("a place");
-        assert_eq!(plain.identified(&Peer::unproven(source(9))), Ok(()));
+        assert_eq!(plain.identify(&Peer::unproven(source(9))), Ok(()));
         open.truncate(3);
         assert_eq!(admission.table.lock().by_identity["CN=a"], 1);
         drop(open);
@@ -232,11 +233,11 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever comes and goes, the counts are those of who is there, and no limit is passed.
+        /// Counts match the open connections after any history, and no limit is passed.
         #[test]
-        fn the_counts_are_of_who_is_there(steps in prop::collection::vec((0_u8..4, prop::option::of(0_u8..3), any::<bool>()), 0..200)) {
+        fn the_counts_are_of_open_connections(steps in prop::collection::vec((0_u8..4, prop::option::of(0_u8..3), any::<bool>()), 0..200)) {
             let admission = admission(6, 3, 2);
-            let mut open: Vec<(u8, Option<u8>, Slot)> = Vec::new();
+            let mut open: Vec<(u8, Option<u8>, ConnectionSlot)> = Vec::new();
             for (from, identity, leaves) in steps {
                 if leaves && !open.is_empty() {
                     open.swap_remove(usize::from(from) % open.len());
@@ -248,7 +249,7 @@ mod tests {
                         let name = identity.map(|identity| identity.to_string());
                         let who = name.map_or_else(|| Peer::unproven(source(from)), |name| peer(source(from), None, &name));
                         let of = open.iter().filter(|(_, other, _)| identity.is_some() && *other == identity).count();
-                        let identified = slot.identified(&who);
+                        let identified = slot.identify(&who);
                         prop_assert_eq!(identified.is_ok(), of < 2);
                         if identified.is_ok() {
                             open.push((from, identity, slot));

@@ -1,4 +1,4 @@
-//! gRPC messages out of the pieces of a request body.
+//! Assembly of gRPC messages from the pieces of a request body.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,36 +8,36 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use http_body::Body;
 
-use super::buffered::{Buffered, Share};
 use super::connection::Connection;
-use super::sieve::{Payer, Sieve, TooLarge};
+use super::request_memory::{MemoryShare, RequestMemory};
 use super::status::Status;
+use super::version_extractor::{Payer, TooLargeError, VersionExtractor};
 use crate::subscription::Versions;
 use crate::telemetry::Limit;
 
 const PREFIX: usize = 5;
-/// A request that is this much further has got on: it has its time anew.
+/// Bytes after which a request has made progress: its timeout begins anew.
 const STRETCH: usize = 1 << 20;
 
-/// Cuts a request body into messages. It holds the bytes of the message that is arriving, and nothing in between.
+/// Cuts a request body into messages. Holds the bytes of the message that is arriving, and no others.
 #[derive(Debug)]
 pub(super) struct Assembler<B> {
     body: B,
-    /// What has arrived of the prefix of the next message, then of the message.
+    /// Bytes of the prefix of the next message, then of the message.
     partial: BytesMut,
-    /// How much of the message is to come, once its prefix has.
+    /// Bytes of the message that are to come, once its prefix is known.
     missing: Option<usize>,
-    /// How much has come of it since it had its time anew.
+    /// Bytes that arrived since its timeout began.
     stretch: usize,
-    /// Takes out what is not kept as it comes.
-    sieve: Option<Sieve>,
-    /// What has arrived and was not looked at.
+    /// Extractor of the versions, on delta streams.
+    extractor: Option<VersionExtractor>,
+    /// Bytes that arrived and were not parsed.
     rest: Bytes,
-    /// A message that was put back.
+    /// Message that was put back.
     whole: Option<Bytes>,
     limit: usize,
-    /// Its part of what all may have, while it has anything between two looks.
-    share: Option<Box<Share>>,
+    /// Share of the memory of all requests, while anything is kept between two polls.
+    share: Option<Box<MemoryShare>>,
 }
 
 impl<B> Assembler<B>
@@ -50,7 +50,7 @@ where
             partial: BytesMut::new(),
             missing: None,
             stretch: 0,
-            sieve: None,
+            extractor: None,
             rest: Bytes::new(),
             whole: None,
             limit,
@@ -58,17 +58,17 @@ where
         }
     }
 
-    /// The same for a delta stream. `limit` is for its requests without the versions in them.
-    pub(super) fn sieving(body: B, limit: usize, payer: Payer) -> Self {
-        Self { sieve: Some(Sieve::new(Some(payer))), ..Self::new(body, limit) }
+    /// Creates an assembler for a delta stream. `limit` is for its requests without their versions.
+    pub(super) fn extracting_versions(body: B, limit: usize, payer: Payer) -> Self {
+        Self { extractor: Some(VersionExtractor::new(Some(payer))), ..Self::new(body, limit) }
     }
 
-    /// The versions that were taken out of the message that came last.
+    /// Takes the versions of the last message.
     pub(super) fn take_versions(&mut self) -> Versions {
-        self.sieve.as_mut().map(Sieve::take_versions).unwrap_or_default()
+        self.extractor.as_mut().map(VersionExtractor::take_versions).unwrap_or_default()
     }
 
-    /// The next message; `None` at the end of the requests.
+    /// Polls for the next message; `None` at the end of the requests.
     pub(super) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         if let Some(message) = self.whole.take() {
             return Poll::Ready(Some(Ok(message)));
@@ -99,7 +99,7 @@ where
         &self.body
     }
 
-    /// Takes a message back that cannot be taken in yet: it is the next one again.
+    /// Puts back a message that cannot be handled yet: it is the next one again.
     pub(super) fn put_back(&mut self, message: Bytes) {
         self.whole = Some(message);
     }
@@ -109,7 +109,7 @@ where
         self.whole.is_some()
     }
 
-    /// A whole message from what has arrived.
+    /// Takes a whole message, if one has arrived.
     fn take(&mut self) -> Result<Option<Bytes>, Status> {
         let missing = match self.missing {
             Some(missing) => missing,
@@ -120,10 +120,10 @@ where
         };
         let piece = self.rest.split_to(missing.min(self.rest.len()));
         self.missing = Some(missing - piece.len());
-        match &mut self.sieve {
+        match &mut self.extractor {
             None => self.partial.extend_from_slice(&piece),
-            Some(sieve) => {
-                if let Err(TooLarge) = sieve.push(&piece, &mut self.partial, self.limit) {
+            Some(extractor) => {
+                if let Err(TooLargeError) = extractor.push(&piece, &mut self.partial, self.limit) {
                     return Err(self.too_large("a request without its `initial_resource_versions`"));
                 }
             }
@@ -132,8 +132,8 @@ where
         if self.missing != Some(0) {
             return Ok(None);
         }
-        if let Some(sieve) = &mut self.sieve {
-            sieve.end(&mut self.partial);
+        if let Some(extractor) = &mut self.extractor {
+            extractor.end(&mut self.partial);
         }
         (self.missing, self.stretch) = (None, 0);
         if let Some(share) = &mut self.share {
@@ -142,7 +142,7 @@ where
         Ok(Some(std::mem::take(&mut self.partial).freeze()))
     }
 
-    /// The length of the next message, once its prefix is whole.
+    /// Takes the length of the next message, once its prefix is whole.
     fn take_prefix(&mut self) -> Result<Option<usize>, Status> {
         let missing = (PREFIX - self.partial.len()).min(self.rest.len());
         self.partial.extend_from_slice(&self.rest.split_to(missing));
@@ -153,8 +153,8 @@ where
             ));
         }
         let len = u32::from_be_bytes([a, b, c, d]) as usize;
-        // How much of it is kept shows as it comes where something is taken out.
-        if len > self.limit && self.sieve.is_none() {
+        // With an extractor the kept part is smaller, and known only as it arrives.
+        if len > self.limit && self.extractor.is_none() {
             return Err(self.too_large(&format!("a request of {len} bytes")));
         }
         self.partial.clear();
@@ -167,39 +167,40 @@ where
             .over(Limit::RequestBytes)
     }
 
-    /// Counts what it keeps until more comes. To be called when there is no more for now.
-    pub(super) fn keep(
+    /// Charges the bytes kept until more arrives. Call it when nothing more is there for now.
+    pub(super) fn charge(
         &mut self,
-        of: &Arc<Buffered>,
+        of: &Arc<RequestMemory>,
         connection: &Arc<Connection>,
         now: Instant,
     ) -> Result<(), Status> {
-        // What it was gathered in grew by doubling.
+        // The buffer of the message grew by doubling.
         let whole = self.whole.as_ref().map_or(0, |whole| whole.len().next_power_of_two());
-        let entry = self.sieve.as_ref().map_or(0, Sieve::partial_bytes);
+        let entry = self.extractor.as_ref().map_or(0, VersionExtractor::partial_bytes);
         let bytes = self.partial.capacity() + self.rest.len() + whole + entry;
         if bytes == 0 && self.missing.is_none() {
             self.share = None;
             return Ok(());
         }
-        let share = self.share.get_or_insert_with(|| Box::new(Share::new(of, connection)));
+        let share = self.share.get_or_insert_with(|| Box::new(MemoryShare::new(of, connection)));
         if self.stretch >= STRETCH {
             (self.stretch, share.since) = (0, None);
         }
         if self.whole.is_none() {
-            // Else it is not the peer that is waited for.
+            // After a message was put back, the relay and not the peer is late.
             share.since.get_or_insert(now);
         }
         share.set(bytes).map_err(Status::too_much_buffered)
     }
 
-    /// Since when a message is coming that is not whole.
+    /// Time at which the incomplete message began to arrive.
     pub(super) fn incomplete_since(&self) -> Option<Instant> {
         self.share.as_ref()?.since
     }
 }
 
-/// What comes out of a body in these pieces, and how it ends. For tests and fuzz targets, which see the crate from outside.
+/// Assembles a body of these pieces; returns the messages and the end. For tests and fuzz targets, which see
+/// the crate from outside.
 #[doc(hidden)]
 pub fn assemble(pieces: Vec<Bytes>, limit: usize) -> (Vec<Bytes>, Result<(), tonic::Code>) {
     let frames =
@@ -269,13 +270,13 @@ mod tests {
         assembler.put_back(first.clone());
         let connections: Arc<Connections> = Arc::default();
         let open = connections.open(Duration::from_secs(60), Instant::now());
-        let keep = |assembler: &mut Assembler<_>, room: usize| {
+        let charge = |assembler: &mut Assembler<_>, room: usize| {
             assembler.share = None;
-            assembler.keep(&Buffered::new(room, 1 << 20), &open.connection, Instant::now())
+            assembler.charge(&RequestMemory::new(room, 1 << 20), &open.connection, Instant::now())
         };
-        keep(&mut assembler, 100).expect("there is room");
+        charge(&mut assembler, 100).expect("there is room");
         assert_eq!((assembler.has_whole(), assembler.incomplete_since()), (true, None));
-        assert!(keep(&mut assembler, first.len() + framed(b"second").len() - 1).is_err(), "it counts");
+        assert!(charge(&mut assembler, first.len() + framed(b"second").len() - 1).is_err(), "it counts");
         assert_eq!((next(&mut assembler), assembler.has_whole()), (first, false));
         assert_eq!(&next(&mut assembler)[..], b"second");
     }
@@ -302,15 +303,17 @@ mod tests {
                     false => Poll::Pending,
                 }
             }));
-            let payer =
-                Payer { of: Buffered::versions(1 << 30, 1 << 30), connection: Arc::clone(&open.connection) };
-            let mut assembler = Assembler::sieving(body, 1000, payer);
+            let payer = Payer {
+                of: RequestMemory::versions(1 << 30, 1 << 30),
+                connection: Arc::clone(&open.connection),
+            };
+            let mut assembler = Assembler::extracting_versions(body, 1000, payer);
             let mut cx = Context::from_waker(std::task::Waker::noop());
-            let buffered = Buffered::new(1 << 20, 1 << 20);
+            let buffered = RequestMemory::new(1 << 20, 1 << 20);
             let since = [0, 1, 2, 3, 4, 5, 6, 7].map(|second| {
                 let now = start + Duration::from_secs(second);
                 assert!(assembler.poll_message(&mut cx).is_pending());
-                assembler.keep(&buffered, &open.connection, now).expect("there is room");
+                assembler.charge(&buffered, &open.connection, now).expect("there is room");
                 assembler.incomplete_since().expect("it is not whole").duration_since(start).as_secs()
             });
             assert_eq!(since, expected, "in pieces of {piece} bytes");

@@ -1,74 +1,67 @@
-//! What is known of the connections that are open, so that they can be aged, drained and given up.
+//! State, peer and cost of one connection.
 
-use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
-use rand::Rng as _;
-use slab::Slab;
-use tokio::sync::Notify;
 
-use super::unsent::Unsent;
 use crate::identity::Peer;
 use crate::pool::Tenant;
 use crate::tls::reload::Reloaded;
 use crate::tls::server::{ServerTls, Shown};
 
-/// What becomes of a connection.
+/// State of a connection. It only moves on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// It lives.
-    Stays,
-    /// It takes no new streams, and those it has end.
-    Closes,
-    /// It is dropped as it is: it does not close.
-    Dies,
+pub(super) enum ConnectionState {
+    /// Streams are served.
+    Open,
+    /// Open streams end, and new ones are refused.
+    Closing,
+    /// The transport is dropped at once.
+    Aborted,
 }
 
-const FATES: [Fate; 3] = [Fate::Stays, Fate::Closes, Fate::Dies];
+const STATES: [ConnectionState; 3] =
+    [ConnectionState::Open, ConnectionState::Closing, ConnectionState::Aborted];
 
-/// One connection.
+/// Client connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    fate: AtomicU8,
+    state: AtomicU8,
     opened: Instant,
-    /// When it began to close.
+    /// Time at which it began to close.
     closing_since: Mutex<Option<Instant>>,
     task: AtomicWaker,
-    /// Who is at the other end, once that is known.
+    /// Peer, once it is known.
     peer: OnceLock<Arc<Peer>>,
     /// Tenant of the pools of all peers, made when the connection first takes anything from one.
     tenant: OnceLock<Tenant>,
-    /// No other connection has or had this number.
+    /// Unique among all connections of the process.
     number: u64,
-    /// The certificates that let it in, if any did. Boxed: most connections have none.
+    /// Certificates that let it in, if any. Boxed, because most connections have none.
     credentials: OnceLock<Box<Credentials>>,
-    /// What its requests take that are not whole, in bytes.
+    /// Bytes of its requests that are not whole.
     buffered: AtomicUsize,
-    /// What the versions take that its clients say they hold, in bytes.
+    /// Bytes of the versions that its clients say they hold.
     versions: AtomicUsize,
-    /// Names that its streams ask for.
+    /// Names that its streams subscribe to.
     names: AtomicUsize,
-    /// The text of these names, in bytes.
+    /// Bytes of the text of these names.
     name_bytes: AtomicUsize,
     /// Bytes that HTTP/2 keeps for it.
     held: AtomicUsize,
-    /// Bytes of messages that are being sent and are too small for [`Unsent`].
+    /// Bytes of messages that are being sent and are too small for [`Unsent`](super::unsent::Unsent).
     sending: AtomicUsize,
-    /// Its streams are to be looked at, though nothing woke them.
-    look: AtomicBool,
-    /// A request of it was let in.
+    /// Request to poll its streams though nothing woke them.
+    recheck: AtomicBool,
+    /// Whether a request of it was admitted.
     served: AtomicBool,
 }
 
-/// The certificates that let a connection in, and the listener's side that judged them.
+/// Certificates that let a connection in, and the TLS settings that judged them.
 #[derive(Debug)]
 pub(super) struct Credentials {
     pub(super) shown: Shown,
@@ -76,21 +69,74 @@ pub(super) struct Credentials {
 }
 
 impl Connection {
-    pub(super) fn fate(&self) -> Fate {
-        FATES[usize::from(self.fate.load(Ordering::Acquire))]
+    pub(super) fn new(number: u64, state: ConnectionState, now: Instant) -> Self {
+        Self {
+            state: AtomicU8::new(state as u8),
+            opened: now,
+            closing_since: Mutex::new((state == ConnectionState::Closing).then_some(now)),
+            task: AtomicWaker::new(),
+            peer: OnceLock::new(),
+            tenant: OnceLock::new(),
+            number,
+            credentials: OnceLock::new(),
+            buffered: AtomicUsize::new(0),
+            versions: AtomicUsize::new(0),
+            names: AtomicUsize::new(0),
+            name_bytes: AtomicUsize::new(0),
+            held: AtomicUsize::new(0),
+            sending: AtomicUsize::new(0),
+            recheck: AtomicBool::new(false),
+            served: AtomicBool::new(false),
+        }
     }
 
-    /// Whether its streams are to end.
+    pub(super) const fn opened(&self) -> Instant {
+        self.opened
+    }
+
+    /// Sets the peer, once.
+    pub(super) fn set_peer(&self, peer: Arc<Peer>) {
+        let is_first = self.peer.set(peer).is_ok();
+        debug_assert!(is_first, "a connection has one peer");
+    }
+
+    /// Sets the certificates that let it in, once: a connection has one handshake.
+    pub(super) fn set_credentials(&self, credentials: Credentials) -> &Credentials {
+        self.credentials.get_or_init(|| Box::new(credentials))
+    }
+
+    pub(super) fn credentials(&self) -> Option<&Credentials> {
+        self.credentials.get().map(|credentials| &**credentials)
+    }
+
+    /// Has its streams polled once though nothing woke them.
+    pub(super) fn request_recheck(&self) {
+        self.recheck.store(true, Ordering::Release);
+        self.task.wake();
+    }
+
+    /// Whether a request of it was admitted, or it takes memory all the same.
+    pub(super) fn is_served(&self) -> bool {
+        /// Bytes. An idle connection, and one that only asks for the health of the relay, takes less.
+        const LITTLE: usize = 64 << 10;
+        self.served.load(Ordering::Relaxed) || self.cost() > LITTLE
+    }
+
+    pub(super) fn state(&self) -> ConnectionState {
+        STATES[usize::from(self.state.load(Ordering::Acquire))]
+    }
+
+    /// Whether its streams must end.
     pub(super) fn is_closing(&self) -> bool {
-        self.fate() != Fate::Stays
+        self.state() != ConnectionState::Open
     }
 
-    /// Whom to wake when its fate turns; register first, look after.
+    /// Sets the task to wake when the state changes. Register first, then read the state.
     pub(super) fn register(&self, task: &Waker) {
         self.task.register(task);
     }
 
-    /// Returns when it is to close.
+    /// Waits until it must close.
     pub(super) async fn until_closing(&self) {
         std::future::poll_fn(|cx| {
             self.register(cx.waker());
@@ -107,18 +153,18 @@ impl Connection {
         &self.versions
     }
 
-    /// Who is at the other end, if that is known.
+    /// Returns the peer, if it is known.
     pub(super) fn peer(&self) -> Option<&Arc<Peer>> {
         self.peer.get()
     }
 
-    /// Tenant of the pools of all peers; `None` before the peer is known.
+    /// Returns its tenant in the pools of all peers; `None` before the peer is known.
     pub(super) fn tenant(&self) -> Option<&Tenant> {
         let peer = self.peer.get()?;
         Some(self.tenant.get_or_init(|| Tenant::new(peer, self.number)))
     }
 
-    /// A request is let in.
+    /// Notes that a request of it was admitted.
     pub(super) fn note_served(&self) {
         self.served.store(true, Ordering::Relaxed);
     }
@@ -139,13 +185,15 @@ impl Connection {
         self.held.store(bytes, Ordering::Relaxed);
     }
 
-    /// No other connection has or had this number.
+    /// Returns the number that no other connection of the process has.
     pub(super) const fn number(&self) -> u64 {
         self.number
     }
 
-    /// Rough number of bytes that are kept in memory for it, without large messages that it is sent.
-    fn cost(&self) -> usize {
+    /// Estimates the bytes of memory that it takes, without large messages that it is sent.
+    ///
+    /// Example: 1000 names of 20 bytes each cost 1000 × (64 + 20) bytes.
+    pub(super) fn cost(&self) -> usize {
         /// Bytes that a name takes beside its text.
         const NAME: usize = 64;
         let of = |count: &AtomicUsize| count.load(Ordering::Relaxed);
@@ -153,534 +201,42 @@ impl Connection {
         kept.into_iter().fold(of(&self.names).saturating_mul(NAME), usize::saturating_add)
     }
 
-    /// Whether its streams are to be looked at once, though nothing woke them.
-    pub(super) fn takes_look(&self) -> bool {
-        self.look.load(Ordering::Relaxed) && self.look.swap(false, Ordering::AcqRel)
+    /// Takes the request to poll its streams, if there is one.
+    pub(super) fn take_recheck(&self) -> bool {
+        self.recheck.load(Ordering::Relaxed) && self.recheck.swap(false, Ordering::AcqRel)
     }
 
-    /// Turns its fate, unless that is another by now.
-    fn turn(&self, from: Fate, to: Fate) {
-        let turned = self.fate.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire);
+    /// Changes the state from `from` to `to`, unless it has moved on.
+    fn transition(&self, from: ConnectionState, to: ConnectionState) {
+        let turned = self.state.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire);
         if turned.is_ok() {
             self.task.wake();
         }
     }
 
-    /// Drops it as it is.
-    pub(super) fn give_up(&self) {
-        self.turn(Fate::Stays, Fate::Dies);
-        self.turn(Fate::Closes, Fate::Dies);
+    /// Has the transport dropped at once.
+    pub(super) fn abort(&self) {
+        self.transition(ConnectionState::Open, ConnectionState::Aborted);
+        self.transition(ConnectionState::Closing, ConnectionState::Aborted);
     }
 
-    pub(super) fn is_given_up(&self) -> bool {
-        self.fate() == Fate::Dies
+    pub(super) fn is_aborted(&self) -> bool {
+        self.state() == ConnectionState::Aborted
     }
 
-    /// Lets it close, if it does not already.
-    fn close(&self, now: Instant) {
+    /// Begins to close, if it is open.
+    pub(super) fn close(&self, now: Instant) {
         if !self.is_closing() {
             *self.closing_since.lock() = Some(now);
-            self.turn(Fate::Stays, Fate::Closes);
+            self.transition(ConnectionState::Open, ConnectionState::Closing);
         }
     }
 
-    /// Gives it up if it has not closed for too long. What is not ours, as a watch of the health service, does not end by
-    /// itself.
-    fn inspect(&self, now: Instant, stall: Duration) {
+    /// Aborts it if it has been closing for `stall`. Streams that are not ours, such as a health watch, do
+    /// not end by themselves.
+    pub(super) fn abort_if_stuck(&self, now: Instant, stall: Duration) {
         if self.closing_since.lock().is_some_and(|since| now >= since + stall) {
-            self.turn(Fate::Closes, Fate::Dies);
+            self.transition(ConnectionState::Closing, ConnectionState::Aborted);
         }
-    }
-}
-
-/// All connections of all listeners.
-#[derive(Debug, Default)]
-pub struct Connections {
-    open: Mutex<Open>,
-    draining: AtomicBool,
-    empty: Notify,
-    /// One was opened that is due before all others.
-    due_earlier: Notify,
-}
-
-/// Those that are open. One queue and one timer for all of them cost an idle connection less than a timer of its own.
-#[derive(Debug, Default)]
-struct Open {
-    connections: Slab<Arc<Connection>>,
-    /// How many were ever opened.
-    opened: u64,
-    /// When each is to close for its age.
-    due: BTreeSet<(Instant, usize)>,
-}
-
-impl Connections {
-    /// How long a connection that is closed for want of memory may take to end.
-    const GRACE: Duration = Duration::from_secs(2);
-
-    /// How many are open.
-    pub fn len(&self) -> usize {
-        self.open.lock().connections.len()
-    }
-
-    /// How many were ever let in with a request, or take something all the same: the others take next to nothing.
-    pub(super) fn served(&self) -> usize {
-        /// An idle connection takes less, and so does one on which somebody asks how the relay is.
-        const LITTLE: usize = 64 << 10;
-        let is_served =
-            |connection: &Connection| connection.served.load(Ordering::Relaxed) || connection.cost() > LITTLE;
-        self.open.lock().connections.iter().filter(|(_, connection)| is_served(connection)).count()
-    }
-
-    /// Whether none is open.
-    pub fn is_empty(&self) -> bool {
-        self.open.lock().connections.is_empty()
-    }
-
-    pub(super) fn open(self: &Arc<Self>, max_age: Duration, now: Instant) -> ConnectionGuard {
-        // Spread over the last fifth, so that a fleet that connected at once does not come back at once.
-        let due = now + max_age.mul_f64(rand::rng().random_range(0.8..=1.0));
-        let mut open = self.open.lock();
-        // Looked at while nobody can list what is open: what a drain does not find there finds the drain.
-        let (fate, closing_since) = match self.draining.load(Ordering::Acquire) {
-            true => (Fate::Closes, Some(now)),
-            false => (Fate::Stays, None),
-        };
-        open.opened += 1;
-        let connection = Arc::new(Connection {
-            fate: AtomicU8::new(fate as u8),
-            opened: now,
-            closing_since: Mutex::new(closing_since),
-            task: AtomicWaker::new(),
-            peer: OnceLock::new(),
-            tenant: OnceLock::new(),
-            number: open.opened,
-            credentials: OnceLock::new(),
-            buffered: AtomicUsize::new(0),
-            versions: AtomicUsize::new(0),
-            names: AtomicUsize::new(0),
-            name_bytes: AtomicUsize::new(0),
-            held: AtomicUsize::new(0),
-            sending: AtomicUsize::new(0),
-            look: AtomicBool::new(false),
-            served: AtomicBool::new(false),
-        });
-        let at = open.connections.insert(Arc::clone(&connection));
-        open.due.insert((due, at));
-        let is_first = open.due.first() == Some(&(due, at));
-        drop(open);
-        if is_first {
-            self.due_earlier.notify_one();
-        }
-        ConnectionGuard { connection, at, due, of: Arc::clone(self) }
-    }
-
-    /// Says who is at the other end of one; once. What that peer may do is to be looked up afterwards: who replaces the
-    /// rules replaces them first and looks for concerned connections then, so that one of the two sees the other.
-    pub(super) fn identify(&self, connection: &Connection, peer: Arc<Peer>) {
-        let _listed = self.open.lock();
-        let is_first = connection.peer.set(peer).is_ok();
-        debug_assert!(is_first, "a connection has one peer");
-    }
-
-    /// Notes what let a connection in; once. What is in force is to be looked at afterwards: who replaces it does so first
-    /// and looks for concerned connections then, so that one of the two sees the other.
-    pub(super) fn admit<'c>(&self, connection: &'c Connection, credentials: Credentials) -> &'c Credentials {
-        let _listed = self.open.lock();
-        // A connection has one handshake.
-        connection.credentials.get_or_init(|| Box::new(credentials))
-    }
-
-    fn all(&self) -> Vec<Arc<Connection>> {
-        self.open.lock().connections.iter().map(|(_, connection)| Arc::clone(connection)).collect()
-    }
-
-    /// The same, each with a number that it keeps.
-    fn numbered(&self) -> Vec<(usize, Arc<Connection>)> {
-        self.open.lock().connections.iter().map(|(at, connection)| (at, Arc::clone(connection))).collect()
-    }
-
-    /// Closes each connection when it is as old as it may become, for as long as it is awaited. Those that are overdue, as
-    /// after a pause of the process, are paced over `window`. The others do not wait for these: each is due at a time of its
-    /// own, and however many they are they would queue up.
-    pub async fn retire(&self, window: impl Fn() -> Duration) {
-        let mut pacing = FuturesUnordered::new();
-        loop {
-            let (overdue, next) = self.close_due(tokio::time::Instant::now().into_std());
-            if !overdue.is_empty() {
-                pacing.push(close_paced(overdue, window()));
-            }
-            let at_next = async {
-                match next {
-                    Some(next) => tokio::time::sleep_until(next.into()).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                () = at_next => {}
-                () = self.due_earlier.notified() => {}
-                Some(()) = pacing.next() => {}
-            }
-        }
-    }
-
-    /// Closes those that are due, but for those that have been for longer than one may wait for the next: returns these, once
-    /// each, and when the next one is due.
-    fn close_due(&self, now: Instant) -> (Vec<Arc<Connection>>, Option<Instant>) {
-        let (mut due, mut overdue, mut next) = (Vec::new(), Vec::new(), None);
-        let mut open = self.open.lock();
-        while let Some(&(moment, at)) = open.due.first() {
-            if moment > now {
-                next = Some(moment);
-                break;
-            }
-            open.due.pop_first();
-            let taken = if now - moment > LONGEST_STEP { &mut overdue } else { &mut due };
-            taken.push(Arc::clone(&open.connections[at]));
-        }
-        drop(open);
-        due.iter().for_each(|connection| connection.close(Instant::now()));
-        (overdue, next)
-    }
-
-    /// Gives up what does not close, for as long as it is awaited. Has the streams of each connection
-    /// looked at four times in the time that a client may leave an answer without its own, each time those of a part of
-    /// all, so that clients that answer nothing are found out without a timer for each. `times` says how long one may take
-    /// to close, and that time.
-    pub async fn keep_order(&self, times: impl Fn() -> (Duration, Duration)) {
-        let (shortest, longest) = (Duration::from_millis(50), Duration::from_secs(5));
-        let mut turn = 0;
-        loop {
-            let (now, (stall, unacked)) = (Instant::now(), times());
-            let pause = (stall.min(unacked) / 4).clamp(shortest, longest);
-            let parts =
-                usize::try_from(unacked.as_millis() / 4 / pause.as_millis()).unwrap_or(usize::MAX).max(1);
-            for (at, connection) in self.numbered() {
-                connection.inspect(now, stall);
-                if at % parts == turn % parts {
-                    connection.look.store(true, Ordering::Release);
-                    connection.task.wake();
-                }
-            }
-            turn = (turn + 1) % parts;
-            tokio::time::sleep(pause).await;
-        }
-    }
-
-    /// Closes those whose peer is one of these, paced over `window`. Which they are is settled by the call; what it returns
-    /// paces, and is to be awaited: how many they are, and when all have begun to close. A connection of which it is not
-    /// known yet who is at its other end is none of them.
-    pub fn close_where(
-        &self,
-        concerned: impl Fn(&Peer) -> bool,
-        window: Duration,
-    ) -> (usize, impl Future<Output = ()> + Send + 'static) {
-        let all = self.open_where(|connection| connection.peer.get().is_some_and(|peer| concerned(peer)));
-        (all.len(), close_paced(all, window))
-    }
-
-    /// Closes those that `judge` let in and would not let in any more, as [`close_where`](Self::close_where) does. Blocks
-    /// for as long as it takes to verify all their certificates.
-    pub(super) fn close_unaccepted(
-        &self,
-        judge: &Reloaded<ServerTls>,
-        window: Duration,
-    ) -> (usize, impl Future<Output = ()> + Send + use<>) {
-        let tls = judge.load();
-        let all = self.open_where(|connection| {
-            connection.credentials.get().is_some_and(|credentials| {
-                credentials.judge.is_same(judge) && !tls.would_accept(&credentials.shown)
-            })
-        });
-        (all.len(), close_paced(all, window))
-    }
-
-    fn open_where(&self, concerned: impl Fn(&Connection) -> bool) -> Vec<Arc<Connection>> {
-        let mut all = self.all();
-        all.retain(|connection| !connection.is_closing() && concerned(connection));
-        all
-    }
-
-    /// Closes connections until so many are about to end: those that cost most first, and of equal ones the youngest. Those that
-    /// were asked to go and are still there after [`GRACE`](Self::GRACE) are dropped. Returns how many it chose.
-    ///
-    /// That a transport takes nothing says little: over a real link that is so whenever an update is being sent. The bytes
-    /// that wait for it count.
-    ///
-    /// Those that were chosen before and are still there count: until their memory is free, nobody else is closed for it.
-    pub(super) fn close_slowest(&self, count: usize, unsent: &Unsent, now: Instant) -> usize {
-        let (closing, others): (Vec<_>, Vec<_>) =
-            self.all().into_iter().partition(|connection| connection.is_closing());
-        closing.iter().for_each(|connection| connection.inspect(now, Self::GRACE));
-        let unsent = unsent.by_connection();
-        let mut all: Vec<_> = others
-            .into_iter()
-            .map(|connection| {
-                let cost = connection.cost() + unsent.get(&connection.number).copied().unwrap_or_default();
-                ((Reverse(cost), Reverse(connection.opened)), connection)
-            })
-            .collect();
-        let count = count.saturating_sub(closing.len()).min(all.len());
-        if count < all.len() {
-            all.select_nth_unstable_by_key(count, |(key, _)| *key);
-        }
-        all[..count].iter().for_each(|(_, connection)| connection.close(now));
-        count
-    }
-
-    /// Ends all streams, paced over `window`, and returns when no connection is left or the window is over. One that is
-    /// accepted from now on is closed at once.
-    pub async fn drain(&self, window: Duration) {
-        self.draining.store(true, Ordering::Release);
-        let end = tokio::time::Instant::now() + window;
-        close_paced(self.all(), window).await;
-        self.emptied_by(end).await;
-    }
-
-    /// Returns when no connection is left, or after so long.
-    pub async fn emptied_within(&self, window: Duration) {
-        self.emptied_by(tokio::time::Instant::now() + window).await;
-    }
-
-    async fn emptied_by(&self, end: tokio::time::Instant) {
-        loop {
-            let emptied = self.empty.notified();
-            tokio::pin!(emptied);
-            // Listening before looking, so that the last one is not missed.
-            emptied.as_mut().enable();
-            if self.is_empty() || tokio::time::timeout_at(end, emptied).await.is_err() {
-                return;
-            }
-        }
-    }
-}
-
-/// The longest that one waits for the next to close; a few need not be spread over the whole window.
-const LONGEST_STEP: Duration = Duration::from_millis(20);
-
-/// Closes these one after the other, the first at once, so that their clients do not arrive elsewhere all at once. The
-/// last fifth of the window is left to them to end.
-async fn close_paced(all: Vec<Arc<Connection>>, window: Duration) {
-    let step = window.mul_f64(0.8) / u32::try_from(all.len()).unwrap_or(u32::MAX).max(1);
-    let mut turn = tokio::time::Instant::now();
-    for (number, connection) in all.into_iter().enumerate() {
-        if number > 0 {
-            // Moments, not pauses: a pause is never shorter than the timer's tick.
-            turn += step.min(LONGEST_STEP);
-            tokio::time::sleep_until(turn).await;
-        }
-        connection.close(Instant::now());
-    }
-}
-
-/// A connection's place among the open ones.
-#[derive(Debug)]
-pub(super) struct ConnectionGuard {
-    pub(super) connection: Arc<Connection>,
-    at: usize,
-    due: Instant,
-    of: Arc<Connections>,
-}
-
-impl Drop for ConnectionGuard {
-    fn drop(&mut self) {
-        let mut open = self.of.open.lock();
-        open.connections.remove(self.at);
-        open.due.remove(&(self.due, self.at));
-        drop(open);
-        self.of.empty.notify_waiters();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::identity::Source;
-
-    #[test]
-    fn the_connections_that_cost_most_are_closed_first_and_the_youngest_of_equals() {
-        let connections: Arc<Connections> = Arc::default();
-        let now = Instant::now();
-        let second = Duration::from_secs(1);
-        let open: Vec<_> =
-            (0..6).map(|at| connections.open(Duration::from_secs(3600), now + at * second)).collect();
-        open[1].connection.sending.store(2 << 20, Ordering::Relaxed);
-        open[2].connection.names.store(1000, Ordering::Relaxed);
-        open[3].connection.name_bytes.store(1 << 20, Ordering::Relaxed);
-        open[4].connection.held.store(4 << 20, Ordering::Relaxed);
-        let unsent = Unsent::new(usize::MAX);
-        let fates = || open.iter().map(|guard| guard.connection.fate()).collect::<Vec<_>>();
-        use Fate::{Closes, Dies, Stays};
-        assert_eq!(connections.close_slowest(1, &unsent, now), 1);
-        assert_eq!(fates(), [Stays, Stays, Stays, Stays, Closes, Stays]);
-        assert_eq!(connections.close_slowest(1, &unsent, now), 0, "that one has not ended yet");
-        assert_eq!(connections.close_slowest(3, &unsent, now), 2);
-        assert_eq!(fates(), [Stays, Closes, Stays, Closes, Closes, Stays]);
-        assert_eq!(connections.close_slowest(4, &unsent, now), 1);
-        assert_eq!(fates(), [Stays, Closes, Closes, Closes, Closes, Stays]);
-        assert_eq!(connections.close_slowest(5, &unsent, now + Connections::GRACE), 1);
-        assert_eq!(
-            fates(),
-            [Stays, Dies, Dies, Dies, Dies, Closes],
-            "connections that were asked to go are dropped; the youngest of the others is asked"
-        );
-        assert_eq!(connections.close_slowest(9, &unsent, now), 1, "there are no more");
-    }
-
-    #[tokio::test]
-    async fn a_drain_ends_with_its_window_however_many_connections_there_are() {
-        const WINDOW: Duration = Duration::from_millis(200);
-        let connections: Arc<Connections> = Arc::default();
-        let _open: Vec<_> =
-            (0..2000).map(|_| connections.open(Duration::from_secs(3600), Instant::now())).collect();
-        let start = Instant::now();
-        connections.drain(WINDOW).await;
-        assert!(connections.all().iter().all(|connection| connection.is_closing()));
-        assert!(start.elapsed() < WINDOW * 3, "{:?}", start.elapsed());
-    }
-
-    fn open(connections: &Arc<Connections>, last: u8) -> ConnectionGuard {
-        let guard = connections.open(Duration::from_secs(3600), Instant::now());
-        let peer = Peer::unproven(Source::of([10, 0, 0, last].into()));
-        guard.of.identify(&guard.connection, Arc::new(peer));
-        guard
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn those_that_are_concerned_close_one_after_the_other() {
-        let connections: Arc<Connections> = Arc::default();
-        let open: Vec<_> = (0..200).map(|number| open(&connections, number % 2)).collect();
-        let unknown = connections.open(Duration::from_secs(3600), Instant::now());
-        let odd = |peer: &Peer| peer.source == Source::of([10, 0, 0, 1].into());
-        let (count, closing) = connections.close_where(odd, Duration::from_secs(10));
-        assert_eq!(count, 100);
-        let closed = || connections.all().iter().filter(|connection| connection.is_closing()).count();
-        assert_eq!(closed(), 0, "what was chosen waits for its turn");
-        let closing = tokio::spawn(closing);
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!((49..=52).contains(&closed()), "{} after half of the time", closed());
-        closing.await.expect("no panic");
-        let is_odd = |guard: &ConnectionGuard| guard.connection.peer.get().is_some_and(|peer| odd(peer));
-        assert!(open.iter().all(|guard| guard.connection.is_closing() == is_odd(guard)));
-        assert!(!unknown.connection.is_closing());
-        let (count, _) = connections.close_where(odd, Duration::from_secs(10));
-        assert_eq!(count, 0, "they close already");
-    }
-
-    /// How many began to close in each second from now on, for so many seconds.
-    async fn closed_by_second(connections: &Connections, seconds: usize) -> Vec<usize> {
-        let closed = || connections.all().iter().filter(|connection| connection.is_closing()).count();
-        let mut counts = Vec::with_capacity(seconds);
-        let mut before = closed();
-        for _ in 0..seconds {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            let so_far = closed();
-            counts.push(so_far - before);
-            before = so_far;
-        }
-        counts
-    }
-
-    fn open_fleet(connections: &Arc<Connections>, age: Duration) -> Vec<ConnectionGuard> {
-        let now = tokio::time::Instant::now().into_std();
-        (0..15_000).map(|_| connections.open(age, now)).collect()
-    }
-
-    fn retire(connections: &Arc<Connections>) {
-        let connections = Arc::clone(connections);
-        tokio::spawn(async move { connections.retire(|| Duration::from_secs(20)).await });
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_fleet_that_connected_at_once_leaves_evenly_over_the_last_fifth_of_the_age() {
-        const AGE: usize = 30 * 60;
-        let connections: Arc<Connections> = Arc::default();
-        // It waits for this one when the fleet comes, whose members are due earlier.
-        let _patient =
-            connections.open(Duration::from_secs(24 * 3600), tokio::time::Instant::now().into_std());
-        retire(&connections);
-        tokio::task::yield_now().await;
-        let _open = open_fleet(&connections, Duration::from_secs(AGE as u64));
-        let counts = closed_by_second(&connections, AGE + 1).await;
-        assert_eq!(counts[..AGE * 4 / 5].iter().sum::<usize>(), 0, "too early");
-        assert_eq!(counts.iter().sum::<usize>(), 15_000, "too late");
-        // 42 on average.
-        let most = counts.iter().max().expect("there are seconds");
-        assert!(*most < 90, "{most} within a second: {:?}", &counts[AGE * 4 / 5..]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn those_that_are_due_together_are_paced() {
-        let connections: Arc<Connections> = Arc::default();
-        let open = open_fleet(&connections, Duration::from_secs(60));
-        // A pause of the process: all are overdue.
-        tokio::time::advance(Duration::from_secs(3600)).await;
-        retire(&connections);
-        let counts = closed_by_second(&connections, 16).await;
-        assert!(counts.iter().all(|count| (900..=970).contains(count)), "{counts:?}");
-        drop(open);
-        assert!(connections.open.lock().due.is_empty() && connections.is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn those_that_are_due_each_at_its_own_time_leave_in_time_however_many_they_are() {
-        let connections: Arc<Connections> = Arc::default();
-        let overdue = open_fleet(&connections, Duration::from_secs(60));
-        // A pause of the process.
-        tokio::time::advance(Duration::from_secs(3600)).await;
-        let in_time = open_fleet(&connections, Duration::from_secs(10));
-        retire(&connections);
-        let closed =
-            |fleet: &[ConnectionGuard]| fleet.iter().filter(|guard| guard.connection.is_closing()).count();
-        for (after, low, high) in [(8, 0, 300), (1, 7000, 8000), (1, 14_900, 15_000)] {
-            tokio::time::sleep(Duration::from_secs(after)).await;
-            let count = closed(&in_time);
-            assert!((low..=high).contains(&count), "{count} instead of {low} to {high}");
-        }
-        tokio::time::sleep(LONGEST_STEP).await;
-        assert_eq!(closed(&in_time), 15_000);
-        let count = closed(&overdue);
-        assert!((9000..=9700).contains(&count), "{count}: those that are due together are paced still");
-    }
-
-    #[test]
-    fn a_connection_that_ends_early_leaves_nothing_in_the_queue() {
-        let connections: Arc<Connections> = Arc::default();
-        let (left, stays) = (open(&connections, 1), open(&connections, 2));
-        drop(left);
-        assert_eq!(connections.open.lock().due.len(), 1);
-        drop(stays);
-        assert!(connections.open.lock().due.is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_does_not_close_dies_and_a_drain_does_not_revive_it() {
-        let connections: Arc<Connections> = Arc::default();
-        let (stuck, aged) = (open(&connections, 1), open(&connections, 2));
-        let now = Instant::now();
-        stuck.connection.close(now);
-        let second = Duration::from_secs(1);
-        stuck.connection.inspect(now + second, second);
-        assert_eq!((stuck.connection.fate(), aged.connection.fate()), (Fate::Dies, Fate::Stays));
-        connections.drain(second).await;
-        assert_eq!((stuck.connection.fate(), aged.connection.fate()), (Fate::Dies, Fate::Closes));
-        let late = connections.open(Duration::from_secs(3600), Instant::now());
-        assert_eq!(late.connection.fate(), Fate::Closes, "who comes during a drain is not kept");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_drain_ends_with_the_last_connection() {
-        let connections: Arc<Connections> = Arc::default();
-        let start = tokio::time::Instant::now();
-        connections.drain(Duration::from_secs(60)).await;
-        assert_eq!(start.elapsed(), Duration::ZERO, "with nothing to drain");
-
-        let guard = open(&connections, 1);
-        let drained = Arc::clone(&connections);
-        let drain = tokio::spawn(async move { drained.drain(Duration::from_secs(60)).await });
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        assert!(!drain.is_finished());
-        drop(guard);
-        drain.await.expect("no panic");
-        assert_eq!(start.elapsed(), Duration::from_secs(5));
     }
 }

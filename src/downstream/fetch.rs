@@ -1,4 +1,4 @@
-//! The unary Fetch methods: a state-of-the-world stream of one request and one answer.
+//! Unary Fetch methods: a state-of-the-world stream of one request and one answer.
 
 use std::sync::Arc;
 use std::task::{Poll, ready};
@@ -8,14 +8,14 @@ use bytes::Bytes;
 use http_body::Body;
 use prost::Message as _;
 
-use super::alarm::Alarm;
 use super::assembler::Assembler;
 use super::connection::Connection;
-use super::listener::Limits;
+use super::limits::TransportLimits;
 use super::names::NameShare;
-use super::service::Context as Shared;
+use super::scheduler::{LARGE_REQUEST, MANY_NAMES, RETRY};
+use super::state::ServerState;
 use super::status::Status;
-use super::turns::{LARGE, MANY, MOMENT};
+use super::timer::LazyTimer;
 use crate::cache::{Frame, Protocol};
 use crate::identity::Peer;
 use crate::proto;
@@ -23,22 +23,22 @@ use crate::resource::Kind;
 use crate::subscription::{Next, Rules, Session};
 use crate::telemetry::Limit;
 
-/// Reads the request and waits until everything it asks for is known.
+/// Reads the request and waits until every requested resource is known.
 pub(super) async fn fetch<B>(
     kind: Kind,
     body: B,
     peer: Arc<Peer>,
     rules: Arc<Rules>,
     connection: &Arc<Connection>,
-    limits: &Limits,
-    shared: Arc<Shared>,
+    limits: &TransportLimits,
+    server: Arc<ServerState>,
 ) -> Result<Frame, Status>
 where
     B: Body<Data = Bytes> + Unpin,
 {
     let mut requests = Assembler::new(body, limits.max_request_bytes);
     let read = std::future::poll_fn(|cx| match requests.poll_message(cx) {
-        Poll::Pending => match requests.keep(&shared.buffered, connection, Instant::now()) {
+        Poll::Pending => match requests.charge(&server.buffered, connection, Instant::now()) {
             Ok(()) => Poll::Pending,
             Err(status) => Poll::Ready(Some(Err(status))),
         },
@@ -49,44 +49,44 @@ where
         .map_err(|_| Status::deadline_exceeded("no request came").over(Limit::FirstRequest))?
         .ok_or_else(|| Status::invalid_argument("a request is required"))??;
     rules.check_parts(Protocol::Sotw, &message)?;
-    // It is whole: what is counted until then is no more.
+    // The request is whole: its memory is not counted any more.
     drop(requests);
-    let (patience, is_long) = (rules.cold_deadline, message.len() > LARGE);
-    let cache = Arc::clone(&shared.cache);
+    let (cold_deadline, is_long) = (rules.cold_deadline, message.len() > LARGE_REQUEST);
+    let cache = Arc::clone(&server.cache);
     let session = Session::new(cache, rules, Protocol::Sotw, Some(kind.into()), Instant::now())
         .one_shot()
         .proven(peer.proven())
         .charged_to(connection.tenant().cloned());
-    let mut session = shared.turns.owning(session, |session| session.names() > MANY);
+    let mut session = server.scheduler.drop_guard(session, |session| session.names() > MANY_NAMES);
     let hear = || -> Result<(), Status> {
         let request = proto::DiscoveryRequest::decode(message).map_err(|error| {
             Status::invalid_argument(format!("the request is no DiscoveryRequest: {error}"))
         })?;
         let heard = session.hear_sotw(request, Instant::now());
-        heard.inspect_err(|refusal| shared.note_denial(refusal, &*peer, session.client()))?;
+        heard.inspect_err(|refusal| server.note_denial(refusal, &*peer, session.client()))?;
         Ok(())
     };
-    shared.turns.work_soon(is_long, hear).await?;
+    server.scheduler.run_when_free(is_long, hear).await?;
     let mut names = NameShare::new(connection);
     if let Some(all) = names.set(session.names(), session.name_bytes()) {
         session.rules().check_connection(all)?;
     }
-    Shared::note_hidden(session.take_hidden());
-    let mut alarm = Alarm::default();
+    ServerState::note_hidden(session.take_hidden());
+    let mut timer = LazyTimer::default();
     let answer = std::future::poll_fn(|cx| {
         session.mailbox().register(cx.waker());
         loop {
-            let (now, upstream) = (Instant::now(), shared.upstream.get());
-            let is_long = session.looks_at(now) > MANY;
-            let next = shared.turns.work(is_long, || session.next(now, upstream));
-            match next.unwrap_or(Next::Wait(Some(now + MOMENT))) {
+            let (now, upstream) = (Instant::now(), server.upstream.get());
+            let is_long = session.looks_at(now) > MANY_NAMES;
+            let next = server.scheduler.run(is_long, || session.next(now, upstream));
+            match next.unwrap_or(Next::Wait(Some(now + RETRY))) {
                 Next::Say(outgoing) => return Poll::Ready(Ok(outgoing.frame)),
                 Next::Close(refusal) => return Poll::Ready(Err(refusal.into())),
-                Next::Wait(deadline) => ready!(alarm.poll(deadline, cx)),
+                Next::Wait(deadline) => ready!(timer.poll(deadline, cx)),
             }
         }
     });
-    tokio::time::timeout(patience, answer).await.map_err(|_| {
+    tokio::time::timeout(cold_deadline, answer).await.map_err(|_| {
         Status::unavailable("the control plane has not answered for what was asked for; try again")
     })?
 }

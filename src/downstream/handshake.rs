@@ -1,9 +1,9 @@
 //! TLS handshakes of clients.
 //!
-//! Owns how long one may take. The work of a handshake is a few computations of a millisecond, done while it is polled; a
-//! fleet that comes back would keep every thread at it, and streams that live would wait. So each poll of one takes its
-//! turn ([`Turns`]). The wait for that is not the peer's: were it counted, a fleet too large for the time that one handshake
-//! may take would never come in, for all would be given up after half of the work.
+//! Owns their time limit. A handshake takes a few computations of about a millisecond each, done while it is
+//! polled. A fleet that reconnects would keep every thread busy, and streams would wait. So each poll needs a
+//! permit of the [`FairScheduler`]. The wait for it does not count: otherwise no handshake of a large fleet
+//! would end within its limit, and half of the work would be thrown away.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,61 +11,66 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::turns::{Queue, Turns};
+use super::scheduler::{FairScheduler, PermitRequest};
 
-/// What all handshakes share. Clones share it.
+/// Settings of all handshakes. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Handshakes {
-    turns: Turns,
-    /// How long one may take.
+    scheduler: FairScheduler,
+    /// Longest time of one handshake.
     pub(super) timeout: Duration,
 }
 
 impl Handshakes {
-    /// Such that take so long at most, beside the wait for their turns.
-    pub const fn new(turns: Turns, timeout: Duration) -> Self {
-        Self { turns, timeout }
+    /// Creates settings; `timeout` does not include the wait for permits.
+    pub const fn new(scheduler: FairScheduler, timeout: Duration) -> Self {
+        Self { scheduler, timeout }
     }
 
-    /// A handshake that takes its turns, and may take so long beside them.
-    pub(super) fn take_turns<F: Future + Unpin>(&self, handshake: F) -> InTurn<F> {
-        InTurn { queue: self.turns.queue(), waits: None, patience: Box::pin(sleep(self.timeout)), handshake }
+    /// Polls a handshake with permits, within the time limit.
+    pub(super) fn schedule<F: Future + Unpin>(&self, handshake: F) -> FairHandshake<F> {
+        FairHandshake {
+            request: self.scheduler.request_permit(),
+            waits: None,
+            timeout: Box::pin(sleep(self.timeout)),
+            handshake,
+        }
     }
 }
 
-/// See [`Handshakes::take_turns`].
+/// Handshake that is polled with permits.
 #[derive(Debug)]
-pub(super) struct InTurn<F> {
-    queue: Queue,
-    /// Since when it waits for its turn.
+pub(super) struct FairHandshake<F> {
+    request: PermitRequest,
+    /// Start of the wait for a permit.
     waits: Option<Instant>,
-    patience: Pin<Box<Sleep>>,
+    timeout: Pin<Box<Sleep>>,
     handshake: F,
 }
 
-/// The peer took too long.
+/// Handshake that took longer than its limit.
 #[derive(Debug)]
-pub(super) struct TimedOut;
+pub(super) struct HandshakeTimedOut;
 
-impl<F: Future + Unpin> Future for InTurn<F> {
-    type Output = Result<F::Output, TimedOut>;
+impl<F: Future + Unpin> Future for FairHandshake<F> {
+    type Output = Result<F::Output, HandshakeTimedOut>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Poll::Ready(turn) = self.queue.poll(cx) else {
+        let Poll::Ready(permit) = self.request.poll(cx) else {
             self.waits.get_or_insert_with(Instant::now);
             return Poll::Pending;
         };
         if let Some(since) = self.waits.take() {
-            let until = self.patience.deadline() + since.elapsed();
-            self.patience.as_mut().reset(until);
+            let until = self.timeout.deadline() + since.elapsed();
+            self.timeout.as_mut().reset(until);
         }
         let polled = Pin::new(&mut self.handshake).poll(cx);
-        turn.end();
+        permit.end();
         if let Poll::Ready(done) = polled {
             return Poll::Ready(Ok(done));
         }
-        ready!(self.patience.as_mut().poll(cx));
-        Poll::Ready(Err(TimedOut))
+        ready!(self.timeout.as_mut().poll(cx));
+        Poll::Ready(Err(HandshakeTimedOut))
     }
 }
 
@@ -82,7 +87,7 @@ mod tests {
         most: AtomicUsize,
     }
 
-    /// Works at each poll as a handshake does, and waits for its peer between them.
+    /// Computes at each poll, and waits for its peer in between, as a handshake does.
     async fn work(seen: Arc<Seen>) {
         for _ in 0..5 {
             let now = seen.now.fetch_add(1, Ordering::SeqCst) + 1;
@@ -94,10 +99,10 @@ mod tests {
     }
 
     async fn most_at_a_time(threads: usize) -> usize {
-        let handshakes = Handshakes::new(Turns::new(threads), Duration::from_secs(5));
+        let handshakes = Handshakes::new(FairScheduler::new(threads), Duration::from_secs(5));
         let seen = Arc::<Seen>::default();
         let all: Vec<_> =
-            (0..40).map(|_| tokio::spawn(handshakes.take_turns(Box::pin(work(Arc::clone(&seen)))))).collect();
+            (0..40).map(|_| tokio::spawn(handshakes.schedule(Box::pin(work(Arc::clone(&seen)))))).collect();
         for one in all {
             one.await.unwrap().unwrap();
         }
@@ -111,7 +116,7 @@ mod tests {
         assert_eq!(most_at_a_time(6).await, 3);
     }
 
-    /// Ready as often as it is polled.
+    /// Future that is ready for more work after every poll.
     #[derive(Default)]
     struct Busy {
         polls: Arc<AtomicUsize>,
@@ -129,12 +134,12 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn on_a_single_thread_others_have_their_turn_after_each_poll() {
-        let handshakes = Handshakes::new(Turns::new(1), Duration::from_secs(5));
+        let handshakes = Handshakes::new(FairScheduler::new(1), Duration::from_secs(5));
         let polls = Arc::<AtomicUsize>::default();
         let seen = Arc::clone(&polls);
         let most = tokio::spawn(async move {
             for _ in 0..40 {
-                tokio::spawn(handshakes.take_turns(Busy { polls: Arc::clone(&seen) }));
+                tokio::spawn(handshakes.schedule(Busy { polls: Arc::clone(&seen) }));
             }
             let mut most = 0;
             for _ in 0..50 {
@@ -149,20 +154,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_its_peer_is_in_nobodys_way() {
-        let handshakes = Handshakes::new(Turns::new(1), Duration::from_secs(5));
-        let mut stalled = handshakes.take_turns(std::future::pending::<()>());
+    async fn a_handshake_that_waits_for_its_peer_holds_no_permit() {
+        let handshakes = Handshakes::new(FairScheduler::new(1), Duration::from_secs(5));
+        let mut stalled = handshakes.schedule(std::future::pending::<()>());
         assert!(futures_util::poll!(&mut stalled).is_pending());
-        handshakes.take_turns(std::future::ready(())).await.unwrap();
+        handshakes.schedule(std::future::ready(())).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_wait_for_a_turn_is_not_the_peers() {
-        let handshakes = Handshakes::new(Turns::new(1), Duration::from_secs(5));
-        let mut queue = handshakes.turns.queue();
-        let all = std::future::poll_fn(|cx| queue.poll(cx)).await;
-        let waiting = tokio::spawn(handshakes.take_turns(std::future::ready(())));
-        let stalled = tokio::spawn(handshakes.take_turns(std::future::pending::<()>()));
+        let handshakes = Handshakes::new(FairScheduler::new(1), Duration::from_secs(5));
+        let mut request = handshakes.scheduler.request_permit();
+        let all = std::future::poll_fn(|cx| request.poll(cx)).await;
+        let waiting = tokio::spawn(handshakes.schedule(std::future::ready(())));
+        let stalled = tokio::spawn(handshakes.schedule(std::future::pending::<()>()));
         sleep(Duration::from_secs(60)).await;
         assert!(!waiting.is_finished() && !stalled.is_finished());
         drop(all);

@@ -1,4 +1,4 @@
-//! Bodies of requests that come over HTTP/1.
+//! Bodies of HTTP/1 requests.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,8 +9,8 @@ use hyper::body::Incoming;
 
 use crate::http2::Backpressure;
 
-/// A body as hyper reads it. Only long polls come over HTTP/1, whose answers do not change while they are sent, so that
-/// backpressure means nothing here.
+/// Body that hyper reads. Only long polls come over HTTP/1, and their answers do not change while they are
+/// sent: backpressure means nothing here.
 pub(super) struct Http1Body(pub(super) Incoming);
 
 impl Backpressure for Http1Body {}

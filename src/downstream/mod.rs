@@ -1,48 +1,79 @@
-//! The side that clients connect to.
+//! Server side: the connections of clients, and the streams and requests on them.
 //!
 //! Owns listeners, connections, the gRPC framing of requests and responses, and the end of streams. It moves bytes
 //! between a transport and a [`Session`](crate::subscription::Session) and decides nothing about xDS. A stream has
-//! no channel, no queue and no task: its connection polls the response body when it can take more, and the body reads the
-//! stream's requests and asks the session what to say at that moment.
+//! no channel, no queue and no task: its connection polls the response body when it can take more, and the body
+//! reads the stream's requests and asks the session what to send at that moment.
+//!
+//! Files in their order; each imports only from files before it:
+//!
+//! | Files | Matter |
+//! |---|---|
+//! | `limits`, `status`, `routes`, `timer`, `scheduler` | limits on clients, gRPC statuses, paths, a timer that costs nothing while it is not set, CPU time shared between connections |
+//! | `transport`, `unix`, `read_budget`, `write_timeout`, `http1_body` | sockets, and the wrappers around them |
+//! | `sniff`, `handshake` | protocol by the first bytes, TLS handshakes with permits |
+//! | `authz`, `policy` | rules by peer, everything that a reload may change |
+//! | `connection` | state, peer and cost of one connection |
+//! | `names`, `request_memory`, `unsent`, `send_cursor`, `poll_slots` | what a connection or peer takes: names, memory of requests and versions, messages that are being sent, polls |
+//! | `connections`, `overload`, `admission` | age and drain of all connections, memory watermarks, limits on their number |
+//! | `poll_state`, `state` | state that polls share, and all connections |
+//! | `version_extractor`, `assembler` | versions taken out of a request as it arrives, a body cut into messages |
+//! | `stream`, `fetch`, `body` | gRPC streams, unary methods, bodies of responses |
+//! | `poll_error`, `poll_request`, `parked_poll`, `poll` | REST-JSON long polls |
+//! | `service` | routing of a request |
+//! | `serve`, `tls_accept`, `listener` | serving a connection, TLS, accepting |
 
-mod access;
 mod admission;
-mod alarm;
 mod assembler;
-mod buffered;
+mod authz;
+mod body;
 mod connection;
+mod connections;
 mod fetch;
 mod handshake;
 mod http1_body;
+mod limits;
 mod listener;
-mod memory;
 mod names;
-mod paced;
-mod peers;
+mod overload;
+mod parked_poll;
 mod policy;
 mod poll;
+mod poll_error;
+mod poll_request;
+mod poll_slots;
+mod poll_state;
+mod read_budget;
+mod request_memory;
 mod routes;
+mod scheduler;
+mod send_cursor;
+mod serve;
 mod service;
-mod sieve;
-mod stall;
+mod sniff;
+mod state;
 mod status;
 mod stream;
+mod timer;
+mod tls_accept;
 mod transport;
-mod turns;
 mod unix;
 mod unsent;
+mod version_extractor;
+mod write_timeout;
 
-pub use access::Access;
 pub use admission::{Admission, AdmissionLimits};
 #[doc(hidden)]
 pub use assembler::assemble;
-pub use buffered::Buffered;
-pub use connection::Connections;
+pub use authz::AuthzPolicy;
+pub use connections::Connections;
 pub use handshake::Handshakes;
-pub use listener::{Limits, Listener};
-pub use memory::Memory;
-pub use policy::{Policy, PollLimits};
-pub use poll::Polls;
-pub use service::{Context, UpstreamView};
-pub use turns::Turns;
+pub use limits::{PollLimits, TransportLimits};
+pub use listener::Listener;
+pub use overload::OverloadManager;
+pub use policy::Policy;
+pub use poll_state::PollState;
+pub use request_memory::RequestMemory;
+pub use scheduler::FairScheduler;
+pub use state::{ServerState, UpstreamView};
 pub use unsent::Unsent;

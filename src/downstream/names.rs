@@ -1,11 +1,11 @@
-//! Names that a connection asks for, over all its streams and requests.
+//! Names that a connection subscribes to, over all its streams and requests.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::connection::Connection;
 
-/// Part of the names of a connection that one stream, Fetch or poll asks for. It is taken back when this is dropped.
+/// Names of one stream, Fetch or poll, as a part of those of its connection. Given back on drop.
 #[derive(Debug)]
 pub(super) struct NameShare {
     connection: Arc<Connection>,
@@ -18,11 +18,11 @@ impl NameShare {
         Self { connection: Arc::clone(connection), names: 0, bytes: 0 }
     }
 
-    /// Sets how many names these are, and how long their text is in bytes. Returns the names of the whole connection if
-    /// these have become more.
+    /// Sets the number of names and the bytes of their text. Returns the number of names of the whole
+    /// connection if this part grew.
     pub(super) fn set(&mut self, names: usize, bytes: usize) -> Option<usize> {
         let before = std::mem::replace(&mut self.names, names);
-        // Fewer names are added as a number that wraps.
+        // A decrease is added as a number that wraps.
         let more = names.wrapping_sub(before);
         let all = self.connection.names().fetch_add(more, Ordering::Relaxed).wrapping_add(more);
         let more = bytes.wrapping_sub(std::mem::replace(&mut self.bytes, bytes));

@@ -1,76 +1,64 @@
-//! What of this side may change while the relay runs.
+//! Policy: everything downstream that a reload may change.
 //!
-//! Owns the values that a reload replaces, as one that is never changed itself: a connection takes the one that is in
-//! force when it is accepted and keeps to it, so that nothing changes under a stream and nothing has to be looked up
-//! for an update. A poll is a request of its own and takes what is in force when it comes. Knows no
-//! configuration and no connections.
+//! Owns one immutable value. A connection takes the policy in force when its peer is known and keeps it, so
+//! that nothing changes under a stream and an update looks nothing up. A poll is a request of its own and
+//! takes the policy in force when it comes. Knows neither the configuration nor connections.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::access::Access;
-use super::listener::Limits;
+use super::authz::AuthzPolicy;
+use super::limits::{PollLimits, TransportLimits};
 use crate::http2;
 use crate::identity::Peer;
 use crate::subscription::Rules;
 
-/// See the module.
+/// Rules and limits of new connections and polls.
 #[derive(Debug)]
 pub struct Policy {
-    access: Access,
-    pub(super) limits: Limits,
+    authz: AuthzPolicy,
+    pub(super) limits: TransportLimits,
     pub(super) http2: Arc<http2::Limits>,
     pub(super) polls: PollLimits,
     drain: Duration,
 }
 
-/// What polls may do.
-#[derive(Clone, Debug)]
-pub struct PollLimits {
-    /// How long one is held while there is nothing new (R-REST-06).
-    pub hold: Duration,
-    /// How long a connection over HTTP/1 may be without a request.
-    pub idle_timeout: Duration,
-    /// How many are held for one address.
-    pub per_peer: usize,
-}
-
 impl Policy {
-    /// Rules by peer, limits for all, and how long a drain may take.
-    pub fn new(access: Access, limits: Limits, polls: PollLimits, drain: Duration) -> Self {
+    /// Creates a policy. `drain` is the longest time that a drain may take.
+    pub fn new(authz: AuthzPolicy, limits: TransportLimits, polls: PollLimits, drain: Duration) -> Self {
         let http2 = Arc::new(limits.http2());
-        Self { access, limits, http2, polls, drain }
+        Self { authz, limits, http2, polls, drain }
     }
 
-    /// The rules for the streams of a peer.
+    /// Rules for the streams of a peer.
     pub fn rules_for(&self, peer: &Peer) -> &Arc<Rules> {
-        self.access.rules_for(peer)
+        self.authz.rules_for(peer)
     }
 
-    /// Whether a peer may do the same under both. If not, its connections have to be closed: what it was refused, or was
-    /// given, it was by rules that are no longer in force.
+    /// Whether both policies give a peer the same rights. If not, its connections must be closed: they were
+    /// given, or refused, resources by rules that are no longer in force.
     pub fn gives_same_rights(&self, other: &Self, peer: &Peer) -> bool {
         let (one, other) = (self.rules_for(peer), other.rules_for(peer));
         one.serve_secrets == other.serve_secrets && one.grant == other.grant
     }
 
-    /// How long a connection may take to close, and a client may leave an answer without its own.
+    /// Longest time that a connection may take to close, and longest time without an ACK.
     pub fn times(&self) -> (Duration, Duration) {
-        (self.limits.stall_timeout, self.access.unacked_timeout())
+        (self.limits.stall_timeout, self.authz.unacked_timeout())
     }
 
-    /// Over how long connections close that reach `max_connection_age` together: as in a drain, and no later than a fifth
-    /// of the age.
+    /// Window over which connections close that reach `max_connection_age` together: the drain window, but at
+    /// most a fifth of the age.
     pub fn retirement(&self) -> Duration {
         self.drain.min(self.limits.max_connection_age / 5)
     }
 
-    /// The limits that are in force.
-    pub const fn limits(&self) -> &Limits {
+    /// Limits on transports.
+    pub const fn limits(&self) -> &TransportLimits {
         &self.limits
     }
 
-    /// How long a drain may take; also how long clients are given to come again whose rights have changed.
+    /// Longest time of a drain. Connections whose rights changed are closed over this window too.
     pub const fn drain(&self) -> Duration {
         self.drain
     }
@@ -86,12 +74,12 @@ mod tests {
         let rules = Rules { serve_secrets, ..Rules::default() };
         let second = Duration::from_secs(1);
         let polls = PollLimits { hold: second, idle_timeout: second, per_peer: 1 };
-        let access = Access::new(&rules, Vec::new(), Grant::default());
-        Policy::new(access, Limits::default(), polls, second)
+        let authz = AuthzPolicy::new(&rules, Vec::new(), Grant::default());
+        Policy::new(authz, TransportLimits::default(), polls, second)
     }
 
     #[test]
-    fn who_is_on_this_machine_may_have_secrets_and_loses_nothing_by_a_reload() {
+    fn a_peer_on_this_machine_may_have_secrets_and_loses_nothing_by_a_reload() {
         let peer = |address: &str| Peer::unproven(Source::of(address.parse().unwrap()));
         let (closed, open) = (policy(false), policy(true));
         for local in [peer("127.0.0.1"), peer("::1"), peer("::ffff:127.8.8.8"), Peer::unproven(Source::Unix)]

@@ -1,19 +1,19 @@
-//! Which path is which service (R-EP-01).
+//! Paths of the services (R-EP-01).
 
 use crate::cache::Protocol;
 use crate::resource::Kind;
 
-/// A method of an xDS service.
+/// Method of an xDS service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// A stream; of one type, or aggregated.
+    /// Stream of one type, or of all.
     Stream(Protocol, Option<Kind>),
-    /// A unary state-of-the-world request of one type.
+    /// Unary state-of-the-world request of one type.
     Fetch(Kind),
 }
 
-/// What the paths of REST-JSON end with, as Envoy's protos annotate their Fetch methods (R-REST-01). There is none for
-/// types that speak delta only (R-REST-14).
+/// Last parts of the paths of REST-JSON, as Envoy's protos annotate their Fetch methods (R-REST-01).
+/// Delta-only types have none (R-REST-14).
 const POLLS: [(&str, Kind); 8] = [
     ("listeners", Kind::Listener),
     ("routes", Kind::Route),
@@ -25,7 +25,7 @@ const POLLS: [(&str, Kind); 8] = [
     ("extension_configs", Kind::ExtensionConfig),
 ];
 
-/// Package, service, the name its methods are built from, and its type.
+/// Package, service, stem of its methods, and type.
 const SERVICES: [(&str, &str, &str, Option<Kind>); 11] = [
     ("discovery", "AggregatedDiscoveryService", "AggregatedResources", None),
     ("cluster", "ClusterDiscoveryService", "Clusters", Some(Kind::Cluster)),
@@ -41,7 +41,7 @@ const SERVICES: [(&str, &str, &str, Option<Kind>); 11] = [
 ];
 
 impl Route {
-    /// The method at a path, if there is one.
+    /// Finds the method at a path.
     pub(super) fn of(path: &str) -> Option<Self> {
         let (service, method) = path.strip_prefix("/envoy.service.")?.split_once('/')?;
         let (package, service) = service.split_once(".v3.")?;
@@ -57,8 +57,8 @@ impl Route {
     }
 }
 
-/// The type that is polled for at a path, if there is one.
-pub(super) fn poll(path: &str) -> Option<Kind> {
+/// Finds the type that is polled at a path.
+pub(super) fn polled_type(path: &str) -> Option<Kind> {
     let what = path.strip_prefix("/v3/discovery:")?;
     POLLS.into_iter().find(|row| row.0 == what).map(|(_, kind)| kind)
 }
@@ -102,7 +102,7 @@ mod tests {
         }
     }
 
-    /// The paths that Envoy's protos give to their methods (`google.api.http`).
+    /// Paths that Envoy's protos give to their methods (`google.api.http`).
     fn annotated() -> Vec<(String, String)> {
         let http = crate::descriptors::pool().get_extension_by_name("google.api.http").unwrap();
         let mut all = Vec::new();
@@ -130,7 +130,7 @@ mod tests {
         let annotated = annotated();
         assert_eq!(annotated.len(), POLLS.len(), "{annotated:?}");
         for (path, method) in annotated {
-            let kind = poll(&path).unwrap_or_else(|| panic!("{path} is not served"));
+            let kind = polled_type(&path).unwrap_or_else(|| panic!("{path} is not served"));
             let fetched = SERVICES.into_iter().find(|row| method == format!("Fetch{}", row.2)).unwrap();
             assert_eq!(Some(kind), fetched.3, "{path}");
         }
@@ -148,7 +148,7 @@ mod tests {
             "aggregated",
             "",
         ] {
-            assert_eq!(poll(&format!("/v3/discovery:{what}")), None, "{what}");
+            assert_eq!(polled_type(&format!("/v3/discovery:{what}")), None, "{what}");
         }
         let kinds = POLLS.map(|(_, kind)| kind);
         assert!(!kinds.contains(&Kind::VirtualHost) && !kinds.contains(&Kind::LocalityEndpoint));
@@ -166,7 +166,7 @@ mod tests {
             "/envoy.service.cluster.v3.ClusterDiscoveryService/",
             "/a/b",
         ] {
-            assert_eq!((Route::of(path), poll(path)), (None, None), "{path}");
+            assert_eq!((Route::of(path), polled_type(path)), (None, None), "{path}");
         }
     }
 }

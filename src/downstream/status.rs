@@ -1,4 +1,4 @@
-//! How streams end.
+//! Status with which a stream ends.
 
 use std::time::Instant;
 
@@ -8,12 +8,12 @@ use tonic::Code;
 use crate::subscription::{self, Bound};
 use crate::telemetry::Limit;
 
-/// A gRPC status that says whose fault it is.
+/// gRPC status, with the limit that was reached if that is why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Status {
     code: Code,
     message: String,
-    /// The limit that was reached, where it was one.
+    /// Limit that was reached.
     limit: Option<Limit>,
 }
 
@@ -22,24 +22,24 @@ impl Status {
         Self { code, message: message.into(), limit: None }
     }
 
-    /// It is for this limit.
+    /// Attributes the status to a limit.
     pub(super) const fn over(mut self, limit: Limit) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// Memory is short.
+    /// Refusal because the relay is short of memory.
     pub(super) fn no_memory() -> Self {
         Self::unavailable("the relay is short of memory; try another server or again")
             .over(Limit::MemoryRefuse)
     }
 
-    /// What requests take that are not whole is too much.
+    /// Refusal because incomplete requests take too much memory.
     pub(super) fn too_much_buffered(limit: Limit) -> Self {
         Self::resource_exhausted("too much of requests has come that are not whole yet").over(limit)
     }
 
-    /// Counts it, and says in the log whom it hit, if that was not said lately.
+    /// Counts the limit if one was reached, and logs it now and then.
     pub(super) fn report(&self, whom: &str) {
         if let Some(limit) = self.limit {
             report(limit, whom, &self.message);
@@ -70,7 +70,7 @@ impl Status {
         Self::new(Code::Unavailable, message)
     }
 
-    /// The connection is going away, and its streams with it.
+    /// End of a stream because its connection closes.
     pub(super) fn closing() -> Self {
         Self::unavailable("the relay closes this connection; reconnect")
     }
@@ -83,7 +83,7 @@ impl Status {
         self.code
     }
 
-    /// The name of the code, as a metric label.
+    /// Code as a metric label.
     pub(super) const fn label(&self) -> &'static str {
         match self.code {
             Code::Ok => "ok",
@@ -102,10 +102,10 @@ impl Status {
         &self.message
     }
 
-    /// As trailers, or as headers of a response that has nothing else.
+    /// Converts to trailers, or to the headers of a response without a body.
     pub(super) fn into_trailers(self) -> HeaderMap {
         let mut trailers = HeaderMap::with_capacity(2);
-        // tonic percent-encodes the message as gRPC wants it.
+        // tonic percent-encodes the message as gRPC requires.
         if tonic::Status::new(self.code, self.message).add_header(&mut trailers).is_err() {
             trailers.insert("grpc-status", HeaderValue::from(self.code as i32));
         }
@@ -125,7 +125,7 @@ impl From<subscription::Refusal> for Status {
     }
 }
 
-/// What a bound of the core is called where it is configured.
+/// Limit of the configuration behind a bound of the core.
 pub(super) const fn limit_of(bound: Bound) -> Limit {
     match bound {
         Bound::Names => Limit::Names,
@@ -139,7 +139,7 @@ pub(super) const fn limit_of(bound: Bound) -> Limit {
     }
 }
 
-/// Counts who was refused for a limit, and says so in the log now and then.
+/// Counts a client that reached a limit, and logs it now and then.
 pub(super) fn report(limit: Limit, whom: &str, why: &str) {
     if let Some(unsaid) = limit.reach(Instant::now()) {
         let raise = limit.key();
@@ -148,7 +148,7 @@ pub(super) fn report(limit: Limit, whom: &str, why: &str) {
             why,
             raise,
             unsaid,
-            "a client reaches a limit; raise it if that is as it should be"
+            "a client reached a limit; raise it if this load is expected"
         );
     }
 }

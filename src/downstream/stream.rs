@@ -1,4 +1,4 @@
-//! The response body of a stream: the whole of its life on this side.
+//! Response body of a stream: everything that one client stream does.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -10,16 +10,16 @@ use bytes::Bytes;
 use http_body::Body;
 use prost::Message as _;
 
-use super::alarm::Alarm;
 use super::assembler::Assembler;
 use super::connection::Connection;
-use super::listener::Limits;
+use super::limits::TransportLimits;
 use super::names::NameShare;
-use super::service::Context as Shared;
-use super::sieve::Payer;
+use super::scheduler::{LARGE_REQUEST, MANY_NAMES, RETRY};
+use super::send_cursor::SendCursor;
+use super::state::ServerState;
 use super::status::Status;
-use super::turns::{LARGE, MANY, MOMENT};
-use super::unsent::Sending;
+use super::timer::LazyTimer;
+use super::version_extractor::Payer;
 use crate::cache::Protocol;
 use crate::http2::Backpressure;
 use crate::identity::Peer;
@@ -28,53 +28,51 @@ use crate::resource::{Kind, TypeUrl};
 use crate::subscription::{Heard, Next, Outgoing, Refusal, Session, Versions};
 use crate::telemetry::{self, Limit, RequestResult, StreamGauge};
 
-/// Requests read in one go before others get their turn.
+/// Requests read in a row before other tasks run.
 const REQUESTS_PER_POLL: usize = 32;
-/// How long that may take: what is short to say can be long to take in.
+/// Longest time for that: a short request can be long to handle.
 const SLICE: Duration = Duration::from_millis(1);
-/// Part of `stall_timeout` after which a stream that has something to say and no window looks whether it still has.
+/// Fraction of `stall_timeout` after which a stream without a send window checks whether it still has
+/// something to send: it checks four times.
 const RECHECK: u32 = 4;
 
-/// What came of a request.
-enum Told {
-    /// It accepts the newest response of a type, and says nothing else.
+/// Outcome of a request.
+enum RequestOutcome {
+    /// ACK of the newest response of a type, and nothing else.
     Ack(Kind),
-    /// Anything else.
+    /// Any other request.
     Heard(Heard),
 }
 
-/// A message that is being written, and how far.
-#[derive(Debug)]
-struct Writing {
-    _sending: Sending,
-    outgoing: Outgoing,
-    at: usize,
-}
-
-/// Why a request was not taken in.
-enum Unheard {
+/// Reason for refusing a request.
+enum RequestError {
     Undecodable(prost::DecodeError),
     Refused(Refusal),
 }
 
-impl From<prost::DecodeError> for Unheard {
+impl From<prost::DecodeError> for RequestError {
     fn from(error: prost::DecodeError) -> Self {
         Self::Undecodable(error)
     }
 }
 
-impl From<Refusal> for Unheard {
+impl From<Refusal> for RequestError {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
     }
 }
 
-fn hear(session: &mut Session, message: Bytes, versions: Versions, now: Instant) -> Result<Told, Unheard> {
+fn handle(
+    session: &mut Session,
+    message: Bytes,
+    versions: Versions,
+    now: Instant,
+) -> Result<RequestOutcome, RequestError> {
     if let Some(kind) = session.hear_ack(&message) {
-        return Ok(Told::Ack(kind));
+        return Ok(RequestOutcome::Ack(kind));
     }
     session.check_parts(&message)?;
-    Ok(Told::Heard(match session.protocol() {
+    Ok(RequestOutcome::Heard(match session.protocol() {
         Protocol::Sotw => session.hear_sotw(proto::DiscoveryRequest::decode(message)?, now)?,
         Protocol::Delta => {
             session.hear_delta_with(proto::DeltaDiscoveryRequest::decode(message)?, versions, now)?
@@ -82,27 +80,27 @@ fn hear(session: &mut Session, message: Bytes, versions: Versions, now: Instant)
     }))
 }
 
-/// A stream of one client. Dropped when the transport is done with it, whatever the reason.
+/// Stream of one client. Dropped when the transport is done with it, whatever the reason.
 #[derive(Debug)]
 pub(super) struct StreamBody<B> {
     requests: Assembler<B>,
     session: Session,
     peer: Arc<Peer>,
     connection: Arc<Connection>,
-    shared: Arc<Shared>,
-    /// The message that is being written.
-    writing: Option<Writing>,
-    /// Time at which there was something to say that the transport did not take. It is worked out when it does.
+    server: Arc<ServerState>,
+    /// Message that is being sent.
+    writing: Option<SendCursor<Outgoing>>,
+    /// Time since which there is something to send and no window. It is composed when there is one.
     waits: Option<Instant>,
-    alarm: Alarm,
-    /// When its first request is to have begun to come.
+    timer: LazyTimer,
+    /// Time at which its first request must have begun to arrive.
     first_due: Instant,
-    /// How long one may take to come that has begun to.
-    patience: Duration,
+    /// Time within which a request must be whole once it has begun to arrive.
+    stall_timeout: Duration,
     ended: bool,
     names: NameShare,
-    /// Of its rejections, by type.
-    complaints: BTreeMap<TypeUrl, telemetry::LogThrottle>,
+    /// Limits on log lines about NACKs of this stream, by type.
+    nack_throttles: BTreeMap<TypeUrl, telemetry::LogThrottle>,
     gauge: StreamGauge,
 }
 
@@ -115,67 +113,66 @@ where
         session: Session,
         peer: Arc<Peer>,
         connection: Arc<Connection>,
-        shared: Arc<Shared>,
-        limits: &Limits,
+        server: Arc<ServerState>,
+        limits: &TransportLimits,
     ) -> Self {
-        let payer = || Payer { of: Arc::clone(&shared.versions), connection: Arc::clone(&connection) };
+        let payer = || Payer { of: Arc::clone(&server.versions), connection: Arc::clone(&connection) };
         let requests = match session.protocol() {
             Protocol::Sotw => Assembler::new(requests, limits.max_request_bytes),
-            Protocol::Delta => Assembler::sieving(requests, limits.max_request_bytes, payer()),
+            Protocol::Delta => Assembler::extracting_versions(requests, limits.max_request_bytes, payer()),
         };
         Self {
             requests,
             peer,
             gauge: StreamGauge::open(session.protocol().label()),
-            shared,
+            server,
             session,
             writing: None,
             waits: None,
-            alarm: Alarm::default(),
+            timer: LazyTimer::default(),
             first_due: Instant::now() + limits.first_request_timeout,
-            patience: limits.stall_timeout,
+            stall_timeout: limits.stall_timeout,
             ended: false,
             names: NameShare::new(&connection),
             connection,
-            complaints: BTreeMap::new(),
+            nack_throttles: BTreeMap::new(),
         }
     }
 
-    /// The next chunk of what is being written.
+    /// Takes the next chunk of the message that is being sent.
     fn chunk(&mut self, now: Instant) -> Option<Bytes> {
-        let Writing { outgoing, at, .. } = self.writing.as_mut()?;
-        if let Some(chunk) = outgoing.frame.chunks().get(*at) {
-            *at += 1;
-            return Some(chunk.clone());
+        if let Some(chunk) = self.writing.as_mut()?.next() {
+            return Some(chunk);
         }
-        let Writing { outgoing, .. } = self.writing.take()?;
+        let written = self.writing.take()?;
+        let outgoing = written.message();
         self.session.taken(now);
         let waited = outgoing.changed_at.map(|changed| now.saturating_duration_since(changed));
         self.gauge.said(outgoing.type_url.kind().short(), outgoing.frame.len(), waited);
         None
     }
 
-    /// Takes in what the client sent. `Ready` ends the stream.
+    /// Reads and handles requests. `Ready` ends the stream.
     fn read(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<Status> {
         for _ in 0..REQUESTS_PER_POLL {
             let message = match self.requests.poll_message(cx) {
-                Poll::Pending => return self.keep(now),
+                Poll::Pending => return self.charge_memory(now),
                 Poll::Ready(None) => return Poll::Ready(Status::ok()),
                 Poll::Ready(Some(Err(status))) => return Poll::Ready(status),
                 Poll::Ready(Some(Ok(message))) => message,
             };
-            match self.hear(message, now) {
-                Some(Ok(Told::Ack(kind))) => {
+            match self.handle(message, now) {
+                Some(Ok(RequestOutcome::Ack(kind))) => {
                     self.gauge.heard(kind.short(), RequestResult::Ack);
                     continue;
                 }
-                Some(Ok(Told::Heard(heard))) => {
-                    // It may want nothing of that any more.
+                Some(Ok(RequestOutcome::Heard(heard))) => {
+                    // The client may not want the waiting message any more.
                     self.waits = None;
-                    self.note(&heard, now);
+                    self.record(&heard, now);
                 }
                 Some(Err(status)) => return Poll::Ready(status),
-                None => return self.keep(now),
+                None => return self.charge_memory(now),
             }
             if let Err(status) = self.count_names() {
                 return Poll::Ready(status);
@@ -185,17 +182,18 @@ where
             }
         }
         cx.waker().wake_by_ref();
-        self.keep(now)
+        self.charge_memory(now)
     }
 
-    fn keep(&mut self, now: Instant) -> Poll<Status> {
-        match self.requests.keep(&self.shared.buffered, &self.connection, now) {
+    fn charge_memory(&mut self, now: Instant) -> Poll<Status> {
+        match self.requests.charge(&self.server.buffered, &self.connection, now) {
             Ok(()) => Poll::Pending,
             Err(status) => Poll::Ready(status),
         }
     }
 
-    /// Counts its names to its connection. Those that are too many are not told upstream for long: they go with the stream.
+    /// Charges the names to the connection. Too many are not subscribed upstream for long: they end with the
+    /// stream.
     fn count_names(&mut self) -> Result<(), Status> {
         match self.names.set(self.session.names(), self.session.name_bytes()) {
             Some(all) => Ok(self.session.rules().check_connection(all)?),
@@ -203,8 +201,8 @@ where
         }
     }
 
-    /// Counts a request. A rejection is logged: it is what an operator looks for first.
-    fn note(&mut self, heard: &Heard, now: Instant) {
+    /// Counts a request, and logs a NACK: operators look for it first.
+    fn record(&mut self, heard: &Heard, now: Instant) {
         let (type_url, result) = match heard {
             Heard::Subscribed { type_url } => (type_url, RequestResult::Subscribe),
             Heard::Ack { type_url } => (type_url, RequestResult::Ack),
@@ -213,9 +211,10 @@ where
         };
         self.gauge.heard(type_url.kind().short(), result);
         if let Heard::Nack { type_url, error } = heard {
-            // First whether this stream has said it lately, so that one client cannot spend what is there for all.
-            let lately = self.complaints.entry(type_url.clone()).or_default().say(now);
-            let Some(unsaid) = lately.and_then(|own| Some(own + self.shared.rejections.lock().say(now)?))
+            // The limit of this stream comes first, so that one client cannot use up the lines that all
+            // share.
+            let lately = self.nack_throttles.entry(type_url.clone()).or_default().say(now);
+            let Some(unsaid) = lately.and_then(|own| Some(own + self.server.rejections.lock().say(now)?))
             else {
                 return;
             };
@@ -224,7 +223,7 @@ where
                 .client()
                 .map_or(("", ""), |client| (client.node_id.as_str(), client.cluster.as_str()));
             let text: String = error.message.chars().take(500).collect();
-            // Not `message`: that is the name of what is said, which would not be escaped.
+            // Not `message`: tracing does not escape the field of that name.
             tracing::warn!(
                 node,
                 cluster,
@@ -232,50 +231,50 @@ where
                 code = error.code,
                 text,
                 unsaid,
-                "a client rejects an update"
+                "a client rejected an update (NACK)"
             );
         }
     }
 
-    /// Takes in a request; `None` where that would take long and has to wait for others that do.
-    fn hear(&mut self, message: Bytes, now: Instant) -> Option<Result<Told, Status>> {
+    /// Handles a request; `None` if that takes long and no thread is free for it.
+    fn handle(&mut self, message: Bytes, now: Instant) -> Option<Result<RequestOutcome, Status>> {
         let (session, requests) = (&mut self.session, &mut self.requests);
-        // A list takes the place of all that was asked for before.
-        let replaces_many = session.protocol() == Protocol::Sotw && session.names() > MANY;
-        let told = if message.len() <= LARGE && !replaces_many {
-            hear(session, message, requests.take_versions(), now)
-        } else if let Some(told) =
-            (self.shared.turns).at_length(|| hear(session, message.clone(), requests.take_versions(), now))
+        // A state-of-the-world request replaces the whole subscription.
+        let replaces_many = session.protocol() == Protocol::Sotw && session.names() > MANY_NAMES;
+        let told = if message.len() <= LARGE_REQUEST && !replaces_many {
+            handle(session, message, requests.take_versions(), now)
+        } else if let Some(told) = (self.server.scheduler)
+            .run_blocking(|| handle(session, message.clone(), requests.take_versions(), now))
         {
             told
         } else {
             self.requests.put_back(message);
             return None;
         };
-        Shared::note_hidden(self.session.take_hidden());
+        ServerState::note_hidden(self.session.take_hidden());
         Some(told.map_err(|fault| match fault {
-            Unheard::Undecodable(error) => {
+            RequestError::Undecodable(error) => {
                 Status::invalid_argument(format!("the request is not a protobuf of this method: {error}"))
             }
-            Unheard::Refused(refusal) => {
-                self.shared.note_denial(&refusal, &*self.peer, self.session.client());
+            RequestError::Refused(refusal) => {
+                self.server.note_denial(&refusal, &*self.peer, self.session.client());
                 refusal.into()
             }
         }))
     }
 
-    /// The next step of the session. While the transport takes nothing there is none in which something is said. Once that was
-    /// found nothing is worked out until there is room, or the client asks for something else, but for a look now and
-    /// then: a stream that has nothing to say any more must not be given up for its window.
+    /// Next step of the session. Without a send window nothing is composed: a check now and then finds
+    /// whether there is still something to send, because a stream with nothing to send must not be given up
+    /// for its window. A request of the client makes it check at once.
     fn next(&mut self, now: Instant) -> Next {
-        let (session, upstream) = (&mut self.session, self.shared.upstream.get());
+        let (session, upstream) = (&mut self.session, self.server.upstream.get());
         let is_held_back = self.requests.body().is_held_back();
-        let pause = self.patience / RECHECK;
+        let pause = self.stall_timeout / RECHECK;
         let waits = self.waits.filter(|since| is_held_back && now < *since + pause);
         let next = if waits.is_some() {
             None
         } else {
-            let is_long = session.looks_at(now) > MANY;
+            let is_long = session.looks_at(now) > MANY_NAMES;
             let next = || {
                 if is_held_back {
                     session.next_without_room(now, upstream)
@@ -283,8 +282,8 @@ where
                     Some(session.next(now, upstream))
                 }
             };
-            let later = Some(Next::Wait(Some(now + MOMENT)));
-            self.shared.turns.work(is_long, next).unwrap_or(later)
+            let later = Some(Next::Wait(Some(now + RETRY)));
+            self.server.scheduler.run(is_long, next).unwrap_or(later)
         };
         self.session.take_delays().into_iter().for_each(|kind| telemetry::delayed(kind.short()));
         if let Some(next) = next {
@@ -296,8 +295,8 @@ where
         Next::Wait(Some(since + pause))
     }
 
-    /// What to write next; `Err` ends the stream.
-    fn compose(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
+    /// Returns the next chunk to send; `Err` ends the stream.
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
         loop {
             let now = Instant::now();
             if self.connection.is_closing() {
@@ -305,8 +304,8 @@ where
             }
             let mut deadline = match self.next(now) {
                 Next::Say(outgoing) => {
-                    let _sending = self.shared.unsent.begin(outgoing.frame.chunks(), &self.connection, now);
-                    self.writing = Some(Writing { outgoing, at: 0, _sending });
+                    let unsent = &self.server.unsent;
+                    self.writing = Some(SendCursor::new(outgoing, &self.connection, unsent, now));
                     match self.chunk(now) {
                         Some(chunk) => return Poll::Ready(Ok(chunk)),
                         None => continue,
@@ -317,7 +316,7 @@ where
             };
             let incomplete_since = self.requests.incomplete_since();
             if self.requests.has_whole() {
-                let again = now + MOMENT;
+                let again = now + RETRY;
                 deadline = Some(deadline.map_or(again, |deadline| deadline.min(again)));
             } else if self.session.client().is_none() && incomplete_since.is_none() {
                 let first = self.first_due;
@@ -328,7 +327,7 @@ where
                 deadline = Some(deadline.map_or(first, |deadline| deadline.min(first)));
             }
             if let Some(since) = incomplete_since {
-                let until = since + self.patience;
+                let until = since + self.stall_timeout;
                 if now >= until {
                     let status =
                         Status::deadline_exceeded("a request began to come and was not whole in time");
@@ -336,7 +335,7 @@ where
                 }
                 deadline = Some(deadline.map_or(until, |deadline| deadline.min(until)));
             }
-            ready!(self.alarm.poll(deadline, cx));
+            ready!(self.timer.poll(deadline, cx));
         }
     }
 
@@ -352,8 +351,8 @@ where
 
 impl<B> Drop for StreamBody<B> {
     fn drop(&mut self) {
-        if self.session.names() > MANY {
-            self.shared.turns.bury(self.session.leave());
+        if self.session.names() > MANY_NAMES {
+            self.server.scheduler.drop_in_background(self.session.leave());
         }
     }
 }
@@ -377,12 +376,12 @@ where
         if let Some(chunk) = this.chunk(now) {
             return Poll::Ready(Some(Ok(http_body::Frame::data(chunk))));
         }
-        // Registered before looking, so that what changes from here on wakes the stream.
+        // Registered before the check, so that any later change wakes the stream.
         this.session.mailbox().register(cx.waker());
         if let Poll::Ready(status) = this.read(cx, now) {
             return Poll::Ready(Some(Ok(this.end(status))));
         }
-        match this.compose(cx) {
+        match this.poll_chunk(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(chunk)) => Poll::Ready(Some(Ok(http_body::Frame::data(chunk)))),
             Poll::Ready(Err(status)) => Poll::Ready(Some(Ok(this.end(status)))),

@@ -1,7 +1,7 @@
-//! What a connection runs over.
+//! Transports of connections.
 //!
-//! Owns what the kinds of sockets have in common. Cleartext TCP is served as the type it is; what is rarer, or slower
-//! anyway, is served in a box.
+//! Owns the traits that all kinds of sockets share. Cleartext TCP is served as its own type, for speed; Unix
+//! sockets and TLS are served in a box.
 
 use std::io;
 
@@ -9,20 +9,20 @@ use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
 use tokio::net::{TcpStream, UnixStream};
 
-/// A transport of bytes.
+/// Transport of bytes.
 pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Transport for T {}
 
-/// Any of them.
-pub(super) type Boxed = Box<dyn Transport>;
+/// Transport of any kind.
+pub(super) type BoxedTransport = Box<dyn Transport>;
 
-/// A socket that can be looked into.
+/// Socket whose first bytes can be read without taking them.
 pub(super) trait Peek: Sync {
-    /// What lies in it, once something does; it stays there. Zero at its end.
+    /// Copies the bytes that have arrived, once there are any, and leaves them there. Returns 0 at the end.
     fn peek(&self, into: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;
 
-    /// Takes out what lies in it.
+    /// Discards the bytes that have arrived.
     fn discard(&self);
 }
 

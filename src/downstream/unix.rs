@@ -1,7 +1,7 @@
-//! Unix sockets to listen on.
+//! Unix sockets of listeners.
 //!
-//! Owns the file of a socket: it takes the place of one that nobody answers on any more, of nothing else, and goes with
-//! the listener if it is still this one's.
+//! Owns the file of a socket. It replaces a socket that nobody listens on and nothing else, and is removed
+//! with the listener unless another process has replaced it.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::{UnixListener, UnixStream};
 
-/// Who may connect, as far as the umask allows it: the owner, and a group that operators choose.
+/// Mode of the file, less the umask: its owner and its group may connect.
 const MODE: u32 = 0o660;
 
-/// A Unix socket that is listened on.
+/// Unix socket that is listened on.
 #[derive(Debug)]
 pub(super) struct UnixSocket {
     listener: UnixListener,
-    /// Removed when this ends.
+    /// Removes the file on drop.
     _file: SocketFile,
 }
 
-/// The file of a socket, removed with this value.
+/// File of a socket; removed on drop.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
@@ -35,7 +35,7 @@ impl UnixSocket {
         socket.bind(&address)?;
         let found = std::fs::symlink_metadata(path)?;
         let file = SocketFile { path: path.to_owned(), identity: (found.dev(), found.ino()) };
-        // Before it listens nobody can connect, so that the mode is right for everybody.
+        // The mode is set before `listen`, so that nobody connects with another one.
         let mode = found.permissions().mode() & MODE;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
         socket.listen(backlog)?;
@@ -52,7 +52,7 @@ fn new_socket() -> io::Result<socket2::Socket> {
     socket2::Socket::new(socket2::Domain::UNIX, kind, None)
 }
 
-/// Makes room for a socket, where what is there is a socket that nobody listens on.
+/// Removes a socket that nobody listens on.
 fn remove_stale(path: &Path, address: &socket2::SockAddr) -> io::Result<()> {
     let found = match std::fs::symlink_metadata(path) {
         Ok(found) => found,
@@ -60,13 +60,13 @@ fn remove_stale(path: &Path, address: &socket2::SockAddr) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     if !found.file_type().is_socket() {
-        let problem = "there is a file that is no socket; remove it, or choose another path";
+        let problem = "the file there is not a socket; remove it, or choose another path";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
     }
     match new_socket()?.connect(address) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        // One whose queue is full answers too.
+        // A socket whose queue is full has a listener too.
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
         Ok(()) | Err(_) => {
             let problem = "another process listens there; stop it, or choose another path";
@@ -77,12 +77,12 @@ fn remove_stale(path: &Path, address: &socket2::SockAddr) -> io::Result<()> {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Another process may have put its own in this place meanwhile.
+        // Another process may have put its own socket there.
         let found = std::fs::symlink_metadata(&self.path).ok().map(|found| (found.dev(), found.ino()));
         if found == Some(self.identity)
             && let Err(error) = std::fs::remove_file(&self.path)
         {
-            tracing::warn!(%error, path = %self.path.display(), "could not remove the socket");
+            tracing::warn!(%error, path = %self.path.display(), "cannot remove the file of the Unix socket");
         }
     }
 }

@@ -1,20 +1,22 @@
-//! Large messages that are being sent, and what they keep in memory.
+//! Limit on the memory of large messages that are being sent.
 //!
-//! A peer that takes a few bytes now and then keeps the whole of a message alive, and after the next change the next stream
-//! keeps another one: a set of 1 MB that changes five times a second would grow by 5 MB a second. Owns the count of what
-//! is kept, in which shared bytes count once, however many clients they are being sent to, and the choice of the connection
-//! that is given up when it is too much. Messages below [`LARGE`] own their bytes and are charged to their connection alone.
+//! A peer that takes a few bytes now and then keeps a whole message alive, and the next stream keeps another
+//! one after the next change: a set of 1 MB that changes five times a second would grow by 5 MB a second.
+//! Owns the count of the bytes kept, in which shared bytes count once however many clients they are sent to,
+//! and the choice of the connection to abort above the limit. Messages below [`LARGE`] are charged to their
+//! connection alone.
 //!
-//! Shared bytes are charged to those that share them in equal parts. Above the limit one connection is given up at a time: of
-//! the peer that keeps most, the one that keeps most. A peer whose messages are all younger than [`PATIENCE`] is spared,
-//! unless it keeps more than half of the limit: it does not shield those that keep less. The limit is at least four times the largest message, so that a set that is
-//! larger than the limit can be sent.
+//! Shared bytes are charged in equal parts to those that share them. Above the limit one connection is
+//! aborted at a time: of the peer that keeps most, the one that keeps most. A peer whose messages are all
+//! younger than [`GRACE`] is spared unless it keeps more than half of the limit; it does not shield peers
+//! that keep less. The limit is at least four times the largest message, so that a set larger than the limit
+//! can be sent.
 //!
-//! Example: twenty clients are being sent the same 10 MB, and keep 0.5 MB each; one that was sent forty states of 1 MB and
-//! takes none of them keeps 40 MB, and is the one that is given up.
+//! Example: twenty clients are sent the same 10 MB and keep 0.5 MB each. A client that was sent forty states
+//! of 1 MB and takes none of them keeps 40 MB, and is aborted.
 //!
-//! Invariant: what is counted is taken back when the [`Sending`] is dropped · whoever holds that keeps the message alive,
-//! so that no address is another message meanwhile.
+//! Invariants: dropping a [`Sending`] takes its bytes off the count · the holder of a `Sending` keeps its
+//! message alive, so that no other message gets its address meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,18 +32,18 @@ use super::status::report;
 use crate::pool::Account;
 use crate::telemetry::Limit;
 
-/// Messages of fewer bytes are charged in full to each connection that they are being sent to: sharing them would save
-/// little, and counting what is shared costs a lock.
+/// Bytes below which a message is charged in full to each connection that it is sent to: sharing would save
+/// little, and counting shared bytes costs a lock.
 const LARGE: usize = 16 << 10;
-/// A peer is not given up for messages that are younger, unless it keeps more than half of the limit.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks at whom to give up: what the last one kept is free only when its task has ended.
+/// Age below which messages do not count against a peer, unless it keeps more than half of the limit.
+const GRACE: Duration = Duration::from_secs(10);
+/// Time between two choices of a connection to abort: its memory is free only when its task has ended.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Address and length of bytes that are alive.
 type Piece = (usize, usize);
 
-/// See the module.
+/// Count of the large messages that are being sent.
 #[derive(Debug)]
 pub struct Unsent {
     limit: usize,
@@ -50,18 +52,18 @@ pub struct Unsent {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The messages, each once, however many clients they are being sent to.
+    /// Messages that are being sent, each once.
     messages: HashMap<Key, Message>,
-    /// In how many messages each piece is.
+    /// Number of messages that contain each piece.
     pieces: HashMap<Piece, u32>,
-    /// Bytes of the pieces, each counted once.
+    /// Bytes of all pieces, each counted once.
     bytes: usize,
     largest: usize,
     deliveries: Slab<Delivery>,
     looked: Option<Instant>,
 }
 
-/// Identity of a message that is alive: the address of the list of its pieces, or, of a single one, of that piece.
+/// Identity of a message that is alive: the address of the list of its pieces, or of its only piece.
 type Key = (usize, usize);
 
 #[derive(Debug)]
@@ -70,7 +72,7 @@ struct Message {
     deliveries: u32,
 }
 
-/// A message on its way to one client.
+/// Message on its way to one client.
 #[derive(Debug)]
 struct Delivery {
     connection: Arc<Connection>,
@@ -89,7 +91,7 @@ fn key(message: &[Bytes]) -> Key {
 #[derive(Clone, Copy, Debug, Default)]
 struct Kept {
     bytes: usize,
-    /// Since when its oldest message is being sent.
+    /// Time at which the oldest of its messages began to be sent.
     since: Option<Instant>,
 }
 
@@ -100,20 +102,19 @@ impl Kept {
     }
 }
 
-/// A message is being sent, for as long as this is there. To be dropped before the message: its bytes are known by their
-/// address.
+/// Charge for a message that is being sent. Drop it before the message: its bytes are known by their address.
 #[derive(Debug)]
 pub(super) enum Sending {
-    /// One that is counted with what is shared of it.
+    /// Message whose shared bytes are counted.
     Large {
-        /// Where it is counted.
+        /// Count that it is part of.
         of: Arc<Unsent>,
-        /// Its place there.
+        /// Its index there.
         at: usize,
     },
-    /// One that is charged to its connection.
+    /// Message that is charged to its connection.
     Small {
-        /// Its connection.
+        /// Connection that pays.
         connection: Arc<Connection>,
         /// Bytes of the message.
         bytes: usize,
@@ -121,12 +122,12 @@ pub(super) enum Sending {
 }
 
 impl Unsent {
-    /// Nothing is being sent. The limit is in bytes, of all connections.
+    /// Creates an empty count with a limit in bytes for all connections.
     pub fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { limit, state: Mutex::default() })
     }
 
-    /// A message of these pieces, which the caller keeps, is being sent from now on.
+    /// Counts a message that is sent from now on. The caller keeps the message alive.
     pub(super) fn begin(
         self: &Arc<Self>,
         message: &[Bytes],
@@ -145,17 +146,17 @@ impl Unsent {
         let delivery = Delivery { connection: Arc::clone(connection), message: key, since: now };
         let at = state.deliveries.insert(delivery);
         let limit = self.limit.max(4 * state.largest);
-        let given_up = if state.bytes > limit { state.give_up(limit, now) } else { None };
+        let aborted = if state.bytes > limit { state.choose_to_abort(limit, now) } else { None };
         drop(state);
-        if let Some(connection) = given_up {
-            connection.give_up();
+        if let Some(connection) = aborted {
+            connection.abort();
             let peer = connection.peer().map(ToString::to_string).unwrap_or_default();
-            report(Limit::Unsent, &peer, "the messages that it does not take keep too much memory");
+            report(Limit::Unsent, &peer, "the messages that it does not read keep too much memory");
         }
         Sending::Large { of: Arc::clone(self), at }
     }
 
-    /// Bytes that each connection keeps, by its number.
+    /// Returns the bytes that each connection keeps, by its number.
     pub(super) fn by_connection(&self) -> HashMap<u64, usize> {
         let mut kept = HashMap::default();
         let state = self.state.lock();
@@ -169,7 +170,7 @@ impl Unsent {
 }
 
 impl State {
-    /// One more client is being sent this message.
+    /// Adds a client that is sent this message.
     fn hold(&mut self, key: Key, message: &[Bytes]) {
         if let Some(known) = self.messages.get_mut(&key) {
             known.deliveries += 1;
@@ -186,7 +187,7 @@ impl State {
         self.messages.insert(key, Message { pieces, deliveries: 1 });
     }
 
-    /// One less.
+    /// Removes a client that was sent this message.
     fn release(&mut self, key: Key) {
         let Some(message) = self.messages.get_mut(&key) else { return };
         message.deliveries -= 1;
@@ -205,7 +206,10 @@ impl State {
         }
     }
 
-    /// Bytes that each delivery of a message keeps; of shared ones, its part.
+    /// Returns the bytes that each delivery of a message is charged.
+    ///
+    /// Example: a piece of 1 MB is in two messages, one of which is on its way to 5 clients: each of these is
+    /// charged 0.1 MB for it.
     fn shares(&self) -> HashMap<Key, usize> {
         let share = |piece: &Piece| piece.1 / self.pieces.get(piece).map_or(1, |count| *count as usize);
         let of =
@@ -213,8 +217,8 @@ impl State {
         self.messages.iter().map(|(key, message)| (*key, of(message))).collect()
     }
 
-    /// The connection that is to be given up now.
-    fn give_up(&mut self, limit: usize, now: Instant) -> Option<Arc<Connection>> {
+    /// Chooses the connection to abort now.
+    fn choose_to_abort(&mut self, limit: usize, now: Instant) -> Option<Arc<Connection>> {
         if self.looked.is_some_and(|looked| now < looked + PAUSE) {
             return None;
         }
@@ -229,13 +233,13 @@ impl State {
             let of_connection = by_connection.entry(delivery.connection.number());
             of_connection.or_insert_with(|| (Kept::default(), delivery)).0.add(share, delivery.since);
         }
-        let is_old = |kept: &Kept| kept.since.is_some_and(|since| now >= since + PATIENCE);
+        let is_old = |kept: &Kept| kept.since.is_some_and(|since| now >= since + GRACE);
         let has_most = |kept: &Kept| kept.bytes > limit / 2;
-        let accused = by_peer.iter().filter(|(_, kept)| has_most(kept) || is_old(kept));
-        let (dearest, of_peer) = accused.max_by_key(|(_, kept)| kept.bytes)?;
+        let candidates = by_peer.iter().filter(|(_, kept)| has_most(kept) || is_old(kept));
+        let (costliest, of_peer) = candidates.max_by_key(|(_, kept)| kept.bytes)?;
         let of_dearest = by_connection.values().filter(|(kept, delivery)| {
-            let is_its = delivery.connection.tenant().is_some_and(|tenant| tenant.account() == *dearest);
-            is_its && !delivery.connection.is_given_up() && (has_most(of_peer) || is_old(kept))
+            let is_its = delivery.connection.tenant().is_some_and(|tenant| tenant.account() == *costliest);
+            is_its && !delivery.connection.is_aborted() && (has_most(of_peer) || is_old(kept))
         });
         of_dearest.max_by_key(|(kept, _)| kept.bytes).map(|(_, delivery)| Arc::clone(&delivery.connection))
     }
@@ -260,7 +264,7 @@ impl Drop for Sending {
 mod tests {
     use super::*;
     use crate::downstream::Connections;
-    use crate::downstream::connection::ConnectionGuard;
+    use crate::downstream::connections::ConnectionGuard;
     use crate::identity::{Peer, Source};
 
     const MIB: usize = 1 << 20;
@@ -277,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_to_many_counts_once() {
+    fn a_message_that_is_sent_to_many_counts_once() {
         let (connections, unsent, now) = (Arc::default(), Unsent::new(8 * MIB), Instant::now());
         let shared = message();
         let open: Vec<_> = (0..100).map(|last| open(&connections, last)).collect();
@@ -294,7 +298,7 @@ mod tests {
         );
     }
 
-    /// Begins so many messages, each of its own, and keeps them.
+    /// Begins to send `count` messages, each of its own, and keeps them.
     fn begin(
         unsent: &Arc<Unsent>,
         guard: &ConnectionGuard,
@@ -309,8 +313,8 @@ mod tests {
         (0..count).map(one).collect()
     }
 
-    fn given_up<const N: usize>(open: &[ConnectionGuard; N]) -> [bool; N] {
-        open.each_ref().map(|guard| guard.connection.is_given_up())
+    fn aborted<const N: usize>(open: &[ConnectionGuard; N]) -> [bool; N] {
+        open.each_ref().map(|guard| guard.connection.is_aborted())
     }
 
     #[test]
@@ -321,13 +325,13 @@ mod tests {
         let slow = begin(&unsent, &open[0], 3, now);
         let two = begin(&unsent, &open[1], 1, now);
         let three = begin(&unsent, &open[2], 3, now);
-        let last = begin(&unsent, &open[0], 1, now + PATIENCE);
-        assert_eq!(given_up(&open), [false; 3], "that is the limit");
-        let more = begin(&unsent, &open[0], 1, now + PATIENCE + PAUSE);
-        assert_eq!(given_up(&open), [true, false, false], "it keeps five of nine");
+        let last = begin(&unsent, &open[0], 1, now + GRACE);
+        assert_eq!(aborted(&open), [false; 3], "that is the limit");
+        let more = begin(&unsent, &open[0], 1, now + GRACE + PAUSE);
+        assert_eq!(aborted(&open), [true, false, false], "it keeps five of nine");
         drop((slow, last, more));
-        let more = begin(&unsent, &open[1], 5, now + PATIENCE + 2 * PAUSE);
-        assert_eq!(given_up(&open), [true, true, false], "of its peer the one that keeps most");
+        let more = begin(&unsent, &open[1], 5, now + GRACE + 2 * PAUSE);
+        assert_eq!(aborted(&open), [true, true, false], "of its peer the one that keeps most");
         drop((two, three, more));
     }
 
@@ -336,11 +340,11 @@ mod tests {
         let (connections, unsent, now) = (Arc::default(), Unsent::new(8 * MIB), Instant::now());
         let open = [1, 2].map(|last| open(&connections, last));
         let _slow = begin(&unsent, &open[0], 2, now);
-        let later = now + PATIENCE;
+        let later = now + GRACE;
         let _young = begin(&unsent, &open[1], 6, later);
-        assert_eq!(given_up(&open), [false, false], "that is the limit");
+        assert_eq!(aborted(&open), [false, false], "that is the limit");
         let _more = begin(&unsent, &open[1], 1, later);
-        assert_eq!(given_up(&open), [false, true], "not the one that is slow");
+        assert_eq!(aborted(&open), [false, true], "not the one that is slow");
     }
 
     #[test]
@@ -348,10 +352,10 @@ mod tests {
         let (connections, unsent, now) = (Arc::default(), Unsent::new(8 * MIB), Instant::now());
         let open = [1, 2, 3].map(|last| open(&connections, last));
         let _slow = begin(&unsent, &open[0], 3, now);
-        let later = now + PATIENCE;
+        let later = now + GRACE;
         let _dearest = begin(&unsent, &open[1], 4, later);
         let _last = begin(&unsent, &open[2], 2, later);
-        assert_eq!(given_up(&open), [true, false, false], "of those that are not spared the dearest");
+        assert_eq!(aborted(&open), [true, false, false], "of those that are not spared the costliest");
     }
 
     #[test]
@@ -367,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_share_a_message_share_its_price() {
+    fn clients_that_share_a_message_share_its_cost() {
         let (connections, unsent, now) = (Arc::default(), Unsent::new(8 * MIB), Instant::now());
         let fleet: Vec<_> = (0..20).map(|_| open(&connections, 1)).collect();
         let hostile = [open(&connections, 2)];
@@ -375,9 +379,9 @@ mod tests {
         let begin_shared =
             |guard: &ConnectionGuard| unsent.begin(std::slice::from_ref(&shared), &guard.connection, now);
         let _fleet: Vec<_> = fleet.iter().map(begin_shared).collect();
-        let _hostile = begin(&unsent, &hostile[0], 7, now + PATIENCE);
-        assert_eq!(given_up(&hostile), [true]);
-        assert!(fleet.iter().all(|guard| !guard.connection.is_given_up()));
+        let _hostile = begin(&unsent, &hostile[0], 7, now + GRACE);
+        assert_eq!(aborted(&hostile), [true]);
+        assert!(fleet.iter().all(|guard| !guard.connection.is_aborted()));
         let kept = unsent.by_connection();
         assert_eq!(kept[&fleet[0].connection.number()], 2 * MIB / 20);
     }
@@ -387,13 +391,13 @@ mod tests {
         let (connections, unsent, now) = (Arc::default(), Unsent::new(MIB), Instant::now());
         let guard = open(&connections, 1);
         let messages = [(); 4].map(|()| message());
-        let later = now + PATIENCE;
+        let later = now + GRACE;
         let _sending = messages
             .each_ref()
             .map(|message| unsent.begin(std::slice::from_ref(message), &guard.connection, now));
-        assert!(!guard.connection.is_given_up());
+        assert!(!guard.connection.is_aborted());
         let fifth = message();
         let _fifth = unsent.begin(std::slice::from_ref(&fifth), &guard.connection, later);
-        assert!(guard.connection.is_given_up());
+        assert!(guard.connection.is_aborted());
     }
 }

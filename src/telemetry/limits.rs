@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::{LogThrottle, REFUSED};
 
-/// What was reached by who is refused, or closed.
+/// Limit that caused a refusal or a disconnect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// Connections of all listeners.
@@ -19,49 +19,49 @@ pub enum Limit {
     ConnectionsPerIdentity,
     /// Streams of one connection.
     Streams,
-    /// The size of one request.
+    /// Bytes of one request.
     RequestBytes,
-    /// What requests of one connection take that are not whole.
+    /// Bytes of incomplete requests of one connection.
     BufferedPerConnection,
-    /// The same of all connections.
+    /// Bytes of incomplete requests of all connections.
     Buffered,
-    /// What the versions take that clients of one connection say they hold.
+    /// Bytes of the versions that clients of one connection say they hold.
     VersionsPerConnection,
-    /// The same of all connections.
+    /// Bytes of the versions that all clients say they hold.
     Versions,
-    /// Large messages that are being sent.
+    /// Bytes of large messages that are being sent.
     Unsent,
     /// Names of one type and stream.
     Names,
     /// Names of all types and streams of one connection.
     NamesPerConnection,
-    /// The length of one name.
+    /// Bytes of one name.
     NameBytes,
-    /// The length of all names and locators of one type and stream.
+    /// Bytes of all names and locators of one type and stream.
     SubscriptionBytes,
     /// Dynamic parameters of one locator, or sets of them of one stream.
     Parameters,
     /// Views through dynamic parameters.
     ParameterSets,
-    /// Types of one stream, or those that the control plane does not have, of all streams.
+    /// Types of one stream; of all streams, types that the control plane does not have.
     Types,
     /// Polls of one address.
     Polls,
-    /// The time until something is asked for.
+    /// Time until the first request.
     FirstRequest,
-    /// The time that a request or a response may stand still.
+    /// Time that a request or response may stand still.
     Stall,
-    /// The time without a stream.
+    /// Time without a stream.
     Idle,
-    /// The time without an answer.
+    /// Time without an ACK or NACK.
     Unacked,
-    /// Memory: newcomers are refused.
+    /// Memory above which new clients are refused.
     MemoryRefuse,
-    /// Memory: connections are closed.
+    /// Memory above which connections are closed.
     MemoryClose,
 }
 
-/// The label of each, and the key of the configuration that raises it; what cannot be raised has none.
+/// Label of each limit, and the key of the configuration that raises it.
 const NAMES: [(&str, &str); 24] = [
     ("max_connections", "downstream.max_connections"),
     ("max_connections_per_address", "downstream.max_connections_per_address"),
@@ -89,7 +89,7 @@ const NAMES: [(&str, &str); 24] = [
     ("memory_close_above", "downstream.memory.close_above"),
 ];
 
-/// Of each limit.
+/// Metric and log limit of one limit.
 #[derive(Debug)]
 struct Reached {
     count: Counter,
@@ -97,7 +97,7 @@ struct Reached {
 }
 
 fn reached(limit: Limit) -> &'static Reached {
-    // Looked up once: who is refused ten thousand times a second must cost little.
+    // Looked up once: ten thousand refusals a second must cost little.
     static ALL: OnceLock<[Reached; NAMES.len()]> = OnceLock::new();
     let make =
         |(reason, _)| Reached { count: counter!(REFUSED, "reason" => reason), complaints: Mutex::default() };
@@ -105,22 +105,23 @@ fn reached(limit: Limit) -> &'static Reached {
 }
 
 impl Limit {
-    /// The key of the configuration that raises it.
+    /// Returns the key of the configuration that raises it.
     pub const fn key(self) -> &'static str {
         NAMES[self as usize].1
     }
 
-    /// Counts somebody who was refused, or closed, for it.
+    /// Counts a refusal or disconnect.
     pub fn count(self) {
         self.count_all(1);
     }
 
-    /// The same of several.
+    /// Counts several refusals or disconnects.
     pub fn count_all(self, refused: u64) {
         reached(self).count.increment(refused);
     }
 
-    /// Counts it too, and says whether to say so in the log; if so, how many times it was not said.
+    /// Counts a refusal or disconnect. Returns the number of log lines suppressed since the last one if this
+    /// one may be logged, else `None`.
     pub fn reach(self, now: Instant) -> Option<u64> {
         self.count();
         reached(self).complaints.lock().say(now)

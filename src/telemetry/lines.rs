@@ -1,11 +1,10 @@
-//! A log of which each event is one line, whatever peers put into their names.
+//! Log output in which each event is one line, whatever peers put into their names.
 //!
-//! Events in text hold parts of requests and responses. A line break in one of them would begin a line that looks like one
-//! of the relay's own.
+//! Events contain parts of requests and responses. A line break in one could forge a line of the relay.
 
 use std::io::{self, Write};
 
-/// Writes each event, which comes in one call, as one line.
+/// Writer of events, each of which comes in one call.
 #[derive(Debug)]
 pub struct Lines<W>(pub W);
 

@@ -1,28 +1,28 @@
-//! Every metric and its labels, and what keeps the log bounded.
+//! Metrics and their labels, and limits on log lines.
 //!
-//! A leaf: it knows the words of the field and nothing of who counts. Labels have bounded cardinality: type, transport,
-//! result, reason; never a string that a peer chose. The names are a contract with dashboards; docs/operations.md
-//! lists them.
+//! A leaf: it knows the terms of the field and nothing of its callers. Labels have bounded cardinality: type,
+//! transport, result, reason; never a string that a peer chose. The names are a contract with dashboards;
+//! docs/operations.md lists them.
 
 #![expect(clippy::disallowed_macros, reason = "this is the one place where metrics are declared")]
 
 mod limits;
 mod lines;
+mod log_budget;
+mod polls;
+mod streams;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use metrics::{
-    Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
-    histogram,
-};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use parking_lot::Mutex;
 
 pub use deltafan_core::LogThrottle;
 pub use limits::Limit;
 pub use lines::Lines;
+pub use log_budget::LogBudget;
+pub use polls::{PollGauge, PollOutcome};
+pub use streams::{RequestResult, StreamGauge};
 
 const CONNECTIONS: &str = "deltafan_connections";
 const STREAMS: &str = "deltafan_streams";
@@ -62,11 +62,11 @@ const BUILD: &str = "deltafan_build_info";
 
 /// Installs the recorder; once per process.
 pub fn install() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildError> {
-    // From 100 µs up, as propagation within one machine begins there.
+    // In seconds. Propagation within one machine begins at 100 µs.
     const BUCKETS: [f64; 16] = [
         0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0,
     ];
-    // A single change takes microseconds; half a millisecond and two are what large sets are held against.
+    // In seconds. A single change takes microseconds; 0.5 and 2 ms are the targets for large sets.
     const APPLY_BUCKETS: [f64; 15] = [
         0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 0.25,
         1.0, 5.0,
@@ -87,26 +87,26 @@ fn describe() {
     describe_counter!(ACCEPT_FAILURES, "connections that could not be accepted");
     describe_counter!(
         DENIED,
-        "what was asked for and not given, by the rule: peer, node_id, cluster, type, secret and parameters end the stream, name and wildcard are answered without"
+        "denials, by the rule: peer, node_id, cluster, type, secret and parameters end the stream, name and wildcard are answered without"
     );
     describe_counter!(REFUSED, "connections, streams and requests refused or closed for a limit, by its key");
     describe_gauge!(MEMORY, Unit::Bytes, "memory of the process, resident and in use, and its watermarks");
     describe_counter!(RESPONSES, "responses written to clients");
     describe_counter!(RESPONSE_BYTES, Unit::Bytes, "bytes of those responses");
     describe_counter!(ENCODES, "responses encoded: beside the responses written, encode-once at work");
-    describe_counter!(REQUESTS, "requests of clients, by what they were: subscribe, ack, nack, stale");
+    describe_counter!(REQUESTS, "requests of clients, by kind: subscribe, ack, nack, stale");
     describe_histogram!(
         PROPAGATION,
         Unit::Seconds,
-        "from a change's arrival until a client's transport took it"
+        "time from the arrival of a change until a client's transport took it"
     );
     describe_counter!(DELAYS, "waits of a second for what the control plane leaves unanswered, by its type");
-    describe_counter!(POLLS, "REST-JSON polls that ended, by how");
+    describe_counter!(POLLS, "REST-JSON polls that ended, by outcome");
     describe_gauge!(HELD_POLLS, "REST-JSON polls that are held because there is nothing new");
     describe_counter!(JSON_WRITTEN, "resources written as JSON, and answers put together from them");
     describe_gauge!(RESOURCES, "resources in the origin's wildcard set");
-    describe_gauge!(COHORTS, "groups of clients that are told the same");
-    describe_gauge!(GENERATION, "the newest generation of a type");
+    describe_gauge!(COHORTS, "groups of clients that are sent the same bytes");
+    describe_gauge!(GENERATION, "newest generation of a type");
     describe_gauge!(
         UPSTREAM_CONNECTED,
         "1 while the connection to the control plane stands, answered or not, or the directory is read"
@@ -114,19 +114,19 @@ fn describe() {
     describe_gauge!(
         UPSTREAM_STALE,
         Unit::Seconds,
-        "for how long what is served may be out of date: the control plane is away, or answers nothing"
+        "time for which resources may be out of date: the control plane is away, or does not answer"
     );
     describe_gauge!(
         UPSTREAM_LAST_ANSWER,
         Unit::Seconds,
-        "how long ago a response of the control plane was last accepted; since the start if never"
+        "time since a response of the control plane was last accepted, or since the start"
     );
     describe_gauge!(UPSTREAM_UNANSWERED, "subscriptions that the control plane has not answered");
-    describe_counter!(UPSTREAM, "what happened on the way upstream");
+    describe_counter!(UPSTREAM, "events on the connection to the control plane, by kind");
     describe_histogram!(
         UPSTREAM_APPLY,
         Unit::Seconds,
-        "from a response of the control plane until it is in the cache and clients are woken"
+        "time from a response of the control plane until it is in the cache and clients are woken"
     );
     describe_gauge!(DIRECTORY_FAILURES, "files of the directory source that are not in force as they are");
     describe_counter!(TLS_RELOADS, "changed sets of certificate files that were put in force");
@@ -134,22 +134,26 @@ fn describe() {
     describe_gauge!(
         TLS_EXPIRY,
         Unit::Seconds,
-        "when what is in force is no longer valid, in seconds since 1970: the first of several"
+        "expiry of the certificates in force, in seconds since 1970: the earliest of several"
     );
-    describe_counter!(TLS_HANDSHAKES, "downstream TLS handshakes, by how they ended");
-    describe_counter!(CONFIG_RELOADS, "times that the configuration was read again, by what came of it");
+    describe_counter!(TLS_HANDSHAKES, "downstream TLS handshakes, by result");
+    describe_counter!(CONFIG_RELOADS, "reloads of the configuration, by result");
     describe_gauge!(CONFIG_SUCCESSFUL, "1 if the configuration could be used when it was last read");
-    describe_gauge!(CONFIG_SUCCESS_AT, Unit::Seconds, "when that last was so, in seconds since 1970");
+    describe_gauge!(
+        CONFIG_SUCCESS_AT,
+        Unit::Seconds,
+        "time of the last reading of a usable configuration, in seconds since 1970"
+    );
     describe_gauge!(CONFIG_RESTART, "1 while the configuration has changes that need a restart");
     describe_gauge!(BUILD, "always 1; the labels name the build");
 }
 
-/// Counts one open connection for as long as it lives.
+/// Gauge of one open connection.
 #[derive(Debug)]
 pub struct ConnectionGauge(());
 
 impl ConnectionGauge {
-    /// A connection was accepted.
+    /// Counts an accepted connection until the drop.
     pub fn open() -> Self {
         gauge!(CONNECTIONS).increment(1.0);
         Self(())
@@ -162,278 +166,78 @@ impl Drop for ConnectionGauge {
     }
 }
 
-/// Reports the memory of the process: its pages, and how much of them is in use.
+/// Reports the memory of the process in bytes: resident, and in use.
 pub fn report_memory(resident: u64, in_use: u64) {
     gauge!(MEMORY, "what" => "resident").set(resident as f64);
     gauge!(MEMORY, "what" => "in_use").set(in_use as f64);
 }
 
-/// Reports above what memory clients are refused, and closed.
+/// Reports the watermarks in bytes above which clients are refused, and closed.
 pub fn report_watermarks(refuse_above: u64, close_above: u64) {
     gauge!(MEMORY, "what" => "refuse_above").set(refuse_above as f64);
     gauge!(MEMORY, "what" => "close_above").set(close_above as f64);
 }
 
-/// A connection could not be accepted.
+/// Counts a connection that could not be accepted.
 pub fn accept_failed() {
     counter!(ACCEPT_FAILURES).increment(1);
 }
 
-/// So much was asked for and not given.
+/// Counts denied requests, names or wildcards.
 pub fn denied(what: &'static str, count: u64) {
     if count > 0 {
         counter!(DENIED, "what" => what).increment(count);
     }
 }
 
-/// Routes of a stream have waited for long for an answer of this type.
+/// Counts routes that waited long for an answer of this type.
 pub fn delayed(short: &'static str) {
     counter!(DELAYS, "type" => short).increment(1);
 }
 
-/// Counts what happens on one open stream.
-///
-/// The counters of a type are looked up once per stream: a look-up by labels costs more than what it counts.
-#[derive(Debug)]
-pub struct StreamGauge {
-    transport: &'static str,
-    of_types: Vec<(&'static str, Arc<TypeCounters>)>,
-}
-
-impl StreamGauge {
-    /// A stream of this transport was opened.
-    pub fn open(transport: &'static str) -> Self {
-        gauge!(STREAMS, "transport" => transport).increment(1.0);
-        Self { transport, of_types: Vec::new() }
-    }
-
-    /// A response was taken by the transport; `waited` since its newest change arrived, where it tells one.
-    pub fn said(&mut self, kind: &'static str, bytes: usize, waited: Option<Duration>) {
-        let counters = self.of_type(kind);
-        counters.responses.increment(1);
-        counters.response_bytes.increment(bytes as u64);
-        if let Some(waited) = waited {
-            counters.propagation.record(waited);
-        }
-    }
-
-    /// A request was read.
-    pub fn heard(&mut self, kind: &'static str, result: RequestResult) {
-        self.of_type(kind).requests[result as usize].increment(1);
-    }
-
-    /// The stream ended with the gRPC status of this name.
-    pub fn ended(&self, code: &'static str) {
-        counter!(STREAMS_ENDED, "transport" => self.transport, "code" => code).increment(1);
-    }
-
-    fn of_type(&mut self, kind: &'static str) -> &TypeCounters {
-        let at = self.of_types.iter().position(|(other, _)| *other == kind).unwrap_or_else(|| {
-            self.of_types.push((kind, TypeCounters::of(kind, self.transport)));
-            self.of_types.len() - 1
-        });
-        &self.of_types[at].1
-    }
-}
-
-/// What a request was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RequestResult {
-    /// It subscribed, and answered nothing.
-    Subscribe,
-    /// It accepted the newest response.
-    Ack,
-    /// It rejected it.
-    Nack,
-    /// It answered one that is not the newest.
-    Stale,
-}
-
-/// The counters of one type and transport.
-#[derive(Debug)]
-struct TypeCounters {
-    responses: Counter,
-    response_bytes: Counter,
-    propagation: Histogram,
-    requests: [Counter; 4],
-}
-
-impl TypeCounters {
-    /// Those of a type and transport, shared by all streams.
-    fn of(kind: &'static str, transport: &'static str) -> Arc<Self> {
-        static ALL: Mutex<BTreeMap<(&str, &str), Arc<TypeCounters>>> = Mutex::new(BTreeMap::new());
-        let requests =
-            |result| counter!(REQUESTS, "type" => kind, "transport" => transport, "result" => result);
-        let make = || {
-            Arc::new(Self {
-                responses: counter!(RESPONSES, "type" => kind, "transport" => transport),
-                response_bytes: counter!(RESPONSE_BYTES, "type" => kind, "transport" => transport),
-                propagation: histogram!(PROPAGATION, "type" => kind, "transport" => transport),
-                requests: ["subscribe", "ack", "nack", "stale"].map(requests),
-            })
-        };
-        Arc::clone(ALL.lock().entry((kind, transport)).or_insert_with(make))
-    }
-}
-
-impl Drop for StreamGauge {
-    fn drop(&mut self) {
-        gauge!(STREAMS, "transport" => self.transport).decrement(1.0);
-    }
-}
-
-/// How a poll ended, beside those that were answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PollOutcome {
-    /// With what it asked for.
-    Answered,
-    /// There was nothing new until it could wait no longer.
-    NotModified,
-    /// What it asked for was not known until then.
-    Unknown,
-    /// The request was at fault.
-    Refused,
-    /// Its peer has too many already.
-    TooMany,
-    /// A resource in the answer has a type that the descriptors lack.
-    UnknownType,
-    /// A resource in the answer cannot be written as JSON for another reason.
-    Unwritable,
-    /// The client hung up.
-    Abandoned,
-}
-
-impl PollOutcome {
-    const LABELS: [&'static str; 8] = [
-        "answered",
-        "not_modified",
-        "unknown",
-        "refused",
-        "too_many",
-        "unknown_type",
-        "unwritable",
-        "abandoned",
-    ];
-}
-
-/// Counts one poll.
-#[derive(Debug)]
-pub struct PollGauge {
-    counters: Arc<PollCounters>,
-    outcome: PollOutcome,
-    parked: bool,
-}
-
-impl PollGauge {
-    /// A poll for this type began.
-    pub fn open(kind: &'static str) -> Self {
-        // Until it has ended in another way, dropping it means that the client has gone.
-        Self { counters: PollCounters::of(kind), outcome: PollOutcome::Abandoned, parked: false }
-    }
-
-    /// It has to wait.
-    pub fn parked(&mut self) {
-        self.parked = true;
-        self.counters.held.increment(1.0);
-    }
-
-    /// It was given so many bytes; `waited` since the newest change in them arrived, where it was waiting for that.
-    pub fn answered(&mut self, bytes: usize, waited: Option<Duration>) {
-        self.counters.responses.increment(1);
-        self.counters.response_bytes.increment(bytes as u64);
-        if let Some(waited) = waited {
-            self.counters.propagation.record(waited);
-        }
-        self.ended(PollOutcome::Answered);
-    }
-
-    /// It ended in this way.
-    pub const fn ended(&mut self, outcome: PollOutcome) {
-        self.outcome = outcome;
-    }
-}
-
-impl Drop for PollGauge {
-    fn drop(&mut self) {
-        self.counters.outcomes[self.outcome as usize].increment(1);
-        if self.parked {
-            self.counters.held.decrement(1.0);
-        }
-    }
-}
-
-/// The counters of the polls of one type.
-#[derive(Debug)]
-struct PollCounters {
-    held: Gauge,
-    outcomes: [Counter; 8],
-    responses: Counter,
-    response_bytes: Counter,
-    propagation: Histogram,
-}
-
-impl PollCounters {
-    /// Those of a type, shared by all polls.
-    fn of(kind: &'static str) -> Arc<Self> {
-        static ALL: Mutex<BTreeMap<&str, Arc<PollCounters>>> = Mutex::new(BTreeMap::new());
-        const TRANSPORT: &str = "rest";
-        let outcome = |outcome| counter!(POLLS, "type" => kind, "outcome" => outcome);
-        let make = || {
-            Arc::new(Self {
-                held: gauge!(HELD_POLLS, "type" => kind),
-                outcomes: PollOutcome::LABELS.map(outcome),
-                responses: counter!(RESPONSES, "type" => kind, "transport" => TRANSPORT),
-                response_bytes: counter!(RESPONSE_BYTES, "type" => kind, "transport" => TRANSPORT),
-                propagation: histogram!(PROPAGATION, "type" => kind, "transport" => TRANSPORT),
-            })
-        };
-        Arc::clone(ALL.lock().entry(kind).or_insert_with(make))
-    }
-}
-
-/// Reports how many resources were written as JSON since the start, and how many answers.
+/// Reports the resources and answers written as JSON since the start.
 pub fn report_json(resources: u64, answers: u64) {
     counter!(JSON_WRITTEN, "what" => "resource").absolute(resources);
     counter!(JSON_WRITTEN, "what" => "answer").absolute(answers);
 }
 
-/// The state of one type, as it is when the metrics are asked for.
+/// Figures of one type when the metrics are read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TypeFigures {
     /// Members of the wildcard set.
     pub members: usize,
-    /// Cohorts of clients.
+    /// Cohorts.
     pub cohorts: usize,
-    /// The newest generation.
+    /// Newest generation.
     pub generation: u64,
 }
 
-/// Reports the state of a type, or of several that share a label.
+/// Reports the figures of a type, or of several types that share a label.
 pub fn report_type(kind: &'static str, figures: TypeFigures) {
     gauge!(RESOURCES, "type" => kind).set(figures.members as f64);
     gauge!(COHORTS, "type" => kind).set(figures.cohorts as f64);
     gauge!(GENERATION, "type" => kind).set(figures.generation as f64);
 }
 
-/// Reports how many frames were encoded since the start.
+/// Reports the frames encoded since the start.
 pub fn report_encodes(encodes: u64) {
     counter!(ENCODES).absolute(encodes);
 }
 
-/// The way upstream, as it is when the metrics are asked for.
+/// Figures of the control plane when the metrics are read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UpstreamFigures {
-    /// Whether the connection stands.
+    /// Whether it is connected.
     pub connected: bool,
-    /// For how long what is served may have been out of date.
+    /// Time for which cached resources may have been out of date.
     pub stale: Duration,
-    /// How long ago the control plane last answered.
+    /// Time since its last answer.
     pub last_answer: Duration,
-    /// Subscriptions that it has not answered.
+    /// Subscriptions without an answer.
     pub unanswered: usize,
 }
 
-/// Reports the way upstream.
+/// Reports the figures of the control plane.
 pub fn report_upstream(figures: UpstreamFigures, events: &[(&'static str, u64)]) {
     gauge!(UPSTREAM_CONNECTED).set(if figures.connected { 1.0 } else { 0.0 });
     gauge!(UPSTREAM_STALE).set(figures.stale.as_secs_f64());
@@ -444,51 +248,53 @@ pub fn report_upstream(figures: UpstreamFigures, events: &[(&'static str, u64)])
     }
 }
 
-/// A response of the control plane was read, checked and put into the cache in this time.
+/// Records the time that a response took from its arrival to the cache.
 pub fn upstream_applied(took: Duration) {
     histogram!(UPSTREAM_APPLY).record(took);
 }
 
-/// Reports how many files of the directory source are not in force as they are.
+/// Reports the files of the directory source that are not in force as they are.
 pub fn report_directory(failing: usize) {
     gauge!(DIRECTORY_FAILURES).set(failing as f64);
 }
 
-/// A client's TLS handshake ended like this.
+/// Counts a TLS handshake of a client.
 pub fn tls_handshake(result: &'static str) {
     counter!(TLS_HANDSHAKES, "result" => result).increment(1);
 }
 
-/// A changed set of certificate files is in force. `of` is the key of the configuration that names them.
+/// Counts a changed set of certificate files that is in force. `of` is the key of the configuration that
+/// names it.
 pub fn tls_reloaded(of: &str) {
     counter!(TLS_RELOADS, "of" => of.to_owned()).increment(1);
 }
 
-/// A changed set of certificate files could not be used.
+/// Counts a changed set of certificate files that could not be used.
 pub fn tls_reload_failed(of: &str) {
     counter!(TLS_RELOAD_FAILURES, "of" => of.to_owned()).increment(1);
 }
 
-/// When what is in force expires, in seconds since 1970. `which` is what it is, as in the configuration.
+/// Reports the expiry of a certificate in force, in seconds since 1970. `which` names the file as the
+/// configuration does.
 pub fn report_tls_expiry(of: &str, which: &'static str, expires: i64) {
-    // Both counters are there before anything happens, so that an alert on their rate sees the first event.
+    // Both counters exist before the first event, so that an alert on their rate sees it.
     counter!(TLS_RELOADS, "of" => of.to_owned()).increment(0);
     counter!(TLS_RELOAD_FAILURES, "of" => of.to_owned()).increment(0);
     gauge!(TLS_EXPIRY, "of" => of.to_owned(), "which" => which).set(expires as f64);
 }
 
-/// What came of reading the configuration again.
+/// Result of reading the configuration again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReloadResult {
-    /// Something changed, now or with the next start.
+    /// Changes are in force, or will be after a restart.
     Applied,
-    /// It says what was in force.
+    /// Nothing changed.
     Unchanged,
-    /// It cannot be used, and what was in force stays.
+    /// The file cannot be used; the running configuration stays.
     Refused,
 }
 
-/// The configuration was read for the first time, so that what counts reloads is there before the first.
+/// Reports the first reading of the configuration. The counters of reloads exist from then on.
 pub fn config_loaded() {
     for result in ["applied", "unchanged", "refused"] {
         counter!(CONFIG_RELOADS, "result" => result).absolute(0);
@@ -496,7 +302,7 @@ pub fn config_loaded() {
     config_is_good(false);
 }
 
-/// The configuration was read again; whether it now holds what needs a restart.
+/// Counts a reload. `restart_pending` says whether the file has changes that need a restart.
 pub fn config_reloaded(result: ReloadResult, restart_pending: bool) {
     let label = match result {
         ReloadResult::Applied => "applied",
@@ -516,57 +322,4 @@ fn config_is_good(restart_pending: bool) {
     gauge!(CONFIG_SUCCESSFUL).set(1.0);
     gauge!(CONFIG_SUCCESS_AT).set(since.as_secs_f64());
     gauge!(CONFIG_RESTART).set(if restart_pending { 1.0 } else { 0.0 });
-}
-
-/// Keeps complaints about many peers down to so many lines per interval, whoever they are about.
-#[derive(Debug, Default)]
-pub struct Budget {
-    since: Option<Instant>,
-    said: u32,
-    unsaid: u64,
-}
-
-impl Budget {
-    const LINES: u32 = 50;
-
-    /// Whether to say it now; if so, how many were not said since the last that was.
-    pub fn say(&mut self, now: Instant) -> Option<u64> {
-        if self.since.is_none_or(|since| now >= since + LogThrottle::INTERVAL) {
-            self.since = Some(now);
-            self.said = 0;
-        }
-        if self.said == Self::LINES {
-            self.unsaid += 1;
-            return None;
-        }
-        self.said += 1;
-        Some(std::mem::take(&mut self.unsaid))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_budget_is_spent_and_comes_back() {
-        let (mut budget, start) = (Budget::default(), Instant::now());
-        let said = (0..1000).filter(|_| budget.say(start).is_some()).count();
-        assert_eq!(said, Budget::LINES as usize);
-        assert_eq!(budget.say(start + LogThrottle::INTERVAL), Some(950));
-        assert_eq!(budget.say(start + LogThrottle::INTERVAL), Some(0));
-    }
-
-    #[test]
-    fn trouble_is_told_at_once_then_seldom_and_its_end_is_told() {
-        let (mut complaints, start) = (LogThrottle::default(), Instant::now());
-        let after = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(complaints.over(), None, "no trouble, no recovery");
-        assert_eq!(complaints.say(start), Some(0));
-        let told: Vec<u64> = (1..=90).filter_map(|second| complaints.say(after(second))).collect();
-        assert_eq!(told, [29, 29, 29]);
-        assert_eq!(complaints.say(after(91)), None);
-        assert_eq!(complaints.over(), Some(1));
-        assert_eq!(complaints.say(after(92)), Some(0), "new trouble");
-    }
 }

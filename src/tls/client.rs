@@ -22,7 +22,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
-use super::diagnosis::Diagnosis;
+use super::diagnosis::{Diagnosis, WrongId};
 use super::files::Files;
 use super::reload::{Fact, LoadError, Loaded, Reloaded, Reloader};
 use super::server::fact;
@@ -264,25 +264,4 @@ fn uris(certificate: &CertificateDer<'_>) -> Vec<String> {
         _ => None,
     };
     names.value.general_names.iter().filter_map(uri).collect()
-}
-
-/// A certificate is for another SPIFFE ID.
-#[derive(Debug, thiserror::Error)]
-#[error("it is for {}, not for {expected}", list(presented))]
-pub(super) struct WrongId {
-    expected: String,
-    presented: Vec<String>,
-}
-
-/// Names that a certificate has, as messages say them: escaped, and not more than a few.
-pub(super) fn list(names: &[String]) -> String {
-    const MANY: usize = 5;
-    if names.is_empty() {
-        return "nobody by such a name".to_owned();
-    }
-    let mut text = names.iter().take(MANY).map(|name| config::printable(name)).collect::<Vec<_>>().join(", ");
-    if names.len() > MANY {
-        text.push_str(", …");
-    }
-    text
 }

@@ -7,7 +7,6 @@ use std::io::{self, ErrorKind};
 
 use rustls::{AlertDescription, CertificateError, Error};
 
-use super::client::{WrongId, list};
 use crate::config::{self, ServerIdentity};
 
 /// What messages need to know of a client's side.
@@ -143,4 +142,25 @@ fn ends(kind: ErrorKind) -> bool {
             | ErrorKind::ConnectionAborted
             | ErrorKind::BrokenPipe
     )
+}
+
+/// Error: the certificate is for another SPIFFE ID.
+#[derive(Debug, thiserror::Error)]
+#[error("it is for {}, not for {expected}", list(presented))]
+pub(super) struct WrongId {
+    pub(super) expected: String,
+    pub(super) presented: Vec<String>,
+}
+
+/// Formats the names of a certificate for messages: escaped, and five at most.
+fn list(names: &[String]) -> String {
+    const MANY: usize = 5;
+    if names.is_empty() {
+        return "nobody by such a name".to_owned();
+    }
+    let mut text = names.iter().take(MANY).map(|name| config::printable(name)).collect::<Vec<_>>().join(", ");
+    if names.len() > MANY {
+        text.push_str(", …");
+    }
+    text
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -18,13 +18,11 @@ use tokio::sync::Notify;
 
 use super::files::Files;
 use super::pem::PemError;
-use crate::lookout::{Lookout, Places};
+use crate::file_watch::{Debounce, FileWatcher, WatchedPaths};
 use crate::telemetry;
 
-/// The files have been left alone for so long when they are read: who replaces several does it one by one.
-const DEBOUNCE: Duration = Duration::from_millis(100);
-/// But it is not waited longer than this for them to become quiet.
-const DEBOUNCE_MAX: Duration = Duration::from_secs(1);
+/// Wait for several files that are replaced one by one.
+const DEBOUNCE: Debounce = Debounce { quiet: Duration::from_millis(100), longest: Duration::from_secs(1) };
 /// The files are read this often without any event.
 const POLL: Duration = Duration::from_secs(60);
 
@@ -207,12 +205,12 @@ impl Shared {
         sets.all.iter().filter_map(|set| set.failing()).collect()
     }
 
-    fn places(&self) -> Places {
-        let mut places = Places::default();
+    fn watched_paths(&self) -> WatchedPaths {
+        let mut watched_paths = WatchedPaths::default();
         for path in self.sets.lock().all.iter().flat_map(|set| set.paths()) {
-            places.add(path);
+            watched_paths.add(path);
         }
-        places
+        watched_paths
     }
 }
 
@@ -320,22 +318,18 @@ fn announce(of: &str, facts: &[Fact], warning: Option<&str>, what: &str) {
 fn run(shared: &Weak<Shared>, woken: &Receiver<()>, wake: &SyncSender<()>) {
     let wake = wake.clone();
     // Full means that a wake-up is already on its way.
-    let mut lookout = Lookout::new("certificates", move || {
+    let mut watcher = FileWatcher::new("certificates", DEBOUNCE, move || {
         wake.try_send(()).ok();
     });
     loop {
         {
             let Some(shared) = shared.upgrade() else { return };
             // First the watch, then the look: what changes in between is seen or announced, or both.
-            lookout.renew(|| shared.places());
+            watcher.renew(|| shared.watched_paths());
             shared.look();
         }
         match woken.recv_timeout(POLL) {
-            Ok(()) => {
-                let deadline = Instant::now() + DEBOUNCE_MAX;
-                while woken.recv_timeout(DEBOUNCE).is_ok() && Instant::now() < deadline {}
-            }
-            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }

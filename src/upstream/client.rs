@@ -1,7 +1,8 @@
-//! The task that keeps a [`Mux`] connected.
+//! Task that keeps a [`Mux`] connected.
 //!
-//! Owns the connection, the back-off and the clock. Decides nothing of the protocol: it tells the core what
-//! happened, and asks it for the next request when a stream has room for one, so that nothing queues up here.
+//! Owns the connection, the back-off and the clock. Decides nothing about the protocol: it tells the core
+//! what happened, and asks it for the next request when a stream has room for one, so that nothing queues up
+//! here.
 
 use std::future::{Future, pending};
 use std::sync::Arc;
@@ -14,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use super::connection::{Open, status_text, watch_control_plane};
-use super::dial::{Way, dial};
-use super::waiting::{Clock, at, now, tuned, wanted};
+use super::connection::{OpenStream, status_text, watch_control_plane};
+use super::dial::{Target, dial};
+use super::wait::{Clock, next_interest, next_tuning, now, sleep_until};
 use super::{Backoff, Counters, Mux, ProtocolError, StreamId, Tuner, Tuning, UpstreamState};
 use super::{Complaint, Told};
 use crate::cache::Wanted;
@@ -25,28 +26,28 @@ use crate::telemetry::{self, LogThrottle};
 use crate::tls::client::ClientTls;
 use crate::tls::reload::Reloaded;
 
-/// Where and how to connect.
+/// Server, and how to connect to it.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The server: see [`Transport::endpoint`](super::Transport::endpoint).
+    /// Server, from [`Transport::endpoint`](super::Transport::endpoint).
     pub endpoint: Endpoint,
-    /// Of an `https://` endpoint. Each connection uses what is in force when it begins.
+    /// TLS settings of an `https://` endpoint. Each connection uses those in force when it begins.
     pub tls: Option<Reloaded<ClientTls>>,
-    /// How long to wait between attempts.
+    /// Wait between attempts.
     pub backoff: Backoff,
-    /// The largest response that is accepted (R-Up-23).
+    /// Largest accepted response in bytes (R-Up-23).
     pub max_message: usize,
 }
 
 impl Options {
-    /// The defaults for a server, in cleartext.
+    /// Returns the defaults for a server, in cleartext.
     pub const fn new(endpoint: Endpoint) -> Self {
         let backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
         Self { endpoint, tls: None, backoff, max_message: 256 << 20 }
     }
 }
 
-/// ACKs that may wait for the transport before responses wait too.
+/// ACKs that may wait for the transport before responses are no longer read.
 const ACKS: usize = 256;
 
 /// Next event on a connection.
@@ -62,28 +63,28 @@ enum Event {
     Nothing,
 }
 
-/// Messages that are read before requests, clients and timers have their turn.
+/// Messages that are read in a row before requests, clients and timers get a turn.
 const MESSAGES_IN_A_ROW: u32 = 32;
 
-/// How a connection ended, and why.
+/// End of a connection, with its reason.
 enum Ended {
-    /// No connection: the next attempt waits longer.
+    /// No connection. The back-off grows.
     Unreachable(String),
-    /// No response, or nonsense: the same.
+    /// No response, or a malformed one. The back-off grows.
     Failed(String),
-    /// The origin does not know what it is asked for: the same, and trying again is of little use.
+    /// The server does not implement delta ADS. The back-off grows, and retrying helps little.
     Unfit,
-    /// After responses, by an error.
+    /// An error after responses. The back-off begins anew.
     Lost(String),
-    /// After responses, in order (A57).
+    /// An orderly end after responses (gRFC A57). The back-off begins anew.
     Closed(String),
 }
 
-/// How far apart it is looked for what the origin leaves unanswered. A refusal of the stream takes a round trip: it has come
-/// before the first look.
+/// Time between two checks for unanswered subscriptions. A refusal of the stream takes a round trip, and
+/// comes before the first check.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A relay's connection to one origin.
+/// Connection to one control plane.
 #[derive(Debug)]
 pub struct Client {
     mux: Mux,
@@ -95,14 +96,14 @@ pub struct Client {
     endings: LogThrottle,
     second_endings: LogThrottle,
     silence: Complaint,
-    /// How many requests and responses there had been when it was last looked for what is unanswered.
+    /// Numbers of requests and responses at the last check for unanswered subscriptions.
     looked_at: Option<(u64, u64)>,
-    /// When to take in what more the clients want, where that is known to be more than was taken in.
+    /// Time at which to take the rest of the interest, if more is known to be there.
     more_interest: Option<Instant>,
 }
 
 impl Client {
-    /// A client that does nothing until it is [run](Self::run).
+    /// Creates a client that does nothing until [`run`](Self::run).
     pub fn new(mux: Mux, options: Options) -> Self {
         let state = watch::Sender::new(UpstreamState::new(now()));
         let (tuner, tuning) = watch::channel(None);
@@ -123,22 +124,22 @@ impl Client {
         }
     }
 
-    /// How things stand, now and later.
+    /// Returns the state, now and later.
     pub fn state(&self) -> watch::Receiver<UpstreamState> {
         self.state.subscribe()
     }
 
-    /// Changes what may change while it runs.
+    /// Returns a handle to change settings while it runs.
     pub fn tuner(&self) -> Tuner {
         self.tuner.clone()
     }
 
-    /// What happened so far.
+    /// Returns the counters of events.
     pub const fn counters(&self) -> &Arc<Counters> {
         self.mux.counters()
     }
 
-    /// Connects, and again whenever the connection is lost, until told to stop.
+    /// Connects, and reconnects whenever the connection is lost, until `shutdown`.
     pub async fn run(mut self, shutdown: CancellationToken) {
         shutdown.run_until_cancelled(self.run_on()).await;
     }
@@ -159,11 +160,11 @@ impl Client {
 
     async fn connect(&mut self) -> Result<Channel, String> {
         let endpoint = self.options.endpoint.clone();
-        let way = self.options.tls.as_ref().map_or(Way::Cleartext, |tls| Way::Tls(tls.load()));
-        self.meanwhile(dial(endpoint, way)).await
+        let target = self.options.tls.as_ref().map_or(Target::Cleartext, |tls| Target::Tls(tls.load()));
+        self.meanwhile(dial(endpoint, target)).await
     }
 
-    /// Waits for something, while interest and deadlines go on being looked after.
+    /// Waits for a future while interest and deadlines are served.
     async fn meanwhile<F: Future>(&mut self, future: F) -> F::Output {
         let cache = Arc::clone(self.mux.cache());
         tokio::pin!(future);
@@ -172,24 +173,24 @@ impl Client {
             let deadline = self.mux.next_deadline();
             tokio::select! {
                 output = &mut future => return output,
-                tuning = tuned(&mut self.tuning) => self.mux.tune(tuning),
-                interest = wanted(&cache, self.more_interest) => {
+                tuning = next_tuning(&mut self.tuning) => self.mux.tune(tuning),
+                interest = next_interest(&cache, self.more_interest) => {
                     self.take(interest).await;
                 }
-                () = at(deadline) => tokio::task::yield_now().await,
+                () = sleep_until(deadline) => tokio::task::yield_now().await,
             }
         }
     }
 
-    /// Talks to the origin until the primary stream ends.
+    /// Serves both streams until the primary one ends.
     async fn converse(&mut self, channel: Channel) -> Ended {
         let cache = Arc::clone(self.mux.cache());
-        let mut primary = Open::on(channel.clone(), self.options.max_message);
+        let mut primary = OpenStream::on(channel.clone(), self.options.max_message);
         let mut secondary = Secondary::new(channel, &self.options);
         self.connected();
         let mut answered = false;
         let mut clock = Clock::new(now());
-        // So many messages in a row, and then what else there is to do.
+        // Messages read in a row; after [`MESSAGES_IN_A_ROW`] everything else gets a turn.
         let mut messages = 0;
         let mut look_at = now() + LOOK;
         let mut insists = false;
@@ -206,7 +207,7 @@ impl Client {
                 Some(open) => (Some(&mut open.incoming), Some(&open.outgoing)),
                 None => (None, None),
             };
-            // Each of these has its turn, whichever else is ready.
+            // Fair among themselves, whichever is ready.
             let others = async {
                 tokio::select! {
                     room = room(Some(&primary.outgoing)), if says[0] => {
@@ -217,15 +218,15 @@ impl Client {
                         drop(room);
                         Event::Room(StreamId::Secondary)
                     }
-                    interest = wanted(&cache, self.more_interest) => Event::Interest(interest),
-                    tuning = tuned(&mut self.tuning) => Event::Tuning(tuning),
+                    interest = next_interest(&cache, self.more_interest) => Event::Interest(interest),
+                    tuning = next_tuning(&mut self.tuning) => Event::Tuning(tuning),
                     word = next(watch.as_mut()) => Event::Watched(word),
                     () = clock.wait(deadline) => Event::Timer,
-                    () = at(Some(look_at)) => Event::Look,
+                    () = sleep_until(Some(look_at)) => Event::Look,
                 }
             };
-            // Messages that have arrived are read before a timer is judged; but after so many messages all else has a turn, and an origin
-            // that is slow to read ACKs is not given ever more of them.
+            // Messages that have arrived are read before a timer is judged. After many messages everything
+            // else gets a turn, and a server that is slow to read ACKs is not sent more and more of them.
             let is_behind = !insists && self.mux.acks_waiting() > ACKS && !primary.outgoing.is_closed();
             let event = if is_behind {
                 tokio::select! {
@@ -248,7 +249,7 @@ impl Client {
                 }
             };
             messages = if matches!(event, Event::Message(..)) { messages + 1 } else { 0 };
-            // Now and then it is read from all the same: it may have ended the stream.
+            // Read now and then all the same: the server may have ended the stream.
             insists = matches!(event, Event::Look) || (insists && messages > 0);
             let (stream, message) = match event {
                 Event::Message(stream, message) => (stream, message),
@@ -280,7 +281,7 @@ impl Client {
                     } else if clock.is_due(deadline, now()) {
                         self.mux.on_deadline(now());
                     }
-                    // What is due may be done in parts.
+                    // Work that is due may be done in parts.
                     tokio::task::yield_now().await;
                     continue;
                 }
@@ -300,7 +301,7 @@ impl Client {
                         StreamId::Primary => Some(&primary),
                         StreamId::Secondary => secondary.open.as_ref(),
                     };
-                    match open.is_some_and(Open::is_relay) {
+                    match open.is_some_and(OpenStream::is_relay) {
                         true => {
                             self.mux.origin_is_relay();
                             let channel = &secondary.channel;
@@ -315,7 +316,7 @@ impl Client {
                                 self.answered();
                             }
                             secondary.answered |= is_of_use && stream == StreamId::Secondary;
-                            // An origin that sends in a burst is answered in a burst.
+                            // A burst of responses is answered with a burst of ACKs.
                             self.ask(stream, &primary, &secondary);
                             continue;
                         }
@@ -342,8 +343,8 @@ impl Client {
         ended
     }
 
-    /// Sends what there is to say on a stream, as far as there is room.
-    fn ask(&mut self, stream: StreamId, primary: &Open, secondary: &Secondary) {
+    /// Sends requests on a stream as far as there is room.
+    fn ask(&mut self, stream: StreamId, primary: &OpenStream, secondary: &Secondary) {
         let open = match stream {
             StreamId::Primary => Some(primary),
             StreamId::Secondary => secondary.open.as_ref(),
@@ -358,20 +359,20 @@ impl Client {
         }
     }
 
-    /// Opens a stream anew on the connection that stands: the origin is asked there for everything.
-    fn renew(&mut self, stream: StreamId, primary: &mut Open, secondary: &mut Secondary) {
+    /// Reopens a stream on the same connection. Everything is subscribed to anew there.
+    fn renew(&mut self, stream: StreamId, primary: &mut OpenStream, secondary: &mut Secondary) {
         tracing::debug!(?stream, "opening a stream to the control plane anew");
         self.counters().renewals.add(1);
         self.mux.closed(stream);
         secondary.open = None;
         if stream == StreamId::Primary {
-            *primary = Open::on(secondary.channel.clone(), self.options.max_message);
+            *primary = OpenStream::on(secondary.channel.clone(), self.options.max_message);
             self.mux.opened(StreamId::Primary, now());
         }
     }
 
-    /// Takes in what the clients want. What more there is of it, is for when the origin can be asked for more: what
-    /// others want by then comes first.
+    /// Takes the interest of clients. If there is more, it waits for the next request upstream, so that the
+    /// names of other clients that come until then go first.
     async fn take(&mut self, interest: Vec<Wanted>) {
         let now = now();
         self.mux.interest(interest, now);
@@ -380,7 +381,7 @@ impl Client {
         tokio::task::yield_now().await;
     }
 
-    /// Hands a response to the core, which nobody else can write to meanwhile. Returns whether it was accepted.
+    /// Applies a response. Returns whether it was accepted.
     fn apply(&mut self, stream: StreamId, message: Bytes) -> Result<bool, ProtocolError> {
         let begun = now();
         let of_no_use =
@@ -408,7 +409,7 @@ impl Client {
         tracing::debug!(%uri, again, "connected to the control plane");
     }
 
-    /// The first response came: only now is the origin known to be well.
+    /// Notes the first response: only now the control plane is known to work.
     fn answered(&mut self) {
         self.state.send_modify(|state| state.answered = true);
         if let Some(unsaid) = self.complaints.over() {
@@ -430,7 +431,7 @@ impl Client {
         }
     }
 
-    /// Takes note of what the origin leaves unanswered, and complains of it in time.
+    /// Notes unanswered subscriptions, and logs them after a while.
     fn look_for_silence(&mut self) {
         let now = now();
         let said = Some((self.counters().requests.get(), self.counters().responses.get()));
@@ -473,7 +474,7 @@ impl Client {
         }
     }
 
-    /// Notes an end, and says how long to wait.
+    /// Logs the end of a connection, and returns the wait before the next attempt.
     fn ended(&mut self, ended: Ended) -> Duration {
         let uri = self.options.endpoint.uri().clone();
         if matches!(ended, Ended::Lost(_) | Ended::Closed(_)) {
@@ -514,11 +515,11 @@ impl Client {
     }
 }
 
-/// The second stream, open only while something has to be subscribed to on it.
+/// Secondary stream, open only while something is subscribed to on it.
 struct Secondary {
     channel: Channel,
     max_message: usize,
-    open: Option<Open>,
+    open: Option<OpenStream>,
     answered: bool,
     backoff: Backoff,
     retry_at: Option<Instant>,
@@ -535,7 +536,7 @@ impl Secondary {
         match (mux.wants_secondary(), self.open.is_some()) {
             (true, false) if self.retry_at.is_none_or(|at| at <= now) => {
                 self.answered = false;
-                self.open = Some(Open::on(self.channel.clone(), self.max_message));
+                self.open = Some(OpenStream::on(self.channel.clone(), self.max_message));
                 mux.opened(StreamId::Secondary, now);
             }
             (false, true) => {
@@ -546,7 +547,7 @@ impl Secondary {
         }
     }
 
-    /// It ended by itself. The primary lives on: a server may not like two streams.
+    /// Notes that the server ended it. The primary lives on: a server may not accept two streams.
     fn lost(&mut self, mux: &mut Mux, complaints: &mut LogThrottle, error: &str) {
         self.open = None;
         mux.closed(StreamId::Secondary);
@@ -560,7 +561,7 @@ impl Secondary {
                 error,
                 retry_in = in_words(wait),
                 unsaid,
-                "the second stream to the control plane ended: types asked for both by name and as wildcard wait"
+                "the second stream to the control plane ended; types with both a wildcard and names wait for it"
             );
         }
     }
@@ -587,7 +588,7 @@ async fn next<T>(stream: Option<&mut (impl futures_util::Stream<Item = T> + Unpi
     }
 }
 
-/// A message of whichever stream has one; of both the second's if that has its turn.
+/// Next message of either stream. If both have one, `prefers_second` decides.
 async fn either(
     first: impl Future<Output = Option<Result<Bytes, Status>>>,
     second: impl Future<Output = Option<Result<Bytes, Status>>>,
@@ -609,8 +610,7 @@ async fn either(
     }
 }
 
-/// Room for one request, once the transport has taken the last. A stream that takes none any more says so as its
-/// end.
+/// Waits for room for one request. A stream that takes none any more reports that as its end.
 async fn room(
     outgoing: Option<&mpsc::Sender<DeltaDiscoveryRequest>>,
 ) -> mpsc::Permit<'_, DeltaDiscoveryRequest> {

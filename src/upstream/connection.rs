@@ -1,6 +1,6 @@
-//! The connection to the origin and the streams on it, as bytes.
+//! Connection to the control plane and its streams, as bytes.
 //!
-//! Owns how the transport is set up. Knows nothing of what is said.
+//! Owns the settings of the transport. Knows nothing of the messages.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -24,26 +24,28 @@ use crate::grpc::{RELAY_HEADER, RawCodec, UPSTREAM_SERVICE};
 use crate::proto::DeltaDiscoveryRequest;
 
 const DELTA_ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
-/// Large enough that the first state of a big fleet is not held up by round trips.
+/// Bytes; large enough that the first state of a big fleet does not wait for round trips.
 const CONNECTION_WINDOW: u32 = 16 << 20;
 const STREAM_WINDOW: u32 = 4 << 20;
 
-/// The URI of a server is of no use.
+/// URI that does not name a control plane.
 #[derive(Debug, thiserror::Error)]
-#[error("`{uri}` is no URI of a control plane: {reason}; expected http://HOST:PORT or https://HOST:PORT")]
+#[error(
+    "`{uri}` is not the URI of a control plane: {reason}; expected http://HOST:PORT or https://HOST:PORT"
+)]
 pub struct BadUri {
     uri: String,
     reason: String,
 }
 
-/// How the connection is kept.
+/// Settings of the transport.
 #[derive(Clone, Debug)]
 pub struct Transport {
-    /// How long connecting may take.
+    /// Longest time of connecting.
     pub connect_timeout: Duration,
-    /// How often the connection is probed with a PING (R-Up-09).
+    /// Time between two PINGs that probe the connection (R-Up-09).
     pub keepalive_interval: Duration,
-    /// How long the answer may take.
+    /// Longest time for the answer to a PING.
     pub keepalive_timeout: Duration,
 }
 
@@ -58,7 +60,7 @@ impl Default for Transport {
 }
 
 impl Transport {
-    /// The endpoint of a server.
+    /// Creates the endpoint of a server.
     pub fn endpoint(&self, uri: &str) -> Result<Endpoint, BadUri> {
         let bad = |reason: &dyn ToString| BadUri { uri: uri.to_owned(), reason: reason.to_string() };
         let endpoint = Endpoint::from_shared(uri.to_owned()).map_err(|error| bad(&reasons(&error)))?;
@@ -76,19 +78,20 @@ impl Transport {
     }
 }
 
-/// Requests that wait for the transport: the ACKs of a burst. What is to be asked is worked out when there is room.
+/// Requests that may wait for the transport: the ACKs of a burst. Subscriptions are composed when there is
+/// room.
 const WAITING: usize = 8;
 
-/// One stream. Requests are taken from the sender when the transport has room for them.
-pub(super) struct Open {
+/// Open stream. Requests are taken from the sender when the transport has room for them.
+pub(super) struct OpenStream {
     pub(super) outgoing: mpsc::Sender<DeltaDiscoveryRequest>,
     pub(super) incoming: Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>,
     is_relay: Arc<AtomicBool>,
 }
 
-impl Open {
-    /// Opens a stream on a connection. It does not wait for the server: many send their headers with the first
-    /// response only, which they have no reason to send before the first request.
+impl OpenStream {
+    /// Opens a stream on a connection without waiting for the server: many send their headers only with the
+    /// first response, which follows the first request.
     pub(super) fn on(channel: Channel, max_message: usize) -> Self {
         let (outgoing, mut requests) = mpsc::channel(WAITING);
         let requests = stream::poll_fn(move |context| requests.poll_recv(context));
@@ -105,7 +108,7 @@ impl Open {
         Self { outgoing, incoming: Box::pin(call.try_flatten_stream()), is_relay }
     }
 
-    /// Whether the server is a relay, which its headers tell before its first message.
+    /// Whether the server is a relay. Its headers say so, before its first message.
     pub(super) fn is_relay(&self) -> bool {
         self.is_relay.load(Ordering::Relaxed)
     }
@@ -120,7 +123,7 @@ pub(super) fn watch_control_plane(channel: Channel) -> impl Stream<Item = bool> 
     call.try_flatten_stream().scan((), move |(), word| future::ready(word.ok().map(says)))
 }
 
-/// A status as `UNAVAILABLE: why`, with its causes.
+/// Formats a status as `UNAVAILABLE: message`, with its causes.
 pub(super) fn status_text(status: &Status) -> String {
     let mut code = String::new();
     for (at, letter) in format!("{:?}", status.code()).char_indices() {
@@ -137,7 +140,7 @@ pub(super) fn status_text(status: &Status) -> String {
     text
 }
 
-/// An error with its causes: tonic's own text is often just "transport error".
+/// Formats an error with its causes: tonic's own text is often just "transport error".
 pub(super) fn reasons(error: &dyn Error) -> String {
     let mut text = error.to_string();
     add_causes(&mut text, error);

@@ -1,8 +1,9 @@
-//! Connecting until the server has been heard.
+//! Connecting until the server has sent its first frame.
 //!
-//! Owns what "connected" means: a TCP connection proves nothing, for the kernel of a frozen server completes it, and so
-//! does a proxy in front of a dead one; a TLS handshake proves little more, for with TLS 1.3 the client is done with it
-//! before the server has judged its certificate. A server of HTTP/2 begins with SETTINGS, whatever it is asked.
+//! Owns what "connected" means. A TCP connection proves nothing: the kernel of a frozen server completes it,
+//! and so does a proxy in front of a dead one. A TLS handshake proves little more: with TLS 1.3 the client is
+//! done before the server has judged its certificate. A server of HTTP/2 begins with SETTINGS, whatever it is
+//! sent.
 
 use std::io;
 use std::path::PathBuf;
@@ -24,40 +25,42 @@ use tower::Service as _;
 use super::connection::reasons;
 use crate::tls::client::ClientTls;
 
-/// How a server is reached.
+/// Way to reach a server.
 #[derive(Clone, Debug)]
-pub enum Way {
-    /// Over TCP, as it is.
+pub enum Target {
+    /// TCP in cleartext.
     Cleartext,
-    /// Over TCP and TLS.
+    /// TCP and TLS.
     Tls(Arc<ClientTls>),
-    /// By a socket of this machine, wherever the endpoint says that the server is.
+    /// Unix socket, wherever the endpoint says that the server is.
     Unix(PathBuf),
 }
 
-/// Connects, and waits for the first words of the server, for at most as long as the endpoint allows. The error is
-/// for operators.
-pub async fn dial(endpoint: Endpoint, way: Way) -> Result<Channel, String> {
-    if (endpoint.uri().scheme() == Some(&http::uri::Scheme::HTTPS)) != matches!(way, Way::Tls(_)) {
+/// Connects, and waits for the first frame of the server, at most for the connect timeout of the endpoint.
+/// The error is for operators.
+pub async fn dial(endpoint: Endpoint, target: Target) -> Result<Channel, String> {
+    if (endpoint.uri().scheme() == Some(&http::uri::Scheme::HTTPS)) != matches!(target, Target::Tls(_)) {
         return Err(format!("{} and its TLS settings do not go together", endpoint.uri()));
     }
-    let silence = way.closed();
+    let silence = target.closed();
     let limit = endpoint.get_connect_timeout().unwrap_or(Duration::MAX);
-    // It is kept here, where it is known how far we are.
+    // The timeout is enforced below, where the stage of the connection is known.
     let endpoint = endpoint.connect_timeout(limit.saturating_add(Duration::from_secs(60)));
     let (heard, mut hears) = oneshot::channel();
     let heard = Mutex::new(Some(heard));
     let stage = Arc::new(Mutex::new("the connection is not accepted"));
     let progress = Arc::clone(&stage);
     let connector = tower::service_fn(move |uri: Uri| {
-        let (way, stage, heard) = (way.clone(), Arc::clone(&progress), heard.lock().take());
+        let (target, stage, heard) = (target.clone(), Arc::clone(&progress), heard.lock().take());
         async move {
-            let opened = open(uri, &way, &stage).await;
+            let opened = open(uri, &target, &stage).await;
             *stage.lock() = "no HTTP/2 SETTINGS have come";
             match (opened, heard) {
-                (Ok(socket), heard) => Ok(TokioIo::new(Ear { socket, way, head: Vec::new(), heard })),
+                (Ok(socket), heard) => {
+                    Ok(TokioIo::new(FirstFrameProbe { socket, target, head: Vec::new(), heard }))
+                }
                 (Err(why), heard) => {
-                    // Said here, tonic's words around it are spared. Nobody waits any more when the time is over.
+                    // Sent from here, without tonic's words around it. The receiver is gone after a timeout.
                     _ = heard.map(|heard| heard.send(Err(why.clone())));
                     Err::<_, tower::BoxError>(why.into())
                 }
@@ -82,8 +85,8 @@ pub async fn dial(endpoint: Endpoint, way: Way) -> Result<Channel, String> {
     }
 }
 
-impl Way {
-    /// What is said of a server that hung up at once.
+impl Target {
+    /// Error for a server that closed the connection at once.
     fn closed(&self) -> String {
         const CLOSED: &str = "the server closed the connection before it said anything";
         match self {
@@ -94,8 +97,8 @@ impl Way {
     }
 }
 
-async fn open(uri: Uri, way: &Way, stage: &Mutex<&'static str>) -> Result<Box<dyn Socket>, String> {
-    if let Way::Unix(path) = way {
+async fn open(uri: Uri, target: &Target, stage: &Mutex<&'static str>) -> Result<Box<dyn Socket>, String> {
+    if let Target::Unix(path) = target {
         let socket = UnixStream::connect(path).await.map_err(|error| error.to_string())?;
         return Ok(Box::new(socket));
     }
@@ -103,83 +106,83 @@ async fn open(uri: Uri, way: &Way, stage: &Mutex<&'static str>) -> Result<Box<dy
     http.set_nodelay(true);
     http.enforce_http(false);
     let socket = http.call(uri).await.map_err(|error| reasons(&error))?.into_inner();
-    match way {
-        Way::Tls(tls) => {
+    match target {
+        Target::Tls(tls) => {
             *stage.lock() = "the TLS handshake is not done";
             Ok(Box::new(tls.connect(socket).await?))
         }
-        Way::Cleartext | Way::Unix(_) => Ok(Box::new(socket)),
+        Target::Cleartext | Target::Unix(_) => Ok(Box::new(socket)),
     }
 }
 
-/// What an [`Ear`] listens to.
+/// Transport that a [`FirstFrameProbe`] reads.
 trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 
-/// The head of an HTTP/2 frame.
+/// Bytes of the head of an HTTP/2 frame.
 const HEAD: usize = 9;
 const SETTINGS: u8 = 4;
 
-/// A socket that tells when the server was first heard, above TLS where there is any. It says nothing more after that.
-struct Ear {
+/// Socket that reports whether the first frame of the server is SETTINGS; above TLS, if there is any. It
+/// reports once.
+struct FirstFrameProbe {
     socket: Box<dyn Socket>,
-    way: Way,
-    /// What has come of the head of the first frame.
+    target: Target,
+    /// Start of the head of the first frame.
     head: Vec<u8>,
     heard: Option<oneshot::Sender<Result<(), String>>>,
 }
 
-impl Ear {
+impl FirstFrameProbe {
     fn hear(&mut self, bytes: &[u8]) {
         self.head.extend(bytes.iter().take(HEAD - self.head.len()));
         match self.head.as_slice() {
             [_, _, _, SETTINGS, _, 0, 0, 0, 0] => self.tell(Ok(())),
             short if short.len() < HEAD => {}
-            other => self.tell(Err(stranger(other))),
+            other => self.tell(Err(not_http2(other))),
         }
     }
 
     fn end(&mut self) {
         let why = match self.head.as_slice() {
-            [] => self.way.closed(),
-            other => stranger(other),
+            [] => self.target.closed(),
+            other => not_http2(other),
         };
         self.tell(Err(why));
     }
 
     fn fail(&mut self, error: &io::Error) {
-        let why = match &self.way {
-            Way::Tls(tls) => tls.diagnosis().of(error),
-            way => format!("{}: {error}", way.closed()),
+        let why = match &self.target {
+            Target::Tls(tls) => tls.diagnosis().of(error),
+            target => format!("{}: {error}", target.closed()),
         };
         self.tell(Err(why));
     }
 
     fn tell(&mut self, verdict: Result<(), String>) {
         if let Some(heard) = self.heard.take() {
-            // Nobody waits any more when the time is over.
+            // The receiver is gone after a timeout.
             _ = heard.send(verdict);
         }
     }
 
-    /// What cannot be written to a server that was not heard yet counts as written: why it cannot is to be read, now or
-    /// in a moment.
+    /// Hides write errors until the first frame: the reason is read now or in a moment.
     fn written<T>(&self, result: io::Result<T>, all: T) -> Poll<io::Result<T>> {
         Poll::Ready(if self.heard.is_some() { result.or(Ok(all)) } else { result })
     }
 }
 
-/// Whoever reads may give up before the end is read: what came so far is judged.
-impl Drop for Ear {
+/// The reader may give up before it reads the end: what came so far is judged.
+impl Drop for FirstFrameProbe {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// What is said of a server whose first bytes are these, which are no SETTINGS.
-fn stranger(head: &[u8]) -> String {
-    /// An alert or a handshake, of any version since 3.0.
+/// Error for a server whose first bytes are not SETTINGS.
+fn not_http2(head: &[u8]) -> String {
+    /// Alert or handshake of any version since 3.0.
     const TLS: [[u8; 2]; 2] = [[0x15, 3], [0x16, 3]];
     if TLS.iter().any(|record| head.starts_with(record)) {
         "the server answers in TLS; write https://".to_owned()
@@ -188,7 +191,7 @@ fn stranger(head: &[u8]) -> String {
     }
 }
 
-impl AsyncRead for Ear {
+impl AsyncRead for FirstFrameProbe {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -208,7 +211,7 @@ impl AsyncRead for Ear {
     }
 }
 
-impl AsyncWrite for Ear {
+impl AsyncWrite for FirstFrameProbe {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let result = ready!(Pin::new(&mut self.socket).poll_write(cx, bytes));
         self.written(result, bytes.len())

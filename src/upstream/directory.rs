@@ -1,10 +1,10 @@
-//! A directory of resource files in the place of an origin.
+//! Directory of resource files in the place of a control plane.
 //!
-//! Owns what the files last held, to tell what changed. Knows nothing of files: [`Directory`] reads them.
+//! Owns the last content of the files, to find changes. Knows nothing of files: [`Directory`] reads them.
 //!
-//! Everything in the directory is a member of the wildcard set of its type, and the directory is everything: a
-//! type that no file mentions is known to be empty, and a name that no file holds is known not to exist. Before the
-//! first reading nothing is known (R-Relay-04).
+//! Everything in the directory is a member of the wildcard set of its type, and the directory is complete: a
+//! type that no file mentions is known to be empty, and a name that no file holds is known not to exist.
+//! Before the first reading nothing is known (R-Relay-04).
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,67 +16,67 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::snapshot;
-use super::waiting::{now, tuned, wanted};
+use super::wait::{next_interest, next_tuning, now};
 use super::{Tuner, Tuning};
 use crate::cache::{Cache, Change, Completeness, Op, View, Wanted, Writer};
 use crate::directory::{Directory, FileFailure, FileResource, Scan};
 use crate::resource::{Collection, Envelope, Name, Parameters, Resource, TypeUrl};
 
-/// How things stand with the directory.
+/// State of the directory.
 #[derive(Clone, Debug, Default)]
 pub struct DirectoryState {
     /// Whether it has been read.
     pub read: bool,
-    /// How many resources it holds.
+    /// Number of resources in it.
     pub resources: usize,
-    /// What is wrong with it, file by file.
+    /// Errors, file by file.
     pub failures: Vec<FileFailure>,
 }
 
-/// Fills a cache from a directory.
+/// Source that fills a cache from a directory.
 #[derive(Debug)]
 pub struct DirectorySource {
-    shelf: Shelf,
+    mirror: DirectoryMirror,
     state: watch::Sender<DirectoryState>,
     tuner: Tuner,
     tuning: watch::Receiver<Option<Tuning>>,
 }
 
 impl DirectorySource {
-    /// A source that does nothing until it is [run](Self::run).
+    /// Creates a source that does nothing until [`run`](Self::run).
     pub fn new(writer: Writer) -> Self {
         let (held, asked) = Default::default();
-        let shelf = Shelf { writer, held, asked, read: false };
+        let mirror = DirectoryMirror { writer, held, asked, read: false };
         let (tuner, tuning) = watch::channel(None);
-        Self { shelf, state: watch::Sender::default(), tuner, tuning }
+        Self { mirror, state: watch::Sender::default(), tuner, tuning }
     }
 
-    /// Changes what may change while it runs.
+    /// Returns a handle to change settings while it runs.
     pub fn tuner(&self) -> Tuner {
         self.tuner.clone()
     }
 
-    /// How things stand, now and later.
+    /// Returns the state, now and later.
     pub fn state(&self) -> watch::Receiver<DirectoryState> {
         self.state.subscribe()
     }
 
-    /// Follows the directory until told to stop.
+    /// Follows the directory until `shutdown`.
     pub async fn run(mut self, directory: Directory, shutdown: CancellationToken) {
         shutdown.run_until_cancelled(self.follow(directory)).await;
     }
 
     async fn follow(&mut self, mut directory: Directory) {
-        let cache = Arc::clone(self.shelf.cache());
+        let cache = Arc::clone(self.mirror.cache());
         loop {
             tokio::select! {
                 scan = directory.next() => self.take(&scan),
-                interest = wanted(&cache, None) => {
-                    self.shelf.interest(interest, now());
+                interest = next_interest(&cache, None) => {
+                    self.mirror.interest(interest, now());
                     tokio::task::yield_now().await;
                 }
-                // Nothing else of it means anything here: a directory settles at once, and has no errors to pass on.
-                tuning = tuned(&mut self.tuning) => self.shelf.writer.set_eds_repush(tuning.eds_repush),
+                // Other settings mean nothing here: a directory settles at once and has no resource errors.
+                tuning = next_tuning(&mut self.tuning) => self.mirror.writer.set_eds_repush(tuning.eds_repush),
             }
         }
     }
@@ -86,7 +86,7 @@ impl DirectorySource {
         for failure in scan.failures.iter().filter(|failure| !known.contains(failure)) {
             tracing::warn!(file = failure.file, "{}", failure.message);
         }
-        self.shelf.scan(scan, now());
+        self.mirror.scan(scan, now());
         self.state.send_replace(DirectoryState {
             read: true,
             resources: scan.resources.len(),
@@ -95,31 +95,32 @@ impl DirectorySource {
     }
 }
 
-/// What a file held, and what is served of it.
+/// Content of a file, and the resource that is served of it.
 #[derive(Clone, Debug)]
 struct Held {
     wrapper: Bytes,
     resource: Arc<Resource>,
 }
 
-/// Names that are asked for, by the parameters of who asks.
+/// Requested names, by the parameters of the clients.
 type Asked = BTreeMap<Parameters, BTreeSet<Name>>;
 
-/// What the directory held at the last reading, and what clients ask for. Pure, as [`Mux`](super::Mux) is.
+/// Content of the directory at the last reading, and the names that clients request. Pure, as
+/// [`Mux`](super::Mux) is.
 #[derive(Debug)]
-struct Shelf {
+struct DirectoryMirror {
     writer: Writer,
     held: BTreeMap<TypeUrl, BTreeMap<Name, Held>>,
     asked: BTreeMap<TypeUrl, Asked>,
     read: bool,
 }
 
-impl Shelf {
+impl DirectoryMirror {
     const fn cache(&self) -> &Arc<Cache> {
         self.writer.cache()
     }
 
-    /// What the clients want changed.
+    /// Applies changes of the interest of clients.
     fn interest(&mut self, wanted: Vec<Wanted>, now: Instant) {
         for wanted in wanted {
             let change = self.want(&wanted);
@@ -127,12 +128,13 @@ impl Shelf {
                 self.apply(&wanted.type_url, &wanted.parameters, change, now);
                 self.writer.heard(&wanted.type_url, now);
             }
-            // Before the first reading too: what a client may not see is answered for without it.
+            // Before the first reading too: names that a client may not see are answered without it.
             self.writer.fill(&wanted, now).ok();
         }
     }
 
-    /// What a file holds is a member of the wildcard set, and the answer to its name.
+    /// Answers a change of interest. A resource in a file is a member of the wildcard set, and the answer to
+    /// its name.
     fn want(&mut self, wanted: &Wanted) -> Change {
         let Wanted { type_url, parameters, interest, .. } = wanted;
         let snapshot = snapshot(self.cache(), type_url, parameters);
@@ -140,9 +142,9 @@ impl Shelf {
         let is_new = !of_type.contains_key(parameters);
         let asked = of_type.entry(parameters.clone()).or_default();
         let mut change = Change::default();
-        // Who has no parameters is told of everything whether it asks or not.
+        // Clients without parameters are told of everything, requested or not.
         let is_untold = is_new && !parameters.is_empty();
-        // Most who come or go ask for names, and are not concerned with it.
+        // Lazy: most changes of interest are about names, and do not need the members.
         let members = LazyCell::new(|| -> Vec<Arc<Resource>> {
             if !is_untold {
                 return snapshot.members().cloned().collect();
@@ -170,8 +172,8 @@ impl Shelf {
                     change.ops.extend(covered.map(|held| Op::held(view, Arc::clone(held), None)));
                     change.ops.push(Op::Complete { name });
                 } else {
-                    // Not only as a member of the wildcard set: those who may not see all of that, or ask for it with
-                    // other parameters, have no more than what is said of the name.
+                    // Not only as a member of the wildcard set: clients with a restricted view, or with other
+                    // parameters, see the name alone.
                     let own =
                         self.held.get(type_url).and_then(|held| held.get(&name)).map(|held| &held.resource);
                     change.ops.push(match own.filter(|held| held.matches(parameters)) {
@@ -181,7 +183,8 @@ impl Shelf {
                 }
             }
         }
-        // What nobody holds is forgotten with its last client: anybody may ask for any type, with any parameters.
+        // A type that no file holds is forgotten with its last client: anybody may request any type with any
+        // parameters.
         let is_wanted = interest.wildcard || !asked.is_empty();
         let stays = parameters.is_empty() && self.held.contains_key(type_url);
         let is_known = is_wanted || stays;
@@ -198,13 +201,13 @@ impl Shelf {
         change
     }
 
-    /// Who is to be told of a type: those without parameters, and those with any that are in use.
+    /// Parameters whose clients are told of a type: none, and those in use.
     fn audiences(&self, type_url: &TypeUrl) -> BTreeSet<Parameters> {
         let asked = self.asked.get(type_url).into_iter().flat_map(BTreeMap::keys);
         asked.cloned().chain([Parameters::NONE]).collect()
     }
 
-    /// What somebody is told of a name that changed.
+    /// Operations that tell clients with these parameters of a changed name.
     fn told(
         &self,
         type_url: &TypeUrl,
@@ -230,8 +233,8 @@ impl Shelf {
         }
     }
 
-    /// A reading of the whole directory: one change for each type that differs, in the order in which types refer
-    /// to each other.
+    /// Applies a reading of the whole directory: one change for each type that differs, in the order in which
+    /// types refer to each other.
     fn scan(&mut self, scan: &Scan, now: Instant) {
         let mut changes = self.first_reading();
         let mut gone = self.held.clone();
@@ -277,7 +280,7 @@ impl Shelf {
         }
     }
 
-    /// What was asked for before anything was known.
+    /// Answers to requests from before the first reading.
     fn first_reading(&mut self) -> BTreeMap<(TypeUrl, Parameters), Change> {
         if std::mem::replace(&mut self.read, true) {
             return BTreeMap::new();
@@ -299,23 +302,23 @@ impl Shelf {
 
     fn apply(&mut self, type_url: &TypeUrl, parameters: &Parameters, change: Change, now: Instant) {
         if let Err(error) = self.writer.apply_seen(type_url, parameters, change, now) {
-            tracing::warn!(%type_url, %error, "resources of the directory are not served");
+            tracing::warn!(%type_url, %error, "cannot serve resources of the directory");
         }
     }
 }
 
-/// Whether a name is a member of a collection that is asked for.
+/// Whether a name belongs to a requested collection.
 fn is_listed(asked: &BTreeSet<Name>, name: &Name) -> bool {
     Collection::covering(name.as_str()).is_some_and(|covering| asked.contains(covering.as_str()))
 }
 
 fn read(type_url: &TypeUrl, name: &Name, file: &FileResource) -> Option<Arc<Resource>> {
     let envelope = Envelope::parse(&file.wrapper, type_url).inspect_err(
-        |error| tracing::warn!(%type_url, %name, %error, "a resource of the directory is not served"),
+        |error| tracing::warn!(%type_url, %name, %error, "cannot serve a resource of the directory"),
     );
     let envelope = envelope.ok()?;
     if let Err(error) = &envelope.constraints {
-        tracing::warn!(%type_url, %name, %error, "a resource is not served: its constraints are not understood");
+        tracing::warn!(%type_url, %name, %error, "cannot serve a resource of the directory: its constraints are invalid");
         return None;
     }
     envelope.encode(type_url, name.clone()).map(Arc::new)
@@ -332,11 +335,11 @@ mod tests {
     const CDS: Kind = Kind::Cluster;
 
     struct Rig {
-        shelf: Shelf,
+        mirror: DirectoryMirror,
         now: Instant,
     }
 
-    /// How those see it who may see no more than `mine/**`.
+    /// View of clients that may see no more than `mine/**`.
     fn mine() -> Lens {
         let glob = crate::config::Glob::of_names("mine/**").expect("a pattern");
         let pattern = crate::resource::Pattern::new(glob.text(), glob.whole().clone());
@@ -347,11 +350,11 @@ mod tests {
     impl Rig {
         fn new() -> Self {
             let (_, writer) = Cache::new(Limits::default());
-            Self { shelf: DirectorySource::new(writer).shelf, now: Instant::now() }
+            Self { mirror: DirectorySource::new(writer).mirror, now: Instant::now() }
         }
 
         fn client(&mut self, kind: Kind, wildcard: bool, names: &[&str]) -> Membership {
-            let of = self.shelf.cache().of(&kind.into()).expect("few types");
+            let of = self.mirror.cache().of(&kind.into()).expect("few types");
             let subscription = Subscription::new(wildcard, names.iter().map(|name| (*name).into()));
             let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
             let client = of.join(subscription, dialect, &Arc::new(Mailbox::default()));
@@ -360,8 +363,8 @@ mod tests {
         }
 
         fn look(&mut self) {
-            let interest = self.shelf.cache().take_interest();
-            self.shelf.interest(interest, self.now);
+            let interest = self.mirror.cache().take_interest();
+            self.mirror.interest(interest, self.now);
         }
 
         fn scan(&mut self, resources: &[(Kind, &str, &str)]) {
@@ -378,11 +381,11 @@ mod tests {
                 (key, FileResource { type_url, name, version, wrapper: wrapper.freeze() })
             };
             let scan = Scan { resources: resources.iter().map(file).collect(), ..Scan::default() };
-            self.shelf.scan(&scan, self.now);
+            self.mirror.scan(&scan, self.now);
         }
 
         fn snapshot(&self, kind: Kind) -> Arc<crate::cache::Snapshot> {
-            self.shelf.cache().of(&kind.into()).expect("few types").snapshot()
+            self.mirror.cache().of(&kind.into()).expect("few types").snapshot()
         }
 
         fn seen(&self, kind: Kind, name: &str) -> String {
@@ -403,7 +406,7 @@ mod tests {
         let _client = rig.client(CDS, true, &["c1", "c2"]);
         assert_eq!((rig.seen(CDS, "c1"), rig.snapshot(CDS).wildcard_known()), ("unknown".to_owned(), false));
         let heard = |rig: &Rig, kind: Kind| {
-            rig.shelf.cache().of(&kind.into()).expect("few types").heard_since().is_some()
+            rig.mirror.cache().of(&kind.into()).expect("few types").heard_since().is_some()
         };
         assert!(!heard(&rig, CDS));
         rig.scan(&[(CDS, "c1", "v1")]);
@@ -416,7 +419,7 @@ mod tests {
     #[test]
     fn a_name_that_may_not_be_seen_is_answered_for_before_the_first_reading() {
         let mut rig = Rig::new();
-        let of = rig.shelf.cache().seen(&CDS.into(), &mine()).expect("few");
+        let of = rig.mirror.cache().seen(&CDS.into(), &mine()).expect("few");
         let subscription = Subscription::new(true, ["mine/a", "other"].map(Name::from));
         let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
         let _client = of.join(subscription, dialect, &Arc::new(Mailbox::default()));
@@ -430,13 +433,13 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_see_all_is_shown_what_it_may_by_name_and_by_wildcard() {
+    fn a_restricted_client_sees_its_names_by_name_and_by_wildcard() {
         for (wildcard, names) in
             [(true, &[][..]), (false, &["mine/a", "mine/b", "other"]), (true, &["mine/a"])]
         {
             let mut rig = Rig::new();
             rig.scan(&[(CDS, "mine/a", "v1"), (CDS, "other", "v1")]);
-            let of = rig.shelf.cache().seen(&CDS.into(), &mine()).expect("few");
+            let of = rig.mirror.cache().seen(&CDS.into(), &mine()).expect("few");
             let subscription = Subscription::new(wildcard, names.iter().map(|name| Name::from(*name)));
             let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
             let _client = of.join(subscription.clone(), dialect, &Arc::new(Mailbox::default()));
@@ -531,7 +534,7 @@ mod tests {
         let clients = [rig.client(CDS, true, &[]), rig.client(Kind::Secret, true, &["a"])];
         drop(clients);
         rig.look();
-        assert!(rig.shelf.asked.is_empty());
+        assert!(rig.mirror.asked.is_empty());
         assert!(rig.snapshot(CDS).wildcard_known(), "it is in a file");
         let _client = rig.client(Kind::Secret, true, &[]);
         assert!(rig.snapshot(Kind::Secret).wildcard_known());

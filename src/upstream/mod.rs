@@ -1,20 +1,21 @@
-//! The relay as an xDS client: moves bytes between one origin, or a directory in its place, and the cache.
+//! The relay as an xDS client: moves bytes between a control plane, or a directory in its place, and the
+//! cache.
 //!
-//! Owns the connection to the origin, its streams, and the waits between attempts. Decides nothing about xDS: it tells the
-//! [`Mux`] of the core what happened and when, and sends the requests that come of it. [`DirectorySource`] takes the place
-//! of both.
+//! Owns the connection, its streams, and the waits between attempts. Decides nothing about xDS: it tells the
+//! [`Mux`] of the core what happened and when, and sends the requests that follow. [`DirectorySource`] takes
+//! the place of both.
 
 mod client;
 mod connection;
 mod dial;
 mod directory;
-mod waiting;
+mod wait;
 
 pub use client::{Client, Options};
 pub use connection::{BadUri, Transport};
 pub use deltafan_core::upstream::*;
-pub use dial::{Way, dial};
+pub use dial::{Target, dial};
 pub use directory::{DirectorySource, DirectoryState};
 
-/// Hands a [`Tuning`] to the source that runs; of several the newest counts.
+/// Sender of a [`Tuning`] to the running source; of several the newest counts.
 pub type Tuner = tokio::sync::watch::Sender<Option<Tuning>>;

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::{
     super::{
         FileResource,
-        decode::{DecodeError, Format, decode},
+        decode::decode,
+        document::{DecodeError, Format},
         wire::put_bytes,
     },
     CLUSTER, LISTENER, RESPONSE, WRAPPER, binary_response, cluster, encode_any, field, response, shown,

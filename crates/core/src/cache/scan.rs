@@ -23,9 +23,7 @@ use super::span::{FellBehind, Next, Part, Span};
 use super::subscription::{Look, Subscription};
 use super::tally::Tally;
 use super::update::{Owed, Update};
-use crate::resource::{Constraints, Name, Resource, TypeUrl};
-use aliases::{add_once, tell_once};
-use errors::{Failing, Telling};
+use crate::resource::{Constraints, Form, Name, Resource, TypeUrl};
 
 /// State that an update is worked out from.
 #[derive(Debug)]
@@ -78,6 +76,21 @@ enum Order {
     Name,
     None,
 }
+
+/// When an error is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Telling {
+    Now,
+    /// With the first part of the first answer, which says what does not exist.
+    AtFirst,
+    /// With the removal that it stands for.
+    WithRemoval,
+    /// In a later response than the body of the same name.
+    Later,
+}
+
+/// Entries of which an update has an error to tell, and whether the client is owed it.
+type Failing<'s> = Vec<(&'s Arc<Entry>, Telling, bool)>;
 
 impl<'a> Scan<'a> {
     pub(super) fn new(
@@ -811,5 +824,28 @@ impl<'a> Scan<'a> {
         });
         // What was renewed since it changed is in both.
         both.filter(|(at, entry)| **at == self.place(entry)).map(|(_, entry)| entry)
+    }
+}
+
+/// Adds names that went to a list that has each once; of a name that is in both, when it went last.
+fn add_once(list: &mut Vec<(Generation, Name)>, mut names: BTreeMap<Name, Generation>) {
+    if !names.is_empty() {
+        for (at, name) in &mut *list {
+            *at = names.remove(name).unwrap_or_default().max(*at);
+        }
+        list.extend(names.into_iter().map(|(name, at)| (at, name)));
+    }
+}
+
+/// Of a resource that is seen by several names the newest copy is told, once (R-Delta-14). `removed` are to be told with it.
+fn tell_once(update: &mut Update, removed: &mut Vec<(Generation, Name)>) {
+    let mut told: HashSet<Name> = HashSet::default();
+    update.resources.reverse();
+    update.resources.retain(|resource| told.insert(resource.name().clone()));
+    update.resources.reverse();
+    let answers = update.resources.iter().any(|resource| resource.form() == Form::Unresolved);
+    if answers {
+        removed.retain(|(_, name)| !told.contains(name));
+        update.absent.retain(|name| !told.contains(name));
     }
 }

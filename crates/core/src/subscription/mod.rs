@@ -16,6 +16,7 @@ mod client;
 mod features;
 mod given;
 mod grant;
+mod guard;
 mod memory;
 mod metadata;
 mod own;

@@ -9,6 +9,7 @@ use foldhash::{HashMap, HashSet};
 pub(super) mod failures;
 pub(super) mod guard;
 
+use super::guard::Guard;
 use super::own::{Brought, Own};
 use super::rules::Rules;
 use super::upstream_state::Upstream;
@@ -19,8 +20,6 @@ use crate::cache::{
     Snapshot, Span, Subscription, TypeCache, Update,
 };
 use crate::resource::{Kind, Name, Resource};
-use failures::is_unheard;
-use guard::Guard;
 
 /// Names of which a look at all of them takes noticeable time.
 const DEAR: usize = 1000;
@@ -879,6 +878,11 @@ impl StreamType {
         }
         Ok(())
     }
+}
+
+/// Whether nothing is known of a name but, at most, an error.
+fn is_unheard(snapshot: &Snapshot, name: &Name) -> bool {
+    matches!(snapshot.by_name(name.as_str()), Seen::Unknown | Seen::Failed)
 }
 
 /// What `evaluate` has to know beside the cache.

@@ -10,7 +10,7 @@ use super::super::entry::{Entry, Named, Seen};
 use super::super::subscription::Look;
 use super::super::update::Update;
 use super::Scan;
-use crate::resource::{Form, Name};
+use crate::resource::Name;
 impl Scan<'_> {
     /// Whether the client sees the resource of this name through an alias.
     pub(super) fn is_seen_by_alias(&self, own: &Name) -> bool {
@@ -77,28 +77,5 @@ impl Scan<'_> {
             bytes += self.gone_bytes(name);
         }
         bytes
-    }
-}
-
-/// Adds names that went to a list that has each once; of a name that is in both, when it went last.
-pub(super) fn add_once(list: &mut Vec<(Generation, Name)>, mut names: BTreeMap<Name, Generation>) {
-    if !names.is_empty() {
-        for (at, name) in &mut *list {
-            *at = names.remove(name).unwrap_or_default().max(*at);
-        }
-        list.extend(names.into_iter().map(|(name, at)| (at, name)));
-    }
-}
-
-/// Of a resource that is seen by several names the newest copy is told, once (R-Delta-14). `removed` are to be told with it.
-pub(super) fn tell_once(update: &mut Update, removed: &mut Vec<(Generation, Name)>) {
-    let mut told: HashSet<Name> = HashSet::default();
-    update.resources.reverse();
-    update.resources.retain(|resource| told.insert(resource.name().clone()));
-    update.resources.reverse();
-    let answers = update.resources.iter().any(|resource| resource.form() == Form::Unresolved);
-    if answers {
-        removed.retain(|(_, name)| !told.contains(name));
-        update.absent.retain(|name| !told.contains(name));
     }
 }

@@ -9,25 +9,10 @@ use super::super::entry::{Entry, Seen};
 use super::super::span::Next;
 use super::super::subscription::Look;
 use super::super::update::{Errors, Owed, Update, size};
-use super::Scan;
+use super::{Failing, Scan, Telling};
 use crate::resource::Name;
 /// No response tells more errors than this.
 const TOLD: usize = 1000;
-
-/// When an error is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Telling {
-    Now,
-    /// With the first part of the first answer, which says what does not exist.
-    AtFirst,
-    /// With the removal that it stands for.
-    WithRemoval,
-    /// In a later response than the body of the same name.
-    Later,
-}
-
-/// Entries of which an update has an error to tell, and whether the client is owed it.
-pub(super) type Failing<'s> = Vec<(&'s Arc<Entry>, Telling, bool)>;
 
 impl Scan<'_> {
     /// When the error of a candidate is told, if it is news; `body` is whether its body is told now.

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
+use super::super::guard::Guard;
 use super::super::refusal::clip;
 use super::super::stream_type::Pending;
-use super::super::stream_type::guard::{Guard, is_unknown, mark, protects};
+use super::super::stream_type::guard::{is_unknown, mark, protects};
 use super::Session;
 use super::order::Deadline;
 use crate::resource::{Kind, Name};

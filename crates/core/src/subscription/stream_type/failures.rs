@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::StreamType;
-use crate::cache::{Owed, Seen, Snapshot, Update};
+use crate::cache::{Owed, Update};
 use crate::resource::Name;
 
 impl StreamType {
@@ -53,9 +53,4 @@ impl StreamType {
         owed.errors.retain(|name| !update.owed().errors.contains(name));
         owed.errors.extend(update.errors_later().iter().cloned());
     }
-}
-
-/// Whether nothing is known of a name but, at most, an error.
-pub(in crate::subscription) fn is_unheard(snapshot: &Snapshot, name: &Name) -> bool {
-    matches!(snapshot.by_name(name.as_str()), Seen::Unknown | Seen::Failed)
 }

@@ -6,20 +6,10 @@
 
 use std::collections::HashSet;
 
+use super::super::guard::Mark;
 use super::StreamType;
-use crate::cache::{Generation, Seen, Snapshot};
+use crate::cache::{Seen, Snapshot};
 use crate::resource::Name;
-
-/// A store, a cohort in it, and how far that had been marked when it was looked at.
-pub(in crate::subscription) type Mark = (u32, u64, Generation);
-
-/// The last answer. It stands for as long as both marks do.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::subscription) struct Guard {
-    pub(in crate::subscription) endpoints: Mark,
-    pub(in crate::subscription) clusters: Mark,
-    pub(in crate::subscription) protects: bool,
-}
 
 impl StreamType {
     /// Whether what is not known of it protects somebody.

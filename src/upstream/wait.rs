@@ -1,4 +1,4 @@
-//! The clock, and what the tasks of the upstream wait for.
+//! Clock of the upstream tasks, and the events that they wait for.
 
 use std::future::{pending, poll_fn};
 use std::task::Poll;
@@ -9,50 +9,55 @@ use tokio::sync::watch;
 use super::Tuning;
 use crate::cache::{Cache, Wanted};
 
-/// The clock; tests may hold tokio's.
+/// Returns the current time. Tests may pause tokio's clock.
 pub(super) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Notices when this process did not run: it was stopped, its machine was, or its cores were busy. Such a time is no silence
-/// of the origin, and what has arrived meanwhile is to be read before a timer is judged.
+/// Detector of times in which this process did not run: it, or its machine, was suspended, or the cores were
+/// busy. Such a time is no silence of the control plane, and messages that arrived meanwhile are read before
+/// a timer is judged.
+///
+/// Example: a timer is due in 20 s, and the process is stopped for 60 s. The wait of one slice (100 ms) ends
+/// 59.9 s late, so no timer is judged for the next second.
 #[derive(Debug)]
 pub(super) struct Clock {
-    /// When the wait that began last is over.
+    /// End of the wait that began last.
     wakes: Option<Instant>,
-    /// No timer is judged before then.
+    /// Time before which no timer is judged.
     not_before: Instant,
 }
 
 impl Clock {
-    /// While a timer is this near, the clock is looked at in every slice: a pause that ends before the timer counts too.
+    /// Distance to a timer below which the clock is read in every slice: a pause that ends before the timer
+    /// counts too.
     const NEAR: Duration = Duration::from_secs(30);
     const SLICE: Duration = Duration::from_millis(100);
-    /// Time within which everything that has arrived is read; it has to be longer after a long pause.
+    /// Shortest and longest time to read everything that has arrived; longer after a long pause.
     const GRACE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
     pub(super) const fn new(now: Instant) -> Self {
         Self { wakes: None, not_before: now }
     }
 
-    /// Waits until a timer is to be judged, or for a slice of that time.
+    /// Waits until a timer must be judged, or for one slice of that time.
     pub(super) async fn wait(&mut self, deadline: Option<Instant>) {
         let now = now();
         let deadline = deadline.map(|deadline| deadline.max(self.not_before));
         let is_near = deadline.is_some_and(|deadline| deadline < now + Self::NEAR);
         let wakes = deadline.map(|deadline| if is_near { deadline.min(now + Self::SLICE) } else { deadline });
-        // A wait that is begun again before its time is the same wait.
+        // A wait that is begun again before its end is the same wait.
         self.wakes =
             wakes.map(|wakes| self.wakes.filter(|_| is_near).map_or(wakes, |begun| begun.min(wakes)));
-        at(self.wakes).await;
+        sleep_until(self.wakes).await;
     }
 
-    /// Whether a timer is to be judged: it is over, and what has arrived was read.
+    /// Whether a timer is due, and everything that arrived was read.
     pub(super) fn is_due(&self, deadline: Option<Instant>, now: Instant) -> bool {
         deadline.is_some_and(|deadline| deadline.max(self.not_before) <= now)
     }
 
-    /// For how long the process did not run, if that was longer than it takes to be scheduled.
+    /// Returns the time in which the process did not run, if it was longer than scheduling takes.
     pub(super) fn overslept(&mut self, now: Instant) -> Option<Duration> {
         let wakes = self.wakes.take()?;
         let late = now.saturating_duration_since(wakes);
@@ -64,32 +69,32 @@ impl Clock {
     }
 }
 
-/// Waits until then, or for ever.
-pub(super) async fn at(deadline: Option<Instant>) {
+/// Waits until `deadline`, or for ever without one.
+pub(super) async fn sleep_until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
         None => pending().await,
     }
 }
 
-/// What the operator wants changed, once there is something. Cancel-safe: it is taken only by returning it.
-pub(super) async fn tuned(tuning: &mut watch::Receiver<Option<Tuning>>) -> Tuning {
+/// Waits for changed settings. Cancel-safe: they are taken only by returning them.
+pub(super) async fn next_tuning(tuning: &mut watch::Receiver<Option<Tuning>>) -> Tuning {
     while tuning.changed().await.is_ok() {
         if let Some(tuning) = *tuning.borrow_and_update() {
             return tuning;
         }
     }
-    // Nobody can any more.
+    // The sender is gone.
     pending().await
 }
 
-/// What the clients want changed, once there is something, and not before then.
-pub(super) async fn wanted(cache: &Cache, not_before: Option<Instant>) -> Vec<Wanted> {
+/// Waits for changes of the interest of clients, and takes them; not before `not_before`.
+pub(super) async fn next_interest(cache: &Cache, not_before: Option<Instant>) -> Vec<Wanted> {
     if not_before.is_some() {
-        at(not_before).await;
+        sleep_until(not_before).await;
     }
     poll_fn(|context| {
-        // Registered first: what comes in between is seen or wakes us, or both.
+        // Registered first: any change after that is seen, or wakes this task, or both.
         cache.interest().register(context.waker());
         let interest = cache.take_interest();
         if interest.is_empty() { Poll::Pending } else { Poll::Ready(interest) }
@@ -101,7 +106,7 @@ pub(super) async fn wanted(cache: &Cache, not_before: Option<Instant>) -> Vec<Wa
 mod tests {
     use super::*;
 
-    /// A wait ends after each slice, long before the grace does.
+    /// A wait ends after each slice, long before the grace period does.
     #[tokio::test(start_paused = true)]
     async fn no_timer_is_judged_before_the_grace_is_over() {
         let mut clock = Clock::new(now());
@@ -111,7 +116,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(60)).await;
         assert!(clock.overslept(now()).is_some());
         let resumed = now();
-        // As client.rs does.
+        // Loop of client.rs.
         let judged = loop {
             clock.wait(Some(deadline)).await;
             if clock.overslept(now()).is_none() && clock.is_due(Some(deadline), now()) {

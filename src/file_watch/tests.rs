@@ -1,4 +1,4 @@
-//! What of a folder's life wakes who watches a file in it.
+//! Events in a folder that wake the user of a watch, and those that do not.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write as _;
@@ -14,12 +14,14 @@ use std::ffi::OsStr;
 
 use super::*;
 
-/// A file `relay.yaml` in `home`, which is watched; or all files of `home` that a rule takes in.
+const AT_ONCE: Debounce = Debounce { quiet: Duration::ZERO, longest: Duration::ZERO };
+
+/// Watched file `relay.yaml` in `home`; or all files of `home` that a rule matches.
 struct Fixture {
     _root: TempDir,
     home: PathBuf,
     rule: Option<fn(&OsStr) -> bool>,
-    lookout: Lookout,
+    watcher: FileWatcher,
     wakes: Arc<AtomicUsize>,
 }
 
@@ -31,8 +33,8 @@ impl Fixture {
         fs::write(home.join("relay.yaml"), "1").unwrap();
         let wakes = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&wakes);
-        let lookout = Lookout::new("a test", move || _ = count.fetch_add(1, Ordering::Relaxed));
-        Self { _root: root, home, rule: None, lookout, wakes }
+        let watcher = FileWatcher::new("a test", AT_ONCE, move || _ = count.fetch_add(1, Ordering::Relaxed));
+        Self { _root: root, home, rule: None, watcher, wakes }
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -41,13 +43,13 @@ impl Fixture {
 
     fn look(&mut self) {
         let (home, path, rule) = (&self.home, self.at("relay.yaml"), self.rule);
-        self.lookout.renew(|| {
-            let mut places = Places::default();
+        self.watcher.renew(|| {
+            let mut paths = WatchedPaths::default();
             match rule {
-                Some(rule) => places.add_entries(home, rule),
-                None => _ = places.add(&path),
+                Some(rule) => paths.add_entries(home, rule),
+                None => _ = paths.add(&path),
             }
-            places
+            paths
         });
     }
 
@@ -55,7 +57,7 @@ impl Fixture {
         self.wakes.load(Ordering::Relaxed)
     }
 
-    /// `act` is noticed.
+    /// Asserts that `act` is noticed.
     fn notices(&mut self, what: &str, act: impl FnOnce(&Self)) {
         self.look();
         let before = self.wakes();
@@ -68,7 +70,7 @@ impl Fixture {
         self.rest();
     }
 
-    /// `act` is not noticed.
+    /// Asserts that `act` is not noticed.
     fn ignores(&mut self, what: &str, act: impl FnOnce(&Self)) {
         self.look();
         self.rest();
@@ -78,7 +80,7 @@ impl Fixture {
         assert_eq!(self.wakes(), before, "noticed: {what}");
     }
 
-    /// Waits until everything so far was taken in.
+    /// Waits until all events so far are read.
     fn rest(&self) {
         thread::sleep(Duration::from_millis(100));
     }
@@ -128,7 +130,7 @@ fn other_files_in_its_folder_are_not_noticed() {
     watch.ignores("read", |at| _ = fs::read(at.at("relay.yaml")).unwrap());
 }
 
-/// However many events there are, they are taken in a batch at a time.
+/// Many events are read in batches.
 #[test]
 fn a_burst_is_a_few_wake_ups() {
     let mut watch = Fixture::new();
@@ -140,6 +142,28 @@ fn a_burst_is_a_few_wake_ups() {
     watch.rest();
     let most = start.elapsed().as_millis() / 20 + 1;
     assert!(watch.wakes() as u128 <= most, "{} wake-ups, more than {most}", watch.wakes());
+}
+
+#[test]
+fn a_burst_is_reported_once_when_it_is_over() {
+    let mut watch = Fixture::new();
+    let (wakes, start) = (Arc::new(AtomicUsize::new(0)), Instant::now());
+    let count = Arc::clone(&wakes);
+    let debounce = Debounce { quiet: Duration::from_secs(1), longest: Duration::from_secs(60) };
+    watch.watcher = FileWatcher::new("a test", debounce, move || _ = count.fetch_add(1, Ordering::Relaxed));
+    watch.look();
+    for number in 0..5 {
+        fs::write(watch.at("relay.yaml"), number.to_string()).unwrap();
+        watch.rest();
+    }
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while wakes.load(Ordering::Relaxed) == 0 {
+        assert!(Instant::now() < deadline, "not reported");
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(start.elapsed() >= debounce.quiet, "reported after {:?}", start.elapsed());
+    watch.rest();
+    assert_eq!(wakes.load(Ordering::Relaxed), 1);
 }
 
 #[test]
@@ -161,7 +185,7 @@ fn a_folder_that_goes_and_comes_back_is_noticed() {
     });
 }
 
-/// As Kubernetes mounts a ConfigMap, and as people link.
+/// Links as in a Kubernetes ConfigMap, and as people make them.
 #[test]
 fn each_link_on_the_way_counts() {
     let mut watch = Fixture::new();
@@ -206,8 +230,8 @@ fn links_in_a_circle_are_followed_for_a_while() {
         fs::remove_file(at.at("b")).unwrap();
         fs::write(at.at("b"), "2").unwrap();
     });
-    let mut places = Places::default();
-    let real = places.add(&watch.at("../home/./relay.yaml"));
+    let mut paths = WatchedPaths::default();
+    let real = paths.add(&watch.at("../home/./relay.yaml"));
     assert_eq!(real, Some(watch.at("b")));
 }
 

@@ -1,10 +1,10 @@
 //! Memory that requests take, counted for each connection and for all.
 //!
-//! Owns the counts of two pools. One is for requests that have begun to come and are not whole, or wait to be taken in: a
-//! request that comes whole at once and is taken in then is never counted; one that is not has a [`Share`] until it is, or
-//! is given up. The other is for the versions that clients say they hold, from when they come until they have been compared
-//! with what there is, and then for the names of those that are gone until they have been told. Without such bounds a
-//! connection could have as much as the largest request for each of its streams.
+//! Owns the counts of two pools. The first is for requests that are not whole, or wait to be handled. A
+//! request that arrives whole and is handled at once is never counted. The second is for the versions that
+//! clients say they hold: from their arrival until they have been compared with the cache, and then for the
+//! names that are gone until the client was told. Without these limits a connection could take the largest
+//! request for each of its streams.
 //!
 //! The share of one peer follows from the rule of the [pool](crate::pool).
 
@@ -20,40 +20,42 @@ use crate::pool::Pool;
 use crate::subscription::Quota;
 use crate::telemetry::Limit;
 
-/// The two kinds of things that are kept.
+/// Kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kept {
+enum MemoryKind {
     Requests,
     Versions,
 }
 
-/// See the module.
+/// Pool of one kind of memory.
 #[derive(Debug)]
-pub struct Buffered {
-    kept: Kept,
+pub struct RequestMemory {
+    kept: MemoryKind,
     bytes: Mutex<Pool>,
     limit: usize,
     limit_per_connection: usize,
 }
 
-impl Buffered {
-    /// Requests that are not whole. Nothing yet, and so much at most, in bytes: of all connections, and of each.
+impl RequestMemory {
+    /// Creates the pool for requests that are not whole, with limits in bytes for all connections and for
+    /// each.
     pub fn new(limit: usize, limit_per_connection: usize) -> Arc<Self> {
-        Self::of(Kept::Requests, limit, limit_per_connection)
+        Self::of(MemoryKind::Requests, limit, limit_per_connection)
     }
 
-    /// The same of the versions that clients say they hold.
+    /// Creates the pool for the versions that clients say they hold, with limits in bytes for all connections
+    /// and for each.
     pub fn versions(limit: usize, limit_per_connection: usize) -> Arc<Self> {
-        Self::of(Kept::Versions, limit, limit_per_connection)
+        Self::of(MemoryKind::Versions, limit, limit_per_connection)
     }
 
-    fn of(kept: Kept, limit: usize, limit_per_connection: usize) -> Arc<Self> {
+    fn of(kept: MemoryKind, limit: usize, limit_per_connection: usize) -> Arc<Self> {
         Arc::new(Self { kept, bytes: Mutex::default(), limit, limit_per_connection })
     }
 }
 
-impl Kept {
-    /// The limits of all connections, and of each.
+impl MemoryKind {
+    /// Limits for all connections, and for each.
     const fn limits(self) -> [Limit; 2] {
         match self {
             Self::Requests => [Limit::Buffered, Limit::BufferedPerConnection],
@@ -62,22 +64,22 @@ impl Kept {
     }
 }
 
-/// What one request takes.
+/// Bytes that one request takes; given back on drop.
 #[derive(Debug)]
-pub(super) struct Share {
-    of: Arc<Buffered>,
+pub(super) struct MemoryShare {
+    of: Arc<RequestMemory>,
     connection: Arc<Connection>,
     bytes: usize,
-    /// When the message began to come that is not whole.
+    /// Time at which the incomplete message began to arrive.
     pub(super) since: Option<Instant>,
 }
 
-impl Share {
-    pub(super) fn new(of: &Arc<Buffered>, connection: &Arc<Connection>) -> Self {
+impl MemoryShare {
+    pub(super) fn new(of: &Arc<RequestMemory>, connection: &Arc<Connection>) -> Self {
         Self { of: Arc::clone(of), connection: Arc::clone(connection), bytes: 0, since: None }
     }
 
-    /// It takes so much now. Who is told that it is too much gives the request up, and this with it.
+    /// Sets the bytes that it takes. After an error the caller drops the request, and this share with it.
     pub(super) fn set(&mut self, bytes: usize) -> Result<(), Limit> {
         let own = self.own();
         if let Some(less) = self.bytes.checked_sub(bytes) {
@@ -102,20 +104,20 @@ impl Share {
 
     fn own(&self) -> &AtomicUsize {
         match self.of.kept {
-            Kept::Requests => self.connection.buffered(),
-            Kept::Versions => self.connection.versions(),
+            MemoryKind::Requests => self.connection.buffered(),
+            MemoryKind::Versions => self.connection.versions(),
         }
     }
 }
 
-impl Quota for Share {
+impl Quota for MemoryShare {
     fn charge(&mut self, bytes: usize) -> bool {
         let charged = self.set(bytes);
         if let Err(limit) = charged {
-            let whom = self.connection.peer().map(|peer| peer.to_string()).unwrap_or_default();
+            let peer = self.connection.peer().map(|peer| peer.to_string()).unwrap_or_default();
             report(
                 limit,
-                &whom,
+                &peer,
                 "more `initial_resource_versions` than are held; all is sent as if there were none",
             );
         }
@@ -123,7 +125,7 @@ impl Quota for Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for MemoryShare {
     fn drop(&mut self) {
         _ = self.set(0);
     }
@@ -138,7 +140,7 @@ mod tests {
     use crate::identity::{Peer, Source};
 
     #[test]
-    fn what_is_taken_is_bounded_per_connection_and_in_all_and_comes_back() {
+    fn memory_is_bounded_per_connection_and_in_all_and_comes_back() {
         let connections: Arc<Connections> = Arc::default();
         let open = |last: u8| {
             let guard = connections.open(Duration::from_secs(60), Instant::now());
@@ -147,15 +149,15 @@ mod tests {
             guard
         };
         let (one, other) = (open(1), open(2));
-        let all = Buffered::new(400, 90);
-        let mut first = Share::new(&all, &one.connection);
-        let mut second = Share::new(&all, &one.connection);
+        let all = RequestMemory::new(400, 90);
+        let mut first = MemoryShare::new(&all, &one.connection);
+        let mut second = MemoryShare::new(&all, &one.connection);
         assert_eq!(
             [first.set(60), second.set(30), second.set(31)],
             [Ok(()), Ok(()), Err(Limit::BufferedPerConnection)]
         );
         drop(second);
-        let mut third = Share::new(&all, &other.connection);
+        let mut third = MemoryShare::new(&all, &other.connection);
         assert_eq!([third.set(85), third.set(86)], [Ok(()), Err(Limit::Buffered)], "half of what is left");
         first.set(10).expect("less");
         assert_eq!(third.set(90), Ok(()));

@@ -1,6 +1,6 @@
-//! A transport that is given up when it takes nothing, or next to nothing, for too long.
+//! Timeout of a transport that takes nothing, or next to nothing.
 //!
-//! What serves HTTP/1 waits for its socket for ever. A client that stops reading would hold an answer, and its
+//! hyper waits for its socket for ever over HTTP/1. A client that stops reading would keep an answer, and its
 //! connection, for as long as it likes (R-Relay-22).
 
 use std::io;
@@ -10,28 +10,28 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::alarm::Alarm;
+use super::timer::LazyTimer;
 use crate::http2::{MIN_BYTES, MinRate};
 
-/// See the module.
+/// Transport whose writes fail once it took less than [`MIN_BYTES`] for too long.
 #[derive(Debug)]
-pub(super) struct Stalling<T> {
+pub(super) struct WriteTimeout<T> {
     transport: T,
-    patience: Duration,
+    timeout: Duration,
     pace: MinRate,
-    alarm: Alarm,
+    timer: LazyTimer,
 }
 
-impl<T> Stalling<T> {
-    pub(super) fn new(transport: T, patience: Duration) -> Self {
-        Self { transport, patience, pace: MinRate::default(), alarm: Alarm::default() }
+impl<T> WriteTimeout<T> {
+    pub(super) fn new(transport: T, timeout: Duration) -> Self {
+        Self { transport, timeout, pace: MinRate::default(), timer: LazyTimer::default() }
     }
 
-    /// Changes the pace, and drops the timer once nothing is waited for.
+    /// Changes the rate, and drops the timer once nothing waits.
     fn keep(&mut self, change: impl FnOnce(&mut MinRate)) {
         change(&mut self.pace);
         if self.pace.since().is_none() {
-            self.alarm = Alarm::default();
+            self.timer = LazyTimer::default();
         }
     }
 
@@ -41,19 +41,21 @@ impl<T> Stalling<T> {
             self.keep(|pace| pace.take(bytes));
             return taken;
         }
-        let (patience, now) = (self.patience, tokio::time::Instant::now().into_std());
+        let (timeout, now) = (self.timeout, tokio::time::Instant::now().into_std());
         self.keep(|pace| pace.wait(now));
-        match self.alarm.poll(self.pace.since().map(|since| since + patience), cx) {
+        match self.timer.poll(self.pace.since().map(|since| since + timeout), cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(()) => Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                format!("less than {MIN_BYTES} bytes were taken in {patience:?}"),
+                format!(
+                    "the client took less than {MIN_BYTES} bytes in {timeout:?} (downstream.stall_timeout)"
+                ),
             ))),
         }
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Stalling<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for WriteTimeout<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -63,7 +65,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Stalling<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Stalling<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let taken = Pin::new(&mut self.transport).poll_write(cx, bytes);
         self.watch(taken, cx)
@@ -84,7 +86,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Stalling<T> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.transport).poll_flush(cx);
-        // All that was written has gone.
+        // Everything written has left.
         if flushed.is_ready() {
             self.keep(MinRate::end);
         }
@@ -105,10 +107,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn r_relay_22_a_transport_that_takes_nothing_is_given_up() {
         let (near, mut far) = tokio::io::duplex(MIN_BYTES);
-        let mut near = Stalling::new(near, Duration::from_secs(5));
+        let mut near = WriteTimeout::new(near, Duration::from_secs(5));
         near.write_all(&vec![0; MIN_BYTES]).await.expect("there is room");
         let reader = tokio::spawn(async move {
-            // Slow, but not too slow: it may go on for as long as it takes.
+            // Slow, but fast enough to go on for ever.
             for _ in 0..4 {
                 tokio::time::sleep(Duration::from_secs(4)).await;
                 far.read_exact(&mut vec![0; MIN_BYTES]).await.expect("something to read");
@@ -124,7 +126,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_transport_that_takes_a_byte_now_and_then_is_given_up() {
         let (near, mut far) = tokio::io::duplex(10);
-        let mut near = Stalling::new(near, Duration::from_secs(5));
+        let mut near = WriteTimeout::new(near, Duration::from_secs(5));
         tokio::spawn(async move {
             while far.read_exact(&mut [0]).await.is_ok() {
                 tokio::time::sleep(Duration::from_secs(2)).await;
@@ -135,11 +137,11 @@ mod tests {
         assert_eq!((error.kind(), start.elapsed()), (io::ErrorKind::TimedOut, Duration::from_secs(5)));
     }
 
-    /// An answer that is small may be taken slowly; the next wait begins with the next answer.
+    /// A small answer may be taken slowly: the next wait begins with the next answer.
     #[tokio::test(start_paused = true)]
     async fn a_wait_ends_when_all_has_gone() {
         let (near, mut far) = tokio::io::duplex(10);
-        let mut near = Stalling::new(near, Duration::from_secs(5));
+        let mut near = WriteTimeout::new(near, Duration::from_secs(5));
         let reader = tokio::spawn(async move {
             for _ in 0..4 {
                 tokio::time::sleep(Duration::from_secs(4)).await;

@@ -1,4 +1,4 @@
-//! A timer that costs nothing while it is not set.
+//! Timer that allocates nothing while it is not set.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use tokio::time::Sleep;
 
-/// Goes off at the moment it was last set to.
+/// Timer for a deadline that may change with each poll.
 #[derive(Debug, Default)]
-pub(super) struct Alarm(Option<Pin<Box<Sleep>>>);
+pub(super) struct LazyTimer(Option<Pin<Box<Sleep>>>);
 
-impl Alarm {
-    /// `Ready` once `deadline` is reached; without one, never.
+impl LazyTimer {
+    /// Returns `Ready` once `deadline` is reached; never without one.
     pub(super) fn poll(&mut self, deadline: Option<Instant>, cx: &mut Context<'_>) -> Poll<()> {
         let Some(deadline) = deadline.map(tokio::time::Instant::from_std) else {
             self.0 = None;

@@ -1,8 +1,8 @@
-//! By which rules a connection is served.
+//! Authorization: rules of a connection, by its peer.
 //!
-//! Owns the choice, from who the peer is. Knows nothing of what the rules say: the session follows them.
+//! Owns the choice. Knows nothing of what the rules say: the session follows them.
 //!
-//! Invariant: the first rule that is about a peer decides, alone.
+//! Invariant: the first rule that matches a peer decides, alone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,48 +10,50 @@ use std::time::Duration;
 use crate::identity::{Peer, PeerPattern, Source};
 use crate::subscription::{Grant, Rules};
 
-/// The rules of every kind of peer.
+/// Rules of all kinds of peers.
 #[derive(Debug)]
-pub struct Access {
-    rules: Vec<(Vec<PeerPattern>, Chosen)>,
-    default: Chosen,
-    /// Whether a connection over loopback is trusted for that alone: a proxy on this machine may stand for anybody.
+pub struct AuthzPolicy {
+    rules: Vec<(Vec<PeerPattern>, RulesByTrust)>,
+    default: RulesByTrust,
+    /// Whether a connection over loopback may have Secrets: not where a proxy on this machine may stand for
+    /// anybody.
     trust_loopback: bool,
 }
 
-/// The same for those who may have Secrets and those who may not.
+/// Rules in two forms: with and without access to Secrets.
 #[derive(Debug)]
-struct Chosen {
+struct RulesByTrust {
     trusted: Arc<Rules>,
     others: Arc<Rules>,
 }
 
-impl Chosen {
+impl RulesByTrust {
     fn new(base: &Rules, grant: Grant) -> Self {
         let others = Rules { grant, ..base.clone() };
         Self { trusted: Arc::new(Rules { serve_secrets: true, ..others.clone() }), others: Arc::new(others) }
     }
 }
 
-impl Access {
-    /// What holds for all, with what is granted to some, and to the rest.
+impl AuthzPolicy {
+    /// Creates the policy: `base` for all peers, with a grant for those that a rule matches and `rest` for
+    /// the others.
     pub fn new(base: &Rules, granted: Vec<(Vec<PeerPattern>, Grant)>, rest: Grant) -> Self {
-        let rules = granted.into_iter().map(|(peers, grant)| (peers, Chosen::new(base, grant)));
-        Self { rules: rules.collect(), default: Chosen::new(base, rest), trust_loopback: true }
+        let rules = granted.into_iter().map(|(peers, grant)| (peers, RulesByTrust::new(base, grant)));
+        Self { rules: rules.collect(), default: RulesByTrust::new(base, rest), trust_loopback: true }
     }
 
-    /// These rules, where loopback is trusted or not.
+    /// Sets whether loopback is trusted with Secrets.
     pub fn trusting_loopback(self, trust_loopback: bool) -> Self {
         Self { trust_loopback, ..self }
     }
 
-    /// How long a client may leave an answer without its own, whoever it is.
+    /// Time within which every client must answer a response.
     pub(super) fn unacked_timeout(&self) -> Duration {
         self.default.others.unacked_timeout
     }
 
-    /// The rules for a peer. Who has shown a certificate of an authority is trusted with Secrets; who comes over a Unix
-    /// socket, or over loopback unless a proxy may be there, is as good as that.
+    /// Rules for a peer. Peers with a verified certificate, on a Unix socket, or on loopback (unless a proxy
+    /// may be there) may have Secrets.
     pub(super) fn rules_for(&self, peer: &Peer) -> &Arc<Rules> {
         let local = match peer.source {
             Source::Ip(address) => self.trust_loopback && address.is_loopback(),
@@ -76,9 +78,9 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_for_who_is_known_or_on_this_machine() {
-        let access = Access::new(&Rules::default(), Vec::new(), Grant::default());
-        let serves = |peer: &Peer| access.rules_for(peer).serve_secrets;
+    fn secrets_are_for_peers_that_are_known_or_on_this_machine() {
+        let authz = AuthzPolicy::new(&Rules::default(), Vec::new(), Grant::default());
+        let serves = |peer: &Peer| authz.rules_for(peer).serve_secrets;
         let mut peer = from(1);
         assert!(!serves(&peer), "over the network, without a certificate");
         peer.certificate = Some(Box::default());
@@ -86,8 +88,8 @@ mod tests {
         assert!(serves(&Peer::unproven(Source::Unix)));
         let mut loopback = Peer::unproven(Source::of([127, 0, 0, 1].into()));
         assert!(serves(&loopback));
-        let access = access.trusting_loopback(false);
-        let serves = |peer: &Peer| access.rules_for(peer).serve_secrets;
+        let authz = authz.trusting_loopback(false);
+        let serves = |peer: &Peer| authz.rules_for(peer).serve_secrets;
         assert!(!serves(&loopback), "a proxy may be there");
         assert!(serves(&Peer::unproven(Source::Unix)), "its file says who may connect");
         loopback.certificate = Some(Box::default());
@@ -99,8 +101,8 @@ mod tests {
         let network = |text: &str| vec![PeerPattern::Network(text.parse().unwrap())];
         let some = Grant { types: Some(std::collections::BTreeSet::new()), ..Grant::default() };
         let rules = vec![(network("10.0.0.1/32"), some.clone()), (network("10.0.0.0/8"), Grant::default())];
-        let access = Access::new(&Rules::default(), rules, Grant::nothing());
-        let grant = |peer: &Peer| access.rules_for(peer).grant.clone();
+        let authz = AuthzPolicy::new(&Rules::default(), rules, Grant::nothing());
+        let grant = |peer: &Peer| authz.rules_for(peer).grant.clone();
         assert_eq!(grant(&from(1)), some);
         assert_eq!(grant(&from(2)), Grant::default());
         assert_eq!(grant(&Peer::unproven(Source::Unix)), Grant::nothing());

@@ -1,10 +1,10 @@
-//! A transport that is read in portions.
+//! Budget of reads from a socket, after which other tasks run.
 //!
-//! Owns how much is read of a socket before others have their turn. TLS reads on until there is something to give to who
-//! reads from it, and a peer can send records that hold nothing, or change its keys, for as long as it likes: each costs
-//! a decryption, and none of it is seen further up, where the time is kept.
+//! Owns the number of reads in a row. TLS reads on until it has data for its reader. A peer can send empty
+//! records, or change its keys, for as long as it likes: each costs a decryption, and nothing of it reaches
+//! the layers that measure time.
 //!
-//! Invariant: who is told to wait is woken.
+//! Invariant: a reader that is told to wait is woken.
 
 use std::io;
 use std::pin::Pin;
@@ -12,30 +12,31 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Reads in a row, of 4 KiB each as TLS reads: some hundred of the smallest records, and more than the largest.
-const PORTION: u8 = 8;
+/// Reads in a row. TLS reads 4 KiB at a time: 8 reads are some hundred of the smallest records, and more than
+/// the largest one.
+const READS_IN_A_ROW: u8 = 8;
 
-/// See the module.
+/// Transport with a limited number of reads in a row.
 #[derive(Debug)]
-pub(super) struct Paced<IO> {
+pub(super) struct ReadBudget<IO> {
     io: IO,
-    /// Reads since it last had nothing, or was told to wait.
+    /// Reads since the transport was last empty, or the reader was told to wait.
     reads: u8,
 }
 
-impl<IO> Paced<IO> {
+impl<IO> ReadBudget<IO> {
     pub(super) const fn new(io: IO) -> Self {
         Self { io, reads: 0 }
     }
 }
 
-impl<IO: AsyncRead + Unpin> AsyncRead for Paced<IO> {
+impl<IO: AsyncRead + Unpin> AsyncRead for ReadBudget<IO> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.reads == PORTION {
+        if self.reads == READS_IN_A_ROW {
             self.reads = 0;
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -46,7 +47,7 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Paced<IO> {
     }
 }
 
-impl<IO: AsyncWrite + Unpin> AsyncWrite for Paced<IO> {
+impl<IO: AsyncWrite + Unpin> AsyncWrite for ReadBudget<IO> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, buf)
     }
@@ -80,18 +81,18 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_never_ends_is_read_in_portions_and_all_of_it() {
-        let mut paced = Paced::new(tokio::io::repeat(7));
+    async fn an_endless_transport_is_read_in_portions_and_completely() {
+        let mut reader = ReadBudget::new(tokio::io::repeat(7));
         let mut byte = [0];
         for _ in 0..3 {
-            for _ in 0..PORTION {
-                assert!(poll!(std::pin::pin!(paced.read(&mut byte))).is_ready());
+            for _ in 0..READS_IN_A_ROW {
+                assert!(poll!(std::pin::pin!(reader.read(&mut byte))).is_ready());
             }
-            assert!(poll!(std::pin::pin!(paced.read(&mut byte))).is_pending());
+            assert!(poll!(std::pin::pin!(reader.read(&mut byte))).is_pending());
         }
         let mut many = vec![0; 1000];
         for byte in &mut many {
-            paced.read_exact(std::slice::from_mut(byte)).await.expect("it is woken");
+            reader.read_exact(std::slice::from_mut(byte)).await.expect("it is woken");
         }
         assert!(many.iter().all(|byte| *byte == 7));
     }

@@ -1,107 +1,116 @@
-//! Requests of delta streams, taken apart as they come.
+//! Extraction of `initial_resource_versions` from delta requests as they arrive.
 //!
-//! Owns the place in a request that is not whole. `initial_resource_versions` are put into their compact form entry by
-//! entry, within a quota of their own: a client of a large wildcard set brings tens of megabytes of them. All else is kept
-//! as it came and is bounded by `max_request_bytes`. What is no protobuf is kept, for the decoder to refuse.
+//! Owns the position in a request that is not whole. The versions are put into their compact form entry by
+//! entry, within a quota of their own: a client of a large wildcard set brings tens of megabytes of them. All
+//! other fields are kept as they came, within `max_request_bytes`. Bytes that are no protobuf are kept too,
+//! for the decoder to refuse.
 
 use std::sync::Arc;
 
 use bytes::{BufMut as _, BytesMut};
 
-use super::buffered::{Buffered, Share};
 use super::connection::Connection;
+use super::request_memory::{MemoryShare, RequestMemory};
 use crate::resource::wire::{self, Malformed};
 use crate::subscription::Versions;
 
-/// The number of `initial_resource_versions`.
+/// Field number of `initial_resource_versions`.
 const VERSIONS: u8 = 5;
-/// A tag and a length, or a number.
+/// Longest header of a field in bytes: a tag and a length, or a tag and a number.
 const HEADER: usize = 20;
 
-/// The rest of a request would be larger than it may be.
+/// Error: the rest of the request is larger than the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TooLarge;
+pub(super) struct TooLargeError;
 
-/// Who pays for the versions that a stream brings.
+/// Pool and connection that the versions of a stream are charged to.
 #[derive(Debug)]
 pub(super) struct Payer {
-    pub(super) of: Arc<Buffered>,
+    pub(super) of: Arc<RequestMemory>,
     pub(super) connection: Arc<Connection>,
 }
 
-/// See the module.
+/// Parser of the requests of one stream.
 #[derive(Debug)]
-pub(super) struct Sieve {
+pub(super) struct VersionExtractor {
     payer: Option<Payer>,
-    at: At,
+    expected: Expected,
     header: [u8; HEADER],
     header_len: u8,
-    brought: Option<Box<Brought>>,
+    extracted: Option<Box<Extracted>>,
 }
 
-/// What comes next.
+/// Part of a request that comes next.
 #[derive(Clone, Copy, Debug)]
-enum At {
-    /// The header of a field, or more of it.
+enum Expected {
+    /// Header of a field, or more of it.
     Header,
-    /// So much of a field that is kept.
+    /// Bytes of a field that is kept.
     Kept(usize),
-    /// So much of a version.
+    /// Bytes of a version.
     Version(usize),
-    /// Nothing that can be read.
+    /// Bytes that cannot be parsed.
     Unreadable,
 }
 
 #[derive(Debug)]
-struct Brought {
+struct Extracted {
     versions: Versions,
-    /// What has come of an entry that did not come in one piece.
+    /// Start of an entry that arrives in several pieces.
     partial: Vec<u8>,
 }
 
-/// A header as far as it has come.
+/// Header as far as it has arrived.
 enum Header {
     Incomplete,
     Field { is_version: bool, payload: usize },
     Unreadable,
 }
 
-impl Sieve {
+impl VersionExtractor {
     pub(super) const fn new(payer: Option<Payer>) -> Self {
-        Self { payer, at: At::Header, header: [0; HEADER], header_len: 0, brought: None }
+        Self { payer, expected: Expected::Header, header: [0; HEADER], header_len: 0, extracted: None }
     }
 
-    /// Takes in more of a request. What is to be kept goes to `kept`, up to `limit` bytes.
+    /// Parses more of a request. Kept bytes go to `kept`, up to `limit` bytes.
     pub(super) fn push(
         &mut self,
         mut piece: &[u8],
         kept: &mut BytesMut,
         limit: usize,
-    ) -> Result<(), TooLarge> {
+    ) -> Result<(), TooLargeError> {
         while !piece.is_empty() {
-            match self.at {
-                At::Header => {
+            match self.expected {
+                Expected::Header => {
                     let (byte, rest) = (piece[0], &piece[1..]);
                     piece = rest;
                     self.header[usize::from(self.header_len)] = byte;
                     self.header_len += 1;
                     self.read_header(kept, limit)?;
                 }
-                At::Kept(left) => {
+                Expected::Kept(left) => {
                     let (taken, rest) = piece.split_at(left.min(piece.len()));
                     kept.put_slice(taken);
                     piece = rest;
-                    self.at = if taken.len() < left { At::Kept(left - taken.len()) } else { At::Header };
+                    self.expected = if taken.len() < left {
+                        Expected::Kept(left - taken.len())
+                    } else {
+                        Expected::Header
+                    };
                 }
-                At::Version(left) => {
+                Expected::Version(left) => {
                     let (taken, rest) = piece.split_at(left.min(piece.len()));
                     piece = rest;
-                    self.at = if taken.len() < left { At::Version(left - taken.len()) } else { At::Header };
+                    self.expected = if taken.len() < left {
+                        Expected::Version(left - taken.len())
+                    } else {
+                        Expected::Header
+                    };
                     self.take_version(taken, left == taken.len(), kept, limit)?;
                 }
-                At::Unreadable => {
+                Expected::Unreadable => {
                     if kept.len() + piece.len() > limit {
-                        return Err(TooLarge);
+                        return Err(TooLargeError);
                     }
                     kept.put_slice(piece);
                     return Ok(());
@@ -111,50 +120,55 @@ impl Sieve {
         Ok(())
     }
 
-    fn read_header(&mut self, kept: &mut BytesMut, limit: usize) -> Result<(), TooLarge> {
+    fn read_header(&mut self, kept: &mut BytesMut, limit: usize) -> Result<(), TooLargeError> {
         let header = &self.header[..usize::from(self.header_len)];
-        self.at = match read_header(header) {
+        self.expected = match read_header(header) {
             Header::Incomplete => return Ok(()),
-            // An entry as large as a request may not be is no version to be kept.
+            // An entry that alone exceeds the limit of a request is not taken as a version.
             Header::Field { is_version: true, payload } if payload <= limit => {
                 self.header_len = 0;
                 return self.begin_version(payload, kept, limit);
             }
             Header::Field { payload, .. } if (kept.len() + header.len()).saturating_add(payload) > limit => {
-                return Err(TooLarge);
+                return Err(TooLargeError);
             }
-            Header::Field { payload: 0, .. } => At::Header,
-            Header::Field { payload, .. } => At::Kept(payload),
-            Header::Unreadable => At::Unreadable,
+            Header::Field { payload: 0, .. } => Expected::Header,
+            Header::Field { payload, .. } => Expected::Kept(payload),
+            Header::Unreadable => Expected::Unreadable,
         };
         kept.put_slice(header);
         self.header_len = 0;
         Ok(())
     }
 
-    fn begin_version(&mut self, payload: usize, kept: &mut BytesMut, limit: usize) -> Result<(), TooLarge> {
+    fn begin_version(
+        &mut self,
+        payload: usize,
+        kept: &mut BytesMut,
+        limit: usize,
+    ) -> Result<(), TooLargeError> {
         let payer = self.payer.as_ref();
-        self.brought.get_or_insert_with(|| {
-            let share = payer.map(|payer| Share::new(&payer.of, &payer.connection));
+        self.extracted.get_or_insert_with(|| {
+            let share = payer.map(|payer| MemoryShare::new(&payer.of, &payer.connection));
             let versions = share.map_or_else(Versions::default, |share| Versions::within(Box::new(share)));
-            Box::new(Brought { versions, partial: Vec::new() })
+            Box::new(Extracted { versions, partial: Vec::new() })
         });
         if payload == 0 {
             return self.take_version(&[], true, kept, limit);
         }
-        self.at = At::Version(payload);
+        self.expected = Expected::Version(payload);
         Ok(())
     }
 
-    /// Takes in a piece of an entry.
+    /// Parses a piece of an entry.
     fn take_version(
         &mut self,
         piece: &[u8],
         is_whole: bool,
         kept: &mut BytesMut,
         limit: usize,
-    ) -> Result<(), TooLarge> {
-        let Some(Brought { versions, partial }) = self.brought.as_deref_mut() else { return Ok(()) };
+    ) -> Result<(), TooLargeError> {
+        let Some(Extracted { versions, partial }) = self.extracted.as_deref_mut() else { return Ok(()) };
         if versions.is_over() {
             return Ok(());
         }
@@ -168,7 +182,7 @@ impl Sieve {
         let entry = if is_in_one_piece { piece } else { &partial[..] };
         match read_version(entry) {
             Ok((name, version)) => versions.add(name, version),
-            Err(Malformed) if kept.len() + wire::field_len(entry.len()) > limit => return Err(TooLarge),
+            Err(Malformed) if kept.len() + wire::field_len(entry.len()) > limit => return Err(TooLargeError),
             Err(Malformed) => {
                 wire::put_header(kept, VERSIONS, entry.len());
                 kept.put_slice(entry);
@@ -178,26 +192,26 @@ impl Sieve {
         Ok(())
     }
 
-    /// The end of a request. A field that is cut off goes to `kept`, which is then refused for it.
+    /// Ends a request. A field that is cut off goes to `kept`, which the decoder then refuses.
     pub(super) fn end(&mut self, kept: &mut BytesMut) {
         kept.put_slice(&self.header[..usize::from(self.header_len)]);
-        if let At::Version(left) = self.at {
+        if let Expected::Version(left) = self.expected {
             wire::put_header(kept, VERSIONS, left);
         }
-        (self.at, self.header_len) = (At::Header, 0);
-        if let Some(brought) = &mut self.brought {
-            brought.partial = Vec::new();
+        (self.expected, self.header_len) = (Expected::Header, 0);
+        if let Some(extracted) = &mut self.extracted {
+            extracted.partial = Vec::new();
         }
     }
 
-    /// The versions of the request that ended.
+    /// Takes the versions of the request that ended.
     pub(super) fn take_versions(&mut self) -> Versions {
-        self.brought.take().map(|brought| brought.versions).unwrap_or_default()
+        self.extracted.take().map(|extracted| extracted.versions).unwrap_or_default()
     }
 
-    /// What it keeps of an entry until more comes, in bytes.
+    /// Bytes kept of an entry until more of it arrives.
     pub(super) fn partial_bytes(&self) -> usize {
-        self.brought.as_ref().map_or(0, |brought| brought.partial.capacity())
+        self.extracted.as_ref().map_or(0, |extracted| extracted.partial.capacity())
     }
 }
 
@@ -219,7 +233,7 @@ fn read_header(header: &[u8]) -> Header {
     }
 }
 
-/// An entry of the map: a name and its version.
+/// Parses an entry of the map: a name and its version.
 fn read_version(entry: &[u8]) -> Result<(&str, &str), Malformed> {
     let (mut name, mut version) = ("", "");
     for field in wire::fields(entry) {
@@ -246,22 +260,22 @@ mod tests {
 
     const LIMIT: usize = 10_000;
 
-    /// What is made of a request that comes in pieces of these lengths.
-    fn sift(request: &[u8], cuts: &[usize]) -> Result<(Bytes, Versions), TooLarge> {
-        let (mut sieve, mut kept, mut rest) = (Sieve::new(None), BytesMut::new(), request);
+    /// Extracts from a request that arrives in pieces of these lengths.
+    fn extract(request: &[u8], cuts: &[usize]) -> Result<(Bytes, Versions), TooLargeError> {
+        let (mut extractor, mut kept, mut rest) = (VersionExtractor::new(None), BytesMut::new(), request);
         for cut in cuts.iter().chain(&[usize::MAX]) {
             let (piece, after) = rest.split_at((*cut).min(rest.len()));
-            sieve.push(piece, &mut kept, LIMIT)?;
+            extractor.push(piece, &mut kept, LIMIT)?;
             rest = after;
         }
-        sieve.end(&mut kept);
-        Ok((kept.freeze(), sieve.take_versions()))
+        extractor.end(&mut kept);
+        Ok((kept.freeze(), extractor.take_versions()))
     }
 
-    /// The same request, with its versions as the decoder would have them.
+    /// Decodes a request after extraction, with its versions put back.
     fn read(request: &[u8], cuts: &[usize]) -> Option<DeltaDiscoveryRequest> {
-        // Less is there than the limit: what seems to be too large is cut off.
-        let (kept, versions) = sift(request, cuts).ok()?;
+        // The request is shorter than the limit: one that seems too large is cut off.
+        let (kept, versions) = extract(request, cuts).ok()?;
         let mut request = DeltaDiscoveryRequest::decode(kept).ok()?;
         let versions = versions.iter().map(|(name, version)| (name.to_owned(), version.to_owned()));
         request.initial_resource_versions.extend(versions);
@@ -319,27 +333,27 @@ mod tests {
             initial_resource_versions: held.clone(),
             ..Default::default()
         };
-        let (kept, versions) = sift(&request(99).encode_to_vec(), &[1000; 500]).expect("9.9 kB are kept");
+        let (kept, versions) = extract(&request(99).encode_to_vec(), &[1000; 500]).expect("9.9 kB are kept");
         assert_eq!((kept.len(), versions.len()), (9905, 5000));
-        assert!(sift(&request(100).encode_to_vec(), &[1000; 500]).is_err(), "10.005 kB");
+        assert!(extract(&request(100).encode_to_vec(), &[1000; 500]).is_err(), "10.005 kB");
         let long = DeltaDiscoveryRequest { type_url: "t".repeat(LIMIT), ..Default::default() };
-        assert!(sift(&long.encode_to_vec()[..3], &[]).is_err(), "before it comes");
+        assert!(extract(&long.encode_to_vec()[..3], &[]).is_err(), "before it comes");
         let long = [("n".repeat(LIMIT), "1".to_owned())];
         let long = DeltaDiscoveryRequest { initial_resource_versions: long.into(), ..Default::default() };
-        assert!(sift(&long.encode_to_vec()[..3], &[]).is_err(), "before it comes");
+        assert!(extract(&long.encode_to_vec()[..3], &[]).is_err(), "before it comes");
     }
 
     #[test]
-    fn fields_without_a_payload_and_what_is_no_version_are_bounded_too() {
+    fn fields_without_a_payload_and_broken_versions_are_bounded_too() {
         let number = [12 << 3, 1];
         let empty = [13 << 3 | 2, 0];
         let no_text = [VERSIONS << 3 | 2, 3, 0x0a, 1, 0xff];
         for field in [&number[..], &empty, &no_text] {
             let as_many = LIMIT / field.len();
             for cuts in [&[][..], &[1; 99]] {
-                let (kept, _) = sift(&field.repeat(as_many), cuts).expect("as much as is allowed");
+                let (kept, _) = extract(&field.repeat(as_many), cuts).expect("as much as is allowed");
                 assert_eq!(kept.len(), LIMIT);
-                assert!(sift(&field.repeat(as_many + 1), cuts).is_err(), "{field:?}");
+                assert!(extract(&field.repeat(as_many + 1), cuts).is_err(), "{field:?}");
             }
         }
     }

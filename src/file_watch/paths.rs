@@ -1,7 +1,7 @@
-//! Which entries of which folders count.
+//! Folders and the entries in them that count.
 //!
-//! Owns the way from a path to its file: each step is an entry of a folder, and the path may lead elsewhere when that entry
-//! is replaced. Reads links, and no files.
+//! Owns the way from a path to its file: each step is an entry of a folder, and the path leads elsewhere when
+//! that entry is replaced. Reads links, but no files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -9,12 +9,12 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
-/// As many links as the kernel follows on the way to one file.
+/// Links that the kernel follows on the way to one file.
 const MAX_LINKS: usize = 40;
 
 /// Folders by their real paths, each with the entries that count.
 #[derive(Debug, Default)]
-pub struct Places(BTreeMap<PathBuf, Entries>);
+pub struct WatchedPaths(BTreeMap<PathBuf, Entries>);
 
 /// Entries of a folder that count.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -23,10 +23,13 @@ pub(super) struct Entries {
     rules: Vec<fn(&OsStr) -> bool>,
 }
 
-impl Places {
-    /// Adds each step on the way to a path, and returns where that leads; `None` if there is nothing or it may not be seen.
-    /// An example: with `/etc/relay/a.yaml` a link to `..data/a.yaml`, and `..data` one to `..1`, these count: `etc` in `/`,
-    /// `relay` in `/etc`, `a.yaml`, `..data` and `..1` in `/etc/relay`, and `a.yaml` in `/etc/relay/..1`.
+impl WatchedPaths {
+    /// Adds each step on the way to a path. Returns the real path; `None` if there is nothing, or it may not
+    /// be read.
+    ///
+    /// Example: `/etc/relay/a.yaml` is a link to `..data/a.yaml`, and `..data` one to `..1`. These count:
+    /// `etc` in `/`, `relay` in `/etc`, `a.yaml`, `..data` and `..1` in `/etc/relay`, and `a.yaml` in
+    /// `/etc/relay/..1`.
     pub fn add(&mut self, path: &Path) -> Option<PathBuf> {
         let path = std::path::absolute(path).ok()?;
         let mut ahead = Vec::new();
@@ -50,7 +53,7 @@ impl Places {
                             }
                             push_steps(&mut ahead, &target);
                         }
-                        // There, and no link.
+                        // It exists, and is no link.
                         Err(error) if error.kind() == ErrorKind::InvalidInput => at = next,
                         Err(_) => return None,
                     }
@@ -60,8 +63,8 @@ impl Places {
         Some(at)
     }
 
-    /// Adds a folder with all those of its entries, now and later, for which `counts` holds, and the ways on from those
-    /// that are links.
+    /// Adds a folder with its entries, present and future, for which `counts` holds, and the ways on from
+    /// those that are links.
     pub fn add_entries(&mut self, folder: &Path, counts: fn(&OsStr) -> bool) {
         let Some(folder) = self.add(folder) else { return };
         self.0.entry(folder.clone()).or_default().rules.push(counts);
@@ -82,7 +85,7 @@ impl Entries {
         self.names.contains(name) || self.rules.iter().any(|counts| counts(name))
     }
 
-    /// Adds those of the same folder under another path.
+    /// Adds the entries of the same folder under another path.
     pub(super) fn extend(&mut self, other: Self) {
         self.names.extend(other.names);
         self.rules.extend(other.rules);
@@ -95,7 +98,7 @@ enum Step {
     Into(OsString),
 }
 
-/// Puts the steps of a path on top of those that are ahead: the first one is the next.
+/// Pushes the steps of a path, so that the first one is popped first.
 fn push_steps(ahead: &mut Vec<Step>, path: &Path) {
     ahead.extend(path.components().rev().filter_map(|component| match component {
         Component::RootDir => Some(Step::Root),

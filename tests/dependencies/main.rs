@@ -1,7 +1,10 @@
 //! Holds `Cargo.lock` against the bans of `deny.toml`: crates that may not be there at all, and versions below which a peer
-//! could use a known hole. cargo-deny checks the same and more; this needs neither it nor a network.
+//! could use a known hole. cargo-deny checks the same and more; this needs neither it nor a network. [`circles`] holds the
+//! source files against circles of imports.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod circles;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,0 +1,136 @@
+//! Bodies of responses.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+
+use super::connection::Connection;
+use super::send_cursor::SendCursor;
+use super::status::Status;
+use super::stream::StreamBody;
+use super::unsent::Unsent;
+use crate::cache::Frame;
+use crate::http2::Backpressure;
+use crate::rest::Answer;
+
+/// Body of a response.
+#[derive(Debug)]
+pub(super) enum ResponseBody<B> {
+    /// Stream of an xDS service.
+    Stream(Box<StreamBody<B>>),
+    /// One gRPC message and its status; `None` once the status was taken.
+    Unary(Option<Box<SendCursor<Frame>>>),
+    /// JSON text that other clients are sent too.
+    Shared(Box<SendCursor<Answer>>),
+    /// Text for people and for clients that do not speak gRPC.
+    Text(Option<Bytes>),
+    /// Service of tonic: health.
+    Tonic(Box<TonicBody>),
+}
+
+impl<B> ResponseBody<B> {
+    /// Creates the answer to a Fetch.
+    pub(super) fn unary(frame: Frame, connection: &Arc<Connection>, unsent: &Arc<Unsent>) -> Self {
+        Self::Unary(Some(Box::new(SendCursor::new(frame, connection, unsent, Instant::now()))))
+    }
+
+    /// Creates the answer of a service of tonic.
+    pub(super) fn tonic(body: tonic::body::Body, connection: Arc<Connection>) -> Self {
+        Self::Tonic(Box::new(TonicBody { body, connection, ended: false }))
+    }
+
+    /// Creates the answer to a poll.
+    pub(super) fn json(answer: Answer, connection: &Arc<Connection>, unsent: &Arc<Unsent>) -> Self {
+        Self::Shared(Box::new(SendCursor::new(answer, connection, unsent, Instant::now())))
+    }
+}
+
+/// Body of a service of tonic. When its connection closes, it ends as soon as it has nothing to send: a
+/// health watch would hold up a drain otherwise.
+#[derive(Debug)]
+pub(super) struct TonicBody {
+    body: tonic::body::Body,
+    connection: Arc<Connection>,
+    ended: bool,
+}
+
+impl TonicBody {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<http_body::Frame<Bytes>, tonic::Status>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        match http_body::Body::poll_frame(Pin::new(&mut self.body), cx) {
+            Poll::Pending if self.connection.is_closing() => {
+                self.ended = true;
+                Poll::Ready(Some(Ok(http_body::Frame::trailers(Status::closing().into_trailers()))))
+            }
+            polled => polled,
+        }
+    }
+}
+
+impl<B> http_body::Body for ResponseBody<B>
+where
+    B: http_body::Body<Data = Bytes> + Backpressure + Unpin,
+{
+    type Data = Bytes;
+    type Error = tonic::Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+        match self.get_mut() {
+            Self::Stream(stream) => Pin::new(stream.as_mut())
+                .poll_frame(cx)
+                .map(|next| next.map(|frame| frame.map_err(|e| match e {}))),
+            Self::Unary(cursor) => Poll::Ready(cursor.take().map(|mut message| {
+                Ok(match message.next() {
+                    Some(chunk) => {
+                        *cursor = Some(message);
+                        http_body::Frame::data(chunk)
+                    }
+                    None => http_body::Frame::trailers(Status::ok().into_trailers()),
+                })
+            })),
+            Self::Shared(cursor) => Poll::Ready(cursor.next().map(|chunk| Ok(http_body::Frame::data(chunk)))),
+            Self::Text(text) => Poll::Ready(text.take().map(|text| Ok(http_body::Frame::data(text)))),
+            Self::Tonic(body) => body.poll(cx),
+        }
+    }
+
+    /// True for a status alone, so that it ends the stream with its headers: gRPC's C core takes an empty
+    /// DATA frame behind them for a transport error and loses the status.
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Stream(_) | Self::Unary(_) => false,
+            Self::Shared(cursor) => cursor.rest().is_empty(),
+            Self::Text(text) => text.is_none(),
+            Self::Tonic(body) => http_body::Body::is_end_stream(&body.body),
+        }
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        match self {
+            Self::Text(Some(text)) => http_body::SizeHint::with_exact(text.len() as u64),
+            Self::Shared(cursor) => {
+                let left: usize = cursor.rest().iter().map(Bytes::len).sum();
+                http_body::SizeHint::with_exact(left as u64)
+            }
+            _ => http_body::SizeHint::default(),
+        }
+    }
+}
+
+pub(super) fn text<B>(status: StatusCode, body: impl Into<Bytes>) -> Response<ResponseBody<B>> {
+    let mut response = Response::new(ResponseBody::Text(Some(body.into())));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}

@@ -1,0 +1,508 @@
+//! Open connections: their age, a drain, and the choice of those to close.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use rand::Rng as _;
+use slab::Slab;
+use tokio::sync::Notify;
+
+use super::connection::{Connection, ConnectionState, Credentials};
+use super::unsent::Unsent;
+use crate::identity::Peer;
+use crate::tls::reload::Reloaded;
+use crate::tls::server::ServerTls;
+
+/// Connections of all listeners.
+#[derive(Debug, Default)]
+pub struct Connections {
+    open: Mutex<OpenConnections>,
+    draining: AtomicBool,
+    empty: Notify,
+    /// Notified when a connection is opened that is due before all others.
+    due_earlier: Notify,
+}
+
+/// Connections that are open. One queue and one timer for all cost an idle connection less than a timer of
+/// its own.
+#[derive(Debug, Default)]
+struct OpenConnections {
+    connections: Slab<Arc<Connection>>,
+    /// Number of connections that were ever opened.
+    opened: u64,
+    /// Time at which each closes for its age.
+    due: BTreeSet<(Instant, usize)>,
+}
+
+impl Connections {
+    /// Time that a connection may take to end that is closed for lack of memory.
+    const GRACE: Duration = Duration::from_secs(2);
+
+    /// Returns the number of open connections.
+    pub fn len(&self) -> usize {
+        self.open.lock().connections.len()
+    }
+
+    /// Returns the number of connections with an admitted request, or that take memory all the same. All
+    /// others take next to nothing.
+    pub(super) fn served(&self) -> usize {
+        self.open.lock().connections.iter().filter(|(_, connection)| connection.is_served()).count()
+    }
+
+    /// Whether no connection is open.
+    pub fn is_empty(&self) -> bool {
+        self.open.lock().connections.is_empty()
+    }
+
+    pub(super) fn open(self: &Arc<Self>, max_age: Duration, now: Instant) -> ConnectionGuard {
+        // Spread over the last fifth, so that a fleet that connected at once does not return at once.
+        let due = now + max_age.mul_f64(rand::rng().random_range(0.8..=1.0));
+        let mut open = self.open.lock();
+        // Read under the lock: a connection that a drain does not find in the list sees the drain.
+        let state = if self.draining.load(Ordering::Acquire) {
+            ConnectionState::Closing
+        } else {
+            ConnectionState::Open
+        };
+        open.opened += 1;
+        let connection = Arc::new(Connection::new(open.opened, state, now));
+        let at = open.connections.insert(Arc::clone(&connection));
+        open.due.insert((due, at));
+        let is_first = open.due.first() == Some(&(due, at));
+        drop(open);
+        if is_first {
+            self.due_earlier.notify_one();
+        }
+        ConnectionGuard { connection, at, due, of: Arc::clone(self) }
+    }
+
+    /// Sets the peer of a connection, once. Look up the peer's rights afterwards: a reload replaces the rules
+    /// first and then looks for connections, so that one of the two sees the other.
+    pub(super) fn identify(&self, connection: &Connection, peer: Arc<Peer>) {
+        let _listed = self.open.lock();
+        connection.set_peer(peer);
+    }
+
+    /// Sets the certificates that let a connection in, once. Check them against the settings in force
+    /// afterwards: a reload replaces these first and then looks for connections, so that one of the two sees
+    /// the other.
+    pub(super) fn admit<'c>(&self, connection: &'c Connection, credentials: Credentials) -> &'c Credentials {
+        let _listed = self.open.lock();
+        connection.set_credentials(credentials)
+    }
+
+    fn all(&self) -> Vec<Arc<Connection>> {
+        self.open.lock().connections.iter().map(|(_, connection)| Arc::clone(connection)).collect()
+    }
+
+    /// Returns all connections, each with its index, which stays the same.
+    fn numbered(&self) -> Vec<(usize, Arc<Connection>)> {
+        self.open.lock().connections.iter().map(|(at, connection)| (at, Arc::clone(connection))).collect()
+    }
+
+    /// Closes each connection at its maximum age; never returns. Connections that are overdue, as after a
+    /// pause of the process, are paced over `window`. The others do not wait for them: each has its own time,
+    /// and a queue would only grow.
+    pub async fn retire(&self, window: impl Fn() -> Duration) {
+        let mut pacing = FuturesUnordered::new();
+        loop {
+            let (overdue, next) = self.close_due(tokio::time::Instant::now().into_std());
+            if !overdue.is_empty() {
+                pacing.push(close_paced(overdue, window()));
+            }
+            let at_next = async {
+                match next {
+                    Some(next) => tokio::time::sleep_until(next.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = at_next => {}
+                () = self.due_earlier.notified() => {}
+                Some(()) = pacing.next() => {}
+            }
+        }
+    }
+
+    /// Closes connections that are due. Returns those that are overdue by more than [`LONGEST_STEP`], once
+    /// each, and the time at which the next one is due.
+    fn close_due(&self, now: Instant) -> (Vec<Arc<Connection>>, Option<Instant>) {
+        let (mut due, mut overdue, mut next) = (Vec::new(), Vec::new(), None);
+        let mut open = self.open.lock();
+        while let Some(&(moment, at)) = open.due.first() {
+            if moment > now {
+                next = Some(moment);
+                break;
+            }
+            open.due.pop_first();
+            let taken = if now - moment > LONGEST_STEP { &mut overdue } else { &mut due };
+            taken.push(Arc::clone(&open.connections[at]));
+        }
+        drop(open);
+        due.iter().for_each(|connection| connection.close(Instant::now()));
+        (overdue, next)
+    }
+
+    /// Aborts connections that do not close, and has streams enforce their ACK timeout; never returns.
+    /// `times` returns the longest time to close, and the ACK timeout.
+    ///
+    /// Streams need no timer of their own: each is polled four times within the ACK timeout, a part of all
+    /// connections at a time. Example: with 60 s to close and an ACK timeout of 40 s, a round runs every 5 s
+    /// and polls half of the connections.
+    pub async fn enforce_timeouts(&self, times: impl Fn() -> (Duration, Duration)) {
+        let (shortest, longest) = (Duration::from_millis(50), Duration::from_secs(5));
+        let mut turn = 0;
+        loop {
+            let (now, (stall, unacked)) = (Instant::now(), times());
+            let pause = (stall.min(unacked) / 4).clamp(shortest, longest);
+            let parts =
+                usize::try_from(unacked.as_millis() / 4 / pause.as_millis()).unwrap_or(usize::MAX).max(1);
+            for (at, connection) in self.numbered() {
+                connection.abort_if_stuck(now, stall);
+                if at % parts == turn % parts {
+                    connection.request_recheck();
+                }
+            }
+            turn = (turn + 1) % parts;
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Closes the connections of some peers, paced over `window`. The call chooses them; the future that it
+    /// returns paces them, and ends when all have begun to close. Returns their number too. A connection
+    /// whose peer is not known yet is not among them.
+    pub fn close_where(
+        &self,
+        concerned: impl Fn(&Peer) -> bool,
+        window: Duration,
+    ) -> (usize, impl Future<Output = ()> + Send + 'static) {
+        let all = self.open_where(|connection| connection.peer().is_some_and(|peer| concerned(peer)));
+        (all.len(), close_paced(all, window))
+    }
+
+    /// Closes the connections that `judge` let in and would refuse now, as [`close_where`](Self::close_where)
+    /// does. Blocks while it verifies all their certificates.
+    pub(super) fn close_unaccepted(
+        &self,
+        judge: &Reloaded<ServerTls>,
+        window: Duration,
+    ) -> (usize, impl Future<Output = ()> + Send + use<>) {
+        let tls = judge.load();
+        let all = self.open_where(|connection| {
+            connection.credentials().is_some_and(|credentials| {
+                credentials.judge.is_same(judge) && !tls.would_accept(&credentials.shown)
+            })
+        });
+        (all.len(), close_paced(all, window))
+    }
+
+    fn open_where(&self, concerned: impl Fn(&Connection) -> bool) -> Vec<Arc<Connection>> {
+        let mut all = self.all();
+        all.retain(|connection| !connection.is_closing() && concerned(connection));
+        all
+    }
+
+    /// Closes connections until `count` are about to end: those that cost most first, and of equal ones the
+    /// youngest. Connections that still close after [`GRACE`](Self::GRACE) are aborted. Returns the number
+    /// chosen.
+    ///
+    /// A transport that takes nothing proves little: a real link is in that state whenever an update is being
+    /// sent. The bytes that wait for it count.
+    ///
+    /// Connections that were chosen before and are still there count: nobody else is closed until their
+    /// memory is free.
+    pub(super) fn close_costliest(&self, count: usize, unsent: &Unsent, now: Instant) -> usize {
+        let (closing, others): (Vec<_>, Vec<_>) =
+            self.all().into_iter().partition(|connection| connection.is_closing());
+        closing.iter().for_each(|connection| connection.abort_if_stuck(now, Self::GRACE));
+        let unsent = unsent.by_connection();
+        let mut all: Vec<_> = others
+            .into_iter()
+            .map(|connection| {
+                let cost = connection.cost() + unsent.get(&connection.number()).copied().unwrap_or_default();
+                ((Reverse(cost), Reverse(connection.opened())), connection)
+            })
+            .collect();
+        let count = count.saturating_sub(closing.len()).min(all.len());
+        if count < all.len() {
+            all.select_nth_unstable_by_key(count, |(key, _)| *key);
+        }
+        all[..count].iter().for_each(|(_, connection)| connection.close(now));
+        count
+    }
+
+    /// Ends all streams, paced over `window`. Returns when no connection is left or the window is over. A
+    /// connection that is accepted from now on closes at once.
+    pub async fn drain(&self, window: Duration) {
+        self.draining.store(true, Ordering::Release);
+        let end = tokio::time::Instant::now() + window;
+        close_paced(self.all(), window).await;
+        self.emptied_by(end).await;
+    }
+
+    /// Waits until no connection is left, for `window` at most.
+    pub async fn emptied_within(&self, window: Duration) {
+        self.emptied_by(tokio::time::Instant::now() + window).await;
+    }
+
+    async fn emptied_by(&self, end: tokio::time::Instant) {
+        loop {
+            let emptied = self.empty.notified();
+            tokio::pin!(emptied);
+            // Enabled before the check, so that the last connection is not missed.
+            emptied.as_mut().enable();
+            if self.is_empty() || tokio::time::timeout_at(end, emptied).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Longest time between two connections that close; a few need not be spread over the whole window.
+const LONGEST_STEP: Duration = Duration::from_millis(20);
+
+/// Closes connections one after the other, the first at once, so that their clients do not all arrive
+/// elsewhere together. The last fifth of the window is left for them to end.
+///
+/// Example: 100 connections and a window of 1 s close 8 ms apart; 15,000 and 20 s, about 1 ms apart.
+async fn close_paced(all: Vec<Arc<Connection>>, window: Duration) {
+    let step = window.mul_f64(0.8) / u32::try_from(all.len()).unwrap_or(u32::MAX).max(1);
+    let mut turn = tokio::time::Instant::now();
+    for (number, connection) in all.into_iter().enumerate() {
+        if number > 0 {
+            // Points in time, not pauses: a pause is never shorter than the timer's tick.
+            turn += step.min(LONGEST_STEP);
+            tokio::time::sleep_until(turn).await;
+        }
+        connection.close(Instant::now());
+    }
+}
+
+/// Place of a connection in the list; removed on drop.
+#[derive(Debug)]
+pub(super) struct ConnectionGuard {
+    pub(super) connection: Arc<Connection>,
+    at: usize,
+    due: Instant,
+    of: Arc<Connections>,
+}
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        let mut open = self.of.open.lock();
+        open.connections.remove(self.at);
+        open.due.remove(&(self.due, self.at));
+        drop(open);
+        self.of.empty.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Source;
+
+    #[test]
+    fn the_connections_that_cost_most_are_closed_first_and_the_youngest_of_equals() {
+        let connections: Arc<Connections> = Arc::default();
+        let now = Instant::now();
+        let second = Duration::from_secs(1);
+        let open: Vec<_> =
+            (0..6).map(|at| connections.open(Duration::from_secs(3600), now + at * second)).collect();
+        open[1].connection.sending().store(2 << 20, Ordering::Relaxed);
+        open[2].connection.names().store(1000, Ordering::Relaxed);
+        open[3].connection.name_bytes().store(1 << 20, Ordering::Relaxed);
+        open[4].connection.set_held(4 << 20);
+        let unsent = Unsent::new(usize::MAX);
+        let states = || open.iter().map(|guard| guard.connection.state()).collect::<Vec<_>>();
+        use ConnectionState::{Aborted, Closing, Open};
+        assert_eq!(connections.close_costliest(1, &unsent, now), 1);
+        assert_eq!(states(), [Open, Open, Open, Open, Closing, Open]);
+        assert_eq!(connections.close_costliest(1, &unsent, now), 0, "that one has not ended yet");
+        assert_eq!(connections.close_costliest(3, &unsent, now), 2);
+        assert_eq!(states(), [Open, Closing, Open, Closing, Closing, Open]);
+        assert_eq!(connections.close_costliest(4, &unsent, now), 1);
+        assert_eq!(states(), [Open, Closing, Closing, Closing, Closing, Open]);
+        assert_eq!(connections.close_costliest(5, &unsent, now + Connections::GRACE), 1);
+        assert_eq!(
+            states(),
+            [Open, Aborted, Aborted, Aborted, Aborted, Closing],
+            "connections that were asked to go are dropped; the youngest of the others is asked"
+        );
+        assert_eq!(connections.close_costliest(9, &unsent, now), 1, "there are no more");
+    }
+
+    #[tokio::test]
+    async fn a_drain_ends_with_its_window_however_many_connections_there_are() {
+        const WINDOW: Duration = Duration::from_millis(200);
+        let connections: Arc<Connections> = Arc::default();
+        let _open: Vec<_> =
+            (0..2000).map(|_| connections.open(Duration::from_secs(3600), Instant::now())).collect();
+        let start = Instant::now();
+        connections.drain(WINDOW).await;
+        assert!(connections.all().iter().all(|connection| connection.is_closing()));
+        assert!(start.elapsed() < WINDOW * 3, "{:?}", start.elapsed());
+    }
+
+    fn open(connections: &Arc<Connections>, last: u8) -> ConnectionGuard {
+        let guard = connections.open(Duration::from_secs(3600), Instant::now());
+        let peer = Peer::unproven(Source::of([10, 0, 0, last].into()));
+        guard.of.identify(&guard.connection, Arc::new(peer));
+        guard
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_of_concerned_peers_close_one_after_the_other() {
+        let connections: Arc<Connections> = Arc::default();
+        let open: Vec<_> = (0..200).map(|number| open(&connections, number % 2)).collect();
+        let unknown = connections.open(Duration::from_secs(3600), Instant::now());
+        let odd = |peer: &Peer| peer.source == Source::of([10, 0, 0, 1].into());
+        let (count, closing) = connections.close_where(odd, Duration::from_secs(10));
+        assert_eq!(count, 100);
+        let closed = || connections.all().iter().filter(|connection| connection.is_closing()).count();
+        assert_eq!(closed(), 0, "what was chosen waits for its turn");
+        let closing = tokio::spawn(closing);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!((49..=52).contains(&closed()), "{} after half of the time", closed());
+        closing.await.expect("no panic");
+        let is_odd = |guard: &ConnectionGuard| guard.connection.peer().is_some_and(|peer| odd(peer));
+        assert!(open.iter().all(|guard| guard.connection.is_closing() == is_odd(guard)));
+        assert!(!unknown.connection.is_closing());
+        let (count, _) = connections.close_where(odd, Duration::from_secs(10));
+        assert_eq!(count, 0, "they close already");
+    }
+
+    /// Counts the connections that begin to close in each of the next seconds.
+    async fn closed_by_second(connections: &Connections, seconds: usize) -> Vec<usize> {
+        let closed = || connections.all().iter().filter(|connection| connection.is_closing()).count();
+        let mut counts = Vec::with_capacity(seconds);
+        let mut before = closed();
+        for _ in 0..seconds {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let so_far = closed();
+            counts.push(so_far - before);
+            before = so_far;
+        }
+        counts
+    }
+
+    fn open_fleet(connections: &Arc<Connections>, age: Duration) -> Vec<ConnectionGuard> {
+        let now = tokio::time::Instant::now().into_std();
+        (0..15_000).map(|_| connections.open(age, now)).collect()
+    }
+
+    fn retire(connections: &Arc<Connections>) {
+        let connections = Arc::clone(connections);
+        tokio::spawn(async move { connections.retire(|| Duration::from_secs(20)).await });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fleet_that_connected_at_once_leaves_evenly_over_the_last_fifth_of_the_age() {
+        const AGE: usize = 30 * 60;
+        let connections: Arc<Connections> = Arc::default();
+        // `retire` waits for this one when the fleet comes, whose members are due earlier.
+        let _patient =
+            connections.open(Duration::from_secs(24 * 3600), tokio::time::Instant::now().into_std());
+        retire(&connections);
+        tokio::task::yield_now().await;
+        let _open = open_fleet(&connections, Duration::from_secs(AGE as u64));
+        let counts = closed_by_second(&connections, AGE + 1).await;
+        assert_eq!(counts[..AGE * 4 / 5].iter().sum::<usize>(), 0, "too early");
+        assert_eq!(counts.iter().sum::<usize>(), 15_000, "too late");
+        // 42 on average.
+        let most = counts.iter().max().expect("there are seconds");
+        assert!(*most < 90, "{most} within a second: {:?}", &counts[AGE * 4 / 5..]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_due_together_are_paced() {
+        let connections: Arc<Connections> = Arc::default();
+        let open = open_fleet(&connections, Duration::from_secs(60));
+        // A pause of the process: all are overdue.
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        retire(&connections);
+        let counts = closed_by_second(&connections, 16).await;
+        assert!(counts.iter().all(|count| (900..=970).contains(count)), "{counts:?}");
+        drop(open);
+        assert!(connections.open.lock().due.is_empty() && connections.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_due_at_their_own_times_leave_in_time_however_many_they_are() {
+        let connections: Arc<Connections> = Arc::default();
+        let overdue = open_fleet(&connections, Duration::from_secs(60));
+        // A pause of the process.
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        let in_time = open_fleet(&connections, Duration::from_secs(10));
+        retire(&connections);
+        let closed =
+            |fleet: &[ConnectionGuard]| fleet.iter().filter(|guard| guard.connection.is_closing()).count();
+        for (after, low, high) in [(8, 0, 300), (1, 7000, 8000), (1, 14_900, 15_000)] {
+            tokio::time::sleep(Duration::from_secs(after)).await;
+            let count = closed(&in_time);
+            assert!((low..=high).contains(&count), "{count} instead of {low} to {high}");
+        }
+        tokio::time::sleep(LONGEST_STEP).await;
+        assert_eq!(closed(&in_time), 15_000);
+        let count = closed(&overdue);
+        assert!((9000..=9700).contains(&count), "{count}: those that are due together are paced still");
+    }
+
+    #[test]
+    fn a_connection_that_ends_early_leaves_nothing_in_the_queue() {
+        let connections: Arc<Connections> = Arc::default();
+        let (left, stays) = (open(&connections, 1), open(&connections, 2));
+        drop(left);
+        assert_eq!(connections.open.lock().due.len(), 1);
+        drop(stays);
+        assert!(connections.open.lock().due.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_does_not_close_is_aborted_and_a_drain_does_not_revive_it() {
+        let connections: Arc<Connections> = Arc::default();
+        let (stuck, aged) = (open(&connections, 1), open(&connections, 2));
+        let now = Instant::now();
+        stuck.connection.close(now);
+        let second = Duration::from_secs(1);
+        stuck.connection.abort_if_stuck(now + second, second);
+        assert_eq!(
+            (stuck.connection.state(), aged.connection.state()),
+            (ConnectionState::Aborted, ConnectionState::Open)
+        );
+        connections.drain(second).await;
+        assert_eq!(
+            (stuck.connection.state(), aged.connection.state()),
+            (ConnectionState::Aborted, ConnectionState::Closing)
+        );
+        let late = connections.open(Duration::from_secs(3600), Instant::now());
+        assert_eq!(
+            late.connection.state(),
+            ConnectionState::Closing,
+            "a connection that comes during a drain is not kept"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_drain_ends_with_the_last_connection() {
+        let connections: Arc<Connections> = Arc::default();
+        let start = tokio::time::Instant::now();
+        connections.drain(Duration::from_secs(60)).await;
+        assert_eq!(start.elapsed(), Duration::ZERO, "with nothing to drain");
+
+        let guard = open(&connections, 1);
+        let drained = Arc::clone(&connections);
+        let drain = tokio::spawn(async move { drained.drain(Duration::from_secs(60)).await });
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(!drain.is_finished());
+        drop(guard);
+        drain.await.expect("no panic");
+        assert_eq!(start.elapsed(), Duration::from_secs(5));
+    }
+}

@@ -1,0 +1,78 @@
+//! Long polls that wait for a change.
+
+use std::sync::Arc;
+use std::task::{self, ready};
+use std::time::Instant;
+
+use super::names::NameShare;
+use super::poll_error::PollError;
+use super::poll_request::{OpenedPoll, PollClient};
+use super::poll_slots::PollSlot;
+use super::scheduler::{BackgroundDrop, MANY_NAMES, RETRY};
+use super::state::ServerState;
+use super::timer::LazyTimer;
+use crate::subscription::{Poll, Verdict};
+use crate::telemetry::PollGauge;
+
+/// Poll that waits.
+pub(super) struct ParkedPoll {
+    poll: BackgroundDrop<Poll>,
+    names: NameShare,
+    /// Slot of its peer, once it needs one: a request that arrives slowly costs as much as a poll that waits.
+    slot: Option<PollSlot>,
+    parked: bool,
+    timer: LazyTimer,
+    client: PollClient,
+    server: Arc<ServerState>,
+}
+
+/// Poll that has its verdict.
+pub(super) struct DecidedPoll {
+    pub(super) poll: BackgroundDrop<Poll>,
+    pub(super) verdict: Verdict,
+    pub(super) names: NameShare,
+}
+
+impl ParkedPoll {
+    pub(super) fn new(opened: OpenedPoll, client: PollClient, server: Arc<ServerState>) -> Self {
+        let OpenedPoll { poll, slot, names } = opened;
+        Self { poll, slot, names, parked: false, timer: LazyTimer::default(), client, server }
+    }
+
+    pub(super) async fn wait(mut self, gauge: &mut PollGauge) -> Result<DecidedPoll, PollError> {
+        let verdict = std::future::poll_fn(|cx| self.look(cx, gauge)).await?;
+        Ok(DecidedPoll { poll: self.poll, verdict, names: self.names })
+    }
+
+    fn look(
+        &mut self,
+        cx: &mut task::Context<'_>,
+        gauge: &mut PollGauge,
+    ) -> task::Poll<Result<Verdict, PollError>> {
+        // Registered before the check, so that any later change wakes the poll.
+        self.poll.mailbox().register(cx.waker());
+        loop {
+            let (now, upstream) = (Instant::now(), self.server.upstream.get());
+            // A connection that closes waits for its open requests.
+            let verdict = || {
+                if self.client.connection.is_closing() {
+                    self.poll.expire(now, upstream)
+                } else {
+                    self.poll.next(now, upstream)
+                }
+            };
+            let verdict = self.server.scheduler.run(self.poll.names() > MANY_NAMES, verdict);
+            let verdict = verdict.unwrap_or(Verdict::Wait(now + RETRY));
+            let Verdict::Wait(until) = verdict else { return task::Poll::Ready(Ok(verdict)) };
+            if self.slot.is_none() {
+                let limit = self.server.policy.load().polls.per_peer;
+                let slot = self.server.polls.slots.acquire(self.client.peer.source, limit);
+                self.slot = Some(slot.ok_or_else(PollError::too_many)?);
+            }
+            if !std::mem::replace(&mut self.parked, true) {
+                gauge.parked();
+            }
+            ready!(self.timer.poll(Some(until), cx));
+        }
+    }
+}

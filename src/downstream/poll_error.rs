@@ -1,0 +1,79 @@
+//! Errors of long polls, as HTTP responses.
+
+use http::{HeaderValue, Response, StatusCode, header};
+
+use super::body::{ResponseBody, text};
+use super::status::{limit_of, report};
+use crate::subscription::{Code, Refusal};
+use crate::telemetry::{Limit, PollOutcome};
+
+/// Seconds after which to retry, with 429 and 503.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+
+/// End of a poll without an answer.
+pub(super) struct PollError {
+    pub(super) outcome: PollOutcome,
+    status: StatusCode,
+    /// Text for the client; none with 304.
+    reason: Option<String>,
+    /// Limit that was reached.
+    limit: Option<Limit>,
+}
+
+impl PollError {
+    pub(super) fn new(outcome: PollOutcome, status: StatusCode, reason: impl Into<String>) -> Self {
+        Self { outcome, status, reason: Some(reason.into()), limit: None }
+    }
+
+    pub(super) fn refused(status: StatusCode, reason: impl Into<String>) -> Self {
+        Self::new(PollOutcome::Refused, status, reason)
+    }
+
+    pub(super) const fn not_modified() -> Self {
+        let (outcome, status) = (PollOutcome::NotModified, StatusCode::NOT_MODIFIED);
+        Self { outcome, status, reason: None, limit: None }
+    }
+
+    pub(super) fn too_many() -> Self {
+        let reason = "too many requests of this address are held already (rest.max_polls_per_peer)";
+        Self::new(PollOutcome::TooMany, StatusCode::TOO_MANY_REQUESTS, reason).over(Limit::Polls)
+    }
+
+    pub(super) fn with_status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+
+    pub(super) const fn over(mut self, limit: Limit) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    pub(super) fn into_response<B>(self) -> Response<ResponseBody<B>> {
+        let Some(mut reason) = self.reason else {
+            let mut response = Response::new(ResponseBody::Text(None));
+            *response.status_mut() = self.status;
+            return response;
+        };
+        if let Some(limit) = self.limit {
+            report(limit, "a client of REST-JSON", &reason);
+        }
+        reason.push('\n');
+        let mut response = text(self.status, reason);
+        if matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+            response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
+        response
+    }
+}
+
+impl From<Refusal> for PollError {
+    fn from(refusal: Refusal) -> Self {
+        let status = match refusal.code {
+            Code::InvalidArgument => StatusCode::BAD_REQUEST,
+            Code::PermissionDenied => StatusCode::FORBIDDEN,
+            Code::ResourceExhausted => StatusCode::PAYLOAD_TOO_LARGE,
+            Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Self { limit: refusal.bound.map(limit_of), ..Self::refused(status, refusal.message) }
+    }
+}

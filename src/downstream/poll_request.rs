@@ -1,0 +1,241 @@
+//! Requests of long polls: reading and decoding.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Request, StatusCode, header};
+use http_body_util::BodyExt as _;
+
+use super::connection::Connection;
+use super::names::NameShare;
+use super::policy::Policy;
+use super::poll_error::PollError;
+use super::poll_slots::PollSlot;
+use super::request_memory::MemoryShare;
+use super::scheduler::{BackgroundDrop, LARGE_REQUEST, MANY_NAMES, lower_thread_priority};
+use super::state::ServerState;
+use crate::identity::{Peer, Source};
+use crate::proto;
+use crate::resource::Kind;
+use crate::rest::{self, BadRequest, OutOfBounds};
+use crate::subscription::{Asker, Poll, Rules};
+use crate::telemetry::Limit;
+
+/// Header of Envoy with the milliseconds for which it waits for the answer.
+const EXPECTED_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";
+/// Part of that time that is left for the way back: 200 ms, or a fifth if that is shorter.
+const RETURN_MARGIN: Duration = Duration::from_millis(200);
+/// Time for which a body is read in a row, however fast it arrives.
+const SLICE: Duration = Duration::from_micros(500);
+/// Text for a client whose request is not whole when its connection closes.
+const CLOSING: &str = "the relay closes this connection; reconnect";
+
+/// Peer that polls, its rules and its connection.
+#[derive(Debug)]
+pub(super) struct PollClient {
+    pub(super) peer: Arc<Peer>,
+    pub(super) rules: Arc<Rules>,
+    pub(super) connection: Arc<Connection>,
+}
+
+/// Poll whose request was read.
+pub(super) struct OpenedPoll {
+    pub(super) poll: BackgroundDrop<Poll>,
+    /// Slot of its peer, if it needed one already.
+    pub(super) slot: Option<PollSlot>,
+    pub(super) names: NameShare,
+}
+
+/// Returns the time for which a request is held, `longest` at most (R-REST-06).
+///
+/// Example: Envoy waits 1000 ms; the poll is held for min(`longest`, 800 ms).
+fn hold(longest: Duration, headers: &HeaderMap) -> Duration {
+    let expected = headers.get(EXPECTED_TIMEOUT).and_then(|value| value.to_str().ok()?.parse().ok());
+    match expected.map(Duration::from_millis) {
+        // Envoy does not send a timeout that is off; with zero there is no time to answer in.
+        None | Some(Duration::ZERO) => longest,
+        Some(expected) => longest.min(expected - RETURN_MARGIN.min(expected / 5)),
+    }
+}
+
+/// Reads a request and joins the cohort of its subscription.
+pub(super) async fn open<B>(
+    kind: Kind,
+    request: Request<B>,
+    client: &PollClient,
+    server: &ServerState,
+    now: Instant,
+) -> Result<OpenedPoll, PollError>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
+    // The content type is ignored: the body can only be JSON, and curl says another type by default.
+    let (head, body) = request.into_parts();
+    let codings = head.headers.get_all(header::CONTENT_ENCODING);
+    if codings.into_iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Err(PollError::refused(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "the body must not be compressed",
+        ));
+    }
+    let mut slot = None;
+    // Read anew: the connection may be older than the policy in force.
+    let policy = server.policy.load_full();
+    let (body, share) = read(body, client, &policy, server, &mut slot).await?;
+    let request = if body.len() > LARGE_REQUEST {
+        let (rules, reader) =
+            (Arc::clone(&client.rules), Arc::clone(&server.polls.readers).acquire_owned().await);
+        // Charged until decoding ends, even if the client is gone by then.
+        let kept = (reader, share);
+        let read = on_reader_thread(move || {
+            let read = parse(&body, &rules);
+            drop(body);
+            drop(kept);
+            read
+        });
+        let read = read.await;
+        read.ok_or_else(|| {
+            PollError::refused(StatusCode::INTERNAL_SERVER_ERROR, "reading the request failed")
+        })??
+    } else {
+        let read = parse(&body, &client.rules);
+        drop(share);
+        read?
+    };
+    // Clients on this machine share a socket as others share an address.
+    let peer = match client.peer.source {
+        Source::Ip(IpAddr::V4(address)) => address.to_ipv6_mapped(),
+        Source::Ip(IpAddr::V6(address)) => address,
+        Source::Unix => Ipv6Addr::UNSPECIFIED,
+    };
+    let polls = &server.polls;
+    let hold = hold(policy.polls.hold, &head.headers);
+    let (spiffe_id, tenant) = (client.peer.spiffe_id(), client.connection.tenant());
+    let from = Asker { key: &peer.octets(), spiffe_id, tenant };
+    let is_long = request.resource_names.len() + request.resource_locators.len() > MANY_NAMES;
+    let read = || Poll::new(&server.cache, &client.rules, &polls.memory, kind, request, from, hold, now);
+    let poll = server.scheduler.run_when_free(is_long, read).await;
+    let poll = poll.inspect_err(|refusal| server.note_denial(refusal, &*client.peer, None))?;
+    ServerState::note_hidden(poll.hidden());
+    let mut names = NameShare::new(&client.connection);
+    if let Some(all) = names.set(poll.names(), poll.name_bytes()) {
+        // 503, not 413: other requests of the connection take the names, and this one is not too large.
+        client
+            .rules
+            .check_connection(all)
+            .map_err(|refusal| PollError::from(refusal).with_status(StatusCode::SERVICE_UNAVAILABLE))?;
+    }
+    let poll = server.scheduler.drop_guard(poll, |poll| poll.names() > MANY_NAMES);
+    Ok(OpenedPoll { poll, slot, names })
+}
+
+/// Reads a body into one buffer. Pieces are copied: one byte could keep a whole read buffer alive.
+async fn read<B>(
+    body: B,
+    client: &PollClient,
+    policy: &Policy,
+    server: &ServerState,
+    slot: &mut Option<PollSlot>,
+) -> Result<(Bytes, MemoryShare), PollError>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
+    let limit = policy.limits.max_request_bytes;
+    let too_large = || {
+        let reason = format!("a request of more than {limit} bytes is over the limit");
+        PollError::refused(StatusCode::PAYLOAD_TOO_LARGE, reason).over(Limit::RequestBytes)
+    };
+    if body.size_hint().lower() > limit as u64 {
+        return Err(too_large());
+    }
+    let timeout = policy.limits.first_request_timeout;
+    let mut share = MemoryShare::new(&server.buffered, &client.connection);
+    let collect = async {
+        let (mut body, mut read, mut slice_start) = (body, BytesMut::new(), Instant::now());
+        let mut next = |cx: &mut task::Context<'_>| {
+            // A connection that closes does not wait for a body that may never come.
+            if client.connection.is_closing() {
+                return task::Poll::Ready(Err(PollError::refused(StatusCode::SERVICE_UNAVAILABLE, CLOSING)));
+            }
+            let polled = Pin::new(&mut body).poll_frame(cx);
+            if polled.is_pending() && slot.is_none() {
+                let per_peer = policy.polls.per_peer;
+                *slot = Some(
+                    server
+                        .polls
+                        .slots
+                        .acquire(client.peer.source, per_peer)
+                        .ok_or_else(PollError::too_many)?,
+                );
+            }
+            polled.map(Ok)
+        };
+        while let Some(frame) = std::future::poll_fn(&mut next).await? {
+            let frame = frame.map_err(|error| {
+                PollError::refused(StatusCode::BAD_REQUEST, format!("the body is not whole: {error}"))
+            })?;
+            let data = frame.into_data().unwrap_or_default();
+            if read.len() + data.len() > limit {
+                return Err(too_large());
+            }
+            read.extend_from_slice(&data);
+            share.set(read.capacity()).map_err(|limit| {
+                let reason = "too much of requests has come that are not whole yet";
+                PollError::refused(StatusCode::SERVICE_UNAVAILABLE, reason).over(limit)
+            })?;
+            if slice_start.elapsed() >= SLICE {
+                tokio::task::yield_now().await;
+                slice_start = Instant::now();
+            }
+        }
+        Ok(read.freeze())
+    };
+    let late = || PollError::refused(StatusCode::REQUEST_TIMEOUT, "the body did not come in time");
+    let read = tokio::time::timeout(timeout, collect).await;
+    let body = read.map_err(|_| late().over(Limit::FirstRequest))??;
+    Ok((body, share))
+}
+
+/// Reads and discards a body: if the answer comes before its end, the connection cannot be reused.
+pub(super) async fn discard<B>(mut body: B, policy: &Policy)
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+{
+    let limit = policy.limits.max_request_bytes;
+    let read = async {
+        let mut length = 0;
+        while length <= limit
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            length += frame.into_data().map_or(0, |data| data.len());
+        }
+    };
+    // A client that takes longer is answered all the same.
+    _ = tokio::time::timeout(policy.limits.first_request_timeout, read).await;
+}
+
+/// Runs long work on a thread of low priority. `None` if there is no thread to be had, or the work panicked.
+async fn on_reader_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let work = move || {
+        lower_thread_priority();
+        _ = tell.send(work());
+    };
+    std::thread::Builder::new().name("reader".to_owned()).spawn(work).ok()?;
+    told.await.ok()
+}
+
+fn parse(body: &[u8], rules: &Rules) -> Result<proto::DiscoveryRequest, PollError> {
+    rest::read(body, rules.max_names, !rules.given.is_empty()).map_err(|error| match error {
+        BadRequest::OutOfBounds(OutOfBounds::TooMany(_)) => {
+            PollError::refused(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()).over(Limit::Names)
+        }
+        _ => PollError::refused(StatusCode::BAD_REQUEST, error.to_string()),
+    })
+}

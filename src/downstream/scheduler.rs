@@ -1,0 +1,501 @@
+//! Fair scheduling of CPU time between connections.
+//!
+//! Each connection has a CPU budget. It refills at 1/128 of a thread's time (7.8 ms per second) and is capped
+//! at 5 ms. A client that is sent changes and acknowledges them never needs more, and is polled at once. A
+//! connection with less than 1 ms left, or a new one, needs a permit for each poll. There are permits for
+//! half of the threads. A permit comes back only when everything that was ready has been polled and sockets
+//! have been read, or at once when the poll goes on on a thread of its own. So other clients wait for one
+//! poll at most, however many connections are new or expensive.
+//!
+//! Among those that wait for a permit, the connection goes first that took the least time lately: a client of
+//! hundreds of changes a second does not wait for clients that ask for all they can get. Nobody waits for
+//! ever: each millisecond that a connection took lately puts it behind those that come within the next 10 ms,
+//! but never behind those that come more than a second later.
+//!
+//! Example: a poll takes 4.5 ms of a full budget. The 0.5 ms left are too little; after 64 ms the connection
+//! has earned the other 0.5 ms and is polled at once again.
+//!
+//! Example: twenty connections never stop asking, and each takes 50 ms of each second: a handicap of 500 ms.
+//! A client to which changes cost 12 ms a second has one of 120 ms, and goes before all that have not waited
+//! 380 ms longer.
+//!
+//! Invariant: a connection that waits for a permit is woken when it has it, and holds none between two polls.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Semaphore;
+
+/// Part of a thread's time that a connection earns.
+const REFILL_DIVISOR: u32 = 128;
+/// Largest budget.
+const MAX_BUDGET: Duration = Duration::from_millis(5);
+/// Largest debt: the machine may have taken the time, and not the connection.
+const MAX_DEBT: Duration = Duration::from_millis(100);
+/// Seconds after which time taken counts at most half.
+const DECAY_SECONDS: f32 = 1.0;
+/// Seconds of a thread that a new connection is assumed to have taken: its cost is not known yet.
+const NEWCOMER_SECONDS: f32 = 0.02;
+/// Seconds for which others go first, for each second that a connection took lately.
+const HANDICAP: f32 = 10.0;
+/// Longest time for which others go first.
+const MAX_HANDICAP: Duration = Duration::from_secs(1);
+/// Budget below which a poll needs a permit: about the time of one poll.
+const MIN_BUDGET: Duration = Duration::from_millis(1);
+
+thread_local! {
+    /// Permit of the connection that this thread polls.
+    static PERMIT: Cell<Option<Permit>> = const { Cell::new(None) };
+}
+
+/// Time after which long work is tried again when no thread was free for it.
+pub(super) const RETRY: Duration = Duration::from_millis(2);
+/// Bytes above which decoding a request is moved off the worker.
+pub(super) const LARGE_REQUEST: usize = 64 << 10;
+/// Names above which evaluating or dropping a subscription is moved off the worker.
+pub(super) const MANY_NAMES: usize = 20_000;
+
+/// Values that may wait to be dropped: no limit counts their memory any more.
+const RECLAIM_QUEUE_LEN: usize = 8;
+
+/// CPU time of a process. Clones share it.
+#[derive(Clone, Debug)]
+pub struct FairScheduler {
+    permits: Arc<PermitPool>,
+    /// Right to occupy a thread for a while.
+    aside: Arc<Semaphore>,
+    /// Queue of the thread that drops large values. It ends with the last sender.
+    reclaim_queue: mpsc::SyncSender<Box<dyn Send>>,
+}
+
+impl FairScheduler {
+    /// Creates a scheduler for a runtime with `threads` workers.
+    pub fn new(threads: usize) -> Self {
+        let (reclaim_queue, gone) = mpsc::sync_channel::<Box<dyn Send>>(RECLAIM_QUEUE_LEN);
+        // Runs at normal priority: dropping takes locks that all wait for.
+        let drop_in_background = move || gone.into_iter().for_each(drop);
+        // If the thread cannot be made, the channel is closed.
+        _ = std::thread::Builder::new().name("closing".to_owned()).spawn(drop_in_background);
+        Self {
+            permits: PermitPool::new((threads / 2).max(1)),
+            aside: Arc::new(Semaphore::new(threads)),
+            reclaim_queue,
+        }
+    }
+
+    /// Waits until all new connections that want a permit now have had one.
+    pub(super) async fn yield_to_waiting(&self) {
+        let mut request = self.request_permit();
+        std::future::poll_fn(|cx| request.poll(cx)).await.end();
+    }
+
+    /// Creates a place in the queue for a permit.
+    pub(super) fn request_permit(&self) -> PermitRequest {
+        PermitRequest { of: Arc::clone(&self.permits), place: None }
+    }
+
+    /// Runs long work; other tasks of this thread go on elsewhere, and the operating system shares the cores.
+    /// `None` if as many threads as there are workers do so already: try again after [`RETRY`]. A queue would
+    /// be held up by a task that does not come for its place.
+    pub(super) fn run_blocking<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
+            return Some(work());
+        }
+        let _permit = self.aside.try_acquire().ok()?;
+        // The permit goes on: the work has left the threads that others wait for.
+        PERMIT.take().into_iter().for_each(Permit::end);
+        Some(tokio::task::block_in_place(work))
+    }
+
+    /// Runs work here, or as [`run_blocking`](Self::run_blocking) does if it may take long.
+    pub(super) fn run<T>(&self, is_long: bool, work: impl FnOnce() -> T) -> Option<T> {
+        if is_long { self.run_blocking(work) } else { Some(work()) }
+    }
+
+    /// Runs work as [`run`](Self::run) does, as soon as a thread is free for it.
+    pub(super) async fn run_when_free<T>(&self, is_long: bool, work: impl FnOnce() -> T) -> T {
+        let mut work = Some(work);
+        loop {
+            if let Some(done) = self.run(is_long, || work.take().map(|work| work())).flatten() {
+                return done;
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// Wraps a value that is dropped in the background if `is_long` then says that dropping takes long.
+    pub(super) fn drop_guard<T: Send + 'static>(
+        &self,
+        value: T,
+        is_long: fn(&T) -> bool,
+    ) -> BackgroundDrop<T> {
+        BackgroundDrop { value: Some(value), scheduler: self.clone(), is_long }
+    }
+
+    /// Drops a value on a thread of its own; here, if that thread has too much to do.
+    pub(super) fn drop_in_background(&self, gone: impl Send + 'static) {
+        _ = self.reclaim_queue.try_send(Box::new(gone));
+    }
+
+    /// Creates the budget of a new connection.
+    pub(super) fn budget(&self) -> CpuBudget {
+        CpuBudget {
+            scheduler: self.clone(),
+            spent: MAX_BUDGET,
+            as_of: Instant::now(),
+            lately: NEWCOMER_SECONDS,
+            request: None,
+        }
+    }
+}
+
+/// Value that may be dropped in the background.
+#[derive(Debug)]
+pub(super) struct BackgroundDrop<T: Send + 'static> {
+    /// Present until the drop.
+    value: Option<T>,
+    scheduler: FairScheduler,
+    is_long: fn(&T) -> bool,
+}
+
+impl<T: Send + 'static> Deref for BackgroundDrop<T> {
+    type Target = T;
+
+    #[expect(clippy::expect_used, reason = "it is taken out by drop alone")]
+    fn deref(&self) -> &T {
+        self.value.as_ref().expect("not dropped yet")
+    }
+}
+
+impl<T: Send + 'static> DerefMut for BackgroundDrop<T> {
+    #[expect(clippy::expect_used, reason = "it is taken out by drop alone")]
+    fn deref_mut(&mut self) -> &mut T {
+        self.value.as_mut().expect("not dropped yet")
+    }
+}
+
+impl<T: Send + 'static> Drop for BackgroundDrop<T> {
+    fn drop(&mut self) {
+        if let Some(value) = self.value.take_if(|value| (self.is_long)(value)) {
+            self.scheduler.drop_in_background(value);
+        }
+    }
+}
+
+/// Lets all other threads go first, on Linux. Elsewhere, and if it fails, the priority stays normal.
+pub(super) fn lower_thread_priority() {
+    if cfg!(target_os = "linux") {
+        _ = rustix::process::setpriority_process(None, 10);
+    }
+}
+
+/// Permits that are free, and the connections that wait for one.
+#[derive(Debug)]
+struct PermitPool(Mutex<Waitlist>);
+
+#[derive(Debug)]
+struct Waitlist {
+    free: usize,
+    /// Connections that wait, by the time after which no later one goes first. One that is not in the table
+    /// any more has a permit.
+    waiting: BTreeMap<Place, Waker>,
+    newest: u64,
+}
+
+/// That time, and a number.
+type Place = (Instant, u64);
+
+impl PermitPool {
+    fn new(count: usize) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Waitlist { free: count, waiting: BTreeMap::new(), newest: 0 })))
+    }
+
+    /// Gives a permit to the first that waits.
+    fn release(&self) {
+        let mut list = self.0.lock();
+        let next = list.waiting.pop_first();
+        list.free += usize::from(next.is_none());
+        drop(list);
+        if let Some((_, waker)) = next {
+            waker.wake();
+        }
+    }
+}
+
+/// Place in the queue for a permit.
+#[derive(Debug)]
+pub(super) struct PermitRequest {
+    of: Arc<PermitPool>,
+    place: Option<Place>,
+}
+
+impl PermitRequest {
+    /// Waits as a new connection does.
+    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Permit> {
+        self.poll_as(NEWCOMER_SECONDS, cx.waker())
+    }
+
+    /// Waits as a connection that took `taken` seconds lately.
+    fn poll_as(&mut self, taken: f32, waker: &Waker) -> Poll<Permit> {
+        let mut list = self.of.0.lock();
+        match self.place {
+            Some(place) => {
+                if let Some(waiting) = list.waiting.get_mut(&place) {
+                    waiting.clone_from(waker);
+                    return Poll::Pending;
+                }
+                self.place = None;
+            }
+            None if list.free > 0 => list.free -= 1,
+            None => {
+                list.newest += 1;
+                let handicap = Duration::from_secs_f32(taken * HANDICAP).min(MAX_HANDICAP);
+                let place = (Instant::now() + handicap, list.newest);
+                list.waiting.insert(place, waker.clone());
+                self.place = Some(place);
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(Permit(ReturnOnDrop(Arc::clone(&self.of))))
+    }
+}
+
+impl Drop for PermitRequest {
+    fn drop(&mut self) {
+        let Some(place) = self.place else { return };
+        if self.of.0.lock().waiting.remove(&place).is_none() {
+            // The permit was on its way here.
+            self.of.release();
+        }
+    }
+}
+
+/// Gives the permit to the next connection on drop.
+#[derive(Debug)]
+struct ReturnOnDrop(Arc<PermitPool>);
+
+impl Drop for ReturnOnDrop {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+/// Permit for one poll.
+#[derive(Debug)]
+#[must_use = "dropped, it lets the next one go on before others had their turn"]
+pub(super) struct Permit(ReturnOnDrop);
+
+impl Permit {
+    /// Gives it back once other tasks have run.
+    pub(super) fn end(self) {
+        let Self(permit) = self;
+        tokio::spawn(async move {
+            // Behind all tasks that are ready: a task that wakes itself goes to the end of the queue.
+            let mut is_behind = false;
+            std::future::poll_fn(|cx| {
+                if std::mem::replace(&mut is_behind, true) {
+                    return Poll::Ready(());
+                }
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            })
+            .await;
+            // And behind the tasks that sockets wake.
+            tokio::task::yield_now().await;
+            drop(permit);
+        });
+    }
+}
+
+/// Ends the permit after a poll, also after one that panics.
+struct ReleaseAfterPoll;
+
+impl Drop for ReleaseAfterPoll {
+    fn drop(&mut self) {
+        PERMIT.take().into_iter().for_each(Permit::end);
+    }
+}
+
+/// CPU budget of a connection.
+#[derive(Debug)]
+pub(super) struct CpuBudget {
+    scheduler: FairScheduler,
+    /// Time spent beyond the time earned until `as_of`: the budget left is [`MAX_BUDGET`] less this.
+    spent: Duration,
+    as_of: Instant,
+    /// Seconds taken lately; decays.
+    lately: f32,
+    /// Place in the queue, while it waits.
+    request: Option<PermitRequest>,
+}
+
+impl CpuBudget {
+    /// Polls at once, or once a permit is there, and charges the time.
+    pub(super) fn poll<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        work: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let start = Instant::now();
+        let mut permit = None;
+        // A connection in the queue stays there, whatever it has earned meanwhile: the permit may be on its
+        // way.
+        if self.request.is_some() || self.has_little(start) {
+            let request = self.request.get_or_insert_with(|| self.scheduler.request_permit());
+            permit = Some(ready!(request.poll_as(self.lately, cx.waker())));
+            self.request = None;
+        }
+        PERMIT.set(permit);
+        let polling = ReleaseAfterPoll;
+        let polled = work(cx);
+        let took = start.elapsed();
+        self.spent = (self.spent + took).min(MAX_DEBT);
+        self.lately += took.min(MAX_DEBT).as_secs_f32();
+        drop(polling);
+        polled
+    }
+
+    fn has_little(&mut self, now: Instant) -> bool {
+        let passed = now.saturating_duration_since(self.as_of);
+        self.spent = self.spent.saturating_sub(passed / REFILL_DIVISOR);
+        self.lately /= 1.0 + passed.as_secs_f32() / DECAY_SECONDS;
+        self.as_of = now;
+        self.spent + MIN_BUDGET > MAX_BUDGET
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::poll;
+
+    use super::*;
+
+    /// Budget of a connection that has been idle for a second.
+    fn saved(scheduler: &FairScheduler) -> CpuBudget {
+        CpuBudget { as_of: Instant::now() - Duration::from_secs(1), ..scheduler.budget() }
+    }
+
+    async fn works(budget: &mut CpuBudget, takes: Duration) {
+        std::future::poll_fn(|cx| {
+            budget.poll(cx, |_| {
+                std::thread::sleep(takes);
+                Poll::Ready(())
+            })
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_saved_budget_needs_no_permit_and_a_new_connection_waits_for_one() {
+        let scheduler = FairScheduler::new(1);
+        let mut request = scheduler.request_permit();
+        let permit = std::future::poll_fn(|cx| request.poll(cx)).await;
+        let (mut known, mut new) = (saved(&scheduler), scheduler.budget());
+        for _ in 0..20 {
+            assert!(poll!(std::pin::pin!(works(&mut known, Duration::ZERO))).is_ready());
+            assert!(poll!(std::pin::pin!(works(&mut new, Duration::ZERO))).is_pending());
+        }
+        permit.end();
+        works(&mut new, Duration::ZERO).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn long_work_holds_no_permit() {
+        let scheduler = FairScheduler::new(1);
+        let (begin, begun) = std::sync::mpsc::channel();
+        let (end, ends) = std::sync::mpsc::channel();
+        let (mut dear, works_on) = (scheduler.budget(), scheduler.clone());
+        let run_blocking = tokio::spawn(std::future::poll_fn(move |cx| {
+            dear.poll(cx, |_| {
+                let work = || {
+                    begin.send(()).expect("the test waits");
+                    ends.recv_timeout(Duration::from_secs(10)).is_ok()
+                };
+                Poll::Ready(works_on.run_blocking(work).expect("nobody else does"))
+            })
+        }));
+        tokio::task::spawn_blocking(move || begun.recv()).await.expect("no panic").expect("it begins");
+        let mut new = scheduler.budget();
+        let permit = tokio::time::timeout(Duration::from_secs(5), works(&mut new, Duration::ZERO));
+        assert!(permit.await.is_ok(), "a newcomer waits for what has a thread of its own");
+        end.send(()).expect("it still works");
+        assert!(run_blocking.await.expect("no panic"));
+    }
+
+    /// Returns the order in which connections are polled that all wait for one permit.
+    async fn order(scheduler: &FairScheduler, budgets: Vec<(&'static str, CpuBudget)>) -> Vec<&'static str> {
+        let mut request = scheduler.request_permit();
+        let permit = std::future::poll_fn(|cx| request.poll(cx)).await;
+        let done = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = Vec::new();
+        for (name, mut budget) in budgets {
+            let done = Arc::clone(&done);
+            tasks.push(tokio::spawn(async move {
+                works(&mut budget, Duration::ZERO).await;
+                done.lock().push(name);
+            }));
+            // It has its place before the next one comes.
+            tokio::task::yield_now().await;
+        }
+        permit.end();
+        for task in tasks {
+            task.await.expect("no panic");
+        }
+        Arc::into_inner(done).expect("the tasks are over").into_inner()
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_took_less_lately_goes_first() {
+        let scheduler = FairScheduler::new(1);
+        let took = |lately: f32| CpuBudget { lately, spent: MAX_DEBT, ..scheduler.budget() };
+        let budgets = vec![
+            ("greedy", took(0.1)),
+            ("dear", took(0.05)),
+            ("new", scheduler.budget()),
+            ("busy", took(0.012)),
+            ("new too", scheduler.budget()),
+        ];
+        assert_eq!(order(&scheduler, budgets).await, ["busy", "new", "new too", "dear", "greedy"]);
+    }
+
+    #[tokio::test]
+    async fn a_place_that_is_given_up_leaves_its_permit_to_the_next() {
+        let scheduler = FairScheduler::new(1);
+        let permit = std::future::poll_fn(|cx| scheduler.request_permit().poll(cx)).await;
+        let (mut first, mut second) = (scheduler.request_permit(), scheduler.request_permit());
+        assert!(poll!(std::future::poll_fn(|cx| first.poll(cx))).is_pending());
+        assert!(poll!(std::future::poll_fn(|cx| second.poll(cx))).is_pending());
+        // The first one has it now, and does not come for it.
+        drop(permit);
+        drop(first);
+        std::future::poll_fn(|cx| second.poll(cx)).await.end();
+    }
+
+    #[tokio::test]
+    async fn a_connection_without_budget_waits_for_a_permit() {
+        let scheduler = FairScheduler::new(1);
+        let mut dear = saved(&scheduler);
+        works(&mut dear, MAX_BUDGET * 2).await;
+        let mut request = scheduler.request_permit();
+        let permit = std::future::poll_fn(|cx| request.poll(cx)).await;
+        assert!(poll!(std::pin::pin!(works(&mut dear, Duration::ZERO))).is_pending());
+        // Time earned meanwhile does not let it leave the queue: the permit on its way would be lost.
+        dear.as_of -= Duration::from_secs(10);
+        assert!(poll!(std::pin::pin!(works(&mut dear, Duration::ZERO))).is_pending());
+        permit.end();
+        works(&mut dear, Duration::ZERO).await;
+        assert!(dear.request.is_none());
+        let mut request = scheduler.request_permit();
+        assert!(
+            poll!(std::future::poll_fn(|cx| request.poll(cx))).is_pending(),
+            "it comes back after others"
+        );
+        std::future::poll_fn(|cx| request.poll(cx)).await.end();
+    }
+}

@@ -1,0 +1,66 @@
+//! Cursor over the chunks of a message that is being sent.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::connection::Connection;
+use super::unsent::{Sending, Unsent};
+use crate::cache::Frame;
+use crate::rest::Answer;
+use crate::subscription::Outgoing;
+
+/// Message whose bytes are shared with others.
+pub(super) trait Chunks {
+    fn chunks(&self) -> &[Bytes];
+}
+
+impl Chunks for Frame {
+    fn chunks(&self) -> &[Bytes] {
+        self.chunks()
+    }
+}
+
+impl Chunks for Outgoing {
+    fn chunks(&self) -> &[Bytes] {
+        self.frame.chunks()
+    }
+}
+
+impl Chunks for Answer {
+    fn chunks(&self) -> &[Bytes] {
+        self.chunks()
+    }
+}
+
+/// Message and the number of its chunks that were taken. Its connection is charged for it until this is dropped.
+#[derive(Debug)]
+pub(super) struct SendCursor<M> {
+    /// Before the message: the charge ends while its bytes are still there.
+    _sending: Sending,
+    message: M,
+    taken: usize,
+}
+
+impl<M: Chunks> SendCursor<M> {
+    pub(super) fn new(message: M, connection: &Arc<Connection>, unsent: &Arc<Unsent>, now: Instant) -> Self {
+        Self { _sending: unsent.begin(message.chunks(), connection, now), message, taken: 0 }
+    }
+
+    /// Takes the next chunk; `None` at the end.
+    pub(super) fn next(&mut self) -> Option<Bytes> {
+        let chunk = self.message.chunks().get(self.taken)?;
+        self.taken += 1;
+        Some(chunk.clone())
+    }
+
+    /// Chunks that were not taken.
+    pub(super) fn rest(&self) -> &[Bytes] {
+        self.message.chunks().get(self.taken..).unwrap_or_default()
+    }
+
+    pub(super) const fn message(&self) -> &M {
+        &self.message
+    }
+}

@@ -1,0 +1,220 @@
+//! Serving of one connection over HTTP/1 or HTTP/2.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use http::Request;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpStream, UnixStream};
+use tonic_health::pb::health_server::{Health, HealthServer};
+
+use super::admission::ConnectionSlot;
+use super::connection::{Connection, ConnectionState};
+use super::connections::Connections;
+use super::http1_body::Http1Body;
+use super::limits::MAX_HEAD_BYTES;
+use super::scheduler::CpuBudget;
+use super::service::Services;
+use super::sniff::WireProtocol;
+use super::state::ServerState;
+use super::status::report;
+use super::transport::{BoxedTransport, Peek, Transport};
+use super::write_timeout::WriteTimeout;
+use crate::http2::Serve;
+use crate::identity::{Certificate, Peer, Source};
+use crate::telemetry::{self, Limit};
+
+/// Reason for an abnormal end. Not an [`anyhow::Error`]: hostile peers cause many, and with `RUST_BACKTRACE`
+/// each would walk the stack.
+pub(super) type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Connection whose peer is not known yet.
+pub(super) struct PendingConnection<H> {
+    pub(super) slot: ConnectionSlot,
+    pub(super) server: Arc<ServerState>,
+    pub(super) health: HealthServer<H>,
+    pub(super) connection: Arc<Connection>,
+    pub(super) connections: Arc<Connections>,
+    pub(super) source: Source,
+}
+
+impl<H: Health> PendingConnection<H> {
+    /// Sets the peer and takes its identity's slot. Returns its services, and the slot to hold while it is
+    /// served.
+    pub(super) fn services(
+        mut self,
+        certificate: Option<Box<Certificate>>,
+    ) -> Result<(Services<H>, ConnectionSlot), ConnectionError> {
+        let peer = Arc::new(Peer { source: self.source, certificate });
+        if let Err(refused) = self.slot.identify(&peer) {
+            refused.report(&peer);
+            return Err("too many connections of this identity".into());
+        }
+        self.connections.identify(&self.connection, Arc::clone(&peer));
+        // Loaded after the peer is set: either a reload sees the connection, or the connection sees the new
+        // policy.
+        let policy = self.server.policy.load_full();
+        let services = Services {
+            rules: Arc::clone(policy.rules_for(&peer)),
+            policy,
+            server: self.server,
+            health: self.health,
+            connection: self.connection,
+            peer,
+        };
+        Ok((services, self.slot))
+    }
+}
+
+pub(super) async fn serve_tcp<H: Health>(
+    socket: TcpStream,
+    pending: PendingConnection<H>,
+) -> Result<(), ConnectionError> {
+    socket.set_nodelay(true)?;
+    let (services, _slot) = pending.services(None)?;
+    match sniff_protocol(&socket, &services).await? {
+        // Boxed, so that HTTP/2 connections do not keep room for it.
+        Some(WireProtocol::Http1) => Box::pin(serve_http1(socket, services)).await,
+        Some(WireProtocol::Http2) => serve_http2(socket, services).await,
+        Some(other) => reject(&socket, other),
+        None => Ok(()),
+    }
+}
+
+pub(super) async fn serve_unix<H: Health>(
+    socket: UnixStream,
+    pending: PendingConnection<H>,
+) -> Result<(), ConnectionError> {
+    let (services, _slot) = pending.services(None)?;
+    match sniff_protocol(&socket, &services).await? {
+        Some(WireProtocol::Http1) => serve_http1::<_, BoxedTransport>(Box::new(socket), services).await,
+        Some(WireProtocol::Http2) => serve_http2::<_, BoxedTransport>(Box::new(socket), services).await,
+        Some(other) => reject(&socket, other),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn first_bytes_timed_out(limit: Duration) -> ConnectionError {
+    format!("no bytes came within {limit:?} (downstream.first_request_timeout)").into()
+}
+
+/// Waits for the first bytes. Until then there is no protocol that could time out. `None` if the connection
+/// must close before.
+async fn sniff_protocol<H>(
+    socket: &impl Peek,
+    services: &Services<H>,
+) -> Result<Option<WireProtocol>, ConnectionError> {
+    let limit = services.policy.limits.first_request_timeout;
+    tokio::select! {
+        protocol = tokio::time::timeout(limit, WireProtocol::sniff(socket)) => {
+            Ok(Some(protocol.map_err(|_| first_bytes_timed_out(limit))??))
+        }
+        () = services.connection.until_closing() => Ok(None),
+    }
+}
+
+fn reject(socket: &impl Peek, protocol: WireProtocol) -> Result<(), ConnectionError> {
+    // Discarded, because closing a socket with unread bytes resets it.
+    socket.discard();
+    if protocol == WireProtocol::Tls {
+        telemetry::tls_handshake("to_cleartext");
+        return Err("the client began a TLS handshake, and this listener has no `tls`".into());
+    }
+    Err("the client speaks neither HTTP/1 nor HTTP/2".into())
+}
+
+pub(super) async fn serve_http2<H: Health, IO: Transport>(
+    socket: IO,
+    services: Services<H>,
+) -> Result<(), ConnectionError> {
+    let (connection, http2) = (Arc::clone(&services.connection), Arc::clone(&services.policy.http2));
+    let budget = services.server.scheduler.budget();
+    let mut serve = Serve::new(socket, http2, move |request| services.clone().answer(request));
+    let mut held = 0;
+    drive(&connection, budget, &mut serve, Serve::shut_down, |serve| {
+        let holds = serve.held();
+        if std::mem::replace(&mut held, holds) != holds {
+            connection.set_held(holds);
+        }
+        note_limits(serve.take_refused(), serve.take_idle());
+        if connection.take_recheck() {
+            serve.look();
+            return true;
+        }
+        false
+    })
+    .await
+}
+
+pub(super) async fn serve_http1<H: Health, IO: Transport>(
+    socket: IO,
+    services: Services<H>,
+) -> Result<(), ConnectionError> {
+    let (connection, policy) = (Arc::clone(&services.connection), Arc::clone(&services.policy));
+    let budget = services.server.scheduler.budget();
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(MAX_HEAD_BYTES);
+    // The first request has begun to arrive; the wait for the next one is a client's pause between two polls.
+    builder.timer(TokioTimer::new()).header_read_timeout(policy.polls.idle_timeout);
+    let socket = WriteTimeout::new(socket, policy.limits.stall_timeout);
+    let answer =
+        move |request: Request<hyper::body::Incoming>| services.clone().answer(request.map(Http1Body));
+    let service = service_fn(move |request| answer(request).map(Ok::<_, Infallible>));
+    let mut serve = builder.serve_connection(TokioIo::new(socket), service);
+    drive(&connection, budget, &mut serve, |serve| Pin::new(serve).graceful_shutdown(), |_| false).await
+}
+
+/// Counts refused streams, and a connection that was without any for too long.
+fn note_limits(refused_streams: u64, idle: bool) {
+    if refused_streams > 0 {
+        report(Limit::Streams, "a connection", "too many streams");
+        Limit::Streams.count_all(refused_streams - 1);
+    }
+    if idle {
+        Limit::Idle.count();
+    }
+}
+
+/// Polls the future that serves a connection within its CPU budget, and closes it when the connection must
+/// close. `look` inspects the future after each poll, and returns whether to poll it again.
+async fn drive<S, E>(
+    connection: &Connection,
+    mut budget: CpuBudget,
+    serve: &mut S,
+    close: impl Fn(&mut S),
+    mut look: impl FnMut(&mut S) -> bool,
+) -> Result<(), ConnectionError>
+where
+    S: Future<Output = Result<(), E>> + Unpin,
+    E: Into<ConnectionError>,
+{
+    let mut closing = false;
+    std::future::poll_fn(|cx| {
+        connection.register(cx.waker());
+        match connection.state() {
+            ConnectionState::Closing if !closing => {
+                closing = true;
+                close(serve);
+            }
+            ConnectionState::Aborted => {
+                return Poll::Ready(Err("the connection was aborted because it did not close".into()));
+            }
+            ConnectionState::Open | ConnectionState::Closing => {}
+        }
+        let polled = budget.poll(cx, |cx| {
+            let mut polled = Pin::new(&mut *serve).poll(cx);
+            while look(serve) && polled.is_pending() {
+                polled = Pin::new(&mut *serve).poll(cx);
+            }
+            polled
+        });
+        polled.map_err(Into::into)
+    })
+    .await
+}

@@ -1,0 +1,83 @@
+//! State that all connections of all listeners share.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use super::admission::Admission;
+use super::policy::Policy;
+use super::poll_state::PollState;
+use super::request_memory::RequestMemory;
+use super::scheduler::FairScheduler;
+use super::unsent::Unsent;
+use crate::cache::Cache;
+use crate::subscription::{Client, Hidden, Refusal, Upstream};
+use crate::telemetry;
+
+/// State of the origin, as sessions see it.
+#[derive(Clone, Debug, Default)]
+pub struct UpstreamView(Arc<AtomicU8>);
+
+impl UpstreamView {
+    /// Publishes a new state.
+    pub fn set(&self, upstream: Upstream) {
+        self.0.store(upstream as u8, Ordering::Release);
+    }
+
+    pub(super) fn get(&self) -> Upstream {
+        let known = [Upstream::Silent, Upstream::Answering];
+        let stored = self.0.load(Ordering::Acquire);
+        known.into_iter().find(|known| *known as u8 == stored).unwrap_or_default()
+    }
+}
+
+/// State that all connections share.
+#[derive(Debug)]
+pub struct ServerState {
+    /// Resources of the control plane.
+    pub cache: Arc<Cache>,
+    /// Rules and limits for new connections. A connection keeps those that it began with.
+    pub policy: ArcSwap<Policy>,
+    /// Limit on log lines about denials.
+    pub denials: Mutex<telemetry::LogThrottle>,
+    /// Counts of connections, and their limits.
+    pub admission: Arc<Admission>,
+    /// Memory of requests that are not whole.
+    pub buffered: Arc<RequestMemory>,
+    /// Memory of the versions that clients say they hold.
+    pub versions: Arc<RequestMemory>,
+    /// Messages that are being sent.
+    pub unsent: Arc<Unsent>,
+    /// State of the origin.
+    pub upstream: UpstreamView,
+    /// Limit on log lines about NACKs: a fleet may reject an update all at once.
+    pub rejections: Mutex<telemetry::LogBudget>,
+    /// State of long polls.
+    pub polls: PollState,
+    /// CPU time, shared between connections.
+    pub scheduler: FairScheduler,
+}
+
+impl ServerState {
+    /// Counts and logs a request that the operator's rules deny.
+    pub(super) fn note_denial(&self, refusal: &Refusal, peer: &dyn Display, client: Option<&Client>) {
+        let Some(denied) = refusal.denied else { return };
+        telemetry::denied(denied.label(), 1);
+        if let Some(unsaid) = self.denials.lock().say(Instant::now()) {
+            let node = client.map_or("", |client| client.node_id.as_str());
+            // A field, not the message: fields are escaped, and the client chose the name of the type.
+            let why = refusal.message.as_str();
+            tracing::warn!(%peer, node, what = denied.label(), why, unsaid, "denied to a client");
+        }
+    }
+
+    /// Counts names and wildcards that were requested and are hidden from the peer.
+    pub(super) fn note_hidden(hidden: Hidden) {
+        telemetry::denied("name", hidden.names);
+        telemetry::denied("wildcard", hidden.wildcards);
+    }
+}

@@ -1,0 +1,80 @@
+//! Files that a configuration names: descriptor sets and those of TLS.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+
+use crate::config::{self, Config, Source};
+use crate::descriptors::{DescriptorSet, Descriptors, SetError};
+use crate::tls::client::{ClientFiles, NoName};
+use crate::tls::files::Files;
+use crate::tls::reload::LoadError;
+use crate::tls::server::ServerFiles;
+
+/// Configuration key of the TLS files for the control plane, in messages and metrics.
+pub(super) const UPSTREAM_TLS: &str = "upstream.servers[].tls";
+
+/// Loads the descriptors that REST-JSON knows: those of the relay, and those in the configured files.
+pub fn load_descriptors(config: &config::Rest) -> Result<Descriptors, DescriptorsError> {
+    let read = |path: &PathBuf| {
+        let origin = path.display().to_string();
+        match std::fs::read(path) {
+            Ok(bytes) => Ok(DescriptorSet { origin, bytes }),
+            Err(error) => Err(DescriptorsError::Unreadable { origin, error }),
+        }
+    };
+    let sets = config.descriptor_sets.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    Ok(Descriptors::with(&sets)?)
+}
+
+/// Reads the files of all `tls` sections as a start would. The error names the first that cannot be used.
+pub fn check_tls(config: &Config) -> anyhow::Result<()> {
+    if let Source::Servers(servers) = &config.upstream.source {
+        for server in servers.iter() {
+            if let Some(files) = tls_upstream(server)? {
+                files.read().context(UPSTREAM_TLS)?;
+            }
+        }
+    }
+    for (at, listener) in config.downstream.listeners.iter().enumerate() {
+        let Some((of, files)) = tls_of(at, listener) else { continue };
+        let loaded = Files::read(&files.paths()).map_err(LoadError::from).and_then(|read| files.load(&read));
+        loaded.context(of)?;
+    }
+    Ok(())
+}
+
+/// TLS files for a server.
+pub(super) fn tls_upstream(server: &config::Server) -> Result<Option<ClientFiles>, NoName> {
+    let files = || ClientFiles::new(server.tls.clone().unwrap_or_default(), server.uri.as_uri());
+    server.uri.is_tls().then(files).transpose()
+}
+
+/// TLS files of a listener, and the key that names them.
+pub(super) fn tls_of(at: usize, listener: &config::Listener) -> Option<(String, ServerFiles)> {
+    let tls = listener.tls.as_ref()?;
+    let clients = tls.clients.as_ref();
+    let files = ServerFiles {
+        certificate: tls.cert_file.clone(),
+        key: tls.key_file.clone(),
+        client_authorities: clients.map(|clients| clients.ca_file.clone()),
+        revoked: clients.and_then(|clients| clients.crl_file.clone()),
+    };
+    Some((format!("downstream.listeners[{at}].tls"), files))
+}
+
+/// Error in the files of `rest.descriptor_sets`.
+#[derive(Debug, thiserror::Error)]
+pub enum DescriptorsError {
+    /// A file cannot be read.
+    #[error("rest.descriptor_sets: cannot read {origin}: {error}")]
+    Unreadable {
+        /// Path of the file.
+        origin: String,
+        /// Error of the system.
+        error: std::io::Error,
+    },
+    /// A file is not a descriptor set, or contradicts the others.
+    #[error("rest.descriptor_sets: {0}")]
+    Refused(#[from] SetError),
+}

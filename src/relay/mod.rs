@@ -1,0 +1,272 @@
+//! The running program, put together from a configuration.
+//!
+//! Owns which task runs what, and the order in which they end. Dropping a [`Relay`] stops what it started,
+//! except open connections: they end with a drain, or with the runtime.
+
+mod files;
+mod origin;
+mod settings;
+mod status;
+mod tasks;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use metrics_exporter_prometheus::PrometheusHandle;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+use tonic_health::ServingStatus;
+
+use self::files::tls_of;
+pub use self::files::{DescriptorsError, check_tls, load_descriptors};
+use self::origin::Origin;
+pub use self::settings::given;
+use self::settings::{admission_limits, cache_limits, policy, tuning};
+use self::status::Status;
+use self::tasks::{publish_readiness, publish_upstream, spawn_upkeep};
+use crate::admin::Admin;
+use crate::cache::Cache;
+use crate::config::{Changes, Config, ListenAddress};
+use crate::downstream::{
+    Admission, Connections, FairScheduler, Handshakes, Listener, OverloadManager, PollState, RequestMemory,
+    ServerState, Unsent, UpstreamView,
+};
+use crate::grpc::UPSTREAM_SERVICE;
+use crate::identity::Peer;
+use crate::rest::Book;
+use crate::tls::reload::Reloader;
+use crate::upstream::{Readiness, Tuner};
+
+/// A running relay.
+#[derive(Debug)]
+pub struct Relay {
+    addresses: Vec<ListenAddress>,
+    admin_address: SocketAddr,
+    reloader: Reloader,
+    server: Arc<ServerState>,
+    tuner: Tuner,
+    connections: Arc<Connections>,
+    status: Arc<Status>,
+    /// Cancelled when a drain begins.
+    draining: CancellationToken,
+    /// Cancelled when the listeners must stop.
+    closed: CancellationToken,
+    listening: TaskTracker,
+    failed: CancellationToken,
+    everything: CancellationToken,
+    _stop: DropGuard,
+}
+
+impl Relay {
+    /// Binds all addresses, then starts. An error is a fault of the configuration or of the machine.
+    pub async fn start(config: &Config, metrics: PrometheusHandle) -> anyhow::Result<Self> {
+        let descriptors = load_descriptors(&config.rest)?;
+        let book = Book::new(descriptors, config.rest.json_bytes);
+        let reloader = Reloader::default();
+        let everything = CancellationToken::new();
+        let (draining, closed) = (everything.child_token(), everything.child_token());
+
+        let threads = tokio::runtime::Handle::current().metrics().num_workers();
+        let scheduler = FairScheduler::new(threads);
+        let handshakes = Handshakes::new(scheduler.clone(), config.downstream.handshake_timeout);
+        let (listeners, addresses) = bind(config, &reloader, &handshakes)?;
+        let admin = Admin::bind(config.admin.address)
+            .await
+            .with_context(|| format!("cannot listen on {} (admin.address)", config.admin.address))?;
+
+        let (cache, mut writer) = Cache::new(cache_limits(config));
+        writer.set_eds_repush(config.downstream.eds_repush_on_cds_change);
+        let failed = CancellationToken::new();
+        let (origin, tuner) = Origin::start(config, &reloader, writer, everything.clone(), failed.clone())?;
+
+        let (health, health_service) = tonic_health::server::health_reporter();
+        health.set_service_status("", ServingStatus::NotServing).await;
+        health.set_service_status(UPSTREAM_SERVICE, ServingStatus::NotServing).await;
+        let view = UpstreamView::default();
+        let publish = publish_upstream(origin.clone(), view.clone(), health.clone());
+        tokio::spawn(everything.clone().run_until_cancelled_owned(publish));
+        let readiness = Readiness::new(config.upstream.ready_wait, config.node.id.clone());
+        let (ready, is_ready) = watch::channel(Err("starting".to_owned()));
+        tokio::spawn(publish_readiness(origin.clone(), readiness, ready, health, draining.clone()));
+
+        let overload =
+            OverloadManager::new(config.downstream.memory.refuse_above, config.downstream.memory.close_above);
+        let server =
+            Arc::new(server_state(config, Arc::clone(&cache), Arc::clone(&book), view, &overload, scheduler));
+        let connections: Arc<Connections> = Arc::default();
+        let listening = TaskTracker::new();
+        listening.close();
+        for listener in listeners {
+            let health = health_service.clone();
+            listening.spawn(listener.serve(
+                Arc::clone(&server),
+                health,
+                Arc::clone(&connections),
+                closed.clone(),
+            ));
+        }
+
+        let status = Arc::new(Status {
+            cache,
+            book,
+            origin,
+            metrics,
+            is_ready,
+            draining: AtomicBool::new(false),
+            overload,
+        });
+        let admin_address = admin.address();
+        tokio::spawn(admin.serve(Arc::clone(&status), everything.clone()));
+        spawn_upkeep(&everything, &connections, &server, &status);
+
+        Ok(Self {
+            addresses,
+            admin_address,
+            reloader,
+            server,
+            tuner,
+            connections,
+            status,
+            draining,
+            closed,
+            listening,
+            failed,
+            _stop: everything.clone().drop_guard(),
+            everything,
+        })
+    }
+
+    /// Returns the addresses that clients connect to, with the ports that were chosen.
+    pub fn addresses(&self) -> &[ListenAddress] {
+        &self.addresses
+    }
+
+    /// Returns the admin address.
+    pub const fn admin_address(&self) -> SocketAddr {
+        self.admin_address
+    }
+
+    /// Returns the reloader of certificates.
+    pub const fn reloader(&self) -> &Reloader {
+        &self.reloader
+    }
+
+    /// Returns the longest time of a drain.
+    pub fn drain_window(&self) -> Duration {
+        self.server.policy.load().drain()
+    }
+
+    /// Applies a changed configuration. Streams and connections live on as they began, except connections
+    /// whose peers have other rights now: these are closed, paced, so that their clients reconnect.
+    pub fn apply(&self, config: &Config, changes: &Changes) {
+        let policy = Arc::new(policy(config));
+        let before = self.server.policy.swap(Arc::clone(&policy));
+        self.server.cache.set_limits(&cache_limits(config));
+        self.tuner.send_replace(Some(tuning(config)));
+        // A client's parameters follow from its node, which no connection knows.
+        let for_all = changes.concerns("dynamic_parameters");
+        let window = policy.drain();
+        let concerned = |peer: &Peer| for_all || !before.gives_same_rights(&policy, peer);
+        let (count, closing) = self.connections.close_where(concerned, window);
+        if count > 0 {
+            tracing::info!(
+                connections = count,
+                ?window,
+                "closing connections whose clients have other rights or parameters now"
+            );
+            tokio::spawn(self.everything.clone().run_until_cancelled_owned(closing));
+        }
+    }
+
+    /// Waits until an essential task has ended. That is a bug, and half a relay is worse than one that is
+    /// restarted.
+    pub async fn failed(&self) {
+        self.failed.cancelled().await;
+    }
+
+    /// Drains: sends clients elsewhere, and returns when the last is gone or the window is over.
+    ///
+    /// A load balancer needs a moment to see that this relay is no longer ready, and sends it clients until
+    /// then. They are served, and no connection is closed yet whose client could come back. Then the
+    /// listeners stop and all connections close.
+    pub async fn drain(&self) {
+        let window = self.drain_window();
+        let notice = (window / 10).min(MAX_NOTICE);
+        self.status.draining.store(true, Ordering::Release);
+        self.draining.cancel();
+        self.connections.emptied_within(notice).await;
+        self.closed.cancel();
+        self.connections.drain(window - notice).await;
+    }
+
+    /// Stops listening. Returns when no listener is left: only then the files of Unix sockets are removed.
+    pub async fn stop(self) {
+        self.everything.cancel();
+        self.listening.wait().await;
+    }
+}
+
+/// Longest time for which new clients are served after a drain begins, so that load balancers notice.
+const MAX_NOTICE: Duration = Duration::from_secs(5);
+
+/// Binds the addresses of all listeners. Returns these with the ports that were chosen.
+fn bind(
+    config: &Config,
+    reloader: &Reloader,
+    handshakes: &Handshakes,
+) -> anyhow::Result<(Vec<Listener>, Vec<ListenAddress>)> {
+    let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+    for (at, listener) in config.downstream.listeners.iter().enumerate() {
+        let address = &listener.address;
+        let bound = match address {
+            ListenAddress::Tcp(address) => Listener::bind(*address),
+            ListenAddress::Unix(path) => Listener::bind_unix(path),
+        };
+        let bound = bound.with_context(|| format!("cannot listen on {address} (downstream.listeners)"))?;
+        addresses.push(bound.address().map_or_else(|| address.clone(), ListenAddress::Tcp));
+        listeners.push(match tls_of(at, listener) {
+            None => bound,
+            Some((of, files)) => {
+                let (paths, key) = (files.paths(), of.clone());
+                let config = reloader.add(&of, paths, move |read| files.load(read)).context(key)?;
+                bound.with_tls(config, handshakes.clone())
+            }
+        });
+    }
+    Ok((listeners, addresses))
+}
+
+fn server_state(
+    config: &Config,
+    cache: Arc<Cache>,
+    book: Arc<Book>,
+    upstream: UpstreamView,
+    overload: &Arc<OverloadManager>,
+    scheduler: FairScheduler,
+) -> ServerState {
+    ServerState {
+        cache,
+        policy: ArcSwap::from_pointee(policy(config)),
+        denials: Mutex::default(),
+        admission: Admission::new(admission_limits(&config.downstream.limits), Arc::clone(overload)),
+        buffered: RequestMemory::new(
+            config.downstream.max_buffered_request_bytes,
+            config.downstream.max_buffered_request_bytes_per_connection,
+        ),
+        versions: RequestMemory::versions(
+            config.downstream.max_initial_version_bytes,
+            config.downstream.max_initial_version_bytes_per_connection,
+        ),
+        unsent: Unsent::new(config.downstream.max_unsent_bytes),
+        upstream,
+        rejections: Mutex::default(),
+        polls: PollState::new(book),
+        scheduler,
+    }
+}

@@ -1,0 +1,59 @@
+//! State of the relay, as the admin address reports it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::watch;
+
+use super::origin::Origin;
+use crate::admin::Report;
+use crate::cache::Cache;
+use crate::downstream::OverloadManager;
+use crate::rest::Book;
+use crate::telemetry::{self, TypeFigures};
+
+/// Readiness, or the reason against it.
+pub(super) type Ready = Result<(), String>;
+
+/// State that the admin address reports.
+#[derive(Debug)]
+pub(super) struct Status {
+    pub(super) cache: Arc<Cache>,
+    pub(super) book: Arc<Book>,
+    pub(super) origin: Origin,
+    pub(super) metrics: PrometheusHandle,
+    pub(super) is_ready: watch::Receiver<Ready>,
+    pub(super) draining: AtomicBool,
+    pub(super) overload: Arc<OverloadManager>,
+}
+
+impl Report for Status {
+    fn ready(&self) -> Result<(), String> {
+        if self.draining.load(Ordering::Acquire) {
+            return Err("draining".to_owned());
+        }
+        if self.overload.refuses_new() {
+            return Err("memory is short: newcomers are refused (downstream.memory.refuse_above)".to_owned());
+        }
+        self.is_ready.borrow().clone()
+    }
+
+    fn metrics(&self) -> String {
+        let mut kinds: BTreeMap<_, TypeFigures> = BTreeMap::new();
+        for of in self.cache.types() {
+            let snapshot = of.snapshot();
+            // Types without rules of their own share a label.
+            let figures = kinds.entry(of.type_url().kind()).or_default();
+            figures.members += snapshot.member_count();
+            figures.cohorts += of.cohorts();
+            figures.generation = figures.generation.max(snapshot.generation().get());
+        }
+        kinds.into_iter().for_each(|(kind, figures)| telemetry::report_type(kind.short(), figures));
+        telemetry::report_encodes(self.cache.encoder().encodes());
+        telemetry::report_json(self.book.resources_written(), self.book.answers_written());
+        self.origin.report();
+        self.metrics.render()
+    }
+}

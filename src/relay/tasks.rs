@@ -1,0 +1,100 @@
+//! Tasks that run beside the listeners and the source of resources.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+
+use super::origin::Origin;
+use super::status::{Ready, Status};
+use crate::downstream::{Connections, ServerState, UpstreamView};
+use crate::grpc::UPSTREAM_SERVICE;
+use crate::subscription::Upstream;
+use crate::upstream::{Readiness, Verdict};
+
+/// Publishes the state of the source to sessions, and to relays behind this one.
+pub(super) async fn publish_upstream(mut origin: Origin, view: UpstreamView, health: HealthReporter) {
+    let mut answers = false;
+    loop {
+        let upstream = origin.upstream();
+        view.set(upstream);
+        if std::mem::replace(&mut answers, upstream == Upstream::Answering) != answers {
+            health.set_service_status(UPSTREAM_SERVICE, serving_status(answers)).await;
+        }
+        if origin.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+const fn serving_status(serves: bool) -> ServingStatus {
+    if serves { ServingStatus::Serving } else { ServingStatus::NotServing }
+}
+
+/// Publishes whether clients should be sent here. When a drain begins, its last word is NOT_SERVING.
+pub(super) async fn publish_readiness(
+    mut origin: Origin,
+    mut readiness: Readiness,
+    ready: watch::Sender<Ready>,
+    health: HealthReporter,
+    draining: CancellationToken,
+) {
+    let publish_readiness = async {
+        let mut serving = false;
+        loop {
+            let Verdict { ready: verdict, look_at } = origin.verdict(&mut readiness);
+            if std::mem::replace(&mut serving, verdict.is_ok()) != serving {
+                health.set_service_status("", serving_status(serving)).await;
+            }
+            drop(ready.send_replace(verdict));
+            let until = async {
+                match look_at {
+                    Some(at) => tokio::time::sleep_until(at.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = until => {}
+                changed = origin.changed() => if changed.is_err() {
+                    return std::future::pending::<()>().await;
+                },
+            }
+        }
+    };
+    draining.run_until_cancelled(publish_readiness).await;
+    health.set_service_status("", ServingStatus::NotServing).await;
+}
+
+async fn housekeeping(connections: Arc<Connections>, server: Arc<ServerState>, status: Arc<Status>) {
+    let times = || server.policy.load().times();
+    let retirement = || server.policy.load().retirement();
+    let upkeep = async {
+        let mut tick = tokio::time::interval(Duration::from_secs(5));
+        loop {
+            tick.tick().await;
+            status.metrics.run_upkeep();
+            server.polls.tidy().await;
+        }
+    };
+    tokio::join!(connections.enforce_timeouts(times), connections.retire(retirement), upkeep);
+}
+
+/// Starts the tasks that look after connections and memory until `stop`.
+pub(super) fn spawn_upkeep(
+    stop: &CancellationToken,
+    connections: &Arc<Connections>,
+    server: &Arc<ServerState>,
+    status: &Arc<Status>,
+) {
+    let overload = {
+        let (overload, connections, unsent) =
+            (Arc::clone(&status.overload), Arc::clone(connections), Arc::clone(&server.unsent));
+        async move { overload.watch(connections, unsent).await }
+    };
+    tokio::spawn(stop.clone().run_until_cancelled_owned(overload));
+    let housekeeping = housekeeping(Arc::clone(connections), Arc::clone(server), Arc::clone(status));
+    tokio::spawn(stop.clone().run_until_cancelled_owned(housekeeping));
+}

@@ -1,0 +1,101 @@
+//! Metrics of streams.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::{Counter, Histogram, counter, gauge, histogram};
+use parking_lot::Mutex;
+
+use super::{PROPAGATION, REQUESTS, RESPONSE_BYTES, RESPONSES, STREAMS, STREAMS_ENDED};
+
+/// Metrics of one open stream.
+///
+/// The counters of a type are looked up once per stream: a look-up by labels costs more than counting.
+#[derive(Debug)]
+pub struct StreamGauge {
+    transport: &'static str,
+    of_types: Vec<(&'static str, Arc<TypeCounters>)>,
+}
+
+impl StreamGauge {
+    /// Counts a new stream of this transport until the drop.
+    pub fn open(transport: &'static str) -> Self {
+        gauge!(STREAMS, "transport" => transport).increment(1.0);
+        Self { transport, of_types: Vec::new() }
+    }
+
+    /// Counts a response that the transport took; `waited` is the time since its newest change arrived.
+    pub fn said(&mut self, kind: &'static str, bytes: usize, waited: Option<Duration>) {
+        let counters = self.of_type(kind);
+        counters.responses.increment(1);
+        counters.response_bytes.increment(bytes as u64);
+        if let Some(waited) = waited {
+            counters.propagation.record(waited);
+        }
+    }
+
+    /// Counts a request.
+    pub fn heard(&mut self, kind: &'static str, result: RequestResult) {
+        self.of_type(kind).requests[result as usize].increment(1);
+    }
+
+    /// Counts the end of the stream with the gRPC status of this name.
+    pub fn ended(&self, code: &'static str) {
+        counter!(STREAMS_ENDED, "transport" => self.transport, "code" => code).increment(1);
+    }
+
+    fn of_type(&mut self, kind: &'static str) -> &TypeCounters {
+        let at = self.of_types.iter().position(|(other, _)| *other == kind).unwrap_or_else(|| {
+            self.of_types.push((kind, TypeCounters::of(kind, self.transport)));
+            self.of_types.len() - 1
+        });
+        &self.of_types[at].1
+    }
+}
+
+/// Kind of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestResult {
+    /// Subscription without an answer to a response.
+    Subscribe,
+    /// ACK of the newest response.
+    Ack,
+    /// NACK of the newest response.
+    Nack,
+    /// Answer to an older response.
+    Stale,
+}
+
+/// Counters of one type and transport.
+#[derive(Debug)]
+struct TypeCounters {
+    responses: Counter,
+    response_bytes: Counter,
+    propagation: Histogram,
+    requests: [Counter; 4],
+}
+
+impl TypeCounters {
+    /// Returns the counters of a type and transport, which all streams share.
+    fn of(kind: &'static str, transport: &'static str) -> Arc<Self> {
+        static ALL: Mutex<BTreeMap<(&str, &str), Arc<TypeCounters>>> = Mutex::new(BTreeMap::new());
+        let requests =
+            |result| counter!(REQUESTS, "type" => kind, "transport" => transport, "result" => result);
+        let make = || {
+            Arc::new(Self {
+                responses: counter!(RESPONSES, "type" => kind, "transport" => transport),
+                response_bytes: counter!(RESPONSE_BYTES, "type" => kind, "transport" => transport),
+                propagation: histogram!(PROPAGATION, "type" => kind, "transport" => transport),
+                requests: ["subscribe", "ack", "nack", "stale"].map(requests),
+            })
+        };
+        Arc::clone(ALL.lock().entry((kind, transport)).or_insert_with(make))
+    }
+}
+
+impl Drop for StreamGauge {
+    fn drop(&mut self) {
+        gauge!(STREAMS, "transport" => self.transport).decrement(1.0);
+    }
+}
