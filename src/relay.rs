@@ -23,16 +23,14 @@ use tonic_health::server::HealthReporter;
 
 use crate::admin::{Admin, Report};
 use crate::cache::{self, Cache, Writer};
-use crate::config::{
-    self, AuthorizationRule, Changes, Config, DefaultAccess, Glob, ListenAddress, PeerMatch, Source,
-};
+use crate::config::{self, AuthorizationRule, Changes, Config, DefaultAccess, ListenAddress, Source};
 use crate::descriptors::{DescriptorSet, Descriptors, SetError};
 use crate::directory::Directory;
 use crate::downstream::{
     Access, Admission, AdmissionLimits, Buffered, Connections, Context, Handshakes, Limits, Listener, Memory,
     Policy, PollLimits, Polls, Turns, Unsent, UpstreamView,
 };
-use crate::identity::{Peer, PeerPattern};
+use crate::identity::Peer;
 use crate::proto;
 use crate::resource::{Pattern, Patterns, Scope, TypeUrl};
 use crate::rest::Book;
@@ -43,8 +41,8 @@ use crate::tls::files::Files;
 use crate::tls::reload::{LoadError, Reloader};
 use crate::tls::server::ServerFiles;
 use crate::upstream::{
-    Backoff, Client, Counters, DirectorySource, DirectoryState, Locators, Mux, Options, Readiness, Reconcile,
-    Settings, Transport, Tuner, Tuning, UpstreamState, Verdict,
+    Backoff, Client, Counters, DirectorySource, DirectoryState, Mux, Options, Readiness, Settings, Transport,
+    Tuner, Tuning, UpstreamState, Verdict,
 };
 
 /// A running relay.
@@ -497,16 +495,7 @@ fn base_rules(config: &Config) -> Rules {
 /// The rules by who the peer is.
 fn access(config: &Config) -> Access {
     let authorization = &config.authorization;
-    let rules = authorization.rules.iter().map(|rule| {
-        let peers = rule.peers.iter().map(|peer| match peer {
-            PeerMatch::SpiffeId(glob) => PeerPattern::SpiffeId(pattern(glob)),
-            PeerMatch::DnsName(glob) => PeerPattern::DnsName(pattern(glob)),
-            PeerMatch::Subject(glob) => PeerPattern::Subject(pattern(glob)),
-            PeerMatch::Network(network) => PeerPattern::Network(*network),
-            PeerMatch::Unix => PeerPattern::Unix,
-        });
-        (peers.collect(), grant(rule))
-    });
+    let rules = authorization.rules.iter().map(|rule| (rule.peers.clone(), grant(rule)));
     let rest = match authorization.default {
         DefaultAccess::Allow => Grant::default(),
         DefaultAccess::Deny => Grant::nothing(),
@@ -516,10 +505,7 @@ fn access(config: &Config) -> Access {
 }
 
 fn grant(rule: &AuthorizationRule) -> Grant {
-    let patterns = |globs: &Vec<Glob>| globs.iter().map(pattern).collect::<Patterns>();
-    let names = |globs: &Vec<Glob>| {
-        globs.iter().map(|glob| pattern(glob).of_names(glob.xdstp().cloned())).collect::<Patterns>()
-    };
+    let patterns = |patterns: &Vec<Pattern>| patterns.iter().cloned().collect::<Patterns>();
     let values = |values: &BTreeSet<String>| values.iter().map(|value| value.as_str().into()).collect();
     let types = |types: &BTreeSet<String>| types.iter().map(|url| TypeUrl::from(url.as_str())).collect();
     Grant {
@@ -527,7 +513,7 @@ fn grant(rule: &AuthorizationRule) -> Grant {
         node_ids: rule.node_ids.as_ref().map(patterns),
         clusters: rule.clusters.as_ref().map(patterns),
         types: rule.types.as_ref().map(types),
-        names: rule.names.as_ref().map(names).map_or(Scope::ALL, Scope::only),
+        names: rule.names.as_ref().map(patterns).map_or(Scope::ALL, Scope::only),
         parameters: rule
             .parameters
             .iter()
@@ -536,24 +522,11 @@ fn grant(rule: &AuthorizationRule) -> Grant {
     }
 }
 
-fn pattern(glob: &Glob) -> Pattern {
-    Pattern::new(glob.text(), glob.whole().clone())
-}
-
 /// What clients are given that send no dynamic parameters. A value is bounded as a name is: longer ones count as not said.
 pub fn given(config: &Config) -> Given {
     let rule = |rule: &config::DynamicParameter| subscription::Rule {
         key: rule.key.as_str().into(),
-        from: match &rule.from {
-            config::NodeField::Id => subscription::NodeField::Id,
-            config::NodeField::Cluster => subscription::NodeField::Cluster,
-            config::NodeField::Region => subscription::NodeField::Region,
-            config::NodeField::Zone => subscription::NodeField::Zone,
-            config::NodeField::SubZone => subscription::NodeField::SubZone,
-            config::NodeField::UserAgentName => subscription::NodeField::UserAgentName,
-            config::NodeField::SpiffeId => subscription::NodeField::SpiffeId,
-            config::NodeField::Metadata(path) => subscription::NodeField::Metadata(path.clone()),
-        },
+        from: rule.from.clone(),
         pattern: rule.pattern.as_ref().map(|pattern| pattern.whole().clone()),
         default: rule.default.as_deref().map(Into::into),
     };
@@ -628,14 +601,8 @@ impl Origin {
             settle_max: config.downstream.settle_max,
             request_interval: from.request_interval,
             resource_errors: config.downstream.resource_errors,
-            reconcile: match from.reconcile {
-                config::Reconcile::Trust => Reconcile::Trust,
-                config::Reconcile::Sweep => Reconcile::Sweep,
-            },
-            locators: match from.locators {
-                config::Locators::Native => Locators::Native,
-                config::Locators::Plain => Locators::Plain,
-            },
+            reconcile: from.reconcile,
+            locators: from.locators,
             ..Settings::default()
         };
         let transport = Transport {

@@ -1,8 +1,9 @@
-//! What is wrong with a file, and where.
+//! Problems of a file, and their lines.
 //!
 //! Owns the collecting, ordering and wording frame (`FILE:LINE: ...`) of problems; the words are their finders'.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::fmt;
 
 /// A broken file can be wrong in every line; past this many, only their number is told.
@@ -67,11 +68,24 @@ impl Problem {
 #[derive(Debug, Default)]
 pub(super) struct Report {
     problems: RefCell<Vec<Problem>>,
+    /// Paths of the keys that problems are about.
+    wrong: RefCell<HashSet<String>>,
 }
 
 impl Report {
     pub(super) fn at(&self, line: usize, message: &str) {
         self.problems.borrow_mut().push(Problem::new(Some(line), message));
+    }
+
+    /// Reports the value of a key.
+    pub(super) fn wrong(&self, line: usize, path: &str, problem: &str) {
+        self.at(line, &format!("`{path}`: {problem}"));
+        self.wrong.borrow_mut().insert(path.to_owned());
+    }
+
+    /// Whether the value of a key was reported.
+    pub(super) fn is_wrong(&self, path: &str) -> bool {
+        self.wrong.borrow().contains(path)
     }
 
     /// `None` if nothing was reported.
