@@ -3,7 +3,9 @@
 //! Owns which task runs what and in which order they end. What it starts stops when it is dropped, but for
 //! connections that are open: they end with a drain, or with the runtime.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod settings;
+
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +16,6 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use metrics_exporter_prometheus::PrometheusHandle;
 use parking_lot::Mutex;
-use prost::Message as _;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -22,28 +23,28 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::admin::{Admin, Report};
-use crate::cache::{self, Cache, Writer};
-use crate::config::{self, AuthorizationRule, Changes, Config, DefaultAccess, ListenAddress, Source};
+use crate::cache::{Cache, Writer};
+use crate::config::{self, Changes, Config, ListenAddress, Source};
 use crate::descriptors::{DescriptorSet, Descriptors, SetError};
 use crate::directory::Directory;
 use crate::downstream::{
-    Access, Admission, AdmissionLimits, Buffered, Connections, Context, Handshakes, Limits, Listener, Memory,
-    Policy, PollLimits, Polls, Turns, Unsent, UpstreamView,
+    Admission, Buffered, Connections, Context, Handshakes, Listener, Memory, Polls, Turns, Unsent,
+    UpstreamView,
 };
 use crate::identity::Peer;
-use crate::proto;
-use crate::resource::{Pattern, Patterns, Scope, TypeUrl};
 use crate::rest::Book;
-use crate::subscription::{self, Given, Grant, Rules, Upstream};
+use crate::subscription::Upstream;
 use crate::telemetry::{self, TypeFigures, UpstreamFigures};
 use crate::tls::client::{ClientFiles, NoName};
 use crate::tls::files::Files;
 use crate::tls::reload::{LoadError, Reloader};
 use crate::tls::server::ServerFiles;
 use crate::upstream::{
-    Backoff, Client, Counters, DirectorySource, DirectoryState, Mux, Options, Readiness, Settings, Transport,
-    Tuner, Tuning, UpstreamState, Verdict,
+    Backoff, Client, Counters, DirectorySource, DirectoryState, Mux, Options, Readiness, Tuner,
+    UpstreamState, Verdict,
 };
+
+pub use settings::given;
 
 /// A running relay.
 #[derive(Debug)]
@@ -100,7 +101,7 @@ impl Relay {
             .await
             .with_context(|| format!("cannot listen on {} (admin.address)", config.admin.address))?;
 
-        let (cache, mut writer) = Cache::new(cache_limits(config));
+        let (cache, mut writer) = Cache::new(settings::cache_limits(config));
         writer.set_eds_repush(config.downstream.eds_repush_on_cds_change);
         let failed = CancellationToken::new();
         let (origin, tuner) = Origin::start(config, &reloader, writer, everything.clone(), failed.clone())?;
@@ -116,9 +117,9 @@ impl Relay {
         let memory = Memory::new(config.downstream.memory.refuse_above, config.downstream.memory.close_above);
         let shared = Arc::new(Context {
             cache: Arc::clone(&cache),
-            policy: ArcSwap::from_pointee(policy(config)),
+            policy: ArcSwap::from_pointee(settings::policy(config)),
             denials: Mutex::default(),
-            admission: Admission::new(admission_limits(&config.downstream.limits), Arc::clone(&memory)),
+            admission: Admission::new(config.downstream.limits, Arc::clone(&memory)),
             buffered: Buffered::new(
                 config.downstream.max_buffered_request_bytes,
                 config.downstream.max_buffered_request_bytes_per_connection,
@@ -206,10 +207,10 @@ impl Relay {
     /// Takes over what may change while the relay runs. Streams live on as they began, and connections too, unless what
     /// their peers may do has changed: those are closed, paced, so that their clients come again.
     pub fn apply(&self, config: &Config, changes: &Changes) {
-        let policy = Arc::new(policy(config));
+        let policy = Arc::new(settings::policy(config));
         let before = self.shared.policy.swap(Arc::clone(&policy));
-        self.shared.cache.set_limits(&cache_limits(config));
-        self.tuner.send_replace(Some(tuning(config)));
+        self.shared.cache.set_limits(&settings::cache_limits(config));
+        self.tuner.send_replace(Some(settings::tuning(config)));
         // Which parameters a client is given follows from its node, which no connection knows.
         let for_all = changes.concerns("dynamic_parameters");
         let window = policy.drain();
@@ -442,118 +443,6 @@ async fn housekeeping(connections: Arc<Connections>, shared: Arc<Context>, statu
     tokio::join!(connections.keep_order(times), connections.retire(retirement), upkeep);
 }
 
-fn cache_limits(config: &Config) -> cache::Limits {
-    cache::Limits {
-        encoded_bytes: config.cache.encoded_bytes,
-        tombstones: config.cache.tombstones,
-        parameter_sets: config.cache.max_parameter_sets,
-        response_bytes: config.downstream.max_response_bytes,
-        ..cache::Limits::default()
-    }
-}
-
-fn policy(config: &Config) -> Policy {
-    let Config { downstream, rest, .. } = config;
-    let polls =
-        PollLimits { hold: rest.hold, idle_timeout: rest.idle_timeout, per_peer: rest.max_polls_per_peer };
-    Policy::new(access(config), limits(downstream), polls, downstream.drain)
-}
-
-/// What of the source may change while it runs.
-const fn tuning(config: &Config) -> Tuning {
-    Tuning {
-        settle: config.downstream.settle,
-        settle_max: config.downstream.settle_max,
-        resource_errors: config.downstream.resource_errors,
-        eds_repush: config.downstream.eds_repush_on_cds_change,
-    }
-}
-
-/// The rules that hold whoever the peer is.
-fn base_rules(config: &Config) -> Rules {
-    let downstream = &config.downstream;
-    Rules {
-        ack_timeout: downstream.ack_timeout,
-        cold_deadline: downstream.cold_deadline,
-        dead_unnoticed: config.upstream.keepalive.interval + config.upstream.keepalive.timeout,
-        settle: downstream.settle,
-        no_legacy_wildcard: downstream.no_legacy_wildcard.clone(),
-        trust_initial_versions: downstream.trust_initial_versions_for_explicit,
-        eds_repush: downstream.eds_repush_on_cds_change,
-        serve_secrets: downstream.secrets_without_authentication,
-        max_name_bytes: downstream.max_name_bytes,
-        max_names: downstream.max_names,
-        max_connection_names: downstream.max_names_per_connection,
-        max_subscription_bytes: downstream.max_subscription_bytes,
-        unacked_timeout: downstream.unacked_timeout,
-        observers: matches!(config.upstream.source, Source::Servers(_)),
-        given: given(config),
-        ..Rules::default()
-    }
-}
-
-/// The rules by who the peer is.
-fn access(config: &Config) -> Access {
-    let authorization = &config.authorization;
-    let rules = authorization.rules.iter().map(|rule| (rule.peers.clone(), grant(rule)));
-    let rest = match authorization.default {
-        DefaultAccess::Allow => Grant::default(),
-        DefaultAccess::Deny => Grant::nothing(),
-    };
-    Access::new(&base_rules(config), rules.collect(), rest)
-        .trusting_loopback(config.downstream.secrets_over_loopback)
-}
-
-fn grant(rule: &AuthorizationRule) -> Grant {
-    let patterns = |patterns: &Vec<Pattern>| patterns.iter().cloned().collect::<Patterns>();
-    let values = |values: &BTreeSet<String>| values.iter().map(|value| value.as_str().into()).collect();
-    let types = |types: &BTreeSet<String>| types.iter().map(|url| TypeUrl::from(url.as_str())).collect();
-    Grant {
-        nothing: false,
-        node_ids: rule.node_ids.as_ref().map(patterns),
-        clusters: rule.clusters.as_ref().map(patterns),
-        types: rule.types.as_ref().map(types),
-        names: rule.names.as_ref().map(patterns).map_or(Scope::ALL, Scope::only),
-        parameters: rule
-            .parameters
-            .iter()
-            .map(|(key, allowed)| (key.as_str().into(), values(allowed)))
-            .collect(),
-    }
-}
-
-/// What clients are given that send no dynamic parameters. A value is bounded as a name is: longer ones count as not said.
-pub fn given(config: &Config) -> Given {
-    let rule = |rule: &config::DynamicParameter| subscription::Rule {
-        key: rule.key.as_str().into(),
-        from: rule.from.clone(),
-        pattern: rule.pattern.as_ref().map(|pattern| pattern.whole().clone()),
-        default: rule.default.as_deref().map(Into::into),
-    };
-    Given::new(config.dynamic_parameters.iter().map(rule).collect(), config.downstream.max_name_bytes)
-}
-
-const fn admission_limits(limits: &config::ConnectionLimits) -> AdmissionLimits {
-    AdmissionLimits {
-        max_connections: limits.max_connections,
-        max_connections_per_address: limits.max_connections_per_address,
-        max_connections_per_identity: limits.max_connections_per_identity,
-    }
-}
-
-fn limits(downstream: &config::Downstream) -> Limits {
-    Limits {
-        max_request_bytes: downstream.max_request_bytes,
-        first_request_timeout: downstream.first_request_timeout,
-        max_streams_per_connection: downstream.max_streams_per_connection,
-        stall_timeout: downstream.stall_timeout,
-        idle_timeout: downstream.idle_timeout,
-        max_connection_age: downstream.max_connection_age,
-        keepalive_interval: downstream.keepalive.interval,
-        keepalive_timeout: downstream.keepalive.timeout,
-    }
-}
-
 /// Where resources come from, and how that fares.
 #[derive(Clone, Debug)]
 enum Origin {
@@ -593,23 +482,7 @@ impl Origin {
         failed: CancellationToken,
     ) -> anyhow::Result<(Self, Tuner)> {
         let from = &config.upstream;
-        let settings = Settings {
-            node: node(&config.node),
-            linger: from.unsubscribe_linger,
-            max_lingering: from.max_lingering_names,
-            settle: config.downstream.settle,
-            settle_max: config.downstream.settle_max,
-            request_interval: from.request_interval,
-            resource_errors: config.downstream.resource_errors,
-            reconcile: from.reconcile,
-            locators: from.locators,
-            ..Settings::default()
-        };
-        let transport = Transport {
-            connect_timeout: from.connect_timeout,
-            keepalive_interval: from.keepalive.interval,
-            keepalive_timeout: from.keepalive.timeout,
-        };
+        let transport = settings::transport(from);
         let options = Options {
             backoff: Backoff::new(from.backoff.initial, from.backoff.max),
             max_message: from.max_response_bytes,
@@ -619,7 +492,7 @@ impl Origin {
             },
             ..Options::new(transport.endpoint(&server.uri.to_string())?)
         };
-        let client = Client::new(Mux::new(writer, settings), options);
+        let client = Client::new(Mux::new(writer, settings::upstream(config)), options);
         let origin = Self::Server { state: client.state(), counters: Arc::clone(client.counters()) };
         let tuner = client.tuner();
         spawn_essential(client.run(stop.clone()), stop, failed);
@@ -689,24 +562,5 @@ impl Origin {
                 telemetry::report_directory(failing);
             }
         }
-    }
-}
-
-/// The relay's own node, with its metadata as protobuf has it.
-fn node(config: &config::Node) -> proto::Node {
-    let text = |text: &String| text.clone();
-    proto::Node {
-        id: config.id.clone(),
-        cluster: config.cluster.clone(),
-        metadata: proto::structure(&config.metadata).encode_to_vec().into(),
-        locality: Some(proto::Locality {
-            region: text(&config.locality.region),
-            zone: text(&config.locality.zone),
-            sub_zone: text(&config.locality.sub_zone),
-        }),
-        user_agent_name: subscription::USER_AGENT.to_owned(),
-        user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-        // Without it a control plane that keeps to the protocol tells no TTLs (R-TTL-07).
-        client_features: vec!["xds.config.supports-resource-ttl".to_owned()],
     }
 }

@@ -41,7 +41,7 @@ use std::time::Duration;
 
 use errors::Report;
 use mapping::Mapping;
-use notation::{Count, Each, HOUR, List, Nested, Size, TIB, TICK, Text, Time};
+use notation::{Beside, Count, Each, HOUR, List, Nested, Size, TIB, TICK, Text, Time};
 use printed::{Entries, Printed};
 use schema::{Section, section};
 use system_limits::budget;
@@ -105,6 +105,25 @@ section! {
     /// REST-JSON long polls, on the same listeners.
     #[derive(Eq)]
     pub struct Rest {
+        /// Limits of polls.
+        #[key(Beside)]
+        pub polls: PollLimits,
+        /// Budget of the JSON that clients share; too little costs time, never correctness. Default: 256MiB, or a 16th of
+        /// the memory.
+        #[key(Size<1, TIB>, default = budget(), example = "256MiB", effect = Restart)]
+        pub json_bytes: u64,
+        /// Files with the descriptors of types that resources hold and deltafan does not know: each a
+        /// google.protobuf.FileDescriptorSet, as `protoc --include_imports --descriptor_set_out` writes it, gzipped or not.
+        /// Where one has a file that deltafan ships too, it takes the place of that. Default: none.
+        #[key(List<Text>, default = Vec::new(), example = "[acme.binpb]", effect = Restart)]
+        pub descriptor_sets: Vec<PathBuf>,
+    }
+}
+
+section! {
+    /// Limits of polls.
+    #[derive(Copy, Eq)]
+    pub struct PollLimits {
         /// How long a request is held while nothing that it asks for has changed. Envoy gives up after its
         /// `request_timeout`, of 1s by default; the hold is cut to that where the client sends
         /// x-envoy-expected-rq-timeout-ms.
@@ -117,15 +136,6 @@ section! {
         /// Requests that are held at a time for one address; one more is answered with 429.
         #[key(Count<1, 100_000_000>, default = 10_000, effect = Polls, note = "on any connection")]
         pub max_polls_per_peer: usize,
-        /// Budget of the JSON that clients share; too little costs time, never correctness. Default: 256MiB, or a 16th of
-        /// the memory.
-        #[key(Size<1, TIB>, default = budget(), example = "256MiB", effect = Restart)]
-        pub json_bytes: u64,
-        /// Files with the descriptors of types that resources hold and deltafan does not know: each a
-        /// google.protobuf.FileDescriptorSet, as `protoc --include_imports --descriptor_set_out` writes it, gzipped or not.
-        /// Where one has a file that deltafan ships too, it takes the place of that. Default: none.
-        #[key(List<Text>, default = Vec::new(), example = "[acme.binpb]", effect = Restart)]
-        pub descriptor_sets: Vec<PathBuf>,
     }
 }
 

@@ -14,25 +14,15 @@ use foldhash::HashMap;
 use parking_lot::Mutex;
 
 use super::memory::Memory;
+use crate::config::ConnectionLimits;
 use crate::identity::{Peer, Source};
 use crate::pool::subtract;
 use crate::telemetry::Limit;
 
-/// How many connections may be open.
-#[derive(Clone, Copy, Debug)]
-pub struct AdmissionLimits {
-    /// Of all listeners.
-    pub max_connections: usize,
-    /// From one address.
-    pub max_connections_per_address: usize,
-    /// Of one identity.
-    pub max_connections_per_identity: usize,
-}
-
 /// See the module.
 #[derive(Debug)]
 pub struct Admission {
-    limits: AdmissionLimits,
+    limits: ConnectionLimits,
     memory: Arc<Memory>,
     table: Mutex<Table>,
 }
@@ -78,7 +68,7 @@ pub(super) struct Slot {
 
 impl Admission {
     /// Nobody is there yet.
-    pub fn new(limits: AdmissionLimits, memory: Arc<Memory>) -> Arc<Self> {
+    pub fn new(limits: ConnectionLimits, memory: Arc<Memory>) -> Arc<Self> {
         Arc::new(Self { limits, memory, table: Mutex::default() })
     }
 
@@ -162,7 +152,7 @@ mod tests {
     use crate::identity::Certificate;
 
     fn admission(max: usize, per_address: usize, per_identity: usize) -> Arc<Admission> {
-        let limits = AdmissionLimits {
+        let limits = ConnectionLimits {
             max_connections: max,
             max_connections_per_address: per_address,
             max_connections_per_identity: per_identity,

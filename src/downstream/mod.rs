@@ -33,7 +33,7 @@ mod unix;
 mod unsent;
 
 pub use access::Access;
-pub use admission::{Admission, AdmissionLimits};
+pub use admission::Admission;
 #[doc(hidden)]
 pub use assembler::assemble;
 pub use buffered::Buffered;
@@ -41,7 +41,7 @@ pub use connection::Connections;
 pub use handshake::Handshakes;
 pub use listener::{Limits, Listener};
 pub use memory::Memory;
-pub use policy::{Policy, PollLimits};
+pub use policy::Policy;
 pub use poll::Polls;
 pub use service::{Context, UpstreamView};
 pub use turns::Turns;

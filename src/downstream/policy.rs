@@ -2,14 +2,15 @@
 //!
 //! Owns the values that a reload replaces, as one that is never changed itself: a connection takes the one that is in
 //! force when it is accepted and keeps to it, so that nothing changes under a stream and nothing has to be looked up
-//! for an update. A poll is a request of its own and takes what is in force when it comes. Knows no
-//! configuration and no connections.
+//! for an update. A poll is a request of its own and takes what is in force when it comes. Knows no file and no
+//! connections.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::access::Access;
 use super::listener::Limits;
+use crate::config::PollLimits;
 use crate::http2;
 use crate::identity::Peer;
 use crate::subscription::Rules;
@@ -22,17 +23,6 @@ pub struct Policy {
     pub(super) http2: Arc<http2::Limits>,
     pub(super) polls: PollLimits,
     drain: Duration,
-}
-
-/// What polls may do.
-#[derive(Clone, Debug)]
-pub struct PollLimits {
-    /// How long one is held while there is nothing new (R-REST-06).
-    pub hold: Duration,
-    /// How long a connection over HTTP/1 may be without a request.
-    pub idle_timeout: Duration,
-    /// How many are held for one address.
-    pub per_peer: usize,
 }
 
 impl Policy {
@@ -85,7 +75,7 @@ mod tests {
     fn policy(serve_secrets: bool) -> Policy {
         let rules = Rules { serve_secrets, ..Rules::default() };
         let second = Duration::from_secs(1);
-        let polls = PollLimits { hold: second, idle_timeout: second, per_peer: 1 };
+        let polls = PollLimits { hold: second, idle_timeout: second, max_polls_per_peer: 1 };
         let access = Access::new(&rules, Vec::new(), Grant::default());
         Policy::new(access, Limits::default(), polls, second)
     }

@@ -308,7 +308,7 @@ where
             }
             let polled = Pin::new(&mut body).poll_frame(cx);
             if polled.is_pending() && held.is_none() {
-                let per_peer = policy.polls.per_peer;
+                let per_peer = policy.polls.max_polls_per_peer;
                 *held = Some(shared.polls.peers.hold(caller.peer.source, per_peer).ok_or_else(too_many)?);
             }
             polled.map(Ok)
@@ -429,7 +429,7 @@ impl Waiting {
             let verdict = verdict.unwrap_or(Verdict::Wait(now + MOMENT));
             let Verdict::Wait(until) = verdict else { return Look::Ready(Ok(verdict)) };
             if self.held.is_none() {
-                let limit = self.shared.policy.load().polls.per_peer;
+                let limit = self.shared.policy.load().polls.max_polls_per_peer;
                 let held = self.shared.polls.peers.hold(self.caller.peer.source, limit);
                 self.held = Some(held.ok_or_else(too_many)?);
             }

@@ -1,0 +1,190 @@
+//! Settings of each part of the program, from a configuration.
+//!
+//! The parts know no configuration: their settings have other names, groups or units than the keys, or are worked out from
+//! several of them. Where a struct of the configuration can be the setting itself, it is.
+
+use std::collections::BTreeSet;
+
+use prost::Message as _;
+
+use crate::cache;
+use crate::config::{self, AuthorizationRule, Config, DefaultAccess, Source};
+use crate::downstream::{Access, Limits, Policy};
+use crate::proto;
+use crate::resource::{Pattern, Patterns, Scope, TypeUrl};
+use crate::subscription::{self, Given, Grant, Rules};
+use crate::upstream::{Settings, Transport, Tuning};
+
+pub(super) fn cache_limits(config: &Config) -> cache::Limits {
+    cache::Limits {
+        encoded_bytes: config.cache.encoded_bytes,
+        tombstones: config.cache.tombstones,
+        parameter_sets: config.cache.max_parameter_sets,
+        response_bytes: config.downstream.max_response_bytes,
+        ..cache::Limits::default()
+    }
+}
+
+pub(super) fn policy(config: &Config) -> Policy {
+    let Config { downstream, rest, .. } = config;
+    Policy::new(access(config), limits(downstream), rest.polls, downstream.drain)
+}
+
+/// Settings of the source that may change while it runs.
+pub(super) const fn tuning(config: &Config) -> Tuning {
+    Tuning {
+        settle: config.downstream.settle,
+        settle_max: config.downstream.settle_max,
+        resource_errors: config.downstream.resource_errors,
+        eds_repush: config.downstream.eds_repush_on_cds_change,
+    }
+}
+
+/// Rules for all peers.
+fn base_rules(config: &Config) -> Rules {
+    let downstream = &config.downstream;
+    Rules {
+        ack_timeout: downstream.ack_timeout,
+        cold_deadline: downstream.cold_deadline,
+        dead_unnoticed: config.upstream.keepalive.interval + config.upstream.keepalive.timeout,
+        settle: downstream.settle,
+        no_legacy_wildcard: downstream.no_legacy_wildcard.clone(),
+        trust_initial_versions: downstream.trust_initial_versions_for_explicit,
+        eds_repush: downstream.eds_repush_on_cds_change,
+        serve_secrets: downstream.secrets_without_authentication,
+        max_name_bytes: downstream.max_name_bytes,
+        max_names: downstream.max_names,
+        max_connection_names: downstream.max_names_per_connection,
+        max_subscription_bytes: downstream.max_subscription_bytes,
+        unacked_timeout: downstream.unacked_timeout,
+        observers: matches!(config.upstream.source, Source::Servers(_)),
+        given: given(config),
+        ..Rules::default()
+    }
+}
+
+/// Permissions by peer.
+fn access(config: &Config) -> Access {
+    let authorization = &config.authorization;
+    let rules = authorization.rules.iter().map(|rule| (rule.peers.clone(), grant(rule)));
+    let rest = match authorization.default {
+        DefaultAccess::Allow => Grant::default(),
+        DefaultAccess::Deny => Grant::nothing(),
+    };
+    Access::new(&base_rules(config), rules.collect(), rest)
+        .trusting_loopback(config.downstream.secrets_over_loopback)
+}
+
+fn grant(rule: &AuthorizationRule) -> Grant {
+    let patterns = |patterns: &Vec<Pattern>| patterns.iter().cloned().collect::<Patterns>();
+    let values = |values: &BTreeSet<String>| values.iter().map(|value| value.as_str().into()).collect();
+    let types = |types: &BTreeSet<String>| types.iter().map(|url| TypeUrl::from(url.as_str())).collect();
+    Grant {
+        nothing: false,
+        node_ids: rule.node_ids.as_ref().map(patterns),
+        clusters: rule.clusters.as_ref().map(patterns),
+        types: rule.types.as_ref().map(types),
+        names: rule.names.as_ref().map(patterns).map_or(Scope::ALL, Scope::only),
+        parameters: rule
+            .parameters
+            .iter()
+            .map(|(key, allowed)| (key.as_str().into(), values(allowed)))
+            .collect(),
+    }
+}
+
+/// Rules for clients that send no dynamic parameters. A value is bounded as a name is: longer ones count as not said.
+pub fn given(config: &Config) -> Given {
+    let rule = |rule: &config::DynamicParameter| subscription::Rule {
+        key: rule.key.as_str().into(),
+        from: rule.from.clone(),
+        pattern: rule.pattern.as_ref().map(|pattern| pattern.whole().clone()),
+        default: rule.default.as_deref().map(Into::into),
+    };
+    Given::new(config.dynamic_parameters.iter().map(rule).collect(), config.downstream.max_name_bytes)
+}
+
+fn limits(downstream: &config::Downstream) -> Limits {
+    Limits {
+        max_request_bytes: downstream.max_request_bytes,
+        first_request_timeout: downstream.first_request_timeout,
+        max_streams_per_connection: downstream.max_streams_per_connection,
+        stall_timeout: downstream.stall_timeout,
+        idle_timeout: downstream.idle_timeout,
+        max_connection_age: downstream.max_connection_age,
+        keepalive_interval: downstream.keepalive.interval,
+        keepalive_timeout: downstream.keepalive.timeout,
+    }
+}
+
+/// The relay as a client.
+pub(super) fn upstream(config: &Config) -> Settings {
+    let Config { upstream, downstream, .. } = config;
+    Settings {
+        node: node(&config.node),
+        linger: upstream.unsubscribe_linger,
+        max_lingering: upstream.max_lingering_names,
+        settle: downstream.settle,
+        settle_max: downstream.settle_max,
+        request_interval: upstream.request_interval,
+        resource_errors: downstream.resource_errors,
+        reconcile: upstream.reconcile,
+        locators: upstream.locators,
+        ..Settings::default()
+    }
+}
+
+pub(super) const fn transport(upstream: &config::Upstream) -> Transport {
+    Transport {
+        connect_timeout: upstream.connect_timeout,
+        keepalive_interval: upstream.keepalive.interval,
+        keepalive_timeout: upstream.keepalive.timeout,
+    }
+}
+
+/// The relay's own node, with its metadata as protobuf has it.
+fn node(config: &config::Node) -> proto::Node {
+    let text = |text: &String| text.clone();
+    proto::Node {
+        id: config.id.clone(),
+        cluster: config.cluster.clone(),
+        metadata: proto::structure(&config.metadata).encode_to_vec().into(),
+        locality: Some(proto::Locality {
+            region: text(&config.locality.region),
+            zone: text(&config.locality.zone),
+            sub_zone: text(&config.locality.sub_zone),
+        }),
+        user_agent_name: subscription::USER_AGENT.to_owned(),
+        user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        // Without it a control plane that keeps to the protocol tells no TTLs (R-TTL-07).
+        client_features: vec!["xds.config.supports-resource-ttl".to_owned()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use super::*;
+
+    /// The parts have defaults of their own, for tests that read no file. Other ones than those of the keys would have these
+    /// tests show a relay that nobody runs.
+    #[test]
+    fn the_defaults_of_the_parts_are_those_of_the_keys() {
+        fn same<T: Debug>(of_keys: T, of_part: T) {
+            assert_eq!(format!("{of_keys:#?}"), format!("{of_part:#?}"));
+        }
+        let mut config = Config::parse("upstream: {servers: [{uri: \"http://a:1\"}]}", "f").unwrap();
+        // By default as much as the machine allows.
+        config.cache.encoded_bytes = cache::Limits::default().encoded_bytes;
+        same(cache_limits(&config), cache::Limits::default());
+        same(limits(&config.downstream), Limits::default());
+        same(base_rules(&config), Rules { given: given(&config), ..Rules::default() });
+        same(upstream(&config), Settings { node: node(&config.node), ..Settings::default() });
+        same(transport(&config.upstream), Transport::default());
+        let Tuning { settle, settle_max, resource_errors, eds_repush } = tuning(&config);
+        let settings = Settings::default();
+        assert_eq!((settle, settle_max), (settings.settle, settings.settle_max));
+        assert_eq!((resource_errors, eds_repush), (settings.resource_errors, Rules::default().eds_repush));
+    }
+}
