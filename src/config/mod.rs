@@ -52,7 +52,7 @@ pub use changes::{Changes, diff};
 pub use downstream::{Downstream, ListenAddress, Listener};
 pub use dynamic_parameters::{DynamicParameter, Pattern};
 pub(crate) use errors::printable;
-pub use errors::{ConfigErrors, Problem};
+pub use errors::{ConfigError, Problem};
 pub use listener_tls::{ClientAuthorities, ListenerTls};
 pub use node::{Locality, Node};
 pub use reference::{reference, reload_table};
@@ -171,27 +171,27 @@ section! {
 
 impl Config {
     /// Reads a file of at most 1 MiB.
-    pub fn load(path: &Path) -> Result<Self, ConfigErrors> {
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
         Self::parse_file(&Self::read(path)?, path)
     }
 
     /// The text of a file of at most 1 MiB.
-    pub fn read(path: &Path) -> Result<String, ConfigErrors> {
-        yaml::read_file(path).map_err(|problem| ConfigErrors::single(&path.display().to_string(), problem))
+    pub fn read(path: &Path) -> Result<String, ConfigError> {
+        yaml::read_file(path).map_err(|problem| ConfigError::single(&path.display().to_string(), problem))
     }
 
     /// Reads the text of a file.
-    pub fn parse_file(text: &str, path: &Path) -> Result<Self, ConfigErrors> {
+    pub fn parse_file(text: &str, path: &Path) -> Result<Self, ConfigError> {
         Self::parse_from(text, &path.display().to_string(), path.parent())
     }
 
     /// Reads a text. `origin` names it in messages; if it is a path, relative paths in the text start from its folder.
-    pub fn parse(text: &str, origin: &str) -> Result<Self, ConfigErrors> {
+    pub fn parse(text: &str, origin: &str) -> Result<Self, ConfigError> {
         Self::parse_from(text, origin, Path::new(origin).parent())
     }
 
     /// Relative paths in the text start from `base`; absent or empty is the working directory.
-    fn parse_from(text: &str, origin: &str, base: Option<&Path>) -> Result<Self, ConfigErrors> {
+    fn parse_from(text: &str, origin: &str, base: Option<&Path>) -> Result<Self, ConfigError> {
         let report = Report::default();
         let config = yaml::read(text, &report).and_then(|mut root| {
             check::document(&mut root, Self::KEYS, &report);
@@ -209,7 +209,7 @@ impl Config {
             (Some(errors), _) => Err(errors),
             (None, None) => {
                 debug_assert!(false, "a reader gave up without a word");
-                Err(ConfigErrors::single(origin, Problem::new(None, "cannot be read")))
+                Err(ConfigError::single(origin, Problem::new(None, "cannot be read")))
             }
         }
     }

@@ -88,7 +88,7 @@ fn budget_of(memory: Option<u64>) -> u64 {
     memory.map_or(256 * MIB, |bytes| (bytes / 16 / MIB * MIB).clamp(32 * MIB, 256 * MIB))
 }
 
-/// What the control group of the process allows, or else what the machine has, in bytes.
+/// Memory that the control group of the process allows, or else that of the machine, in bytes.
 fn machine_memory() -> Option<u64> {
     let of_group = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
     let read = |path| fs::read_to_string(path).ok()?.trim().parse().ok();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_cannot_take_all_connections_unless_it_is_said() {
+    fn one_address_cannot_take_all_connections_unless_the_file_says_so() {
         let read = |text: &str| {
             let text = format!("upstream: {{directory: /d}}\ndownstream: {text}\n");
             crate::config::Config::parse(&text, "f").unwrap().downstream.limits

@@ -363,7 +363,7 @@ fn dynamic_parameters() {
             rule("from: node.id\n  pattern: \"(a\""),
             "f:5: `dynamic_parameters[].pattern`: `(a` is no regular expression: unclosed group".to_owned(),
         ),
-        // What would close the group that anchors it.
+        // Parentheses that would close the group that anchors it.
         (
             rule("from: node.id\n  pattern: \"a)|(b\""),
             "f:5: `dynamic_parameters[].pattern`: `a)|(b` is no regular expression: unopened group".to_owned(),

@@ -84,12 +84,35 @@ fn the_reference_says_the_defaults() {
     assert_eq!(Config::load(&in_config("reference.yaml")).unwrap(), defaults());
 }
 
-/// Each example alone, where it stands; and that what the reference shows of it is what it means.
+/// The table of docs/limits.md has words after a default, so that it is not written but compared.
+#[test]
+fn the_table_of_limits_says_the_defaults() {
+    let page = std::fs::read_to_string(in_repository("docs/limits.md")).unwrap();
+    let mut rows = 0;
+    for (path, key) in leaves().filter(|(_, key)| key.example.is_none()) {
+        let Some(row) = page.lines().find(|line| line.starts_with(&format!("| `{path}` |"))) else {
+            continue;
+        };
+        let cell = row.split('|').nth(2).unwrap().trim().replace(',', "");
+        let mut words = cell.split(' ');
+        let number = words.next().unwrap();
+        let unit = match (words.next(), key.shape) {
+            (_, Shape::Count(..)) => "",
+            (Some("min"), _) => "m",
+            (unit, _) => unit.unwrap_or_default(),
+        };
+        let said = Config::parse(&with(path, Some(&json!(format!("{number}{unit}")))), "f").unwrap();
+        assert_eq!(said, Config::parse(&with(path, None), "f").unwrap(), "docs/limits.md: {row}");
+        rows += 1;
+    }
+    assert!(rows > 10, "{rows}");
+}
+
+/// Examples are accepted, each alone in its place.
 #[test]
 fn examples_are_right() {
     for (path, key) in leaves() {
         let Some(example) = key.example else { continue };
-        // Nothing of a machine is in it, so that it is YAML of one line, which is nearly JSON.
         let text = format!("f: {example}\n");
         let tree = yaml::read(&text, &Report::default()).unwrap();
         let yaml::Value::Map(entries) = tree.value else { panic!("{path}") };
@@ -150,7 +173,7 @@ section! {
     }
 }
 
-/// What a new key needs: its declaration, and nothing else.
+/// A new key needs its declaration and nothing else.
 #[test]
 fn one_declaration_is_all_that_a_key_needs() {
     let read = |text: &str| {
