@@ -3,7 +3,6 @@
 //! Owns those that several keys share; a section has its own where its values need them. A notation is a type without
 //! values, named in the declaration of a key: `Count<1, 100>`, `Optional<Text>`, `Nested`.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -259,27 +258,20 @@ impl<T, N: Notation<T>> Notation<Option<T>> for Optional<N> {
 #[derive(Debug)]
 pub(super) struct List<N>(N);
 
-impl<T, N: Single<T>> Notation<Vec<T>> for List<N> {
+impl<C, N> Notation<C> for List<N>
+where
+    C: Clone + IntoIterator + FromIterator<C::Item>,
+    N: Single<C::Item>,
+{
     const SHAPE: Shape = Shape::Texts;
 
-    fn read(mapping: &Mapping<'_>, name: &str) -> Option<Vec<T>> {
-        mapping.words(name, N::parse)
+    fn read(mapping: &Mapping<'_>, name: &str) -> Option<C> {
+        mapping.words(name, N::parse).map(C::from_iter)
     }
 
-    fn print(value: &Vec<T>, name: &'static str, into: &mut Entries) {
-        into.push((name, Printed::Value(value.iter().map(N::json).collect())));
-    }
-}
-
-impl<T: Ord, N: Single<T>> Notation<BTreeSet<T>> for List<N> {
-    const SHAPE: Shape = Shape::Texts;
-
-    fn read(mapping: &Mapping<'_>, name: &str) -> Option<BTreeSet<T>> {
-        Some(mapping.words(name, N::parse)?.into_iter().collect())
-    }
-
-    fn print(value: &BTreeSet<T>, name: &'static str, into: &mut Entries) {
-        into.push((name, Printed::Value(value.iter().map(N::json).collect())));
+    fn print(value: &C, name: &'static str, into: &mut Entries) {
+        let items = value.clone().into_iter().map(|item| N::json(&item));
+        into.push((name, Printed::Value(items.collect())));
     }
 }
 

@@ -18,7 +18,6 @@ use deltafan_core::upstream::{Locators, Reconcile};
 
 section! {
     /// The origin of the resources, and how the relay talks to it.
-    #[check(check_backoff)]
     pub struct Upstream {
         /// Control planes or a directory; the one thing without a default.
         #[key(Beside)]
@@ -67,6 +66,7 @@ section! {
 section! {
     /// An exponential wait between attempts; `initial` is never above `max`.
     #[derive(Copy, Eq)]
+    #[check(check_backoff)]
     pub struct Backoff {
         /// The first wait is at most this long.
         #[key(Time<TICK, HOUR>, default = Duration::from_millis(500))]
@@ -75,6 +75,10 @@ section! {
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(30))]
         pub max: Duration,
     }
+}
+
+fn check_backoff(backoff: &Backoff, mapping: &Mapping<'_>) {
+    mapping.check_order(("initial", backoff.initial), ("max", backoff.max));
 }
 
 section! {
@@ -88,11 +92,6 @@ section! {
         #[key(Time<TICK, HOUR>, default = Duration::from_secs(10))]
         pub timeout: Duration,
     }
-}
-
-fn check_backoff(upstream: &Upstream, mapping: &Mapping<'_>) {
-    let Backoff { initial, max } = upstream.backoff;
-    mapping.section("backoff").check_order(("initial", initial), ("max", max));
 }
 
 /// Where resources come from.

@@ -423,6 +423,12 @@ fn upstream_sources() {
             "{directory: d, backoff: {max: 100ms}}",
             "f:1: `upstream.backoff.initial`: `500ms` is above `max`, which is `100ms`",
         ),
+        // Bounds are compared whatever else is wrong.
+        (
+            "{backoff: {max: 100ms}}",
+            "f:1: `upstream`: has no source; write `servers` or `directory`\n\
+             f:1: `upstream.backoff.initial`: `500ms` is above `max`, which is `100ms`",
+        ),
     ] {
         assert_eq!(refused(&format!("upstream: {upstream}\n")), message);
     }
