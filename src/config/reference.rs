@@ -71,29 +71,29 @@ fn write_key(page: &mut String, key: &Key, value: Option<&Printed>, place: Place
     let hash = if is_absent && !commented { "# " } else { "" };
     let (value, commented) = if is_absent { (None, true) } else { (value, commented) };
     page.push_str(&format!("{margin}{dash}{hash}{}:", key.name));
-    let inner = format!("{beside}{hash}  ");
-    match (key.shape, value) {
-        (Shape::Section(keys), value) => {
+    match (key.shape.keys(), value) {
+        ([], Some(Printed::Value(value))) => page.push_str(&format!(" {}\n", notation(value))),
+        ([], _) => page.push_str(&format!(" {}\n", key.example.unwrap_or_default())),
+        (keys, value) => {
             page.push('\n');
-            let values = if let Some(Printed::Section(values)) = value { values } else { &Vec::new() };
-            for key in children(keys) {
-                let place = Place { margin: &inner, dash: "", commented };
-                write_key(page, key, entry(values, key.name), place);
-            }
-        }
-        (Shape::Sections(keys), value) => {
-            page.push('\n');
-            let entries =
-                if let Some(Printed::Sections(entries)) = value { entries } else { &vec![Vec::new()] };
-            for values in entries {
-                for (at, key) in children(keys).into_iter().enumerate() {
-                    let dash = if at == 0 { "- " } else { "  " };
-                    write_key(page, key, entry(values, key.name), Place { margin: &inner, dash, commented });
+            let (margin, nothing) = (format!("{beside}{hash}  "), Entries::new());
+            let sections = match value {
+                Some(Printed::Section(entries)) => std::slice::from_ref(entries),
+                Some(Printed::Sections(sections)) => sections,
+                _ => std::slice::from_ref(&nothing),
+            };
+            for values in sections {
+                for (at, below) in children(keys).into_iter().enumerate() {
+                    let dash = match (key.shape, at) {
+                        (Shape::Section(_), _) => "",
+                        (_, 0) => "- ",
+                        _ => "  ",
+                    };
+                    let place = Place { margin: &margin, dash, commented };
+                    write_key(page, below, entry(values, below.name), place);
                 }
             }
         }
-        (_, Some(Printed::Value(value))) => page.push_str(&format!(" {}\n", notation(value))),
-        (_, _) => page.push_str(&format!(" {}\n", key.example.unwrap_or_default())),
     }
 }
 
