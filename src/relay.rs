@@ -3,6 +3,7 @@
 //! Owns which task runs what and in which order they end. What it starts stops when it is dropped, but for
 //! connections that are open: they end with a drain, or with the runtime.
 
+mod origin;
 mod settings;
 
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
@@ -23,27 +24,23 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::admin::{Admin, Report};
-use crate::cache::{Cache, Writer};
+use crate::cache::Cache;
 use crate::config::{self, Changes, Config, ListenAddress, Source};
 use crate::descriptors::{DescriptorSet, Descriptors, SetError};
-use crate::directory::Directory;
 use crate::downstream::{
     Admission, Buffered, Connections, Context, Handshakes, Listener, Memory, Polls, Turns, Unsent,
     UpstreamView,
 };
 use crate::identity::Peer;
 use crate::rest::Book;
-use crate::subscription::Upstream;
-use crate::telemetry::{self, TypeFigures, UpstreamFigures};
+use crate::telemetry::{self, TypeFigures};
 use crate::tls::client::{ClientFiles, NoName};
 use crate::tls::files::Files;
 use crate::tls::reload::{LoadError, Reloader};
 use crate::tls::server::ServerFiles;
-use crate::upstream::{
-    Backoff, Client, Counters, DirectorySource, DirectoryState, Mux, Options, Readiness, Tuner,
-    UpstreamState, Verdict,
-};
+use crate::upstream::{Readiness, Tuner, Verdict};
 
+use origin::Origin;
 pub use settings::given;
 
 /// A running relay.
@@ -325,21 +322,6 @@ pub enum DescriptorsError {
     Refused(#[from] SetError),
 }
 
-/// Runs a task that must not end before `stop`; tells `failed` if it does.
-fn spawn_essential(
-    task: impl Future<Output = ()> + Send + 'static,
-    stop: CancellationToken,
-    failed: CancellationToken,
-) {
-    tokio::spawn(async move {
-        let ended = tokio::spawn(task).await;
-        if !stop.is_cancelled() {
-            tracing::error!(?ended, "the way upstream has ended by itself");
-            failed.cancel();
-        }
-    });
-}
-
 /// What the admin address reports.
 #[derive(Debug)]
 struct Status {
@@ -441,126 +423,4 @@ async fn housekeeping(connections: Arc<Connections>, shared: Arc<Context>, statu
         }
     };
     tokio::join!(connections.keep_order(times), connections.retire(retirement), upkeep);
-}
-
-/// Where resources come from, and how that fares.
-#[derive(Clone, Debug)]
-enum Origin {
-    Server { state: watch::Receiver<UpstreamState>, counters: Arc<Counters> },
-    Directory { state: watch::Receiver<DirectoryState> },
-}
-
-impl Origin {
-    fn start(
-        config: &Config,
-        reloader: &Reloader,
-        writer: Writer,
-        stop: CancellationToken,
-        failed: CancellationToken,
-    ) -> anyhow::Result<(Self, Tuner)> {
-        match &config.upstream.source {
-            Source::Servers(servers) => {
-                Self::start_client(config, servers.first(), reloader, writer, stop, failed)
-            }
-            Source::Directory(path) => {
-                let directory = Directory::open(path)
-                    .with_context(|| format!("cannot watch {} (upstream.directory)", path.display()))?;
-                let source = DirectorySource::new(writer);
-                let (state, tuner) = (source.state(), source.tuner());
-                spawn_essential(source.run(directory, stop.clone()), stop, failed);
-                Ok((Self::Directory { state }, tuner))
-            }
-        }
-    }
-
-    fn start_client(
-        config: &Config,
-        server: &config::Server,
-        reloader: &Reloader,
-        writer: Writer,
-        stop: CancellationToken,
-        failed: CancellationToken,
-    ) -> anyhow::Result<(Self, Tuner)> {
-        let from = &config.upstream;
-        let transport = settings::transport(from);
-        let options = Options {
-            backoff: Backoff::new(from.backoff.initial, from.backoff.max),
-            max_message: from.max_response_bytes,
-            tls: match tls_upstream(server)? {
-                Some(files) => Some(files.watch(reloader, UPSTREAM_TLS)?),
-                None => None,
-            },
-            ..Options::new(transport.endpoint(&server.uri.to_string())?)
-        };
-        let client = Client::new(Mux::new(writer, settings::upstream(config)), options);
-        let origin = Self::Server { state: client.state(), counters: Arc::clone(client.counters()) };
-        let tuner = client.tuner();
-        spawn_essential(client.run(stop.clone()), stop, failed);
-        Ok((origin, tuner))
-    }
-
-    /// Whether it can be asked, and answers.
-    fn upstream(&self) -> Upstream {
-        match self {
-            Self::Server { state, .. } => {
-                let state = state.borrow();
-                match (state.connected, state.answered) {
-                    (false, _) => Upstream::Away,
-                    (true, false) => Upstream::Silent,
-                    (true, true) => Upstream::Answering,
-                }
-            }
-            Self::Directory { state } => {
-                if state.borrow().read {
-                    Upstream::Answering
-                } else {
-                    Upstream::Away
-                }
-            }
-        }
-    }
-
-    /// Whether clients should be sent to a relay of it.
-    fn verdict(&self, readiness: &mut Readiness) -> Verdict {
-        match self {
-            Self::Server { state, .. } => readiness.look(&state.borrow(), Instant::now()),
-            Self::Directory { state } => {
-                let why = || "the directory has not been read yet".to_owned();
-                Verdict { ready: state.borrow().read.then_some(()).ok_or_else(why), look_at: None }
-            }
-        }
-    }
-
-    async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
-        match self {
-            Self::Server { state, .. } => state.changed().await,
-            Self::Directory { state } => state.changed().await,
-        }
-    }
-
-    fn report(&self) {
-        match self {
-            Self::Server { state, counters } => {
-                let now = Instant::now();
-                let figures = {
-                    let state = state.borrow();
-                    UpstreamFigures {
-                        connected: state.connected,
-                        stale: state.stale_for(now),
-                        last_answer: state.silent_for(now),
-                        unanswered: state.unanswered.count,
-                    }
-                };
-                telemetry::report_upstream(figures, &counters.all());
-            }
-            Self::Directory { state } => {
-                let (read, failing) = {
-                    let state = state.borrow();
-                    (state.read, state.failures.len())
-                };
-                telemetry::report_upstream(UpstreamFigures { connected: read, ..Default::default() }, &[]);
-                telemetry::report_directory(failing);
-            }
-        }
-    }
 }
