@@ -10,11 +10,11 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use prost::Message as _;
 
-use crate::config::{self, Config, DynamicParameter, NodeField, Pattern};
+use crate::config::{self, Config, DynamicParameter, Pattern};
 use crate::directory;
 use crate::proto::Node;
 use crate::relay;
-use crate::subscription::{Missing, Outcome};
+use crate::subscription::{Missing, NodeField, Outcome};
 
 /// A bootstrap with everything in it is far smaller.
 const MAX_BYTES: u64 = 16 << 20;
@@ -45,7 +45,7 @@ pub fn parameters(config: &Config, node: &Node) -> String {
     let given = relay::given(config);
     let mut text = String::new();
     for (rule, (_, outcome)) in config.dynamic_parameters.iter().zip(given.outcomes(node, None)) {
-        let (key, from) = (&rule.key, &rule.from);
+        let (key, from) = (&rule.key, rule.source());
         let line = match (outcome, &rule.pattern) {
             (Outcome::Found(value), None) => format!("{key} = {value:?}  # {from}"),
             (Outcome::Found(value), Some(pattern)) => format!("{key} = {value:?}  # {from}, by {pattern}"),
@@ -61,9 +61,9 @@ pub fn parameters(config: &Config, node: &Node) -> String {
 }
 
 fn reason(rule: &DynamicParameter, missing: Missing) -> String {
-    let from = &rule.from;
+    let from = rule.source();
     match missing {
-        Missing::NotSaid if *from == NodeField::SpiffeId => format!("{from} is known of a client only"),
+        Missing::NotSaid if rule.from == NodeField::SpiffeId => format!("{from} is known of a client only"),
         Missing::NotSaid => format!("the node has no {from}"),
         Missing::NoText => format!("{from} is neither text, nor a number, nor true or false"),
         Missing::TooLong => format!("{from} is longer than `downstream.max_name_bytes`"),

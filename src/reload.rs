@@ -14,7 +14,7 @@ use tokio::signal::unix::Signal;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use crate::config::{self, Changes, Config, ConfigErrors};
+use crate::config::{self, Changes, Config, ConfigError};
 use crate::file_watch::{Debounce, FileWatcher, WatchedPaths};
 use crate::relay::{self, Relay};
 use crate::telemetry::{self, ReloadResult};
@@ -36,8 +36,8 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-impl From<ConfigErrors> for LoadError {
-    fn from(errors: ConfigErrors) -> Self {
+impl From<ConfigError> for LoadError {
+    fn from(errors: ConfigError) -> Self {
         Self(errors.to_string())
     }
 }

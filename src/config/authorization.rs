@@ -1,106 +1,152 @@
-//! Who may ask for what: the rules of `authorization`.
+//! `authorization`: the rules about peers.
 //!
 //! Owns the notation of peers, patterns and rules. Knows no peer; a rule that exists can be followed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::IpAddr;
-use std::str::FromStr;
+use std::path::Path;
 
 use ipnet::IpNet;
 use regex::{Regex, RegexBuilder};
-use serde::{Serialize, Serializer};
+use serde_json::Value as Json;
 
 use super::errors::quoted;
-use super::values;
+use super::mapping::Mapping;
+use super::notation::{Choice, Each, List, Notation, OneOf, Optional, Single, Text, Word, Written};
+use super::printed::{Entries, Printed};
+use super::schema::{Shape, section};
+use super::values::TypeName;
+use crate::identity::PeerPattern;
+use crate::resource::Pattern;
 
-/// What the automaton of one pattern may take, in bytes.
+/// Memory of the automaton of one pattern, in bytes.
 const MAX_PATTERN: usize = 256 * 1024;
 /// Start of every name of the form xdstp.
 const XDSTP: &str = "xdstp://";
 
-/// The rules, and what holds where none does. Default: everybody may ask for everything.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Authorization {
-    /// What a peer may that no rule is about. Default: allow.
-    pub default: DefaultAccess,
-    /// The first rule whose peers match decides.
-    pub rules: Vec<AuthorizationRule>,
+section! {
+    /// The rules, and the access of peers that match none.
+    #[derive(Eq)]
+    pub struct Authorization {
+        /// Access of a peer that matches no rule: `allow` everything, or `deny` everything (PERMISSION_DENIED, REST 403).
+        /// Secrets have conditions of their own, see `downstream.secrets_without_authentication`.
+        #[key(OneOf, default = DefaultAccess::Allow)]
+        pub default: DefaultAccess,
+        /// The first rule whose `peers` match decides, alone; what it does not mention is not restricted.
+        #[key(Each, default = Vec::new())]
+        pub rules: Vec<AuthorizationRule>,
+    }
 }
 
-/// What a peer may that no rule is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "snake_case")]
+/// Access of a peer that matches no rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultAccess {
     /// Everything.
-    #[default]
     Allow,
     /// Nothing.
     Deny,
 }
 
-/// What some peers may. What is absent is not restricted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct AuthorizationRule {
-    /// Whom it is about; never empty.
-    pub peers: Vec<PeerMatch>,
-    /// The values of `node.id` that they may claim.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub node_ids: Option<Vec<Glob>>,
-    /// The values of `node.cluster` that they may claim.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub clusters: Option<Vec<Glob>>,
-    /// The full type URLs that they may ask for.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_types")]
-    pub types: Option<BTreeSet<String>>,
-    /// The names of resources that they may see.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub names: Option<Vec<Glob>>,
-    /// The values of dynamic parameters that they may send or be given, by key. No list is empty.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub parameters: BTreeMap<String, BTreeSet<String>>,
+impl Choice for DefaultAccess {
+    const WORDS: [(&'static str, Self); 2] = [("allow", Self::Allow), ("deny", Self::Deny)];
 }
 
-fn serialize_types<S: Serializer>(
-    types: &Option<BTreeSet<String>>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    values::serialize_type_urls(types.as_ref().unwrap_or(&BTreeSet::new()), serializer)
+section! {
+    /// Access of some peers. What is absent is not restricted.
+    #[derive(Eq)]
+    #[check(check_rule)]
+    pub struct AuthorizationRule {
+        /// spiffe://…, dns:NAME and subject:… are of the client's certificate (a listener with `client_ca_file`); an address
+        /// or network is where it comes from; unix is a client that comes over a Unix socket. In patterns `*` stands for
+        /// anything within a segment (up to the next /, . or ,) and `**` for anything.
+        #[key(
+            List<Text>, default = Vec::new(),
+            example = "[\"spiffe://mesh/ns/prod/**\", \"dns:*.prod.example\", \"subject:CN=envoy-*,O=example\", 10.0.0.0/8, unix]"
+        )]
+        pub peers: Vec<PeerPattern>,
+        /// The values of node.id that it may claim. Any other ends the stream. Default: anything.
+        #[key(Optional<List<Text>>, example = "[\"prod-*\"]")]
+        pub node_ids: Option<Vec<Pattern>>,
+        /// The values of node.cluster that it may claim. Any other ends the stream. Default: anything.
+        #[key(Optional<List<Text>>, example = "[edge]")]
+        pub clusters: Option<Vec<Pattern>>,
+        /// The types that it may ask for, as short names or type URLs. Any other ends the stream. Default: all.
+        #[key(Optional<List<TypeName>>, example = "[cds, eds, lds, rds]")]
+        pub types: Option<BTreeSet<String>>,
+        /// The names of resources that it may see. Any other is answered as one that does not exist, and left out of
+        /// wildcards. Authorities of xdstp names are written so: `xdstp://authority/**`. A pattern without `?` matches only
+        /// xdstp names without context parameters, unless it ends with `**`; behind `?`, `*` ends at `&`. A name with the
+        /// segment `.` or `..` matches no wildcard. Default: all.
+        #[key(Optional<List<NamePattern>>, example = "[\"prod/*\"]")]
+        pub names: Option<Vec<Pattern>>,
+        /// The values of dynamic parameters that it may send or be given, by key. A request without one of these keys is
+        /// given the value where only one is allowed, and refused otherwise; so is any other value. Default: anything.
+        #[key(AllowedValues, default = BTreeMap::new(), example = "{env: [prod]}")]
+        pub parameters: BTreeMap<String, BTreeSet<String>>,
+    }
 }
 
-/// Some peers, by what they have proven to be or where they come from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PeerMatch {
-    /// `spiffe://…`: the SPIFFE ID of the certificate. Segments end at `/`.
-    SpiffeId(Glob),
-    /// `dns:NAME`: one of the DNS names of the certificate, whatever the case. Segments end at `.`.
-    DnsName(Glob),
-    /// `subject:CN=…`: the subject of the certificate as RFC 4514 writes it. Segments end at `,`.
-    Subject(Glob),
-    /// An address or a network (`10.0.0.0/8`).
-    Network(IpNet),
-    /// `unix`: whoever comes over a Unix socket.
-    Unix,
+fn check_rule(_: &AuthorizationRule, mapping: &Mapping<'_>) {
+    if mapping.is_empty("peers") && !mapping.is_refused("peers") {
+        let problem = "names nobody; list who the rule is about, as in [\"spiffe://mesh/ns/prod/**\"]";
+        mapping.wrong_here("peers", problem);
+    }
+}
+
+/// Lists of values by key. A number or a flag counts as it is written in a node's metadata.
+#[derive(Debug)]
+struct AllowedValues;
+
+impl Notation<BTreeMap<String, BTreeSet<String>>> for AllowedValues {
+    const SHAPE: Shape = Shape::Free;
+
+    fn read(rule: &Mapping<'_>, name: &str) -> Option<BTreeMap<String, BTreeSet<String>>> {
+        let wrong = |key: &str, problem: &str| rule.wrong_here(name, &format!("{}: {problem}", quoted(key)));
+        let mut allowed = BTreeMap::new();
+        for (key, list) in rule.free(name)? {
+            let Some(items) = list.as_array().filter(|items| !items.is_empty()) else {
+                wrong(&key, "write a list of the values that are allowed, as in [prod, canary]");
+                continue;
+            };
+            let text = |value: &Json| match value {
+                Json::String(text) => Some(text.clone()),
+                Json::Bool(_) | Json::Number(_) => Some(value.to_string()),
+                _ => None,
+            };
+            match items.iter().map(text).collect::<Option<BTreeSet<String>>>() {
+                Some(values) => drop(allowed.insert(key, values)),
+                None => wrong(&key, "a value is a text, a number, true or false"),
+            }
+        }
+        Some(allowed)
+    }
+
+    fn print(value: &BTreeMap<String, BTreeSet<String>>, name: &'static str, into: &mut Entries) {
+        if !value.is_empty() {
+            let values = |values: &BTreeSet<String>| values.iter().map(String::as_str).collect();
+            let map = value.iter().map(|(key, allowed)| (key.clone(), values(allowed))).collect();
+            into.push((name, Printed::Value(Json::Object(map))));
+        }
+    }
 }
 
 const PEERS: &str =
     "write spiffe://…, dns:NAME, subject:…, an address, a network such as 10.0.0.0/8, or unix";
 
-impl FromStr for PeerMatch {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
+/// `spiffe://…`, `dns:NAME`, `subject:CN=…` as RFC 4514 writes it, an address, a network, or `unix`.
+impl Written for PeerPattern {
+    fn parse(text: &str, _: &Path) -> Result<Self, String> {
         if text == "unix" {
             return Ok(Self::Unix);
         }
         if text.starts_with("spiffe://") {
-            return Glob::parse(text, text, Segments::Path).map(Self::SpiffeId);
+            return glob(text, text, Segments::Path).map(Self::SpiffeId);
         }
         if let Some(name) = text.strip_prefix("dns:").filter(|name| !name.is_empty()) {
-            return Glob::parse(text, name, Segments::Dns).map(Self::DnsName);
+            return glob(text, name, Segments::Dns).map(Self::DnsName);
         }
         if let Some(subject) = text.strip_prefix("subject:").filter(|subject| !subject.is_empty()) {
-            return Glob::parse(text, subject, Segments::Subject).map(Self::Subject);
+            return glob(text, subject, Segments::Subject).map(Self::Subject);
         }
         let address = || text.parse::<IpAddr>().map(IpNet::from);
         let network: IpNet = text
@@ -120,31 +166,63 @@ impl FromStr for PeerMatch {
         }
         Ok(Self::Network(network))
     }
-}
 
-impl fmt::Display for PeerMatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn text(&self) -> String {
         match self {
-            Self::SpiffeId(glob) | Self::DnsName(glob) | Self::Subject(glob) => write!(f, "{glob}"),
-            Self::Network(network) => write!(f, "{network}"),
-            Self::Unix => f.write_str("unix"),
+            Self::SpiffeId(pattern) | Self::DnsName(pattern) | Self::Subject(pattern) => {
+                pattern.text().to_owned()
+            }
+            Self::Network(network) => network.to_string(),
+            Self::Unix => "unix".to_owned(),
         }
     }
 }
 
-impl Serialize for PeerMatch {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+/// One whose segments end at `/`.
+impl Written for Pattern {
+    fn parse(text: &str, _: &Path) -> Result<Self, String> {
+        glob(text, text, Segments::Path)
+    }
+
+    fn text(&self) -> String {
+        Self::text(self).to_owned()
     }
 }
 
-/// A pattern in which `*` stands for anything within a segment, `**` for anything, and all else for itself.
-#[derive(Debug, Clone)]
-pub struct Glob {
-    text: String,
-    whole: Regex,
-    /// The expression for names of the form xdstp, if it may match any.
-    xdstp: Option<Regex>,
+/// A pattern of names of resources.
+#[derive(Debug)]
+struct NamePattern;
+
+impl Single<Pattern> for NamePattern {
+    fn parse(word: Word<'_>) -> Result<Pattern, String> {
+        name_pattern(word.text)
+    }
+
+    fn json(value: &Pattern) -> Json {
+        value.text().into()
+    }
+}
+
+/// Reads a pattern of names of resources: `*` stands for anything within a segment, `**` for anything, and all else for
+/// itself.
+pub fn name_pattern(text: &str) -> Result<Pattern, String> {
+    let pattern = glob(text, text, Segments::Path)?;
+    let literal = text.split('*').next().unwrap_or_default();
+    if !literal.starts_with(XDSTP) && !XDSTP.starts_with(literal) {
+        return Ok(pattern);
+    }
+    let xdstp = Segments::Xdstp.whole(text).map_err(|_| too_large(text))?;
+    Ok(pattern.of_names(Some(xdstp)))
+}
+
+/// A pattern that stands in the file as `text`.
+fn glob(text: &str, pattern: &str, segments: Segments) -> Result<Pattern, String> {
+    let whole = segments.whole(pattern).map_err(|_| too_large(text))?;
+    Ok(Pattern::new(text, whole))
+}
+
+fn too_large(text: &str) -> String {
+    format!("{} is too large a pattern", quoted(text))
 }
 
 /// Where segments end.
@@ -204,83 +282,17 @@ impl Segments {
     }
 }
 
-impl Glob {
-    /// A pattern of names of resources.
-    pub fn of_names(text: &str) -> Result<Self, String> {
-        let glob: Self = text.parse()?;
-        let literal = text.split('*').next().unwrap_or_default();
-        if !literal.starts_with(XDSTP) && !XDSTP.starts_with(literal) {
-            return Ok(glob);
-        }
-        let xdstp = Segments::Xdstp.whole(text).map_err(|_| too_large(text))?;
-        Ok(Self { xdstp: Some(xdstp), ..glob })
-    }
-
-    /// Anchored at both ends.
-    pub fn whole(&self) -> &Regex {
-        &self.whole
-    }
-
-    /// Variant for names of the form xdstp; `None` if it matches none of them.
-    pub const fn xdstp(&self) -> Option<&Regex> {
-        self.xdstp.as_ref()
-    }
-
-    /// As it stands in the file.
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
-    fn parse(text: &str, pattern: &str, segments: Segments) -> Result<Self, String> {
-        let whole = segments.whole(pattern).map_err(|_| too_large(text))?;
-        Ok(Self { text: text.to_owned(), whole, xdstp: None })
-    }
-}
-
-fn too_large(text: &str) -> String {
-    format!("{} is too large a pattern", quoted(text))
-}
-
-impl FromStr for Glob {
-    type Err = String;
-
-    /// One whose segments end at `/`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::parse(text, text, Segments::Path)
-    }
-}
-
-impl PartialEq for Glob {
-    fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
-    }
-}
-
-impl Eq for Glob {}
-
-impl fmt::Display for Glob {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl Serialize for Glob {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.text)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn matches(peer: &str, text: &str) -> bool {
-        match peer.parse().unwrap() {
-            PeerMatch::SpiffeId(glob) | PeerMatch::DnsName(glob) | PeerMatch::Subject(glob) => {
-                glob.whole().is_match(text)
-            }
-            PeerMatch::Network(network) => network.contains(&text.parse::<std::net::IpAddr>().unwrap()),
-            PeerMatch::Unix => false,
+        match PeerPattern::parse(peer, Path::new("")).unwrap() {
+            PeerPattern::SpiffeId(pattern)
+            | PeerPattern::DnsName(pattern)
+            | PeerPattern::Subject(pattern) => pattern.matches(text),
+            PeerPattern::Network(network) => network.contains(&text.parse::<IpAddr>().unwrap()),
+            PeerPattern::Unix => false,
         }
     }
 
@@ -316,7 +328,7 @@ mod tests {
             ("::ffff:10.0.0.0/104", "write 10.0.0.0/8"),
             ("::ffff:10.0.0.1", "write 10.0.0.1/32"),
         ] {
-            let error = wrong.parse::<PeerMatch>().unwrap_err();
+            let error = PeerPattern::parse(wrong, Path::new("")).unwrap_err();
             assert!(error.contains(expected), "{wrong}: {error}");
         }
     }

@@ -1,50 +1,58 @@
-//! Holds a tree against the tables: unknown keys, keys refused for now, wrong shapes.
+//! Holds a tree against the schema: unknown keys, keys refused for now, wrong shapes.
 //!
-//! What is wrong is reported and struck out (`Value::Refused`), so that readers meet only keys they know, in the shape
-//! they expect. Judges no value.
+//! Wrong values are reported and struck out (`Value::Refused`), so that readers meet only keys they know, in the shape
+//! they expect. Judges no single value.
 
 use super::errors::{Report, quoted};
-use super::keys::{self, NOT_YET, Shape, When};
-use super::tree::{Entry, Tree, Value};
+use super::schema::{self, Key, NOT_YET, Shape, When};
+use super::yaml::{Entry, Tree, Value};
 
 /// Checks the whole document.
-pub(super) fn document(root: &mut Tree, report: &Report) {
-    check(root, "", report);
+pub(super) fn document(root: &mut Tree, keys: &'static [Key], report: &Report) {
+    check(root, "", Shape::Section(keys), report);
 }
 
-fn check(tree: &mut Tree, path: &str, report: &Report) {
-    refuse_what_is_not_supported(tree, path, report);
-    let Some(shape) = keys::shape(path) else { return };
+fn check(tree: &mut Tree, path: &str, shape: Shape, report: &Report) {
     let is_null = tree.is_null();
     match (shape, &mut tree.value) {
         (_, Value::Refused) | (Shape::Free, Value::Map(_)) => {}
-        (Shape::Section, Value::Map(entries)) => {
+        (Shape::Section(keys), Value::Map(entries)) => {
             for entry in entries {
-                check_entry(entry, path, report);
+                check_entry(entry, path, keys, report);
             }
         }
-        (Shape::List, Value::List(items)) => {
-            let path = format!("{path}[]");
-            for item in items {
-                check(item, &path, report);
-            }
+        (Shape::Sections(keys), Value::List(items)) => {
+            check_items(items, path, Shape::Section(keys), report);
         }
+        (Shape::Texts, Value::List(items)) => check_items(items, path, Shape::Text, report),
         // A section whose keys are all commented out.
-        (Shape::Section | Shape::Free, Value::Scalar { .. }) if is_null => {}
-        (Shape::Section | Shape::Free, _) => refuse_shape(tree, path, "a mapping", report),
-        (Shape::List, _) => refuse_shape(tree, path, "a list", report),
+        (Shape::Section(_) | Shape::Free, Value::Scalar { .. }) if is_null => {}
+        (Shape::Section(_) | Shape::Free, _) => refuse_shape(tree, path, "a mapping", report),
+        (Shape::Sections(_) | Shape::Texts, _) => refuse_shape(tree, path, "a list", report),
         (_, Value::Scalar { .. }) if !is_null => {}
         (_, _) => refuse_shape(tree, path, "a single value", report),
     }
 }
 
-fn check_entry(entry: &mut Entry, section: &str, report: &Report) {
-    if keys::children(section).any(|known| known == entry.key) {
-        return check(&mut entry.value, &keys::join(section, &entry.key), report);
+fn check_items(items: &mut [Tree], list: &str, shape: Shape, report: &Report) {
+    let path = format!("{list}[]");
+    for item in items {
+        check(item, &path, shape, report);
     }
-    let advice = match keys::nearest(section, &entry.key) {
+}
+
+fn check_entry(entry: &mut Entry, section: &str, keys: &'static [Key], report: &Report) {
+    let path = schema::join(section, &entry.key);
+    refuse_what_is_not_supported(&mut entry.value, &path, report);
+    if let Some(key) = schema::children(keys).into_iter().find(|key| key.name == entry.key) {
+        return check(&mut entry.value, &path, key.shape, report);
+    }
+    if NOT_YET.iter().any(|row| row.path == path) {
+        return;
+    }
+    let advice = match schema::nearest(section, keys, &entry.key) {
         Some(known) => format!("did you mean `{known}`?"),
-        None => format!("known are {}", keys::children(section).collect::<Vec<_>>().join(", ")),
+        None => format!("known are {}", schema::names(section, keys).join(", ")),
     };
     report.at(entry.line, &format!("unknown key {} {}; {advice}", quoted(&entry.key), place(section)));
     entry.value.value = Value::Refused;

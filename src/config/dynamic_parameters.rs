@@ -1,56 +1,59 @@
-//! Which dynamic parameters a client is given that sends none: the rules of `dynamic_parameters`.
+//! `dynamic_parameters`: the dynamic parameters of clients that send none.
 //!
-//! Owns the notation of what a rule looks at and of its pattern. Knows no client; a rule that exists can be followed.
+//! Owns the notation of the part of a node that a rule looks at, and of its pattern. Knows no client; a rule that exists can
+//! be followed.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::str::FromStr;
+use std::path::Path;
 
 use regex::{Regex, RegexBuilder};
-use serde::{Serialize, Serializer};
 
 use super::errors::quoted;
-use super::keys;
+use super::mapping::Mapping;
+use super::notation::{Filled, Optional, Single as _, Text, Written};
+use super::schema::{near, section};
+use crate::subscription::NodeField;
 
-/// What the automaton of one pattern may take, in bytes. Reading a value takes time in proportion to it.
+/// Memory of the automaton of one pattern, in bytes. Reading a value takes time in proportion to it.
 const MAX_PATTERN: usize = 256 * 1024;
 
-/// One rule: where the value of one key comes from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct DynamicParameter {
-    /// Never empty; no two rules have the same.
-    pub key: String,
-    /// What of the client is looked at.
-    pub from: NodeField,
-    /// What it has to look like, and which part of it is the value; without one it is the value as a whole.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pattern: Option<Pattern>,
-    /// The value where there is none, or one that does not match.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub default: Option<String>,
+section! {
+    /// One rule: where the value of one key comes from.
+    #[derive(Eq)]
+    pub struct DynamicParameter {
+        /// The parameter. One rule for each.
+        #[key(Filled, required = "the parameter that is given", example = "env")]
+        pub key: String,
+        /// node.id, node.cluster, node.user_agent_name, node.locality.region, .zone or .sub_zone, or node.metadata.PATH: keys
+        /// joined by dots, each leading into the value of the one before. Text is taken as it is, a number or a boolean as
+        /// JSON writes it (1, 0.5, true). An empty field of the node, null, lists, mappings, and values longer than
+        /// `downstream.max_name_bytes` count as absent. Or peer.spiffe_id: the SPIFFE ID of the client's certificate; what
+        /// comes from that a client cannot override: its locators have the same value, or are refused (PERMISSION_DENIED).
+        #[key(Text, required = "what it is taken from", example = "node.metadata.env")]
+        pub from: NodeField,
+        /// A regular expression that the whole value has to match; the first group in parentheses is what is given. Default:
+        /// anything, and all of it.
+        #[key(Optional<Text>, example = "\"(prod|canary)-.*\"")]
+        pub pattern: Option<Pattern>,
+        /// Value that is given where the value is absent or does not match. Default: nothing, the key is absent then.
+        #[key(Optional<Text>, example = "prod")]
+        pub default: Option<String>,
+    }
 }
 
-/// A part of the node that a client says it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NodeField {
-    /// `node.id`
-    Id,
-    /// `node.cluster`
-    Cluster,
-    /// `node.locality.region`
-    Region,
-    /// `node.locality.zone`
-    Zone,
-    /// `node.locality.sub_zone`
-    SubZone,
-    /// `node.user_agent_name`
-    UserAgentName,
-    /// `peer.spiffe_id`: what the client has proven to be, not what it says
-    SpiffeId,
-    /// `node.metadata.PATH`: the keys on the way to the value, outermost first. At least one, none of them empty.
-    Metadata(Vec<String>),
+/// Reports keys that have several rules.
+pub(super) fn check(root: &Mapping<'_>) {
+    let mut lines = HashMap::new();
+    for rule in root.sections("dynamic_parameters").unwrap_or_default() {
+        let Some(key) = rule.again("key", Filled::parse) else { continue };
+        if let Some(first) = lines.insert(key.clone(), rule.line_of("key")) {
+            rule.wrong_here("key", &format!("{} has a rule on line {first} already", quoted(&key)));
+        }
+    }
 }
 
-/// Those that are not in the metadata.
+/// The fields that are not in the metadata, as a file names them.
 const FIELDS: [(&str, NodeField); 7] = [
     ("node.id", NodeField::Id),
     ("node.cluster", NodeField::Cluster),
@@ -62,10 +65,8 @@ const FIELDS: [(&str, NodeField); 7] = [
 ];
 const METADATA: &str = "node.metadata.";
 
-impl FromStr for NodeField {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
+impl Written for NodeField {
+    fn parse(text: &str, _: &Path) -> Result<Self, String> {
         if let Some((_, field)) = FIELDS.iter().find(|(name, _)| *name == text) {
             return Ok(field.clone());
         }
@@ -76,7 +77,7 @@ impl FromStr for NodeField {
             }
             return Ok(Self::Metadata(keys));
         }
-        Err(match keys::near(FIELDS.iter().map(|(name, _)| *name), text) {
+        Err(match near(FIELDS.iter().map(|(name, _)| *name), text) {
             Some(name) => format!("{} is no part of a node; did you mean `{name}`?", quoted(text)),
             None => {
                 let names: Vec<&str> = FIELDS.iter().map(|(name, _)| *name).collect();
@@ -88,26 +89,23 @@ impl FromStr for NodeField {
             }
         })
     }
-}
 
-impl fmt::Display for NodeField {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn text(&self) -> String {
         match self {
-            Self::Metadata(keys) => write!(f, "{METADATA}{}", keys.join(".")),
-            field => {
-                f.write_str(FIELDS.iter().find(|(_, known)| known == field).map_or("", |(name, _)| name))
-            }
+            Self::Metadata(keys) => format!("{METADATA}{}", keys.join(".")),
+            field => FIELDS.iter().find(|(_, known)| known == field).map_or("", |(name, _)| name).to_owned(),
         }
     }
 }
 
-impl Serialize for NodeField {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+impl DynamicParameter {
+    /// [`Self::from`] as it stands in the file.
+    pub fn source(&self) -> String {
+        self.from.text()
     }
 }
 
-/// A regular expression that is matched against the whole of a value, and whose first group is what counts.
+/// A regular expression that is matched against the whole of a value, and whose first group is the result.
 #[derive(Debug, Clone)]
 pub struct Pattern {
     text: String,
@@ -121,10 +119,8 @@ impl Pattern {
     }
 }
 
-impl FromStr for Pattern {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
+impl Written for Pattern {
+    fn parse(text: &str, _: &Path) -> Result<Self, String> {
         // By itself first: its errors are about what was written, and no parenthesis in it can close ours.
         let plain = compile(text)?;
         if plain.captures_len() < 2 {
@@ -137,6 +133,10 @@ impl FromStr for Pattern {
         let whole = compile(&format!(r"\A(?:{text})\z"));
         let whole = whole.or_else(|_| compile(&format!("\\A(?:{text}\n)\\z")))?;
         Ok(Self { text: text.to_owned(), whole })
+    }
+
+    fn text(&self) -> String {
+        self.text.clone()
     }
 }
 
@@ -166,11 +166,5 @@ impl Eq for Pattern {}
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
-    }
-}
-
-impl Serialize for Pattern {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.text)
     }
 }

@@ -1,25 +1,26 @@
-//! What is wrong with a file, and where.
+//! Problems of a file, and their lines.
 //!
 //! Owns the collecting, ordering and wording frame (`FILE:LINE: ...`) of problems; the words are their finders'.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::fmt;
 
-/// A broken file can be wrong in every line; past this many, only their number is told.
+/// A broken file can be wrong in every line. Of problems beyond this many, the message has only the number.
 const MAX_PROBLEMS: usize = 100;
 
 /// The longest piece of the file that a message repeats, in characters.
 const MAX_QUOTED: usize = 60;
 
-/// Why a file was refused: at least one problem, in the order of the file. Prints one `FILE:LINE: ...` per line.
+/// A file that was refused: at least one problem, in the order of the file. Prints one `FILE:LINE: ...` per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigErrors {
+pub struct ConfigError {
     origin: String,
     problems: Vec<Problem>,
     untold: usize,
 }
 
-/// One thing that is wrong, and what would be allowed.
+/// One fault of a file, with the values that would be allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// Counted from 1; `None` where the file could not be read at all.
@@ -28,7 +29,7 @@ pub struct Problem {
     pub message: String,
 }
 
-impl ConfigErrors {
+impl ConfigError {
     pub(super) fn single(origin: &str, problem: Problem) -> Self {
         Self { origin: origin.to_owned(), problems: vec![problem], untold: 0 }
     }
@@ -39,7 +40,7 @@ impl ConfigErrors {
     }
 }
 
-impl fmt::Display for ConfigErrors {
+impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, Problem { line, message }) in self.problems.iter().enumerate() {
             let newline = if at == 0 { "" } else { "\n" };
@@ -55,7 +56,7 @@ impl fmt::Display for ConfigErrors {
     }
 }
 
-impl std::error::Error for ConfigErrors {}
+impl std::error::Error for ConfigError {}
 
 impl Problem {
     pub(super) fn new(line: Option<usize>, message: &str) -> Self {
@@ -67,6 +68,8 @@ impl Problem {
 #[derive(Debug, Default)]
 pub(super) struct Report {
     problems: RefCell<Vec<Problem>>,
+    /// Paths of the keys that problems are about.
+    wrong: RefCell<HashSet<String>>,
 }
 
 impl Report {
@@ -74,8 +77,19 @@ impl Report {
         self.problems.borrow_mut().push(Problem::new(Some(line), message));
     }
 
+    /// Reports the value of a key.
+    pub(super) fn wrong(&self, line: usize, path: &str, problem: &str) {
+        self.at(line, &format!("`{path}`: {problem}"));
+        self.wrong.borrow_mut().insert(path.to_owned());
+    }
+
+    /// Whether the value of a key was reported.
+    pub(super) fn is_wrong(&self, path: &str) -> bool {
+        self.wrong.borrow().contains(path)
+    }
+
     /// `None` if nothing was reported.
-    pub(super) fn into_errors(self, origin: &str) -> Option<ConfigErrors> {
+    pub(super) fn into_errors(self, origin: &str) -> Option<ConfigError> {
         let mut problems = self.problems.into_inner();
         if problems.is_empty() {
             return None;
@@ -83,7 +97,7 @@ impl Report {
         problems.sort_by_key(|problem| problem.line);
         let untold = problems.len().saturating_sub(MAX_PROBLEMS);
         problems.truncate(MAX_PROBLEMS);
-        Some(ConfigErrors { origin: origin.to_owned(), problems, untold })
+        Some(ConfigError { origin: origin.to_owned(), problems, untold })
     }
 }
 
@@ -95,7 +109,7 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-/// Messages go to terminals and logs: what the file says must not be able to steer these.
+/// Escapes control characters. Messages go to terminals and logs, which the text of a file must not be able to steer.
 pub(crate) fn printable(message: &str) -> String {
     let mut safe = String::with_capacity(message.len());
     for c in message.chars() {

@@ -1,56 +1,65 @@
-//! `downstream.listeners[].tls`: which files a listener proves itself with, and whom it lets in.
+//! `downstream.listeners[].tls`: the files of a listener's certificate, and the authorities of its clients.
 //!
-//! Owns the shape of the section. The files themselves are read by whoever serves.
+//! Owns the shape of the section. The files themselves are read where they are served.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use serde::Serialize;
+use super::mapping::Mapping;
+use super::notation::{Beside, Optional, Text};
+use super::printed::Entries;
+use super::schema::{Key, Section, section};
 
-use super::section::Section;
-use super::values;
-
-/// TLS of a listener. All paths are absolute.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ListenerTls {
-    /// The listener's certificate, then those that lead to its authority.
-    #[serde(serialize_with = "values::serialize_path")]
-    pub cert_file: PathBuf,
-    /// The key of that certificate.
-    #[serde(serialize_with = "values::serialize_path")]
-    pub key_file: PathBuf,
-    /// Whom clients have to be certified by. Default: they need no certificate.
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    pub clients: Option<ClientAuthorities>,
+section! {
+    /// TLS of a listener. All paths are absolute.
+    #[derive(Eq)]
+    pub struct ListenerTls {
+        /// The listener's certificate, then those that lead to its authority.
+        #[key(Text, required = "the file of its certificate (PEM)", example = "relay.pem")]
+        pub cert_file: PathBuf,
+        /// The private key of the certificate.
+        #[key(Text, required = "the file of its key (PEM)", example = "relay.key")]
+        pub key_file: PathBuf,
+        /// Authorities that clients have to be certified by. Default: they need no certificate.
+        #[key(Beside)]
+        pub clients: Option<ClientAuthorities>,
+    }
 }
 
-/// Whose certificates clients have to show.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// Authorities of the certificates that clients have to show.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientAuthorities {
     /// The certificates of the authorities.
-    #[serde(rename = "client_ca_file", serialize_with = "values::serialize_path")]
     pub ca_file: PathBuf,
-    /// Lists of what they have revoked. Default: none.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "values::serialize_optional_path")]
+    /// Lists of the certificates that they have revoked. Default: none.
     pub crl_file: Option<PathBuf>,
 }
 
-/// Reads the section of a listener. `None` where it is wrong, which was reported then.
-pub(super) fn read(section: &Section<'_>, base: &Path) -> Option<ListenerTls> {
-    let path = |name: &str| section.parsed(name, |text| values::parse_path(text, base));
-    for (name, what) in [("cert_file", "the file of its certificate"), ("key_file", "the file of its key")] {
-        if !section.has(name) && !section.was_refused() {
-            section.wrong(name, section.line(), &format!("is missing; write {what} (PEM)"));
+section! {
+    /// The keys of [`ClientAuthorities`].
+    pub(super) struct ClientKeys {
+        /// Clients must show a certificate of one of these authorities. Default: they need none.
+        #[key(Optional<Text>, example = "clients.pem")]
+        client_ca_file: Option<PathBuf>,
+        /// Certificates that these authorities have revoked. Needs `client_ca_file`.
+        #[key(Optional<Text>, example = "revoked.pem")]
+        crl_file: Option<PathBuf>,
+    }
+}
+
+impl Section for Option<ClientAuthorities> {
+    const KEYS: &'static [Key] = ClientKeys::KEYS;
+
+    fn read(mapping: &Mapping<'_>) -> Option<Self> {
+        if mapping.has("crl_file") && !mapping.has("client_ca_file") {
+            let problem = "is of no use without `client_ca_file`, which makes clients show certificates";
+            mapping.wrong_here("crl_file", problem);
         }
+        let ClientKeys { client_ca_file, crl_file } = ClientKeys::read(mapping)?;
+        Some(client_ca_file.map(|ca_file| ClientAuthorities { ca_file, crl_file }))
     }
-    if section.has("crl_file") && !section.has("client_ca_file") {
-        let line = section.line_of("crl_file");
-        section.wrong(
-            "crl_file",
-            line,
-            "is of no use without `client_ca_file`, which makes clients show certificates",
-        );
+
+    fn print(&self, into: &mut Entries) {
+        let (client_ca_file, crl_file) = self.clone().map(|of| (of.ca_file, of.crl_file)).unzip();
+        ClientKeys { client_ca_file, crl_file: crl_file.flatten() }.print(into);
     }
-    let clients =
-        path("client_ca_file").map(|ca_file| ClientAuthorities { ca_file, crl_file: path("crl_file") });
-    Some(ListenerTls { cert_file: path("cert_file")?, key_file: path("key_file")?, clients })
 }

@@ -1,4 +1,4 @@
-//! What files mean, what is wrong with wrong ones, and that the documentation tells the truth.
+//! Values that files are read as, messages for wrong files, and pages that follow from the declarations.
 
 mod changes;
 mod hostile;
@@ -13,12 +13,12 @@ use super::Config;
 /// The least that a file needs; one line, so that what a test appends starts on line 2.
 const UPSTREAM: &str = "upstream: {servers: [{uri: \"http://cp:18000\"}]}\n";
 
-/// What is printed for a wrong file called `f`.
+/// The message for a wrong file called `f`.
 fn refused(text: &str) -> String {
     Config::parse(text, "f").unwrap_err().to_string()
 }
 
-/// The same for a wrong part after a right `upstream`.
+/// The message for a wrong part after a right `upstream`.
 fn refused_part(text: &str) -> String {
     refused(&format!("{UPSTREAM}{text}"))
 }

@@ -4,8 +4,6 @@
 
 use std::time::Duration;
 
-use serde::Serializer;
-
 use super::errors::quoted;
 
 /// Largest first, so that printing finds the shortest form.
@@ -15,8 +13,8 @@ const SIZE_UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB"
 const DURATION_FORMS: &str = "durations are written `300ms`, `20s`, `30m`, `1h`";
 const SIZE_FORMS: &str = "sizes are written `64KiB`, `4MiB`, `1GiB`, or in plain bytes";
 
-/// Reads a duration in whole milliseconds; the number may have a fraction (`1.5s`), the unit is mandatory.
-pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
+/// Reads a duration, in milliseconds; the number may have a fraction (`1.5s`), the unit is mandatory.
+pub(super) fn parse_duration(text: &str) -> Result<u64, String> {
     let (number, unit) = split_unit(text);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     if whole.is_empty() || fraction.is_empty() || fraction.contains('.') {
@@ -34,7 +32,7 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let fraction = fraction.trim_end_matches('0');
     let fraction_millis = fraction_of(fraction, scale)
         .ok_or_else(|| format!("{} is not a whole number of milliseconds", quoted(text)))?;
-    Ok(Duration::from_millis(whole_millis.saturating_add(fraction_millis)))
+    Ok(whole_millis.saturating_add(fraction_millis))
 }
 
 /// `0.DIGITS` of `scale`, if that is a whole number.
@@ -75,14 +73,18 @@ fn split_unit(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-pub(super) fn format_duration(duration: Duration) -> String {
-    let millis = duration.as_millis();
+/// A duration as numbers of the file are judged. Every duration of a file fits.
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn format_duration(millis: u64) -> String {
     if millis == 0 {
         return "0s".to_owned();
     }
-    let fits = |scale: u64| millis.is_multiple_of(u128::from(scale));
+    let fits = |scale: u64| millis.is_multiple_of(scale);
     let (unit, scale) = DURATION_UNITS.into_iter().find(|(_, scale)| fits(*scale)).unwrap_or(("ms", 1));
-    format!("{}{unit}", millis / u128::from(scale))
+    format!("{}{unit}", millis / scale)
 }
 
 pub(super) fn format_size(bytes: u64) -> String {
@@ -90,21 +92,4 @@ pub(super) fn format_size(bytes: u64) -> String {
         Some((unit, scale)) => format!("{}{unit}", bytes / scale),
         None => bytes.to_string(),
     }
-}
-
-pub(super) fn serialize_duration<S: Serializer>(
-    duration: &Duration,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&format_duration(*duration))
-}
-
-/// Sizes are `usize` where they bound one message, `u64` where they bound the whole cache.
-pub(super) fn serialize_size<T, S>(bytes: &T, serializer: S) -> Result<S::Ok, S::Error>
-where
-    T: Copy + TryInto<u64>,
-    S: Serializer,
-{
-    let bytes = (*bytes).try_into().map_err(|_| serde::ser::Error::custom("a size beyond 64 bits"))?;
-    serializer.serialize_str(&format_size(bytes))
 }

@@ -15,25 +15,15 @@ use foldhash::HashMap;
 use parking_lot::Mutex;
 
 use super::overload::OverloadManager;
+use crate::config::ConnectionLimits;
 use crate::identity::{Peer, Source};
 use crate::pool::subtract;
 use crate::telemetry::Limit;
 
-/// Limits on the number of open connections.
-#[derive(Clone, Copy, Debug)]
-pub struct AdmissionLimits {
-    /// Connections of all listeners.
-    pub max_connections: usize,
-    /// Connections from one address.
-    pub max_connections_per_address: usize,
-    /// Connections of one identity.
-    pub max_connections_per_identity: usize,
-}
-
 /// Counts of open connections.
 #[derive(Debug)]
 pub struct Admission {
-    limits: AdmissionLimits,
+    limits: ConnectionLimits,
     overload: Arc<OverloadManager>,
     table: Mutex<Table>,
 }
@@ -79,7 +69,7 @@ pub(super) struct ConnectionSlot {
 
 impl Admission {
     /// Creates empty counts.
-    pub fn new(limits: AdmissionLimits, overload: Arc<OverloadManager>) -> Arc<Self> {
+    pub fn new(limits: ConnectionLimits, overload: Arc<OverloadManager>) -> Arc<Self> {
         Arc::new(Self { limits, overload, table: Mutex::default() })
     }
 
@@ -163,7 +153,7 @@ mod tests {
     use crate::identity::Certificate;
 
     fn admission(max: usize, per_address: usize, per_identity: usize) -> Arc<Admission> {
-        let limits = AdmissionLimits {
+        let limits = ConnectionLimits {
             max_connections: max,
             max_connections_per_address: per_address,
             max_connections_per_identity: per_identity,

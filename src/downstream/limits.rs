@@ -1,4 +1,4 @@
-//! Limits on transports and polls, and their defaults.
+//! Limits on transports, and their defaults.
 
 use std::time::Duration;
 
@@ -57,15 +57,4 @@ impl TransportLimits {
             stall_timeout: self.stall_timeout,
         }
     }
-}
-
-/// Limits on long polls.
-#[derive(Clone, Debug)]
-pub struct PollLimits {
-    /// Longest time that a poll waits for something new (R-REST-06).
-    pub hold: Duration,
-    /// Time that an HTTP/1 connection may be without a request.
-    pub idle_timeout: Duration,
-    /// Number of polls that wait for one address.
-    pub per_peer: usize,
 }

@@ -62,13 +62,13 @@ mod unsent;
 mod version_extractor;
 mod write_timeout;
 
-pub use admission::{Admission, AdmissionLimits};
+pub use admission::Admission;
 #[doc(hidden)]
 pub use assembler::assemble;
 pub use authz::AuthzPolicy;
 pub use connections::Connections;
 pub use handshake::Handshakes;
-pub use limits::{PollLimits, TransportLimits};
+pub use limits::TransportLimits;
 pub use listener::Listener;
 pub use overload::OverloadManager;
 pub use policy::Policy;

@@ -65,7 +65,7 @@ impl ParkedPoll {
             let verdict = verdict.unwrap_or(Verdict::Wait(now + RETRY));
             let Verdict::Wait(until) = verdict else { return task::Poll::Ready(Ok(verdict)) };
             if self.slot.is_none() {
-                let limit = self.server.policy.load().polls.per_peer;
+                let limit = self.server.policy.load().polls.max_polls_per_peer;
                 let slot = self.server.polls.slots.acquire(self.client.peer.source, limit);
                 self.slot = Some(slot.ok_or_else(PollError::too_many)?);
             }

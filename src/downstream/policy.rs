@@ -2,13 +2,14 @@
 //!
 //! Owns one immutable value. A connection takes the policy in force when its peer is known and keeps it, so
 //! that nothing changes under a stream and an update looks nothing up. A poll is a request of its own and
-//! takes the policy in force when it comes. Knows neither the configuration nor connections.
+//! takes the policy in force when it comes. Knows neither files nor connections.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::authz::AuthzPolicy;
-use super::limits::{PollLimits, TransportLimits};
+use super::limits::TransportLimits;
+use crate::config::PollLimits;
 use crate::http2;
 use crate::identity::Peer;
 use crate::subscription::Rules;
@@ -73,7 +74,7 @@ mod tests {
     fn policy(serve_secrets: bool) -> Policy {
         let rules = Rules { serve_secrets, ..Rules::default() };
         let second = Duration::from_secs(1);
-        let polls = PollLimits { hold: second, idle_timeout: second, per_peer: 1 };
+        let polls = PollLimits { hold: second, idle_timeout: second, max_polls_per_peer: 1 };
         let authz = AuthzPolicy::new(&rules, Vec::new(), Grant::default());
         Policy::new(authz, TransportLimits::default(), polls, second)
     }

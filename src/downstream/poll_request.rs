@@ -165,7 +165,7 @@ where
             }
             let polled = Pin::new(&mut body).poll_frame(cx);
             if polled.is_pending() && slot.is_none() {
-                let per_peer = policy.polls.per_peer;
+                let per_peer = policy.polls.max_polls_per_peer;
                 *slot = Some(
                     server
                         .polls

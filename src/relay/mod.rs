@@ -27,7 +27,7 @@ use self::files::tls_of;
 pub use self::files::{DescriptorsError, check_tls, load_descriptors};
 use self::origin::Origin;
 pub use self::settings::given;
-use self::settings::{admission_limits, cache_limits, policy, tuning};
+use self::settings::{cache_limits, policy, tuning};
 use self::status::Status;
 use self::tasks::{publish_readiness, publish_upstream, spawn_upkeep};
 use crate::admin::Admin;
@@ -254,7 +254,7 @@ fn server_state(
         cache,
         policy: ArcSwap::from_pointee(policy(config)),
         denials: Mutex::default(),
-        admission: Admission::new(admission_limits(&config.downstream.limits), Arc::clone(overload)),
+        admission: Admission::new(config.downstream.limits, Arc::clone(overload)),
         buffered: RequestMemory::new(
             config.downstream.max_buffered_request_bytes,
             config.downstream.max_buffered_request_bytes_per_connection,

@@ -4,21 +4,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use prost::Message as _;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::files::{UPSTREAM_TLS, tls_upstream};
+use super::settings;
 use crate::cache::Writer;
 use crate::config::{self, Config, Source};
 use crate::directory::Directory;
-use crate::proto;
-use crate::subscription::{self, Upstream};
+use crate::subscription::Upstream;
 use crate::telemetry::{self, UpstreamFigures};
 use crate::tls::reload::Reloader;
 use crate::upstream::{
-    Backoff, Client, Counters, DirectorySource, DirectoryState, Locators, Mux, Options, Readiness, Reconcile,
-    Settings, Transport, Tuner, UpstreamState, Verdict,
+    Backoff, Client, Counters, DirectorySource, DirectoryState, Mux, Options, Readiness, Tuner,
+    UpstreamState, Verdict,
 };
 
 /// Source of resources, and its state.
@@ -60,29 +59,7 @@ impl Origin {
         failed: CancellationToken,
     ) -> anyhow::Result<(Self, Tuner)> {
         let from = &config.upstream;
-        let settings = Settings {
-            node: node(&config.node),
-            linger: from.unsubscribe_linger,
-            max_lingering: from.max_lingering_names,
-            settle: config.downstream.settle,
-            settle_max: config.downstream.settle_max,
-            request_interval: from.request_interval,
-            resource_errors: config.downstream.resource_errors,
-            reconcile: match from.reconcile {
-                config::Reconcile::Trust => Reconcile::Trust,
-                config::Reconcile::Sweep => Reconcile::Sweep,
-            },
-            locators: match from.locators {
-                config::Locators::Native => Locators::Native,
-                config::Locators::Plain => Locators::Plain,
-            },
-            ..Settings::default()
-        };
-        let transport = Transport {
-            connect_timeout: from.connect_timeout,
-            keepalive_interval: from.keepalive.interval,
-            keepalive_timeout: from.keepalive.timeout,
-        };
+        let transport = settings::transport(from);
         let options = Options {
             backoff: Backoff::new(from.backoff.initial, from.backoff.max),
             max_message: from.max_response_bytes,
@@ -92,7 +69,7 @@ impl Origin {
             },
             ..Options::new(transport.endpoint(&server.uri.to_string())?)
         };
-        let client = Client::new(Mux::new(writer, settings), options);
+        let client = Client::new(Mux::new(writer, settings::upstream(config)), options);
         let origin = Self::Server { state: client.state(), counters: Arc::clone(client.counters()) };
         let tuner = client.tuner();
         spawn_essential(client.run(stop.clone()), stop, failed);
@@ -163,25 +140,6 @@ impl Origin {
                 telemetry::report_directory(failing);
             }
         }
-    }
-}
-
-/// Node of the relay, with its metadata as protobuf.
-fn node(config: &config::Node) -> proto::Node {
-    let text = |text: &String| text.clone();
-    proto::Node {
-        id: config.id.clone(),
-        cluster: config.cluster.clone(),
-        metadata: proto::structure(&config.metadata).encode_to_vec().into(),
-        locality: Some(proto::Locality {
-            region: text(&config.locality.region),
-            zone: text(&config.locality.zone),
-            sub_zone: text(&config.locality.sub_zone),
-        }),
-        user_agent_name: subscription::USER_AGENT.to_owned(),
-        user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-        // Without it a control plane that follows the protocol sends no TTLs (R-TTL-07).
-        client_features: vec!["xds.config.supports-resource-ttl".to_owned()],
     }
 }
 

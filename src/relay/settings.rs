@@ -1,14 +1,19 @@
-//! Settings of each part, derived from the configuration.
+//! Settings of each part of the program, from a configuration.
+//!
+//! The parts know no configuration: their settings have other names, groups or units than the keys, or are worked out from
+//! several of them. Where a struct of the configuration can be the setting itself, it is.
 
 use std::collections::BTreeSet;
 
+use prost::Message as _;
+
 use crate::cache;
-use crate::config::{self, AuthorizationRule, Config, DefaultAccess, Glob, PeerMatch, Source};
-use crate::downstream::{AdmissionLimits, AuthzPolicy, Policy, PollLimits, TransportLimits};
-use crate::identity::PeerPattern;
+use crate::config::{self, AuthorizationRule, Config, DefaultAccess, Source};
+use crate::downstream::{AuthzPolicy, Policy, TransportLimits};
+use crate::proto;
 use crate::resource::{Pattern, Patterns, Scope, TypeUrl};
 use crate::subscription::{self, Given, Grant, Rules};
-use crate::upstream::Tuning;
+use crate::upstream::{Settings, Transport, Tuning};
 
 pub(super) fn cache_limits(config: &Config) -> cache::Limits {
     cache::Limits {
@@ -22,9 +27,7 @@ pub(super) fn cache_limits(config: &Config) -> cache::Limits {
 
 pub(super) fn policy(config: &Config) -> Policy {
     let Config { downstream, rest, .. } = config;
-    let polls =
-        PollLimits { hold: rest.hold, idle_timeout: rest.idle_timeout, per_peer: rest.max_polls_per_peer };
-    Policy::new(authz(config), limits(downstream), polls, downstream.drain)
+    Policy::new(authz(config), limits(downstream), rest.polls, downstream.drain)
 }
 
 /// Settings of the source that may change while it runs.
@@ -60,19 +63,10 @@ fn base_rules(config: &Config) -> Rules {
     }
 }
 
-/// Rules by peer.
+/// Permissions by peer.
 fn authz(config: &Config) -> AuthzPolicy {
     let authorization = &config.authorization;
-    let rules = authorization.rules.iter().map(|rule| {
-        let peers = rule.peers.iter().map(|peer| match peer {
-            PeerMatch::SpiffeId(glob) => PeerPattern::SpiffeId(pattern(glob)),
-            PeerMatch::DnsName(glob) => PeerPattern::DnsName(pattern(glob)),
-            PeerMatch::Subject(glob) => PeerPattern::Subject(pattern(glob)),
-            PeerMatch::Network(network) => PeerPattern::Network(*network),
-            PeerMatch::Unix => PeerPattern::Unix,
-        });
-        (peers.collect(), grant(rule))
-    });
+    let rules = authorization.rules.iter().map(|rule| (rule.peers.clone(), grant(rule)));
     let rest = match authorization.default {
         DefaultAccess::Allow => Grant::default(),
         DefaultAccess::Deny => Grant::nothing(),
@@ -82,10 +76,7 @@ fn authz(config: &Config) -> AuthzPolicy {
 }
 
 fn grant(rule: &AuthorizationRule) -> Grant {
-    let patterns = |globs: &Vec<Glob>| globs.iter().map(pattern).collect::<Patterns>();
-    let names = |globs: &Vec<Glob>| {
-        globs.iter().map(|glob| pattern(glob).of_names(glob.xdstp().cloned())).collect::<Patterns>()
-    };
+    let patterns = |patterns: &Vec<Pattern>| patterns.iter().cloned().collect::<Patterns>();
     let values = |values: &BTreeSet<String>| values.iter().map(|value| value.as_str().into()).collect();
     let types = |types: &BTreeSet<String>| types.iter().map(|url| TypeUrl::from(url.as_str())).collect();
     Grant {
@@ -93,7 +84,7 @@ fn grant(rule: &AuthorizationRule) -> Grant {
         node_ids: rule.node_ids.as_ref().map(patterns),
         clusters: rule.clusters.as_ref().map(patterns),
         types: rule.types.as_ref().map(types),
-        names: rule.names.as_ref().map(names).map_or(Scope::ALL, Scope::only),
+        names: rule.names.as_ref().map(patterns).map_or(Scope::ALL, Scope::only),
         parameters: rule
             .parameters
             .iter()
@@ -102,37 +93,15 @@ fn grant(rule: &AuthorizationRule) -> Grant {
     }
 }
 
-fn pattern(glob: &Glob) -> Pattern {
-    Pattern::new(glob.text(), glob.whole().clone())
-}
-
-/// Rules that give dynamic parameters to clients that send none. A value longer than a name may be counts as
-/// absent.
+/// Rules for clients that send no dynamic parameters. A value is bounded as a name is: longer ones count as not said.
 pub fn given(config: &Config) -> Given {
     let rule = |rule: &config::DynamicParameter| subscription::Rule {
         key: rule.key.as_str().into(),
-        from: match &rule.from {
-            config::NodeField::Id => subscription::NodeField::Id,
-            config::NodeField::Cluster => subscription::NodeField::Cluster,
-            config::NodeField::Region => subscription::NodeField::Region,
-            config::NodeField::Zone => subscription::NodeField::Zone,
-            config::NodeField::SubZone => subscription::NodeField::SubZone,
-            config::NodeField::UserAgentName => subscription::NodeField::UserAgentName,
-            config::NodeField::SpiffeId => subscription::NodeField::SpiffeId,
-            config::NodeField::Metadata(path) => subscription::NodeField::Metadata(path.clone()),
-        },
+        from: rule.from.clone(),
         pattern: rule.pattern.as_ref().map(|pattern| pattern.whole().clone()),
         default: rule.default.as_deref().map(Into::into),
     };
     Given::new(config.dynamic_parameters.iter().map(rule).collect(), config.downstream.max_name_bytes)
-}
-
-pub(super) const fn admission_limits(limits: &config::ConnectionLimits) -> AdmissionLimits {
-    AdmissionLimits {
-        max_connections: limits.max_connections,
-        max_connections_per_address: limits.max_connections_per_address,
-        max_connections_per_identity: limits.max_connections_per_identity,
-    }
 }
 
 fn limits(downstream: &config::Downstream) -> TransportLimits {
@@ -145,5 +114,77 @@ fn limits(downstream: &config::Downstream) -> TransportLimits {
         max_connection_age: downstream.max_connection_age,
         keepalive_interval: downstream.keepalive.interval,
         keepalive_timeout: downstream.keepalive.timeout,
+    }
+}
+
+/// The relay as a client.
+pub(super) fn upstream(config: &Config) -> Settings {
+    let Config { upstream, downstream, .. } = config;
+    Settings {
+        node: node(&config.node),
+        linger: upstream.unsubscribe_linger,
+        max_lingering: upstream.max_lingering_names,
+        settle: downstream.settle,
+        settle_max: downstream.settle_max,
+        request_interval: upstream.request_interval,
+        resource_errors: downstream.resource_errors,
+        reconcile: upstream.reconcile,
+        locators: upstream.locators,
+        ..Settings::default()
+    }
+}
+
+pub(super) const fn transport(upstream: &config::Upstream) -> Transport {
+    Transport {
+        connect_timeout: upstream.connect_timeout,
+        keepalive_interval: upstream.keepalive.interval,
+        keepalive_timeout: upstream.keepalive.timeout,
+    }
+}
+
+/// The relay's own node, with its metadata as protobuf has it.
+fn node(config: &config::Node) -> proto::Node {
+    let text = |text: &String| text.clone();
+    proto::Node {
+        id: config.id.clone(),
+        cluster: config.cluster.clone(),
+        metadata: proto::structure(&config.metadata).encode_to_vec().into(),
+        locality: Some(proto::Locality {
+            region: text(&config.locality.region),
+            zone: text(&config.locality.zone),
+            sub_zone: text(&config.locality.sub_zone),
+        }),
+        user_agent_name: subscription::USER_AGENT.to_owned(),
+        user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        // Without it a control plane that keeps to the protocol tells no TTLs (R-TTL-07).
+        client_features: vec!["xds.config.supports-resource-ttl".to_owned()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use super::*;
+
+    /// The parts have defaults of their own, for tests that read no file. Other ones than those of the keys would have these
+    /// tests show a relay that nobody runs.
+    #[test]
+    fn the_defaults_of_the_parts_are_those_of_the_keys() {
+        fn same<T: Debug>(of_keys: T, of_part: T) {
+            assert_eq!(format!("{of_keys:#?}"), format!("{of_part:#?}"));
+        }
+        let mut config = Config::parse("upstream: {servers: [{uri: \"http://a:1\"}]}", "f").unwrap();
+        // By default as much as the machine allows.
+        config.cache.encoded_bytes = cache::Limits::default().encoded_bytes;
+        same(cache_limits(&config), cache::Limits::default());
+        same(limits(&config.downstream), TransportLimits::default());
+        same(base_rules(&config), Rules { given: given(&config), ..Rules::default() });
+        same(upstream(&config), Settings { node: node(&config.node), ..Settings::default() });
+        same(transport(&config.upstream), Transport::default());
+        let Tuning { settle, settle_max, resource_errors, eds_repush } = tuning(&config);
+        let settings = Settings::default();
+        assert_eq!((settle, settle_max), (settings.settle, settings.settle_max));
+        assert_eq!((resource_errors, eds_repush), (settings.resource_errors, Rules::default().eds_repush));
     }
 }

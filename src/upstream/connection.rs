@@ -52,7 +52,7 @@ pub struct Transport {
 impl Default for Transport {
     fn default() -> Self {
         Self {
-            connect_timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(5),
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
         }

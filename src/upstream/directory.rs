@@ -341,8 +341,7 @@ mod tests {
 
     /// View of clients that may see no more than `mine/**`.
     fn mine() -> Lens {
-        let glob = crate::config::Glob::of_names("mine/**").expect("a pattern");
-        let pattern = crate::resource::Pattern::new(glob.text(), glob.whole().clone());
+        let pattern = crate::config::name_pattern("mine/**").expect("a pattern");
         let scope = crate::resource::Scope::only([pattern].into_iter().collect());
         Lens::new(&Allotment { scope, ..Allotment::default() }, true, &BTreeMap::new())
     }

@@ -5,20 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deltafan::cache::{Change, Completeness, Failure, Limits, Op, Resend, Seen, View};
-use deltafan::config::Glob;
+use deltafan::config::name_pattern;
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node, ResourceLocator};
-use deltafan::resource::{Pattern, Patterns, Scope};
+use deltafan::resource::{Patterns, Scope};
 use deltafan::subscription::{Asker, Code, Denied, Grant, Hidden, Memory, Next, Poll, Refusal, Verdict};
 
 use crate::support::{Bed, Client, strings, url};
 use crate::wire::{self, variant};
 
 fn patterns(texts: &[&str]) -> Patterns {
-    let pattern = |text: &&str| {
-        let glob = Glob::of_names(text).unwrap();
-        Pattern::new(glob.text(), glob.whole().clone()).of_names(glob.xdstp().cloned())
-    };
-    texts.iter().map(pattern).collect()
+    texts.iter().map(|text| name_pattern(text).unwrap()).collect()
 }
 
 fn may_see(texts: &[&str]) -> Grant {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use deltafan::cache::{Interest, Protocol};
-use deltafan::config::Glob;
+use deltafan::config::name_pattern;
 use deltafan::proto::DeltaDiscoveryRequest;
-use deltafan::resource::{Name, Pattern, Patterns, Scope};
+use deltafan::resource::{Name, Patterns, Scope};
 use deltafan::subscription::{Bound, Code, Denied, Grant, Next, OBSERVER};
 
 use crate::support::{Bed, Client, strings, url};
@@ -99,8 +99,7 @@ fn an_observer_that_may_not_see_all_sees_what_it_may() {
         bed.fill();
         bed.origin("cds web:1 other:1");
         bed.named("cds web:1 hidden:1");
-        let whole = "web".parse::<Glob>().unwrap().whole().clone();
-        let scope = Scope::only(Patterns::from_iter([Pattern::new("web", whole)]));
+        let scope = Scope::only(Patterns::from_iter([name_pattern("web").unwrap()]));
         bed.rules.grant = Grant { names: scope, ..Grant::default() };
         let mut observer = observer(&bed, Protocol::Delta);
         observer.change(&bed, "cds", names);

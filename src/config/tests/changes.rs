@@ -1,13 +1,8 @@
-//! What a reload changes: the comparison, and its table against the schema and docs/operations.md.
-
-use std::collections::BTreeMap;
+//! Comparison of configurations, as for a reload.
 
 use super::UPSTREAM;
-use crate::config::changes::{EFFECTS, Effect, diff, is_within};
-use crate::config::keys::{KEYS, Shape};
+use crate::config::changes::diff;
 use crate::config::{Changes, Config};
-
-const OPERATIONS: &str = include_str!("../../../docs/operations.md");
 
 fn config(text: &str) -> Config {
     Config::parse(&format!("{UPSTREAM}{text}"), "f").unwrap()
@@ -62,52 +57,4 @@ fn rules_of_parameters_are_compared_entry_by_entry() {
     assert_eq!(changes("", &rule("node.id")), told(&["dynamic_parameters"], &[]));
     let types = changes("", "downstream: {no_legacy_wildcard: [eds]}\n");
     assert_eq!(types, told(&["downstream.no_legacy_wildcard"], &[]));
-}
-
-/// A new key fails here until somebody has decided what a reload does to it.
-#[test]
-fn every_key_takes_effect_at_a_time_that_is_declared() {
-    for key in KEYS.iter().filter(|key| !matches!(key.shape, Shape::Section | Shape::List)) {
-        let rows = EFFECTS.iter().filter(|(path, _)| is_within(key.path, path)).count();
-        assert!(rows > 0, "{} has no row in config::changes", key.path);
-    }
-    for (path, _) in EFFECTS {
-        assert!(KEYS.iter().any(|key| key.path == *path), "{path} is no key");
-        assert_eq!(EFFECTS.iter().filter(|(other, _)| other == path).count(), 1, "{path}");
-    }
-}
-
-/// The rows of the table `| Keys | A reload changes |`, by key.
-fn documented() -> BTreeMap<&'static str, &'static str> {
-    let lines = OPERATIONS.lines().skip_while(|line| !line.starts_with("| Key | A change takes effect |"));
-    let rows = lines.skip(2).take_while(|line| line.starts_with('|'));
-    rows.flat_map(|row| {
-        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let keys = cells[0].split('`').skip(1).step_by(2);
-        keys.map(move |key| (key, cells[1]))
-    })
-    .collect()
-}
-
-#[test]
-fn operations_says_when_each_key_takes_effect() {
-    let documented = documented();
-    for (path, effect) in EFFECTS {
-        let words =
-            documented.get(path).unwrap_or_else(|| panic!("docs/operations.md has no row of `{path}`"));
-        let begins = match effect {
-            Effect::AtOnce => "at once",
-            Effect::Connections => "new connections",
-            Effect::Polls => "new polls",
-            Effect::Rights => "new connections; others are closed",
-            Effect::Restart => "**at the next start**",
-        };
-        let is_exact = *effect != Effect::Connections || !words.starts_with("new connections;");
-        assert!(
-            words.starts_with(begins) && is_exact,
-            "`{path}` takes effect {begins}, the table says: {words}"
-        );
-    }
-    let known = |key: &&str| EFFECTS.iter().any(|(path, _)| path == key);
-    assert!(documented.keys().all(known), "{documented:?}");
 }

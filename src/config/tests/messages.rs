@@ -363,7 +363,7 @@ fn dynamic_parameters() {
             rule("from: node.id\n  pattern: \"(a\""),
             "f:5: `dynamic_parameters[].pattern`: `(a` is no regular expression: unclosed group".to_owned(),
         ),
-        // What would close the group that anchors it.
+        // Parentheses that would close the group that anchors it.
         (
             rule("from: node.id\n  pattern: \"a)|(b\""),
             "f:5: `dynamic_parameters[].pattern`: `a)|(b` is no regular expression: unopened group".to_owned(),
@@ -422,6 +422,12 @@ fn upstream_sources() {
         (
             "{directory: d, backoff: {max: 100ms}}",
             "f:1: `upstream.backoff.initial`: `500ms` is above `max`, which is `100ms`",
+        ),
+        // Bounds are compared whatever else is wrong.
+        (
+            "{backoff: {max: 100ms}}",
+            "f:1: `upstream`: has no source; write `servers` or `directory`\n\
+             f:1: `upstream.backoff.initial`: `500ms` is above `max`, which is `100ms`",
         ),
     ] {
         assert_eq!(refused(&format!("upstream: {upstream}\n")), message);

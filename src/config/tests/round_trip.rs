@@ -7,9 +7,10 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
 use super::UPSTREAM;
-use crate::config::{
-    Backoff, Config, Keepalive, ListenAddress, Locators, NodeField, Reconcile, ServerIdentity, Source,
-};
+use crate::config::notation::Written as _;
+use crate::config::{Backoff, Config, Keepalive, ListenAddress, ServerIdentity, Source};
+use crate::subscription::NodeField;
+use deltafan_core::upstream::{Locators, Reconcile};
 
 const EVERYTHING: &str = r#"
 node:

@@ -1,6 +1,6 @@
 //! Patterns of names as operators write them, and what a scope of them shows.
 
-use crate::config::Glob;
+use crate::config::name_pattern;
 use crate::resource::{Pattern, Scope};
 
 /// The longer way round: what is left of the text after the pattern's first part.
@@ -22,8 +22,7 @@ fn naive(pattern: &str, text: &str) -> bool {
 }
 
 fn pattern(text: &str) -> Pattern {
-    let glob = Glob::of_names(text).unwrap();
-    Pattern::new(text, glob.whole().clone()).of_names(glob.xdstp().cloned())
+    name_pattern(text).unwrap()
 }
 
 fn scope(texts: &[&str]) -> Scope {

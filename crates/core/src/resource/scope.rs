@@ -41,6 +41,11 @@ impl Pattern {
         Self { xdstp, ..self }
     }
 
+    /// The pattern as it is written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Whether a name of a resource, in its normal form, is as the pattern says.
     fn matches_name(&self, name: &str) -> bool {
         let whole = if is_xdstp(name) { self.xdstp.as_ref() } else { Some(&self.whole) };

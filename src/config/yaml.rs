@@ -1,6 +1,6 @@
 //! YAML as nodes that remember their line.
 //!
-//! Owns the limits on size, depth and number of nodes, and what of YAML a configuration may use: one document, text
+//! Owns the limits on size, depth and number of nodes, and the part of YAML that a configuration may use: one document, text
 //! keys set once, no tags, no aliases. Knows no key of the schema. Built from parser events instead of serde, since a
 //! serde reader stops at the first problem and has lost the line by the time a value is judged.
 
@@ -19,7 +19,7 @@ const MAX_BYTES: usize = 1024 * 1024;
 /// The deepest nesting; the schema itself needs five.
 const MAX_DEPTH: usize = 32;
 
-/// The most nodes: what 1 MiB of `[],[],[]` would cost in memory is not what a configuration needs.
+/// The most nodes. 1 MiB of `[],[],[]` would take far more memory than any configuration needs.
 const MAX_NODES: usize = 50_000;
 
 /// A value and where it stands.
@@ -55,7 +55,7 @@ impl Tree {
             if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
     }
 
-    /// What stands here, for a message.
+    /// This value, for a message.
     pub(super) fn describe(&self) -> String {
         match &self.value {
             _ if self.is_null() => "nothing".to_owned(),
@@ -66,7 +66,7 @@ impl Tree {
     }
 }
 
-/// Reads no more than is allowed, whatever is behind the path.
+/// Reads at most [`MAX_BYTES`], whatever is behind the path.
 pub(super) fn read_file(path: &Path) -> Result<String, Problem> {
     let unreadable = |error: std::io::Error| Problem::new(None, &format!("cannot be read: {error}"));
     let file = std::fs::File::open(path).map_err(unreadable)?;

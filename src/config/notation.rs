@@ -1,0 +1,359 @@
+//! Notations: how the value of a key is written in a file, judged and printed.
+//!
+//! Owns those that several keys share; a section has its own where its values need them. A notation is a type without
+//! values, named in the declaration of a key: `Count<1, 100>`, `Optional<Text>`, `Nested`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Map, Value as Json};
+
+use super::errors::quoted;
+use super::mapping::Mapping;
+use super::printed::{Entries, Printed};
+use super::schema::{Section, Shape};
+use super::units::{self, format_duration, format_size};
+use super::values::NonEmpty;
+
+/// Lowest and highest values that several keys have: of durations in milliseconds, of sizes in bytes.
+pub(super) const TICK: u64 = 1;
+pub(super) const SECOND: u64 = 1000;
+pub(super) const HOUR: u64 = 60 * 60 * SECOND;
+pub(super) const DAY: u64 = 24 * HOUR;
+pub(super) const MONTH: u64 = 30 * DAY;
+/// A protobuf message cannot be larger.
+pub(super) const MESSAGE: u64 = 2 << 30;
+pub(super) const TIB: u64 = 1 << 40;
+
+/// How values of a type are written.
+pub(super) trait Notation<T> {
+    const SHAPE: Shape;
+
+    /// Reads a key. `None` where it is absent, or wrong, which is reported.
+    fn read(mapping: &Mapping<'_>, name: &str) -> Option<T>;
+
+    /// Writes a key, if it has a value.
+    fn print(value: &T, name: &'static str, into: &mut Entries);
+}
+
+/// A single value in the file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Word<'t> {
+    pub(super) text: &'t str,
+    /// Neither in quotes nor block text.
+    pub(super) plain: bool,
+    /// Where relative paths start.
+    pub(super) base: &'t Path,
+}
+
+/// How single values of a type are written.
+pub(super) trait Single<T> {
+    const SHAPE: Shape = Shape::Text;
+
+    /// An error is the end of a message, after the name of the key.
+    fn parse(word: Word<'_>) -> Result<T, String>;
+
+    fn json(value: &T) -> Json;
+}
+
+/// Makes single values values of keys. A blanket implementation would exclude those of sections and lists.
+macro_rules! single {
+    ($([$($parameters:tt)*] $notation:ty => $type:ty;)+) => {$(
+        impl<$($parameters)*> Notation<$type> for $notation {
+            const SHAPE: Shape = <Self as Single<$type>>::SHAPE;
+
+            fn read(mapping: &Mapping<'_>, name: &str) -> Option<$type> {
+                mapping.parsed(name, <Self as Single<$type>>::parse)
+            }
+
+            fn print(value: &$type, name: &'static str, into: &mut Entries) {
+                into.push((name, Printed::Value(<Self as Single<$type>>::json(value))));
+            }
+        }
+    )+};
+}
+
+single! {
+    [T: Written] Text => T;
+    [] Filled => String;
+    [T: Choice] OneOf => T;
+    [] Flag => bool;
+    [const MIN: u64, const MAX: u64] Time<MIN, MAX> => Duration;
+    [T: Number, const MIN: u64, const MAX: u64] Size<MIN, MAX> => T;
+    [T: Number, const MIN: u64, const MAX: u64] Count<MIN, MAX> => T;
+}
+
+/// A type whose values have one text each.
+pub(super) trait Written: Sized {
+    /// Relative paths start from `base`.
+    fn parse(text: &str, base: &Path) -> Result<Self, String>;
+
+    fn text(&self) -> String;
+}
+
+impl Written for String {
+    fn parse(text: &str, _: &Path) -> Result<Self, String> {
+        Ok(text.to_owned())
+    }
+
+    fn text(&self) -> String {
+        self.clone()
+    }
+}
+
+/// A text that the type judges.
+#[derive(Debug)]
+pub(super) struct Text;
+
+impl<T: Written> Single<T> for Text {
+    fn parse(word: Word<'_>) -> Result<T, String> {
+        T::parse(word.text, word.base)
+    }
+
+    fn json(value: &T) -> Json {
+        value.text().into()
+    }
+}
+
+/// A text that is not empty.
+#[derive(Debug)]
+pub(super) struct Filled;
+
+impl Single<String> for Filled {
+    fn parse(word: Word<'_>) -> Result<String, String> {
+        if word.text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(word.text.to_owned()) }
+    }
+
+    fn json(value: &String) -> Json {
+        value.as_str().into()
+    }
+}
+
+/// A type with two values, each with its word.
+pub(super) trait Choice: Copy + PartialEq + 'static {
+    const WORDS: [(&'static str, Self); 2];
+}
+
+/// One of two words.
+#[derive(Debug)]
+pub(super) struct OneOf;
+
+impl<T: Choice> Single<T> for OneOf {
+    fn parse(word: Word<'_>) -> Result<T, String> {
+        let [(one, _), (other, _)] = T::WORDS;
+        let found = T::WORDS.into_iter().find(|(text, _)| *text == word.text).map(|(_, value)| value);
+        found.ok_or_else(|| format!("{} is neither `{one}` nor `{other}`", quoted(word.text)))
+    }
+
+    fn json(value: &T) -> Json {
+        T::WORDS.into_iter().find(|(_, known)| known == value).map(|(text, _)| text).into()
+    }
+}
+
+/// `true` or `false`.
+#[derive(Debug)]
+pub(super) struct Flag;
+
+impl Single<bool> for Flag {
+    fn parse(word: Word<'_>) -> Result<bool, String> {
+        match (word.text, word.plain) {
+            ("true", true) => Ok(true),
+            ("false", true) => Ok(false),
+            ("true" | "false", false) => Err(format!("{} is in quotes; write it without", quoted(word.text))),
+            _ => Err(format!("{} is neither true nor false", quoted(word.text))),
+        }
+    }
+
+    fn json(value: &bool) -> Json {
+        (*value).into()
+    }
+}
+
+/// A duration, from and to so many milliseconds.
+#[derive(Debug)]
+pub(super) struct Time<const MIN: u64, const MAX: u64>;
+
+impl<const MIN: u64, const MAX: u64> Single<Duration> for Time<MIN, MAX> {
+    const SHAPE: Shape = Shape::Duration(MIN, MAX);
+
+    fn parse(word: Word<'_>) -> Result<Duration, String> {
+        in_range(word, Shape::Duration(MIN, MAX), units::parse_duration(word.text)?)
+            .map(Duration::from_millis)
+    }
+
+    fn json(value: &Duration) -> Json {
+        format_duration(units::millis(*value)).into()
+    }
+}
+
+/// A number of bytes.
+#[derive(Debug)]
+pub(super) struct Size<const MIN: u64, const MAX: u64>;
+
+impl<T: Number, const MIN: u64, const MAX: u64> Single<T> for Size<MIN, MAX> {
+    const SHAPE: Shape = Shape::Size(MIN, MAX);
+
+    fn parse(word: Word<'_>) -> Result<T, String> {
+        fitting(word, in_range(word, Shape::Size(MIN, MAX), units::parse_size(word.text)?)?)
+    }
+
+    fn json(value: &T) -> Json {
+        format_size((*value).try_into().unwrap_or(u64::MAX)).into()
+    }
+}
+
+/// A number of things.
+#[derive(Debug)]
+pub(super) struct Count<const MIN: u64, const MAX: u64>;
+
+impl<T: Number, const MIN: u64, const MAX: u64> Single<T> for Count<MIN, MAX> {
+    const SHAPE: Shape = Shape::Count(MIN, MAX);
+
+    fn parse(word: Word<'_>) -> Result<T, String> {
+        fitting(word, in_range(word, Shape::Count(MIN, MAX), units::parse_count(word.text)?)?)
+    }
+
+    fn json(value: &T) -> Json {
+        (*value).try_into().unwrap_or(u64::MAX).into()
+    }
+}
+
+/// The types of sizes and counts.
+pub(super) trait Number: Copy + TryFrom<u64> + TryInto<u64> {}
+
+impl<T: Copy + TryFrom<u64> + TryInto<u64>> Number for T {}
+
+fn in_range(word: Word<'_>, shape: Shape, value: u64) -> Result<u64, String> {
+    match shape.range() {
+        Some((min, max)) if !(min..=max).contains(&value) => {
+            Err(format!("{} is out of range; allowed is {}", quoted(word.text), shape.words()))
+        }
+        _ => Ok(value),
+    }
+}
+
+fn fitting<T: TryFrom<u64>>(word: Word<'_>, value: u64) -> Result<T, String> {
+    T::try_from(value).map_err(|_| format!("{} is too large for this machine", quoted(word.text)))
+}
+
+/// A key that may be absent, and has no default then.
+#[derive(Debug)]
+pub(super) struct Optional<N>(N);
+
+impl<T, N: Notation<T>> Notation<Option<T>> for Optional<N> {
+    const SHAPE: Shape = N::SHAPE;
+
+    fn read(mapping: &Mapping<'_>, name: &str) -> Option<Option<T>> {
+        Some(mapping.has(name).then(|| N::read(mapping, name)).flatten())
+    }
+
+    fn print(value: &Option<T>, name: &'static str, into: &mut Entries) {
+        if let Some(value) = value {
+            N::print(value, name, into);
+        }
+    }
+}
+
+/// A list of single values; wrong ones are reported and left out.
+#[derive(Debug)]
+pub(super) struct List<N>(N);
+
+impl<C, N> Notation<C> for List<N>
+where
+    C: Clone + IntoIterator + FromIterator<C::Item>,
+    N: Single<C::Item>,
+{
+    const SHAPE: Shape = Shape::Texts;
+
+    fn read(mapping: &Mapping<'_>, name: &str) -> Option<C> {
+        mapping.words(name, N::parse).map(C::from_iter)
+    }
+
+    fn print(value: &C, name: &'static str, into: &mut Entries) {
+        let items = value.clone().into_iter().map(|item| N::json(&item));
+        into.push((name, Printed::Value(items.collect())));
+    }
+}
+
+/// A mapping of anything.
+#[derive(Debug)]
+pub(super) struct Anything;
+
+impl Notation<Map<String, Json>> for Anything {
+    const SHAPE: Shape = Shape::Free;
+
+    fn read(mapping: &Mapping<'_>, name: &str) -> Option<Map<String, Json>> {
+        mapping.free(name)
+    }
+
+    fn print(value: &Map<String, Json>, name: &'static str, into: &mut Entries) {
+        into.push((name, Printed::Value(value.clone().into())));
+    }
+}
+
+/// A section of its own. An absent one reads as an empty one.
+#[derive(Debug)]
+pub(super) struct Nested;
+
+impl<T: Section> Notation<T> for Nested {
+    const SHAPE: Shape = Shape::Section(T::KEYS);
+
+    fn read(mapping: &Mapping<'_>, name: &str) -> Option<T> {
+        T::read(&mapping.section(name))
+    }
+
+    fn print(value: &T, name: &'static str, into: &mut Entries) {
+        into.push((name, Printed::Section(entries(value))));
+    }
+}
+
+/// Keys of another struct that stand in the same mapping.
+#[derive(Debug)]
+pub(super) struct Beside;
+
+impl<T: Section> Notation<T> for Beside {
+    const SHAPE: Shape = Shape::Part(T::KEYS);
+
+    fn read(mapping: &Mapping<'_>, _: &str) -> Option<T> {
+        T::read(mapping)
+    }
+
+    fn print(value: &T, _: &'static str, into: &mut Entries) {
+        value.print(into);
+    }
+}
+
+/// A list of sections; those without a value were reported and are left out.
+#[derive(Debug)]
+pub(super) struct Each;
+
+impl<T: Section> Notation<Vec<T>> for Each {
+    const SHAPE: Shape = Shape::Sections(T::KEYS);
+
+    fn read(mapping: &Mapping<'_>, name: &str) -> Option<Vec<T>> {
+        let sections = mapping.sections(name)?;
+        Some(sections.iter().filter(|section| !section.was_refused()).filter_map(T::read).collect())
+    }
+
+    fn print(value: &Vec<T>, name: &'static str, into: &mut Entries) {
+        into.push((name, Printed::Sections(value.iter().map(entries).collect())));
+    }
+}
+
+impl<T: Section> Notation<NonEmpty<T>> for Each {
+    const SHAPE: Shape = Shape::Sections(T::KEYS);
+
+    fn read(mapping: &Mapping<'_>, name: &str) -> Option<NonEmpty<T>> {
+        NonEmpty::new(<Self as Notation<Vec<T>>>::read(mapping, name)?)
+    }
+
+    fn print(value: &NonEmpty<T>, name: &'static str, into: &mut Entries) {
+        into.push((name, Printed::Sections(value.iter().map(entries).collect())));
+    }
+}
+
+fn entries<T: Section>(section: &T) -> Entries {
+    let mut entries = Entries::new();
+    section.print(&mut entries);
+    entries
+}

@@ -1,0 +1,137 @@
+//! Pages for users that follow from the declared keys: `config/reference.yaml` and the table of reloads in
+//! `docs/operations.md`.
+
+use serde_json::Value as Json;
+
+use super::Config;
+use super::printed::{Entries, Printed, entry};
+use super::schema::{ALL, Key, NOT_YET, Section as _, Shape, When, children};
+
+/// Width of a page, in characters.
+const WIDTH: usize = 120;
+
+const HEAD: &str = "\
+# Every key deltafan knows, with its default. Only `upstream` has to be written; what is left out has the value shown.
+#
+# Durations: a number and ms, s, m or h, down to a millisecond (300ms, 20s, 1.5h). A number without unit is an error.
+# Sizes: KiB, MiB, GiB, or plain bytes. Ranges include both ends. Relative paths start from the folder of this file.
+# YAML aliases, tags and a second document are refused, as are unknown keys, keys set twice and files above 1 MiB.
+#
+#   deltafan check --config FILE      prints the configuration in effect
+#
+# The file is read again while the relay runs, when it changes and with SIGHUP; docs/operations.md says which keys take
+# effect then, and which with the next start. This page follows from the declarations in src/config.
+";
+
+/// Text of `config/reference.yaml`: every key with its help, range and default. `example` is a configuration with the
+/// defaults, whose source is shown.
+pub fn reference(example: &Config) -> String {
+    let mut values = Entries::new();
+    example.print(&mut values);
+    let mut page = HEAD.to_owned();
+    for key in Config::KEYS {
+        page.push('\n');
+        write_keys(&mut page, std::slice::from_ref(key), &values);
+    }
+    page.push_str("\n# Not supported yet; a file that has one of these is refused.\n");
+    for row in NOT_YET.iter().filter(|row| !matches!(row.when, When::Several)) {
+        page.push_str(&format!("# {}: {}\n", row.path, row.instead));
+    }
+    page
+}
+
+/// Keys of the top level, with those below them.
+pub(super) fn write_keys(page: &mut String, keys: &'static [Key], values: &Entries) {
+    for key in keys {
+        write_key(page, key, entry(values, key.name), Place { margin: "", dash: "", commented: false });
+    }
+}
+
+/// Where a key is written.
+#[derive(Clone, Copy)]
+struct Place<'p> {
+    /// Start of every line.
+    margin: &'p str,
+    /// `- ` before the first key of an entry of a list, spaces before the others.
+    dash: &'p str,
+    /// The section is in a comment already, by the margin.
+    commented: bool,
+}
+
+/// A key without a value, or whose default depends on the machine, is shown in a comment with its example.
+fn write_key(page: &mut String, key: &Key, value: Option<&Printed>, place: Place<'_>) {
+    let Place { margin, dash, commented } = place;
+    let beside = format!("{margin}{}", " ".repeat(dash.len()));
+    write_help(page, key, if dash == "- " { margin } else { &beside });
+    let is_absent = match value {
+        None => true,
+        Some(Printed::Sections(sections)) => sections.is_empty(),
+        Some(_) => key.example.is_some(),
+    };
+    let hash = if is_absent && !commented { "# " } else { "" };
+    let (value, commented) = if is_absent { (None, true) } else { (value, commented) };
+    page.push_str(&format!("{margin}{dash}{hash}{}:", key.name));
+    match (key.shape.keys(), value) {
+        ([], Some(Printed::Value(value))) => page.push_str(&format!(" {}\n", notation(value))),
+        ([], _) => page.push_str(&format!(" {}\n", key.example.unwrap_or_default())),
+        (keys, value) => {
+            page.push('\n');
+            let (margin, nothing) = (format!("{beside}{hash}  "), Entries::new());
+            let sections = match value {
+                Some(Printed::Section(entries)) => std::slice::from_ref(entries),
+                Some(Printed::Sections(sections)) => sections,
+                _ => std::slice::from_ref(&nothing),
+            };
+            for values in sections {
+                for (at, below) in children(keys).into_iter().enumerate() {
+                    let dash = match (key.shape, at) {
+                        (Shape::Section(_), _) => "",
+                        (_, 0) => "- ",
+                        _ => "  ",
+                    };
+                    let place = Place { margin: &margin, dash, commented };
+                    write_key(page, below, entry(values, below.name), place);
+                }
+            }
+        }
+    }
+}
+
+/// The help of a key and its range, as a comment.
+fn write_help(page: &mut String, key: &Key, margin: &str) {
+    let range = key.shape.range().map(|_| format!("{}.", key.shape.words()));
+    let mut line = format!("{margin}#");
+    // No line ends within the range.
+    for word in key.help.split_whitespace().chain(range.as_deref()) {
+        if line.chars().count() + 1 + word.chars().count() > WIDTH {
+            page.push_str(&line);
+            page.push('\n');
+            line = format!("{margin}#");
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    page.push_str(&line);
+    page.push('\n');
+}
+
+/// YAML on one line. Texts of defaults need no quotes, but for the empty one.
+fn notation(value: &Json) -> String {
+    match value {
+        Json::String(text) if !text.is_empty() => text.clone(),
+        Json::Array(items) => format!("[{}]", items.iter().map(notation).collect::<Vec<_>>().join(", ")),
+        value => value.to_string(),
+    }
+}
+
+/// Rows of the table in `docs/operations.md` that says when a change of each key takes effect. A section or list with one
+/// row has it for all of its keys.
+pub fn reload_table() -> String {
+    let mut table = "| Key | A change takes effect |\n|---|---|\n".to_owned();
+    for (path, key) in ALL.iter() {
+        let Some(effect) = key.effect else { continue };
+        let note = key.note.map(|note| format!(", {note}")).unwrap_or_default();
+        table.push_str(&format!("| `{path}` | {}{note} |\n", effect.words()));
+    }
+    table
+}

@@ -1,0 +1,150 @@
+//! Limits whose defaults follow from the machine: how many connections, and how much memory.
+//!
+//! Owns these keys, and the reading of the limits of the machine. A limit that cannot be read is no error: the default is
+//! then one that any machine bears, or there is none.
+
+use std::fs;
+
+use rustix::process::{Resource, getrlimit};
+
+use super::mapping::Mapping;
+use super::notation::{Count, Size, TIB};
+use super::schema::section;
+use super::units::format_size;
+
+section! {
+    /// Connections that are open at a time. No address and no identity can take all there are.
+    #[derive(Copy, Eq)]
+    pub struct ConnectionLimits {
+        /// Connections that may be open at a time, on all listeners together; one more is closed before anything is read.
+        /// Default: what the hard limit of descriptors allows, less 256, at most 1000000.
+        #[key(Count<1, 100_000_000>, default = descriptors(), example = "1000000", effect = Restart)]
+        pub max_connections: usize,
+        /// Connections from one address, be it of a NAT gateway, a load balancer or this machine; all Unix sockets count as
+        /// one. Default: half of `max_connections`.
+        #[key(Count<1, 100_000_000>, default = half(max_connections), example = "500000", effect = Restart)]
+        pub max_connections_per_address: usize,
+        /// Connections of one identity, which is the SPIFFE ID, or else the subject, of the certificate that clients show; a
+        /// fleet may share one. Default: half of `max_connections`.
+        #[key(Count<1, 100_000_000>, default = half(max_connections), example = "500000", effect = Restart)]
+        pub max_connections_per_identity: usize,
+    }
+}
+
+section! {
+    /// The memory in use above which clients are turned away.
+    #[derive(Copy, Eq)]
+    #[check(check_watermarks)]
+    pub struct Memory {
+        /// New connections and streams are refused, and the relay is not ready; those that are open go on. 0: they are not.
+        /// Default: 80 % of what the control group, or the machine, has.
+        #[key(Size<0, TIB>, default = percent(80), example = "1600MiB")]
+        pub refuse_above: u64,
+        /// Connections are closed one after the other, first those that take nothing. 0: they are not. Default: 90 % of what
+        /// the control group, or the machine, has.
+        #[key(Size<0, TIB>, default = percent(90), example = "1800MiB")]
+        pub close_above: u64,
+    }
+}
+
+fn check_watermarks(memory: &Memory, mapping: &Mapping<'_>) {
+    let Memory { refuse_above, close_above } = *memory;
+    if refuse_above > close_above && close_above > 0 {
+        let key = if mapping.has("refuse_above") { "refuse_above" } else { "close_above" };
+        let [refuse, close] = [refuse_above, close_above].map(format_size);
+        let problem = format!("`refuse_above`, `{refuse}`, is above `close_above`, which is `{close}`");
+        mapping.wrong_here(key, &problem);
+    }
+}
+
+/// Connections that the hard limit of descriptors allows; the relay raises its soft limit to it.
+fn descriptors() -> usize {
+    /// For listeners, files, the control plane, operators, and what libraries open.
+    const RESERVE: u64 = 256;
+    const MOST: u64 = 1_000_000;
+    let descriptors = getrlimit(Resource::Nofile).maximum.unwrap_or(MOST);
+    let most = (descriptors - RESERVE.min(descriptors / 2)).clamp(1, MOST);
+    usize::try_from(most).unwrap_or(usize::MAX)
+}
+
+fn half(max_connections: Option<usize>) -> usize {
+    (max_connections.unwrap_or_default() / 2).max(1)
+}
+
+/// A part of the memory in whole MiB. Zero, which is no limit, where the memory is not known.
+fn percent(part: u64) -> u64 {
+    machine_memory().map_or(0, |bytes| (bytes / 100 * part) & !0xf_ffff)
+}
+
+/// The default of a budget for what is shared or waits: 256 MiB, or a 16th of the memory that there is, where that is less.
+/// There are four of them and one that is twice as large, so that together they take three eighths of the memory at most.
+/// From 32 MiB: a connection gets a quarter, and the largest request takes 8 MiB while it comes.
+pub(super) fn budget() -> u64 {
+    budget_of(machine_memory())
+}
+
+fn budget_of(memory: Option<u64>) -> u64 {
+    const MIB: u64 = 1 << 20;
+    memory.map_or(256 * MIB, |bytes| (bytes / 16 / MIB * MIB).clamp(32 * MIB, 256 * MIB))
+}
+
+/// Memory that the control group of the process allows, or else that of the machine, in bytes.
+fn machine_memory() -> Option<u64> {
+    let of_group = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let read = |path| fs::read_to_string(path).ok()?.trim().parse().ok();
+    let all = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
+    // Without a limit, version 1 says a number beyond any machine, and version 2 a word.
+    of_group.into_iter().filter_map(read).chain(all).min()
+}
+
+fn total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_the_machine_is_read() {
+        assert_eq!(total("MemTotal:       16384 kB\nMemFree: 1 kB\n"), Some(16 << 20));
+        assert_eq!(total("MemFree: 1 kB\n"), None);
+        assert!(percent(80) <= percent(90));
+        assert!(descriptors() >= 1);
+    }
+
+    #[test]
+    fn budgets_follow_from_the_memory() {
+        let mib = |memory: Option<u64>| budget_of(memory.map(|mib| mib << 20)) >> 20;
+        assert_eq!([None, Some(65_536), Some(4095), Some(512), Some(64)].map(mib), [256, 256, 255, 32, 32]);
+    }
+
+    #[test]
+    fn one_address_cannot_take_all_connections_unless_the_file_says_so() {
+        let read = |text: &str| {
+            let text = format!("upstream: {{directory: /d}}\ndownstream: {text}\n");
+            crate::config::Config::parse(&text, "f").unwrap().downstream.limits
+        };
+        let limits = read("{max_connections: 10}");
+        assert_eq!((limits.max_connections_per_address, limits.max_connections_per_identity), (5, 5));
+        assert_eq!(
+            read("{max_connections: 10, max_connections_per_address: 10}").max_connections_per_address,
+            10
+        );
+    }
+
+    #[test]
+    fn watermarks_are_in_order() {
+        let read = |text: &str| {
+            let text = format!("upstream: {{directory: /d}}\ndownstream:\n  memory: {text}\n");
+            crate::config::Config::parse(&text, "f").map(|config| config.downstream.memory)
+        };
+        let error = read("{refuse_above: 2GiB, close_above: 1GiB}").unwrap_err().to_string();
+        assert!(error.contains("is above `close_above`, which is `1GiB`"), "{error}");
+        assert_eq!(
+            read("{refuse_above: 1, close_above: 0}").unwrap(),
+            Memory { refuse_above: 1, close_above: 0 }
+        );
+    }
+}

@@ -1,0 +1,240 @@
+//! `upstream`: the origin of the resources, and how the relay talks to it.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::errors::quoted;
+use super::mapping::Mapping;
+use super::notation::{
+    Beside, Choice, Count, DAY, Each, HOUR, MESSAGE, MONTH, Nested, OneOf, Optional, Size, TICK, Text, Time,
+    Written,
+};
+use super::printed::Entries;
+use super::schema::{Key, Section, section};
+use super::upstream_tls::{ClientTls, ServerIdentity};
+use super::values::NonEmpty;
+use deltafan_core::upstream::{Locators, Reconcile};
+
+section! {
+    /// The origin of the resources, and how the relay talks to it.
+    pub struct Upstream {
+        /// Control planes or a directory; the one thing without a default.
+        #[key(Beside)]
+        pub source: Source,
+        /// How long one attempt to connect may take.
+        #[key(Time<TICK, HOUR>, default = Duration::from_secs(5))]
+        pub connect_timeout: Duration,
+        /// The largest response accepted.
+        #[key(Size<1, MESSAGE>, default = 256 << 20)]
+        pub max_response_bytes: usize,
+        /// Changes of the subscription are collected this long and sent as one request, or as several this far apart where
+        /// there are more than 500 names or 16 KiB of them; 0s sends each at once.
+        #[key(Time<0, 10>, default = Duration::from_millis(10))]
+        pub request_interval: Duration,
+        /// How long a name that no client wants any more stays subscribed, so that a client that comes back finds it.
+        #[key(Time<0, DAY>, default = Duration::from_secs(60))]
+        pub unsubscribe_linger: Duration,
+        /// How many such names there may be; past that the oldest are let go early, so that clients that come and go with
+        /// names of their own do not grow the subscription without bound.
+        #[key(Count<0, 100_000_000>, default = 100_000)]
+        pub max_lingering_names: usize,
+        /// How long /ready and gRPC health wait for the first answer of the control plane once something is asked of it: an
+        /// empty relay must not take the place of one that has resources. 0s: a relay is ready once it is connected.
+        #[key(Time<0, MONTH>, default = Duration::from_secs(24 * 60 * 60))]
+        pub ready_wait: Duration,
+        /// How deletions are found that the control plane made while the relay was not connected: `trust` tells it
+        /// the versions held and relies on it to name what is gone; `sweep` asks for everything again and drops what does
+        /// not come, when asked for twice, for control planes that never name it.
+        #[key(OneOf, default = Reconcile::Trust)]
+        pub reconcile: Reconcile,
+        /// How names are asked for that clients want with dynamic parameters: `native` by resource locators;
+        /// `plain` by the name alone, for control planes that send every variant of a name and know no locators.
+        #[key(OneOf, default = Locators::Native)]
+        pub locators: Locators,
+        /// Waits between attempts to connect: they grow from `initial` to `max`, with jitter. `initial` is never above `max`.
+        #[key(Nested)]
+        pub backoff: Backoff,
+        /// HTTP/2 pings, so that a dead connection is noticed. A state-of-the-world client that may hold what it
+        /// asks for waits for names that the control plane leaves unanswered until a dead connection would have been
+        /// noticed: `interval`, `timeout` and `downstream.cold_deadline` together, and no less than three times the last.
+        #[key(Nested)]
+        pub keepalive: Keepalive,
+    }
+}
+
+section! {
+    /// An exponential wait between attempts; `initial` is never above `max`.
+    #[derive(Copy, Eq)]
+    #[check(check_backoff)]
+    pub struct Backoff {
+        /// The first wait is at most this long.
+        #[key(Time<TICK, HOUR>, default = Duration::from_millis(500))]
+        pub initial: Duration,
+        /// No wait is longer.
+        #[key(Time<TICK, HOUR>, default = Duration::from_secs(30))]
+        pub max: Duration,
+    }
+}
+
+fn check_backoff(backoff: &Backoff, mapping: &Mapping<'_>) {
+    mapping.check_order(("initial", backoff.initial), ("max", backoff.max));
+}
+
+section! {
+    /// HTTP/2 pings that tell a dead connection from a quiet one.
+    #[derive(Copy, Eq)]
+    pub struct Keepalive {
+        /// A connection that is silent this long is pinged.
+        #[key(Time<TICK, DAY>, default = Duration::from_secs(30))]
+        pub interval: Duration,
+        /// How long the answer to a ping may take.
+        #[key(Time<TICK, HOUR>, default = Duration::from_secs(10))]
+        pub timeout: Duration,
+    }
+}
+
+/// Where resources come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// Control planes, in order of preference.
+    Servers(NonEmpty<Server>),
+    /// A directory of resource files, watched. Absolute.
+    Directory(PathBuf),
+}
+
+section! {
+    /// The keys of a [`Source`], of which one stands in a file.
+    pub(super) struct SourceKeys {
+        /// One of `servers` and `directory` is mandatory. Control planes, in order of preference. More than one is not
+        /// supported yet.
+        #[key(Optional<Each>)]
+        servers: Option<NonEmpty<Server>>,
+        /// Instead of `servers`: a directory of resource files, watched.
+        #[key(Optional<Text>, example = "./resources")]
+        directory: Option<PathBuf>,
+    }
+}
+
+impl Section for Source {
+    const KEYS: &'static [Key] = SourceKeys::KEYS;
+
+    fn read(upstream: &Mapping<'_>) -> Option<Self> {
+        match (upstream.has("servers"), upstream.has("directory")) {
+            (true, true) => {
+                let line = upstream.line_of("servers").max(upstream.line_of("directory"));
+                upstream.wrong_itself(line, "has both `servers` and `directory`; one of them is allowed");
+                return None;
+            }
+            (false, false) if upstream.is_absent() => {
+                upstream.wrong_itself(upstream.line(), "is missing; write it with `servers` or `directory`");
+            }
+            (false, false) if !upstream.was_refused() => {
+                upstream.wrong_itself(upstream.line(), "has no source; write `servers` or `directory`");
+            }
+            _ => {}
+        }
+        if upstream.has("servers") && !upstream.is_refused("servers") && upstream.is_empty("servers") {
+            upstream.wrong_here("servers", "is empty; list one server");
+        }
+        let SourceKeys { servers, directory } = SourceKeys::read(upstream)?;
+        servers.map(Self::Servers).or_else(|| directory.map(Self::Directory))
+    }
+
+    fn print(&self, into: &mut Entries) {
+        let (servers, directory) = match self.clone() {
+            Self::Servers(servers) => (Some(servers), None),
+            Self::Directory(directory) => (None, Some(directory)),
+        };
+        SourceKeys { servers, directory }.print(into);
+    }
+}
+
+section! {
+    /// One control plane.
+    #[derive(Eq)]
+    #[check(check_server)]
+    pub struct Server {
+        /// `http://HOST:PORT`, cleartext HTTP/2, or `https://HOST:PORT`, HTTP/2 over TLS 1.2 or 1.3.
+        #[key(Text, required = "http://HOST:PORT or https://HOST:PORT")]
+        pub uri: ServerUri,
+        /// With `https://` only. All files are PEM, and read again when they change: the next connection uses the new ones.
+        #[key(Optional<Nested>)]
+        pub tls: Option<ClientTls>,
+    }
+}
+
+fn check_server(server: &Server, mapping: &Mapping<'_>) {
+    let Server { uri, tls } = server;
+    if uri.is_tls() {
+        let named = tls.as_ref().is_some_and(|tls| tls.server_name.is_some());
+        if !named && let Err(problem) = ServerIdentity::of_host(uri.as_uri()) {
+            mapping.wrong_here("uri", &problem);
+        }
+    } else if tls.is_some() {
+        let problem = format!("does not go with `{uri}`, which is cleartext; write https:// or leave it out");
+        mapping.wrong_here("tls", &problem);
+    }
+}
+
+/// `http://HOST:PORT` or `https://HOST:PORT`: HTTP/2 in cleartext or over TLS, nothing but scheme, host and port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerUri(http::Uri);
+
+impl ServerUri {
+    /// For a client that connects to it.
+    pub fn as_uri(&self) -> &http::Uri {
+        &self.0
+    }
+
+    /// Whether it is spoken to over TLS.
+    pub fn is_tls(&self) -> bool {
+        self.0.scheme() == Some(&http::uri::Scheme::HTTPS)
+    }
+}
+
+impl Written for ServerUri {
+    fn parse(text: &str, _: &Path) -> Result<Self, String> {
+        let refuse =
+            |what: &str| format!("{} {what}; write http://HOST:PORT or https://HOST:PORT", quoted(text));
+        let uri: http::Uri = text.parse().map_err(|_| refuse("is not a URI"))?;
+        let authority = uri.authority().ok_or_else(|| refuse("has no host"))?;
+        match uri.scheme_str() {
+            None => return Err(refuse("has no scheme")),
+            Some("http" | "https") => {}
+            Some(other) => return Err(refuse(&format!("has the scheme `{other}`"))),
+        }
+        if authority.as_str().contains('@') {
+            return Err(refuse("has a user name"));
+        }
+        if authority.host().is_empty() {
+            return Err(refuse("has no host"));
+        }
+        if authority.port_u16().is_none_or(|port| port == 0) {
+            return Err(refuse("has no port of 1 to 65535"));
+        }
+        if uri.path_and_query().is_some_and(|path| path.as_str() != "/") {
+            return Err(refuse("has a path"));
+        }
+        Ok(Self(uri))
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl fmt::Display for ServerUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.is_tls() { "https" } else { "http" };
+        write!(f, "{scheme}://{}", self.0.authority().map_or("", http::uri::Authority::as_str))
+    }
+}
+
+impl Choice for Reconcile {
+    const WORDS: [(&'static str, Self); 2] = [("trust", Self::Trust), ("sweep", Self::Sweep)];
+}
+
+impl Choice for Locators {
+    const WORDS: [(&'static str, Self); 2] = [("native", Self::Native), ("plain", Self::Plain)];
+}
