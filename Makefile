@@ -19,7 +19,13 @@ attacks: SECONDS_EACH ?= 10
 fuzz: SECONDS_EACH ?= 60
 TARGETS ?= $(notdir $(basename $(wildcard fuzz/targets/*.rs)))
 
-.PHONY: help quickstart test lint attacks bench bench-short soak fuzz deny ci descriptors
+# Puts the packed findings of $$target into fuzz/found/$$target, where the fuzzer adds to them.
+UNPACK = mkdir -p fuzz/found/$$target; \
+	  if [[ -f fuzz/corpus/$$target.tar ]]; then tar --extract --file fuzz/corpus/$$target.tar --directory fuzz/found/$$target; fi
+# Options of tar with which equal files give equal archives.
+SAME_BYTES := --format=ustar --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=644
+
+.PHONY: help quickstart test lint attacks bench bench-short soak fuzz corpus deny ci proto descriptors
 
 help: ## Say what there is to run.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -67,9 +73,18 @@ bench-short: ## Check what has to hold however fast the machine is; under two mi
 fuzz: ## Run the fuzz targets for a minute each (docs/fuzzing.md): make fuzz TARGETS=http2 SECONDS_EACH=600.
 	@command -v cargo-fuzz >/dev/null || { echo "make fuzz: cargo install cargo-fuzz --locked" >&2; exit 1; }
 	for target in $(TARGETS); do \
-	  mkdir -p fuzz/found/$$target; \
+	  $(UNPACK); \
 	  cargo fuzz run --sanitizer none $$target fuzz/found/$$target fuzz/corpus/$$target -- \
 	    -max_total_time=$(SECONDS_EACH) -max_len=4096 -timeout=10 -rss_limit_mb=2048; \
+	done
+
+corpus: ## Keep what `fuzz` found, minimised, in fuzz/corpus/TARGET.tar: make corpus TARGETS=http2.
+	@command -v cargo-fuzz >/dev/null || { echo "make corpus: cargo install cargo-fuzz --locked" >&2; exit 1; }
+	for target in $(TARGETS); do \
+	  $(UNPACK); \
+	  cargo fuzz cmin --sanitizer none $$target fuzz/found/$$target; \
+	  (cd fuzz/found/$$target; find . -type f -size -4097c -printf '%P\n' | LC_ALL=C sort | \
+	    tar --create --file ../../corpus/$$target.tar --files-from - $(SAME_BYTES)); \
 	done
 
 deny: ## Check licences, advisories, sources and versions of what the relay is built of (deny.toml).
