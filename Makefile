@@ -8,6 +8,8 @@ GO := $(patsubst %/go.mod,%,$(wildcard tests/*/*/go.mod benches/*/go.mod))
 DESCRIPTORS := --manifest-path proto/descriptors/Cargo.toml
 FUZZ := --manifest-path fuzz/Cargo.toml
 
+MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
+
 # Of `soak`; the tests take a million.
 STEPS ?= 20000000
 # Of its histories with time, whose steps are longer.
@@ -25,7 +27,7 @@ UNPACK = mkdir -p fuzz/found/$$target; \
 # Options of tar with which equal files give equal archives.
 SAME_BYTES := --format=ustar --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=644
 
-.PHONY: help quickstart test lint attacks bench bench-short soak fuzz corpus deny ci proto descriptors
+.PHONY: help quickstart test lint doc fuzz-check msrv attacks bench bench-short soak fuzz corpus deny ci proto descriptors
 
 help: ## Say what there is to run.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -37,11 +39,12 @@ test: ## Run all tests, those with real Envoy, gRPC and go-control-plane include
 	tests/interop/setup
 	cargo test --locked
 
-lint: ## Check formatting and lints of Rust and Go.
+lint: ## Check formatting, lints of Rust and Go, and the form of comments and documents.
 	cargo fmt --all --check
 	cargo fmt --check $(DESCRIPTORS)
 	cargo fmt --check $(FUZZ)
 	cargo clippy --locked --all-targets -- -D warnings
+	cargo test --locked --quiet --test docs
 	@if command -v go >/dev/null; then \
 	  unformatted=$$(gofmt -l $(GO)); \
 	  if [[ -n $$unformatted ]]; then echo "gofmt -w is due for:" $$unformatted >&2; exit 1; fi; \
@@ -53,6 +56,18 @@ lint: ## Check formatting and lints of Rust and Go.
 	else \
 	  echo "make lint: SKIPPED: there is no go, so $(GO) was not checked" >&2; \
 	fi
+
+doc: ## Build the API documentation; a broken link is an error.
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --document-private-items
+
+# Without libFuzzer, which is C++ and not needed for checking. In the relay's target folder, for the crates are the same.
+fuzz-check: ## Check that the fuzz targets compile.
+	CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-target} cargo check --locked $(FUZZ) --no-default-features
+
+msrv: ## Check that the oldest Rust version of Cargo.toml compiles the program.
+	@cargo +$(MSRV) --version >/dev/null 2>&1 || rustup toolchain install $(MSRV) --profile minimal || \
+	  { echo "make msrv: no Rust $(MSRV), and rustup could not install it" >&2; exit 1; }
+	cargo +$(MSRV) check --locked --workspace
 
 soak: ## Run random histories against the models for longer: make soak STEPS=100000000.
 	DELTAFAN_STEPS=$(STEPS) cargo test --locked --release --test simulation
