@@ -49,7 +49,7 @@ async fn a_client_of_300_000_resources_that_is_closed_for_its_age_comes_back_wit
     const PARTS: usize = 30;
     const RESOURCES: usize = PARTS * 10_000;
     const VERSION: &str = "00112233445566ff";
-    let (relay, _origin, mut upstream) = start("  max_connection_age: 4s\n").await;
+    let (relay, _origin, mut upstream) = start("").await;
     let (cds, name) = (TypeUrl::from(Kind::Cluster), |number: usize| format!("{number:0>80}"));
     let held: HashMap<_, _> = (0..RESOURCES).map(|number| (name(number), VERSION.to_owned())).collect();
     let come_back = async || {
@@ -64,8 +64,13 @@ async fn a_client_of_300_000_resources_that_is_closed_for_its_age_comes_back_wit
         stream.try_send(request).await;
         stream
     };
-    let mut stream = come_back().await;
+    // However long the relay takes to read it, this one is not closed.
+    let first = come_back().await;
     upstream.expect_request().await;
+    drop(first);
+    relay.reconfigure(&relay.config_with("  max_connection_age: 4s\n"));
+    relay.wait_for("a reload", || relay.reloads("applied") == 1.0);
+    let mut stream = come_back().await;
     for part in 0..PARTS {
         let numbers = part * RESOURCES / PARTS..(part + 1) * RESOURCES / PARTS;
         let resources = numbers.map(|number| resource(&cds, &name(number), VERSION, b"")).collect();
