@@ -8,6 +8,8 @@ GO := $(patsubst %/go.mod,%,$(wildcard tests/*/*/go.mod benches/*/go.mod))
 DESCRIPTORS := --manifest-path proto/descriptors/Cargo.toml
 FUZZ := --manifest-path fuzz/Cargo.toml
 
+MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
+
 # Of `soak`; the tests take a million.
 STEPS ?= 20000000
 # Of its histories with time, whose steps are longer.
@@ -19,7 +21,13 @@ attacks: SECONDS_EACH ?= 10
 fuzz: SECONDS_EACH ?= 60
 TARGETS ?= $(notdir $(basename $(wildcard fuzz/targets/*.rs)))
 
-.PHONY: help quickstart test lint attacks bench bench-short soak fuzz deny ci descriptors
+# Puts the packed findings of $$target into fuzz/found/$$target, where the fuzzer adds to them.
+UNPACK = mkdir -p fuzz/found/$$target; \
+	  if [[ -f fuzz/corpus/$$target.tar ]]; then tar --extract --file fuzz/corpus/$$target.tar --directory fuzz/found/$$target; fi
+# Options of tar with which equal files give equal archives.
+SAME_BYTES := --format=ustar --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=644
+
+.PHONY: help quickstart test lint doc fuzz-check msrv attacks bench bench-short soak fuzz corpus deny ci proto descriptors
 
 help: ## Say what there is to run.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -31,11 +39,12 @@ test: ## Run all tests, those with real Envoy, gRPC and go-control-plane include
 	tests/interop/setup
 	cargo test --locked
 
-lint: ## Check formatting and lints of Rust and Go.
+lint: ## Check formatting, lints of Rust and Go, and the form of comments and documents.
 	cargo fmt --all --check
 	cargo fmt --check $(DESCRIPTORS)
 	cargo fmt --check $(FUZZ)
 	cargo clippy --locked --all-targets -- -D warnings
+	cargo test --locked --quiet --test docs
 	@if command -v go >/dev/null; then \
 	  unformatted=$$(gofmt -l $(GO)); \
 	  if [[ -n $$unformatted ]]; then echo "gofmt -w is due for:" $$unformatted >&2; exit 1; fi; \
@@ -47,6 +56,18 @@ lint: ## Check formatting and lints of Rust and Go.
 	else \
 	  echo "make lint: SKIPPED: there is no go, so $(GO) was not checked" >&2; \
 	fi
+
+doc: ## Build the API documentation; a broken link is an error.
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --document-private-items
+
+# Without libFuzzer, which is C++ and not needed for checking. In the relay's target folder, for the crates are the same.
+fuzz-check: ## Check that the fuzz targets compile.
+	CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-target} cargo check --locked $(FUZZ) --no-default-features
+
+msrv: ## Check that the oldest Rust version of Cargo.toml compiles the program.
+	@cargo +$(MSRV) --version >/dev/null 2>&1 || rustup toolchain install $(MSRV) --profile minimal || \
+	  { echo "make msrv: no Rust $(MSRV), and rustup could not install it" >&2; exit 1; }
+	cargo +$(MSRV) check --locked --workspace
 
 soak: ## Run random histories against the models for longer: make soak STEPS=100000000.
 	DELTAFAN_STEPS=$(STEPS) cargo test --locked --release --test simulation
@@ -67,9 +88,18 @@ bench-short: ## Check what has to hold however fast the machine is; under two mi
 fuzz: ## Run the fuzz targets for a minute each (docs/fuzzing.md): make fuzz TARGETS=http2 SECONDS_EACH=600.
 	@command -v cargo-fuzz >/dev/null || { echo "make fuzz: cargo install cargo-fuzz --locked" >&2; exit 1; }
 	for target in $(TARGETS); do \
-	  mkdir -p fuzz/found/$$target; \
+	  $(UNPACK); \
 	  cargo fuzz run --sanitizer none $$target fuzz/found/$$target fuzz/corpus/$$target -- \
 	    -max_total_time=$(SECONDS_EACH) -max_len=4096 -timeout=10 -rss_limit_mb=2048; \
+	done
+
+corpus: ## Keep what `fuzz` found, minimised, in fuzz/corpus/TARGET.tar: make corpus TARGETS=http2.
+	@command -v cargo-fuzz >/dev/null || { echo "make corpus: cargo install cargo-fuzz --locked" >&2; exit 1; }
+	for target in $(TARGETS); do \
+	  $(UNPACK); \
+	  cargo fuzz cmin --sanitizer none $$target fuzz/found/$$target; \
+	  (cd fuzz/found/$$target; find . -type f -size -4097c -printf '%P\n' | LC_ALL=C sort | \
+	    tar --create --file ../../corpus/$$target.tar --files-from - $(SAME_BYTES)); \
 	done
 
 deny: ## Check licences, advisories, sources and versions of what the relay is built of (deny.toml).
@@ -78,6 +108,9 @@ deny: ## Check licences, advisories, sources and versions of what the relay is b
 
 ci: ## What CI runs.
 	.ci/run
+
+proto: ## Generate the messages of proto/discovery.proto again (crates/core/src/proto/discovery.rs).
+	DELTAFAN_WRITE_PROTO=1 cargo test --locked -p deltafan-core --lib proto::
 
 descriptors: ## Make proto/descriptors.binpb.gz again (proto/README.md).
 	cargo run --locked $(DESCRIPTORS)

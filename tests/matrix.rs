@@ -73,6 +73,8 @@ impl fmt::Display for Rule {
 struct Row {
     says: String,
     tests: BTreeSet<String>,
+    /// How many tests the names with a star stand for, by the row's own word.
+    counts: Vec<(String, Option<usize>)>,
     issues: Vec<u32>,
     reason: Option<String>,
 }
@@ -80,13 +82,19 @@ struct Row {
 impl Row {
     fn parse(says: &str, proof: &str) -> Self {
         // Text between backticks is at the odd places.
-        let tests = proof.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        let parts: Vec<&str> = proof.split('`').collect();
+        let tests = parts.iter().skip(1).step_by(2).map(|name| (*name).to_owned()).collect();
+        let count = |pair: &[&str]| {
+            let count = pair[1].strip_prefix(" (").and_then(|rest| rest.split_once(" tests)"));
+            (pair[0].to_owned(), count.and_then(|(count, _)| count.parse().ok()))
+        };
+        let counts = parts.windows(2).filter(|pair| pair[0].ends_with('*')).map(count).collect();
         let issues = proof.split("issue ").skip(1).filter_map(|rest| {
             let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
             rest[..digits].parse().ok()
         });
         let reason = proof.split_once('—').map(|(_, reason)| reason.trim().to_owned());
-        Self { says: says.to_owned(), tests, issues: issues.collect(), reason }
+        Self { says: says.to_owned(), tests, counts, issues: issues.collect(), reason }
     }
 }
 
@@ -138,6 +146,11 @@ fn function(line: &str) -> Option<&str> {
     (end > 0 && rest[end..].starts_with(['(', '<'])).then(|| &rest[..end])
 }
 
+/// A name in the matrix stands for one test, or with a star at its end for all that begin so.
+fn stands_for(in_matrix: &str, test: &str) -> bool {
+    in_matrix.strip_suffix('*').map_or(in_matrix == test, |prefix| test.starts_with(prefix))
+}
+
 /// Everything that is wrong with the matrix.
 fn faults(document: &str, functions: &BTreeSet<String>) -> Vec<String> {
     let (rows, mut faults) = rows(document);
@@ -147,8 +160,14 @@ fn faults(document: &str, functions: &BTreeSet<String>) -> Vec<String> {
         if row.says.is_empty() {
             faults.push(format!("the row of {rule} does not say what the rule is"));
         }
-        for test in row.tests.iter().filter(|test| !functions.contains(*test)) {
+        for test in row.tests.iter().filter(|test| !functions.iter().any(|name| stands_for(test, name))) {
             faults.push(format!("the row of {rule} names `{test}`, and there is no such function"));
+        }
+        for (name, count) in &row.counts {
+            let there = functions.iter().filter(|test| stands_for(name, test)).count();
+            if *count != Some(there) {
+                faults.push(format!("the row of {rule} has to say `{name}` ({there} tests)"));
+            }
         }
         for issue in row.issues.iter().filter(|issue| !ISSUES.contains(issue)) {
             faults.push(format!("the row of {rule} waits for issue {issue}, which is none of {ISSUES:?}"));
@@ -166,7 +185,7 @@ fn faults(document: &str, functions: &BTreeSet<String>) -> Vec<String> {
         }
     }
     for (name, rule) in functions.iter().filter_map(|name| Some((name, Rule::of_test(name)?))) {
-        if !rows.get(&rule).is_some_and(|row| row.tests.contains(name)) {
+        if !rows.get(&rule).is_some_and(|row| row.tests.iter().any(|test| stands_for(test, name))) {
             faults.push(format!("the test `{name}` is missing from the row of {rule}"));
         }
     }
@@ -206,23 +225,31 @@ mod the_check {
 
     #[test]
     fn each_kind_of_proof_is_enough() {
-        for proof in
-            ["`r_up_07_x`", "`other`", "issue 3", "— asks nothing of us", "`other`; the rest: issue 5"]
-        {
+        for proof in [
+            "`r_up_07_x`",
+            "`r_up_07_*` (1 tests)",
+            "`other`",
+            "issue 3",
+            "— asks nothing of us",
+            "`other`; the rest: issue 5",
+        ] {
             let row = format!("| R-Up-07 | backs off | {proof} |");
             let tests: &[&str] =
-                if proof.contains("r_up_07_x") { &["r_up_07_x", "other"] } else { &["other"] };
+                if proof.contains("r_up_07_") { &["r_up_07_x", "other"] } else { &["other"] };
             assert_eq!(faults_of(&row, tests), Vec::<String>::new(), "{proof}");
         }
     }
 
     #[test]
     fn each_kind_of_gap_is_found() {
-        let cases: [(&str, &[&str], &str); 10] = [
+        let cases: [(&str, &[&str], &str); 13] = [
             ("", &[], "R-Up-07 has no row"),
             ("| R-Up-07 | a | issue 5 |\n| R-Up-07 | a | issue 5 |", &[], "two rows"),
             ("| R-Up-07 | a | issue 5 |\n| R-Up-77 | a | issue 5 |", &[], "no rule R-Up-77"),
             ("| R-Up-07 | a | `gone` |", &[], "no such function"),
+            ("| R-Up-07 | a | `r_up_07_*` |", &["other"], "no such function"),
+            ("| R-Up-07 | a | `r_up_07_*` |", &["r_up_07_x"], "has to say `r_up_07_*` (1 tests)"),
+            ("| R-Up-07 | a | `r_up_07_*` (2 tests) |", &["r_up_07_x"], "has to say"),
             ("| R-Up-07 | a |  |", &[], "neither a test"),
             ("| R-Up-07 | a | — |", &[], "no reason"),
             ("| R-Up-07 |  | issue 5 |", &[], "does not say"),

@@ -49,7 +49,7 @@ async fn a_client_of_300_000_resources_that_is_closed_for_its_age_comes_back_wit
     const PARTS: usize = 30;
     const RESOURCES: usize = PARTS * 10_000;
     const VERSION: &str = "00112233445566ff";
-    let (relay, _origin, mut upstream) = start("  max_connection_age: 4s\n").await;
+    let (relay, _origin, mut upstream) = start("").await;
     let (cds, name) = (TypeUrl::from(Kind::Cluster), |number: usize| format!("{number:0>80}"));
     let held: HashMap<_, _> = (0..RESOURCES).map(|number| (name(number), VERSION.to_owned())).collect();
     let come_back = async || {
@@ -64,16 +64,22 @@ async fn a_client_of_300_000_resources_that_is_closed_for_its_age_comes_back_wit
         stream.try_send(request).await;
         stream
     };
-    let mut stream = come_back().await;
+    // However long the relay takes to read it, this one is not closed.
+    let first = come_back().await;
     upstream.expect_request().await;
+    drop(first);
+    relay.reconfigure(&relay.config_with("  max_connection_age: 4s\n"));
+    relay.wait_for("a reload", || relay.reloads("applied") == 1.0);
+    let mut stream = come_back().await;
     for part in 0..PARTS {
         let numbers = part * RESOURCES / PARTS..(part + 1) * RESOURCES / PARTS;
         let resources = numbers.map(|number| resource(&cds, &name(number), VERSION, b"")).collect();
         upstream.send(&DeltaDiscoveryResponse { resources, ..response(&cds, &part.to_string()) });
     }
-    let mut answers = 0;
+    let (mut answers, mut age) = (0, 4);
     loop {
-        // While the set is not complete it is closed without an answer.
+        // While the set is not complete it is closed without an answer. So it is on a machine that is too busy to read and
+        // answer 30 MB within the age, which has to give.
         if let Ok(answer) = stream.next_message().await {
             let answer = DeltaDiscoveryResponse::decode(answer.expect("no end in order")).unwrap();
             assert_eq!((answer.resources.len(), answer.removed_resources.len()), (0, 0));
@@ -82,6 +88,9 @@ async fn a_client_of_300_000_resources_that_is_closed_for_its_age_comes_back_wit
                 break;
             }
             assert_eq!(stream.end().await.code(), Code::Unavailable);
+        } else {
+            age += 2;
+            relay.reconfigure(&relay.config_with(&format!("  max_connection_age: {age}s\n")));
         }
         stream = come_back().await;
     }

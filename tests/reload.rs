@@ -81,15 +81,14 @@ async fn a_change_is_for_who_connects_from_then_on_and_drops_no_stream() {
 
 #[test]
 fn polls_are_held_as_is_in_force_when_they_come() {
-    let relay = relay("rest: {hold: 60s}\n");
+    let relay = relay("rest: {hold: 1h}\n");
     let mut client = Http1::connect(relay.listener);
     let version = client.poll("clusters", "{}").version();
     relay.reconfigure(&relay.config_with("rest: {hold: 50ms, max_polls_per_peer: 1}\n"));
     applied(&relay, 1.0);
-    let start = Instant::now();
     let body = format!("{{\"version_info\": \"{version}\"}}");
+    // Long before an hour is over.
     assert_eq!(client.poll("clusters", &body).status, 304, "on the connection from before");
-    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
 /// What is not the downstream side's is changed too: a set that would not settle for an hour does with the reload.

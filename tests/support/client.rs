@@ -12,8 +12,8 @@ use prost::Message;
 use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
 
-/// Long enough for anything that is to happen on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub use super::PATIENCE;
+
 /// Long enough for what must not happen to have happened.
 pub const MOMENT: Duration = Duration::from_millis(300);
 

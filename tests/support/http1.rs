@@ -2,7 +2,6 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
 /// One connection.
 #[derive(Debug)]
@@ -37,7 +36,7 @@ impl Answer {
 impl Http1 {
     pub fn connect(server: SocketAddr) -> Self {
         let socket = TcpStream::connect(server).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.set_read_timeout(Some(super::PATIENCE)).unwrap();
         socket.set_nodelay(true).unwrap();
         Self { socket: BufReader::new(socket) }
     }

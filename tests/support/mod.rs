@@ -9,3 +9,8 @@ pub mod front;
 pub mod http1;
 pub mod origin;
 pub mod process;
+
+use std::time::Duration;
+
+/// Long enough for anything that is to happen, on a machine however busy.
+pub const PATIENCE: Duration = Duration::from_secs(120);

@@ -24,8 +24,7 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::server::{Grpc, NamedService, StreamingService};
 use tonic::{Request, Response, Status, Streaming};
 
-/// How long a test waits for what should happen at once.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub use super::PATIENCE;
 
 /// A listening control plane. Dropping it closes everything.
 #[derive(Debug)]

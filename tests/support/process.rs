@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use super::PATIENCE;
+
 const LISTENERS: &str = "[{address: \"127.0.0.1:0\"}]";
 
 /// A relay that is ready, and ends with this value.
@@ -99,7 +101,7 @@ impl Process {
             }
         });
         let (listener, last_listener, admin) = loop {
-            let line = serving.recv_timeout(Duration::from_secs(20)).expect("the relay says that it serves");
+            let line = serving.recv_timeout(PATIENCE).expect("the relay says that it serves");
             let event: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
             if event["message"] == "serving" {
                 let all = event["listeners"].as_str().unwrap();
@@ -220,7 +222,7 @@ impl Process {
     }
 
     pub fn wait_for(&self, what: &str, mut done: impl FnMut() -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + PATIENCE;
         while !done() {
             assert!(Instant::now() < deadline, "no {what} in time");
             std::thread::sleep(Duration::from_millis(20));
@@ -238,7 +240,7 @@ impl Process {
 
     /// Waits for its end.
     pub fn wait(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
@@ -259,7 +261,7 @@ impl Drop for Process {
 /// Status and body of whatever answers to these bytes; status 0 where nobody answers in HTTP.
 pub fn http1(server: SocketAddr, request: &str) -> (u16, String) {
     let Ok(mut socket) = TcpStream::connect(server) else { return (0, String::new()) };
-    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();
     _ = socket.read_to_end(&mut answer);

@@ -3,7 +3,7 @@
 //! Owns the counts of a pool and the rule. Knows nothing of what is counted, and has no clock and no lock.
 //!
 //! A peer gets more only while it has no more than is left in the pool for others, and a connection only while it has no
-//! more than half of what is left to its peer. Small amounts ([`Pool::floor`]) are given while there are any, so that a
+//! more than half of what is left to its peer. Small amounts (`Pool::floor`) are given while there are any, so that a
 //! peer with one connection that takes all it can get does not starve its other connections. Of the last 64th a peer gets
 //! a 64th.
 //!

@@ -10,7 +10,7 @@
 //! body can see that windows are closed ([`Backpressure`]) and make its next message when one opens. Large chunks are
 //! never copied. The README has the figures. The price: a panic in one stream ends all streams of its connection.
 //!
-//! [`connection`] is the protocol, without I/O, clock or tasks; [`serve`] moves its bytes. Invariants:
+//! `connection` is the protocol, without I/O, clock or tasks; `serve` moves its bytes. Invariants:
 //!
 //! - Input of a peer costs memory only within limits that are stated where they are kept, and never causes a panic.
 //! - While bytes wait for the socket, no body is polled. The peer is still read as long as few control frames wait: it

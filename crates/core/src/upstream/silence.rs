@@ -78,7 +78,7 @@ impl Mux {
 /// An origin that is asked and says nothing for so long is worth a warning, and makes a relay that never heard it unfit.
 pub(super) const SILENT: Duration = Duration::from_secs(10);
 
-/// Decides when the log tells of an origin that does not answer: after [`SILENT`], then ever more seldom, then that it
+/// Decides when the log tells of an origin that does not answer: after `SILENT`, then ever more seldom, then that it
 /// answers.
 #[derive(Debug, Default)]
 pub struct Complaint {

@@ -1,0 +1,35 @@
+//! xDS messages of `proto/discovery.proto`, and JSON as protobuf holds it.
+//!
+//! The generated code is committed, because its generator takes longer to compile than the rest of the core. A test
+//! compares it with the definitions; `make proto` writes it again.
+
+#[rustfmt::skip]
+#[allow(unreachable_pub, clippy::all)]
+mod discovery;
+
+pub use discovery::*;
+
+/// An object as a `google.protobuf.Struct`.
+pub fn structure(object: &serde_json::Map<String, serde_json::Value>) -> prost_types::Struct {
+    prost_types::Struct { fields: object.iter().map(|(key, json)| (key.clone(), value(json))).collect() }
+}
+
+/// Recursion is bounded by the depth of what was read.
+fn value(json: &serde_json::Value) -> prost_types::Value {
+    use prost_types::value::Kind;
+    let kind = match json {
+        serde_json::Value::Null => Kind::NullValue(0),
+        serde_json::Value::Bool(flag) => Kind::BoolValue(*flag),
+        // Struct knows doubles only; an integer that does not fit is rounded, as everywhere in JSON.
+        serde_json::Value::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or(f64::NAN)),
+        serde_json::Value::String(text) => Kind::StringValue(text.clone()),
+        serde_json::Value::Array(values) => {
+            Kind::ListValue(prost_types::ListValue { values: values.iter().map(value).collect() })
+        }
+        serde_json::Value::Object(object) => Kind::StructValue(structure(object)),
+    };
+    prost_types::Value { kind: Some(kind) }
+}
+
+#[cfg(test)]
+mod tests;
