@@ -133,6 +133,10 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
     ),
     (129513, "a sweep of a relay whose answers begin late goes on for ever, and keeps alive what is gone"),
     (128064, "the connection is half open for longer than a client waits for a name: it loses what it holds"),
+    (
+        1001724,
+        "an origin wakes up on the last stream that its silence is a reason for, where what is gone was kept back: it stays",
+    ),
     (372, "model: an empty full state would say of an unknown name too that it is gone"),
     (34909, "model: a stream opened on a half-open connection was answered"),
     (41577, "model: a part that was on its way counts as knowledge of what came after it"),

@@ -1,6 +1,6 @@
 //! What a client has to be told next, and its encoding.
 //!
-//! A [`Span`](super::Span) says how far a client has been told; an [`Update`] is what leads on from there, and a frame
+//! A [`Span`] says how far a client has been told; an [`Update`] is what leads on from there, and a frame
 //! is an update in bytes. Both can always be made again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,7 +82,7 @@ impl Owed {
     }
 }
 
-/// What leads on from a [`Span`](super::Span).
+/// What leads on from a [`Span`].
 #[derive(Debug)]
 pub struct Update {
     /// Where it leads.

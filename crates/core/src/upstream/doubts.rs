@@ -33,8 +33,8 @@ impl Doubt {
 }
 
 /// After so many streams on which the origin answered, and said nothing of versions that were told because of a doubt, it is taken
-/// not to say what is gone.
-const UNHEEDED: u32 = 2;
+/// not to say what is gone. A few show nothing: of what is there and current nothing is said either.
+const UNHEEDED: u32 = 16;
 
 /// See the module.
 #[derive(Debug, Default)]

@@ -512,6 +512,7 @@ impl Group {
                 beside: !self.plain && snapshots.len() > 1,
                 is_only: snapshots.len() == 1 && parameters.is_empty(),
                 proves: placed.view == Some(View::Wildcard) && topic.unproven.is_some(),
+                is_last: placed.view.is_some_and(|view| topic.is_last_try(view)),
                 full_state: self.type_url.kind().full_state(),
                 view: placed.view.filter(|view| topic.wants(*view)),
                 parameters: if self.plain { &nothing } else { parameters },

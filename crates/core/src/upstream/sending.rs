@@ -93,6 +93,8 @@ pub(super) struct Target<'a> {
     pub(super) is_only: bool,
     /// Whether the stream was opened anew for a proof that the wildcard set is complete.
     pub(super) proves: bool,
+    /// Whether no other stream is opened if the origin stays silent on this one too.
+    pub(super) is_last: bool,
     /// Whether a state-of-the-world client of the type waits for all of its names (R-SotW-18).
     pub(super) full_state: bool,
     /// The versions that others have claimed in the same request, and that hold for everybody.
@@ -743,6 +745,10 @@ impl Link {
         held: impl Iterator<Item = (&'r Arc<Resource>, Option<Doubt>)>,
         request: &mut DeltaDiscoveryRequest,
     ) {
+        if target.is_last {
+            // With all versions told, an origin that wakes up can say on this stream what is gone.
+            return;
+        }
         let claimed = held.filter(|(held, doubt)| {
             let is_settled = doubt.is_none_or(Doubt::was_told);
             is_settled && request.initial_resource_versions.contains_key(held.name().as_str())

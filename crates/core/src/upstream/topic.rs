@@ -55,9 +55,9 @@ const OPEN_TIMEOUTS: u32 = 2;
 /// changes all the time proves nothing.
 const UNPROVEN: Duration = Duration::from_secs(90);
 
-/// After so many new streams on which nothing at all came of a view, its silence is no reason to open another: by then all
-/// versions that fit into a request were told once.
-const SILENT_STREAMS: u32 = 2;
+/// After so many streams on which nothing at all came of a view, its silence is a reason to open one more and no other. By then
+/// each version that fits into a request was told once, and one was kept back in vain; on the last stream all are told.
+const SILENT_STREAMS: u32 = 3;
 
 /// Clients that hold nothing are shown such a set after this, as it is: well before the 15 s that Envoy and gRPC wait.
 const SHOWN: Duration = Duration::from_secs(5);
@@ -807,6 +807,11 @@ impl Topic {
             }
         }
         gone_now
+    }
+
+    /// Whether the silence of the origin on the stream that is to be opened is no reason to open another.
+    pub(super) const fn is_last_try(&self, view: View) -> bool {
+        self.silent_streams[view as usize] >= SILENT_STREAMS
     }
 
     /// Has names asked for on another stream, before all others.

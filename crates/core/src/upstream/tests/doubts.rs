@@ -553,7 +553,8 @@ fn r_relay_04_an_origin_of_which_all_names_were_claimed_is_asked_for_a_sign_of_l
     rig.pass(16_000);
     assert!(rig.request(Primary).initial_resource_versions.is_empty(), "and has to come once more");
     rig.pass(600_000);
-    assert_eq!(rig.renewed.len(), 2, "an origin that hangs is not asked for ever");
+    assert_eq!(rig.request(Primary).initial_resource_versions.len(), 1, "at last it can be said to be gone");
+    assert_eq!(rig.renewed.len(), 3, "an origin that hangs is not asked for ever");
 }
 
 /// O1: what crosses the word that it is let go counts as sent.
@@ -855,15 +856,26 @@ fn o2_an_origin_that_stays_silent_about_all_that_is_held_does_not_renew_the_stre
             rig.pass(20_000);
             rig.close();
             rig.open(Primary);
-            let mut told = BTreeSet::new();
+            let (mut told, mut last) = (BTreeSet::new(), (usize::MAX, BTreeSet::new()));
             for _ in 0..720 {
                 let versions = rig.requests(Primary).into_iter().flat_map(|r| r.initial_resource_versions);
-                told.extend(versions.map(|(name, _)| name));
+                let versions: Vec<String> = versions.map(|(name, _)| name).collect();
+                if last.0 != rig.renewed.len() {
+                    last = (rig.renewed.len(), BTreeSet::new());
+                }
+                last.1.extend(versions.iter().cloned());
+                told.extend(versions);
                 rig.pass(10_000);
             }
             let context = format!("{kind:?}, {reconcile:?}: {} streams in two hours", rig.renewed.len());
             assert!(rig.renewed.len() < 4, "{context}");
             assert_eq!(told.len(), held.len(), "each version was told, {context}");
+            // An origin that wakes up later can say on the last stream what is gone.
+            assert!(
+                reconcile == Reconcile::Sweep || last.1 == told,
+                "{} on the last, {context}",
+                last.1.len()
+            );
             assert!(held.iter().all(|name| rig.seen(kind, name) == "v1"), "{context}");
         }
     }
@@ -893,7 +905,7 @@ fn o2_an_origin_that_says_nothing_of_what_is_gone_does_not_renew_the_stream_for_
             }
             rig.pass(5_000);
         }
-        assert!(rig.renewed.len() < 10, "word {word}: {} streams in two hours", rig.renewed.len());
+        assert!(rig.renewed.len() < 40, "word {word}: {} streams in two hours", rig.renewed.len());
         assert!(held.iter().all(|name| rig.seen(EDS, name) == "v1"), "word {word}");
         // A word of what was in doubt shows that it says what is gone.
         let before = rig.renewed.len();
