@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::LogThrottle;
 
-/// Limits log lines about many peers to [`LINES`](Self::LINES) per interval, whichever peers they are about.
+/// Limits log lines about many peers to a few per interval, whichever peers they are about.
 #[derive(Debug, Default)]
 pub struct LogBudget {
     since: Option<Instant>,

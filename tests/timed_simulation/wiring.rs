@@ -19,6 +19,9 @@ use crate::truth::{TYPES, at_of};
 use crate::wire::type_url;
 use crate::world::{Arrival, Event, World};
 
+/// In this time a relay has asked on a new stream for what it wants.
+const AT_ONCE: Duration = Duration::from_millis(100);
+
 impl World {
     /// Does what a relay wants done.
     pub(crate) fn route(&mut self, relay: usize, output: Output) {
@@ -42,6 +45,7 @@ impl World {
             Output::Open(stream, id) => {
                 self.say(|_| format!("relay {relay} opens {stream:?} as {id}"));
                 self.net.open(id, relay, Consumer::Mux(relay, stream), Self::server_of(relay));
+                self.opened.insert(id, self.now);
             }
             Output::Close(id) => {
                 self.note_let_go(relay, id);
@@ -54,9 +58,11 @@ impl World {
                 if is_first || !add.is_empty() {
                     let is_wildcard = add.is_empty() || add.iter().any(|name| name == "*");
                     self.wildcards.insert(key, is_wildcard);
-                    // The first request for names on a stream has all that are wanted: there are few.
+                    // The first request for names on a stream has all that are wanted: there are few. Where it comes later than
+                    // at once, nothing was wanted when the stream was opened.
                     if is_first && !is_wildcard {
-                        self.seen[relay].leave_others(key.1, add);
+                        let at_once = self.opened.get(&id).is_none_or(|at| self.now < *at + AT_ONCE);
+                        self.seen[relay].leave_others(key.1, if at_once { add } else { &[] });
                     }
                 }
                 add.iter().for_each(|name| self.seen[relay].ask(key.1, name, id, self.now));

@@ -131,6 +131,8 @@ pub(crate) struct World {
     pub(crate) known_since: Vec<Instant>,
     /// On which streams upstream the wildcard of a type was asked for last.
     pub(crate) wildcards: BTreeMap<(u32, usize), bool>,
+    /// When each stream upstream was opened.
+    pub(crate) opened: BTreeMap<u32, Instant>,
     /// Which attempt to connect each relay is at: an answer to an older one is nobody's.
     pub(crate) attempts: Vec<u64>,
     pub(crate) clients: Vec<Client>,
@@ -178,6 +180,7 @@ impl World {
             seen: relays.iter().map(|_| Seen::default()).collect(),
             known_since: vec![now; relays.len()],
             wildcards: BTreeMap::new(),
+            opened: BTreeMap::new(),
             attempts: vec![0; relays.len()],
             relays,
             unread: clients.iter().map(|_| VecDeque::new()).collect(),
