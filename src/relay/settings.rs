@@ -4,6 +4,7 @@
 //! several of them. Where a struct of the configuration can be the setting itself, it is.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use prost::Message as _;
 
@@ -40,13 +41,18 @@ pub(super) const fn tuning(config: &Config) -> Tuning {
     }
 }
 
+/// Time in which a dead connection is noticed, by this relay or by one that it is behind, which has at most the default.
+fn dead_unnoticed(keepalive: &config::Keepalive) -> Duration {
+    (keepalive.interval + keepalive.timeout).max(Rules::default().dead_unnoticed)
+}
+
 /// Rules for all peers.
 fn base_rules(config: &Config) -> Rules {
     let downstream = &config.downstream;
     Rules {
         ack_timeout: downstream.ack_timeout,
         cold_deadline: downstream.cold_deadline,
-        dead_unnoticed: config.upstream.keepalive.interval + config.upstream.keepalive.timeout,
+        dead_unnoticed: dead_unnoticed(&config.upstream.keepalive),
         settle: downstream.settle,
         no_legacy_wildcard: downstream.no_legacy_wildcard.clone(),
         trust_initial_versions: downstream.trust_initial_versions_for_explicit,

@@ -1,7 +1,7 @@
 //! Tasks that run beside the listeners and the source of resources.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -12,21 +12,30 @@ use super::origin::Origin;
 use super::status::{Ready, Status};
 use crate::downstream::{Connections, ServerState, UpstreamView};
 use crate::grpc::UPSTREAM_SERVICE;
-use crate::subscription::Upstream;
 use crate::upstream::{Readiness, Verdict};
 
 /// Publishes the state of the source to sessions, and to relays behind this one.
 pub(super) async fn publish_upstream(mut origin: Origin, view: UpstreamView, health: HealthReporter) {
     let mut answers = false;
     loop {
-        let upstream = origin.upstream();
-        view.set(upstream);
-        if std::mem::replace(&mut answers, upstream == Upstream::Answering) != answers {
+        view.set(origin.upstream());
+        let (is_answered, look_at) = origin.answers(Instant::now());
+        if std::mem::replace(&mut answers, is_answered) != answers {
             health.set_service_status(UPSTREAM_SERVICE, serving_status(answers)).await;
         }
-        if origin.changed().await.is_err() {
-            return;
+        tokio::select! {
+            () = sleep_until(look_at) => {}
+            changed = origin.changed() => if changed.is_err() {
+                return;
+            },
         }
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -50,14 +59,8 @@ pub(super) async fn publish_readiness(
                 health.set_service_status("", serving_status(serving)).await;
             }
             drop(ready.send_replace(verdict));
-            let until = async {
-                match look_at {
-                    Some(at) => tokio::time::sleep_until(at.into()).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
-                () = until => {}
+                () = sleep_until(look_at) => {}
                 changed = origin.changed() => if changed.is_err() {
                     return std::future::pending::<()>().await;
                 },

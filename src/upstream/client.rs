@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use super::connection::{OpenStream, status_text, watch_control_plane};
+use super::connection::{OpenStream, status_text, watch_again, watch_control_plane};
 use super::dial::{Target, dial};
 use super::wait::{Clock, next_interest, next_tuning, now, sleep_until};
 use super::{Backoff, Counters, Mux, ProtocolError, StreamId, Tuner, Tuning, UpstreamState};
@@ -95,6 +95,7 @@ pub struct Client {
     complaints: LogThrottle,
     endings: LogThrottle,
     second_endings: LogThrottle,
+    watch_words: LogThrottle,
     silence: Complaint,
     /// Numbers of requests and responses at the last check for unanswered subscriptions.
     looked_at: Option<(u64, u64)>,
@@ -107,7 +108,7 @@ impl Client {
     pub fn new(mux: Mux, options: Options) -> Self {
         let state = watch::Sender::new(UpstreamState::new(now()));
         let (tuner, tuning) = watch::channel(None);
-        let (complaints, endings, second_endings) = Default::default();
+        let (complaints, endings, second_endings, watch_words) = Default::default();
         let (silence, looked_at, more_interest) = Default::default();
         Self {
             mux,
@@ -118,6 +119,7 @@ impl Client {
             complaints,
             endings,
             second_endings,
+            watch_words,
             silence,
             looked_at,
             more_interest,
@@ -195,8 +197,11 @@ impl Client {
         let mut look_at = now() + LOOK;
         let mut insists = false;
         let mut watch: Option<BoxStream<'static, bool>> = None;
+        let mut has_said = false;
         let ended = loop {
             if let Some(stream) = self.mux.renewal_due(now()) {
+                // Another server may answer on the new stream; and one with few streams needs room for it.
+                watch = has_said.then(|| watch_again(secondary.channel.clone()).boxed());
                 self.renew(stream, &mut primary, &mut secondary);
             }
             secondary.adjust(&mut self.mux, now());
@@ -267,12 +272,16 @@ impl Client {
                 }
                 Event::Watched(Some(is_answered)) => {
                     self.origin_says(is_answered);
+                    has_said = true;
                     continue;
                 }
                 Event::Watched(None) => {
-                    // A relay that does not say is taken for one that is answered.
-                    self.origin_says(true);
-                    watch = Some(stream::pending().boxed());
+                    // A relay that never says is taken for one that is answered. The last word of another holds until the next.
+                    watch = Some(if has_said {
+                        watch_again(secondary.channel.clone()).boxed()
+                    } else {
+                        stream::pending().boxed()
+                    });
                     continue;
                 }
                 Event::Timer => {
@@ -307,7 +316,13 @@ impl Client {
                             let channel = &secondary.channel;
                             watch.get_or_insert_with(|| watch_control_plane(channel.clone()).boxed());
                         }
-                        false => self.mux.origin_is_no_relay(),
+                        false => {
+                            self.mux.origin_is_no_relay();
+                            if watch.take().is_some() || has_said {
+                                self.origin_says(true);
+                                has_said = false;
+                            }
+                        }
                     }
                     match self.apply(stream, message) {
                         Ok(is_of_use) => {
@@ -422,12 +437,15 @@ impl Client {
         if !self.state.send_if_modified(|state| state.origin_says(is_answered, now())) {
             return;
         }
-        let uri = self.options.endpoint.uri();
         if is_answered {
             self.mux.origin_is_back(now());
-            tracing::info!(%uri, "the relay upstream is answered by its control plane again");
+        }
+        let Some(unsaid) = self.watch_words.say(now()) else { return };
+        let uri = self.options.endpoint.uri();
+        if is_answered {
+            tracing::info!(%uri, unsaid, "the relay upstream is answered by its control plane again");
         } else {
-            tracing::warn!(%uri, "the relay upstream is cut off from its control plane; serving cached resources");
+            tracing::warn!(%uri, unsaid, "the relay upstream is cut off from its control plane; serving cached resources");
         }
     }
 

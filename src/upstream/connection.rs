@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt as _, TryFutureExt as _, future, stream};
+use futures_util::{FutureExt as _, Stream, StreamExt as _, TryFutureExt as _, future, stream};
 use http::uri::PathAndQuery;
 use tokio::sync::mpsc;
 use tonic::client::Grpc;
@@ -121,6 +121,12 @@ pub(super) fn watch_control_plane(channel: Channel) -> impl Stream<Item = bool> 
     let call = async move { Ok::<_, Status>(HealthClient::new(channel).watch(request).await?.into_inner()) };
     let says = |word: HealthCheckResponse| word.status() != ServingStatus::NotServing;
     call.try_flatten_stream().scan((), move |(), word| future::ready(word.ok().map(says)))
+}
+
+/// [Watches](watch_control_plane) again after a while, where the last watch ended.
+pub(super) fn watch_again(channel: Channel) -> impl Stream<Item = bool> + Send {
+    let wait = async { tokio::time::sleep(Duration::from_secs(5)).await };
+    wait.map(|()| watch_control_plane(channel)).flatten_stream()
 }
 
 /// Formats a status as `UNAVAILABLE: message`, with its causes.

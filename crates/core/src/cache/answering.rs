@@ -26,7 +26,8 @@ impl Answering {
     pub(super) fn answer(&self, now: Instant) {
         let mut answered = self.0.lock();
         if answered.is_none_or(|answered| answered.is_asked_anew) {
-            *answered = Some(Answered { since: now, is_asked_anew: false });
+            let asked = answered.map_or(now, |answered| answered.since);
+            *answered = Some(Answered { since: now.max(asked), is_asked_anew: false });
         }
     }
 

@@ -22,7 +22,7 @@ use crate::resource::{Name, Parameters, TypeUrl};
 
 /// ACKs that wait for a stream take no more than about this; an origin that lets them pile up does not read.
 const ACK_BYTES: usize = 1 << 20;
-/// What an ACK takes beside its nonce.
+/// Bytes that an ACK takes beside its texts.
 const ACK_OVERHEAD: usize = 128;
 /// Names that are let go before others have their turn: what one client asked for is due at one moment.
 const LET_GO_AT_ONCE: usize = 500;
@@ -33,7 +33,7 @@ const ACKS_IN_A_ROW: u32 = 64;
 /// google.rpc.Code
 const INVALID_ARGUMENT: i32 = 3;
 
-/// What is owed for a response.
+/// Answer that is owed for a response.
 #[derive(Debug)]
 struct Ack {
     type_url: TypeUrl,
@@ -47,7 +47,7 @@ impl Ack {
     }
 }
 
-/// What an open stream has to say.
+/// State of an open stream, with what it has to say.
 #[derive(Debug)]
 struct Stream {
     /// Reasons to open it anew, and when each of them may.
@@ -147,7 +147,7 @@ pub struct Mux {
     /// Whether the origin was found to keep the versions that it sent (O1), on this connection: each name that is let go there
     /// and wanted again costs a stream.
     keeps_versions: bool,
-    /// What was seen of the origin.
+    /// Behaviour that the origin has shown.
     habits: Habits,
     /// When to look whether it has left any unanswered.
     locators_due: Option<Instant>,
@@ -207,7 +207,7 @@ impl Mux {
         self.settings.request_interval
     }
 
-    /// What happened so far.
+    /// Counts of what happened so far.
     pub const fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
@@ -345,7 +345,7 @@ impl Mux {
             && self.groups.values().any(|group| group.is_live_on(StreamId::Secondary))
     }
 
-    /// What the clients want changed: the outcome of [`Cache::take_interest`].
+    /// Takes in what clients want and want no more: the outcome of [`Cache::take_interest`].
     pub fn interest(&mut self, wanted: Vec<Wanted>, now: Instant) {
         for wanted in wanted {
             self.want(&wanted, now);
@@ -636,7 +636,7 @@ impl Mux {
         while count < LET_GO_AT_ONCE
             && let Some(Departure { type_url, parameters, name: item, is_early }) = self.lingering.next(now)
         {
-            // What is early makes room for as many as have come.
+            // One that goes early makes room for as many as have come.
             count += usize::from(!is_early);
             let away = away && !is_early;
             let Some(group) = self.groups.get_mut(&type_url) else { continue };
@@ -700,7 +700,11 @@ impl Mux {
             for reason in renewals {
                 let at = open.opened + paces[reason as usize].least();
                 open.renewals.entry(reason).or_insert(at);
-                self.keeps_versions |= reason == Renewal::Unanswered;
+                if reason == Renewal::Unanswered {
+                    self.keeps_versions = true;
+                    // The silence until then says nothing of the names.
+                    self.writer.asked_anew(|of| of == type_url, at);
+                }
             }
         }
         self.mark(type_url);
@@ -728,7 +732,7 @@ impl Mux {
         let ops = changes.iter().flat_map(|(_, change)| &change.ops).filter(|_| has_loans);
         let names: BTreeSet<Name> = ops.map(|op| op.name().clone()).collect();
         for (parameters, change) in changes.into_iter().filter(|(_, change)| !change.is_nothing()) {
-            // What is subscribed to has a store, and room for it: its clients have joined it.
+            // A subscription has a store, and room for it: its clients have joined it.
             self.writer.apply_seen(type_url, &parameters, change, now).ok();
         }
         if let Some(group) = self.groups.get_mut(type_url).filter(|_| has_loans) {
