@@ -1,5 +1,5 @@
-//! The codec of gRPC calls that the relay makes: messages go out encoded by prost and come in as bytes, so that who
-//! reads them decides what of them is looked at.
+//! The codec of gRPC calls that the relay makes: messages go out encoded by prost and come in as bytes, so that their reader
+//! decides what of them is looked at.
 
 use bytes::{Buf, Bytes};
 use prost::Message;
@@ -14,7 +14,7 @@ pub const RELAY_HEADER: &str = "x-deltafan-relay";
 /// it: what it is not told of meanwhile is not known to be absent.
 pub const UPSTREAM_SERVICE: &str = "deltafan.upstream";
 
-/// See the module.
+/// Codec that encodes messages with prost and hands on received ones as bytes.
 #[derive(Debug)]
 pub struct RawCodec<T>(std::marker::PhantomData<T>);
 

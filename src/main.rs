@@ -50,7 +50,7 @@ enum Command {
         /// How to write the log to stderr; by default for people on a terminal and JSON elsewhere.
         #[arg(long, value_enum)]
         log_format: Option<LogFormat>,
-        /// What to log, as in `info` or `deltafan=debug`.
+        /// Log filter, as in `info` or `deltafan=debug`.
         #[arg(long, env = "DELTAFAN_LOG", default_value = "info")]
         log_level: String,
     },
@@ -80,7 +80,7 @@ enum Command {
     Get(Box<GetArgs>),
 }
 
-/// What is asked for, and of whom.
+/// Resources to ask for, and the server to ask.
 #[derive(Debug, clap::Args)]
 struct GetArgs {
     /// cds, eds, leds, lds, srds, rds, vhds, sds, ecds, rtds, or a type URL.
@@ -127,7 +127,7 @@ struct TlsArgs {
     /// The private key (PEM) of that certificate.
     #[arg(long, value_name = "FILE", requires = "cert_file")]
     key_file: Option<PathBuf>,
-    /// Whom the server's certificate must be for, if not for the host of the URI: a name, an address or a SPIFFE ID.
+    /// Identity that the server's certificate must be for, if not the host of the URI: a name, an address or a SPIFFE ID.
     #[arg(long, value_name = "NAME")]
     server_name: Option<ServerIdentity>,
 }
@@ -281,7 +281,7 @@ fn serve(path: &Path, log_format: Option<LogFormat>, log_level: &str) -> anyhow:
         raise_descriptor_limit();
         run(&config, watched, &mut signals).await.map(|()| ExitCode::SUCCESS)
     });
-    // What still writes an answer on a thread of its own writes it for nobody.
+    // A thread that still writes an answer writes it for nobody.
     runtime.shutdown_background();
     code
 }

@@ -9,8 +9,6 @@ use std::path::{Path, PathBuf};
 
 const METRIC: &str = "deltafan_";
 
-/// Doc comments that begin with one of `RIDDLES`. Lower it with each that you mend; it may not rise.
-const MOST_RIDDLES: usize = 302;
 /// Beginnings of a comment that names no thing: a noun or a verb comes first.
 const RIDDLES: [&str; 3] = ["What ", "Who ", "The same"];
 
@@ -175,12 +173,7 @@ fn doc_comments_begin_with_a_noun_or_a_verb() {
         found.extend(lines.into_iter().map(|line| format!("{}:{line}", file.display())));
     }
     println!("{} doc comments begin with one of {RIDDLES:?}", found.len());
-    assert!(
-        found.len() <= MOST_RIDDLES,
-        "{} doc comments begin with one of {RIDDLES:?}, {MOST_RIDDLES} did:\n{}",
-        found.len(),
-        found.join("\n")
-    );
+    assert!(found.is_empty(), "doc comments begin with one of {RIDDLES:?}:\n{}", found.join("\n"));
 }
 
 #[test]

@@ -32,7 +32,7 @@ const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/Del
 /// for its end (R-Up-22).
 const QUIET: Duration = Duration::from_millis(300);
 
-/// What to ask, and whom.
+/// Request, and the server that it goes to.
 #[derive(Clone, Debug)]
 pub struct Query {
     /// An `http://` or `https://` address, or `unix:` and the path of a socket.
@@ -45,7 +45,7 @@ pub struct Query {
     pub names: BTreeSet<String>,
     /// With which dynamic parameters; with any, names are asked for by locators (TP2).
     pub parameters: Parameters,
-    /// Who to say one is.
+    /// Node to introduce oneself as.
     pub node: Node,
     /// Whether a relay is to subscribe to what is asked for. If not, it shows what it holds (see [`OBSERVER`]).
     pub subscribe: bool,
@@ -62,14 +62,14 @@ pub struct Found {
     pub body: Bytes,
 }
 
-/// What the server said.
+/// Result of a query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// What exists.
+    /// Resources that exist.
     pub found: BTreeMap<String, Found>,
-    /// What was asked for and does not exist.
+    /// Names that were asked for and do not exist.
     pub absent: BTreeSet<String>,
-    /// What was asked for and was not answered in time.
+    /// Names that were asked for and were not answered in time.
     pub unanswered: BTreeSet<String>,
     /// The words with which the server ended the stream before it had answered all.
     pub reason: Option<String>,

@@ -16,7 +16,7 @@ pub enum Format {
     Table,
     /// The resources in canonical proto3 JSON.
     Json,
-    /// The same as YAML.
+    /// The resources in canonical proto3 JSON, written as YAML.
     Yaml,
 }
 
@@ -47,7 +47,7 @@ fn table(answer: &Answer) -> String {
     out
 }
 
-/// What a server sent, without power over the terminal: control characters are escaped.
+/// Text that a server sent, without power over the terminal: control characters are escaped.
 fn plain(text: &str) -> String {
     let escape = |c: char| if c.is_control() { c.escape_default().collect() } else { c.to_string() };
     text.chars().map(escape).collect()

@@ -14,7 +14,7 @@ use prost_types::{FileDescriptorProto, FileDescriptorSet};
 
 use super::{DescriptorError, pool};
 
-/// What a gzipped set may unpack to.
+/// Size that a gzipped set may unpack to, in bytes.
 const MAX_BYTES: u64 = 256 << 20;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
@@ -83,7 +83,7 @@ impl Descriptors {
         let file = order.iter().filter_map(|name| Some(files.get(name)?.1.clone())).collect();
         let pool = DescriptorPool::from_file_descriptor_set(FileDescriptorSet { file }).map_err(|error| {
             let blamed = error.file().and_then(|name| files.get(name)).map_or(0, |(from, _)| *from);
-            // What does not fit with the embedded set is an added set's doing, the last one's if no other is named.
+            // A misfit with the embedded set is an added set's doing, the last one's if no other is named.
             let origin = &sets[blamed.checked_sub(1).unwrap_or(sets.len() - 1)].origin;
             SetError { origin: origin.clone(), reason: format!("does not fit with the others: {error}") }
         })?;

@@ -1,5 +1,5 @@
-//! What each file of the directory last held, and all of them merged into one [`Scan`]. Reads files; knows nothing
-//! of events or time beyond the age of a file.
+//! Last content of each file of the directory, and all of them merged into one [`Scan`]. Reads files; knows nothing of events or
+//! time beyond the age of a file.
 //!
 //! Invariants: only regular files are read, and no more of them than [`MAX_FILE_BYTES`] · a file that cannot be
 //! read or understood keeps its resources · a file is read again only when its fingerprint has changed, and parsed

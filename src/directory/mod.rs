@@ -36,7 +36,7 @@ pub struct FileResource {
     pub wrapper: Bytes,
 }
 
-/// What is wrong with one file.
+/// Fault of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileFailure {
     /// The file's name within the directory, or the directory's path when it cannot be read itself.

@@ -1,4 +1,4 @@
-//! What the tests of this module share.
+//! Helpers that the tests of this module share.
 
 mod decode;
 mod watch;
@@ -33,7 +33,7 @@ fn binary_response(mut value: Value) -> Vec<u8> {
     field(&encode_any(&value), 2)
 }
 
-/// What a length-delimited field of a message holds.
+/// Content of a length-delimited field of a message.
 fn field(bytes: &[u8], number: u32) -> Vec<u8> {
     let mut fields = wire::fields(bytes).map(Result::unwrap);
     fields.find(|field| field.number == number).and_then(|field| field.bytes).unwrap_or_default().to_vec()

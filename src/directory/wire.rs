@@ -7,7 +7,7 @@ use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_va
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Field<'a> {
     pub(super) number: u32,
-    /// What a length-delimited field holds; `None` for numbers.
+    /// Content of a length-delimited field; `None` for numbers.
     pub(super) bytes: Option<&'a [u8]>,
     /// The whole field with its tag, as it came.
     pub(super) raw: &'a [u8],

@@ -1,10 +1,10 @@
 //! Answers as JSON, and what they are put together from.
 //!
-//! The JSON of a resource is made once per version and shared by all answers; an answer is made once per version of the
-//! whole ([`SetVersion`]) and shared by all who are given it and ask for the same, through the same parameters and rules.
-//! Both are kept within a budget, and what is not found is made again.
+//! The JSON of a resource is made once per version and shared by all answers; an answer is made once per version of the whole
+//! ([`SetVersion`]) and shared by all clients that are given it and ask for the same, through the same parameters and rules. Both
+//! are kept within a budget, and what is not found is made again.
 //!
-//! Invariant: nobody is given an answer that was made for who may see something else, whatever versions look like: a
+//! Invariant: no client is given an answer that was made for one that may see something else, whatever versions look like: a
 //! version is a hash over texts that clients choose, so that it alone is no key.
 
 use std::fmt;
@@ -74,7 +74,7 @@ pub enum Unwritable {
     UnknownType {
         /// The resource's name.
         name: Name,
-        /// What is missing.
+        /// Tells what is missing.
         error: DescriptorError,
     },
     /// It is no valid message of its type, or one that JSON has no form for.
@@ -82,7 +82,7 @@ pub enum Unwritable {
     Broken {
         /// The resource's name.
         name: Name,
-        /// What is wrong.
+        /// Tells what is wrong.
         error: DescriptorError,
     },
     /// The thread that wrote it failed.
@@ -91,10 +91,10 @@ pub enum Unwritable {
 }
 
 type OfResource = moka::sync::Cache<u128, Result<Bytes, DescriptorError>, foldhash::fast::RandomState>;
-/// By version, and by a hash of who asks for what, with a secret of this process.
+/// By version, and by a hash of all else that the answer depends on, with a secret of this process.
 type OfAnswer = moka::future::Cache<(u128, u64), Answer, foldhash::fast::RandomState>;
 
-/// What was made in place of the answer that was looked for. It is given to all who wait for that, and not kept: under the
+/// Result in place of the answer that was looked for. It is given to all requests that wait for that, and not kept: under the
 /// version that was looked for, it would be wrong for ever.
 #[derive(Clone, Debug)]
 enum Instead {
@@ -155,9 +155,9 @@ impl Book {
         self.answers_written.load(Ordering::Relaxed)
     }
 
-    /// The answer of this version, or of the one that `found` has by now. Many who ask for the same at the same time make
-    /// it once; the others wait without holding a thread. `asked` is all that `found` depends on beside the state: what
-    /// is made for one is given to those whose is equal.
+    /// The answer of this version, or of the one that `found` has by now. If many clients ask for the same at the same time, it
+    /// is made once; the others wait without holding a thread. `asked` is all that `found` depends on beside the state: an answer
+    /// made for one client is given to those whose `asked` is equal.
     pub async fn answer(
         self: &Arc<Self>,
         type_url: &TypeUrl,
@@ -228,7 +228,7 @@ impl Book {
         self.any(resource, resource.digest(), resource.body())
     }
 
-    /// The same for who asked by locator: wrapped, with its constraints (R-DP-07, R-DP-11).
+    /// JSON of a resource that was asked for by locator: wrapped, with its constraints (R-DP-07, R-DP-11).
     fn wrapped(&self, resource: &Resource) -> Result<Bytes, Unwritable> {
         let any = resource.wrapped(Called::Locator(resource.name()));
         self.any(resource, xxh3::xxh3_128(&any), &any)
@@ -331,7 +331,7 @@ mod tests {
         let answer = ask(found(&old, "google.protobuf.Empty")).await.expect("it can be written");
         assert_eq!(answer.version.to_string(), old);
         assert_eq!(book.answers_written(), 2);
-        // What has no special form has no `value`.
+        // A type without a special form has no `value`.
         let text = String::from_utf8(answer.chunks().concat()).unwrap();
         assert!(text.contains(r#"{"x":{"@type":"type.googleapis.com/google.protobuf.Empty"}}"#), "{text}");
 

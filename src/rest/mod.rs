@@ -1,8 +1,8 @@
 //! REST-JSON without its HTTP: DiscoveryRequests read from proto3 JSON, and DiscoveryResponses written as it.
 //!
-//! Owns what a request may look like and what an answer does look like, and that the JSON of a resource is made once per
-//! version and that of an answer once per version of the whole. Knows nothing of polls, of sockets or of who asks; has no
-//! clock. A relay that speaks gRPC only never makes any of it.
+//! Owns what a request may look like and what an answer does look like, and that the JSON of a resource is made once per version
+//! and that of an answer once per version of the whole. Knows nothing of polls, of sockets or of clients; has no clock. A relay
+//! that speaks gRPC only never makes any of it.
 //!
 //! Invariants:
 //! - What a peer sends is bounded in size, depth and number of parts before it is parsed, and parsed without building

@@ -63,7 +63,7 @@ mod tests {
         assert_eq!(check(mixed.as_bytes(), 1000), Err(OutOfBounds::TooDeep));
         let quoted = format!("[\"{}\\\"{}\"]", "[".repeat(500), "{".repeat(500));
         assert_eq!(check(quoted.as_bytes(), 1000), Ok(()));
-        // What is closed too often does not make room for more.
+        // Closing too often does not make room for more.
         assert_eq!(check(format!("]]]]{}", "[".repeat(101)).as_bytes(), 1000), Err(OutOfBounds::TooDeep));
     }
 

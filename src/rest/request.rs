@@ -69,7 +69,7 @@ trait Fields: Default {
     fn take<'de, A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<Taken, A::Error>;
 }
 
-/// What became of the value of a field.
+/// Whether the value of a field was read.
 enum Taken {
     Read,
     Left,
@@ -104,7 +104,7 @@ impl<'de, M: Fields> Visitor<'de> for Message<M> {
     }
 }
 
-/// The same where `null` may stand for a message that is not there.
+/// Reads a message from an object, or from `null` where there is none.
 struct Optional<M>(PhantomData<M>);
 
 impl<'de, M: Fields> DeserializeSeed<'de> for Optional<M> {
@@ -399,7 +399,7 @@ mod tests {
         }
         let many = format!("{{\"resource_names\":[{}]}}", vec!["\"\""; OTHER_VALUES + 100].join(","));
         assert!(fault(&many).contains("more than"));
-        // What nobody reads is not decoded: an unknown type in it is no fault.
+        // Fields that nobody reads are not decoded: an unknown type in one is no fault.
         let detail = r#"{"error_detail":{"details":[{"@type":"type.googleapis.com/no.such.Type","x":1}]}}"#;
         assert!(read(detail.as_bytes(), 10, true).is_ok());
     }

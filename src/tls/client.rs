@@ -1,8 +1,8 @@
 //! The client's side of TLS: from the keys of a configuration and the files they name to connections.
 //!
-//! Owns whom a server's certificate must come from and be for, what is shown to servers that ask, and that they speak
-//! HTTP/2. Knows nothing of what is said over a connection. Nothing of an earlier connection is used for a later one:
-//! each verifies the server anew, against what is in force then.
+//! Owns which authority and name a server's certificate must have, what is shown to servers that ask, and that they speak HTTP/2.
+//! Knows nothing of what is said over a connection. Nothing of an earlier connection is used for a later one: each verifies the
+//! server anew, against what is in force then.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -28,14 +28,14 @@ use super::reload::{Fact, LoadError, Loaded, Reloaded, Reloader};
 use super::server::fact;
 use crate::config::{self, CertificateFiles, ServerIdentity};
 
-/// What HTTP/2 is called in a handshake.
+/// Name of HTTP/2 in a handshake.
 const H2: &[u8] = b"h2";
 
 /// A client's side, made of one state of its files.
 #[derive(Debug)]
 pub struct ClientTls {
     config: Arc<ClientConfig>,
-    /// Whom the handshake names to the server.
+    /// Server that the handshake names.
     name: ServerName<'static>,
     diagnosis: Diagnosis,
 }
@@ -156,7 +156,7 @@ impl ClientTls {
         }
     }
 
-    /// What to say of an error on a connection whose server has not been heard yet: it may have refused us only now.
+    /// Explains errors on a connection whose server has not been heard yet: it may have refused us only now.
     pub const fn diagnosis(&self) -> &Diagnosis {
         &self.diagnosis
     }

@@ -1,4 +1,4 @@
-//! What is wrong with a TLS connection to a server, in words that an operator can act on.
+//! Faults of a TLS connection to a server, in words that an operator can act on.
 //!
 //! Owns whose fault an error is, what was expected and what to do. Knows which files a client was made of, by their
 //! names only. What a server sends is escaped and bounded.
@@ -9,7 +9,7 @@ use rustls::{AlertDescription, CertificateError, Error};
 
 use crate::config::{self, ServerIdentity};
 
-/// What messages need to know of a client's side.
+/// Facts about a client's side that messages need.
 #[derive(Clone, Debug)]
 pub struct Diagnosis {
     authorities: String,

@@ -43,7 +43,7 @@ impl Files {
         paths.iter().map(read).collect::<Result<_, _>>().map(Self)
     }
 
-    /// What a file held; one that is none of the set counts as unreadable.
+    /// Bytes that a file held; one that is none of the set counts as unreadable.
     pub fn bytes(&self, path: &Path) -> Result<&[u8], PemError> {
         match self.0.iter().find(|(of, _)| of == path) {
             Some((_, bytes)) => Ok(bytes),
@@ -107,7 +107,7 @@ fn digest<'f>(files: impl IntoIterator<Item = &'f (PathBuf, Vec<u8>)>) -> u128 {
     hash.digest128()
 }
 
-/// What tells a file from the one that was at its path before, and from itself before it was written to.
+/// Stamps that tell a file from the one that was at its path before, and from itself before it was written to.
 fn stamps(paths: &[PathBuf]) -> Vec<Option<[i64; 5]>> {
     let stamp =
         |of: Metadata| [of.ino() as i64, of.size() as i64, of.mtime_nsec(), of.ctime(), of.ctime_nsec()];

@@ -21,7 +21,7 @@ pub enum PemError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         error: std::io::Error,
     },
     /// It is larger than such a file is allowed to be.
@@ -35,7 +35,7 @@ pub enum PemError {
     Empty {
         /// The file.
         path: PathBuf,
-        /// What it is to hold.
+        /// Content that it is to hold.
         expected: &'static str,
     },
     /// A section of it is broken.
@@ -43,7 +43,7 @@ pub enum PemError {
     Broken {
         /// The file.
         path: PathBuf,
-        /// What the reader says.
+        /// Error of the reader.
         error: pem::Error,
     },
 }
@@ -68,7 +68,7 @@ pub(super) fn certificates_in(path: &Path, bytes: &[u8]) -> Result<Vec<Certifica
     all(path, bytes, "certificate")
 }
 
-/// The same for revocation lists.
+/// The revocation lists in the bytes of a file that was read already; `path` is for messages.
 pub(super) fn revocation_lists_in(
     path: &Path,
     bytes: &[u8],
@@ -76,7 +76,7 @@ pub(super) fn revocation_lists_in(
     all(path, bytes, "certificate revocation list")
 }
 
-/// The same for the private key.
+/// The private key in the bytes of a file that was read already; `path` is for messages.
 pub(super) fn private_key_in(path: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, PemError> {
     PrivateKeyDer::from_pem_slice(bytes).map_err(|error| wrong(path, "private key", error))
 }
@@ -98,7 +98,7 @@ fn wrong(path: &Path, expected: &'static str, error: pem::Error) -> PemError {
     }
 }
 
-/// What a file holds.
+/// Reads the bytes of a file.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, PemError> {
     let unreadable = |error| PemError::Unreadable { path: path.to_owned(), error };
     let mut bytes = Vec::new();

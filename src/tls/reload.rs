@@ -32,12 +32,12 @@ pub enum LoadError {
     /// A file cannot be read, or does not hold what it is to hold.
     #[error(transparent)]
     File(#[from] PemError),
-    /// What a file holds is of no use, or does not go with the others.
+    /// The content of a file is of no use, or does not go with the others.
     #[error("{path}: {reason}")]
     Unusable {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Tells what is wrong.
         reason: String,
     },
     /// The thread that watches could not be started.
@@ -45,26 +45,26 @@ pub enum LoadError {
     NoThread {
         /// The key of the configuration that names the files.
         of: String,
-        /// What the system says.
+        /// Error of the system.
         error: std::io::Error,
     },
 }
 
-/// What was made of a set of files.
+/// Result of loading a set of files.
 #[derive(Debug)]
 pub struct Loaded<T> {
-    /// What is put in force.
+    /// Value to put in force.
     pub value: T,
-    /// What operators are told of it.
+    /// Facts about it for operators.
     pub facts: Vec<Fact>,
-    /// What they should look at, though it can be used.
+    /// Problem that they should look at, though it can be used.
     pub warning: Option<String>,
 }
 
-/// What operators are told of a certificate or list in force; never anything secret.
+/// Data about a certificate or list in force, for operators; never anything secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
-    /// What it is, as in the keys of the configuration: a label of a metric.
+    /// Its kind, as in the keys of the configuration: a label of a metric.
     pub which: &'static str,
     /// When it, or the first of several, is no longer valid, in seconds since 1970.
     pub expires: i64,
@@ -83,7 +83,7 @@ struct Followed<T> {
 }
 
 impl<T> Reloaded<T> {
-    /// What is in force now.
+    /// Value that is in force now.
     pub fn load(&self) -> Arc<T> {
         self.0.value.load_full()
     }
@@ -234,7 +234,7 @@ struct FileSet<T, L> {
     paths: Vec<PathBuf>,
     load: L,
     current: Weak<Followed<T>>,
-    /// What was found last: the digest of the contents, or why they could not be read.
+    /// Result of the last look: the digest of the contents, or why they could not be read.
     seen: Result<u128, String>,
     failing: Option<String>,
 }

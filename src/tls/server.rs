@@ -88,7 +88,7 @@ pub struct ServerFiles {
     pub key: PathBuf,
     /// The authorities that clients must be certified by. Without, clients show no certificate.
     pub client_authorities: Option<PathBuf>,
-    /// What these have revoked.
+    /// Revocation lists of these.
     pub revoked: Option<PathBuf>,
 }
 
@@ -99,7 +99,7 @@ impl ServerFiles {
         always.chain(&self.client_authorities).chain(&self.revoked).cloned().collect()
     }
 
-    /// What they make together.
+    /// Makes a server's side of them.
     pub fn load(&self, files: &Files) -> Result<Loaded<ServerTls>, LoadError> {
         let provider = Arc::new(ring::default_provider());
         let (mut facts, mut warning) = (Vec::new(), None);
@@ -252,7 +252,7 @@ fn unusable(path: &Path, reason: impl ToString) -> LoadError {
     LoadError::Unusable { path: path.to_owned(), reason: reason.to_string() }
 }
 
-/// What operators are told of certificates: the fingerprint of the first, and when the first of them expires.
+/// Facts about certificates for operators: the fingerprint of the first, and when the first of them expires.
 pub(super) fn fact(
     which: &'static str,
     certificates: &[CertificateDer<'_>],

@@ -60,7 +60,7 @@ impl Tenant {
     }
 }
 
-/// See the module.
+/// Counts of one pool.
 #[derive(Debug, Default)]
 pub struct Pool {
     taken: usize,

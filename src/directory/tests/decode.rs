@@ -15,7 +15,7 @@ use crate::descriptors::{ANY, message};
 
 const FORMATS: [Format; 4] = [Format::Binary, Format::Json, Format::Yaml, Format::Text];
 
-/// The same document in one of the four forms.
+/// Writes a document in one of the four forms.
 fn write(format: Format, document: &Value) -> Vec<u8> {
     let is_any = document.get("@type").is_some();
     let type_name = if is_any { ANY } else { &RESPONSE[20..] };

@@ -282,7 +282,7 @@ async fn touching_a_file_is_no_news() {
     fixture.write("a.json", &["a"]);
     fixture.open(Duration::from_millis(5));
     fixture.until(&["a"], &[]).await;
-    // The same bytes, then the same meaning, then something new: the first state to come is already the last.
+    // First equal bytes, then an equal meaning, then something new: the first state to come is already the last.
     let replace = |file: &str, content: String| {
         fs::write(fixture.root.path().join("tmp"), content).unwrap();
         fs::rename(fixture.root.path().join("tmp"), fixture.watched.join(file)).unwrap();

@@ -17,7 +17,7 @@ use crate::resource::{Name, Resource};
 /// More names that an alias stood for are not remembered.
 const REMEMBERED: usize = 8;
 
-/// What an alias stands for, and has stood for.
+/// Resource that an alias stands for, and those that it stood for before.
 #[derive(Clone, Debug, Default)]
 pub struct Alias {
     /// `None` where that does not exist. It may be a resource of this very name.
@@ -40,7 +40,7 @@ pub(super) struct Past {
 }
 
 impl Alias {
-    /// What it stands for, in whatever form that is there.
+    /// Resource that it stands for now, in whatever form it is there.
     pub const fn now(&self) -> Option<&Arc<Resource>> {
         self.now.as_ref()
     }

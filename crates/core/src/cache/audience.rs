@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::subscription::Subscription;
 use crate::resource::{Collection, Name, NameMap, take_out};
 
-/// See the module. A slot is the place of a cohort in the registry.
+/// Index from names to the cohorts that ask for them. A slot is the place of a cohort in the registry.
 #[derive(Debug, Default)]
 pub(super) struct Audience {
     index: NameMap<Slots>,

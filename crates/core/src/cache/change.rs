@@ -48,7 +48,7 @@ pub enum Op {
         /// For how long it is to be kept, unless the origin says otherwise before; `None` is without end.
         lease: Option<Lease>,
     },
-    /// What is held is to be kept for this time from now on (R-TTL-02).
+    /// Keep the held resource for this time from now on (R-TTL-02).
     Renew {
         /// Where that was said.
         view: View,
@@ -114,7 +114,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// What is held already is seen by more clients.
+    /// Operation that makes a resource already held visible to more clients.
     pub const fn held(view: View, resource: Arc<Resource>, lease: Option<Lease>) -> Self {
         Self::Set { view, resource, resend: Resend::Answer, lease }
     }
@@ -135,7 +135,7 @@ impl Op {
         }
     }
 
-    /// What it is for those who may see no more than this.
+    /// Narrows the operation to what `scope` may see; `None` if nothing is left.
     pub(super) fn through(self, scope: &Scope) -> Option<Self> {
         if !scope.allows(self.name().as_str()) {
             return None;
@@ -143,7 +143,7 @@ impl Op {
         match self {
             // A resource may be called as a collection is.
             Self::Set { resource, .. } if !scope.shows(resource.name().as_str()) => None,
-            // What they may not see they may not see by another name either.
+            // A resource that clients may not see must not be visible by another name either.
             Self::Alias { name, resource, .. } if !scope.shows(resource.name().as_str()) => {
                 Some(Self::Remove { view: View::Named, name })
             }
@@ -168,7 +168,7 @@ impl Op {
     }
 }
 
-/// What one response of the origin changes, applied as a whole (R-Up-12).
+/// Effect of one response of the origin, applied as a whole (R-Up-12).
 #[derive(Clone, Debug, Default)]
 pub struct Change {
     /// In the order in which they take effect.

@@ -24,12 +24,12 @@ use crate::resource::Name;
 pub struct Mailbox(AtomicWaker);
 
 impl Mailbox {
-    /// Whom to wake; the last one registered counts. Register first, look for work after.
+    /// Sets the waker; the last one registered counts. Register first, look for work after.
     pub fn register(&self, waker: &std::task::Waker) {
         self.0.register(waker);
     }
 
-    /// Wakes whoever registered last.
+    /// Wakes the task that registered last.
     pub fn wake(&self) {
         self.0.wake();
     }
@@ -46,7 +46,7 @@ pub struct Cohort {
     size: AtomicUsize,
     members: Mutex<Slab<Arc<Mailbox>>>,
     shelf: Mutex<Shelf>,
-    /// What its polls see, where it has any.
+    /// View of its polls, where it has any.
     sight: Mutex<Option<Box<Sight>>>,
     /// Complete up to `touched`, once that is set.
     notes: Mutex<Notes>,
@@ -95,8 +95,8 @@ impl Cohort {
         self.touched.swap(generation.get(), Ordering::AcqRel) != generation.get()
     }
 
-    /// Lists a name that changes. Before that is published, so that a reader of a state finds all that led to it; and
-    /// before the cohort is marked, so that who sees the mark finds all that it stands for.
+    /// Lists a name that changes. Before that is published, so that a reader of a state finds all that led to it; and before
+    /// the cohort is marked, so that a reader of the mark finds all that it stands for.
     pub(super) fn note(&self, generation: Generation, touch: &Touch) {
         let mut notes = self.notes.lock();
         if !self.subscription.wildcard {
@@ -130,7 +130,7 @@ impl Cohort {
         self.shelf.lock()
     }
 
-    /// What its polls see, as one of them last found it.
+    /// View of its polls, as one of them last found it.
     pub(super) fn sight(&self) -> Option<Sight> {
         self.sight.lock().as_deref().copied()
     }

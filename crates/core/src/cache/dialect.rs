@@ -39,7 +39,7 @@ pub enum Ttl {
     Heartbeats,
 }
 
-/// What, beside its subscription, decides which bytes a client is sent.
+/// Properties of a client, beside its subscription, that decide which bytes it is sent.
 ///
 /// A poll is of the dialect of a state-of-the-world stream of one type: it sees the same and is woken by the same. Its
 /// bytes are made elsewhere, from its [`Sight`](super::Sight).
@@ -61,7 +61,7 @@ impl Dialect {
         matches!(self.protocol, Protocol::Sotw) && kind.full_state()
     }
 
-    /// What goes before the body of a resource that is told in a form of its own.
+    /// Encoded fields before the body of a resource that is told in a form of its own.
     pub(super) fn head(self, resource: &Resource, called: Called<'_>, ttl: Option<Duration>) -> Bytes {
         match self.protocol {
             Protocol::Delta => resource.delta_head(called, ttl),

@@ -8,14 +8,14 @@ use std::collections::BTreeSet;
 
 use crate::resource::Name;
 
-/// What a list has that another, from which it comes, has not.
+/// Changes that lead from an old list of names to a new one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Difference {
     /// Where in the new list names are that the old one does not have.
     pub(super) added: Vec<usize>,
     /// Where in the old list names are that the new one does not have.
     pub(super) removed: Vec<usize>,
-    /// What both have in different allocations: where in the new list, and the name as in the old one.
+    /// Names of both lists in different allocations: where in the new list, and the name as in the old one.
     pub(super) kept: Vec<(usize, Name)>,
 }
 

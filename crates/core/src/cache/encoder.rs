@@ -1,4 +1,4 @@
-//! Updates, made once for all who stand at the same place and shared.
+//! Updates, each made once and shared by all clients at one position.
 //!
 //! A cohort keeps its small updates itself, the others live in a byte-weighed cache; both are bounded, and what is
 //! not found is made again.
@@ -21,7 +21,7 @@ use super::update::{Owed, Update};
 #[derive(Debug)]
 pub struct Encoder {
     updates: ByteCache,
-    /// What cohorts may keep outside of the byte cache.
+    /// Bytes that cohorts may keep outside of the byte cache.
     small: Arc<Allowance>,
     encodes: EncodeCount,
     /// Where an answer is cut. One that is being sent in parts goes on from where it stands, whatever this is then.
@@ -58,7 +58,7 @@ impl Encoder {
         &self.encodes
     }
 
-    /// What a client of this cohort has to be told next.
+    /// Next update of a client of this cohort.
     pub(super) fn update<'s>(
         &self,
         source: impl Fn() -> Source<'s>,
@@ -73,7 +73,7 @@ impl Encoder {
         if let Some(found) = cohort.shelf().find(touched, span, cohort.id, &self.updates, now) {
             return Ok(found);
         }
-        // Made without the lock. Who makes the same meanwhile gets the one that was put first.
+        // Made without the lock. If it is made twice meanwhile, the one that was put first is used.
         let made = Arc::new(self.make(&source, cohort, span, touched, &Owed::default(), now)?);
         let key = UpdateKey { cohort: cohort.id, touched, span: span.clone() };
         Ok(cohort.shelf().put(key, made, &self.small, &self.updates, now))

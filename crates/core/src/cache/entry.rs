@@ -1,4 +1,4 @@
-//! What the cache knows of one name.
+//! State of one name in the cache.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::failure::{Failed, Failure};
 use super::lease::Leases;
 use crate::resource::{Constraints, Form, Name, Resource};
 
-/// What the origin said of a name that was asked for by name (R-Relay-04).
+/// Answer of the origin for a name that was asked for by name (R-Relay-04).
 #[derive(Clone, Debug, Default)]
 pub enum Named {
     /// Nothing yet, or nobody asks. Never shown to a client as missing.
@@ -37,7 +37,7 @@ pub enum Named {
 /// Variants of a name, by their constraints.
 pub(super) type Past = Option<Arc<Vec<Option<Constraints>>>>;
 
-/// What one subscriber sees of a name.
+/// View that one subscriber has of a name.
 #[derive(Clone, Copy, Debug)]
 pub enum Seen<'a> {
     /// The origin has not said.
@@ -52,14 +52,14 @@ pub enum Seen<'a> {
     Unresolved(&'a Arc<Resource>),
     /// It is a collection that has members.
     Collection,
-    /// It exists, but not for who comes to ask for it now: the relay is not permitted to have it (R-Err-06).
+    /// It exists, but not for a client that asks for it only now: the relay is not permitted to have it (R-Err-06).
     Denied(&'a Arc<Resource>),
     /// The origin has said nothing of it but an error.
     Failed,
 }
 
 impl<'a> Seen<'a> {
-    /// What is known by a name to which the origin answered with this.
+    /// View of a name to which the origin answered with this.
     pub(super) fn of(resource: &'a Arc<Resource>) -> Self {
         match resource.form() {
             Form::Whole => Self::Present(resource),
@@ -68,7 +68,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// The resource, where there is one, for who holds it.
+    /// The resource, where there is one, for a client that holds it.
     pub const fn present(self) -> Option<&'a Arc<Resource>> {
         match self {
             Self::Present(resource) | Self::Denied(resource) => Some(resource),
@@ -81,7 +81,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// The same, though its body may not have been kept.
+    /// Like [`present`](Self::present), and also a resource whose body was not kept.
     pub const fn existing(self) -> Option<&'a Arc<Resource>> {
         match self {
             Self::Present(resource) | Self::Denied(resource) | Self::Dropped(resource) => Some(resource),
@@ -90,9 +90,9 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// One name with both ways in which it can be held (R-Relay-03): as a member of the origin's wildcard set, and by
-/// its name. Subscribers of the wildcard see only the first; those who asked by name see the member if it is one,
-/// else what was said of the name.
+/// One name with both ways in which it can be held (R-Relay-03): as a member of the origin's wildcard set, and by its name.
+/// Subscribers of the wildcard see only the first; clients that asked by name see the member if it is one, else what was said
+/// of the name.
 #[derive(Clone, Debug)]
 pub struct Entry {
     name: Name,
@@ -105,10 +105,10 @@ pub struct Entry {
     pub(super) past: Past,
     /// When the wildcard's subscribers last had something to learn of it.
     pub(super) wild_changed: Generation,
-    /// When it first was a member, as far as is remembered: who was told nothing since cannot hold it. Breaks in
-    /// its membership do not count, for who was told of it before one may have missed both ends.
+    /// Generation of its first known membership. A client whose position is older cannot hold it. Gaps in membership are
+    /// ignored: a client may have missed both the removal and the return.
     pub(super) wild_since: Generation,
-    /// When those who asked by name last had something to learn of it.
+    /// When clients that asked by name last had something to learn of it.
     pub(super) named_changed: Generation,
     /// When aggregated subscribers were last to be sent it again, unchanged (R-ADS-05).
     pub(super) repushed: Generation,
@@ -140,18 +140,18 @@ impl Entry {
         &self.name
     }
 
-    /// What the wildcard's subscribers see.
+    /// View of the wildcard's subscribers.
     pub fn as_member(&self) -> Seen<'_> {
         self.wild.as_ref().map_or(Seen::Absent, Seen::Present)
     }
 
-    /// What the origin said of the name itself, whether or not it is a member too: what the relay may claim to
-    /// hold where it subscribes by name (R-Up-03).
+    /// Answer of the origin for the name itself, whether or not it is a member too: all that the relay may claim to hold
+    /// where it subscribes by name (R-Up-03).
     pub const fn named(&self) -> &Named {
         &self.named
     }
 
-    /// What those who asked by name see.
+    /// View of clients that asked by name.
     pub fn by_name(&self) -> Seen<'_> {
         match (&self.wild, &self.named) {
             (Some(resource), _) => Seen::Present(resource),
@@ -173,8 +173,8 @@ impl Entry {
         }
     }
 
-    /// The error that those who asked by name, or for its collection, are told of. That it does not exist is not told of
-    /// what they see exist, be it as a member of the wildcard set; nor is anything told of what is unknown to them.
+    /// The error for clients that asked by name, or for its collection. A "does not exist" is withheld where they see the
+    /// resource, be it as a member of the wildcard set; of a name that is unknown to them no error is told.
     pub(super) fn failed_as(&self, seen: Seen<'_>) -> Option<&Failed> {
         let failed = self.failed.as_deref()?;
         let is_hidden = failed.failure.is_not_found() && seen.present().is_some();
@@ -214,7 +214,7 @@ impl Entry {
         }
     }
 
-    /// What those see of it who asked for the collection that it is a member of.
+    /// View of clients that asked for the collection that it is a member of.
     pub(super) fn as_listed(&self) -> Seen<'_> {
         match &self.named {
             Named::Present(resource) => self.unless_denied(resource),
@@ -237,7 +237,7 @@ impl Entry {
 
     /// Notes that its subscribers no longer see what they saw (R-DP-13).
     pub(super) fn turn_from(&mut self, old: &Self) {
-        /// Who missed more changes than this of what a name means may keep one that is gone.
+        /// A client that missed more changes than this of what a name means may keep a variant that is gone.
         const REMEMBERED: usize = 8;
         let identity =
             |entry: &Self| entry.by_name().present().map(|resource| resource.constraints().cloned());
@@ -250,7 +250,7 @@ impl Entry {
             self.past.iter().flat_map(|past| past.iter()).cloned().collect();
         past.retain(|other| Some(other) != was.as_ref() && Some(other) != is.as_ref());
         if was.is_none() && self.past.is_none() && old.position() != Generation::ZERO {
-            // What was there before it went had no constraints, or this would remember them.
+            // The resource that was there before it went had no constraints, or this would remember them.
             past.push(None);
         }
         past.extend(was);

@@ -43,7 +43,7 @@ impl Failure {
         self.code
     }
 
-    /// What the origin says of it.
+    /// Explanation by the origin, cut to 1 KiB.
     pub const fn message(&self) -> &str {
         &self.message
     }
@@ -77,7 +77,7 @@ impl Failure {
 #[derive(Clone, Debug)]
 pub(super) struct Failed {
     pub(super) failure: Arc<Failure>,
-    /// When those who asked by name had it to learn.
+    /// When clients that asked by name had to learn of it.
     pub(super) at: Generation,
     /// Since when the body is not for newcomers; zero where it is. Only the resource itself ends that, no other error.
     pub(super) denied: Generation,

@@ -3,7 +3,7 @@
 //! A frame is the whole length-prefixed message, cut into chunks that the transport takes one by one. Its first
 //! chunk is owned and holds the prefix, the small fields and the first few KiB of resources; what follows is shared.
 //! No chunk is smaller than [`MIN_CHUNK`] unless it is the whole message: HTTP/2 peers count tiny DATA frames and
-//! hang up on who sends many (h2, RUSTSEC-2026-0258).
+//! hang up on a peer that sends many (h2, RUSTSEC-2026-0258).
 
 use std::fmt;
 use std::sync::Arc;
@@ -115,7 +115,7 @@ pub(super) struct Fields<'a> {
 pub(super) enum Piece<'a> {
     /// Encoded elements that live elsewhere: large ones are referred to, not copied.
     Shared(&'a Bytes),
-    /// The same from this byte on.
+    /// Encoded elements that live elsewhere, from this byte on.
     Tail(&'a Bytes, usize),
 }
 

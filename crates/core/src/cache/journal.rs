@@ -1,4 +1,4 @@
-//! What a cohort remembers of its names, so that an update need not look at each of them.
+//! Recent changes to the names of a cohort, so that an update need not look at each name.
 
 use smallvec::SmallVec;
 
@@ -30,13 +30,13 @@ impl Journal {
             self.changed.clear();
             self.since = generation;
         }
-        // What is of the same change as the others that were dropped would be an incomplete list of it.
+        // With other names of its change dropped, this one would be an incomplete list of them.
         if generation > self.since {
             self.changed.push((generation, name.clone()));
         }
     }
 
-    /// The same of some of the names.
+    /// Copy that is limited to some of the names.
     pub(super) fn of(&self, names: impl Fn(&Name) -> bool) -> Self {
         let changed = self.changed.iter().filter(|(_, name)| names(name)).cloned().collect();
         Self { since: self.since, changed }

@@ -1,7 +1,7 @@
-//! For how long what is cached is to be kept, and who was told so.
+//! Lifetimes of cached resources, and when clients had to learn of them.
 //!
 //! Owns, per name and view, the time that the origin last gave and the one before it, each with the generation in which
-//! clients had to learn of it. Knows no clock, and takes nothing away: what has ended is removed by the one who knows.
+//! clients had to learn of it. Knows no clock, and takes nothing away: a caller that knows the time removes what has ended.
 //!
 //! Invariants:
 //! - A lease begins with a word of the origin and with nothing else (R-TTL-09).
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::Generation;
 use super::view::View;
 
-/// What was made within this time of what it tells still counts as of then.
+/// Tolerance for times: one that was told at most this long ago counts as told now.
 pub(super) const MOMENT: Duration = Duration::from_millis(100);
 
 /// A time that the origin gave.
@@ -35,7 +35,7 @@ impl Lease {
         self.until
     }
 
-    /// What a client is told of it at this moment: all of it at its beginning, else what is left (R-TTL-09).
+    /// Time that a client is told at this moment: all of it at its beginning, else the time left (R-TTL-09).
     pub(super) fn told(&self, now: Instant) -> Duration {
         const LEAST: Duration = Duration::from_millis(1);
         let left = self.until.saturating_duration_since(now);
@@ -46,14 +46,14 @@ impl Lease {
         Duration::from_millis(millis).min(self.ttl).max(LEAST)
     }
 
-    /// Whether who was told of it surely holds the resource when what is said now reaches it.
+    /// Whether a client that received this TTL will surely still hold the resource when our next message arrives.
     fn outlasts(&self, now: Instant) -> bool {
         let margin = (self.ttl / 4).min(Duration::from_secs(1));
         now.checked_add(margin).is_some_and(|then| then < self.until)
     }
 }
 
-/// What was told from a generation on: this lease, or that there is none.
+/// Lease that clients are told of from a generation on, or that there is none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Term {
     pub(super) lease: Option<Lease>,
@@ -124,12 +124,12 @@ impl Leases {
     }
 }
 
-/// To whom a lease was renewed, of those who are told.
+/// Audiences of a renewed lease, among clients that are told TTLs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Renewed {
     pub(super) members: bool,
     pub(super) named: bool,
-    /// Whether any was, be there nobody who sees it.
+    /// Whether any was, even one that no client sees.
     pub(super) any: bool,
 }
 

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use crate::resource::{Collection, Name, Parameters, Scope};
 
-/// What a client has by the operator's rules, whatever it asks for.
+/// Parameters and scope that a client has by the operator's rules, whatever it asks for.
 #[derive(Clone, Debug, Default)]
 pub struct Allotment {
     /// The parameters of what it asks for without any of its own (R-DP-17).
     pub given: Parameters,
-    /// What its own are completed with, where they lack it.
+    /// Parameters that complete its own, where they lack them.
     pub imposed: Parameters,
     /// The names that it may see.
     pub scope: Scope,
@@ -32,9 +32,9 @@ impl Allotment {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lens {
     common: Parameters,
-    /// What is asked for with others.
+    /// Names that are asked for with other parameters.
     others: Option<Arc<Others>>,
-    /// What of all that may be seen.
+    /// Names that may be seen.
     scope: Scope,
 }
 
@@ -56,17 +56,17 @@ impl Others {
 }
 
 impl Lens {
-    /// The same parameters for every name.
+    /// One set of parameters for every name.
     pub const fn uniform(parameters: Parameters) -> Self {
         Self { common: parameters, others: None, scope: Scope::ALL }
     }
 
-    /// What a client sees that asks for some names plainly, which has the parameters that it is given (R-DP-17), and for
-    /// others by locators.
+    /// View of a client that asks for some names plainly, with the parameters that it is given (R-DP-17), and for others by
+    /// locators.
     pub fn new(allotted: &Allotment, asks_plainly: bool, located: &BTreeMap<Name, Parameters>) -> Self {
         let effective = |sent: &Parameters| allotted.effective(sent);
         let first = || located.values().next().map(effective);
-        // Who asks for nothing plainly has no use for what it would be given.
+        // A client that asks for nothing plainly has no use for what it would be given.
         let common = if asks_plainly { None } else { first() }.unwrap_or_else(|| allotted.given.clone());
         let uniform = Self { common, others: None, scope: allotted.scope.clone() };
         let common = &uniform.common;
@@ -82,8 +82,8 @@ impl Lens {
         Self { others: Some(Others::new(common, others)), ..uniform }
     }
 
-    /// The same for a client that asks for the wildcard and for these names. What it asks for with other parameters than
-    /// for the wildcard it does not see through that: of a name it sees one variant.
+    /// View of a client that asks for the wildcard and for these names. A name that it asks for with other parameters than
+    /// the wildcard is not seen through the wildcard: of a name it sees one variant.
     #[must_use]
     pub fn beside_wildcard(self, names: &[Name]) -> Self {
         let Some(others) = &self.others else { return self };
@@ -107,7 +107,7 @@ impl Lens {
         }
     }
 
-    /// What of a type may be seen.
+    /// Names of a type that may be seen.
     pub const fn scope(&self) -> &Scope {
         &self.scope
     }

@@ -80,25 +80,25 @@ use stores::{Bounds, Stores};
 
 use crate::resource::{Collection, Kind, Name, Parameters, TypeUrl};
 
-/// What clients with one set of parameters want of a type, where it changed since last asked.
+/// Demand of clients with one set of parameters for a type, where it changed since last asked.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// The type.
     pub type_url: TypeUrl,
     /// The parameters.
     pub parameters: Parameters,
-    /// What they want.
+    /// Their demand.
     pub interest: Interest,
     /// The store that is to be [filled](Writer::fill), where these clients have further parameters or may not see all.
     mixed: Option<Arc<TypeCache>>,
-    /// What the clients of that store ask for, or did, and may not see: nobody upstream is told.
+    /// Names that clients of that store ask for, or did, and may not see: nobody upstream is told.
     refused: Vec<(Name, bool)>,
     /// Names that observers of that store ask for: nobody upstream is told of these either.
     looked: Vec<Name>,
 }
 
 impl Wanted {
-    /// What is wanted in a store, by parameters.
+    /// Splits the demand of a store by parameters.
     fn split(of: &Arc<TypeCache>, (interest, looked): (Interest, Vec<Name>)) -> Vec<Self> {
         let type_url = of.type_url.clone();
         if let Some(parameters) = of.lens.as_uniform() {
@@ -242,8 +242,8 @@ impl Cache {
         &self.interest
     }
 
-    /// What the clients want, for each store where it changed since last asked. Of many names only some: to be asked until
-    /// it is nothing.
+    /// Demand of the clients, for each store where it changed since last asked. Of many names only some: ask again until it
+    /// is empty.
     pub fn take_interest(&self) -> Vec<Wanted> {
         let take = |of: Arc<TypeCache>| {
             let proof = of.proof_asked.swap(false, Ordering::AcqRel);
@@ -267,7 +267,7 @@ impl Cache {
         self.types().iter().any(has)
     }
 
-    /// What nobody wants in one store may be wanted in another.
+    /// Adds the demand of the type's other stores: a name that nobody wants in one may be wanted in another.
     fn ask_others(&self, wanted: &mut Wanted) {
         let (type_url, parameters) = (&wanted.type_url, &wanted.parameters);
         let mut others = self.mixed(type_url, parameters);
@@ -359,7 +359,7 @@ impl Writer {
         self.apply_seen(type_url, &Parameters::NONE, change, now)
     }
 
-    /// The same to what clients with these parameters see.
+    /// Like [`apply`](Self::apply), for what clients with these parameters see.
     pub fn apply_seen(
         &mut self,
         type_url: &TypeUrl,
@@ -385,7 +385,7 @@ impl Writer {
     /// Brings a store of mixed parameters up to what the store of one set knows of what is newly wanted there.
     pub fn fill(&mut self, wanted: &Wanted, now: Instant) -> Result<(), Full> {
         let Some(of) = &wanted.mixed else { return Ok(()) };
-        // What a client may not see does not exist for it, whether it does or not.
+        // A name that a client may not see does not exist for it, whether it does or not.
         let refused = wanted.refused.iter().map(|(name, _)| {
             let (view, name) = (View::Named, name.clone());
             if of.asks(name.as_str()) { Op::Remove { view, name } } else { Op::Forget { view, name } }
@@ -399,7 +399,7 @@ impl Writer {
             }
         };
         change.system_version = Some(Arc::clone(&from.system_version));
-        // What others want with these parameters is none of this store's.
+        // Demand of other stores with these parameters does not concern this one.
         let has_wildcard = of.lens.wildcard() == &wanted.parameters && of.serves_wildcard();
         let known = of.snapshot().completeness();
         if has_wildcard && known == Completeness::Unknown {
@@ -416,7 +416,7 @@ impl Writer {
         Ok(())
     }
 
-    /// What of a change, which has led to this snapshot, concerns a store of mixed parameters.
+    /// Part of a change, which has led to this snapshot, that concerns a store of mixed parameters.
     fn part(of: &TypeCache, parameters: &Parameters, change: &Change, from: &Snapshot) -> Change {
         let snapshot = of.snapshot();
         let asks_for = |name: &str| {
@@ -429,14 +429,14 @@ impl Writer {
             let name = op.name();
             let own = of.lens.of(name.as_str()) == parameters;
             let entry = snapshot.get(name.as_str());
-            // Who let it go may ask again before it is forgotten here.
+            // A client that let it go may ask again before it is forgotten here.
             let is_known = || entry.is_some_and(|entry| !matches!(entry.named(), Named::Unknown));
             match op.view() {
                 View::Wildcard => {
                     if has_wildcard && !of.lens.is_beside_wildcard(name.as_str()) {
                         ops.push(op.clone());
                     }
-                    // Who asks for it by name sees the member.
+                    // A client that asks for it by name sees the member.
                     if own && (of.serves(name.as_str()) || is_known()) {
                         ops.extend(from.said_by_name(op));
                     }
@@ -448,7 +448,7 @@ impl Writer {
                 }
             }
         }
-        // Who comes while the set is known gets all of it, not what is said next.
+        // A client that comes while the set is known gets all of it, not only what is said next.
         if has_wildcard && from.wildcard_known() && !snapshot.wildcard_known() {
             ops.extend(of.members_of(from));
         }
@@ -463,7 +463,7 @@ impl Writer {
     fn publish_with_endpoints(&mut self, of: &TypeCache, change: Change, now: Instant) {
         let endpoints = self.publish(of, change, now);
         if self.repush && of.type_url.kind() == Kind::Cluster && !endpoints.is_empty() {
-            // Who sees its endpoints through other parameters than its clusters is owed them by its own session.
+            // A client that sees its endpoints through other parameters than its clusters is owed them by its own session.
             let found = self.cache.stores.read().find(&Kind::Endpoint.into(), &of.lens).cloned();
             if let Some(of) = found {
                 let ops = endpoints.into_iter().map(|name| Op::Repush { name }).collect();

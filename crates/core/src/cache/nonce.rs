@@ -1,10 +1,10 @@
-//! What a response is called.
+//! Nonces: how a response is identified.
 
 use std::fmt;
 
 use super::Generation;
 
-/// What a response is called, so that its ACK can be told (R-SotW-03).
+/// Identifier of a response, by which its ACK is recognised (R-SotW-03).
 ///
 /// The shared form is derived from the generation, so that a cohort shares whole frames. It names the type too,
 /// because nonces are unique in a stream, not only in a type.
@@ -12,9 +12,9 @@ use super::Generation;
 pub struct Nonce {
     /// The number of the type in the cache.
     pub type_index: u32,
-    /// What the receiver has been told once it took this.
+    /// Position of the receiver once it took this.
     pub generation: Generation,
-    /// What tells it from others of the same generation.
+    /// Distinguishes it from others of this generation.
     pub suffix: Suffix,
 }
 

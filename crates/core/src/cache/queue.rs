@@ -1,17 +1,17 @@
 //! Names that wait for something, each once, in the order in which they came.
 //!
-//! Owns that order. To take the first costs the same however many wait: tens of thousands may, and their lock is wanted by
-//! all who ask for the type.
+//! Owns that order. To take the first costs the same however many wait: tens of thousands may, and all clients of the type
+//! want their lock.
 
 use std::collections::VecDeque;
 
 use crate::resource::{Name, NameSet};
 
-/// See the module.
+/// Names in first-in, first-out order.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     order: VecDeque<Name>,
-    /// What of that still waits.
+    /// Names in `order` that still wait.
     waiting: NameSet,
 }
 

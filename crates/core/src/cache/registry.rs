@@ -1,4 +1,4 @@
-//! Who subscribes to what, seen from a type: cohorts, the index from names to them, and what is wanted upstream.
+//! Subscriptions to one type: cohorts, the index from names to them, and what is wanted upstream.
 //!
 //! Clients that must be told the same things are one [`Cohort`]. The index counts cohorts, never clients: what a
 //! change costs here grows with the number of distinct subscriptions it touches. The union of the index is the
@@ -25,13 +25,13 @@ use crate::resource::Name;
 /// Names, about, that the upstream takes at once: what one client asks for or lets go is not to hold up what all others are
 /// told, neither when it is asked for nor when it is answered.
 const TAKEN_AT_ONCE: usize = 500;
-/// And bytes of names: about what a request upstream takes, so that those who wait do so here, in their order.
+/// And bytes of names: about what a request upstream takes, so that the rest waits here, in its order.
 const BYTES_AT_ONCE: usize = 16 << 10;
 
 /// Names by which a cohort differs from what it was when it is altered in one go.
 const ALTERED_AT_ONCE: usize = 5000;
 
-/// Names that are listed before others have their turn, who may wait for the same type.
+/// Names that are listed before other clients of the type, which may wait, have their turn.
 const LISTED_AT_ONCE: usize = 500;
 
 #[derive(Debug, Default)]
@@ -45,10 +45,10 @@ pub(super) struct Registry {
     timed: usize,
     /// Names of which the upstream is to be told whether anybody asks for them, in the order in which that changed.
     dirty: Queue,
-    /// The same of who asks for many at once, behind those of all others.
+    /// Such names of clients that ask for many at once, behind those of all others.
     dirty_many: Queue,
     wildcard_dirty: bool,
-    /// Whether the store is filled from others, and so has to be for its observers, of whom nobody upstream is told.
+    /// Whether the store is filled from others, and so has to be for its observers, of which nobody upstream is told.
     is_filled: bool,
     /// Names that observers ask for, to be filled in.
     looked: Queue,
@@ -225,7 +225,7 @@ impl Registry {
         }
     }
 
-    /// The same subscription with the names' allocations that the index already has.
+    /// An equal subscription with the names' allocations that the index already has.
     fn share_names(this: &mut MutexGuard<'_, Self>, subscription: &Subscription) -> Subscription {
         let mut names = Vec::with_capacity(subscription.names().len());
         in_parts(this, subscription.names(), |this, name| {
@@ -366,7 +366,7 @@ impl Registry {
     }
 }
 
-/// What the clients of a type want from upstream, where it changed since last asked.
+/// Demand of a type's clients for upstream subscriptions, where it changed since last asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interest {
     /// Whether anybody subscribes to the wildcard now.

@@ -146,7 +146,7 @@ impl<'a> Scan<'a> {
         self.refused = Some(&owed.refused).filter(|refused| !refused.is_empty());
         self.past = Some(&owed.past).filter(|past| !past.is_empty());
         let update = self.look(owed);
-        // What was published and is not marked yet may not be listed: who is told a part of it would be taken to have all.
+        // The journal may lag behind the snapshot: a partial update would take the client past changes that it never got.
         let is_listed = update.to <= self.touched;
         if self.changed.is_none() || (is_listed && (update.additions || update.removals)) {
             return update;
@@ -174,7 +174,7 @@ impl<'a> Scan<'a> {
             update.removed.clear();
             update.digest = self.effective_digest();
         }
-        // What is missed is as good as unknown to who has to be told of it.
+        // A missed name is as good as unknown to a client that has to be told of it.
         update.unknown_name |= !update.missed.is_empty();
         if !full_state {
             // A full state lists what is not new too.
@@ -304,7 +304,7 @@ impl<'a> Scan<'a> {
         update.additions = bytes > 0;
     }
 
-    /// What changed since, and what is owed.
+    /// Tells the changes since, and what is owed.
     fn changes(&self, update: &mut Update, owed: &Owed) {
         let floor = self.span.floor();
         let reach = self.span.reach();
@@ -358,11 +358,11 @@ impl<'a> Scan<'a> {
                 update.to = update.to.max(news.changed);
             }
             match look.seen {
-                // What came while it could not be told is not kept for it, but is to be had upstream.
+                // A body that came while it could not be told was not kept: it has to be asked for upstream.
                 Seen::Dropped(_) if !is_passed && self.is_news(entry, &look) => {
                     update.missed.push(entry.name().clone())
                 }
-                // What an alias stood for is told in its place.
+                // The resource that an alias stood for is told in its place.
                 Seen::Absent if stood_for => {
                     update.to = update.to.max(look.changed);
                     has_news = true;
@@ -382,7 +382,7 @@ impl<'a> Scan<'a> {
                         removed.push((look.changed, entry.name().clone()));
                     }
                 }
-                // Who holds what is denied has it, who does not is not given it (R-Err-06).
+                // A denied resource stays with clients that already hold it and is sent to nobody else (R-Err-06).
                 Seen::Present(_)
                 | Seen::Denied(_)
                 | Seen::Unresolved(_)
@@ -450,7 +450,7 @@ impl<'a> Scan<'a> {
                 (update.to, update.next) = (place, Next::Changes { floor });
             }
         }
-        // What changed since a run through names began is told again, where it was told at all.
+        // Changes since a run through names began are told again, where they were told at all.
         update.to = reach.unwrap_or(update.to);
         if self.snapshot.has_aliases() {
             tell_once(update, &mut removed);
@@ -496,7 +496,7 @@ impl<'a> Scan<'a> {
         update.owed.held.extend(over);
     }
 
-    /// Whether an entry is told to who holds it: behind a cluster (R-ADS-05), or for its time (R-TTL-09).
+    /// Whether an entry is told to a client that holds it: behind a cluster (R-ADS-05), or for its time (R-TTL-09).
     fn is_told_anyway(&self, entry: &Entry) -> bool {
         let lease = self.subscription.tenure(entry).and_then(|tenure| tenure.lease());
         (self.dialect.aggregated && entry.repushed != Generation::ZERO) || (self.is_timed && lease.is_some())
@@ -525,7 +525,7 @@ impl<'a> Scan<'a> {
             told = 0;
             let mut last = None;
             let fit = removed.iter().take_while(|(at, name)| {
-                // What went at one time is told at one.
+                // Removals of one generation are told together.
                 let fits = bytes + told < self.limit || last == Some(*at);
                 if fits {
                     (told, last) = (told + self.gone_bytes(name), Some(*at));
@@ -623,7 +623,7 @@ impl<'a> Scan<'a> {
                     update.missed.push(name.clone());
                     continue;
                 }
-                // What is unknown is told when it is known, as a change like any other.
+                // An unknown name is told when it is known, as a change like any other.
                 // The members of a collection are owed beside it.
                 Seen::Absent
                 | Seen::Unknown
@@ -684,7 +684,7 @@ impl<'a> Scan<'a> {
         if self.span.is_start() {
             update.ghosts.clear();
             update.removals = false;
-            // Who asks for nothing is told nothing, not even that nothing is there.
+            // A client that asks for nothing is told nothing, not even that nothing is there.
             update.additions = !self.subscription.is_empty();
         }
         if self.is_whole_set() {
@@ -707,7 +707,7 @@ impl<'a> Scan<'a> {
         self.tell_errors(update, failing, owed);
     }
 
-    /// The resource that a full state holds for what is seen: of what is denied, for who is not new to it.
+    /// Resource that a full state includes for what is seen. A denied one is included only for clients that already had it.
     fn given<'s>(&self, seen: Seen<'s>) -> Option<&'s Arc<Resource>> {
         let is_refused = |resource: &Name| self.refused.is_some_and(|refused| refused.contains_key(resource));
         match seen {
@@ -716,13 +716,13 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// What was asked for by name or through a collection, exists, and is not seen through the wildcard anyway.
+    /// Resources that were asked for by name or through a collection, exist, and are not seen through the wildcard anyway.
     fn explicit(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.snapshot.beside_wildcard(self.subscription).filter_map(|seen| self.given(seen))
     }
 
     fn effective_digest(&self) -> u128 {
-        // What has several names counts once, and what is kept from this client does not.
+        // A resource with several names counts once, and one that is kept from this client does not.
         let is_kept = Tally::has_digest(self.subscription, self.dialect);
         if is_kept && !self.snapshot.has_aliases() && self.refused.is_none() {
             return self.cohort.tally(&self.snapshot).digest;
@@ -822,7 +822,7 @@ impl<'a> Scan<'a> {
             (Some(_), _) => changes.next(),
             (None, _) => renewals.next(),
         });
-        // What was renewed since it changed is in both.
+        // An entry that was renewed since it changed is in both.
         both.filter(|(at, entry)| **at == self.place(entry)).map(|(_, entry)| entry)
     }
 }

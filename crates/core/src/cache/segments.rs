@@ -127,7 +127,7 @@ impl Segments {
         if let Ok(found) = found
             && is_same_member(&self.list[at].entries[found])
         {
-            // What is encoded are members, and none of them changed.
+            // Only members are encoded, and none of them changed.
             let (delta, sotw) = (self.list[at].delta.clone(), self.list[at].sotw.clone());
             let segment = Arc::make_mut(&mut self.list[at]);
             segment.entries[found] = entry;

@@ -34,7 +34,7 @@ pub(super) struct UpdateKey {
 pub(super) struct Shelf {
     touched: Generation,
     near: Vec<(Span, Held)>,
-    /// What is in the byte cache.
+    /// Keys of updates in the byte cache.
     cached: Vec<UpdateKey>,
 }
 

@@ -1,4 +1,4 @@
-//! What a poll sees of its subscription at one moment.
+//! View that a poll has of its subscription at one moment.
 //!
 //! A poll has no position and no history: it says which version of the whole it holds, and is given the whole when that
 //! is another one (R-REST-04, R-REST-07). So all it needs is the version of what there is, which its cohort works out
@@ -41,7 +41,7 @@ impl SetVersion {
         hasher.update(&[subscription.wildcard.into()]);
         count(&mut hasher, subscription.names().len());
         subscription.names().iter().for_each(|name| text(&mut hasher, name.as_str()));
-        // The same resources are written in another way for who asked by locators (R-DP-09).
+        // For a client that asked by locators, equal resources are written in another way (R-DP-09).
         for (name, parameters) in subscription.locators().into_iter().flatten() {
             text(&mut hasher, name.as_str());
             // Or a parameter of one locator would look as the name of the next.
@@ -82,7 +82,7 @@ impl FromStr for SetVersion {
     }
 }
 
-/// What a cohort's polls see, without the resources.
+/// View of a cohort's polls, without the resources.
 #[derive(Clone, Copy, Debug)]
 pub struct Sight {
     /// The mark of the cohort that it was looked at for.

@@ -87,12 +87,12 @@ impl Snapshot {
         self.at
     }
 
-    /// What is known of a name; `None` is the same as unknown and not a member.
+    /// Entry of a name; `None` is the same as unknown and not a member.
     pub fn get(&self, name: &str) -> Option<&Entry> {
         self.table.get(name).map(|entry| &**entry)
     }
 
-    /// What a client that asks by this name sees.
+    /// View of a client that asks by this name.
     pub fn by_name(&self, name: &str) -> Seen<'_> {
         self.get(name).map_or(Seen::Unknown, Entry::by_name)
     }
@@ -140,7 +140,7 @@ impl Snapshot {
         entries.filter_map(|entry| entry.as_listed().present())
     }
 
-    /// What is seen through the collections of a subscription and was not asked for by name.
+    /// Entries that are seen through the collections of a subscription and were not asked for by name.
     pub(super) fn listed<'s>(
         &'s self,
         subscription: &'s Subscription,
@@ -149,14 +149,14 @@ impl Snapshot {
         entries.filter(|entry| !subscription.contains(entry.name().as_str()))
     }
 
-    /// What a subscription sees beside the members of the wildcard set, if it subscribes to that: each name that was
+    /// Views that a subscription has beside the members of the wildcard set, if it subscribes to that: each name that was
     /// asked for, and each member of a collection that was.
     pub(super) fn beside_wildcard<'s>(
         &'s self,
         subscription: &'s Subscription,
     ) -> impl Iterator<Item = Seen<'s>> {
         let through_wildcard = |entry: &Entry| subscription.wildcard && entry.as_member().present().is_some();
-        // What has several names is seen once.
+        // A resource with several names is seen once.
         let mut aliased: HashSet<&Name> = HashSet::default();
         let mut is_seen_already = move |entry: &'s Entry| {
             entry
@@ -228,7 +228,7 @@ impl Snapshot {
         self.members > 0 || self.wildcard_known()
     }
 
-    /// What is held here, for who has not heard of it.
+    /// Operation that brings a resource held here to a store that has not heard of it.
     pub(crate) fn op_for(&self, view: View, resource: &Arc<Resource>) -> Op {
         Op::held(view, Arc::clone(resource), self.lease(view, resource.name().as_str()))
     }
@@ -238,8 +238,8 @@ impl Snapshot {
         if self.leased == 0 { None } else { self.get(name)?.lease(view) }
     }
 
-    /// What those see who asked for this name, be it that it is a member of the wildcard set, for a store of theirs that has
-    /// heard nothing of it.
+    /// Operations that bring this name, be it a member of the wildcard set, to a store that has heard nothing of it and whose
+    /// clients asked for it.
     pub(super) fn told_by_name(&self, name: &Name) -> Vec<Op> {
         match self.member(name) {
             Some(member) => vec![self.op_as_named(member)],
@@ -247,7 +247,7 @@ impl Snapshot {
         }
     }
 
-    /// What an operation that has led to this means for those who asked for its name.
+    /// Meaning of an operation, which has led to this, for clients that asked for its name.
     pub(super) fn said_by_name(&self, op: &Op) -> Vec<Op> {
         let member = self.member(op.name());
         match (op, member) {
@@ -281,12 +281,12 @@ impl Snapshot {
         self.get(name.as_str())?.as_member().present()
     }
 
-    /// A member, for those who asked for its name.
+    /// A member, for clients that asked for its name.
     pub(crate) fn op_as_named(&self, member: &Arc<Resource>) -> Op {
         Op::held(View::Named, Arc::clone(member), self.lease(View::Wildcard, member.name().as_str()))
     }
 
-    /// What was said of a name that was asked for by name, for a store that has not heard it.
+    /// Operations that bring what was said of a name, asked for by name, to a store that has not heard it.
     fn said_of(&self, name: &Name) -> Vec<Op> {
         let Some(entry) = self.get(name.as_str()) else { return Vec::new() };
         let mut ops = match entry.named() {
@@ -343,13 +343,13 @@ impl Snapshot {
     }
 }
 
-/// Who has something to learn of a changed name.
+/// A changed name, and which clients have something to learn of it.
 #[derive(Clone, Debug)]
 pub(super) struct Touch {
     pub(super) name: Name,
     pub(super) members: bool,
     pub(super) named: bool,
-    /// The same of those who are told TTLs.
+    /// Audiences among the clients that are told TTLs.
     pub(super) renewed: Renewed,
     /// Its entry before and after, as far as there is one.
     pub(super) was: Option<Arc<Entry>>,

@@ -3,7 +3,7 @@
 //! Owns finding, making and dropping them. Knows nothing of what they hold.
 //!
 //! A type has one store for clients without parameters, one for each set of parameters, one for each client that asks for
-//! some names with other parameters than for the rest (R-DP-10), and one for those who may not see everything, for each
+//! some names with other parameters than for the rest (R-DP-10), and one for clients that may not see everything, for each
 //! scope and set: these are filled from the others.
 //!
 //! Two pools bound how many clients can have made: one of types of which the origin has sent no resource, one of sets of
@@ -11,7 +11,7 @@
 //! until the origin has sent a resource. The types of the protocol are charged to nobody, and neither are the views of a type
 //! that follow from the operator's rules alone.
 //!
-//! Invariant: the number of stores is bounded, whoever asks, and a store that somebody may still join is not dropped.
+//! Invariant: the number of stores is bounded, whichever clients ask, and a store that one may still join is not dropped.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub enum Full {
     ParameterSets(usize),
 }
 
-/// For whom a store is made.
+/// Party that a store is made for.
 #[derive(Clone, Copy, Debug)]
 pub enum Claim<'a> {
     /// For what the origin sends: nobody is charged, and no limit holds.
@@ -64,7 +64,7 @@ pub(super) struct Bounds {
     pub(super) parameter_sets: usize,
 }
 
-/// A store, and who is charged for it.
+/// A store, and the tenant, if any, that is charged for it.
 #[derive(Debug)]
 struct Held {
     store: Arc<TypeCache>,
@@ -100,7 +100,7 @@ impl Pools {
 /// After so many new stores those that nobody uses are dropped: what nobody is charged for fills no pool.
 const TIDY: u32 = 256;
 
-/// See the module.
+/// The stores of a cache and the pools that bound them.
 #[derive(Debug, Default)]
 pub(super) struct Stores {
     plain: HashMap<Box<str>, Held>,

@@ -1,6 +1,6 @@
 //! Subscriptions: the names and the wildcard that a client asks for of one type, and what it sees of an entry because of them.
 //!
-//! Owns the comparison of two lists of names and the spelling of each name. Knows nothing of who subscribes.
+//! Owns the comparison of two lists of names and the spelling of each name. Knows nothing of the subscribers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,7 +16,7 @@ use super::lease::Tenure;
 use super::lens::{Allotment, Lens};
 use crate::resource::{Collection, Name, Parameters};
 
-/// What a client subscribes to, of one type.
+/// Names, and perhaps the wildcard, that a client subscribes to, of one type.
 #[derive(Clone)]
 pub struct Subscription {
     /// Everything that the origin lists.
@@ -31,7 +31,7 @@ pub struct Subscription {
     has_collections: bool,
     /// How a client spells those of its names that it does not spell in their normal form.
     spelled: Option<Spellings>,
-    /// What it asks for by locator, with the parameters as it sent them.
+    /// Names, or `*`, that it asks for by locator, with the parameters as it sent them.
     located: Option<Arc<BTreeMap<Name, Parameters>>>,
 }
 
@@ -61,7 +61,7 @@ impl Hash for Subscription {
 /// Keys that nobody outside knows: a client chooses its names, and what they hash to decides what a look-up costs.
 static KEYS: LazyLock<foldhash::quality::RandomState> = LazyLock::new(Default::default);
 
-/// What distinguishes these names from others, and their length.
+/// Sum of the hashes of these names, and their length in bytes.
 fn sums<'a>(names: impl IntoIterator<Item = &'a Name>) -> (u64, usize) {
     names.into_iter().fold((0, 0), |(digest, bytes), name| {
         (digest.wrapping_add(KEYS.hash_one(name)), bytes + name.as_str().len())
@@ -95,8 +95,8 @@ impl Subscription {
         }
     }
 
-    /// The same with these names, of which it has none, and without those, which it has. What its other names are is not
-    /// looked at again.
+    /// A copy with the added names, of which it has none, and without the removed ones, which it has. Its other names are not
+    /// hashed again.
     #[must_use]
     pub fn edited(&self, wildcard: bool, added: BTreeSet<Name>, removed: &BTreeSet<Name>) -> Self {
         let ((more, longer), (less, shorter)) = (sums(&added), sums(removed));
@@ -128,8 +128,7 @@ impl Subscription {
         KEYS.hash_one((self.digest, self.wildcard, &self.spelled, &self.located, dialect))
     }
 
-    /// The same, with what is asked for answered by these names in place of their normal forms (R-XT-03). It makes a
-    /// cohort of its own.
+    /// Answers with these names in place of their normal forms (R-XT-03). It makes a cohort of its own.
     #[must_use]
     pub fn spelled(mut self, mut spelled: BTreeMap<Name, Name>) -> Self {
         spelled.retain(|name, _| self.contains(name.as_str()));
@@ -137,7 +136,7 @@ impl Subscription {
         self
     }
 
-    /// The same, with these of its names, or `*`, asked for by locators with these parameters. They are answered by locators
+    /// Marks these of its names, or `*`, as asked for by locators with these parameters. They are answered by locators
     /// (R-DP-09); which resources they stand for is the business of a [`Lens`].
     #[must_use]
     pub fn located(mut self, mut located: BTreeMap<Name, Parameters>) -> Self {
@@ -149,7 +148,7 @@ impl Subscription {
         self
     }
 
-    /// What is asked for by locators, with the parameters as they were sent.
+    /// Names, or `*`, that are asked for by locators, with the parameters as they were sent.
     pub fn locators(&self) -> Option<&BTreeMap<Name, Parameters>> {
         self.located.as_deref()
     }
@@ -211,7 +210,7 @@ impl Subscription {
         &self.names
     }
 
-    /// What a client spends on saying it: the bytes of its names, of other spellings and of locators.
+    /// Bytes that a client spends on saying it: those of its names, of other spellings and of locators.
     pub fn weight(&self) -> usize {
         let spelled = self.spelled.iter().flat_map(|spelled| spelled.values());
         let located = self.located.iter().flat_map(|located| located.values()).flat_map(Parameters::iter);
@@ -255,17 +254,17 @@ impl Subscription {
         !self.wildcard && self.names.is_empty()
     }
 
-    /// What such a client sees of an entry, without the moments of changes, whatever kind of stream it has.
+    /// View that such a client has of an entry, without the moments of changes, whatever kind of stream it has.
     pub(super) fn look_at<'a>(&self, entry: &'a Entry) -> Option<Seen<'a>> {
         self.look(entry, false).map(|look| look.seen)
     }
 
-    /// What a client with this subscription sees of an entry, or `None` where it does not subscribe to it.
+    /// View that a client with this subscription has of an entry, or `None` where it does not subscribe to it.
     pub(super) fn look<'a>(&self, entry: &'a Entry, aggregated: bool) -> Option<Look<'a>> {
         if self.contains(entry.name().as_str()) {
             Some(Look::by_name(entry, aggregated))
         } else if !matches!(entry.as_listed(), Seen::Unknown) && self.covers(entry.name().as_str()) {
-            // Who was told nothing yet has not asked for what is gone.
+            // A client that was told nothing yet has not asked for what is gone.
             Some(Look {
                 seen: entry.as_listed(),
                 since: Generation::ZERO.next(),
@@ -275,7 +274,7 @@ impl Subscription {
         } else if self.wildcard {
             let repushed = if aggregated { entry.repushed } else { Generation::ZERO };
             let seen = entry.as_member();
-            // What is no member cannot be sent again: its name is not even to be known (R-Relay-03).
+            // An entry that is no member cannot be sent again: its name is not even to be known (R-Relay-03).
             let changed = seen.present().map_or(entry.wild_changed, |_| entry.wild_changed.max(repushed));
             Some(Look { seen, changed, since: entry.wild_since, failed: None })
         } else {
@@ -320,7 +319,7 @@ pub(super) struct Look<'a> {
 }
 
 impl<'a> Look<'a> {
-    /// What a client that asks by this very name sees.
+    /// View of a client that asks by this very name.
     pub(super) fn by_name(entry: &'a Entry, aggregated: bool) -> Self {
         let repushed = if aggregated { entry.repushed } else { Generation::ZERO };
         let changed = entry.named_changed.max(repushed);

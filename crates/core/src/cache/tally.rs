@@ -1,4 +1,4 @@
-//! What the names of a cohort come to, kept as they change.
+//! Totals over the names of a cohort, kept as they change.
 //!
 //! Owns the counts and sums over all names of a subscription: whether any is unknown, and the digest of what is seen. They
 //! follow from a snapshot and the subscription alone, and cost a look at each name once per cohort; after that each
@@ -14,7 +14,7 @@ use super::snapshot::{Snapshot, Touch};
 use super::subscription::Subscription;
 use crate::resource::Name;
 
-/// See the module.
+/// Totals over the names of a subscription in one state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     /// How many of the names are unknown (R-Relay-04).
@@ -46,7 +46,7 @@ impl Tally {
         dialect.protocol == Protocol::Sotw && !subscription.wildcard && !subscription.has_collections()
     }
 
-    /// What one name is to it, which may be one that it sees only through a collection.
+    /// Share of one name, which may be one that the subscription sees only through a collection.
     fn of_one(subscription: &Subscription, dialect: Dialect, name: &Name, entry: Option<&Entry>) -> Self {
         if subscription.has_collections() && !subscription.contains(name.as_str()) {
             return Self::default();

@@ -95,7 +95,7 @@ impl TypeCache {
         Membership::join(Arc::clone(self), subscription, dialect, role, Arc::clone(mailbox))
     }
 
-    /// What a poll of this cohort sees now, worked out once per change for all of them.
+    /// View of a poll of this cohort now, worked out once per change for all of them.
     pub fn sight(&self, cohort: &Cohort) -> Sight {
         let touched = cohort.touched();
         if let Some(kept) = cohort.sight().filter(|kept| kept.touched == touched) {
@@ -111,7 +111,7 @@ impl TypeCache {
         sight
     }
 
-    /// The same with the resources, which is to be written out.
+    /// Like [`sight`](Self::sight), with the resources, which are to be written out.
     pub fn found(&self, cohort: &Cohort) -> Found {
         Found::of(&self.type_url, cohort.subscription(), &self.snapshot())
     }
@@ -132,7 +132,7 @@ impl TypeCache {
         names.iter().any(is_known)
     }
 
-    /// What of the wildcard set of another store is seen in this one.
+    /// Members of another store's wildcard set that are seen in this one.
     pub(super) fn members_of(&self, from: &Snapshot) -> Vec<Op> {
         let is_seen = |held: &&Arc<Resource>| {
             let name = held.name().as_str();
@@ -196,7 +196,7 @@ impl TypeCache {
         Source { type_url: &self.type_url, index: self.index, snapshot: self.snapshot() }
     }
 
-    /// What makes and shares this type's updates.
+    /// Maker of this type's updates, which shares them.
     pub fn encoder(&self) -> &Encoder {
         &self.encoder
     }

@@ -1,4 +1,4 @@
-//! What a client has to be told next, and its encoding.
+//! Next update of a client, and its encoding.
 //!
 //! A [`Span`] says how far a client has been told; an [`Update`] is what leads on from there, and a frame
 //! is an update in bytes. Both can always be made again.
@@ -28,7 +28,7 @@ pub(super) use forms::{Element, Forms};
 const DELTA_ERRORS: u8 = 9;
 const SOTW_ERRORS: u8 = 7;
 
-/// What one client is to be told beside its cohort.
+/// Items that one client is to be told beside its cohort.
 #[derive(Clone, Debug, Default)]
 pub struct Owed {
     /// Names that it newly asked for, or that are to be repeated to it.
@@ -42,8 +42,8 @@ pub struct Owed {
     /// Names that it came to ask for when they were denied, and since when they were: full states leave them out for as
     /// long as that lasts. Nothing that is to be told.
     pub refused: BTreeMap<Name, Generation>,
-    /// What it was told with other parameters, of names of which nothing is known with those that it has now. As long as
-    /// that stays the same it is no news (R-Delta-12).
+    /// Resources that it was told with other parameters, of names of which nothing is known with those that it has now. As
+    /// long as one stays unchanged it is no news (R-Delta-12).
     pub held: BTreeMap<Name, Arc<Resource>>,
     /// Variants that it may hold from when it asked with other parameters, until it is told of their names (R-DP-08).
     pub past: BTreeMap<Name, Vec<Option<Constraints>>>,
@@ -82,7 +82,7 @@ impl Owed {
     }
 }
 
-/// What leads on from a [`Span`].
+/// Content that leads a client on from a [`Span`].
 #[derive(Debug)]
 pub struct Update {
     /// Where it leads.
@@ -126,7 +126,7 @@ pub struct Update {
     pub(super) endpoints: Vec<Name>,
     pub(super) owed: Owed,
     pub(super) digest: u128,
-    /// What stands for resources that are written in another form than for everybody.
+    /// Replacements for resources that are written in another form than for everybody.
     pub(super) forms: Option<Box<Forms>>,
     pub(super) frames: [OnceLock<Frame>; 2],
 }
@@ -221,7 +221,7 @@ impl Update {
         self.errors.as_deref().is_some_and(|errors| errors.tell(name))
     }
 
-    /// What of the client's own set it took in.
+    /// Part of the client's own set that it took in.
     pub const fn owed(&self) -> &Owed {
         &self.owed
     }

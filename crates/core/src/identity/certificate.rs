@@ -1,4 +1,4 @@
-//! What a certificate says of its holder.
+//! Names that a certificate gives its holder.
 //!
 //! Owns the reading of names out of a certificate that was verified elsewhere. Bounded: what is longer or more than any
 //! honest certificate has is left out, so that it can match no rule.
@@ -110,7 +110,7 @@ fn write_attribute(attribute: &AttributeTypeAndValue<'_>, text: &mut String) {
     text.push('=');
     match attribute.as_str() {
         Ok(value) if short.is_some() => escape(value, text),
-        // What has no short name, or is no text, is its bytes (RFC 4514, section 2.4).
+        // A value whose type has no short name, or that is no text, is its bytes (RFC 4514, section 2.4).
         _ => {
             text.push('#');
             let value = attribute.attr_value();
@@ -129,7 +129,7 @@ fn escape(value: &str, text: &mut String) {
             '"' | '+' | ',' | ';' | '<' | '>' | '\\' => text.extend(['\\', c]),
             '#' | ' ' if at == 0 => text.extend(['\\', c]),
             ' ' if at == last => text.push_str("\\ "),
-            // What would break a line of the log.
+            // A control character would break a line of the log.
             c if c.is_control() => {
                 let mut utf8 = [0; 4];
                 c.encode_utf8(&mut utf8).bytes().for_each(|byte| text.push_str(&format!("\\{byte:02x}")));

@@ -10,7 +10,7 @@ use crate::resource::Pattern;
 pub enum PeerPattern {
     /// Those with such a SPIFFE ID.
     SpiffeId(Pattern),
-    /// Those of whom one of the DNS names is such.
+    /// Those with at least one such DNS name.
     DnsName(Pattern),
     /// Those with such a subject.
     Subject(Pattern),

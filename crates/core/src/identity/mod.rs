@@ -1,4 +1,4 @@
-//! Who a peer is.
+//! Identity of a peer.
 //!
 //! Owns what is known of the other end of a connection: where it comes from, and what the certificate says that it
 //! has proven to hold. Knows nothing of what a peer may do, nor of what it says of itself in a request: that is no
@@ -18,7 +18,7 @@ pub use matching::PeerPattern;
 pub struct Peer {
     /// Where it comes from.
     pub source: Source,
-    /// What it has proven to be.
+    /// Identity that it has proven to have.
     pub certificate: Option<Box<Certificate>>,
 }
 
@@ -31,7 +31,7 @@ pub enum Source {
     Unix,
 }
 
-/// What a certificate, which was verified, says of its holder.
+/// Names that a certificate, which was verified, gives its holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Certificate {
     /// The SPIFFE ID: the only URI among its names, if that is one.
@@ -76,7 +76,7 @@ impl Peer {
         self.certificate.as_ref()?.spiffe_id.as_deref()
     }
 
-    /// The same, for who keeps it.
+    /// Its SPIFFE ID, for a caller that keeps it.
     pub fn proven(&self) -> Option<Arc<str>> {
         self.certificate.as_ref()?.spiffe_id.clone()
     }

@@ -157,7 +157,7 @@ impl<'a> Envelope<'a> {
         self.body.map(|any| self.copy(type_url, name, any))
     }
 
-    /// The same of an alias that leads to nothing (R-Delta-22), which has no body.
+    /// Copies an alias that leads to nothing (R-Delta-22), which has no body.
     pub fn encode_unresolved(&self, type_url: &TypeUrl, name: Name) -> Resource {
         self.copy(type_url, name, &[])
     }
@@ -173,9 +173,9 @@ impl<'a> Envelope<'a> {
             (self.version, false)
         };
 
-        // Everything but the name, the version and the body goes along as it came: metadata, cache control, aliases
-        // and what later versions of the protocol add. A TTL does not: what is left of it is told at the time of
-        // telling, to who understands it (R-TTL-07, R-TTL-09).
+        // Everything but the name, the version and the body goes along as it came: metadata, cache control, aliases and what
+        // later versions of the protocol add. A TTL does not: what is left of it is told at the time of telling, to clients
+        // that understand it (R-TTL-07, R-TTL-09).
         let kept = |number| {
             !matches!(
                 number,
@@ -224,7 +224,7 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// What is there of a resource.
+/// Parts of a resource that are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// All of it.
@@ -291,7 +291,7 @@ impl Resource {
         &self.entry[self.sotw_at..]
     }
 
-    /// The same as where it starts in [`delta_entry`](Self::delta_entry), for who shares the bytes.
+    /// [`delta_entry`](Self::delta_entry), and where [`sotw_entry`](Self::sotw_entry) starts in it.
     pub const fn sotw_tail(&self) -> (&Bytes, usize) {
         (&self.entry, self.sotw_at)
     }
@@ -313,7 +313,7 @@ impl Resource {
         self.eds_service.as_ref()
     }
 
-    /// What is there of it.
+    /// Parts of it that are there.
     pub const fn form(&self) -> Form {
         self.form
     }
@@ -329,7 +329,7 @@ impl Resource {
         self.sotw_at == self.entry.len()
     }
 
-    /// What may be kept of it where its body may not (R-XT-09): enough to know it when it comes again.
+    /// Copy that may be kept where its body may not (R-XT-09): enough to know it when it comes again.
     #[must_use]
     pub fn dropped(&self) -> Self {
         let entry = Bytes::copy_from_slice(&self.entry_hash());
@@ -408,7 +408,7 @@ fn digest(name: &str, constraints: Option<&Constraints>, version: &str, body_has
     hasher.digest128()
 }
 
-/// What a `ResourceName` says: the name, and the constraints or why they are not to be understood.
+/// Content of a `ResourceName`: the name, and the constraints or why they are not to be understood.
 type ReadName<'a> = (&'a str, Result<Option<Constraints>, ConstraintError>);
 
 /// Reads an `envoy.service.discovery.v3.ResourceName`.

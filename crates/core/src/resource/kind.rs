@@ -147,7 +147,7 @@ impl TypeUrl {
         message.rsplit('.').next() == Some("Secret")
     }
 
-    /// What the protocol says of this type.
+    /// Rules of the protocol for this type.
     pub const fn kind(&self) -> Kind {
         self.kind
     }

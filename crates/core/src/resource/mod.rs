@@ -1,4 +1,4 @@
-//! What a resource is: its type, its name, its version, and its bytes as they go to clients.
+//! Resources: their type, name and version, and their bytes as they go to clients.
 //!
 //! Owns the parsing of the envelope that carries a resource (`envoy.service.discovery.v3.Resource`) and the two
 //! ready-made encodings of each version. Knows nothing of subscriptions, of caches or of time.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::normal_form;
 
-/// The name of a resource, cheap to clone. The cache shares one allocation among all who subscribe to it.
+/// The name of a resource, cheap to clone. The cache shares one allocation among all its subscribers.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<str>);
 

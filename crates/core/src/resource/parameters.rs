@@ -1,6 +1,6 @@
 //! Dynamic parameters: what a client says of itself beside the name that it asks for (R-DP-01, TP2).
 //!
-//! Owns a set of them as a value that is cheap to copy and to compare. Knows nothing of who has them.
+//! Owns a set of them as a value that is cheap to copy and to compare. Knows nothing of the clients that have them.
 //!
 //! Invariant: two sets of equal pairs are equal, however they came about.
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub struct Parameters(Option<Arc<BTreeMap<Box<str>, Box<str>>>>);
 
 impl Parameters {
-    /// No parameters: what everybody has who says nothing.
+    /// No parameters, as of a client that says nothing.
     pub const NONE: Self = Self(None);
 
     /// The value of a parameter, if it is present. An empty value is a value (R-DP-01).
@@ -26,7 +26,7 @@ impl Parameters {
         self.0.is_none()
     }
 
-    /// The same with those of others that are not among them.
+    /// Adds those of `others` whose keys are not among them.
     pub fn completed_with(&self, others: &Self) -> Self {
         if others.iter().all(|(key, _)| self.get(key).is_some()) {
             return self.clone();

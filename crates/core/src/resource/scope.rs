@@ -1,6 +1,6 @@
 //! Which names somebody may see.
 //!
-//! Owns patterns of names and the answer to whether one matches. Knows nothing of who it is for.
+//! Owns patterns of names and the answer to whether one matches. Knows nothing of the clients that it is for.
 //!
 //! Invariants: matching takes time in proportion to the name, whatever a peer chose it to be · two scopes of equal
 //! patterns are equal, however they were listed.
@@ -62,7 +62,7 @@ impl Pattern {
         self.whole.is_match(text)
     }
 
-    /// What every text that matches begins with.
+    /// Text that every match begins with.
     fn literal(&self) -> &str {
         self.text.split('*').next().unwrap_or_default()
     }
@@ -119,7 +119,7 @@ impl Scope {
     /// Everything.
     pub const ALL: Self = Self(None);
 
-    /// What these patterns match.
+    /// Everything that these patterns match.
     pub const fn only(patterns: Patterns) -> Self {
         Self(Some(patterns))
     }
@@ -133,7 +133,7 @@ impl Scope {
     pub fn shows(&self, name: &str) -> bool {
         let Some(Patterns(patterns)) = &self.0 else { return true };
         if has_dot_segments(name) {
-            // Only who wrote just this meant it.
+            // Only a pattern that is this very name means it.
             return patterns.iter().any(|pattern| &*pattern.text == name);
         }
         patterns.iter().any(|pattern| pattern.matches_name(name))

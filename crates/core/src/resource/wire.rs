@@ -60,7 +60,7 @@ pub struct Fields<'a> {
 impl<'a> Fields<'a> {
     fn read(&mut self) -> Result<Field<'a>, Malformed> {
         let whole = self.rest;
-        // Numbers have 29 bits. What is passed on as it came must be readable by those who are told it.
+        // Numbers have 29 bits. A field that is passed on as it came must be readable by its receivers.
         let tag = u32::try_from(self.varint()?).map_err(|_| Malformed)?;
         let number = tag >> 3;
         if number == 0 {

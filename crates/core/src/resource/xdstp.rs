@@ -1,7 +1,7 @@
 //! Names of the form `xdstp://authority/type/id?context#directives`, brought into one spelling (R-XT-01).
 //!
-//! Owns the grammar, the normal form and which names a collection covers (R-XT-03). Knows nothing of subscriptions or of types: a name that is not well formed is
-//! left as the opaque text that it is, for whom it concerns to judge.
+//! Owns the grammar, the normal form and which names a collection covers (R-XT-03). Knows nothing of subscriptions or of
+//! types: a name that is not well formed is left as the opaque text that it is, for others to judge.
 //!
 //! Invariants: two names that are equal component by component, whatever the order of their context parameters, have
 //! the same normal form · a normal form is its own · no two names that differ in a component share one.
@@ -14,7 +14,7 @@ const SCHEME: &str = "xdstp://";
 /// The last segment of a collection's path.
 const MEMBERS: &str = "*";
 
-/// What is escaped beside the characters that are not printable, by component: the sets of Envoy, so that its names are
+/// Characters that are escaped beside those that are not printable, by component: the sets of Envoy, so that its names are
 /// normal already. A `/` that was escaped within a segment stays so, or it would become another path.
 const IN_AUTHORITY: &[u8] = b"%/?#";
 const IN_SEGMENT: &[u8] = b"%/:?#[]";
@@ -45,9 +45,9 @@ pub fn without_directives(name: &str) -> &str {
 /// (R-XT-03). Every name is covered by one collection at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collection<'a> {
-    /// What its members begin with.
+    /// Text that its members begin with.
     prefix: &'a str,
-    /// What they end with: the context parameters.
+    /// Text that they end with: the context parameters.
     context: &'a str,
 }
 
@@ -64,7 +64,7 @@ impl<'a> Collection<'a> {
         (member != MEMBERS).then(|| [prefix, MEMBERS, context].concat())
     }
 
-    /// What all of its members, and names that are none, begin with.
+    /// Text that all of its members, and names that are none, begin with.
     pub const fn prefix(&self) -> &'a str {
         self.prefix
     }
@@ -238,7 +238,7 @@ mod tests {
     }
 
     fn component() -> impl Strategy<Value = String> {
-        // What has a meaning in a name, what must be escaped, and letters.
+        // Characters that have a meaning in a name, those that must be escaped, and letters.
         "[a-c/?#&=%:\\[\\]~é ]{1,4}"
     }
 

@@ -1,4 +1,4 @@
-//! What a client asks for, as its requests change it.
+//! Subscription of a client, as its requests change it.
 //!
 //! Owns the reading of names and locators into a [`Subscription`] (R-XT-01, R-DP-08 to R-DP-12). Knows nothing of what they
 //! stand for.
@@ -32,7 +32,7 @@ impl Asks {
         Self { wildcard: legacy_wildcard, ..Self::of(&Subscription::none()) }
     }
 
-    /// What is asked for so far.
+    /// Starts from what is asked for so far.
     pub(super) fn of(subscription: &Subscription) -> Self {
         Self {
             wildcard: subscription.wildcard,
@@ -56,7 +56,7 @@ impl Asks {
         Some(name)
     }
 
-    /// The same by locator. With other parameters than before it is a change of those (R-DP-12).
+    /// Takes in a locator in place of a name. With other parameters than before it is a change of those (R-DP-12).
     pub(super) fn locate(&mut self, locator: ResourceLocator) -> Option<Name> {
         let parameters: Parameters = locator.dynamic_parameters.into_iter().collect();
         let name = if locator.name == Name::WILDCARD {
@@ -182,7 +182,7 @@ impl Asks {
         }
     }
 
-    /// The same for a protocol in which names are inside of resources, however the client spells them.
+    /// Subscription for a protocol in which names are inside of resources, however the client spells them.
     pub(super) fn into_plain_subscription(self) -> Subscription {
         let subscription = self.before.edited(self.wildcard, self.added, &self.dropped);
         match self.located {

@@ -1,6 +1,6 @@
 //! A client as it describes itself.
 
-/// Who is at the other end, as it said in its first request (R-EP-05).
+/// Node at the other end, as its first request described it (R-EP-05).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Client {
     /// `node.id`

@@ -1,4 +1,4 @@
-//! What a client says it understands: `client_features` of its node.
+//! Features that a client says it understands: `client_features` of its node.
 //!
 //! Owns the names of features, and which of them are needed for what. Keeps nothing of what a client wrote.
 
@@ -18,7 +18,7 @@ const RESOURCE_TTL: [&str; 2] = ["xds.config.supports-resource-ttl", "envoy.conf
 const RESOURCE_IN_SOTW: [&str; 3] =
     ["xds.config.resource-in-sotw", "xds.config.supports-resource-in-sotw", "envoy.config.resource-in-sotw"];
 
-/// See the module.
+/// Abilities of a client, as its node tells them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Features {
     resource_ttl: bool,

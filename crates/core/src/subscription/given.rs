@@ -14,7 +14,7 @@ use super::metadata::{self, Missing};
 use crate::proto::Node;
 use crate::resource::Parameters;
 
-/// What clients that send no parameters are given.
+/// Parameters given to clients that send none.
 #[derive(Clone, Debug, Default)]
 pub struct Given {
     rules: Vec<Rule>,
@@ -26,9 +26,9 @@ pub struct Given {
 pub struct Rule {
     /// The key.
     pub key: Box<str>,
-    /// What is looked at.
+    /// Field that is looked at.
     pub from: NodeField,
-    /// What that has to look like. The first group of a match is the value; without a pattern all of it is.
+    /// Form that its text must have. The first group of a match is the value; without a pattern all of it is.
     pub pattern: Option<Regex>,
     /// The value where there is none, or none that matches.
     pub default: Option<Box<str>>,
@@ -55,7 +55,7 @@ pub enum NodeField {
     Metadata(Vec<String>),
 }
 
-/// What one rule makes of a node.
+/// Result of one rule for a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome<'a> {
     /// The node has the value.
@@ -77,7 +77,7 @@ impl Given {
         self.rules.is_empty()
     }
 
-    /// What a client is given that says it is this node, and has proven to have this SPIFFE ID.
+    /// Parameters given to a client that says it is this node, and has proven to have this SPIFFE ID.
     pub fn parameters(&self, node: &Node, spiffe_id: Option<&str>) -> Parameters {
         if self.is_empty() {
             return Parameters::NONE;
@@ -93,7 +93,7 @@ impl Given {
             .collect()
     }
 
-    /// What of that is no claim of the client's: the values that come from its SPIFFE ID.
+    /// Parameters that are no claim of the client's: the values that come from its SPIFFE ID.
     pub(super) fn proven(&self, spiffe_id: Option<&str>) -> Parameters {
         if spiffe_id.is_none() {
             return Parameters::NONE;
@@ -106,7 +106,7 @@ impl Given {
         self.outcomes(&nobody, spiffe_id).filter_map(proven).collect()
     }
 
-    /// What each rule makes of it, for people.
+    /// Result of each rule, for people.
     pub fn outcomes<'a>(
         &'a self,
         node: &'a Node,

@@ -1,4 +1,4 @@
-//! What a peer may ask for, by the operator's rules.
+//! Requests that a peer may make, by the operator's rules.
 //!
 //! Owns the rules for one kind of peer and the judgement of a request by them. Knows nothing of who the peer is, nor of
 //! where the rules are written.
@@ -13,7 +13,7 @@ use super::refusal::{Denied, Refusal, clip};
 use crate::cache::{Allotment, Lens, Subscription};
 use crate::resource::{Name, Parameters, Patterns, Scope, TypeUrl};
 
-/// What a peer may. What is `None`, or empty, is not restricted.
+/// Permissions of a peer. A field that is `None`, or empty, restricts nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
     /// It may ask for nothing at all.
@@ -31,7 +31,7 @@ pub struct Grant {
     pub parameters: BTreeMap<Box<str>, BTreeSet<Box<str>>>,
 }
 
-/// What was asked for and is not shown.
+/// Counts of names and wildcards that were asked for and are not shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hidden {
     /// Names that are answered as ones that do not exist.
@@ -46,7 +46,7 @@ impl Grant {
         Self { nothing: true, ..Self::default() }
     }
 
-    /// Whether the peer may be who it says it is.
+    /// Whether the peer may claim this node.
     pub(super) fn check_node(&self, client: &Client) -> Result<(), Refusal> {
         if self.nothing {
             return Err(Refusal::denied(Denied::Peer, "this peer may ask for nothing (authorization)"));
@@ -74,8 +74,8 @@ impl Grant {
         }
     }
 
-    /// Whether each set of parameters through which a client sees something is allowed. What is not said is refused as
-    /// well, or leaving a key out would show what is meant for those who have none.
+    /// Whether each set of parameters through which a client sees something is allowed. A key that is left out is refused as
+    /// well, or leaving it out would show what is meant for clients that have none.
     pub(super) fn check_lens(&self, lens: &Lens, allotted: &Allotment) -> Result<(), Refusal> {
         let refused = |parameters: &Parameters| {
             for (key, values) in &self.parameters {
@@ -97,7 +97,7 @@ impl Grant {
         }
     }
 
-    /// What a client has whatever it asks for: what it is given, of which this is proven.
+    /// Computes what a client has whatever it asks for: what it is given, of which this is proven.
     pub(super) fn allot(&self, given: &Parameters, proven: &Parameters) -> Allotment {
         let only = self.parameters.iter().filter(|(_, values)| values.len() == 1);
         let pairs = only.flat_map(|(key, values)| values.iter().map(|value| (key.clone(), value.clone())));
@@ -105,7 +105,7 @@ impl Grant {
         Allotment { given: given.completed_with(&imposed), imposed, scope: self.names.clone() }
     }
 
-    /// What of these names, and of the wildcard where it is newly asked for, is not shown.
+    /// Counts these names, and the wildcard where it is newly asked for, as far as they are not shown.
     pub(super) fn hides<'a>(&self, wildcard: bool, names: impl Iterator<Item = &'a Name>) -> Hidden {
         if self.names.is_all() {
             return Hidden::default();
@@ -114,7 +114,7 @@ impl Grant {
         Hidden { names: hidden.count() as u64, wildcards: wildcard.into() }
     }
 
-    /// The same of all that is asked for.
+    /// Counts what is not shown of all that is asked for.
     pub(super) fn hides_of(&self, subscription: &Subscription) -> Hidden {
         self.hides(subscription.wildcard, subscription.names().iter())
     }

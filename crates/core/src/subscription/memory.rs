@@ -1,10 +1,10 @@
-//! What is remembered of polls between one request and the next.
+//! Memory of polls between one request and the next.
 //!
 //! A poll is a request of its own, and REST-JSON has neither nonces nor rejections. Two things still have to outlive it: what
 //! the client was given last, so that what it rejects is not poured back at once (R-REST-08), and since when it waits for
 //! names that the origin does not answer, so that short polls in a row wait no longer than one long one would.
 //!
-//! Invariants: bounded by [`LIMIT`] and by time, whoever polls · what is forgotten costs time, never correctness.
+//! Invariants: bounded by [`LIMIT`] and by time, however many poll · what is forgotten costs time, never correctness.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const LIMIT: usize = 1 << 16;
 /// `refresh_delay`, and one that is long needs no help against pouring.
 const TTL: Duration = Duration::from_secs(30);
 
-/// Who polls for what: a hash of the peer's address, the node's id, the type and the names.
+/// Key of a poll: a hash of the peer's address, the node's id, the type and the names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Who(u128);
 
@@ -68,18 +68,18 @@ impl Offered {
     }
 }
 
-/// What a client was given, and over which version. When it offers that version again for the same names, it rejected
-/// what it was given, or never got it; any other version was given for something else that it asked for meanwhile.
+/// Version that a client was given, and the one that it offered then. When it offers the latter again for the same names, it
+/// rejected what it was given, or never got it; any other version was given for something else that it asked for meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Delivered {
     pub(super) version: SetVersion,
     pub(super) over: Offered,
 }
 
-/// What is known of a poll from the one before it.
+/// Facts about a poll from the one before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Past {
-    /// What it was given last.
+    /// The last answer that it was given.
     pub(super) delivered: Option<Delivered>,
     /// Since when it waits for what is not known, if it still did when it ended.
     pub(super) waits_since: Option<Instant>,

@@ -15,7 +15,7 @@ pub enum Missing {
     NotSaid,
     /// It is null, a list, an object, or a number that is none.
     NoText,
-    /// What it says is longer than a value may be.
+    /// Its text is longer than a value may be.
     TooLong,
     /// It does not match the pattern, or the group that is the value takes no part in the match.
     NoMatch,
@@ -33,7 +33,7 @@ const BOOL: u32 = 4;
 const STRUCT: u32 = 5;
 const LIST: u32 = 6;
 
-/// What a path leads to: a text, or a number or a boolean as JSON writes it.
+/// Value at a path: a text, or a number or a boolean as JSON writes it.
 pub(super) fn text<'a>(metadata: &'a [u8], path: &[String]) -> Result<Cow<'a, str>, Missing> {
     let mut fields = Some(metadata);
     let mut found = None;

@@ -1,4 +1,4 @@
-//! What a client has of its own, beside its cohort and its place.
+//! State of a client's own, beside its cohort and its place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -7,7 +7,7 @@ use super::versions::{Quota, Versions};
 use crate::cache::{Generation, Owed};
 use crate::resource::Name;
 
-/// What the first request of a type brought along from an earlier stream.
+/// Versions that the first request of a type brought along from an earlier stream.
 #[derive(Debug)]
 pub(super) enum Brought {
     /// Versions by name: `initial_resource_versions`.
@@ -16,12 +16,12 @@ pub(super) enum Brought {
     Digest(String),
 }
 
-/// What a client has beside its cohort and its place: a stream in its usual state has none of it.
+/// Data that a client has beside its cohort and its place: a stream in its usual state has none of it.
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) owed: Owed,
-    /// What the names that it asked for or let go take, in bytes, since they were last weighed together, and then. Those
-    /// that it was told meanwhile count still: it is more than is owed, never less.
+    /// Size in bytes of the names that it asked for or let go, as last weighed together and since then. Names that it was told
+    /// meanwhile still count: it is more than is owed, never less.
     pub(super) weight: usize,
     pub(super) brought: Option<Brought>,
     /// The charge for names that the client brought and that are gone, until it was told of all of them.

@@ -26,27 +26,27 @@ use crate::pool::Tenant;
 use crate::proto;
 use crate::resource::{Kind, TypeUrl};
 
-/// Who holds nothing is kept from what it may have rejected no longer than this: it may as well have been restarted, and
-/// wait for its first configuration.
+/// A client that holds nothing is kept from what it may have rejected no longer than this: it may as well have been restarted,
+/// and wait for its first configuration.
 const EMPTY_HANDED: Duration = Duration::from_secs(1);
 
-/// What becomes of a poll.
+/// Outcome of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is given everything that it asked for, of this version or a newer one.
     Answer(SetVersion),
     /// It holds what there is, as far as can be said (R-REST-04).
     NotModified,
-    /// What it asked for is not known yet, and it holds nothing (R-REST-09).
+    /// The answer is not known yet, and it holds nothing (R-REST-09).
     Unknown,
     /// It waits to be woken by the cache, and looks again then at the latest.
     Wait(Instant),
 }
 
-/// Who polls, as the transport tells it.
+/// Peer that polls, as the transport tells it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asker<'a> {
-    /// What tells peers apart that call themselves the same.
+    /// Bytes that tell apart peers which call themselves the same.
     pub key: &'a [u8],
     /// The SPIFFE ID that it has proven to have.
     pub spiffe_id: Option<&'a str>,
@@ -141,18 +141,18 @@ impl Poll {
         self.membership.of().type_url()
     }
 
-    /// What it asks for, and through what it sees that. With these equal, two polls see the same at the same moment.
+    /// Type, view and subscription that it asks for. With these equal, two polls see the same at the same moment.
     pub fn asked(&self) -> (&str, &Lens, &Subscription) {
         let of = self.membership.of();
         (of.type_url().as_str(), of.lens(), self.membership.subscription())
     }
 
-    /// What it asks for and is not shown, by the operator's rules.
+    /// Counts what it asks for and is not shown, by the operator's rules.
     pub fn hidden(&self) -> Hidden {
         self.rules.grant.hides_of(self.membership.subscription())
     }
 
-    /// What becomes of it at this moment.
+    /// Decides what becomes of it at this moment.
     pub fn next(&self, now: Instant, upstream: Upstream) -> Verdict {
         if now >= self.until {
             return self.expire(now, upstream);
@@ -185,7 +185,7 @@ impl Poll {
         Verdict::Answer(sight.version)
     }
 
-    /// What becomes of it when it can wait no longer.
+    /// Decides what becomes of it when it can wait no longer.
     pub fn expire(&self, now: Instant, upstream: Upstream) -> Verdict {
         let sight = self.sight();
         if self.is_known(&sight, now, upstream) && !self.holds(&sight) {

@@ -13,7 +13,7 @@ pub struct Refusal {
     pub code: Code,
     /// For the peer's log: what was expected.
     pub message: String,
-    /// What the operator's rules do not allow, where that is why.
+    /// Kind of denial, where the operator's rules are why.
     pub denied: Option<Denied>,
     /// The bound that was reached, where it was one.
     pub bound: Option<Bound>,
@@ -96,7 +96,7 @@ pub enum Bound {
     SubscriptionBytes,
     /// Dynamic parameters of one locator, or sets of them for one type.
     Parameters,
-    /// What the cache keeps of them for all clients.
+    /// Sets of them that the cache keeps for all clients.
     ParameterSets,
     /// Types of one stream, or those that the control plane does not have, of all streams.
     Types,
@@ -121,7 +121,7 @@ pub enum Denied {
     Cluster,
     /// It may not ask for this type.
     Type,
-    /// It may not have Secrets, for it has not proven who it is.
+    /// It may not have Secrets, for it has not proven its identity.
     Secret,
     /// It may not send these dynamic parameters, or be given them.
     Parameters,

@@ -17,7 +17,7 @@ use crate::proto::{self, ResourceLocator};
 use crate::resource::wire::{self, Malformed, Value};
 use crate::resource::{Kind, TypeUrl};
 
-/// What a stream may do and how long it waits.
+/// Limits, timeouts and permissions of a stream.
 #[derive(Clone, Debug)]
 pub struct Rules {
     /// An un-ACKed response holds its type back this long after the transport took it (R-SotW-06, R-Delta-17).
@@ -42,7 +42,7 @@ pub struct Rules {
     pub max_names: usize,
     /// The most names over all streams of a connection.
     pub max_connection_names: usize,
-    /// What these names, their spellings and their locators may take together, in bytes.
+    /// Memory that these names, their spellings and their locators may take together, in bytes.
     pub max_subscription_bytes: usize,
     /// A stream whose client has answered nothing of a type for this long, though the transport took something and it
     /// still asks for something, is closed.
@@ -57,7 +57,7 @@ pub struct Rules {
     pub observers: bool,
     /// The parameters of clients that send none (R-DP-17).
     pub given: Given,
-    /// What this peer may.
+    /// Permissions of this peer.
     pub grant: Grant,
 }
 
@@ -158,7 +158,7 @@ impl Rules {
         Ok(cache.seen_by(Claim::Client { tenant, is_reserved }, type_url, &lens)?)
     }
 
-    /// Who a node says it is, which is for this peer to say.
+    /// Client that a node describes, if this peer may claim to be it.
     pub(super) fn client(&self, node: proto::Node) -> Result<Client, Refusal> {
         let limit = self.max_name_bytes;
         let texts =

@@ -25,7 +25,7 @@ use crate::pool::Tenant;
 use crate::proto;
 use crate::resource::{Kind, Name, TypeUrl};
 
-/// What a request turned out to be.
+/// Meaning of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Heard {
     /// A subscription, and no answer to a response.
@@ -75,9 +75,9 @@ pub struct Session {
     one_shot: bool,
     mailbox: Arc<Mailbox>,
     pub(super) client: Option<Client>,
-    /// What it has whatever it asks for.
+    /// Parameters and names that it has whatever it asks for.
     allotted: Allotment,
-    /// What it asked for since last said and is not shown.
+    /// Names and wildcards that it asked for since last told and is not shown.
     hidden: Hidden,
     /// See [`take_delays`](Self::take_delays).
     pub(super) delays: SmallVec<[Kind; 1]>,
@@ -132,7 +132,7 @@ impl Session {
         self
     }
 
-    /// The same for a peer that has proven to have this SPIFFE ID.
+    /// Sets the SPIFFE ID that the peer has proven to have.
     #[must_use]
     pub fn proven(mut self, spiffe_id: Option<Arc<str>>) -> Self {
         self.spiffe_id = spiffe_id;
@@ -146,7 +146,7 @@ impl Session {
         self
     }
 
-    /// What it asked for since this was last said and is not shown, by the operator's rules.
+    /// Takes the counts of what it asked for since they were last taken and is not shown, by the operator's rules.
     pub const fn take_hidden(&mut self) -> Hidden {
         std::mem::replace(&mut self.hidden, Hidden { names: 0, wildcards: 0 })
     }
@@ -161,12 +161,12 @@ impl Session {
         self.rules.check_parts(self.dialect.protocol, message)
     }
 
-    /// What it speaks.
+    /// Variant of xDS that the client speaks.
     pub const fn protocol(&self) -> Protocol {
         self.dialect.protocol
     }
 
-    /// Who is at the other end, once it has said so.
+    /// Node at the other end, once it has introduced itself.
     pub const fn client(&self) -> Option<&Client> {
         self.client.as_ref()
     }
@@ -232,7 +232,7 @@ impl Session {
         Ok(of.join_as(self.role, subscription, self.dialect_of(type_url), &self.mailbox))
     }
 
-    /// How it sees a type. Endpoints are repeated behind changed clusters to all who are sent all clusters at once. Where a
+    /// How it sees a type. Endpoints are repeated behind changed clusters to clients that are sent all clusters at once. Where a
     /// stream asks for single ones, or for none, its session alone knows which endpoints it owes (R-ADS-05, V1).
     fn dialect_of(&self, type_url: &TypeUrl) -> Dialect {
         let asks_for_all = |state: &StreamType| state.kind == Kind::Cluster && state.subscription().wildcard;
@@ -240,7 +240,7 @@ impl Session {
         Dialect { aggregated: self.dialect.aggregated && is_repeated, ..self.dialect }
     }
 
-    /// What is asked for of a type has changed: where that is clusters, it may change how endpoints are seen.
+    /// Follows a changed subscription to a type: where that is clusters, it may change how endpoints are seen.
     pub(super) fn turn_endpoints_of(&mut self, clusters: &TypeUrl) {
         if clusters.kind() != Kind::Cluster {
             return;

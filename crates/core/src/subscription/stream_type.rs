@@ -37,7 +37,7 @@ struct InFlight {
     holds_back: bool,
 }
 
-/// What a type has to say at this moment.
+/// Update that is due for a type at this moment, or the reason for none.
 #[derive(Debug)]
 pub(super) enum Pending {
     /// Nothing.
@@ -66,7 +66,7 @@ pub(super) struct StreamType {
     pub(super) kind: Kind,
     pub(super) membership: Membership,
     pub(super) span: Span,
-    /// What few streams have at any moment.
+    /// State that few streams have at any moment.
     own: Option<Box<Own>>,
     /// A response is due even if it is empty (R-SotW-11, R-Delta-11).
     pub(super) must_answer: bool,
@@ -127,13 +127,13 @@ impl StreamType {
         self.membership.subscription()
     }
 
-    /// What it has of its own.
+    /// Read access to its [`Own`] state; empty if it has none.
     pub(super) fn own(&self) -> &Own {
         static NONE: Own = Own::NONE;
         self.own.as_deref().unwrap_or(&NONE)
     }
 
-    /// The same, to be changed. Where something may have been taken away, [`trim`](Self::trim) follows.
+    /// Write access to its [`Own`] state. Where something may have been taken away, [`trim`](Self::trim) follows.
     pub(super) fn own_mut(&mut self) -> &mut Own {
         self.own.get_or_insert_with(|| Box::new(Own::NONE))
     }
@@ -178,7 +178,7 @@ impl StreamType {
         self.unanswered = self.unanswered.map(|_| now);
     }
 
-    /// Whether its client has answered nothing for too long. Who lets go of all it asked for owes no answer.
+    /// Whether its client has answered nothing for too long. A client that lets go of all it asked for owes no answer.
     pub(super) fn owes_answer(&self, now: Instant, rules: &Rules) -> bool {
         self.unanswered.is_some_and(|since| now >= since + rules.unacked_timeout)
             && !self.subscription().is_empty()
@@ -238,7 +238,7 @@ impl StreamType {
         }
     }
 
-    /// What it asked for is less, or seen otherwise: there may be nothing to add any more.
+    /// Its subscription is smaller, or seen otherwise: there may be nothing to add any more.
     pub(super) const fn look_again(&mut self) {
         if let Some(in_flight) = &mut self.in_flight {
             in_flight.holds_back = false;
@@ -293,8 +293,8 @@ impl StreamType {
             self.may_hold |= self.newest_nonce.is_some();
             self.waits = None;
         } else if !self.span.is_start() && !self.span.is_in_parts() && !self.is_gated() {
-            // What the old subscription has been told in full is told up to now: else names that are new to this
-            // client, and owed, would be told twice.
+            // Move up to now if the old subscription has been told in full: else names that are new to this client, and owed,
+            // would be told twice.
             let (of, cohort) = (self.membership.of(), self.membership.cohort());
             let update = of.update(cohort, &self.span, now)?;
             if !update.has_additions() && !update.has_removals() {
@@ -456,7 +456,7 @@ impl StreamType {
         }
     }
 
-    /// What there is to say now.
+    /// Works out what there is to say now.
     pub(super) fn evaluate(&mut self, rules: &Rules, moment: Moment) -> Result<Pending, FellBehind> {
         // A gate whose time is over is open from here on.
         if self.gate(moment.now, rules).is_err() && self.is_gated() {
@@ -519,7 +519,7 @@ impl StreamType {
         let owed = &self.own().owed;
         let is_plain = owed.is_empty() && owed.refused.is_empty();
         let shared = if is_plain { Some(of.update(cohort, &self.span, moment.now)?) } else { None };
-        // What it refused makes a difference to heartbeats alone, and those tell times.
+        // Its refusals make a difference to heartbeats alone, and those tell times.
         let update = match shared.filter(|shared| owed.doubt == Generation::ZERO || !shared.tells_times()) {
             Some(shared) => shared,
             None => Arc::new(of.own_update(cohort, &self.span, owed, moment.now)?),
@@ -559,7 +559,7 @@ impl StreamType {
         Ok(if unknown { Pending::Unknown } else { Pending::Nothing })
     }
 
-    /// What is to be told but was not to be kept is owed until it has come again (R-XT-09).
+    /// Names to be told whose resources were not to be kept are owed until these have come again (R-XT-09).
     fn miss(&mut self, names: &[Name]) {
         if !names.is_empty() {
             if self.membership.role() == Role::Client {
@@ -885,7 +885,7 @@ fn is_unheard(snapshot: &Snapshot, name: &Name) -> bool {
     matches!(snapshot.by_name(name.as_str()), Seen::Unknown | Seen::Failed)
 }
 
-/// What `evaluate` has to know beside the cache.
+/// Input of `evaluate` beside the cache.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     pub(super) now: Instant,

@@ -17,7 +17,7 @@ impl Wants {
         self.explicit
     }
 
-    /// What a complete list of names subscribes to.
+    /// Subscription by a complete list of names.
     pub(super) fn read(
         &mut self,
         names: &[String],

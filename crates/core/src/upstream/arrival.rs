@@ -24,7 +24,7 @@ const COMPLETE_SETTLES: u32 = 25;
 /// A set that never stops growing is shown to newcomers after this, as it is.
 const GROWING: Duration = Duration::from_secs(30);
 
-/// See the module.
+/// Stage of one answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Arrival {
     #[default]

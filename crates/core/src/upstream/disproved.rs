@@ -12,7 +12,7 @@ use foldhash::HashMap;
 use crate::cache::{Op, View};
 use crate::resource::Name;
 
-/// See the module.
+/// Views that hold a variant said to be gone, and since when.
 #[derive(Debug, Default)]
 pub(super) struct Disproved {
     since: HashMap<(View, Name), Instant>,
@@ -40,8 +40,8 @@ impl Disproved {
         }
     }
 
-    /// The wildcard is let go. Members that were shown to those who asked for their names, which the origin has not answered
-    /// (`is_open`), are in question there.
+    /// The wildcard is let go. Members that were shown to clients which asked for their names, and which the origin has not
+    /// answered (`is_open`), are in question there.
     pub(super) fn drop_wildcard(&mut self, is_open: impl Fn(&Name) -> bool, now: Instant) {
         let members = self.since.keys().filter(|(view, _)| *view == View::Wildcard);
         let open: Vec<Name> = members.map(|(_, name)| name).filter(|name| is_open(name)).cloned().collect();

@@ -36,7 +36,7 @@ impl Doubt {
 /// not to say what is gone. A few show nothing: of what is there and current nothing is said either.
 const UNHEEDED: u32 = 16;
 
-/// See the module.
+/// Held resources that the origin was expected to send, with the reason for each doubt.
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
     of: HashMap<(View, Name), Doubt>,

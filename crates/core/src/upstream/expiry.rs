@@ -10,11 +10,11 @@ use foldhash::HashMap;
 use crate::cache::{Op, View};
 use crate::resource::Name;
 
-/// See the module.
+/// Deadlines by view and name.
 #[derive(Debug, Default)]
 pub(super) struct Expiry {
     deadlines: HashMap<(View, Name), Instant>,
-    /// The same in the order of time.
+    /// All deadlines in the order of time.
     order: BTreeSet<(Instant, View, Name)>,
 }
 
@@ -40,7 +40,7 @@ impl Expiry {
         !self.deadlines.is_empty() && self.deadlines.contains_key(&(view, name.clone()))
     }
 
-    /// What is no longer held does not expire.
+    /// Drops the deadlines of what is no longer held.
     pub(super) fn note(&mut self, ops: &[Op]) {
         for op in ops {
             match op {
@@ -64,7 +64,7 @@ impl Expiry {
         self.order.retain(|(_, view, _)| *view != View::Wildcard);
     }
 
-    /// What has come to its end by now; each is told once.
+    /// Takes the names whose time is over by now; each is told once.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<(View, Name)> {
         let mut due = Vec::new();
         while self.order.first().is_some_and(|(at, ..)| *at <= now) {

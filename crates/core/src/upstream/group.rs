@@ -35,10 +35,10 @@ pub(super) const SHED_LINGERS: u32 = 10;
 
 const VIEWS: [View; 2] = [View::Wildcard, View::Named];
 
-/// What is changed by one event, by the parameters of those who see it.
+/// Changes by one event, by the parameters of the clients that see them.
 pub(super) type Changes = Vec<(Parameters, Change)>;
 
-/// See the module.
+/// Subscriptions to one type, and their layout over the two streams.
 #[derive(Debug)]
 pub(super) struct Group {
     type_url: TypeUrl,
@@ -58,7 +58,7 @@ pub(super) struct Group {
     loans_doubted: Option<Instant>,
     /// Names that may not be lent any more though nothing changed.
     disowned: BTreeSet<Name>,
-    /// What is wrong with a resource that the origin sent last, until it is complained of.
+    /// Name and fault of a resource that the origin sent last, until it is complained of.
     complaint: Option<(Name, &'static str)>,
 }
 
@@ -82,7 +82,7 @@ impl Group {
         }
     }
 
-    /// What is wanted with these parameters.
+    /// Topic for these parameters; a new one if there is none.
     pub(super) fn topic(&mut self, parameters: &Parameters) -> &mut Topic {
         let (open, habits) = (self.open, self.habits);
         let new = || Topic { habits, ..Topic::new(parameters.clone(), open) };
@@ -131,7 +131,7 @@ impl Group {
         self.topics.values().filter_map(move |topic| topic.link(stream))
     }
 
-    /// What a stream is to carry. The layout never puts both views on one.
+    /// View that a stream is to carry. The layout never puts both views on one.
     pub(super) fn placed(&self, stream: StreamId) -> Option<View> {
         VIEWS.into_iter().find(|view| self.homes[*view as usize] == Some(stream))
     }
@@ -258,15 +258,15 @@ impl Group {
         None
     }
 
-    /// A name is no longer asked for plainly. What the origin answered there may be all that it said to those who ask for it by
+    /// A name is no longer asked for plainly. The answer there may be all that the origin said to topics that ask for it by
     /// locator: their question is asked once more, to see whether it reads it (R-Up-18).
     pub(super) fn ask_again_by_locator(&mut self, name: &Name) {
         let located = self.topics.iter_mut().filter(|(parameters, _)| !self.plain && !parameters.is_empty());
         located.for_each(|(_, topic)| topic.ask_again(name));
     }
 
-    /// The wildcard is wanted that was not. With `is_silent` the origin has not shown that it reads locators: what it says to
-    /// those who ask plainly may be all that it says.
+    /// The wildcard is wanted that was not. With `is_silent` the origin has not shown that it reads locators: its answer to a
+    /// plain question may be all that it says.
     pub(super) fn add_wildcard(&mut self, parameters: &Parameters, is_silent: bool, cache: &Cache) -> Change {
         let (open, home) = (self.open, self.homes[View::Wildcard as usize]);
         let removed = self.topics.remove(parameters);
@@ -336,9 +336,9 @@ impl Group {
         let held = move |other: &Parameters| {
             let snapshot = self.snapshot(cache, other);
             let (view, text) = (View::Named, name.as_str());
-            // What is denied is for nobody who comes now (R-Err-06).
+            // A denied resource is for no client that comes now (R-Err-06).
             let held = snapshot.held(view, text).filter(|_| snapshot.denied(text).is_none());
-            // What goes by another name, or is not kept, is asked for.
+            // A resource that goes by another name, or is not kept, is asked for.
             let held = held.filter(|held| held.name() == name && held.form() == Form::Whole);
             held.map(|held| (Arc::clone(held), snapshot.lease(view, text)))
         };
@@ -362,7 +362,7 @@ impl Group {
         names.filter(|name| !is_lent(name)).map(|name| (parameters.clone(), name.clone())).collect()
     }
 
-    /// What is wrong with a resource of the last response.
+    /// Takes the name and fault of a resource of the last response.
     pub(super) const fn take_complaint(&mut self) -> Option<(Name, &'static str)> {
         self.complaint.take()
     }
@@ -432,7 +432,7 @@ impl Group {
         self.topics.values_mut().for_each(|topic| topic.shift(pause, now));
     }
 
-    /// What has become due on the streams.
+    /// Does what has become due on the streams.
     pub(super) fn advance(
         &mut self,
         settings: &Settings,
@@ -483,13 +483,13 @@ impl Group {
             .collect();
         let room = room(fresh && snapshots.values().any(|snapshot| snapshot.holds_anything()));
         for (parameters, snapshot) in &snapshots {
-            // A plain wildcard is asked for once a stream: by all who want it, in one request.
+            // A plain wildcard is asked for once a stream: by all topics that want it, in one request.
             if bytes >= room && placed.view != Some(View::Wildcard) {
                 more = true;
                 break;
             }
             let Some(mut topic) = self.topics.remove(parameters) else { continue };
-            // A claim goes by a name alone: it has to be true for everybody who asks for it (R-DP-14).
+            // A claim goes by a name alone: it has to be true for every topic that asks for it (R-DP-14).
             let is_shared = |view, held: &Resource| {
                 let asks = |topic: &Topic| match view {
                     View::Wildcard => topic.asks_in(view),
@@ -664,7 +664,7 @@ fn merge(whole: &mut DeltaDiscoveryRequest, part: DeltaDiscoveryRequest) {
     whole.initial_resource_versions.extend(part.initial_resource_versions);
 }
 
-/// What is held of a type for clients with these parameters.
+/// Snapshot of a type for clients with these parameters; empty if there is none.
 pub fn snapshot(cache: &Cache, type_url: &TypeUrl, parameters: &Parameters) -> Arc<Snapshot> {
     let of = cache.find(type_url, &Lens::uniform(parameters.clone()));
     of.map(|of| of.snapshot()).unwrap_or_default()

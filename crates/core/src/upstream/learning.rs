@@ -1,4 +1,4 @@
-//! What a response of the origin changes for one type and one set of parameters.
+//! Changes that a response of the origin makes to one type with one set of parameters.
 //!
 //! Knows nothing of requests. A response is first [heard](Topic::hear) by all topics of its type, so that each part of it
 //! is known to be an answer or none, and then [learned](Topic::learn) by each.
@@ -18,13 +18,13 @@ use super::variants::{Candidates, News};
 use crate::cache::{Change, Completeness, Lease, Named, Op, Resend, Snapshot, View};
 use crate::resource::{Collection, Name, Parameters, Resource, TypeUrl};
 
-/// What is learned, as far as the response has been gone through.
+/// Result of a response, as far as it has been gone through.
 #[derive(Debug, Default)]
 struct Lesson {
     ops: Vec<Op>,
     /// Names of which more than one variant has to be weighed.
     variants: BTreeMap<(View, Name), Candidates>,
-    /// What is gone, unless it came in another way.
+    /// Names that are gone, unless they came in another way.
     removed: Vec<(View, Name)>,
     /// Names that were aliases of what is gone, or has other aliases now.
     lost: aliases::Asked,
@@ -35,7 +35,7 @@ struct Lesson {
     lacks_member: bool,
 }
 
-/// What a response says beside its errors: looked up for each of these, and there may be as many of either.
+/// Content of a response beside its errors: looked up for each of these, and there may be as many of either.
 struct Beside<'a> {
     removed: HashSet<&'a str>,
     came: HashMap<(View, Name), Arc<Resource>>,
@@ -159,7 +159,7 @@ impl Topic {
                 }
                 link.heard(&report.name, now);
                 brings_news |= awaits && link.saw(&report.name);
-                // Who has the wildcard is told of no errors (R-Err-05).
+                // Clients of the wildcard are told of no errors (R-Err-05).
                 report.covered |= view == View::Named || report.failure.is_not_found();
             }
         }
@@ -167,7 +167,7 @@ impl Topic {
         // A relay cuts an answer by its size, be it behind a single resource, and says so.
         let is_relay = self.habits.absences == Absences::Relay;
         let is_part = reading.is_part && is_relay;
-        // What came for others says nothing of how far the answer to this one has come.
+        // Parts that came for others say nothing of how far the answer to this one has come.
         if concerned {
             placed.view.into_iter().for_each(|view| self.silent_streams[view as usize] = 0);
             link.arrived(now, brings_news, is_part);
@@ -401,7 +401,7 @@ impl Topic {
         doubted
     }
 
-    /// What was borrowed is kept until it was asked for and answered (R-DP-16).
+    /// Whether a resource is kept because it was borrowed, until it was asked for and answered (R-DP-16).
     fn keeps(&self, view: View, name: &Name) -> bool {
         view == View::Named && self.has_borrowed(name)
     }
@@ -484,7 +484,7 @@ impl Topic {
         }
     }
 
-    /// What all of it comes to, in the order in which it takes effect.
+    /// Puts all of it together, in the order in which it takes effect.
     fn conclude(&mut self, lesson: Lesson, scene: Scene<'_>) -> Vec<Op> {
         let Lesson { mut ops, removed, lost, empty, mut failed, .. } = lesson;
         let snapshot = scene.snapshot;
@@ -494,7 +494,7 @@ impl Topic {
         } else {
             ops.iter().map(Op::name).cloned().collect()
         };
-        // What is gone by its own name may be there as an alias, and what is no alias any more by its own name.
+        // A resource that is gone by its own name may be there as an alias, and a former alias by its own name.
         let lost = lost.into_iter().map(|alias| (View::Named, alias));
         let removed = removed.into_iter().chain(lost).filter(|(_, name)| !came.contains(name));
         ops.extend(removed.map(|(view, name)| gone(&self.names, view, name)));
@@ -510,7 +510,7 @@ impl Topic {
             ops.push(Op::Complete { name: collection });
         }
         ops.append(&mut failed);
-        // What is not a member cannot stop being one; a list of such names is not worth a change.
+        // A name that is not a member cannot stop being one; a list of such names is not worth a change.
         ops.retain(|op| match op {
             Op::Remove { view: View::Wildcard, name } => {
                 snapshot.held(View::Wildcard, name.as_str()).is_some()
@@ -550,7 +550,7 @@ impl Topic {
     }
 }
 
-/// The same as [`covering`] for a resource: a collection is none, whatever the origin calls its own.
+/// Result of [`covering`] for a resource: a collection is none, whatever the origin calls its own.
 fn covered(
     link: &Link,
     borrowed: &HashSet<Name>,
@@ -579,7 +579,7 @@ fn concerns(removed: &Removed<'_>, view: View, snapshot: &Snapshot, parameters: 
         || snapshot.held(view, &removed.name).is_some_and(|held| is_held(held))
 }
 
-/// Whether it answers somebody who asked for the name before these clients, whose own answer is on its way.
+/// Whether it answers a topic that asked for the name before this one, whose own answer is on its way.
 fn is_of_earlier(link: &Link, removed: &Removed<'_>) -> bool {
     removed.asked.is_some_and(|asked| link.awaits_since(&removed.name).is_some_and(|at| at > asked))
 }
@@ -598,7 +598,7 @@ fn is_covered(link: &Link, borrowed: &HashSet<Name>, placed: Option<View>, name:
     view_of(link, borrowed, placed, name).is_some_and(is_resource)
 }
 
-/// The same as [`view_of`], and the name in the allocation that is already held.
+/// View by [`view_of`], and the name in the allocation that is already held.
 fn covering(
     link: &Link,
     borrowed: &HashSet<Name>,

@@ -1,9 +1,9 @@
-//! What nobody wants any more, and in which order it is let go (R-Relay-16).
+//! Names and wildcards that nobody wants any more, and in which order they are let go (R-Relay-16).
 //!
 //! Owns the moments, and how much may wait for them: clients that come and go with names of their own, or with parameters
 //! of their own, would make the subscription grow for the whole linger time. Knows neither topics nor the origin.
 //!
-//! Invariant: past [`next`](Lingering::next) no more waits than may, whoever comes and goes.
+//! Invariant: past [`next`](Lingering::next) no more waits than may, however many clients come and go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::resource::{Name, Parameters, TypeUrl};
 /// A name, or the wildcard where there is none, and when it is let go.
 type Item = (Instant, TypeUrl, Parameters, Option<Name>);
 
-/// What is let go now.
+/// Name or wildcard that is let go now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Departure {
     pub(super) type_url: TypeUrl,
@@ -24,7 +24,7 @@ pub(super) struct Departure {
     pub(super) is_early: bool,
 }
 
-/// See the module.
+/// Names and wildcards that wait to be let go.
 #[derive(Debug)]
 pub(super) struct Lingering {
     most: usize,

@@ -52,14 +52,14 @@ pub(super) fn decode(message: Bytes) -> Result<DeltaDiscoveryResponse, ProtocolE
     DeltaDiscoveryResponse::decode(message).map_err(|_| ProtocolError::Undecodable)
 }
 
-/// What a response says, taken apart.
+/// Content of a response, taken apart.
 #[derive(Debug)]
 pub(super) struct Reading<'a> {
-    /// What exists.
+    /// Resources that exist.
     pub(super) resources: Vec<Heard<'a>>,
-    /// What does not.
+    /// Identities that do not exist.
     pub(super) removed: Vec<Removed<'a>>,
-    /// What the origin says of names in place of resources.
+    /// Errors of names in place of resources.
     pub(super) reports: Vec<Report<'a>>,
     /// Whether clients are told errors (R-Err-07).
     pub(super) tells_errors: bool,
@@ -120,7 +120,7 @@ impl Heard<'_> {
         self.constraints() == held.constraints()
     }
 
-    /// Its encoding, made once for all who hold it; `None` where it has no body.
+    /// Its encoding, made once for all topics that hold it; `None` where it has no body.
     pub(super) fn encode(&mut self, type_url: &TypeUrl, name: &Name) -> Option<Arc<Resource>> {
         if self.encoded.is_none() {
             self.encoded = self.envelope.encode(type_url, name.clone()).map(Arc::new);
@@ -138,7 +138,7 @@ pub(super) struct Removed<'a> {
     /// Whether a subscription of ours covers it.
     pub(super) covered: bool,
     /// When the question was asked that it answers, if there are several: with no constraints named, it says that there is
-    /// nothing for one of those who ask, and not for whom.
+    /// nothing for one of the topics that ask, and not for which.
     pub(super) asked: Option<Instant>,
 }
 
@@ -150,7 +150,7 @@ pub(super) fn read<'a>(
 ) -> Result<Reading<'a>, Fault> {
     let plain = response.removed_resources.iter().map(|name| (name, None));
     let variant = |removed: &'a ResourceName| {
-        // What was not understood when it came is not held.
+        // A variant that was not understood when it came is not held.
         let constraints = Constraints::parse(&removed.dynamic_parameter_constraints).ok()?;
         Some((&removed.name, constraints))
     };
@@ -194,7 +194,7 @@ pub(super) fn read<'a>(
     Ok(Reading { resources, removed, reports, tells_errors, system_version, is_part })
 }
 
-/// What the origin says of a name in place of a resource (R-Err-01).
+/// Error of a name that the origin sends in place of a resource (R-Err-01).
 #[derive(Debug)]
 pub(super) struct Report<'a> {
     /// In its normal form.

@@ -1,4 +1,4 @@
-//! What one stream carries of one type: what the origin was asked for there, and what is to be asked next.
+//! Subscription of one stream to one type: what the origin was asked for there, and what is to be asked next.
 //!
 //! Owns the difference between what was sent and what is wanted, and how far the origin's answer has come. Knows
 //! neither why something is wanted nor what the other stream carries.
@@ -76,7 +76,7 @@ struct Incomplete {
     unseen: HashSet<Name>,
 }
 
-/// What a stream is to carry of a type.
+/// Part of a type that a stream is to carry.
 pub(super) struct Target<'a> {
     pub(super) view: Option<View>,
     /// The parameters that it is asked for with.
@@ -99,7 +99,7 @@ pub(super) struct Target<'a> {
     pub(super) full_state: bool,
     /// The versions that others have claimed in the same request, and that hold for everybody.
     pub(super) claimed: &'a std::collections::HashMap<String, String>,
-    /// Whether all who ask for a name hold this of it: else its version would say nothing (R-DP-14).
+    /// Whether all topics that ask for a name hold this of it: else its version would say nothing (R-DP-14).
     pub(super) is_shared: &'a dyn Fn(View, &Resource) -> bool,
     /// Whether the origin was asked for this name on this stream, for others.
     pub(super) is_asked_for: &'a dyn Fn(&str) -> bool,
@@ -108,7 +108,7 @@ pub(super) struct Target<'a> {
     pub(super) now: Instant,
 }
 
-/// See the module.
+/// Subscription of one stream to one type, as it was sent and as it is wanted.
 ///
 /// On one stream it carries the wildcard or names, never first the one and then the other.
 #[derive(Debug, Default)]
@@ -218,7 +218,7 @@ impl Link {
         }
     }
 
-    /// The origin has answered others who asked for the wildcard beside these clients: if it says nothing for long, it has
+    /// The origin has answered others that asked for the wildcard beside these clients: if it says nothing for long, it has
     /// nothing for these.
     pub(super) fn others_answered(&mut self) {
         if let Some(nothing_at) = self.nothing_at.take_if(|_| self.arrival.waits_since().is_some()) {
@@ -866,7 +866,7 @@ impl Link {
         self.remember_spent(name.clone());
     }
 
-    /// Takes the pending name that comes after this one: names have their turn, whoever goes on asking for earlier ones.
+    /// Takes the pending name that comes after this one: names have their turn, even if earlier ones are asked for again.
     fn next_pending(&mut self, last: Option<&Name>) -> Option<Name> {
         let after = last.map_or(Bound::Unbounded, Bound::Excluded);
         let next = self.pending.range::<Name, _>((after, Bound::Unbounded)).next();
@@ -929,7 +929,7 @@ impl Link {
         trusts: bool,
         request: &mut DeltaDiscoveryRequest,
     ) -> usize {
-        // What is asked for by its own name too is claimed and doubted by that.
+        // A member that is asked for by its own name too is claimed and doubted by that.
         let members = || target.snapshot.members_of(name).filter(|member| !wanted(member.name()));
         let versions =
             || members().filter_map(|held| Some((held.name().as_str(), target.claim(View::Named, held)?)));
@@ -965,7 +965,7 @@ impl Link {
         };
         self.unseen = self.names.keys().chain(&self.pending).filter(is_unclaimed).cloned().collect();
         if self.unseen.is_empty() && self.incomplete.is_empty() {
-            // What goes by an alias is answered under another name.
+            // A name that is an alias is answered under another one.
             let held: Vec<Arc<Resource>> = self
                 .names
                 .keys()

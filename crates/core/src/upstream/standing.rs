@@ -1,4 +1,4 @@
-//! How things stand with the origin, for whoever watches the relay.
+//! State of the connection to the origin, for those that watch the relay.
 //!
 //! Owns what each event of the connection changes of it. Pure, as [`Mux`](super::Mux) is.
 

@@ -1,6 +1,6 @@
 //! One type with one set of parameters: what is wanted of it, and what a response changes of it.
 //!
-//! Knows nothing of other types, nor of who else wants the same type with other parameters.
+//! Knows nothing of other types, nor of this type with other parameters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -100,7 +100,7 @@ pub(super) enum Absences {
     Untold,
     /// It says so of each name, perhaps of one after the other: its silence about one proves nothing.
     Told,
-    /// The same, and it may itself wait for an origin that is silent. It is a relay like this one.
+    /// It says so of each name, and may itself wait for an origin that is silent. It is a relay like this one.
     Relay,
 }
 
@@ -127,14 +127,14 @@ impl Habits {
     }
 }
 
-/// What a stream carries of the type.
+/// View of the type that a stream carries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placed {
     pub(super) stream: StreamId,
     pub(super) view: Option<View>,
 }
 
-/// See the module.
+/// Subscription to one type with one set of parameters, and how far it is answered.
 #[derive(Debug)]
 pub(super) struct Topic {
     pub(super) parameters: Parameters,
@@ -142,8 +142,8 @@ pub(super) struct Topic {
     pub(super) names: NameMap<Want>,
     /// Of these, which are not asked for here: another topic's subscription brings them too (R-DP-16).
     pub(super) borrowed: HashSet<Name>,
-    /// What is held from a lender or from an earlier stream and may be gone: kept until the answer to what is asked in its
-    /// place, which takes its place whatever its constraints (R-DP-14, R-DP-16).
+    /// Resources from a lender or an earlier stream that may be gone: kept until the answer to what is asked in their place,
+    /// which takes their place whatever its constraints (R-DP-14, R-DP-16).
     pub(super) orphans: HashSet<(View, Name)>,
     /// Resources that are held and may be gone.
     pub(super) doubts: Doubts,
@@ -281,7 +281,7 @@ impl Topic {
         self.borrowed.insert(name.clone());
     }
 
-    /// What was borrowed is to be asked for.
+    /// A borrowed name is to be asked for.
     pub(super) fn end_loan(&mut self, name: &Name, home: Option<StreamId>) {
         self.orphans.extend(self.borrowed.take(name).map(|name| (View::Named, name)));
         self.touch_on(home, Some(name));
@@ -317,7 +317,7 @@ impl Topic {
         }
     }
 
-    /// What was asked for at one of these moments was answered for somebody.
+    /// The wildcard that was asked for at one of these moments was answered for some topic.
     pub(super) fn hear_of_others(&mut self, stream: StreamId, asked: &[Instant], now: Instant) {
         if let Some(link) = &mut self.links[stream as usize]
             && link.wildcard_asked().is_some_and(|at| asked.contains(&at))
@@ -326,7 +326,7 @@ impl Topic {
         }
     }
 
-    /// Others who asked for the wildcard on a stream have been answered.
+    /// Other topics that asked for the wildcard on a stream have been answered.
     pub(super) fn others_answered(&mut self, stream: StreamId) {
         if let Some(link) = &mut self.links[stream as usize] {
             link.others_answered();
@@ -377,7 +377,7 @@ impl Topic {
         covering.is_some_and(|covering| self.names.contains_key(covering.as_str()))
     }
 
-    /// What is no longer known when a name was let go.
+    /// Ops for what is no longer known when a name was let go.
     pub(super) fn forget(&mut self, name: Name, snapshot: &Snapshot) -> Vec<Op> {
         let view = View::Named;
         let is_own = |held: &Arc<Resource>| *held.name() == name;
@@ -521,7 +521,7 @@ impl Topic {
         })
     }
 
-    /// What has become due on the streams.
+    /// Does what has become due on the streams.
     pub(super) fn advance(
         &mut self,
         placed: [Placed; 2],
@@ -534,7 +534,7 @@ impl Topic {
         let ended = self.expiry.take_due(now);
         change.wildcard_known = self.note_lapse(&ended, snapshot);
         for (view, name) in ended {
-            // The origin may hold it still: who asks by name asks again (R-TTL-09).
+            // The origin may hold it still: by name it is asked for again (R-TTL-09).
             if view == View::Named {
                 self.ask_again(&name);
             }
@@ -543,7 +543,7 @@ impl Topic {
         }
         let past = now.checked_sub(settings.settle_max).map(|before| self.uncacheable.take_due(before));
         for (_, name) in past.into_iter().flatten() {
-            // Who asks for a collection is served from memory, as who asks for the wildcard.
+            // A collection is served from memory, as the wildcard is.
             if !self.is_listed(&name) {
                 change.ops.push(Op::Drop { name });
             }
@@ -862,7 +862,7 @@ impl Topic {
         (request, more)
     }
 
-    /// What is held of what is asked for now may have become another variant meanwhile, but for what is claimed.
+    /// Notes which held resources, of those asked for now, may have become another variant: all but the claimed ones.
     fn orphan(&mut self, request: &DeltaDiscoveryRequest, target: &Target<'_>) {
         let Some(view) = target.view else { return };
         let located = request.resource_locators_subscribe.iter().map(|locator| &locator.name);
@@ -899,8 +899,8 @@ fn is_absent(snapshot: &Snapshot, name: &Name) -> bool {
     snapshot.get(name.as_str()).is_some_and(|entry| matches!(entry.named(), Named::Absent))
 }
 
-/// What it means that a name does not exist (any more): who asks for it by name is told so for as long as it is asked
-/// for, who asks for a collection only that it left.
+/// Op for a name that does not exist (any more): clients that ask for it by name are told so for as long as it is asked for,
+/// clients that ask for a collection only that it left.
 pub(super) fn gone(names: &NameMap<Want>, view: View, name: Name) -> Op {
     if view == View::Named && !names.contains_key(&name) {
         Op::Withdraw { name }

@@ -1,8 +1,8 @@
 //! Which of several variants of a name is seen, where more than one is for the same parameters.
 //!
-//! A control plane must not publish such variants (R-DP-04). If it does, what is seen does not depend on the order in
-//! which they came: who has one keeps it for as long as it is for them, and else the one whose constraints have the lowest
-//! canonical encoding counts; none at all is lower than any.
+//! A control plane must not publish such variants (R-DP-04). If it does, what is seen does not depend on the order in which they
+//! came: the variant that is held stays for as long as it is for these parameters, and else the one whose constraints have the
+//! lowest canonical encoding counts; none at all is lower than any.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub(super) struct Chosen<'a> {
 }
 
 impl Candidates {
-    /// What is held so far: the one that is seen, and those that rival with it.
+    /// Variants held so far: the one that is seen, and those that rival with it.
     pub(super) fn new(held: Option<&Arc<Resource>>, rivals: Option<&Self>) -> Self {
         let mut variants = rivals.map(|rivals| rivals.variants.clone()).unwrap_or_default();
         let identity = |resource: &Arc<Resource>| resource.constraints().cloned();
@@ -84,7 +84,7 @@ impl Candidates {
         self.variants.len() > 1
     }
 
-    /// The same once what came is what is held.
+    /// Takes the chosen variant as the one that is held, and none as new.
     pub(super) fn settled(mut self) -> Self {
         self.held = self.choose().map(|chosen| chosen.resource.constraints().cloned());
         self.variants.values_mut().for_each(|(_, _, is_new)| *is_new = false);

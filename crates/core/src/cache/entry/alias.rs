@@ -8,7 +8,7 @@ use super::{Entry, Named};
 use crate::resource::{Form, Name, Resource};
 
 impl Entry {
-    /// What was said of the name itself, in whatever form it is there.
+    /// Resource that the origin gave for the name itself, in whatever form it is there.
     pub(in crate::cache) const fn named_resource(&self) -> Option<&Arc<Resource>> {
         match &self.named {
             Named::Present(resource) => Some(resource),
@@ -30,14 +30,14 @@ impl Entry {
         };
     }
 
-    /// What it is an alias of, as far as the origin's answer for the name goes; with the alias.
+    /// Own name of the resource that it is an alias of, as far as the origin's answer for the name goes; with the alias.
     pub(in crate::cache) fn listing(&self) -> Option<(Name, Name)> {
         let Named::Alias(alias) = &self.named else { return None };
         let resource = alias.now().filter(|resource| resource.form() != Form::Unresolved)?;
         (resource.name() != self.name()).then(|| (resource.name().clone(), self.name().clone()))
     }
 
-    /// The resource of another name that who asks by this name sees.
+    /// If this name is an alias: the resource of another name that a client which asks by it sees.
     pub(in crate::cache) fn stands_for(&self) -> Option<&Arc<Resource>> {
         let Named::Alias(_) = &self.named else { return None };
         self.by_name().existing().filter(|resource| resource.name() != self.name())

@@ -18,7 +18,7 @@ impl Entry {
         if is_new {
             *slot = lease.map(|_| Tenure { current, before: None });
         } else if resent {
-            // That there was a time is remembered: who was away may have been told of it.
+            // That there was a time is remembered: a client that was away may have been told of it.
             *slot = (lease.is_some() || slot.is_some()).then_some(Tenure { current, before: None });
         } else {
             let before = slot.map_or(Term { lease: None, at: body_at }, |tenure| tenure.current);
@@ -46,7 +46,7 @@ impl Entry {
         self.leases.take_if(|leases| leases.all().next().is_none());
     }
 
-    /// Who has another lease than before, beside the body: the origin said so, or what is seen by name is now the
+    /// Clients with another lease than before, apart from the body: the origin said so, or what is seen by name is now the
     /// relay's other copy.
     pub(in crate::cache) fn renewed_since(&mut self, old: &Self) -> Renewed {
         if self.leases.is_none() && old.leases.is_none() {
@@ -72,7 +72,7 @@ impl Entry {
         }
     }
 
-    /// What is new in its leases is so from this generation on.
+    /// Stamps the terms of its leases that are new with this generation.
     pub(in crate::cache) fn stamp_leases(&mut self, stamp: Generation) {
         let Some(leases) = &mut self.leases else { return };
         for tenure in leases.wild.iter_mut().chain(&mut leases.named) {
@@ -88,7 +88,7 @@ impl Entry {
         (newest > self.position()).then_some(newest)
     }
 
-    /// Its place in the order of changes for who is told of renewals.
+    /// Its place in the order of changes for a client that is told of renewals.
     pub(in crate::cache) fn place(&self) -> Generation {
         self.renewal().unwrap_or_else(|| self.position())
     }
@@ -97,7 +97,7 @@ impl Entry {
         self.leases.is_some()
     }
 
-    /// Through which view who asked by name sees it.
+    /// Through which view a client that asked by name sees it.
     pub(in crate::cache) const fn view_by_name(&self) -> Option<View> {
         match (&self.wild, &self.named) {
             (Some(_), _) => Some(View::Wildcard),

@@ -1,4 +1,4 @@
-//! What an update tells of resources that are seen under other names than their own (R-Relay-20).
+//! Updates about resources that are seen under other names than their own (R-Relay-20).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

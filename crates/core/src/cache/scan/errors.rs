@@ -48,7 +48,7 @@ impl Scan<'_> {
         }
         let entries = owed.errors.iter().filter_map(|name| self.snapshot.table.get(name.as_str()));
         failing.extend(entries.map(|entry| (entry, Telling::Now, true)));
-        // What a later part of the answer brings is told with that.
+        // Errors of resources that a later part of the answer brings are told with that part.
         let partial = update.is_partial();
         let is_cut = partial || self.span.reach().is_some();
         let left = self.span.after(&update.next, update.to);
@@ -91,7 +91,7 @@ impl Scan<'_> {
             if waits && !is_owed {
                 continue;
             }
-            // What is owed is in this part, be its error told with another.
+            // An owed name is in this part, be its error told with another.
             if seen.insert(entry.name()) && !waits {
                 errors.later.push(entry.name().clone());
             }

@@ -1,4 +1,4 @@
-//! What of an update is told in another form than to everybody, for one cohort.
+//! Parts of an update that are told in another form than to everybody, for one cohort.
 
 use bytes::Bytes;
 
@@ -54,7 +54,7 @@ impl Scan<'_> {
         }
     }
 
-    /// What was asked for and comes later, because it is news too, is still owed: a heartbeat would be no answer.
+    /// Keeps owed the names that were asked for and come later, because they are news too: a heartbeat would be no answer.
     pub(super) fn keep_owed(&self, update: &mut Update, is_later: impl Fn(News<'_>) -> bool) {
         if !self.is_timed {
             return;

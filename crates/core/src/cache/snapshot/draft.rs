@@ -86,7 +86,7 @@ impl<'a> Draft<'a> {
             Op::Remove { view, .. } | Op::Forget { view, .. } => Some(*view),
             Op::Withdraw { .. } => Some(View::Named),
             Op::Fail { failure, .. } if failure.is_not_found() => Some(View::Named),
-            // What is held under an alias is told without its time.
+            // A resource held under an alias is told without its time.
             Op::Alias { .. } => Some(View::Named),
             Op::Set { .. }
             | Op::Renew { .. }
@@ -162,7 +162,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// What is to be kept of a resource that came, and whether the clients are to be sent it again.
+    /// Copy to keep of a resource that came, and whether the clients are to be sent it again.
     fn incoming(
         &self,
         entry: &Entry,
@@ -198,7 +198,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The same version seen through the other view keeps the same allocation.
+    /// Reuses the allocation of the other view if that has this content.
     fn other_copy(&self, entry: &Entry, view: View, resource: Arc<Resource>) -> Arc<Resource> {
         let other = match (view, &entry.named) {
             (View::Wildcard, Named::Present(other)) => Some(other),
@@ -228,7 +228,7 @@ impl<'a> Draft<'a> {
             failed |= body && is_missing;
             let named = resent || recovered || body || (failed && is_missing) || listed();
             new.turn_from(old);
-            // Its body went, or came back for those who asked for it meanwhile: no news to the others (R-XT-09).
+            // Its body went, or came back for clients that asked for it meanwhile: no news to the others (R-XT-09).
             let is_dropped = |entry: &Entry| matches!(entry.by_name(), Seen::Dropped(_));
             let quiet = !named && is_dropped(old) != is_dropped(&new);
             if !self.type_url.kind().full_state() || new.wild.is_some() {
@@ -308,7 +308,7 @@ impl<'a> Draft<'a> {
         let untold =
             matches!(new.named, Named::Unknown) && new.wild_changed == Generation::ZERO && new.past.is_none();
         if new.position() == Generation::ZERO || (new.is_tombstone() && untold) {
-            // Nobody was ever told of it, or nobody who could still ask about it was.
+            // No client was ever told of it, or none that could still ask about it.
             self.snapshot.table.remove(new.name().as_str());
             return None;
         }
@@ -323,8 +323,8 @@ impl<'a> Draft<'a> {
         Some(new)
     }
 
-    /// Drops the oldest tombstones until `keep` are left, but none that this change made: who was told all before it can
-    /// be told of it, however large it is.
+    /// Drops the oldest tombstones until `keep` are left, but none that this change made: a client that was told all before
+    /// it can be told of it, however large it is.
     fn bury(&mut self, keep: usize) {
         let surplus = self.snapshot.tombstones - keep;
         let before = self.snapshot.log.range(..=self.from).map(|(_, entry)| entry);
@@ -365,7 +365,7 @@ fn differ(old: Seen<'_>, new: Seen<'_>) -> bool {
     std::mem::discriminant(&old) != std::mem::discriminant(&new)
 }
 
-/// What is held of a name in one view, in whatever form.
+/// Resource that is held under a name in one view, in whatever form.
 const fn held_in(entry: &Entry, view: View) -> Option<&Arc<Resource>> {
     match view {
         View::Wildcard => entry.wild.as_ref(),

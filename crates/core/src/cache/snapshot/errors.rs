@@ -8,8 +8,7 @@ use super::super::subscription::Subscription;
 use super::Snapshot;
 use crate::resource::{Collection, Name};
 impl Snapshot {
-    /// The names of which there is something to tell to who asks for a collection: its members, and those that have an
-    /// error.
+    /// Names to report to a subscriber of this collection: its members, and names with an error.
     pub fn answers_of<'s>(&'s self, name: &'s Name) -> impl Iterator<Item = &'s Name> {
         let collection = Collection::named(name.as_str());
         let entries = collection.into_iter().flat_map(|collection| self.table.covered(collection));

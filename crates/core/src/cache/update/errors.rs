@@ -45,7 +45,7 @@ impl Errors {
     }
 }
 
-/// What an error takes on the wire, about.
+/// Approximate size of an error on the wire, in bytes.
 pub(in crate::cache) fn size(name: &Name, failure: &Failure) -> usize {
     name.as_str().len() + failure.message().len() + 16
 }

@@ -1,5 +1,5 @@
-//! What of an update is written in another form than for everybody: for clients that are told TTLs (R-TTL-07), that asked
-//! by locators (R-DP-09), or that spell their names in a way of their own.
+//! Parts of an update that are written in another form than for everybody: for clients that are told TTLs (R-TTL-07), that
+//! asked by locators (R-DP-09), or that spell their names in a way of their own.
 //!
 //! Owns what stands in it for the shared encodings of resources, and for how long it may be shared. Bodies are shared all
 //! the same. An update in which no time is told is shared without end.
@@ -17,7 +17,7 @@ use super::super::nonce::Nonce;
 use super::super::subscription::Subscription;
 use super::Update;
 use crate::resource::{Constraints, Name, Resource, resource_name};
-/// What stands for the shared encodings of resources, by name.
+/// Replacements for the shared encodings of resources, by name.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Forms {
     /// When the times in it were told, if there are any.
@@ -58,7 +58,7 @@ impl Update {
         self.element(resource.name()).is_some_and(|element| !element.with_body)
     }
 
-    /// What it takes beside the shared encodings.
+    /// Bytes that it takes beside the shared encodings.
     pub(in crate::cache) fn own_bytes(&self) -> usize {
         let elements = self.forms.iter().flat_map(|forms| forms.elements.values());
         elements.map(|element| element.head.len() + size_of::<(Name, Element)>()).sum()
@@ -126,7 +126,7 @@ impl Update {
             past(name).for_each(|constraints| variant(name, constraints));
         }
         for name in removed.iter().filter(locates) {
-            // What never was there is said to be gone by its name alone.
+            // A name that never was there is said to be gone by its name alone.
             let never = past(name).next().is_none().then_some(None);
             past(name).chain(never).for_each(|constraints| variant(name, constraints));
         }

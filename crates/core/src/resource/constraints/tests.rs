@@ -25,7 +25,7 @@ enum Raw {
 }
 
 impl Raw {
-    /// What the rules say, word by word (R-DP-01, R-DP-02).
+    /// Evaluates the rules word by word (R-DP-01, R-DP-02).
     fn matches(&self, parameters: &[(String, String)]) -> bool {
         let find = |key: &String| parameters.iter().find(|(name, _)| name == key).map(|(_, value)| value);
         match self {
@@ -116,7 +116,7 @@ fn not(part: Raw) -> Raw {
     Raw::Not(Box::new(part))
 }
 
-/// What is constrained by nothing matches everybody.
+/// A resource without constraints matches everybody.
 fn matches(constraints: Option<&Constraints>, parameters: &Parameters) -> bool {
     constraints.is_none_or(|constraints| constraints.matches(parameters))
 }
@@ -279,7 +279,7 @@ fn people_read_what_is_meant() {
     let text = raw.parse().unwrap().to_string();
     assert_eq!(text, r#"(env = "prod" and not (v = "1" or exists(canary)))"#);
     assert_eq!(not(Raw::Unset).parse().unwrap().to_string(), "never");
-    // What an origin writes can neither steer a terminal nor begin a line of a log.
+    // Text of an origin can neither steer a terminal nor begin a line of a log.
     let hostile = Raw::Or(vec![exists("a\n\u{1b}[2J"), value("b\r", "\u{7}")]).parse().unwrap().to_string();
     assert_eq!(hostile, r#"(b\r = "\u{7}" or exists(a\n\u{1b}[2J))"#);
 }

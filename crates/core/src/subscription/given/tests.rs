@@ -35,7 +35,7 @@ fn rule(from: NodeField, pattern: Option<&str>, default: Option<&str>) -> Rule {
     Rule { key: "k".into(), from, pattern, default: default.map(Into::into) }
 }
 
-/// What one rule gives.
+/// Value that one rule gives.
 fn given(rule: Rule, node: &Node) -> Option<String> {
     Given::new(vec![rule], 20).parameters(node, None).get("k").map(str::to_owned)
 }
@@ -61,7 +61,7 @@ fn r_dp_17_every_part_of_a_node_can_be_a_parameter() {
     ];
     for (from, expected) in &fields {
         assert_eq!(given(rule(from.clone(), None, None), &node).as_deref(), Some(*expected), "{from:?}");
-        // What is not told is absent, or the default.
+        // A field that is not told is absent, or the default.
         for silent in [Node::default(), Node { locality: Some(Locality::default()), ..Node::default() }] {
             assert_eq!(given(rule(from.clone(), None, None), &silent), None, "{from:?}");
             assert_eq!(given(rule(from.clone(), None, Some("d")), &silent).as_deref(), Some("d"), "{from:?}");

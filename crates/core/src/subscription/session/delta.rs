@@ -28,7 +28,7 @@ impl Session {
         self.hear_delta_with(request, Versions::default(), now)
     }
 
-    /// The same where `initial_resource_versions`, or some of them, were taken out of the request.
+    /// Takes in a request of which `initial_resource_versions`, or some of them, were taken out into `versions`.
     pub fn hear_delta_with(
         &mut self,
         request: proto::DeltaDiscoveryRequest,
@@ -114,8 +114,8 @@ impl Session {
             let subscription = asks.into_subscription();
             if let Some(Brought::Versions(versions)) = state.own_mut().brought.as_mut().filter(|_| !wildcard)
             {
-                // What it lets go of it does not hold when it asks for it again, also where it did not ask for the name on
-                // this stream: it has let go of what it brought.
+                // Names that it lets go of are not held when it asks for them again, also where it did not ask for them on this
+                // stream: it has let go of what it brought.
                 let let_go: HashSet<&str> =
                     ended.iter().map(Name::as_str).chain(strangers.iter().map(|name| &**name)).collect();
                 if old.wildcard || !let_go.is_empty() {
@@ -163,7 +163,7 @@ impl Session {
             // Beside what it asks for, answers for what it let go: while none can be sent they would pile up. Weighed once
             // there can be too many: with each request it would cost what all before it said.
             if names.len() > max_owed || own.weight > max_owed_bytes {
-                // What the cache has of collections takes none of a client's own.
+                // Names in collections are kept by the cache, and take no memory of a client's own.
                 let own_names = names.iter().filter(|name| !subscription.covers(name.as_str()));
                 let (count, bytes) =
                     own_names.fold((0, 0), |(count, bytes), name| (count + 1, bytes + name.as_str().len()));

@@ -1,4 +1,4 @@
-//! What a stream says next, across its types (R-ADS-01 to R-ADS-03).
+//! Next message of a stream, across its types (R-ADS-01 to R-ADS-03).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::{Outgoing, Session};
 use crate::cache::{Class, FellBehind, Generation, Update};
 use crate::resource::{Kind, Name};
 
-/// What a stream does next.
+/// Next step of a stream.
 #[derive(Debug)]
 pub enum Next {
     /// Say this.
@@ -50,10 +50,10 @@ impl Deadline {
 }
 
 impl Session {
-    /// What to say at this moment, worked out now and not before.
+    /// Works out what to say at this moment, and not before.
     ///
-    /// A client that answers nothing is found out here, but not waited for: so long a wait is worth no timer on each
-    /// stream. Who waits looks again every now and then, be it woken or not.
+    /// A client that answers nothing is found out here, but not waited for: so long a wait is worth no timer on each stream. A
+    /// stream that waits looks again every now and then, be it woken or not.
     pub fn next(&mut self, now: Instant, upstream: Upstream) -> Next {
         match self.decide(now, upstream) {
             Decision::Say(at, update, class) => Next::Say(self.say(at, &update, class)),
@@ -125,11 +125,11 @@ impl Session {
         self.types.iter().map(|state| state.looks_at(now, &self.rules)).sum()
     }
 
-    /// What each type has to say, all of it as of one moment: a route that was read after a change which the
-    /// clusters were read before would lead to a cluster that is not there (R-ADS-03). Changes are marked in the order
-    /// in which they happen, each before the next can be read. So all is as of the moment in which the last type was read if
-    /// the marks of the others have not moved since they were, however long that took and whatever came of the last one
-    /// meanwhile. `None` where changes come too fast.
+    /// Works out what each type has to say, all of it as of one moment: a route that was read after a change which the clusters
+    /// were read before would lead to a cluster that is not there (R-ADS-03). Changes are marked in the order in which they
+    /// happen, each before the next can be read. So all is as of the moment in which the last type was read if the marks of the
+    /// others have not moved since they were, however long that took and whatever came of the last one meanwhile. `None` where
+    /// changes come too fast.
     fn evaluate(&mut self, moment: Moment) -> Result<Option<SmallVec<[Pending; 4]>>, FellBehind> {
         const ATTEMPTS: usize = 8;
         let mut read: SmallVec<[Option<Generation>; 4]> = SmallVec::from_elem(None, self.types.len());
@@ -210,7 +210,7 @@ impl Session {
             match self.types[at].gate(now, &self.rules) {
                 Ok(()) => return Some((at, Class::Both)),
                 Err(opens) => {
-                    // What was to go first goes first.
+                    // The type that was to go first goes first.
                     opens.into_iter().for_each(|opens| deadline.not_after(opens));
                     return None;
                 }
@@ -248,7 +248,7 @@ impl Session {
     fn say(&mut self, at: usize, update: &Update, class: Class) -> Outgoing {
         let state = &mut self.types[at];
         let type_url = state.membership.of().type_url().clone();
-        // Only who was there when it happened has waited for it.
+        // Only a client that was there when it happened has waited for it.
         let live = !state.span.is_start() && !state.span.is_in_parts() && update.owed().is_empty();
         let answered = state.take_answering();
         let frame = state.say(update, class, &mut self.own_nonces);
@@ -266,7 +266,7 @@ impl Session {
         let snapshot = self.types[clusters].membership.of().snapshot();
         let Some(eds) = self.types.iter_mut().find(|state| state.kind == Kind::Endpoint) else { return };
         eds.owe_endpoints(update.endpoints());
-        // What is newly asked for may be held in another version, through the wildcard.
+        // Names that are newly asked for may be held in another version, through the wildcard.
         let present = |name: &Name| snapshot.by_name(name.as_str()).present();
         eds.owe_endpoints(answered.iter().filter_map(present).filter_map(|cluster| cluster.eds_service()));
     }

@@ -1,4 +1,4 @@
-//! What resource errors make of a stream's own.
+//! Effect of resource errors on a stream's own state.
 //!
 //! Owns which errors a client is owed beside its cohort, and which names are kept from it because they were denied when
 //! it came to ask for them. Invariant: a stream that met neither has nothing of this.
@@ -10,8 +10,8 @@ use crate::cache::{Owed, Update};
 use crate::resource::Name;
 
 impl StreamType {
-    /// Notes, before a full state is worked out, what of it is kept from this client (R-Err-06): it cannot be told from
-    /// positions who held what became denied.
+    /// Notes, before a full state is worked out, what of it is kept from this client (R-Err-06): positions do not tell which
+    /// clients held what became denied.
     pub(in crate::subscription) fn refuse(&mut self) {
         let own = self.own();
         if !self.span.is_start() && own.answering.is_empty() && own.owed.refused.is_empty() {

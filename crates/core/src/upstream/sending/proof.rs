@@ -31,7 +31,7 @@ pub(in crate::upstream) struct Evidence<Names = HashSet<Name>> {
     pub(in crate::upstream) reads_versions: bool,
 }
 
-/// See the module.
+/// Question that may prove an answer complete, and its verdict.
 #[derive(Debug)]
 pub(super) enum Proof {
     /// The resource that was not claimed, names of the same request of which nothing is held, and whether others were

@@ -276,7 +276,7 @@ fn r_relay_16_ever_new_names_make_room_for_each_other() {
     };
     assert_eq!(come_and_go(&mut rig, &["e1", "e2", "e3"]), set(&["e1", "e2", "e3", "kept"]));
     rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1").set("kept", "v1"));
-    // Who comes back in time begins anew.
+    // The linger of a name that comes back in time begins anew.
     assert_eq!(come_and_go(&mut rig, &["e1", "e4", "e5"]), set(&["e1", "e4", "e5", "kept"]));
     assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("v1".to_owned(), "unknown".to_owned()));
     assert_eq!(rig.mux.counters().crowded_out.get(), 2);

@@ -366,7 +366,7 @@ fn r_up_18_an_origin_that_does_not_answer_locators_is_asked_by_plain_names() {
     rig.pass(1_000);
     assert_eq!(rig.seen_with(EDS, "v=1", "a"), "1");
     assert_eq!(rig.members_with(CDS, "v=1"), ["c:1"]);
-    // Whoever comes now shares the plain names, and leaving takes nothing from others.
+    // A client that comes now shares the plain names, and leaving takes nothing from others.
     rig.client_with("two", EDS, "v=2", &["a", "b"]);
     rig.pass(20);
     assert_eq!(rig.request(Primary).resource_names_subscribe, ["b"], "`a` is borrowed");

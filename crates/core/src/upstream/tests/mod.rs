@@ -214,7 +214,7 @@ impl Rig {
         self.snapshot(kind).members().map(text).collect()
     }
 
-    /// What a client that asks by name sees: a version, `absent` or `unknown`.
+    /// State of a name for a client that asks for it: a version, `absent` or `unknown`.
     fn seen(&self, kind: Kind, name: &str) -> String {
         match self.snapshot(kind).by_name(name) {
             Seen::Unknown => "unknown".to_owned(),
@@ -228,7 +228,7 @@ impl Rig {
         }
     }
 
-    /// The same, of the named view alone.
+    /// State of a name in the named view alone.
     fn named(&self, kind: Kind, name: &str) -> String {
         let snapshot = self.snapshot(kind);
         match snapshot.get(name).map_or(&Named::Unknown, |entry| entry.named()) {

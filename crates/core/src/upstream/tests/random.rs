@@ -11,13 +11,13 @@ use rand::{Rng as _, SeedableRng as _};
 use super::*;
 
 const CDS: Kind = Kind::Cluster;
-/// Names that begin with `m` are members of the wildcard set, others exist only for those who ask for them.
+/// Names that begin with `m` are members of the wildcard set, others exist only for clients that ask for them.
 const NAMES: [&str; 8] = ["m-stable", "m1", "m2", "m3", "o-stable", "o1", "o2", "o3"];
 const WHO: [&str; 3] = ["a", "b", "c"];
 /// How long a message is under way at most: below the settle time, as the turn of a stream presumes.
 const DELAY: Duration = Duration::from_millis(100);
 
-/// What the origin knows of one stream.
+/// Knowledge of the origin about one stream.
 #[derive(Default)]
 struct Peer {
     started: bool,
@@ -117,7 +117,7 @@ impl Run {
         }
     }
 
-    /// The same answer with nothing in it.
+    /// `answer` with nothing in it.
     fn answer_like(&self, answer: &Answer) -> DeltaDiscoveryResponse {
         DeltaDiscoveryResponse { resources: Vec::new(), removed_resources: Vec::new(), ..answer.0.clone() }
     }
@@ -198,7 +198,7 @@ impl Run {
         self.rig.client(who, CDS, &[wildcard, &names].concat());
     }
 
-    /// What holds at any moment.
+    /// Checks what holds at any moment.
     fn check(&mut self) {
         let snapshot = self.rig.snapshot(CDS);
         assert!(snapshot.members().all(|member| member.name().as_str().starts_with('m')), "a leak");

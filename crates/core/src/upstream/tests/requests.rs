@@ -1,4 +1,4 @@
-//! What the relay asks for, when, and in which form.
+//! Requests of the relay: for what, when, and in which form.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What the relay takes from a response, and what it refuses.
+//! Parts of a response that the relay takes, and those that it refuses.
 
 use super::*;
 

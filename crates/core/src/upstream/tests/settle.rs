@@ -60,7 +60,7 @@ fn r_relay_04_the_time_for_names_counts_from_the_stream_on_which_they_are_asked_
     rig.mux.closed(Primary);
     rig.mux.opened(Primary, rig.now);
     assert_eq!(heard(&rig), Some(rig.now));
-    // What it says of no name before its first answer there is no silence either.
+    // Before its first answer there, its silence about a name is none either.
     rig.requests(Primary);
     rig.pass(14_000);
     rig.hear(Primary, &Answer::of(EDS, "2").set("e1", "v1"));
@@ -372,7 +372,7 @@ fn an_origin_always_has_something_to_answer_after_a_reconnect() {
     );
     rig.pass(14_999);
     assert_eq!(rig.renewed, []);
-    // What was kept back may be gone, of which an origin says nothing to a relay that does not claim it.
+    // A resource that was kept back may be gone: an origin does not say so to a relay that does not claim it.
     rig.pass(1);
     assert_eq!(rig.renewed.len(), 1);
     let requests = rig.requests(Primary);

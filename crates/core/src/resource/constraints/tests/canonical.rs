@@ -11,8 +11,8 @@ use super::super::{ConstraintError, Constraints, MAX_NODES};
 use super::{Raw, any_raw, exists, matches, not, value};
 use crate::resource::Parameters;
 
-/// The same said in another way: lists shuffled, repeated, nested in their like, what stands alone in a list, and
-/// negated twice.
+/// An equivalent spelling: lists shuffled, repeated, nested in their like, a constraint put in a list of its own, or negated
+/// twice.
 fn respelled(raw: &Raw, rng: &mut StdRng) -> Raw {
     let list = |parts: &[Raw], of: fn(Vec<Raw>) -> Raw, rng: &mut StdRng| {
         let mut parts: Vec<Raw> = parts.iter().map(|part| respelled(part, rng)).collect();
@@ -80,7 +80,7 @@ proptest! {
     fn r_dp_06_another_spelling_is_the_same_identity(raw in any_raw(), seed: u64) {
         let other = respelled(&raw, &mut StdRng::seed_from_u64(seed));
         let spelled = match Constraints::parse(&other.encode()) {
-            // What a spelling adds may be too much; that is for others to test.
+            // The additions of a spelling may be too much; that is for others to test.
             Err(ConstraintError::TooDeep | ConstraintError::TooMany) => return Ok(()),
             spelled => spelled.unwrap(),
         };
@@ -95,7 +95,7 @@ proptest! {
         let again = Constraints::parse(constraints.encoded()).unwrap().unwrap();
         prop_assert_eq!(&constraints, &again);
         prop_assert_eq!(constraints.encoded(), again.encoded());
-        // And means the same to whoever reads it by Envoy's descriptors.
+        // And a reader that uses Envoy's descriptors takes it to mean the same.
         let decoded = Raw::decode(constraints.encoded()).unwrap();
         for client in clients() {
             let pairs: Vec<(String, String)> =

@@ -1,4 +1,4 @@
-//! What an origin sends that is no constraints: refused in bounded time, and never taken for "matches everybody".
+//! Bytes of an origin that are no constraints: refused in bounded time, and never taken for "matches everybody".
 
 use std::time::{Duration, Instant};
 
@@ -133,7 +133,7 @@ fn r_dp_02_what_is_not_understood_is_refused() {
         [&single[..], &single].concat(),
         [&single[..], &field(ANY_OF, &[])].concat(),
         [field(ANY_OF, &[]), field(ALL_OF, &[])].concat(),
-        // The same in a list and in a single constraint.
+        // Unknown or repeated kinds in a list and in a single constraint.
         field(ANY_OF, &field(2, &single)),
         field(ALL_OF, &[field(LISTED, &single), field(2, &[])].concat()),
         field(SINGLE, &[&key[..], &exists, &text].concat()),

@@ -26,7 +26,7 @@ fn lent() -> Rig {
     rig
 }
 
-/// None but those for whom the new variant is sees anything of the name in the end.
+/// Only clients that the new variant is for see anything of the name in the end.
 fn assert_gone(rig: &mut Rig, sees: &[&str]) {
     for pairs in ["a=y b=1", "b=1"] {
         let seen = rig.seen_with(EDS, pairs, "n");

@@ -1,4 +1,4 @@
-//! What a review of locators towards the origin found amiss.
+//! Faults that a review of locators towards the origin found.
 
 use super::*;
 use crate::cache::Failure;
@@ -117,7 +117,7 @@ fn f04_an_update_for_everybody_is_no_answer_to_a_new_set() {
     rig.client_with("dev", CDS, "env=dev", &["*"]);
     rig.pass(20);
     rig.requests(Primary);
-    // Ordinary news for those who have the set, while the origin works on the answer.
+    // Ordinary news for clients that have the set, while the origin works on the answer.
     rig.hear(Primary, &Answer::of(CDS, "2").set("b", "2"));
     rig.pass(300);
     assert!(
@@ -282,7 +282,7 @@ fn f12_a_loan_that_ended_by_its_ttl_leaves_nothing_behind() {
     assert_eq!(rig.seen_with(EDS, "env=prod v=2", "a"), "2", "that was for those without parameters");
 }
 
-/// All that is held is for everybody; who has no parameters claims its version, so the origin need not send it again.
+/// All that is held is for everybody; a plain topic claims its version, so the origin need not send it again.
 #[test]
 fn f14_versions_that_were_claimed_do_not_look_like_locators_ignored() {
     let mut rig = Rig::connected();
@@ -435,7 +435,7 @@ fn f19_a_wildcard_that_is_held_by_plain_names_serves_who_comes_with_other_parame
     assert_eq!(rig.members_with(CDS, "v=2"), ["c:1", "d:1"]);
 }
 
-/// The same in one request.
+/// Clients with different parameters ask for one name in a single request.
 #[test]
 fn f19b_no_name_is_twice_in_a_request() {
     let mut rig = Rig::with(Settings { locators: Locators::Plain, ..Settings::default() });
