@@ -49,3 +49,26 @@ impl Answering {
         *self.0.lock() = None;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Example: at 10 s a stream is planned for 40 s, on which the names are asked for anew. An answer for other names at 20 s
+    /// says nothing of these.
+    #[test]
+    fn r_relay_04_time_for_names_begins_no_earlier_than_they_are_asked_for() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let answering = Answering::default();
+        answering.begin_anew(after(1));
+        assert_eq!(answering.since(), None, "it has never answered");
+        answering.answer(after(2));
+        answering.begin_anew(after(40));
+        answering.answer(after(20));
+        assert_eq!(answering.since(), Some(after(40)));
+        answering.begin_anew(after(40));
+        answering.answer(after(45));
+        assert_eq!(answering.since(), Some(after(45)), "its first answer on that stream");
+    }
+}
