@@ -3,7 +3,7 @@
 //! Owns the subscriptions of each stream, and the encoding of responses. The rules are those of its [`Flavor`]. Knows nothing of
 //! links; it is told what arrives.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,11 +27,14 @@ pub(crate) struct Origin {
     pub(crate) ttl: Option<Duration>,
     streams: BTreeMap<u32, BTreeMap<usize, Subscription>>,
     nonce: u64,
+    /// Names that it forgot it had sent before it could say that they are gone: istiod, asked for one more name of a type of
+    /// which it sends everything, takes what its answer holds for all that it ever sent.
+    pub(crate) forgotten: BTreeSet<(usize, String)>,
 }
 
 impl Origin {
     pub(crate) const fn new(flavor: Flavor, ttl: Option<Duration>) -> Self {
-        Self { flavor, ttl, streams: BTreeMap::new(), nonce: 0 }
+        Self { flavor, ttl, streams: BTreeMap::new(), nonce: 0, forgotten: BTreeSet::new() }
     }
 
     /// It starts anew: nobody is known.
@@ -49,11 +52,12 @@ impl Origin {
         let types = self.streams.entry(stream).or_default();
         let first = !types.contains_key(&at);
         let subscription = types.entry(at).or_default();
-        if subscription.hear(self.flavor, at, first, request) {
-            self.say(stream, at, truth)
-        } else {
-            Vec::new()
-        }
+        let unsaid = subscription.returned.keys().filter(|name| truth.get(at, name).is_none());
+        let unsaid: Vec<String> = unsaid.filter(|_| self.flavor == Flavor::Istiod).cloned().collect();
+        let answers = subscription.hear(self.flavor, at, first, request);
+        let is_forgotten = |name: &String| !subscription.returned.contains_key(name);
+        self.forgotten.extend(unsaid.into_iter().filter(is_forgotten).map(|name| (at, name)));
+        if answers { self.say(stream, at, truth) } else { Vec::new() }
     }
 
     /// Something of a type changed.

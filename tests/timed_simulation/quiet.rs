@@ -113,6 +113,9 @@ impl World {
         let reports_deleted_names = self.flavors.iter().all(|flavor| flavor.reports_deleted_names());
         let tells_absent = self.flavors.iter().all(|flavor| flavor.tells_absent());
         let named = state.asked.names.contains(name);
+        if named && self.origin.forgotten.contains(&(at, name.to_owned())) {
+            return true;
+        }
         if named && !reports_deleted_names && self.plan.reconcile == Reconcile::Trust {
             return true;
         }

@@ -38,6 +38,7 @@ impl World {
         }
         self.causes += 1;
         self.say(|_| format!("origin has {name}: {:?}", body.as_ref().map(|body| &body.text)));
+        self.origin.forgotten.remove(&(at, name.to_owned()));
         self.truth.set(at, name, body, self.now);
     }
 
