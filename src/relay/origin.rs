@@ -1,7 +1,7 @@
 //! Source of resources: a control plane, or a directory.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context as _;
 use tokio::sync::watch;
@@ -19,9 +19,6 @@ use crate::upstream::{
     Backoff, Client, Counters, DirectorySource, DirectoryState, Mux, Options, Readiness, Tuner,
     UpstreamState, Verdict,
 };
-
-/// A type of which a control plane that answers others has said nothing for so long holds up no relay behind this one.
-const SILENT_TYPE: Duration = Duration::from_secs(60);
 
 /// Source of resources, and its state.
 #[derive(Clone, Debug)]
@@ -101,16 +98,12 @@ impl Origin {
         }
     }
 
-    /// Whether relays behind this one may take what is left unanswered for an answer: the control plane answers, and has
-    /// answered for each type that it was asked for, or been silent about one for so long that it never may. Returns also when to
-    /// look again.
-    pub(super) fn answers(&self, now: Instant) -> (bool, Option<Instant>) {
-        let Self::Server { state, .. } = self else { return (self.upstream() == Upstream::Answering, None) };
-        let is_answering = self.upstream() == Upstream::Answering;
-        let state = state.borrow();
-        let ends =
-            state.unanswered.silent.values().map(|since| *since + SILENT_TYPE).filter(|end| *end > now).max();
-        (is_answering && state.looked && ends.is_none(), ends)
+    /// Whether relays behind this one may take what is left unanswered for an answer, and when to look again.
+    pub(super) fn vouches(&self, now: Instant) -> (bool, Option<Instant>) {
+        match self {
+            Self::Server { state, .. } => state.borrow().vouches(now),
+            Self::Directory { state } => (state.borrow().read, None),
+        }
     }
 
     /// Whether clients should be sent to a relay of this source.

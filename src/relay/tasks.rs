@@ -12,14 +12,14 @@ use super::origin::Origin;
 use super::status::{Ready, Status};
 use crate::downstream::{Connections, ServerState, UpstreamView};
 use crate::grpc::UPSTREAM_SERVICE;
-use crate::upstream::{Readiness, Verdict};
+use crate::upstream::{Readiness, Verdict, sleep_until};
 
 /// Publishes the state of the source to sessions, and to relays behind this one.
 pub(super) async fn publish_upstream(mut origin: Origin, view: UpstreamView, health: HealthReporter) {
     let mut answers = false;
     loop {
         view.set(origin.upstream());
-        let (is_answered, look_at) = origin.answers(Instant::now());
+        let (is_answered, look_at) = origin.vouches(Instant::now());
         if std::mem::replace(&mut answers, is_answered) != answers {
             health.set_service_status(UPSTREAM_SERVICE, serving_status(answers)).await;
         }
@@ -29,13 +29,6 @@ pub(super) async fn publish_upstream(mut origin: Origin, view: UpstreamView, hea
                 return;
             },
         }
-    }
-}
-
-async fn sleep_until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at.into()).await,
-        None => std::future::pending().await,
     }
 }
 

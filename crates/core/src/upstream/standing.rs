@@ -6,6 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::Unanswered;
 
+/// Time in which a connection is asked for everything that was wanted before.
+const ASKED_FIRST: Duration = Duration::from_secs(5);
+/// Silence about a type after which relays behind this one are not held up by it.
+const SILENT_TYPE: Duration = Duration::from_secs(60);
+
 /// How things stand with the origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamState {
@@ -86,6 +91,15 @@ impl UpstreamState {
         std::mem::replace(&mut self.origin_is_cut_off, !is_answered) == is_answered
     }
 
+    /// Whether relays behind this one may take what is left unanswered for an answer, and when to look again. The origin must have
+    /// answered for each type that it was asked for with the connection, of which this relay has resources of an earlier time.
+    /// Types that are asked for later hold up nobody, or clients could bring that about.
+    pub fn vouches(&self, now: Instant) -> (bool, Option<Instant>) {
+        let first = self.unanswered.silent.values().filter(|since| **since < self.since + ASKED_FIRST);
+        let ends = first.map(|since| *since + SILENT_TYPE).filter(|end| *end > now).max();
+        (self.answered && !self.origin_is_cut_off && self.looked && ends.is_none(), ends)
+    }
+
     /// The connection is lost, or could not be made.
     pub fn lost(&mut self, error: String, now: Instant) {
         if std::mem::take(&mut self.connected) {
@@ -114,7 +128,10 @@ impl UpstreamState {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::resource::Kind;
 
     fn unanswered(since: Instant) -> Unanswered {
         Unanswered { count: 1, since: Some(since), ..Unanswered::default() }
@@ -163,6 +180,31 @@ mod tests {
         state.origin_says(false, after(9));
         state.lost("gone".to_owned(), after(10));
         assert!(!state.origin_is_cut_off && state.stale_for(after(11)).as_secs() == 2);
+    }
+
+    #[test]
+    fn types_of_the_reconnect_are_vouched_for_once_they_were_answered_or_silent_for_long() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let silent = |since: Instant| Unanswered {
+            silent: BTreeMap::from([(Kind::Cluster.into(), since)]),
+            ..unanswered(since)
+        };
+        let mut state = UpstreamState::new(start);
+        state.connected(start);
+        state.answered = true;
+        assert_eq!(state.vouches(start), (false, None), "it is not known yet what it leaves unanswered");
+        state.look(silent(after(1)));
+        assert_eq!(state.vouches(after(2)), (false, Some(after(61))));
+        assert_eq!(state.vouches(after(61)), (true, None), "it may never answer for the type");
+        state.look(Unanswered::default());
+        assert_eq!(state.vouches(after(3)), (true, None));
+        state.look(silent(after(20)));
+        assert_eq!(state.vouches(after(21)), (true, None), "a client asks for a type that nobody has");
+        state.origin_says(false, after(22));
+        assert!(!state.vouches(after(100)).0);
+        state.lost("gone".to_owned(), after(101));
+        assert!(!state.vouches(after(200)).0);
     }
 
     #[test]
