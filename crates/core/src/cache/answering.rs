@@ -34,7 +34,14 @@ impl Answering {
     /// The relay did not run for this long.
     pub(super) fn shift(&self, pause: Duration, now: Instant) {
         if let Some(Answered { since, .. }) = &mut *self.0.lock() {
-            *since = (*since + pause).min(now);
+            *since = (*since + pause).min(now).max(*since);
+        }
+    }
+
+    /// Silence before `at` counts for nothing: the origin was not asked, or could not answer.
+    pub(super) fn not_before(&self, at: Instant) {
+        if let Some(answered) = &mut *self.0.lock() {
+            *answered = Answered { since: answered.since.max(at), is_asked_anew: true };
         }
     }
 
@@ -64,11 +71,15 @@ mod tests {
         answering.begin_anew(after(1));
         assert_eq!(answering.since(), None, "it has never answered");
         answering.answer(after(2));
-        answering.begin_anew(after(40));
+        answering.not_before(after(40));
         answering.answer(after(20));
+        answering.shift(Duration::from_secs(5), after(25));
+        answering.not_before(after(30));
         assert_eq!(answering.since(), Some(after(40)));
         answering.begin_anew(after(40));
         answering.answer(after(45));
         assert_eq!(answering.since(), Some(after(45)), "its first answer on that stream");
+        answering.shift(Duration::from_secs(5), after(60));
+        assert_eq!(answering.since(), Some(after(50)));
     }
 }

@@ -19,7 +19,7 @@ use prost::Message as _;
 
 use super::response::Reading;
 use super::sending::{Link, Target, room};
-use super::topic::{Habits, Placed, Renewal, Topic, Want};
+use super::topic::{Habits, Placed, Renewal, SilentStreams, Topic, Want};
 use super::{Counters, Settings, StreamId};
 use crate::cache::{Cache, Change, Lease, Lens, Op, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
@@ -208,7 +208,7 @@ impl Group {
         for topic in self.topics.values_mut() {
             topic.needs_proof[View::Wildcard as usize] |= topic.unproven.take().is_some();
             topic.ignores_versions = false;
-            topic.silent_streams = [0; 2];
+            topic.silent_streams = SilentStreams::default();
             topic.doubts.connected();
         }
     }
@@ -512,7 +512,7 @@ impl Group {
                 beside: !self.plain && snapshots.len() > 1,
                 is_only: snapshots.len() == 1 && parameters.is_empty(),
                 proves: placed.view == Some(View::Wildcard) && topic.unproven.is_some(),
-                is_last: placed.view.is_some_and(|view| topic.is_last_try(view)),
+                is_last: placed.view.is_some_and(|view| topic.silent_streams.are_over(view)),
                 full_state: self.type_url.kind().full_state(),
                 view: placed.view.filter(|view| topic.wants(*view)),
                 parameters: if self.plain { &nothing } else { parameters },

@@ -169,7 +169,7 @@ impl Topic {
         let is_part = reading.is_part && is_relay;
         // Parts that came for others say nothing of how far the answer to this one has come.
         if concerned {
-            placed.view.into_iter().for_each(|view| self.silent_streams[view as usize] = 0);
+            placed.view.into_iter().for_each(|view| self.silent_streams.end(view));
             link.arrived(now, brings_news, is_part);
             // It tells another relay nothing of a set that is not complete.
             if is_relay && !is_part && placed.view == Some(View::Wildcard) {

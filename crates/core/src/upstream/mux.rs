@@ -237,7 +237,7 @@ impl Mux {
     /// The relay that is the origin is answered by its own control plane again. That it left names unanswered while it was not
     /// says nothing of them.
     pub fn origin_is_back(&mut self, now: Instant) {
-        self.writer.asked_anew(|_| true, now);
+        self.writer.silent_not_before(|_| true, now);
     }
 
     fn note_habits(&mut self, seen: Habits) {
@@ -703,7 +703,7 @@ impl Mux {
                 if reason == Renewal::Unanswered {
                     self.keeps_versions = true;
                     // The silence until then says nothing of the names.
-                    self.writer.asked_anew(|of| of == type_url, at);
+                    self.writer.silent_not_before(|of| of == type_url, at);
                 }
             }
         }

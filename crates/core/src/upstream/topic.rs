@@ -59,6 +59,31 @@ const UNPROVEN: Duration = Duration::from_secs(90);
 /// each version that fits into a request was told once, and one was kept back in vain; on the last stream all are told.
 const SILENT_STREAMS: u32 = 3;
 
+/// Streams in a row, by view, on which nothing at all came.
+#[derive(Debug, Default)]
+pub(super) struct SilentStreams([u32; 2]);
+
+impl SilentStreams {
+    /// Whether another one is a reason to open the stream anew.
+    const fn may_renew(&self, view: View) -> bool {
+        self.0[view as usize] <= SILENT_STREAMS
+    }
+
+    /// Whether the stream that is to be opened is the last for this reason.
+    pub(super) const fn are_over(&self, view: View) -> bool {
+        self.0[view as usize] >= SILENT_STREAMS
+    }
+
+    const fn add(&mut self, view: View) {
+        self.0[view as usize] += 1;
+    }
+
+    /// Something came.
+    pub(super) const fn end(&mut self, view: View) {
+        self.0[view as usize] = 0;
+    }
+}
+
 /// Clients that hold nothing are shown such a set after this, as it is: well before the 15 s that Envoy and gRPC wait.
 const SHOWN: Duration = Duration::from_secs(5);
 
@@ -148,7 +173,7 @@ pub(super) struct Topic {
     /// Resources that are held and may be gone.
     pub(super) doubts: Doubts,
     /// Streams in a row, of each view, on which nothing at all came for as long as an answer may take.
-    pub(super) silent_streams: [u32; 2],
+    pub(super) silent_streams: SilentStreams,
     /// Of what is orphaned or borrowed, which identities the origin has said to be gone.
     pub(super) disproved: Disproved,
     /// Whether a client waits for evidence, of each view, that what the origin has not sent does not exist.
@@ -183,7 +208,7 @@ impl Topic {
             borrowed: HashSet::default(),
             orphans: HashSet::default(),
             doubts: Doubts::default(),
-            silent_streams: [0; 2],
+            silent_streams: SilentStreams::default(),
             disproved: Disproved::default(),
             needs_proof: [false; 2],
             looks_again: false,
@@ -566,8 +591,10 @@ impl Topic {
             let is_late = link
                 .missing_since()
                 .is_some_and(|since| since + MISSING_TIMEOUTS * settings.answer_timeout <= now);
-            self.silent_streams[view as usize] += u32::from(is_late);
-            let may_renew = self.silent_streams[view as usize] <= SILENT_STREAMS;
+            if is_late {
+                self.silent_streams.add(view);
+            }
+            let may_renew = self.silent_streams.may_renew(view);
             let sweeps = settings.reconcile == Reconcile::Sweep;
             if (is_late || (degree.is_some() && link.is_over()))
                 && self.doubts.met_silence(view, |name| !link.lacks(name))
@@ -809,15 +836,10 @@ impl Topic {
         gone_now
     }
 
-    /// Whether the silence of the origin on the stream that is to be opened is no reason to open another.
-    pub(super) const fn is_last_try(&self, view: View) -> bool {
-        self.silent_streams[view as usize] >= SILENT_STREAMS
-    }
-
     /// Has names asked for on another stream, before all others.
     fn doubt(&mut self, placed: Placed, names: impl IntoIterator<Item = Name>, doubt: Doubt) {
         let Some(view) = placed.view else { return };
-        let may_renew = doubt != Doubt::Silence || self.silent_streams[view as usize] <= SILENT_STREAMS;
+        let may_renew = doubt != Doubt::Silence || self.silent_streams.may_renew(view);
         for name in names {
             if self.doubts.insert(view, name, doubt) && may_renew {
                 self.renewals[placed.stream as usize].insert(Renewal::Doubt);
