@@ -166,6 +166,43 @@ async fn r_relay_03_the_second_stream_is_on_the_same_connection_and_only_while_n
     assert!(primary.is_quiet_for(Duration::from_millis(50)).await);
 }
 
+/// The word of a relay holds until its next one: neither a gap in the watch nor the end of it is one.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_04_the_word_of_a_relay_on_its_own_control_plane_is_heard() {
+    let mut origin = Origin::start().await;
+    origin.set_relay(true);
+    origin.says(false).await;
+    let relay = Relay::start(&origin.uri());
+    let _client = relay.client(CDS, true, &[]);
+    let is_cut_off = async |expected: bool| {
+        eventually(|| relay.state.borrow().origin_is_cut_off == expected).await;
+    };
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    send(&stream, CDS, "1", &[("a", "1")]);
+    is_cut_off(true).await;
+    origin.says(true).await;
+    is_cut_off(false).await;
+    origin.says(false).await;
+    is_cut_off(true).await;
+    origin.says_no_more().await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(relay.state.borrow().origin_is_cut_off, "the end of a watch is no word");
+    origin.says(true).await;
+    // The watch begins again after 5 s.
+    is_cut_off(false).await;
+
+    origin.says(false).await;
+    is_cut_off(true).await;
+    // A proxy may lead a later stream of the connection to a server that is no relay.
+    origin.set_relay(false);
+    let _named = relay.client(CDS, false, &["a"]);
+    let mut secondary = origin.accept().await;
+    secondary.expect_request().await;
+    send(&secondary, CDS, "2", &[("a", "1")]);
+    is_cut_off(false).await;
+}
+
 #[tokio::test]
 async fn r_up_07_an_unreachable_origin_is_tried_with_growing_waits_and_quietly() {
     let origin = Origin::start().await;

@@ -57,7 +57,7 @@ section! {
         pub backoff: Backoff,
         /// HTTP/2 pings, so that a dead connection is noticed. A state-of-the-world client that may hold what it
         /// asks for waits for names that the control plane leaves unanswered until a dead connection would have been
-        /// noticed: `interval`, `timeout` and `downstream.cold_deadline` together, and no less than three times the last.
+        /// noticed: `interval` and `timeout`, no less than 40s, and `downstream.cold_deadline`; and no less than three times the last.
         #[key(Nested)]
         pub keepalive: Keepalive,
     }

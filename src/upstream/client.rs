@@ -9,14 +9,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::stream::{self, BoxStream, StreamExt as _};
+use futures_util::StreamExt as _;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use super::connection::{OpenStream, status_text, watch_again, watch_control_plane};
+use super::connection::{OpenStream, status_text};
 use super::dial::{Target, dial};
+use super::relay_watch::RelayWatch;
 use super::wait::{Clock, next_interest, next_tuning, now, sleep_until};
 use super::{Backoff, Counters, Mux, ProtocolError, StreamId, Tuner, Tuning, UpstreamState};
 use super::{Complaint, Told};
@@ -56,8 +57,8 @@ enum Event {
     Room(StreamId),
     Interest(Vec<Wanted>),
     Tuning(Tuning),
-    /// Word of the relay at the other end, or its end.
-    Watched(Option<bool>),
+    /// Word of the relay at the other end.
+    Watched(bool),
     Timer,
     Look,
     Nothing,
@@ -188,6 +189,7 @@ impl Client {
     async fn converse(&mut self, channel: Channel) -> Ended {
         let cache = Arc::clone(self.mux.cache());
         let mut primary = OpenStream::on(channel.clone(), self.options.max_message);
+        let mut watch = RelayWatch::new(channel.clone());
         let mut secondary = Secondary::new(channel, &self.options);
         self.connected();
         let mut answered = false;
@@ -196,12 +198,9 @@ impl Client {
         let mut messages = 0;
         let mut look_at = now() + LOOK;
         let mut insists = false;
-        let mut watch: Option<BoxStream<'static, bool>> = None;
-        let mut has_said = false;
         let ended = loop {
             if let Some(stream) = self.mux.renewal_due(now()) {
-                // Another server may answer on the new stream; and one with few streams needs room for it.
-                watch = has_said.then(|| watch_again(secondary.channel.clone()).boxed());
+                watch.restart();
                 self.renew(stream, &mut primary, &mut secondary);
             }
             secondary.adjust(&mut self.mux, now());
@@ -225,7 +224,7 @@ impl Client {
                     }
                     interest = next_interest(&cache, self.more_interest) => Event::Interest(interest),
                     tuning = next_tuning(&mut self.tuning) => Event::Tuning(tuning),
-                    word = next(watch.as_mut()) => Event::Watched(word),
+                    word = watch.next() => Event::Watched(word),
                     () = clock.wait(deadline) => Event::Timer,
                     () = sleep_until(Some(look_at)) => Event::Look,
                 }
@@ -270,18 +269,8 @@ impl Client {
                     self.mux.tune(tuning);
                     continue;
                 }
-                Event::Watched(Some(is_answered)) => {
+                Event::Watched(is_answered) => {
                     self.origin_says(is_answered);
-                    has_said = true;
-                    continue;
-                }
-                Event::Watched(None) => {
-                    // A relay that never says is taken for one that is answered. The last word of another holds until the next.
-                    watch = Some(if has_said {
-                        watch_again(secondary.channel.clone()).boxed()
-                    } else {
-                        stream::pending().boxed()
-                    });
                     continue;
                 }
                 Event::Timer => {
@@ -313,14 +302,12 @@ impl Client {
                     match open.is_some_and(OpenStream::is_relay) {
                         true => {
                             self.mux.origin_is_relay();
-                            let channel = &secondary.channel;
-                            watch.get_or_insert_with(|| watch_control_plane(channel.clone()).boxed());
+                            watch.begin();
                         }
                         false => {
                             self.mux.origin_is_no_relay();
-                            if watch.take().is_some() || has_said {
+                            if watch.end() {
                                 self.origin_says(true);
-                                has_said = false;
                             }
                         }
                     }
@@ -599,7 +586,9 @@ fn in_words(wait: Duration) -> String {
     format!("{:.1} s", wait.as_secs_f64())
 }
 
-async fn next<T>(stream: Option<&mut (impl futures_util::Stream<Item = T> + Unpin)>) -> Option<T> {
+async fn next(
+    stream: Option<&mut (impl futures_util::Stream<Item = Result<Bytes, Status>> + Unpin)>,
+) -> Option<Result<Bytes, Status>> {
     match stream {
         Some(stream) => stream.next().await,
         None => pending().await,

@@ -10,17 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{FutureExt as _, Stream, StreamExt as _, TryFutureExt as _, future, stream};
+use futures_util::{Stream, TryFutureExt as _, stream};
 use http::uri::PathAndQuery;
 use tokio::sync::mpsc;
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
-use tonic_health::pb::health_check_response::ServingStatus;
-use tonic_health::pb::health_client::HealthClient;
-use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-use crate::grpc::{RELAY_HEADER, RawCodec, UPSTREAM_SERVICE};
+use crate::grpc::{RELAY_HEADER, RawCodec};
 use crate::proto::DeltaDiscoveryRequest;
 
 const DELTA_ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
@@ -112,21 +109,6 @@ impl OpenStream {
     pub(super) fn is_relay(&self) -> bool {
         self.is_relay.load(Ordering::Relaxed)
     }
-}
-
-/// Says whether the control plane of the relay at the other end answers it: now, and whenever that changes. Ends where that relay
-/// does not say, or no longer.
-pub(super) fn watch_control_plane(channel: Channel) -> impl Stream<Item = bool> + Send {
-    let request = HealthCheckRequest { service: UPSTREAM_SERVICE.to_owned() };
-    let call = async move { Ok::<_, Status>(HealthClient::new(channel).watch(request).await?.into_inner()) };
-    let says = |word: HealthCheckResponse| word.status() != ServingStatus::NotServing;
-    call.try_flatten_stream().scan((), move |(), word| future::ready(word.ok().map(says)))
-}
-
-/// [Watches](watch_control_plane) again after a while, where the last watch ended.
-pub(super) fn watch_again(channel: Channel) -> impl Stream<Item = bool> + Send {
-    let wait = async { tokio::time::sleep(Duration::from_secs(5)).await };
-    wait.map(|()| watch_control_plane(channel)).flatten_stream()
 }
 
 /// Formats a status as `UNAVAILABLE: message`, with its causes.

@@ -9,6 +9,7 @@ mod client;
 mod connection;
 mod dial;
 mod directory;
+mod relay_watch;
 mod wait;
 
 pub use client::{Client, Options};
@@ -16,6 +17,7 @@ pub use connection::{BadUri, Transport};
 pub use deltafan_core::upstream::*;
 pub use dial::{Target, dial};
 pub use directory::{DirectorySource, DirectoryState};
+pub(crate) use wait::sleep_until;
 
 /// Sender of a [`Tuning`] to the running source; of several the newest counts.
 pub type Tuner = tokio::sync::watch::Sender<Option<Tuning>>;

@@ -70,7 +70,7 @@ impl Clock {
 }
 
 /// Waits until `deadline`, or for ever without one.
-pub(super) async fn sleep_until(deadline: Option<Instant>) {
+pub(crate) async fn sleep_until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
         None => pending().await,

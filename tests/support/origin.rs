@@ -7,6 +7,8 @@ use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,6 +25,8 @@ use tonic::body::Body;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::server::{Grpc, NamedService, StreamingService};
 use tonic::{Request, Response, Status, Streaming};
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
 
 pub use super::PATIENCE;
 
@@ -31,6 +35,8 @@ pub use super::PATIENCE;
 pub struct Origin {
     address: SocketAddr,
     streams: mpsc::UnboundedReceiver<OriginStream>,
+    is_relay: Arc<AtomicBool>,
+    health: HealthReporter,
     stop: CancellationToken,
 }
 
@@ -46,16 +52,35 @@ impl Origin {
         let address = listener.local_addr().expect("an address");
         let (accepted, streams) = mpsc::unbounded_channel();
         let stop = CancellationToken::new();
+        let is_relay = Arc::new(AtomicBool::new(false));
+        let (health, health_service) = tonic_health::server::health_reporter();
         let server = tonic::transport::Server::builder()
             .initial_stream_window_size(64 << 10)
-            .add_service(Service { accepted })
+            .add_service(health_service)
+            .add_service(Service { accepted, is_relay: Arc::clone(&is_relay) })
             .serve_with_incoming(TcpListenerStream::new(listener).map(|socket| {
                 // What is small would wait for the ACK of what was sent before, and that for a timer.
                 socket.and_then(|socket| socket.set_nodelay(true).map(|()| socket))
             }));
         let stopped = stop.clone();
         tokio::spawn(async move { stopped.run_until_cancelled(server).await });
-        Self { address, streams, stop }
+        Self { address, streams, is_relay, health, stop }
+    }
+
+    /// Says on streams that are opened from now on whether it is a relay.
+    pub fn set_relay(&self, is_relay: bool) {
+        self.is_relay.store(is_relay, Ordering::Relaxed);
+    }
+
+    /// Says, as a relay, whether its own control plane answers it.
+    pub async fn says(&self, is_answered: bool) {
+        let status = if is_answered { ServingStatus::Serving } else { ServingStatus::NotServing };
+        self.health.set_service_status("deltafan.upstream", status).await;
+    }
+
+    /// Ends the watches of that, and begins none.
+    pub async fn says_no_more(&self) {
+        self.health.clone().clear_service_status("deltafan.upstream").await;
     }
 
     /// Where it listens.
@@ -200,6 +225,7 @@ async fn within<F: Future>(future: F) -> F::Output {
 #[derive(Clone, Debug)]
 struct Service {
     accepted: mpsc::UnboundedSender<OriginStream>,
+    is_relay: Arc<AtomicBool>,
 }
 
 impl NamedService for Service {
@@ -218,7 +244,14 @@ impl tower::Service<http::Request<Body>> for Service {
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let service = self.clone();
         assert!(request.uri().path().ends_with("/DeltaAggregatedResources"), "{}", request.uri());
-        Box::pin(async move { Ok(Grpc::new(Raw).streaming(service, request).await) })
+        let is_relay = self.is_relay.load(Ordering::Relaxed);
+        Box::pin(async move {
+            let mut response = Grpc::new(Raw).streaming(service, request).await;
+            if is_relay {
+                response.headers_mut().insert("x-deltafan-relay", http::HeaderValue::from_static("1"));
+            }
+            Ok(response)
+        })
     }
 }
 
