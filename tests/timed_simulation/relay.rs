@@ -114,9 +114,9 @@ pub(crate) struct Relay {
     pub(crate) requests: u64,
     /// Its origin is a relay, which says so with the headers of each stream.
     behind_relay: bool,
-    /// What that relay said last of its own control plane, on the connection that stands.
+    /// Last word of that relay on its own control plane, on the connection that stands.
     origin_is_away: bool,
-    /// What was said last to those behind this one.
+    /// Last word to those behind this one.
     served: bool,
 }
 

@@ -158,6 +158,17 @@ impl StreamType {
         self.newest_nonce.is_some_and(|newest| newest.text().as_bytes() == nonce)
     }
 
+    /// Takes in the nonce of a request, which may answer the newest response or an earlier one; returns whether it is the newest.
+    pub(super) fn hear_nonce(&mut self, nonce: &[u8], now: Instant) -> bool {
+        let newest = self.is_newest(nonce);
+        if newest {
+            self.open_gate();
+        } else if !nonce.is_empty() {
+            self.answered_late(now);
+        }
+        newest
+    }
+
     /// The newest response was answered.
     pub(super) fn open_gate(&mut self) {
         self.in_flight = None;

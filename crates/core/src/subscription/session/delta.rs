@@ -80,12 +80,7 @@ impl Session {
         let max_owed = self.rules.max_names.saturating_mul(2);
         let max_owed_bytes = self.rules.max_subscription_bytes.saturating_mul(2);
         let state = self.state(at);
-        let newest = state.is_newest(request.response_nonce.as_bytes());
-        if newest {
-            state.open_gate();
-        } else if !request.response_nonce.is_empty() {
-            state.answered_late(now);
-        }
+        let newest = state.hear_nonce(request.response_nonce.as_bytes(), now);
         if !changes_nothing {
             let old = state.subscription().clone();
             // A wildcard that is asked for again is answered, but what the client holds is not repeated: clients say

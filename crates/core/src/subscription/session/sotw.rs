@@ -38,12 +38,7 @@ impl Session {
         };
 
         let state = self.state(at);
-        let newest = state.is_newest(request.response_nonce.as_bytes());
-        if newest {
-            state.open_gate();
-        } else if !request.response_nonce.is_empty() {
-            state.answered_late(now);
-        }
+        let newest = state.hear_nonce(request.response_nonce.as_bytes(), now);
         // The list counts whatever the nonce: requests arrive in order, so it is the latest (R-SotW-05).
         let subscription = state.wants.read(&request.resource_names, request.resource_locators, legacy);
         if subscription != *state.subscription() {
