@@ -17,8 +17,9 @@ use parking_lot::Mutex;
 use super::overload::OverloadManager;
 use crate::config::ConnectionLimits;
 use crate::identity::{Peer, Source};
+use crate::limit::Limit;
 use crate::pool::subtract;
-use crate::telemetry::Limit;
+use crate::telemetry;
 
 /// Counts of open connections.
 #[derive(Debug)]
@@ -52,7 +53,7 @@ impl AdmissionError {
 
     /// Counts the refusal, and logs it now and then.
     pub(super) fn report(self, peer: &dyn fmt::Display) {
-        if let Some(unsaid) = self.0.reach(Instant::now()) {
+        if let Some(unsaid) = telemetry::refused_at(self.0, Instant::now()) {
             let raise = self.0.key();
             tracing::warn!(%peer, raise, unsaid, "a connection is refused; raise the limit if this load is expected");
         }

@@ -16,10 +16,11 @@ use super::poll_error::PollError;
 use super::poll_request::{PollClient, discard, open};
 use super::scheduler::{BackgroundDrop, MANY_NAMES};
 use super::state::ServerState;
+use crate::limit::Limit;
 use crate::resource::Kind;
 use crate::rest::{Answer, Unwritable};
 use crate::subscription::{Poll, Verdict};
-use crate::telemetry::{Limit, PollGauge, PollOutcome};
+use crate::telemetry::{PollGauge, PollOutcome};
 
 /// Longest delay of the error for an answer that cannot be written; less if the hold is shorter.
 const ERROR_DELAY: Duration = Duration::from_secs(1);

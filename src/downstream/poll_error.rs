@@ -3,9 +3,10 @@
 use http::{HeaderValue, Response, StatusCode, header};
 
 use super::body::{ResponseBody, text};
-use super::status::{limit_of, report};
+use super::status::report;
+use crate::limit::Limit;
 use crate::subscription::{Code, Refusal};
-use crate::telemetry::{Limit, PollOutcome};
+use crate::telemetry::PollOutcome;
 
 /// Seconds after which to retry, with 429 and 503.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
@@ -74,6 +75,6 @@ impl From<Refusal> for PollError {
             Code::ResourceExhausted => StatusCode::PAYLOAD_TOO_LARGE,
             Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         };
-        Self { limit: refusal.bound.map(limit_of), ..Self::refused(status, refusal.message) }
+        Self { limit: refusal.limit, ..Self::refused(status, refusal.message) }
     }
 }

@@ -19,11 +19,11 @@ use super::request_memory::MemoryShare;
 use super::scheduler::{BackgroundDrop, LARGE_REQUEST, MANY_NAMES, lower_thread_priority};
 use super::state::ServerState;
 use crate::identity::{Peer, Source};
+use crate::limit::Limit;
 use crate::proto;
 use crate::resource::Kind;
 use crate::rest::{self, BadRequest, OutOfBounds};
 use crate::subscription::{Asker, Poll, Rules};
-use crate::telemetry::Limit;
 
 /// Header of Envoy with the milliseconds for which it waits for the answer.
 const EXPECTED_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";

@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 
 use super::connection::Connection;
 use super::status::report;
+use crate::limit::Limit;
 use crate::pool::Pool;
 use crate::subscription::Quota;
-use crate::telemetry::Limit;
 
 /// Kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

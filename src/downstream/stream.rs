@@ -23,10 +23,11 @@ use super::version_extractor::Payer;
 use crate::cache::Protocol;
 use crate::http2::Backpressure;
 use crate::identity::Peer;
+use crate::limit::Limit;
 use crate::proto;
 use crate::resource::{Kind, TypeUrl};
 use crate::subscription::{Heard, Next, Outgoing, Refusal, Session, Versions};
-use crate::telemetry::{self, Limit, RequestResult, StreamGauge};
+use crate::telemetry::{self, RequestResult, StreamGauge};
 
 /// Requests read in a row before other tasks run.
 const REQUESTS_PER_POLL: usize = 32;

@@ -18,7 +18,7 @@ use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogra
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 pub use deltafan_core::LogThrottle;
-pub use limits::Limit;
+pub use limits::{refused, refused_at};
 pub use lines::Lines;
 pub use log_budget::LogBudget;
 pub use polls::{PollGauge, PollOutcome};

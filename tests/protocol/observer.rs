@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use deltafan::cache::{Interest, Protocol};
 use deltafan::config::name_pattern;
+use deltafan::limit::Limit;
 use deltafan::proto::DeltaDiscoveryRequest;
 use deltafan::resource::{Name, Patterns, Scope};
-use deltafan::subscription::{Bound, Code, Denied, Grant, Next, OBSERVER};
+use deltafan::subscription::{Code, Denied, Grant, Next, OBSERVER};
 
 use crate::support::{Bed, Client, strings, url};
 
@@ -130,7 +131,7 @@ fn an_observer_has_the_rights_and_the_limits_of_any_client() {
         observer(bed, Protocol::Delta).hear_delta(bed, request).expect_err("it is refused")
     };
     assert_eq!(refused(&bed, "sds", &["s"]).denied, Some(Denied::Secret));
-    assert_eq!(refused(&bed, "cds", &["a", "b"]).bound, Some(Bound::Names));
+    assert_eq!(refused(&bed, "cds", &["a", "b"]).limit, Some(Limit::Names));
     bed.rules.grant = Grant::nothing();
     assert_eq!(refused(&bed, "cds", &["a"]).code, Code::PermissionDenied);
 }

@@ -6,6 +6,7 @@
 
 pub mod cache;
 pub mod identity;
+pub mod limit;
 mod log_throttle;
 pub mod pool;
 pub mod proto;

@@ -36,7 +36,7 @@ pub use grant::{Grant, Hidden};
 pub use memory::Memory;
 pub use metadata::Missing;
 pub use poll::{Asker, Poll, Verdict};
-pub use refusal::{Bound, Code, Denied, Refusal};
+pub use refusal::{Code, Denied, Refusal};
 pub use rules::Rules;
 pub use session::order::Next;
 pub use session::{Heard, Outgoing, Session};

@@ -10,8 +10,9 @@ use std::time::Duration;
 use super::client::{Client, is_grpc};
 use super::given::Given;
 use super::grant::Grant;
-use super::refusal::{Bound, Denied, Refusal, clip};
+use super::refusal::{Denied, Refusal, clip};
 use crate::cache::{Allotment, Cache, Claim, Protocol, Subscription, TypeCache};
+use crate::limit::Limit;
 use crate::pool::Tenant;
 use crate::proto::{self, ResourceLocator};
 use crate::resource::wire::{self, Malformed, Value};
@@ -116,11 +117,11 @@ impl Rules {
         if let Some(long) = names.find(|name| name.len() > limit) {
             let start = clip(long);
             let refusal = Refusal::invalid(format!("resource name `{start}` is longer than {limit} bytes"));
-            return Err(refusal.over(Bound::NameBytes));
+            return Err(refusal.over(Limit::NameBytes));
         }
         if count > self.max_names {
             let refusal = Refusal::exhausted(format!("more than {} names of one type", self.max_names));
-            return Err(refusal.over(Bound::Names));
+            return Err(refusal.over(Limit::Names));
         }
         Ok(())
     }
@@ -150,7 +151,7 @@ impl Rules {
         let max = self.max_parameter_sets;
         if lens.parameters().len() > max {
             let message = format!("more than {max} sets of dynamic parameters for one type in one stream");
-            return Err(Refusal::exhausted(message).over(Bound::Parameters));
+            return Err(Refusal::exhausted(message).over(Limit::Parameters));
         }
         self.grant.check_lens(&lens, allotted)?;
         // A client chooses none of what the operator's rules impose.
@@ -195,7 +196,7 @@ impl Rules {
         }
         let message =
             format!("the names and locators of one type take {bytes} bytes, more than the limit of {max}");
-        Err(Refusal::exhausted(message).over(Bound::SubscriptionBytes))
+        Err(Refusal::exhausted(message).over(Limit::SubscriptionBytes))
     }
 
     /// Whether a request, decoded, would be of a size that its length lets expect. Groups are refused: the decoder would
@@ -214,7 +215,7 @@ impl Rules {
                     if parts(bytes, 2)? > self.max_parameters {
                         let max = self.max_parameters;
                         let message = format!("more than {max} dynamic parameters in one locator");
-                        return Err(Refusal::exhausted(message).over(Bound::Parameters));
+                        return Err(Refusal::exhausted(message).over(Limit::Parameters));
                     }
                 }
                 (Protocol::Sotw, 2) | (Protocol::Delta, 1) => node_parts += parts(bytes, 10)?,
@@ -223,7 +224,7 @@ impl Rules {
         }
         if names > max {
             let message = format!("more than {max} names in one request");
-            return Err(Refusal::exhausted(message).over(Bound::Names));
+            return Err(Refusal::exhausted(message).over(Limit::Names));
         }
         if node_parts > MAX_FEATURES {
             return Err(Refusal::exhausted(format!("more than {MAX_FEATURES} `node.client_features`")));
@@ -238,7 +239,7 @@ impl Rules {
             return Ok(());
         }
         let message = format!("more than {max} names over all streams and requests of one connection");
-        Err(Refusal::exhausted(message).over(Bound::ConnectionNames))
+        Err(Refusal::exhausted(message).over(Limit::NamesPerConnection))
     }
 
     /// A client that takes responses and answers none.
@@ -246,7 +247,7 @@ impl Rules {
         let after = self.unacked_timeout;
         let message =
             format!("no response of {type_url} was answered for {after:?}; ACK or NACK what is sent");
-        Refusal::exhausted(message).over(Bound::Unacked)
+        Refusal::exhausted(message).over(Limit::Unacked)
     }
 }
 
@@ -273,7 +274,7 @@ impl Rules {
                 let max = self.max_parameters;
                 let refusal =
                     Refusal::exhausted(format!("more than {max} dynamic parameters in one locator"));
-                return Err(refusal.over(Bound::Parameters));
+                return Err(refusal.over(Limit::Parameters));
             }
             self.check_names(parameters.iter().flat_map(|(key, value)| [key, value]), 0)?;
         }
@@ -301,10 +302,10 @@ mod tests {
         let node = |features| Some(Node { client_features: many(features), ..Node::default() });
         for (count, locators, parameters, features, expected) in [
             (84, 0, 0, 0, Ok(())),
-            (85, 0, 0, 0, Err(Some(Bound::Names))),
-            (80, 5, 0, 0, Err(Some(Bound::Names))),
+            (85, 0, 0, 0, Err(Some(Limit::Names))),
+            (80, 5, 0, 0, Err(Some(Limit::Names))),
             (0, 84, 2, 0, Ok(())),
-            (0, 1, 3, 0, Err(Some(Bound::Parameters))),
+            (0, 1, 3, 0, Err(Some(Limit::Parameters))),
             (0, 0, 0, MAX_FEATURES, Ok(())),
             (0, 0, 0, MAX_FEATURES + 1, Err(None)),
         ] {
@@ -324,7 +325,7 @@ mod tests {
                 [(Protocol::Sotw, sotw.encode_to_vec()), (Protocol::Delta, delta.encode_to_vec())]
             {
                 let checked = rules.check_parts(protocol, &message);
-                let told = checked.as_ref().map_err(|refusal| refusal.bound).copied();
+                let told = checked.as_ref().map_err(|refusal| refusal.limit).copied();
                 assert_eq!(told, expected, "{protocol:?} {count} {locators} {parameters} {features}");
                 assert!(checked.is_ok_and(|()| true) || expected.is_err());
             }
@@ -353,6 +354,6 @@ mod tests {
         let parameters = [("k", "v")].into_iter().collect();
         let located = plain.located([(Name::from("abcde"), parameters)].into_iter().collect());
         let refusal = rules.check_weight(&located).expect_err("twelve bytes");
-        assert_eq!((refusal.code, refusal.bound), (Code::ResourceExhausted, Some(Bound::SubscriptionBytes)));
+        assert_eq!((refusal.code, refusal.limit), (Code::ResourceExhausted, Some(Limit::SubscriptionBytes)));
     }
 }

@@ -15,12 +15,13 @@ mod sotw;
 use super::client::Client;
 use super::features::Features;
 use super::grant::Hidden;
-use super::refusal::{Bound, Refusal};
+use super::refusal::Refusal;
 use super::rules::{Rules, only_type};
 use super::stream_type::StreamType;
 use crate::cache::{
     Allotment, Cache, Dialect, Frame, Mailbox, Membership, Protocol, Role, Subscription, Ttl, TypeCache,
 };
+use crate::limit::Limit;
 use crate::pool::Tenant;
 use crate::proto;
 use crate::resource::{Kind, Name, TypeUrl};
@@ -225,7 +226,7 @@ impl Session {
         self.rules.check_type(type_url)?;
         if self.types.len() >= self.rules.max_types {
             let message = format!("more than {} types on one stream", self.rules.max_types);
-            return Err(Refusal::exhausted(message).over(Bound::Types));
+            return Err(Refusal::exhausted(message).over(Limit::Types));
         }
         let of = self.store(type_url, &subscription)?;
         self.hidden += self.rules.grant.hides_of(&subscription);

@@ -6,11 +6,12 @@ use std::time::Instant;
 
 use super::super::asks::Asks;
 use super::super::own::Brought;
-use super::super::refusal::{Bound, Refusal};
+use super::super::refusal::Refusal;
 use super::super::stream_type::StreamType;
 use super::super::versions::Versions;
 use super::{Heard, Session};
 use crate::cache::Subscription;
+use crate::limit::Limit;
 use crate::proto;
 use crate::resource::{Name, normal_form};
 
@@ -165,12 +166,12 @@ impl Session {
                 own.weight = bytes;
                 if count > max_owed {
                     let message = format!("more than {max_owed} names of one type to be answered");
-                    return Err(Refusal::exhausted(message).over(Bound::Names));
+                    return Err(Refusal::exhausted(message).over(Limit::Names));
                 }
                 if bytes > max_owed_bytes {
                     let message =
                         format!("names of more than {max_owed_bytes} bytes of one type to be answered");
-                    return Err(Refusal::exhausted(message).over(Bound::SubscriptionBytes));
+                    return Err(Refusal::exhausted(message).over(Limit::SubscriptionBytes));
                 }
             }
             state.trim();

@@ -29,7 +29,7 @@ impl Session {
             return Some(Next::Wait(Some(ends)));
         }
         let refusal =
-            || Refusal { code: Code::Unavailable, message: NOT_HELD.to_owned(), denied: None, bound: None };
+            || Refusal { code: Code::Unavailable, message: NOT_HELD.to_owned(), denied: None, limit: None };
         self.types.iter().any(StreamType::lacks).then(|| Next::Close(refusal()))
     }
 }
