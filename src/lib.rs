@@ -16,5 +16,5 @@ pub mod telemetry;
 pub mod tls;
 pub mod upstream;
 
-pub use deltafan_core::{cache, identity, limit, pool, proto, resource, subscription};
+pub use deltafan_core::{cache, identity, limit, pool, proto, quota, resource, subscription};
 pub use deltafan_http2 as http2;

@@ -14,7 +14,7 @@
 //! | `sniff`, `handshake` | protocol by the first bytes, TLS handshakes with permits |
 //! | `authz`, `policy` | rules by peer, everything that a reload may change |
 //! | `connection` | state, peer and cost of one connection |
-//! | `names`, `request_memory`, `unsent`, `send_cursor`, `poll_slots` | what a connection or peer takes: names, memory of requests and versions, messages that are being sent, polls |
+//! | `names`, `request_memory`, `unsent`, `send_cursor` | what a connection or peer takes: names, memory of requests and versions, messages that are being sent |
 //! | `connections`, `overload`, `admission` | age and drain of all connections, memory watermarks, limits on their number |
 //! | `poll_state`, `state` | state that polls share, and all connections |
 //! | `version_extractor`, `assembler` | versions taken out of a request as it arrives, a body cut into messages |
@@ -41,7 +41,6 @@ mod policy;
 mod poll;
 mod poll_error;
 mod poll_request;
-mod poll_slots;
 mod poll_state;
 mod read_budget;
 mod request_memory;

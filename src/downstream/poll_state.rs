@@ -5,7 +5,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use super::poll_slots::PollSlots;
+use crate::identity::Source;
+use crate::quota::Quota;
 use crate::rest::Book;
 use crate::subscription::Memory;
 use crate::telemetry;
@@ -15,7 +16,8 @@ use crate::telemetry;
 pub struct PollState {
     pub(super) book: Arc<Book>,
     pub(super) memory: Memory,
-    pub(super) slots: Arc<PollSlots>,
+    /// Polls that wait, by address.
+    pub(super) parked: Arc<Quota<Source>>,
     pub(super) throttle: Mutex<telemetry::LogThrottle>,
     /// Permit to decode a large request: one at a time.
     pub(super) readers: Arc<Semaphore>,
@@ -27,7 +29,7 @@ impl PollState {
         Self {
             book,
             memory: Memory::default(),
-            slots: Arc::default(),
+            parked: Arc::default(),
             throttle: Mutex::default(),
             readers: Arc::new(Semaphore::new(1)),
         }

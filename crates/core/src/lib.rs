@@ -10,6 +10,7 @@ pub mod limit;
 mod log_throttle;
 pub mod pool;
 pub mod proto;
+pub mod quota;
 pub mod resource;
 pub mod subscription;
 pub mod upstream;

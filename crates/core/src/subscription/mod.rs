@@ -41,4 +41,4 @@ pub use rules::Rules;
 pub use session::order::Next;
 pub use session::{Heard, Outgoing, Session};
 pub use upstream_state::Upstream;
-pub use versions::{Quota, Versions};
+pub use versions::{ByteCharge, Versions};
