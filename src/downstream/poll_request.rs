@@ -18,11 +18,11 @@ use super::request_memory::MemoryShare;
 use super::scheduler::{BackgroundDrop, LARGE_REQUEST, MANY_NAMES, lower_thread_priority};
 use super::state::ServerState;
 use crate::identity::{Peer, Source};
+use crate::json::{self, BadRequest, OutOfBounds};
 use crate::limit::Limit;
 use crate::proto;
 use crate::quota::QuotaGuard;
 use crate::resource::Kind;
-use crate::rest::{self, BadRequest, OutOfBounds};
 use crate::subscription::{Asker, Poll, Rules};
 
 /// Header of Envoy with the milliseconds for which it waits for the answer.
@@ -227,7 +227,7 @@ async fn on_reader_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + '
 }
 
 fn parse(body: &[u8], rules: &Rules) -> Result<proto::DiscoveryRequest, PollError> {
-    rest::read(body, rules.max_names, !rules.given.is_empty()).map_err(|error| match error {
+    json::read(body, rules.max_names, !rules.given.is_empty()).map_err(|error| match error {
         BadRequest::OutOfBounds(OutOfBounds::TooMany(_)) => {
             PollError::refused(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()).over(Limit::Names)
         }

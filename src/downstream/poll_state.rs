@@ -5,16 +5,16 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use super::response_cache::ResponseCache;
 use crate::identity::Source;
 use crate::quota::Quota;
-use crate::rest::Book;
 use crate::subscription::Memory;
 use crate::telemetry;
 
 /// State of all long polls.
 #[derive(Debug)]
 pub struct PollState {
-    pub(super) book: Arc<Book>,
+    pub(super) responses: Arc<ResponseCache>,
     pub(super) memory: Memory,
     /// Polls that wait, by address.
     pub(super) parked: Arc<Quota<Source>>,
@@ -24,10 +24,10 @@ pub struct PollState {
 }
 
 impl PollState {
-    /// Creates the state for polls that `book` answers.
-    pub fn new(book: Arc<Book>) -> Self {
+    /// Creates the state for polls that share these responses.
+    pub fn new(responses: Arc<ResponseCache>) -> Self {
         Self {
-            book,
+            responses,
             memory: Memory::default(),
             parked: Arc::default(),
             throttle: Mutex::default(),
@@ -35,8 +35,8 @@ impl PollState {
         }
     }
 
-    /// Drops cached answers that nobody asks for any more. Call it now and then.
+    /// Drops cached responses that nobody asks for any more. Call it now and then.
     pub async fn tidy(&self) {
-        self.book.tidy().await;
+        self.responses.tidy().await;
     }
 }

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use prost::Message as _;
 use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::outline::{self, OutOfBounds};
+use super::bounds::{self, OutOfBounds};
 use crate::proto;
 
 /// Values that a request may have beside the names that it asks for.
@@ -50,7 +50,7 @@ pub fn read(body: &[u8], max_names: usize, whole_node: bool) -> Result<proto::Di
     if text.trim_ascii().is_empty() {
         return Err(BadRequest::Empty);
     }
-    outline::check(body, max_names.saturating_add(OTHER_VALUES))?;
+    bounds::check(body, max_names.saturating_add(OTHER_VALUES))?;
     let mut json = serde_json::Deserializer::from_str(text);
     let request = if whole_node {
         Message::<Request<true>>(PhantomData).deserialize(&mut json)?.0
