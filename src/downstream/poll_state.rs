@@ -8,14 +8,14 @@ use tokio::sync::Semaphore;
 use super::response_cache::ResponseCache;
 use crate::identity::Source;
 use crate::quota::Quota;
-use crate::subscription::Memory;
+use crate::subscription::PollHistory;
 use crate::telemetry;
 
 /// State of all long polls.
 #[derive(Debug)]
 pub struct PollState {
     pub(super) responses: Arc<ResponseCache>,
-    pub(super) memory: Memory,
+    pub(super) memory: PollHistory,
     /// Polls that wait, by address.
     pub(super) parked: Arc<Quota<Source>>,
     pub(super) throttle: Mutex<telemetry::LogThrottle>,
@@ -28,7 +28,7 @@ impl PollState {
     pub fn new(responses: Arc<ResponseCache>) -> Self {
         Self {
             responses,
-            memory: Memory::default(),
+            memory: PollHistory::default(),
             parked: Arc::default(),
             throttle: Mutex::default(),
             readers: Arc::new(Semaphore::new(1)),

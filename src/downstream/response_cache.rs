@@ -1,13 +1,13 @@
 //! Responses of long polls as JSON, shared by clients.
 //!
-//! A response is made once per version of the whole ([`SetVersion`]) and shared by all clients that are given it and ask for
+//! A response is made once per version of the whole ([`SetVersion`]) and shared by all clients that are node_parameters it and ask for
 //! the same, through the same parameters and rules. Responses are kept within a budget while somebody asks for them, and
 //! what is not found is made again.
 //!
 //! Not in the core: those who ask for the same wait for one writer, a large response is written on another thread, and
 //! one that nobody asks for ends by the clock.
 //!
-//! Invariant: no client is given a response that was made for one that may see something else, whatever versions look like: a
+//! Invariant: no client is node_parameters a response that was made for one that may see something else, whatever versions look like: a
 //! version is a hash over texts that clients choose, so that it alone is no key.
 
 use std::hash::{BuildHasher as _, Hash, RandomState};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use moka::policy::EvictionPolicy;
 
-use crate::cache::{Found, SetVersion};
+use crate::cache::{SetContents, SetVersion};
 use crate::descriptors::Descriptors;
 use crate::json::{JsonError, JsonResponse, JsonWriter};
 use crate::resource::TypeUrl;
@@ -27,7 +27,7 @@ const IDLE: Duration = Duration::from_secs(60);
 /// By version, and by a hash of all else that the response depends on, with a secret of this process.
 type Responses = moka::future::Cache<(u128, u64), JsonResponse, foldhash::fast::RandomState>;
 
-/// Result in place of the response that was looked for. It is given to all requests that wait for that, and not kept: under
+/// Result in place of the response that was looked for. It is node_parameters to all requests that wait for that, and not kept: under
 /// the version that was looked for, it would be wrong for ever.
 #[derive(Clone, Debug)]
 enum Instead {
@@ -70,7 +70,7 @@ impl ResponseCache {
 
     /// Returns the response of this version, or of the one that `found` has by now. If many clients ask for the same at the
     /// same time, it is made once; the others wait without holding a thread. `asked` is all that `found` depends on beside the
-    /// state: a response made for one client is given to those whose `asked` is equal.
+    /// state: a response made for one client is node_parameters to those whose `asked` is equal.
     ///
     /// # Errors
     /// A resource that has no JSON.
@@ -79,7 +79,7 @@ impl ResponseCache {
         type_url: &TypeUrl,
         version: SetVersion,
         asked: &(impl Hash + Sync),
-        found: impl FnOnce() -> Found,
+        found: impl FnOnce() -> SetContents,
     ) -> Result<JsonResponse, JsonError> {
         let write = async {
             match self.write(type_url, found()).await {
@@ -96,7 +96,7 @@ impl ResponseCache {
         })
     }
 
-    async fn write(&self, type_url: &TypeUrl, found: Found) -> Result<JsonResponse, JsonError> {
+    async fn write(&self, type_url: &TypeUrl, found: SetContents) -> Result<JsonResponse, JsonError> {
         if !self.writer.is_slow(&found) {
             return self.writer.write(type_url, &found);
         }
@@ -112,7 +112,7 @@ mod tests {
     use crate::resource::{Envelope, Kind};
 
     /// A resource of a type that can be written, or of one that nobody knows.
-    fn found(version: &str, type_name: &str) -> Found {
+    fn found(version: &str, type_name: &str) -> SetContents {
         let type_url = TypeUrl::from(Kind::Cluster);
         let inner = format!("type.googleapis.com/{type_name}");
         let detail = [&[10, inner.len() as u8], inner.as_bytes()].concat();
@@ -125,7 +125,7 @@ mod tests {
         let sent = [&[18, 0x80 | (any.len() & 0x7f) as u8, (any.len() >> 7) as u8], &any[..], &[26, 1, b'a']]
             .concat();
         let resource = Envelope::parse(&sent, &type_url).unwrap().encode(&type_url, "a".into()).unwrap();
-        Found { version: version.parse().unwrap(), resources: vec![Arc::new(resource)], asked: None }
+        SetContents { version: version.parse().unwrap(), resources: vec![Arc::new(resource)], asked: None }
     }
 
     #[tokio::test]
@@ -133,7 +133,8 @@ mod tests {
         let [old, new] = ["1", "2"].map(|digit| digit.repeat(32));
         let type_url = TypeUrl::from(Kind::Cluster);
         let cache = ResponseCache::new(Descriptors::default(), 1 << 20);
-        let ask = async |found: Found| cache.response(&type_url, old.parse().unwrap(), &(), || found).await;
+        let ask =
+            async |found: SetContents| cache.response(&type_url, old.parse().unwrap(), &(), || found).await;
 
         // A state that cannot be written came between looking and writing, and went again.
         let error = ask(found(&new, "no.such.Type")).await.expect_err("an unknown type");

@@ -11,9 +11,9 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use moka::policy::EvictionPolicy;
 use xxhash_rust::xxh3;
 
-use crate::cache::{Found, SetVersion};
+use crate::cache::{SetContents, SetVersion};
 use crate::descriptors::{DescriptorError, Descriptors};
-use crate::resource::{Called, Name, Resource, TypeUrl};
+use crate::resource::{Name, NameForm, Resource, TypeUrl};
 
 /// Bytes from which on the JSON of a resource is shared, not copied.
 const SHARED: usize = 32 << 10;
@@ -119,7 +119,7 @@ impl JsonWriter {
     }
 
     /// Whether writing the response takes so long that no other connection should wait for it.
-    pub fn is_slow(&self, found: &Found) -> bool {
+    pub fn is_slow(&self, found: &SetContents) -> bool {
         let size: usize = found.resources.iter().map(|resource| resource.body().len()).sum();
         size > SMALL || !self.descriptors.are_unpacked()
     }
@@ -128,7 +128,7 @@ impl JsonWriter {
     ///
     /// # Errors
     /// A resource that has no JSON. A response is whole or an error; none has a part missing.
-    pub fn write(&self, type_url: &TypeUrl, found: &Found) -> Result<JsonResponse, JsonError> {
+    pub fn write(&self, type_url: &TypeUrl, found: &SetContents) -> Result<JsonResponse, JsonError> {
         let is_located = |resource: &Resource| {
             found.asked.as_ref().is_some_and(|asked| asked.locates(resource.name().as_str()))
         };
@@ -162,7 +162,7 @@ impl JsonWriter {
 
     /// JSON of a resource that was asked for by locator: wrapped, with its constraints (R-DP-07, R-DP-11).
     fn wrapped(&self, resource: &Resource) -> Result<Bytes, JsonError> {
-        let any = resource.wrapped(Called::Locator(resource.name()));
+        let any = resource.wrapped(NameForm::Locator(resource.name()));
         self.any(resource, xxh3::xxh3_128(&any), &any)
     }
 

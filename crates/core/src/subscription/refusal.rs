@@ -2,9 +2,9 @@
 //!
 //! Owns their words and codes, with the limit that was reached or the right that is missing, for metrics and the log.
 
-use crate::cache::{FellBehind, Full};
+use crate::cache::{FellBehindError, StoreLimitError};
 use crate::limit::Limit;
-use crate::resource::wire::Malformed;
+use crate::resource::wire::MalformedError;
 
 /// Reason for closing a stream or refusing a request, and whose fault it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,17 +59,17 @@ impl Refusal {
     }
 }
 
-impl From<FellBehind> for Refusal {
-    fn from(behind: FellBehind) -> Self {
+impl From<FellBehindError> for Refusal {
+    fn from(behind: FellBehindError) -> Self {
         Self { code: Code::Unavailable, message: behind.to_string(), denied: None, limit: None }
     }
 }
 
-impl From<Full> for Refusal {
-    fn from(full: Full) -> Self {
+impl From<StoreLimitError> for Refusal {
+    fn from(full: StoreLimitError) -> Self {
         let limit = match full {
-            Full::Types(_) => Limit::Types,
-            Full::ParameterSets(_) => Limit::ParameterSets,
+            StoreLimitError::Types(_) => Limit::Types,
+            StoreLimitError::ParameterSets(_) => Limit::ParameterSets,
         };
         Self::exhausted(full.to_string()).over(limit)
     }
@@ -84,8 +84,8 @@ pub(super) fn clip(text: &str) -> String {
     }
 }
 
-impl From<Malformed> for Refusal {
-    fn from(_: Malformed) -> Self {
+impl From<MalformedError> for Refusal {
+    fn from(_: MalformedError) -> Self {
         Self::invalid("the request is not a proto3 message")
     }
 }
