@@ -82,6 +82,10 @@ enum Tree {
 
 impl Constraints {
     /// Reads an encoded `DynamicParameterConstraints`; `None` where it constrains nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ConstraintError`] if the bytes are no such message, or one with more parts or levels than are read.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, ConstraintError> {
         let mut nodes = 0;
         let tree = read(bytes, MAX_DEPTH, &mut nodes)?;

@@ -158,6 +158,10 @@ impl Session {
     }
 
     /// Whether a request has no more parts than it may, before it is decoded.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] (RESOURCE_EXHAUSTED) for a request with more.
     pub fn check_parts(&self, message: &[u8]) -> Result<(), Refusal> {
         self.rules.check_parts(self.profile.protocol, message)
     }

@@ -423,6 +423,10 @@ impl Mux {
 
     /// A message came. It is taken in before any timer is judged, however late: what has arrived is no silence. An error
     /// means that the stream is of no use any more.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtocolError`] if the message is no response: the stream has to end.
     pub fn on_message(
         &mut self,
         stream: StreamId,
