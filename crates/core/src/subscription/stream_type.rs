@@ -46,9 +46,8 @@ pub(super) enum Pending {
     Unknown,
     /// This.
     Update(Arc<Update>),
-    /// Something that counts as an addition, once the newest response is answered. What that is then, is worked out then.
-    /// Closed gate in front of many names, not looked at: removals may be among them, so removals of other types, and
-    /// routes, wait for the ACK too.
+    /// Additions that are worked out once the newest response is answered: the gate is closed and the names are many.
+    /// Removals may be among them, so removals of other types, and routes, wait for the ACK too.
     Gated,
 }
 
