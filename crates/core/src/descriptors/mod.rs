@@ -43,6 +43,10 @@ pub fn pool() -> &'static DescriptorPool {
 }
 
 /// The canonical proto3 JSON of an encoded `google.protobuf.Any`, with `@type`, nested ones included.
+///
+/// # Errors
+///
+/// [`DescriptorError`] if the type has no descriptor, or the bytes do not fit it.
 pub fn any_to_json(any: &[u8]) -> Result<serde_json::Value, DescriptorError> {
     let any = read_any(pool(), any)?;
     serde_json::to_value(&any).map_err(|error| not_showable(&any, &error))

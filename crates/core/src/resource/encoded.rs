@@ -85,6 +85,10 @@ pub struct Envelope<'a> {
 
 impl<'a> Envelope<'a> {
     /// Takes the bytes of a `Resource` apart and checks them against the type of the response that holds it.
+    ///
+    /// # Errors
+    ///
+    /// [`EnvelopeError`] if the bytes are no such message, or the resource has no name or is of another type.
     pub fn parse(bytes: &'a [u8], expected: &TypeUrl) -> Result<Self, EnvelopeError> {
         let mut name = "";
         let mut resource_name: Option<&[u8]> = None;
@@ -412,6 +416,10 @@ fn digest(name: &str, constraints: Option<&Constraints>, version: &str, body_has
 type ReadName<'a> = (&'a str, Result<Option<Constraints>, ConstraintError>);
 
 /// Reads an `envoy.service.discovery.v3.ResourceName`.
+///
+/// # Errors
+///
+/// [`MalformedError`] if the bytes are no such message. Constraints that cannot be read are part of the result.
 pub fn parse_resource_name(message: &[u8]) -> Result<ReadName<'_>, MalformedError> {
     let (mut name, mut constraints) = ("", Ok(None));
     let mut constrained = false;

@@ -76,6 +76,10 @@ pub struct Poll {
 
 impl Poll {
     /// A request to the service of one type. It may be held for so long.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] if the request breaks the protocol, exceeds a limit, or asks for resources that are denied.
     #[expect(
         clippy::too_many_arguments,
         reason = "each is another's: the relay's, the request's, the caller's"

@@ -32,24 +32,24 @@ use crate::resource::{Kind, Name, TypeUrl};
 pub enum RequestKind {
     /// A subscription, and no answer to a response.
     Subscribed {
-        /// Of this type.
+        /// Type of the request.
         type_url: TypeUrl,
     },
     /// The newest response was accepted.
     Ack {
-        /// Of this type.
+        /// Type of the request.
         type_url: TypeUrl,
     },
     /// The newest response was rejected.
     Nack {
-        /// Of this type.
+        /// Type of the request.
         type_url: TypeUrl,
-        /// For this reason.
+        /// Reason that the client gave.
         error: proto::Status,
     },
     /// It answers a response that is not the newest (R-SotW-04), or rejects it once more.
     Stale {
-        /// Of this type.
+        /// Type of the request.
         type_url: TypeUrl,
     },
 }
@@ -159,6 +159,10 @@ impl Session {
     }
 
     /// Whether a request has no more parts than it may, before it is decoded.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] (RESOURCE_EXHAUSTED) for a request with more.
     pub fn check_parts(&self, message: &[u8]) -> Result<(), Refusal> {
         self.rules.check_parts(self.profile.protocol, message)
     }

@@ -202,6 +202,10 @@ impl SessionConfig {
 
     /// Whether a request, decoded, would be of a size that its length lets expect. Groups are refused: the decoder would
     /// skip them, and read behind them what is not counted here.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] for a request with more parts (RESOURCE_EXHAUSTED), or one that cannot be decoded (INVALID_ARGUMENT).
     pub fn check_parts(&self, protocol: Protocol, message: &[u8]) -> Result<(), Refusal> {
         // Names may come twice, which is nobody's fault, and beside them there is the wildcard.
         let max = self.max_names.saturating_mul(2).saturating_add(64);
@@ -234,6 +238,10 @@ impl SessionConfig {
     }
 
     /// Refuses a connection that asks for more names than one may, over all its streams and requests.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] (RESOURCE_EXHAUSTED) above `downstream.max_names_per_connection`.
     pub fn check_connection(&self, names: usize) -> Result<(), Refusal> {
         let max = self.max_connection_names;
         if names <= max {

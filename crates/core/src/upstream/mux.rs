@@ -257,8 +257,8 @@ impl Mux {
         StreamId::ALL.into_iter().find(|stream| self.renewal_at(*stream).is_some_and(|at| at <= now))
     }
 
-    /// Of an origin that has never answered the clients go to other relays. The wildcard that they asked for is kept then:
-    /// the answer to it is the first sign that the origin is well.
+    /// When a stream is due to be opened anew. Clients of an origin that has never answered go to other relays; the wildcard
+    /// that they asked for is kept then, since its answer is the first sign that the origin is well.
     fn renewal_at(&self, stream: StreamId) -> Option<Instant> {
         let open = self.streams[stream as usize].as_ref()?;
         let groups = self.groups.values().filter(|_| self.is_heard);
@@ -423,6 +423,10 @@ impl Mux {
 
     /// A message came. It is taken in before any timer is judged, however late: what has arrived is no silence. An error
     /// means that the stream is of no use any more.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtocolError`] if the message is no response: the stream has to end.
     pub fn on_message(
         &mut self,
         stream: StreamId,

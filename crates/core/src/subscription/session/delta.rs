@@ -21,6 +21,11 @@ fn is_wildcard(name: &str) -> bool {
 
 impl Session {
     /// Takes in a request of a delta stream.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] if the request breaks the protocol, exceeds a limit, or asks for resources that are denied. The stream has
+    /// to end.
     pub fn on_delta_request(
         &mut self,
         request: proto::DeltaDiscoveryRequest,
@@ -30,6 +35,10 @@ impl Session {
     }
 
     /// Takes in a request of which `initial_resource_versions`, or some of them, were taken out into `versions`.
+    ///
+    /// # Errors
+    ///
+    /// As of [`on_delta_request`](Self::on_delta_request).
     pub fn on_delta_request_with(
         &mut self,
         request: proto::DeltaDiscoveryRequest,

@@ -119,8 +119,7 @@ impl Session {
         NextStep::Wait(deadline.0).into()
     }
 
-    /// Of how many names [`next`](Self::next) may have to work out what there is to say: of tens of thousands it takes
-    /// milliseconds.
+    /// Number of names that [`next`](Self::next) may have to look at. Tens of thousands take milliseconds.
     pub fn looks_at(&self, now: Instant) -> usize {
         self.types.iter().map(|state| state.looks_at(now, &self.rules)).sum()
     }

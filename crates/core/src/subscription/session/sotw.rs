@@ -13,6 +13,11 @@ use crate::resource::Name;
 
 impl Session {
     /// Takes in a request of a state-of-the-world stream.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] if the request breaks the protocol, exceeds a limit, or asks for resources that are denied. The stream has
+    /// to end.
     pub fn on_sotw_request(
         &mut self,
         request: proto::DiscoveryRequest,
