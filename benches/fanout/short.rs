@@ -40,7 +40,7 @@ pub(crate) fn run(cores: Cores) -> io::Result<()> {
     ] {
         let Encoded { frames, generations } = encoded(cores, load)?;
         // A table also moves on when its set becomes complete, which may happen meanwhile; and whoever looks just then is
-        // told by a frame of its own (tests/encode_once.rs counts exactly, without a clock).
+        // told by a frame of its own (tests/alloc counts exactly, without a clock).
         let expected = (CHANGES * tables)..=((CHANGES + 1) * tables);
         check(
             frames <= 2 * generations && expected.contains(&(generations as usize)),

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, FETCH_CLUSTERS, connect, node, try_unary};
 use futures_util::future::join_all;
 use tonic::transport::Channel;
 
 use super::peer::Target;
 use super::scene::{Attack, Scene};
-use crate::support::client::{CDS, DELTA_ADS, Delta, connect, node, try_unary};
 
-const FETCH_CLUSTERS: &str = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
 /// Connections of an attacker, and requests at a time on each.
 const CONNECTIONS: usize = 10;
 const AT_A_TIME: usize = 20;

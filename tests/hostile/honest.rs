@@ -9,12 +9,11 @@ use std::time::{Duration, Instant};
 
 use deltafan::proto::DeltaDiscoveryRequest;
 use deltafan::resource::{Envelope, TypeUrl};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, connect};
+use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
 use parking_lot::Mutex;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
-
-use crate::support::client::{CDS, DELTA_ADS, Delta, EDS, connect};
-use crate::support::origin::{Origin, OriginStream, resource, response};
 
 /// Between two changes.
 const PACE: Duration = Duration::from_millis(4);

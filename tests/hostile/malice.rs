@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use deltafan::proto::DeltaDiscoveryRequest;
+use deltafan_test_support::client::CDS;
 use prost::Message as _;
 
 use super::peer::{DELTA_ADS, END_HEADERS, HEADERS, Target, call, call_block, field, frame, message, stream};
 use super::scene::{Attack, Scene};
-use crate::support::client::CDS;
 
 /// Posts a body of JSON again and again, on connections that are kept for as long as the relay keeps them.
 fn post(target: &Target, headers: &str, body: &str) {

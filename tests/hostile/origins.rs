@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use deltafan::resource::{TypeUrl, wire};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
+use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
+use deltafan_test_support::process::Process;
 use prost::Message as _;
 
 use super::scene::{mib, resident};
-use crate::support::client::{CDS, DELTA_ADS, Delta, connect};
-use crate::support::origin::{Origin, OriginStream, resource, response};
-use crate::support::process::Process;
 
 /// What is said again and again, by the number of the turn.
 type Says = fn(&TypeUrl, u64) -> Vec<Bytes>;
@@ -151,7 +151,7 @@ async fn until_told(client: &mut Delta, name: &str) {
     loop {
         let response = client.response().await;
         assert!(!response.removed_resources.iter().any(|name| name == "kept"), "it was never taken back");
-        let told = crate::support::client::names(&response);
+        let told = deltafan_test_support::client::names(&response);
         client.ack(&response).await;
         if told.iter().any(|told| told == name) {
             return;

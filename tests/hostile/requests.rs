@@ -1,10 +1,10 @@
 //! Subscriptions that ask for too much, or for the same again and again.
 
 use deltafan::proto::{DeltaDiscoveryRequest, ResourceLocator};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, connect, node};
 
 use super::peer::Target;
 use super::scene::{Attack, Scene};
-use crate::support::client::{CDS, DELTA_ADS, Delta, EDS, connect, node};
 
 /// Runs an attack by gRPC to its end; what it holds goes then.
 fn over_grpc<F: Future<Output = ()>>(target: &Target, attack: impl FnOnce(tonic::transport::Channel) -> F) {

@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use deltafan_test_support::process::Process;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::thread::CpuSet;
 
 use super::aftermath::Bystanders;
 use super::honest::Honest;
 use super::peer::{Connector, Target, tcp};
-use crate::support::process::Process;
 
 /// By how much an attack may have the relay grow.
 const MEMORY: u64 = 64 << 20;

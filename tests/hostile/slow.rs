@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use deltafan::proto::{DeltaDiscoveryRequest, Node};
+use deltafan_test_support::client::{CDS, EDS};
 use prost::Message as _;
 
 use super::peer::{
     DATA, DELTA_ADS, HEADERS, Peer, Target, call, call_block, frame, message, preface, stream,
 };
 use super::scene::{Attack, Scene};
-use crate::support::client::{CDS, EDS};
 
 const TIMEOUT: &str = "first_request_timeout";
 

@@ -6,6 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use deltafan_test_support::certificates::{Authority, replace};
 use rustls::crypto::cipher::{AeadKey, Iv, OutboundChunks, OutboundPlainMessage};
 use rustls::version::TLS13;
 use rustls::{
@@ -17,7 +18,6 @@ use tempfile::TempDir;
 use super::peer::{PING, Peer, Socket, Target, call, frame, message, preface};
 use super::scene::{Attack, Scene};
 use super::slow::drip;
-use crate::support::certificates::{Authority, replace};
 
 const HANDSHAKE: &str = "handshake_timeout; half of the threads at a time, a poll each";
 const RECORDS: &str = "records of 16 KiB, messages of 64 KiB (rustls); the connection ends";

@@ -6,11 +6,11 @@ use std::process::Command;
 
 use deltafan::proto::DiscoveryRequest;
 use deltafan::resource::TypeUrl;
+use deltafan_test_support::client::{connect, node, unary};
+use deltafan_test_support::http1::Http1;
+use deltafan_test_support::process::Process;
 
 use crate::bed::{in_repository, require};
-use crate::support::client::{connect, node, unary};
-use crate::support::http1::Http1;
-use crate::support::process::Process;
 
 /// What the special forms of proto3 JSON are for, in the places where Envoy has them.
 const SPECIAL: &str = r##"

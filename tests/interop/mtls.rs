@@ -1,12 +1,13 @@
 //! Envoy and gRPC on a relay that lets in only clients with certificates, behind a control plane that does the same.
 //! Everybody has a SPIFFE ID.
 
+use deltafan_test_support::authority::Authority;
+
 use crate::bed::{
     CallResult, Envoy, Implementation, PATIENCE, SecureBed, Transport, eventually, http_backend, is_direct,
     resources::{api_listener, cluster, endpoints, listener, routes},
     skipped,
 };
-use crate::support::authority::Authority;
 
 const BACKEND: &str = "backend";
 const INGRESS: &str = "ingress";

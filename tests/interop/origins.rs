@@ -6,6 +6,7 @@ use deltafan::{
     grpc::RawCodec,
     proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
 };
+use deltafan_test_support::client::{DELTA_ADS, connect, names, node};
 use http::uri::PathAndQuery;
 use prost::Message as _;
 use tokio::{
@@ -16,12 +17,9 @@ use tokio::{
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::client::Grpc;
 
-use crate::{
-    bed::{
-        ControlPlane, ForeignBed, PATIENCE, eventually, in_repository,
-        resources::{CLUSTER, ENDPOINTS, LISTENER, ROUTES, numbered},
-    },
-    support::client::{DELTA_ADS, connect, names, node},
+use crate::bed::{
+    ControlPlane, ForeignBed, PATIENCE, eventually, in_repository,
+    resources::{CLUSTER, ENDPOINTS, LISTENER, ROUTES, numbered},
 };
 
 /// Nothing has come for so long: probably nothing will.

@@ -8,6 +8,7 @@ use bytes::BytesMut;
 use deltafan::descriptors;
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use deltafan::resource::{Kind, TypeUrl, wire};
+use deltafan_test_support::origin::{Origin, OriginStream, response};
 use parking_lot::Mutex;
 use prost::Message as _;
 use prost_reflect::DynamicMessage;
@@ -15,7 +16,6 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::bed::{PATIENCE, ScriptedBed, Transport, always, eventually};
-use crate::support::origin::{Origin, OriginStream, response};
 
 const INGRESS: &str = "ingress";
 const ROUTES: &str = "routes";

@@ -7,9 +7,9 @@ use bytes::BytesMut;
 use deltafan::cache::{Change, Op, Protocol, Resend, View};
 use deltafan::resource::Resource;
 use deltafan::subscription::Next;
+use deltafan_test_support::wire;
 
 use crate::support::{Bed, Client, show, url};
-use crate::wire;
 
 const NAMES: &[(&str, &[&str])] = &[("rds", &["r"]), ("eds", &["eds-a"]), ("vhds", &["v"]), ("sds", &["s"])];
 

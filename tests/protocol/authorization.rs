@@ -9,9 +9,9 @@ use deltafan::config::name_pattern;
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node, ResourceLocator};
 use deltafan::resource::{Patterns, Scope};
 use deltafan::subscription::{Asker, Code, Denied, Grant, Hidden, Memory, Next, Poll, Refusal, Verdict};
+use deltafan_test_support::wire::{self, variant};
 
 use crate::support::{Bed, Client, strings, url};
-use crate::wire::{self, variant};
 
 fn patterns(texts: &[&str]) -> Patterns {
     texts.iter().map(|text| name_pattern(text).unwrap()).collect()

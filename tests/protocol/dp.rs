@@ -5,9 +5,9 @@ use std::sync::Arc;
 use deltafan::cache::{Change, Completeness, Limits, Op, Resend, View};
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator};
 use deltafan::subscription::{Code, Given, NodeField, Rule};
+use deltafan_test_support::wire::{parameters, variant};
 
 use crate::support::{Bed, Client, strings, url};
-use crate::wire::{parameters, variant};
 
 /// What the control plane says to clients with some parameters: `a:1[env=prod]` is a variant, `a:1` is for everybody.
 fn op(short: &str, view: View, item: &str) -> Op {
@@ -17,7 +17,7 @@ fn op(short: &str, view: View, item: &str) -> Op {
     let (name, rest) = item.split_once(':').unwrap();
     let resource = match rest.trim_end_matches(']').split_once('[') {
         Some((version, rule)) => variant(&url(short), name, version, rule),
-        None => crate::wire::resource(&url(short), name, rest, 0),
+        None => deltafan_test_support::wire::resource(&url(short), name, rest, 0),
     };
     Op::Set { view, resource, resend: Resend::Unsolicited, lease: None }
 }
@@ -265,7 +265,7 @@ fn r_dp_12_the_wildcard_with_new_parameters_is_told_by_what_differs() {
     for pairs in ["v=1", "v=2"] {
         bed.known_to(pairs, "cds");
     }
-    let same = crate::wire::resource(&url("cds"), "same", "1", 0);
+    let same = deltafan_test_support::wire::resource(&url("cds"), "same", "1", 0);
     for pairs in ["v=1", "v=2"] {
         let (view, resource) = (View::Wildcard, Arc::clone(&same));
         let set = Op::Set { view, resource, resend: Resend::Answer, lease: None };

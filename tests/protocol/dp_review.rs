@@ -297,7 +297,7 @@ fn many_located_names_that_do_not_exist_are_told_in_linear_time() {
     let start = std::time::Instant::now();
     let Next::Say(outgoing) = client.next(&bed) else { panic!("they do not exist") };
     let took = start.elapsed();
-    let told = crate::wire::read(deltafan::cache::Protocol::Delta, &outgoing.frame);
+    let told = deltafan_test_support::wire::read(deltafan::cache::Protocol::Delta, &outgoing.frame);
     assert_eq!(told.removed.len(), names.len());
     // Far more than it takes on a busy machine, far less than it takes when it grows with the square.
     assert!(took < Duration::from_secs(4), "{took:?}");

@@ -9,11 +9,11 @@ use deltafan::cache::Protocol;
 use deltafan::proto::{DeltaDiscoveryResponse, DiscoveryRequest};
 use deltafan::resource::{Envelope, EnvelopeError};
 use deltafan::subscription::{Asker, Memory, Poll, Verdict};
+use deltafan_test_support::wire::{self, put, type_url};
 use prost::Message as _;
 
 use crate::support::Client;
 use crate::whole::{Primary, Whole};
-use crate::wire::{self, put, type_url};
 
 /// Nothing said.
 const NONE: [&str; 0] = [];

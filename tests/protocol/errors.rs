@@ -7,9 +7,9 @@ use std::time::Duration;
 use deltafan::cache::{Change, Failure, Limits, Op, Protocol, Resend, Ttl, View};
 use deltafan::proto;
 use deltafan::subscription::{Next, Upstream};
+use deltafan_test_support::wire;
 
 use crate::support::{Bed, Client, show, strings, url};
-use crate::wire;
 
 const NOTHING: [&str; 0] = [];
 

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use deltafan::cache::{Failure, Limits, Op, Protocol, Resend, Seen, View};
+use deltafan_test_support::wire::{self, Told};
 use proptest::prelude::*;
 
 use crate::errors::{DENIED, NOT_FOUND, UNAVAILABLE, fail};
 use crate::support::{Bed, Client, show, url};
-use crate::wire::{self, Told};
 
 /// What a client that reads errors knows (R-Err-01): a name's error until another comes, or the resource.
 struct Reader {

@@ -7,10 +7,10 @@ use deltafan::identity::{Peer, Source};
 use deltafan::pool::Tenant;
 use deltafan::proto::{DeltaDiscoveryRequest, ResourceLocator};
 use deltafan::subscription::{Bound, Code, Next, Refusal};
+use deltafan_test_support::wire;
 use proptest::prelude::*;
 
 use super::support::{Bed, Client, strings, url};
-use super::wire;
 
 const TIMEOUT: Duration = Duration::from_secs(600);
 

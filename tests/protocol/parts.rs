@@ -103,7 +103,7 @@ fn r_up_23_a_wildcard_answer_is_cut_below_the_limit_and_only_a_larger_resource_i
     let mut bed = split();
     let names: Vec<String> = (0..100).map(|n| format!("n{n:02}:1")).collect();
     bed.bulky(&format!("thing {}", names.join(" ")));
-    let large = crate::wire::resource(&url("thing"), "n50", "2", 4000);
+    let large = deltafan_test_support::wire::resource(&url("thing"), "n50", "2", 4000);
     let op = Op::Set { view: View::Wildcard, resource: large, resend: Resend::Unsolicited, lease: None };
     bed.apply("thing", Change { ops: vec![op], ..Change::default() });
     for protocol in [Protocol::Delta, Protocol::Sotw] {
@@ -112,7 +112,7 @@ fn r_up_23_a_wildcard_answer_is_cut_below_the_limit_and_only_a_larger_resource_i
         let mut told = Vec::new();
         while let Next::Say(outgoing) = client.next(&bed) {
             client.session.taken(bed.now);
-            let part = crate::wire::read(protocol, &outgoing.frame);
+            let part = deltafan_test_support::wire::read(protocol, &outgoing.frame);
             let alone = part.resources.len() == 1;
             assert!(alone || outgoing.frame.len() < 2600, "{} bytes of {part:?}", outgoing.frame.len());
             client.ack(&bed, &part, if protocol == Protocol::Sotw { &["*"] } else { &[] });

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use deltafan::proto::DeltaDiscoveryRequest;
 use deltafan::upstream::StreamId;
+use deltafan_test_support::wire::Told;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::support::Client;
 use crate::whole::{Primary, Secondary, Whole};
-use crate::wire::Told;
 
 const OWN: [&str; 5] = ["r/1", "r/2", "r/3", "r/4", "r/5"];
 const ALIASES: [&str; 5] = ["r/a", "r/b", "r/c", "r/d", "r/e"];

@@ -6,9 +6,9 @@ use deltafan::cache::{Change, Completeness, Lens, Limits, Op, Protocol, View};
 use deltafan::proto;
 use deltafan::resource::Name;
 use deltafan::subscription::{Code, Next, Upstream};
+use deltafan_test_support::wire::type_url;
 
 use crate::support::{Bed, Client, strings, url};
-use crate::wire::type_url;
 
 #[test]
 fn r_relay_03_a_name_that_somebody_asked_for_is_no_member_of_the_wildcard() {

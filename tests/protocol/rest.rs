@@ -9,9 +9,9 @@ use deltafan::cache::{Change, Completeness, SetVersion};
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
 use deltafan::subscription::{Asker, Code, Memory, Poll, Refusal, Upstream, Verdict};
+use deltafan_test_support::wire;
 
 use crate::support::{Bed, strings, url};
-use crate::wire;
 
 const HOLD: Duration = Duration::from_millis(800);
 const MOMENT: Duration = Duration::from_millis(1);

@@ -13,8 +13,7 @@ use deltafan::cache::{Cache, Change, Completeness, Lease, Limits, Op, Protocol, 
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
 use deltafan::subscription::{Heard, Next, Refusal, Rules, Session, Upstream};
-
-use crate::wire::{self, Told, type_url};
+use deltafan_test_support::wire::{self, Told, type_url};
 
 pub(crate) struct Bed {
     pub(crate) cache: Arc<Cache>,

@@ -660,7 +660,7 @@ fn r_ttl_01_a_time_beyond_all_clocks_is_no_limit_to_clients() {
     let mut bed = Bed::new();
     bed.now += Duration::from_secs(1);
     assert_eq!(Lease::new(Duration::from_secs(1 << 40), bed.now), None);
-    let resource = crate::wire::resource(&url("eds"), "e", "1", 0);
+    let resource = deltafan_test_support::wire::resource(&url("eds"), "e", "1", 0);
     let lease = Lease::new(Duration::from_secs(9_000_000_000), bed.now);
     let set = Op::Set { view: View::Named, resource, resend: Resend::Answer, lease };
     bed.apply("eds", deltafan::cache::Change { ops: vec![set], ..Default::default() });

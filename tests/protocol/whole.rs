@@ -7,10 +7,10 @@ use deltafan::cache::{Cache, Limits, Seen};
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use deltafan::resource::TypeUrl;
 use deltafan::upstream::{Mux, Settings, StreamId};
+use deltafan_test_support::wire::{self, type_url};
 use prost::Message as _;
 
 use crate::support::{Bed, Client};
-use crate::wire::{self, type_url};
 
 pub(crate) use StreamId::{Primary, Secondary};
 

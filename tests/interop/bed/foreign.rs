@@ -51,7 +51,7 @@ impl ForeignBed {
 /// Looks with `deltafan get` at what a server on this port has. It may have nothing to show.
 pub(crate) fn get(port: u16, resource_type: &str) {
     let server = format!("http://127.0.0.1:{port}");
-    Command::new(env!("CARGO_BIN_EXE_deltafan"))
+    Command::new(deltafan_test_support::process::program())
         .args(["get", resource_type, "--server", &server])
         .output()
         .unwrap();

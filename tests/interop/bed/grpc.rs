@@ -9,14 +9,13 @@ use std::{
     process::{Command, Stdio},
 };
 
+use deltafan_test_support::client::FETCH_CLUSTERS;
 use serde::Deserialize;
 
 use super::{Envoy, Process, in_repository, java, require, substitute};
 
 const GO: &str = "tests/interop/bin/grpc-go";
 const JAVA: &str = "tests/interop/bin/grpc-java";
-/// A unary method of the relay.
-pub(crate) const FETCH_CLUSTERS: &str = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
 
 /// An implementation of gRPC with an xDS client of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -33,7 +33,7 @@ pub(crate) use self::{
     backend::http_backend,
     envoy::Envoy,
     foreign::{ForeignBed, get},
-    grpc::{CallResult, FETCH_CLUSTERS, GrpcBackends, GrpcClient, Implementation},
+    grpc::{CallResult, GrpcBackends, GrpcClient, Implementation},
     link::Link,
     origin::{ControlPlane, Origin},
     poll::{PATIENCE, always, eventually},

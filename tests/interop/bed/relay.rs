@@ -73,9 +73,9 @@ impl Relay {
     /// False when somebody else was quicker to take one of the ports.
     fn try_start(&mut self) -> bool {
         let config = self.dir.join("relay.yaml");
-        let program = Path::new(env!("CARGO_BIN_EXE_deltafan"));
+        let program = deltafan_test_support::process::program();
         let args = ["serve", "--config", config.to_str().unwrap()];
-        let mut process = Process::start("relay", &self.dir, program, &args, &[]);
+        let mut process = Process::start("relay", &self.dir, &program, &args, &[]);
         let ready = format!("http://127.0.0.1:{}/ready", self.ports.admin);
         let started = eventually(PATIENCE, "the relay is ready", || {
             if !process.is_running() {

@@ -7,10 +7,10 @@ use std::{
     process::{Command, Output},
 };
 
+use deltafan_test_support::authority::{Authority, Use};
 use parking_lot::Mutex;
 
 use super::{Envoy, GrpcBackends, GrpcClient, Implementation, Logs, Origin, Relay, Seats, require};
-use crate::support::authority::{Authority, Use};
 
 const ORIGIN: &str = "spiffe://mesh.example/ns/control/sa/origin";
 const RELAY: &str = "spiffe://mesh.example/ns/edge/sa/deltafan";
@@ -63,7 +63,7 @@ impl SecureBed {
         let [certificate, key] = ["me.pem", "me.key"].map(|name| dir.path().join(name));
         fs::write(&certificate, leaf.certificate).unwrap();
         fs::write(&key, leaf.key).unwrap();
-        Command::new(env!("CARGO_BIN_EXE_deltafan"))
+        Command::new(deltafan_test_support::process::program())
             .args(["get", "cds", "--subscribe", "--server", &format!("https://127.0.0.1:{}", self.port())])
             .args(["--server-name", RELAY, "--ca-file"])
             .arg(files(self.logs.dir(), "relay").join("ca.pem"))
