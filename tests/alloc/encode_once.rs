@@ -1,4 +1,4 @@
-//! What a change costs does not grow with the number of clients by more than their own bookkeeping: bodies are
+//! The cost of a change does not grow with the number of clients by more than their own bookkeeping: bodies are
 //! encoded once and shared. Bytes are counted by the allocator of this test program.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use stats_alloc::Region;
 use crate::{ALLOCATOR, ALONE};
 
 const MIB: usize = 1 << 20;
-/// What a client may cost beside the bodies.
+/// Bytes that a client may cost beside the bodies.
 const PER_CLIENT: usize = 1 << 10;
 
 struct Fleet {
@@ -73,7 +73,7 @@ impl Fleet {
         self.sessions.push(session);
     }
 
-    /// What each client is told next; exactly one response each.
+    /// Next response of each client; exactly one each.
     fn told(&mut self) -> Vec<Outgoing> {
         let now = self.now;
         let mut told = Vec::with_capacity(self.sessions.len());

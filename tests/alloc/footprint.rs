@@ -1,4 +1,4 @@
-//! What a client costs in memory beside its connection. Bytes are counted by the allocator of this test program.
+//! Memory of a client beside its connection. Bytes are counted by the allocator of this test program.
 
 use std::sync::Arc;
 use std::time::Instant;

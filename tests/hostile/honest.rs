@@ -17,9 +17,9 @@ use tokio::net::TcpStream;
 
 /// Between two changes.
 const PACE: Duration = Duration::from_millis(4);
-/// What changes.
+/// Name of the resource that changes.
 const PULSE: &str = "pulse";
-/// What there is beside it: clusters, and endpoints that are worth not reading.
+/// Resources beside it: clusters, and endpoints that are worth not reading.
 const CLUSTERS: usize = 100;
 const ENDPOINTS: usize = 64;
 const ENDPOINT_BYTES: usize = 32 << 10;

@@ -1,4 +1,4 @@
-//! What hostile peers can do to the relay, and to those that mean well.
+//! Attacks of hostile peers on the relay, and on those that mean well.
 //!
 //! Each attack runs against the real binary while a control plane changes a resource at a steady pace and an honest
 //! client hears of it. Asserted of each, in the same run: memory grows by no more than 64 MiB, the honest client's 99th

@@ -12,7 +12,7 @@ use prost::Message as _;
 
 use super::scene::{mib, resident};
 
-/// What is said again and again, by the number of the turn.
+/// Response that is said again and again, by the number of the turn.
 type Says = fn(&TypeUrl, u64) -> Vec<Bytes>;
 
 /// Beyond what is stored.
@@ -24,7 +24,7 @@ const EACH: u64 = 1 << 10;
 struct Villain {
     name: &'static str,
     turns: u64,
-    /// What it may have stored.
+    /// Memory that it may have stored.
     stores: u64,
     says: Says,
 }
@@ -235,7 +235,7 @@ async fn a_control_plane_that_hangs_up() {
 }
 
 async fn listen_again(address: std::net::SocketAddr) -> Origin {
-    // What was accepted may hold the port for a moment.
+    // An accepted connection may hold the port for a moment.
     for _ in 0..200 {
         if tokio::net::TcpListener::bind(address).await.is_ok() {
             break;

@@ -14,7 +14,7 @@ use super::peer::{Connector, Target, tcp};
 
 /// By how much an attack may have the relay grow.
 const MEMORY: u64 = 64 << 20;
-/// What counts as undisturbed however little it was before: with a few hundred changes the 99th percentile is the third
+/// Latency that counts as undisturbed however little it was before: with a few hundred changes the 99th percentile is the third
 /// or so from the top, attackers and honest client share a core, and the relay has one for all it does. A program that is
 /// not optimized takes ten times as long for each piece of work; of that is asked only that everybody is served.
 const FLOOR: Duration = Duration::from_millis(if cfg!(debug_assertions) { 2000 } else { 12 });
@@ -29,7 +29,7 @@ static SEAT: Mutex<()> = Mutex::new(());
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attack {
     pub(crate) name: &'static str,
-    /// What bounds it, for the table.
+    /// Limit that bounds it, for the table.
     pub(crate) bound: &'static str,
     pub(crate) threads: usize,
     pub(crate) run: fn(&Target),
@@ -61,7 +61,7 @@ pub(crate) struct Scene {
     _seat: MutexGuard<'static, ()>,
 }
 
-/// What came of an attack.
+/// Result of an attack.
 #[derive(Debug)]
 struct Outcome {
     grown: u64,
@@ -84,7 +84,7 @@ impl Scene {
         raise_descriptors();
         let cores = cores();
         let (honest, origin) = Honest::origin();
-        // What is measured has a core to itself; a child has that of the thread that starts it.
+        // The relay has a core to itself; a child has that of the thread that starts it.
         pin(cores.map(|(first, _)| first));
         let relay = Process::behind_with(&origin, listeners, downstream);
         pin(cores.map(|(_, last)| last));
@@ -185,7 +185,7 @@ impl Scene {
     }
 }
 
-/// What a relay holds of memory, in bytes.
+/// Memory of a relay, in bytes.
 pub(crate) fn resident(relay: &Process) -> u64 {
     resident_of(relay.pid())
 }

@@ -1,4 +1,4 @@
-//! Who takes time: to say something, to read, to acknowledge, to leave.
+//! Peers that take time: to say something, to read, to acknowledge, to leave.
 
 use std::time::Duration;
 

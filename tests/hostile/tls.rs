@@ -1,4 +1,4 @@
-//! What can be done to TLS, before its handshake, in it and after it. The honest client is on a cleartext listener of the
+//! Attacks on TLS, before its handshake, in it and after it. The honest client is on a cleartext listener of the
 //! same relay: what is shown is what handshakes and records cost everybody.
 
 use std::io::{self, Read, Write};
@@ -53,7 +53,7 @@ fn tls(address: SocketAddr) -> io::Result<Box<dyn Socket>> {
     Ok(Box::new(shake_hands(address, &CLIENT)?))
 }
 
-/// What a client says first, in one record.
+/// First bytes of a client, in one record.
 fn hello() -> Vec<u8> {
     let config = Arc::clone(CLIENT.get().unwrap());
     let mut session = ClientConnection::new(config, "localhost".try_into().unwrap()).unwrap();

@@ -141,7 +141,7 @@ fn clients_come_back(control_plane: ControlPlane) {
             world.toggle(&bed, type_url, NAMES[1]);
             world.toggle(&bed, type_url, NAMES[3]);
         }
-        // What is still subscribed for somebody reaches the relay, as over state of the world nobody is told that an
+        // A resource that is still subscribed for somebody reaches the relay, as over state of the world nobody is told that an
         // endpoint or a route has gone.
         thread::sleep(QUIET);
     }

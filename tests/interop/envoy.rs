@@ -147,7 +147,7 @@ fn activates_a_changed_cluster_within_two_seconds(transport: Transport) {
         if active { Ok(()) } else { Err(format!("{clusters:?}")) }
     };
     if is_direct() {
-        // What makes this a test of the relay: without it the cluster is still warming.
+        // This makes it a test of the relay: without it the cluster is still warming.
         eventually(PATIENCE, "the change arrives", || match envoy.dynamic_clusters()?.warming.len() {
             1 => Ok(()),
             _ => Err("no cluster is warming".to_owned()),

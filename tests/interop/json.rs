@@ -12,7 +12,7 @@ use deltafan_test_support::process::Process;
 
 use crate::bed::{in_repository, require};
 
-/// What the special forms of proto3 JSON are for, in the places where Envoy has them.
+/// Fields with special forms in proto3 JSON, in the places where Envoy has them.
 const SPECIAL: &str = r##"
 type_url: type.googleapis.com/envoy.config.cluster.v3.Cluster
 resources:

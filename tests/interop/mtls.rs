@@ -73,7 +73,7 @@ fn envoy_follows_through_a_rotation() {
     assert_eq!(ended(), 1.0, "no other stream is lost");
     assert_eq!(bed.origin.stats().connections.ever, 1, "nor did the relay");
 
-    // Who comes now needs the new ones.
+    // A client that comes now needs the new ones.
     let refused = bed.get_clusters(&old);
     let told = String::from_utf8(refused.stderr).unwrap();
     assert!(

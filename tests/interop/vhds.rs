@@ -20,7 +20,7 @@ use crate::bed::{PATIENCE, ScriptedBed, Transport, always, eventually};
 const INGRESS: &str = "ingress";
 const ROUTES: &str = "routes";
 
-/// What the control plane answers for hosts, and what it was asked for.
+/// Answers of the control plane for hosts, and the names that it was asked for.
 #[derive(Debug, Default)]
 struct Script {
     /// The answer of each host.
@@ -29,7 +29,7 @@ struct Script {
 }
 
 impl Script {
-    /// What was asked for by an alias of the form `routes/host`: without such a host a resource without a body (R-Delta-22).
+    /// Answer to a name that is an alias of the form `routes/host`: without such a host a resource without a body (R-Delta-22).
     fn virtual_host(&self, alias: &str) -> BytesMut {
         // Names of routes may have slashes, names of hosts not (R-Delta-23).
         let host = alias.rsplit_once('/').unwrap().1;

@@ -348,7 +348,7 @@ fn r_ads_05_v1_endpoints_follow_a_cluster_that_changed_between_two_streams() {
     assert_eq!(client.acked(&bed), ["cds eds-a:2", "eds eds-a:1"]);
 }
 
-/// What it is told, with clusters and endpoints answered and the route not.
+/// Responses to it, with clusters and endpoints answered and the route not.
 fn told_and_acked(client: &mut Client, bed: &Bed, clusters: &str) -> Vec<String> {
     let mut all = Vec::new();
     while let Some(told) = client.poll(bed) {

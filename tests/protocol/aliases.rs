@@ -10,7 +10,7 @@ use crate::whole::{Primary, Secondary, Whole};
 /// Nothing said.
 const NONE: [&str; 0] = [];
 
-/// What a client is told, all of it ACKed.
+/// Responses to a client, all of them ACKed.
 fn told(client: &mut Client, whole: &Whole) -> Vec<String> {
     client.acked(&whole.bed)
 }

@@ -1,4 +1,4 @@
-//! What a peer may ask for, on every transport and in every order.
+//! Permissions of a peer, on every transport and in every order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -370,7 +370,7 @@ fn a_node_that_may_not_be_claimed_ends_the_stream_whatever_comes_first() {
         }
     }
     assert_eq!(denied(poll(&bed, "cds", &[], None)), Some(Denied::NodeId), "saying nothing is no way in");
-    // Who a stream is, its first request says: another node later changes nothing (R-EP-05).
+    // The first request says which node a stream is: another node later changes nothing (R-EP-05).
     let mut client = bed.delta();
     delta(&mut client, Some(node("prod-1", "edge"))).unwrap();
     delta(&mut client, Some(node("dev-1", "core"))).unwrap();
@@ -527,7 +527,7 @@ fn who_comes_with_the_wildcard_is_told_all_of_it_whatever_is_said_first() {
     assert_eq!(client.acked(&bed), Vec::<String>::new());
 }
 
-/// What a client holds, as it goes by what it is told.
+/// State of a client, as it goes by its responses.
 #[derive(Default)]
 struct Holding {
     names: BTreeSet<String>,

@@ -1,4 +1,4 @@
-//! What others may cost: time that grows with what they send, and memory that does not grow without end.
+//! Bounds on the cost of a client: time that grows with what it sends, and memory that does not grow without end.
 
 use std::time::{Duration, Instant};
 

@@ -9,7 +9,7 @@ use deltafan_test_support::wire::{parameters, variant};
 
 use crate::support::{Bed, Client, strings, url};
 
-/// What the control plane says to clients with some parameters: `a:1[env=prod]` is a variant, `a:1` is for everybody.
+/// Response of the control plane to clients with some parameters: `a:1[env=prod]` is a variant, `a:1` is for everybody.
 fn op(short: &str, view: View, item: &str) -> Op {
     if let Some(name) = item.strip_prefix('-') {
         return Op::Remove { view, name: name.into() };

@@ -1,4 +1,4 @@
-//! What comes along with a resource: redirects (R-XT-07) and what may not be kept (R-XT-09).
+//! Envelopes of resources: redirects (R-XT-07) and resources that may not be kept (R-XT-09).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -247,7 +247,7 @@ fn r_xt_09_a_poll_waits_for_what_was_not_kept() {
     let Verdict::Answer(version) = verdict(&newcomer, &whole) else { panic!("an answer") };
     assert_eq!((newcomer.found().version, newcomer.found().resources.len()), (version, 1));
 
-    // Who holds it is told nothing when it is dropped, and does not ask for it.
+    // A client that holds it is told nothing when it is dropped, and does not ask for it.
     let holder = poll(&whole, &version.to_string());
     whole.pass(1_000);
     assert_eq!(whole.seen("eds", "e"), "dropped");

@@ -1,4 +1,4 @@
-//! What a stream is asked on: R-EP.
+//! Endpoints, the methods that a stream is opened on: R-EP.
 
 use deltafan::cache::Protocol;
 use deltafan::proto;

@@ -1,4 +1,4 @@
-//! What a client may not do for ever.
+//! Limits on a client that would go on for ever.
 
 use std::time::Duration;
 
@@ -238,7 +238,7 @@ proptest! {
                     client.ack(&bed, &first, &[]);
                     since = since.filter(|_| newest.nonce != first.nonce).map(|_| bed.now);
                 }
-                // What a client asks for again is no answer, and moves nothing.
+                // A repeated request is no answer, and moves nothing.
                 Step::Repeat if is_delta => drop(client.change(&bed, "cds", "-x")),
                 Step::Repeat => {}
             }

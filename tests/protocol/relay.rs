@@ -1,4 +1,4 @@
-//! What only a relay has to decide: R-Relay.
+//! Decisions that only a relay has to make: R-Relay.
 
 use std::time::Duration;
 

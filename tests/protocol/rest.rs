@@ -58,7 +58,7 @@ impl Poller {
         self.try_ask(bed, short, names, version).unwrap()
     }
 
-    /// What it is answered with at once: the version, and what it holds then.
+    /// The answer that comes at once: the version, and what the client holds then.
     fn told(&self, bed: &Bed, short: &str, names: &[&str], version: &str) -> (String, String) {
         let poll = self.ask(bed, short, names, version);
         let Verdict::Answer(version) = look(bed, &poll) else { panic!("{:?}", look(bed, &poll)) };
@@ -163,7 +163,7 @@ fn r_rest_07_a_changed_list_of_names_is_answered_at_once_with_any_version() {
     let (abc, holds) = client.told(&bed, "eds", &["a", "b", "c"], &ab);
     assert_eq!(holds, "a:1 b:1");
     assert_eq!(client.told(&bed, "eds", &["a"], &abc).0, a);
-    // The same list in another order, or twice, is the same list.
+    // A list in another order, or with a name twice, is no other list.
     let poll = client.ask(&bed, "eds", &["b", "a", "b"], &ab);
     assert_eq!(waits(&bed, &poll), HOLD);
 }
@@ -327,7 +327,7 @@ fn r_rest_09_a_full_state_waits_for_names_that_its_client_may_hold() {
     let mut bed = Bed::knowing(&["lds"]);
     bed.named("lds a:1");
     let client = Poller { hold: Duration::from_secs(120), ..Poller::new() };
-    // Who holds nothing cannot lose anything.
+    // A client that holds nothing cannot lose anything.
     let fresh = client.ask(&bed, "lds", &["a", "b"], "");
     assert_eq!(waits(&bed, &fresh), bed.rules.settle);
     let holder = client.ask(&bed, "lds", &["a", "b"], "of another server");
@@ -380,7 +380,7 @@ fn r_rest_09_short_polls_in_a_row_wait_no_longer_than_one_long_one() {
         assert!(polls < 100, "an origin that never answers for one name withholds the others for ever");
     }
     assert!(bed.now - start < bed.rules.longest_silence() + 2 * HOLD);
-    // What deletes nothing is given after a moment, however short the hold is.
+    // A set that deletes nothing is given after a moment, however short the hold is.
     let hasty = Poller { hold: bed.rules.settle / 3, ..Poller::new() };
     bed.named("eds a:1");
     let polls = (0..10).find(|_| {

@@ -1,6 +1,6 @@
 //! A scripted origin and scripted clients.
 //!
-//! What the origin says and what a client is told are written the same way: `cds a:1 b:2 -c` is a response of
+//! Responses of the origin and those to a client are written alike: `cds a:1 b:2 -c` is a response of
 //! clusters with `a` in version 1, `b` in version 2, and `c` gone. `a:1@5000` is `a` with a TTL of five seconds, and
 //! `~a@5000` its heartbeat; a client is told `a:~1@5000`. `!d:14` is the error of
 //! `d` with that code.
@@ -91,7 +91,7 @@ impl Bed {
         self.say(View::Wildcard, Resend::Unsolicited, text, 0);
     }
 
-    /// The same with bodies of a thousand bytes, so that answers are cut where the limit is small.
+    /// A response with bodies of a thousand bytes, so that answers are cut where the limit is small.
     pub(crate) fn bulky(&mut self, text: &str) {
         self.say(View::Wildcard, Resend::Unsolicited, text, 1000);
     }
@@ -272,7 +272,7 @@ impl Client {
         self.session.next(bed.now, bed.upstream)
     }
 
-    /// What it is told next, taken by the transport at once; `None` where it has to wait.
+    /// Next response to it, taken by the transport at once; `None` where it has to wait.
     pub(crate) fn poll(&mut self, bed: &Bed) -> Option<Told> {
         match self.next(bed) {
             Next::Say(outgoing) => {
@@ -287,17 +287,17 @@ impl Client {
         }
     }
 
-    /// What it is told until it has to wait, without an answer from it.
+    /// Responses to it until it has to wait, without an answer from it.
     pub(crate) fn told(&mut self, bed: &Bed) -> Vec<String> {
         std::iter::from_fn(|| self.poll(bed)).map(|told| show(&told)).collect()
     }
 
-    /// What it is told until there is nothing more, each response ACKed as a delta client does.
+    /// Responses to it until there is nothing more, each ACKed as a delta client does.
     pub(crate) fn acked(&mut self, bed: &Bed) -> Vec<String> {
         self.acked_with(bed, &[])
     }
 
-    /// The same for state of the world, which has to repeat its names.
+    /// Responses to it until there is nothing more, over state of the world, which has to repeat its names.
     pub(crate) fn acked_with(&mut self, bed: &Bed, names: &[(&str, &[&str])]) -> Vec<String> {
         let mut all = Vec::new();
         while let Some(told) = self.poll(bed) {

@@ -520,7 +520,7 @@ fn r_ttl_03_what_is_asked_for_while_an_answer_is_cut_is_sent_in_full() {
     let told = client.acked(&bed);
     assert!(told.len() > 1 && told.last().unwrap().contains("z:1@60000"), "{told:?}");
 
-    // The same where what was asked for fills a response of its own.
+    // So too where the names that were asked for fill a response of their own.
     bed.named("eds x:1@60000 y:1");
     bed.named("eds a:3 b:3 c:3");
     assert!(!client.acked(&bed).is_empty());

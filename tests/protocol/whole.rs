@@ -76,7 +76,7 @@ impl Whole {
         requests
     }
 
-    /// The same as the names that are subscribed to, and with a `-` those that are not any more.
+    /// Names that are subscribed to on a stream, and with a `-` those that are not any more.
     pub(crate) fn asked(&mut self, stream: StreamId) -> String {
         let mut words = Vec::new();
         for request in self.requests(stream) {
@@ -145,7 +145,7 @@ impl Whole {
         assert_eq!(refused, None, "a good response");
     }
 
-    /// What is known of a name to those who ask by it.
+    /// State of a name as clients see it that ask by it.
     pub(crate) fn seen(&self, short: &str, name: &str) -> String {
         let snapshot = self.bed.cache.of(&type_url(short)).unwrap().snapshot();
         match snapshot.by_name(name) {

@@ -12,7 +12,7 @@ const NORMAL: &str = "xdstp://auth/t/web?a=2&b=1";
 const OTHER: &str = "xdstp://auth/t/web?b=1&a=2";
 const ESCAPED: &str = "xdstp://auth/t/%77eb?a=%32&b=1";
 
-/// What is wanted upstream of endpoints, where that changed.
+/// Endpoints that are wanted upstream, where that changed.
 fn interest(bed: &Bed) -> Vec<(String, bool)> {
     let of_eds = bed.cache.take_interest().into_iter().find(|wanted| wanted.type_url == url("eds"));
     let Interest { names, .. } = of_eds.map_or_else(|| panic!("it changed"), |wanted| wanted.interest);

@@ -1,4 +1,4 @@
-//! Who may ask for what, over the real binary: two tenants with certificates of their own, on every transport.
+//! Permissions over the real binary: two tenants with certificates of their own, on every transport.
 
 use std::path::Path;
 
@@ -121,7 +121,7 @@ async fn each_tenant_sees_its_own_on_every_transport() {
             let mut stream = Delta::open(&channel, method).await;
             stream.subscribe(id, CDS, &["*", "prod/a", "dev/a", "other"]).await;
             let (mut seen, mut gone) = (Vec::new(), Vec::new());
-            // What is absent may be told beside what is there, or behind it.
+            // Absent names may be told beside those that are there, or behind them.
             while seen.len() < own.len() || gone.len() < 2 {
                 let told = stream.response().await;
                 seen.extend(names(&told));
@@ -175,7 +175,7 @@ async fn what_a_peer_may_not_claim_or_ask_for_ends_its_stream_on_every_transport
         }
         assert_eq!(bed.denied(what) - before, expected, "{what}");
     }
-    // Who a stream is, its first request says.
+    // The first request says which node a stream is.
     let channel = bed.connect("prod").await;
     let mut stream = Delta::open(&channel, DELTA_ADS).await;
     stream.subscribe("prod-1", CDS, &["prod/a"]).await;
@@ -244,7 +244,7 @@ async fn a_client_is_given_parameters_by_its_certificate_and_can_send_no_others(
     let bed = Bed::start(PARAMETERS, Some(origin.uri())).await;
     let channel = bed.connect("prod").await;
     let stream = Delta::open(&channel, DELTA_ADS).await;
-    // What it says of itself counts for nothing.
+    // Parameters that it sends itself count for nothing.
     stream.subscribe("dev", CDS, &["a"]).await;
     let mut asked = origin.accept().await;
     let request = asked.expect_request().await;

@@ -37,7 +37,7 @@ impl Files {
         command.arg("check").arg("--config").arg(config).arg("--node").arg(node).output().unwrap()
     }
 
-    /// What is printed for a good node.
+    /// Output for a good node.
     fn given(&self, node: &Path) -> String {
         let output = self.check(node);
         let stderr = String::from_utf8(output.stderr).unwrap();

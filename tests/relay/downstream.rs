@@ -115,7 +115,7 @@ async fn faults_of_a_request_close_its_stream_with_a_clear_status() {
     );
 }
 
-/// What is no gRPC, or no message of the method, sent over a real HTTP/2 stream.
+/// Bytes that are no gRPC, or no message of the method, sent over a real HTTP/2 stream.
 #[tokio::test(flavor = "multi_thread")]
 async fn bytes_that_are_no_request_close_their_stream_only() {
     let relay = relay("");
@@ -378,7 +378,7 @@ async fn rejections_do_not_flood_the_log() {
     assert_eq!(told[0]["text"], "rejected by the test");
 }
 
-/// Who watches the relay's health does not hold up its drain, and learns of it.
+/// A watch of the relay's health does not hold up its drain, and learns of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_health_watch_ends_with_a_drain() {
     let mut relay = relay("  drain: 30s\n");
@@ -461,7 +461,7 @@ async fn connections_grow_old_though_somebody_watches_their_health() {
     relay.wait_for("its end", || relay.metric("deltafan_connections") == 0.0);
 }
 
-/// Who never says anything does not keep a place for half an hour.
+/// A client that never says anything does not keep a place for half an hour.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_says_nothing_is_closed() {
     let relay = relay("  first_request_timeout: 1s\n");

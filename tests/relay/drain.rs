@@ -122,7 +122,7 @@ async fn clients_of_every_kind_are_told_to_go_elsewhere() {
         start.elapsed()
     );
 
-    // Who comes in the first moment is served.
+    // A client that comes in the first moment is served.
     let mut late = Delta::open(&connect(&relay.uri()).await, DELTA_ADS).await;
     late.subscribe("late", CDS, &["*"]).await;
     assert_eq!(names(&late.response().await).len(), 2);

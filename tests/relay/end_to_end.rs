@@ -23,7 +23,7 @@ fn endpoints(nonce: &str, versions: &[(&str, &str)]) -> DeltaDiscoveryResponse {
     DeltaDiscoveryResponse { resources, ..response(&eds, nonce) }
 }
 
-/// What a client holds, from what it was told.
+/// State of a client, from its responses.
 fn take(held: &mut BTreeMap<String, String>, told: &DeltaDiscoveryResponse) {
     for bytes in &told.resources {
         let envelope = Envelope::parse(bytes, &told.type_url.as_str().into()).unwrap();
@@ -32,7 +32,7 @@ fn take(held: &mut BTreeMap<String, String>, told: &DeltaDiscoveryResponse) {
     told.removed_resources.iter().for_each(|name| _ = held.remove(name));
 }
 
-/// What it says that it holds is 30 MB: more than any other request may be, and of more names than it might ask for.
+/// The versions that it brings are 30 MB: more than any other request may be, and of more names than it might ask for.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_of_300_000_resources_that_is_closed_for_its_age_comes_back_without_a_resource() {
     const PARTS: usize = 30;
@@ -458,7 +458,7 @@ fn codes(errors: &[ResourceError]) -> BTreeSet<(&str, i32)> {
     errors.iter().map(|error| (error.resource_name.as_ref().unwrap().name.as_str(), code(error))).collect()
 }
 
-/// What a delta client is told until all of these errors have come: names that were sent, names that were removed.
+/// Responses to a delta client until all of these errors have come: names that were sent, names that were removed.
 async fn delta_until(stream: &mut Delta, errors: &[(&str, i32)]) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut sent, mut removed, mut seen) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     while seen.len() < errors.len() {
@@ -477,7 +477,7 @@ async fn delta_until(stream: &mut Delta, errors: &[(&str, i32)]) -> (BTreeSet<St
     (sent, removed)
 }
 
-/// The same over state of the world: how many resources each response had.
+/// Responses over state of the world until all of these errors have come.
 async fn sotw_until(stream: &mut Sotw, listed: &[&str], errors: &[(&str, i32)]) -> Vec<DiscoveryResponse> {
     let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
     while seen.len() < errors.len() {

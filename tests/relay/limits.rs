@@ -172,7 +172,7 @@ async fn the_requests_of_a_connection_share_a_limit_of_names() {
     assert!(status.message().contains("more than 250 names over all streams and requests"), "{status:?}");
     assert_eq!(refused(&relay, "max_names_per_connection"), 1.0);
 
-    // What the stream asked for went with it, another connection has its own, and to ask again is not to ask for more.
+    // The names of the stream went with it, another connection has its own, and to ask again is not to ask for more.
     ask(&mut first, EDS, 0).await;
     first.response().await;
     let mut third = Delta::open(&channel, DELTA_ADS).await;
@@ -518,7 +518,7 @@ async fn requests_that_are_not_whole_are_bounded_in_all() {
     let ended = futures_util::future::join_all((0..6).map(|_| partial(&relay, 1, 500 << 10))).await.concat();
     assert!(ended.contains(&Some((Code::ResourceExhausted as i32).to_string())), "{ended:?}");
     assert!(refused(&relay, "max_buffered_request_bytes") >= 1.0);
-    // What fits is given up when it does not get on.
+    // A request that fits is given up when it does not get on.
     assert!(ended.contains(&Some((Code::DeadlineExceeded as i32).to_string())), "{ended:?}");
     assert!(refused(&relay, "stall_timeout") >= 1.0);
     live(&relay).await;
@@ -531,7 +531,7 @@ fn polls_whose_body_is_to_come_are_counted() {
     let mut clients = [Http1::connect(relay.listener), Http1::connect(relay.listener)];
     clients.iter_mut().for_each(|client| client.send(begun));
     relay.wait_for("a refusal", || refused(&relay, "max_polls_per_peer") == 1.0);
-    // Who needs no place is answered all the same.
+    // A poll that needs no place is answered all the same.
     assert_eq!(Http1::connect(relay.listener).poll("clusters", "{}").status, 200);
     clients.iter_mut().for_each(|client| client.send(b"}"));
     let mut statuses = clients.each_mut().map(|client| client.answer().unwrap().status);

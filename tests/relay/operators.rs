@@ -208,7 +208,7 @@ async fn the_loss_of_the_control_plane_is_a_warning_at_once_and_in_words() {
     upstream.send(&clusters("1"));
     upstream.expect_ack("1").await;
 
-    // What is told of the second stream on the connection does not hold back what is told of the connection.
+    // A line about the second stream on the connection does not hold back one about the connection.
     let named = Delta::open(&channel, DELTA_ADS).await;
     named.subscribe("named", CDS, &["on-demand"]).await;
     let mut second = origin.accept().await;

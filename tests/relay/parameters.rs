@@ -41,7 +41,7 @@ fn gone(name: &str, rule: &str) -> ResourceName {
     ResourceName { name: name.to_owned(), dynamic_parameter_constraints: wire::constraints(rule).into() }
 }
 
-/// What a request asks for by locators, as `name k=v`.
+/// Locators of a request, as `name k=v`.
 fn located(request: &DeltaDiscoveryRequest) -> Vec<String> {
     assert_eq!(request.resource_names_subscribe, [""; 0], "nothing without parameters");
     let text = |locator: &ResourceLocator| {
@@ -113,7 +113,7 @@ async fn r_dp_17_one_stream_upstream_serves_many_kinds_of_node_on_every_transpor
     assert_eq!(told.resources.len(), 2);
     dev.ack(&told, &[]).await;
 
-    // Who asks by locator is told the constraints, from the cache.
+    // A client that asks by locator is told the constraints, from the cache.
     let mut locator = delta(&relay, "anything", &["*"]).await;
     let told = locator.response().await;
     locator.ack(&told).await;

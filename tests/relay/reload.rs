@@ -18,7 +18,7 @@ fn applied(relay: &Process, times: f64) {
     assert_eq!(relay.reloads("applied"), times);
 }
 
-/// What `deltafan check` says about the file as it is.
+/// Output of `deltafan check` about the file as it is.
 fn check(relay: &Process) -> Vec<String> {
     let mut command = Command::new(program());
     let checked = command.args(["check", "--config"]).arg(relay.config()).output().unwrap();
@@ -78,7 +78,7 @@ fn polls_are_held_as_is_in_force_when_they_come() {
     assert_eq!(client.poll("clusters", &body).status, 304, "on the connection from before");
 }
 
-/// What is not the downstream side's is changed too: a set that would not settle for an hour does with the reload.
+/// Keys outside of `downstream` are changed too: a set that would not settle for an hour does with the reload.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_source_is_tuned_while_it_runs() {
     use deltafan::resource::Kind;

@@ -235,7 +235,7 @@ async fn the_names_of_a_client_stay_subscribed_between_its_polls() {
     assert!(stream.is_quiet_for(MOMENT).await, "the control plane hears of none of it");
 }
 
-/// Who hangs up leaves nothing: not after the hold, but at once.
+/// A client that hangs up leaves nothing: not after the hold, but at once.
 #[test]
 fn a_client_that_hangs_up_is_forgotten_at_once() {
     let relay = relay(LONG);
@@ -280,7 +280,7 @@ fn requests_that_are_sent_ahead_are_answered_in_order() {
     assert_eq!(cluster_names(&client.answer().unwrap().json()), ["a", "b"]);
     assert_eq!(client.answer().unwrap().status, 304);
     assert_eq!(cluster_names(&client.answer().unwrap().json()), ["a"]);
-    // What is sent ahead hides that its sender is gone, but no longer than the hold.
+    // Requests that are sent ahead hide that their sender is gone, but no longer than the hold.
     client.send([request(&offering(&version).as_str()), request(&"{}")].concat().as_bytes());
     relay.wait_for("a poll that waits", || held(&relay) == 1.0);
     drop(client);
@@ -320,7 +320,7 @@ fn r_rest_13_what_is_wrong_with_a_request_is_told() {
         assert!(answer.body.len() < 400, "fit for a log");
         assert_eq!(answer.header("allow"), (status == 405).then_some("POST"), "{line}");
     }
-    // What is refused for its method alone is answered when it is whole, so that the connection can be used again.
+    // A request that is refused for its method alone is answered when it is whole, so that the connection can be used again.
     let mut client = Http1::connect(relay.listener);
     client.request("PUT /v3/discovery:clusters", "", &"x".repeat(8 << 10));
     assert_eq!(client.answer().unwrap().status, 405);
@@ -355,7 +355,7 @@ fn a_peer_that_holds_too_many_is_told_to_come_later() {
     let answer = one_more.poll("clusters", &offering(&version));
     assert_eq!((answer.status, answer.header("retry-after")), (429, Some("1")));
     assert!(answer.body.contains("rest.max_polls_per_peer"), "{}", answer.body);
-    // What need not be held is answered all the same.
+    // A poll that need not be held is answered all the same.
     assert_eq!(one_more.poll("clusters", "{}").status, 200);
     clients.pop();
     relay.wait_for("two that are left", || held(&relay) == 2.0);
@@ -388,7 +388,7 @@ fn r_relay_22_a_client_of_http1_that_reads_nothing_is_closed() {
         relay.metric("deltafan_polls_total{type=\"cds\",outcome=\"answered\"}") == 1.0
     });
     relay.wait_for("its end", || relay.metric("deltafan_connections") == 0.0);
-    // Who reads gets all of it, in however many pieces.
+    // A client that reads gets all of it, in however many pieces.
     let answer = Http1::connect(relay.listener).poll("clusters", "{}");
     assert_eq!(cluster_names(&answer.json()).len(), many.len());
 }

@@ -384,7 +384,7 @@ async fn a_bad_new_set_keeps_the_old_one_and_is_counted_once() {
     let error = said[0]["error"].as_str().unwrap();
     assert!(error.contains("key.pem: it is not the key of the first certificate"), "{error}");
 
-    // The same again is no news; a list that is none is.
+    // An equal list is no news; a file that is no list is.
     replace(&bed.home.path().join("revoked.pem"), "nothing\n");
     bed.wait_for("failure", || failures() == 2.0).await;
     replace(&bed.home.path().join("key.pem"), &old);
@@ -522,7 +522,7 @@ async fn unix_sockets_serve_grpc_and_polls_with_and_without_tls() {
     assert!(!plain.exists() && !secure.exists(), "the files go with the listeners");
 }
 
-/// What a client costs that has shown a certificate and is told nothing: its stream, its connection and its TLS.
+/// Cost of a client that has shown a certificate and is told nothing: its stream, its connection and its TLS.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_client_costs_little() {
     const CLIENTS: u64 = 400;

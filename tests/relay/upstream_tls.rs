@@ -56,7 +56,7 @@ impl Pki {
         ClientTls { ca_file: Some(self.path("ca.pem")), ..ClientTls::default() }
     }
 
-    /// The same with a certificate of its own, which is put in its place.
+    /// Files with a certificate of its own, which is put in its place.
     fn somebody(&self, leaf: &Leaf) -> ClientTls {
         let cert_file = put(self.dir.path(), "relay.pem", &leaf.certificate);
         let key_file = put(self.dir.path(), "relay.key", &leaf.key);
@@ -267,7 +267,7 @@ async fn r_relay_07_a_server_that_goes_silent_is_given_up_and_it_is_said_where()
     holding.abort();
 }
 
-/// What a request says of itself: a server behind TLS may insist on it.
+/// Scheme and authority of a request: a server behind TLS may insist on them.
 #[tokio::test]
 async fn requests_say_that_they_came_over_https() {
     let pki = Pki::new();
@@ -405,7 +405,7 @@ fn deltafan(args: &[&str]) -> Output {
     Command::new(program()).args(args).output().unwrap()
 }
 
-/// What is said of a configuration, whoever reads it.
+/// Judgement on a configuration, by `check` and by `serve`.
 fn judged(dir: &Path, tls: &str) -> String {
     let config = put(
         dir,

@@ -66,7 +66,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// What a row of the matrix says.
+/// Contents of a row of the matrix.
 #[derive(Debug, Default)]
 struct Row {
     says: String,

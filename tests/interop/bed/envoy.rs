@@ -115,7 +115,7 @@ impl Envoy {
         http::get(&self.url(listener)?)
     }
 
-    /// The same to a virtual host of it.
+    /// Sends a request to a virtual host of it.
     pub(crate) fn request_to(&self, listener: &str, host: &str) -> Result<String, String> {
         http::get_from(&self.url(listener)?, host)
     }

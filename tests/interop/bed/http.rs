@@ -17,7 +17,7 @@ pub(crate) fn get(url: &str) -> Result<String, String> {
     text(AGENT.get(url).call(), url)
 }
 
-/// The same from a virtual host.
+/// Gets a page from a virtual host.
 pub(crate) fn get_from(url: &str, host: &str) -> Result<String, String> {
     text(AGENT.get(url).header("host", host).call(), url)
 }

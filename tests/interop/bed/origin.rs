@@ -76,7 +76,7 @@ struct State {
     /// None while the origin is dead.
     running: Option<Running>,
     starts: usize,
-    /// What it serves, by type and name, to fill it with when it comes back.
+    /// Resources that it serves, by type and name, to fill it with when it comes back.
     resources: BTreeMap<(String, String), Value>,
 }
 
@@ -85,7 +85,7 @@ struct Running {
     control: String,
 }
 
-/// What the origin saw of its xDS clients.
+/// Record of the origin about its xDS clients.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Stats {
     pub(crate) connections: Connections,
