@@ -338,7 +338,7 @@ mod tests {
         ask(found(&old, "no.such.Type")).await.expect("it is kept now");
     }
     #[tokio::test]
-    async fn what_is_made_for_one_is_not_given_to_who_asks_for_something_else() {
+    async fn an_answer_made_for_one_client_is_not_given_to_one_that_asks_for_something_else() {
         let [old, new] = ["1", "2"].map(|digit| digit.repeat(32));
         let type_url = TypeUrl::from(Kind::Cluster);
         let book = Book::new(Descriptors::default(), 1 << 20);

@@ -43,7 +43,7 @@ async fn fetch(channel: Channel, names: &[&str]) {
 }
 
 #[test]
-fn who_asks_for_what_is_cheap_without_end() {
+fn cheap_requests_without_end() {
     let scene = Scene::start("");
     scene.suffer(&[
         Attack {

@@ -14,7 +14,7 @@ fn batch(turn: u32, piece: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn what_resets_streams() {
+fn floods_of_resets() {
     const BUDGET: &str = "budget of useless frames (2000, then 500/s), ENHANCE_YOUR_CALM";
     let scene = Scene::start("");
     scene.suffer(&[
@@ -105,7 +105,7 @@ fn huffman_bomb() -> Vec<u8> {
 }
 
 #[test]
-fn what_comes_in_heads() {
+fn floods_of_heads() {
     const LIST: &str = "head of 16 KiB (MAX_HEADER_LIST_SIZE), 431; table of 4 KiB; budget";
     let scene = Scene::start("");
     scene.suffer(&[
@@ -171,7 +171,7 @@ fn what_comes_in_heads() {
 }
 
 #[test]
-fn what_is_not_about_a_request() {
+fn floods_of_frames_about_no_request() {
     const BUDGET: &str = "budget of useless frames, ENHANCE_YOUR_CALM";
     const FAIR: &str = "64 KiB, then others have their turn";
     let scene = Scene::start("");

@@ -30,7 +30,7 @@ fn filled(start: &str, piece: &str, end: &str) -> String {
 }
 
 #[test]
-fn what_is_dear_to_read_in_json() {
+fn json_that_is_dear_to_read() {
     const OUTLINE: &str = "max_request_bytes; depth of 100 across all forms, values counted before parsing";
     let scene = Scene::start("");
     scene.suffer(&[
@@ -111,7 +111,7 @@ fn calls(target: &Target, bytes: &[u8]) {
 }
 
 #[test]
-fn what_is_dear_to_read_in_protobuf() {
+fn protobuf_that_is_dear_to_read() {
     const DEPTH: &str = "depth of 100 (prost); INVALID_ARGUMENT";
     let scene = Scene::start("");
     let body = "\x1f\u{8b}".repeat(100);

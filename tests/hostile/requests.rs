@@ -46,7 +46,7 @@ async fn says(stream: &Delta, request: DeltaDiscoveryRequest) -> bool {
 }
 
 #[test]
-fn who_asks_for_too_much() {
+fn requests_for_too_much() {
     let scene = Scene::start("");
     scene.suffer(&[
         Attack {

@@ -34,7 +34,7 @@ pub(crate) fn drip(target: &Target, mut peers: Vec<Peer>, trickle: &[u8]) {
 }
 
 #[test]
-fn who_is_slow_to_speak() {
+fn peers_that_are_slow_to_speak() {
     const EACH: usize = 500;
     let scene = Scene::start("");
     scene.suffer(&[
@@ -109,7 +109,7 @@ fn who_is_slow_to_speak() {
 }
 
 #[test]
-fn who_is_slow_to_read() {
+fn peers_that_are_slow_to_read() {
     let scene = Scene::start("");
     scene.suffer(&[
         Attack {

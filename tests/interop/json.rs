@@ -63,7 +63,7 @@ const METHODS: [(&str, &str, &str); 4] = [
 
 /// Every answer of the examples, and what proto3 JSON has special forms for.
 #[tokio::test(flavor = "multi_thread")]
-async fn r_rest_11_another_parser_reads_what_was_meant() {
+async fn r_rest_11_another_parser_reads_the_same_resources() {
     let python = in_repository(".venv/bin/python");
     if require(python.exists(), "no Python").is_none() {
         return;

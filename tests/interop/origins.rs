@@ -129,7 +129,7 @@ const COLUMNS: &[(&str, &[(ControlPlane, &str)])] = &[
 ];
 
 #[test]
-fn the_document_says_what_control_planes_answer() {
+fn the_document_has_the_answers_of_control_planes() {
     let document = fs::read_to_string(in_repository(DOCUMENT)).unwrap();
     let asked: Vec<_> = COLUMNS
         .iter()

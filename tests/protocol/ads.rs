@@ -28,7 +28,7 @@ fn both(bed: &Bed, named: &[&str]) -> [Client; 2] {
 }
 
 #[test]
-fn r_ads_01_what_waits_is_said_in_the_order_of_dependence() {
+fn r_ads_01_waiting_types_are_said_in_the_order_of_dependence() {
     let mut bed = Bed::knowing(&["cds", "lds"]);
     let [mut sotw, mut delta] = both(&bed, &["sds", "vhds", "rds", "eds"]);
     bed.named("sds s:1");
@@ -255,7 +255,7 @@ fn r_ads_05_v1_endpoints_are_repeated_to_those_that_were_sent_the_cluster_alone(
 
 /// A client may ask for its clusters after their endpoints, and let them go.
 #[test]
-fn r_ads_05_v1_whether_endpoints_are_repeated_follows_what_is_asked_for() {
+fn r_ads_05_v1_whether_endpoints_are_repeated_follows_the_subscription() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds eds-a:1");
     bed.named("eds eds-a:1");

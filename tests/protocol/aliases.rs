@@ -77,7 +77,7 @@ fn r_delta_21_a_name_is_let_go_by_either_name() {
 }
 
 #[test]
-fn r_delta_21_what_a_client_held_by_another_name_is_not_taken_from_it() {
+fn r_delta_21_a_resource_held_by_another_name_is_not_taken_from_a_client() {
     let mut whole = Whole::new();
     let mut client = whole.delta();
     client.resume(&whole.bed, "vhds", &["r/a", "r/x"], &[("r/v", "1"), ("r/gone", "1")]);
@@ -160,7 +160,7 @@ fn r_relay_20_an_alias_moves_from_one_resource_to_another() {
 }
 
 #[test]
-fn r_relay_20_a_slow_client_is_told_what_it_holds_is_gone_and_nothing_that_it_never_had() {
+fn r_relay_20_a_slow_client_is_told_removals_of_held_names_and_of_no_others() {
     let mut whole = Whole::new();
     let mut client = whole.asking("vhds", "r/a");
     whole.asked(Primary);
@@ -254,7 +254,7 @@ fn r_relay_20_over_state_of_the_world_an_alias_is_a_name_like_any_other() {
 }
 
 #[test]
-fn r_delta_09_an_alias_that_is_let_go_beside_a_wildcard_is_answered_by_what_it_stands_for() {
+fn r_delta_09_an_alias_that_is_let_go_beside_a_wildcard_is_answered_by_its_resource() {
     let mut whole = Whole::new();
     let mut client = whole.asking("vhds", "* r/a r/b");
     whole.asked(Primary);
@@ -271,7 +271,7 @@ fn r_delta_09_an_alias_that_is_let_go_beside_a_wildcard_is_answered_by_what_it_s
 }
 
 #[test]
-fn r_relay_03_what_was_asked_for_by_an_alias_is_not_shown_to_the_wildcard() {
+fn r_relay_03_a_resource_asked_for_by_an_alias_is_not_shown_to_the_wildcard() {
     let mut whole = Whole::new();
     // Envoy's first request for virtual hosts is empty, which is the legacy wildcard (R-Delta-23).
     let mut first = whole.asking("vhds", "");
@@ -353,7 +353,7 @@ fn r_delta_22_it_is_no_version_to_be_claimed_and_forgotten_with_its_last_client(
 }
 
 #[test]
-fn r_delta_22_what_was_held_by_that_very_name_is_not_removed_by_it() {
+fn r_delta_22_a_resource_held_by_that_very_name_is_not_removed_by_it() {
     let mut whole = Whole::new();
     let mut client = whole.asking("vhds", "r/a");
     whole.asked(Primary);

@@ -207,7 +207,7 @@ fn r_relay_07_that_a_name_may_not_be_seen_says_nothing_of_the_others() {
 }
 
 #[test]
-fn what_is_told_to_some_never_reaches_those_who_may_see_less() {
+fn resources_of_some_never_reach_clients_that_may_see_less() {
     let mut bed = bed(Grant::default());
     bed.origin("cds mine/a:1 theirs/b:1");
     let mut all = bed.delta();
@@ -234,7 +234,7 @@ fn what_is_told_to_some_never_reaches_those_who_may_see_less() {
 }
 
 #[test]
-fn another_name_of_what_may_not_be_seen_shows_nothing() {
+fn another_name_of_a_hidden_resource_shows_nothing() {
     let mut bed = bed(may_see(&["mine/**"]));
     let mut client = bed.delta();
     client.change(&bed, "vhds", "mine/alias");
@@ -289,7 +289,7 @@ fn neither_context_parameters_nor_dot_segments_lead_out_of_a_pattern() {
 }
 
 #[test]
-fn an_error_of_what_may_not_be_seen_is_not_told() {
+fn an_error_of_a_hidden_resource_is_not_told() {
     let mut bed = bed(may_see(&["mine/**"]));
     let mut client = bed.client_with(&["xds.config.resource-in-sotw"], deltafan::cache::Protocol::Delta);
     client.change(&bed, "eds", "mine/a theirs/b");
@@ -400,7 +400,7 @@ fn a_type_that_may_not_be_asked_for_ends_the_stream() {
 }
 
 #[test]
-fn who_finds_no_room_for_what_it_may_see_is_told_so() {
+fn a_client_without_room_for_its_view_is_told_so() {
     let limits = Limits { parameter_sets: 1, ..Limits::default() };
     let mut bed = Bed::with_limits(limits);
     bed.rules.grant =
@@ -439,7 +439,7 @@ fn secrets_are_not_had_by_another_url_of_their_type() {
 }
 
 #[test]
-fn who_may_nothing_is_told_so_at_its_first_request() {
+fn a_client_without_any_permission_is_told_so_at_its_first_request() {
     let bed = bed(Grant::nothing());
     let type_url = url("cds").as_str().to_owned();
     let delta = DeltaDiscoveryRequest { type_url: type_url.clone(), ..DeltaDiscoveryRequest::default() };
@@ -500,7 +500,7 @@ fn r_dp_17_parameters_of_others_can_neither_be_sent_nor_evaded() {
 }
 
 #[test]
-fn who_asks_by_name_for_a_member_of_the_wildcard_set_sees_it() {
+fn a_client_that_asks_by_name_for_a_member_of_the_wildcard_set_sees_it() {
     let mut bed = bed(may_see(&["mine/**"]));
     bed.origin("cds mine/a:1");
     let mut client = bed.delta();
@@ -515,7 +515,7 @@ fn who_asks_by_name_for_a_member_of_the_wildcard_set_sees_it() {
 }
 
 #[test]
-fn who_comes_with_the_wildcard_is_told_all_of_it_whatever_is_said_first() {
+fn a_client_that_comes_with_the_wildcard_is_told_all_of_it_whatever_is_said_first() {
     let mut bed = bed(may_see(&["mine/**"]));
     bed.origin("cds mine/a:1 theirs/b:1");
     let mut client = bed.delta();
@@ -558,7 +558,7 @@ impl Holding {
 }
 
 #[test]
-fn who_may_see_less_and_asks_again_is_not_told_what_went_meanwhile() {
+fn a_client_that_may_see_less_and_asks_again_is_not_told_removals_from_meanwhile() {
     let mut bed = bed(Grant::default());
     bed.rules.grant = may_see(&["mine/**"]);
     let (mut client, mut holding) = (bed.delta(), Holding::default());
@@ -581,7 +581,7 @@ proptest::proptest! {
 
     /// Whatever happens, who may see less holds what who may see all holds of it, and nothing else.
     #[test]
-    fn who_may_see_less_holds_what_is_left_of_what_all_hold(
+    fn a_client_that_may_see_less_holds_its_share_of_the_common_set(
         steps in proptest::collection::vec((0_u8..8, 0_usize..4, 0_u8..4), 1..40),
     ) {
         const NAMES: [&str; 4] = ["mine/a", "mine/b", "theirs/a", "theirs/b"];

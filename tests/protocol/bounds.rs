@@ -115,7 +115,7 @@ fn a_node_of_a_megabyte_is_refused() {
 }
 
 #[test]
-fn a_large_removal_closes_nobody_who_is_up_to_date() {
+fn a_large_removal_closes_no_client_that_is_up_to_date() {
     let mut bed = Bed::with_limits(Limits { tombstones: 4, ..Limits::default() });
     bed.known("thing");
     let names: Vec<String> = (0..20).map(|number| format!("n{number}")).collect();

@@ -98,7 +98,7 @@ fn r_ads_03_holds_while_the_origin_speaks() {
 }
 
 #[test]
-fn who_asks_for_many_names_is_told_of_them_while_the_origin_speaks() {
+fn a_client_of_many_names_is_told_of_them_while_the_origin_speaks() {
     let (cache, mut writer) = Cache::new(Limits::default());
     set(&mut writer, "cds", View::Wildcard, "c0", "v0");
     let now = Instant::now();

@@ -114,14 +114,14 @@ fn cost_unanswered(held: usize) -> Duration {
 }
 
 #[test]
-fn who_answers_nothing_is_not_looked_at_again_for_each_change() {
+fn a_client_that_answers_nothing_is_not_looked_at_again_for_each_change() {
     let [[few], [many]] = least([2_000, 90_000], |held| [cost_unanswered(held)]);
     println!("2,000 names {few:.1?}, 90,000 names {many:.1?}");
     assert!(many < (few * 10).max(Duration::from_millis(1)), "{few:?} {many:?}");
 }
 
 #[test]
-fn a_request_costs_what_it_says() {
+fn a_request_costs_as_much_as_it_says() {
     let sizes = [1_000, 10_000, 90_000];
     let all = least(sizes, costs);
     for (held, [again, added, let_go, next]) in sizes.into_iter().zip(all) {
@@ -153,7 +153,7 @@ fn cost_leave(cohorts: usize, wildcard: bool) -> Duration {
 }
 
 #[test]
-fn a_leave_costs_what_the_client_had_however_many_share_its_names() {
+fn a_leave_costs_as_much_as_the_client_had_however_many_share_its_names() {
     for wildcard in [false, true] {
         let [[few], [many]] = least([500, 8_000], |cohorts| [cost_leave(cohorts, wildcard)]);
         println!("wildcard {wildcard}: among 500 {few:.1?}, among 8,000 {many:.1?}");
@@ -279,7 +279,7 @@ fn cost_catching_up(view: View, stale: usize) -> Duration {
 }
 
 #[test]
-fn to_catch_up_in_parts_costs_what_is_stale() {
+fn to_catch_up_in_parts_costs_as_much_as_is_stale() {
     for view in [View::Wildcard, View::Named] {
         let [[few], [many]] = least([1_000, 16_000], |stale| [cost_catching_up(view, stale)]);
         println!("{view:?}: each of 1,000 {few:.1?}, each of 16,000 {many:.1?}");

@@ -11,7 +11,7 @@ use deltafan::subscription::{Heard, Next, Quota, Versions};
 use crate::support::{Bed, is_acked, strings, url};
 
 #[test]
-fn r_delta_10_a_wildcard_that_is_asked_for_again_counts_what_is_in_flight_as_held() {
+fn r_delta_10_a_wildcard_that_is_asked_for_again_counts_resources_in_flight_as_held() {
     for let_go in ["-* -h2", "-*"] {
         let mut bed = Bed::knowing(&["cds"]);
         bed.origin("cds h1:1 h2:1 h3:1");
@@ -32,7 +32,7 @@ fn r_delta_10_a_wildcard_that_is_asked_for_again_counts_what_is_in_flight_as_hel
 }
 
 #[test]
-fn r_delta_10_what_went_before_the_wildcard_was_let_go_is_told_too() {
+fn r_delta_10_removals_from_before_the_wildcard_was_let_go_are_told_too() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds h1:1 h2:1");
     let mut client = bed.delta();
@@ -66,7 +66,7 @@ fn r_delta_10_a_wildcard_that_was_let_go_after_the_last_answer_is_not_held() {
 }
 
 #[test]
-fn r_delta_07_what_was_brought_and_let_go_is_not_held_any_more() {
+fn r_delta_07_a_name_brought_and_let_go_is_not_held_any_more() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1 b:1");
     let mut client = bed.delta();
@@ -207,7 +207,7 @@ fn r_delta_06_versions_of_names_are_trusted_where_configured() {
 
 /// It has not forgotten what it claims. Sent all of it again, it would tell it to its own clients once more.
 #[test]
-fn r_delta_06_a_relay_is_not_sent_again_what_it_holds() {
+fn r_delta_06_a_relay_is_not_sent_held_resources_again() {
     let mut bed = Bed::knowing(&["eds"]);
     bed.named("eds a:1 b:2");
     let mut relay = bed.client_as("deltafan", Protocol::Delta, None);
@@ -216,7 +216,7 @@ fn r_delta_06_a_relay_is_not_sent_again_what_it_holds() {
 }
 
 #[test]
-fn r_delta_07_what_is_gone_since_is_removed_on_reconnect() {
+fn r_delta_07_a_resource_gone_since_is_removed_on_reconnect() {
     let mut bed = Bed::knowing(&["cds", "eds"]);
     bed.origin("cds a:1");
     bed.named("eds a:1 -b");
@@ -319,7 +319,7 @@ fn r_delta_07_a_name_subscribed_meanwhile_and_unknown_is_not_said_to_be_gone() {
 }
 
 #[test]
-fn r_delta_07_versions_of_what_a_client_let_go_of_while_it_waited_do_not_count() {
+fn r_delta_07_versions_of_names_that_a_client_let_go_of_while_it_waited_do_not_count() {
     let mut bed = Bed::new();
     bed.origin("cds a:1 b:1");
     let mut client = bed.delta();
@@ -421,7 +421,7 @@ fn r_delta_11_a_first_wildcard_is_answered_though_it_is_empty_or_current() {
 }
 
 #[test]
-fn r_delta_12_only_what_changed_is_sent() {
+fn r_delta_12_only_changed_resources_are_sent() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1 b:1 c:1");
     let mut client = bed.delta();
@@ -446,7 +446,7 @@ fn r_delta_13_absent_is_said_once_and_the_subscription_stays() {
 }
 
 #[test]
-fn r_delta_14_what_came_and_went_while_a_client_was_slow_is_netted_out() {
+fn r_delta_14_a_resource_that_came_and_went_while_a_client_was_slow_is_netted_out() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1 b:1");
     let mut client = bed.delta();
@@ -484,7 +484,7 @@ fn r_delta_14_an_unsubscribed_name_that_is_both_owed_and_gone_is_said_once() {
 }
 
 #[test]
-fn r_delta_16_removals_reach_who_nacked() {
+fn r_delta_16_removals_reach_a_client_that_nacked() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1");
     let mut client = bed.delta();
@@ -511,7 +511,7 @@ fn r_delta_17_a_missing_ack_holds_back_for_a_time_only() {
 }
 
 #[test]
-fn r_delta_18_a_wildcard_client_is_not_sent_what_others_asked_for() {
+fn r_delta_18_a_wildcard_client_is_not_sent_names_of_others() {
     let mut bed = Bed::knowing(&["cds"]);
     let mut client = bed.delta();
     client.change(&bed, "cds", "*");

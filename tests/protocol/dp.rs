@@ -74,7 +74,7 @@ fn list(client: &mut Client, bed: &Bed, short: &str, plain: &[&str], located: &[
 }
 
 #[test]
-fn r_dp_07_and_08_who_asks_by_locator_is_told_the_constraints() {
+fn r_dp_07_and_08_a_client_that_asks_by_locator_is_told_the_constraints() {
     let mut bed = Bed::new();
     let mut client = bed.delta();
     locate(&mut client, &bed, "eds", &[], &[("a", "env=prod"), ("b", "env=prod"), ("c", "env=prod")]);
@@ -85,7 +85,7 @@ fn r_dp_07_and_08_who_asks_by_locator_is_told_the_constraints() {
 }
 
 #[test]
-fn r_dp_09_who_asks_by_plain_names_is_told_plain_names() {
+fn r_dp_09_a_client_that_asks_by_plain_names_is_told_plain_names() {
     let mut bed = Bed::new();
     bed.rules.given = given("env", NodeField::Id);
     let mut client = bed.delta();
@@ -209,7 +209,7 @@ fn r_delta_12_new_parameters_of_a_name_leave_others_as_they_are() {
 
 /// A variant of other parameters is held no longer once the client was told otherwise, though the answer goes on.
 #[test]
-fn r_delta_12_what_changes_back_within_an_answer_in_parts_is_told() {
+fn r_delta_12_a_change_back_within_an_answer_in_parts_is_told() {
     let mut bed = Bed::with_limits(Limits { response_bytes: 500, ..Limits::default() });
     let names: Vec<String> = (0..20).map(|n| format!("{n:0>100}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -240,7 +240,7 @@ fn r_delta_12_what_changes_back_within_an_answer_in_parts_is_told() {
 }
 
 #[test]
-fn r_dp_12_parameters_without_a_variant_take_away_what_was_held() {
+fn r_dp_12_parameters_without_a_variant_take_away_the_held_one() {
     // Whether anything was heard with the new parameters before makes no difference.
     for others in [true, false] {
         let mut bed = Bed::new();
@@ -259,7 +259,7 @@ fn r_dp_12_parameters_without_a_variant_take_away_what_was_held() {
 }
 
 #[test]
-fn r_dp_12_the_wildcard_with_new_parameters_is_told_by_what_differs() {
+fn r_dp_12_the_wildcard_with_new_parameters_is_told_by_its_differences() {
     let mut bed = Bed::new();
     let mut client = bed.delta();
     for pairs in ["v=1", "v=2"] {
@@ -303,7 +303,7 @@ fn r_dp_13_the_identity_that_was_told_is_taken_back_though_the_name_was_forgotte
 
 /// It goes and comes back as another variant for other parameters, all before the client is told of any.
 #[test]
-fn r_dp_12_what_went_before_the_parameters_changed_is_taken_back() {
+fn r_dp_12_a_variant_that_went_before_the_parameters_changed_is_taken_back() {
     let mut bed = Bed::new();
     let mut client = bed.delta();
     for pairs in ["v=1", "v=2"] {
@@ -320,7 +320,7 @@ fn r_dp_12_what_went_before_the_parameters_changed_is_taken_back() {
 
 /// Removals wait for the ACK of the additions, and one more is among them by then.
 #[test]
-fn r_dp_12_what_is_taken_back_after_the_parameters_changed_may_have_had_no_constraints() {
+fn r_dp_12_a_variant_taken_back_after_the_parameters_changed_may_have_had_no_constraints() {
     let mut bed = Bed::new();
     let mut client = bed.delta();
     for pairs in ["v=1", "v=2"] {

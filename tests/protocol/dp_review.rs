@@ -13,7 +13,7 @@ fn star_and_name(bed: &Bed, short: &str) -> Client {
 }
 
 #[test]
-fn p01_a_name_asked_for_by_locator_beside_a_wildcard_is_the_variant_of_its_own_parameters() {
+fn a_name_asked_for_by_locator_beside_a_wildcard_is_the_variant_of_its_own_parameters() {
     let mut bed = Bed::new();
     let mut client = star_and_name(&bed, "cds");
     bed.fill();
@@ -202,7 +202,7 @@ fn told_in_parts(client: &mut Client, bed: &Bed, cut: usize) -> [Vec<String>; 2]
 }
 
 #[test]
-fn r_up_23_what_is_told_by_locator_is_cut_by_what_its_constraints_take() {
+fn r_up_23_a_response_by_locator_is_cut_by_the_size_of_its_constraints() {
     const CUT: usize = 20_000;
     let mut bed = Bed::with_limits(Limits { response_bytes: CUT, ..Limits::default() });
     let pairs = format!("v={}", "x".repeat(300));
@@ -234,7 +234,7 @@ fn r_up_23_what_is_told_by_locator_is_cut_by_what_its_constraints_take() {
 
 /// Each name is seen through other parameters than the rest, so that each request leads to another store.
 #[test]
-fn r_sotw_18_a_list_of_locators_that_changes_holds_back_what_is_known_for_a_bounded_time() {
+fn r_sotw_18_a_list_of_locators_that_changes_holds_back_known_names_for_a_bounded_time() {
     let mut bed = Bed::knowing(&["cds"]);
     (bed.rules.cold_deadline, bed.rules.dead_unnoticed) = (Duration::from_secs(1), Duration::ZERO);
     bed.named("cds a:0");

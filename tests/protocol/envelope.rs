@@ -111,7 +111,7 @@ fn r_xt_09_a_newcomer_makes_the_relay_ask_again_and_is_served_by_the_answer() {
 }
 
 #[test]
-fn r_xt_09_who_could_not_be_told_in_time_is_told_by_another_copy() {
+fn r_xt_09_a_client_that_could_not_be_told_in_time_is_told_by_another_copy() {
     let mut whole = Whole::new();
     let mut client = whole.asking("eds", "d e");
     whole.asked(Primary);
@@ -141,7 +141,7 @@ fn r_xt_09_a_change_of_something_else_does_not_ask_for_it() {
 }
 
 #[test]
-fn r_up_03_no_version_is_claimed_of_what_was_not_kept() {
+fn r_up_03_no_version_is_claimed_of_a_resource_that_was_not_kept() {
     let (mut whole, mut client) = uncacheable();
     whole.pass(1_000);
     whole.reconnect();
@@ -200,7 +200,7 @@ impl Wake for Bell {
 }
 
 #[test]
-fn r_xt_09_who_waits_for_what_was_not_kept_is_woken_when_it_comes() {
+fn r_xt_09_a_client_that_waits_for_a_resource_not_kept_is_woken_when_it_comes() {
     let (mut whole, first) = uncacheable();
     whole.pass(1_000);
     let mut late = whole.asking("eds", "e");
@@ -215,7 +215,7 @@ fn r_xt_09_who_waits_for_what_was_not_kept_is_woken_when_it_comes() {
 }
 
 #[test]
-fn r_xt_09_a_poll_waits_for_what_was_not_kept() {
+fn r_xt_09_a_poll_waits_for_a_resource_that_was_not_kept() {
     let (mut whole, first) = uncacheable();
     whole.pass(1_000);
     let (memory, rules) = (Memory::default(), Arc::new(whole.bed.rules.clone()));

@@ -97,7 +97,7 @@ fn r_err_01_the_resource_ends_its_error_unchanged_too() {
 }
 
 #[test]
-fn r_err_01_who_subscribes_again_is_told_again() {
+fn r_err_01_a_client_that_subscribes_again_is_told_again() {
     let mut bed = Bed::new();
     bed.named("eds a:1");
     bed.fail("eds", "b", UNAVAILABLE);
@@ -301,7 +301,7 @@ fn r_xt_08_errors_of_a_glob_and_of_its_members() {
 }
 
 #[test]
-fn r_err_06_who_holds_what_is_denied_keeps_it_and_newcomers_do_not_get_it() {
+fn r_err_06_holders_keep_a_denied_resource_and_newcomers_do_not_get_it() {
     let mut bed = Bed::new();
     bed.named("eds a:1 b:1");
     let mut holder = bed.delta_of("eds", "a b");
@@ -323,7 +323,7 @@ fn r_err_06_who_holds_what_is_denied_keeps_it_and_newcomers_do_not_get_it() {
 }
 
 #[test]
-fn r_err_06_full_states_of_holders_have_what_is_denied_and_those_of_newcomers_do_not() {
+fn r_err_06_full_states_of_holders_have_a_denied_resource_and_those_of_newcomers_do_not() {
     let mut bed = Bed::new();
     bed.named("cds a:1 b:1");
     let names = [("cds", &["a", "b"][..])];

@@ -72,7 +72,7 @@ fn r_relay_22_any_answer_gives_it_time_and_an_ack_all_of_it() {
 }
 
 #[test]
-fn r_relay_22_who_lets_go_of_all_owes_no_answer() {
+fn r_relay_22_a_client_that_lets_go_of_all_owes_no_answer() {
     let mut bed = Bed::knowing(&["cds"]);
     let mut client = told(&mut bed, Protocol::Delta);
     client.change(&bed, "cds", "-*");
@@ -81,7 +81,7 @@ fn r_relay_22_who_lets_go_of_all_owes_no_answer() {
 }
 
 #[test]
-fn r_relay_22_what_the_transport_has_not_taken_need_not_be_answered() {
+fn r_relay_22_a_response_that_the_transport_has_not_taken_need_not_be_answered() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.rules.unacked_timeout = TIMEOUT;
     bed.origin("cds a:1");

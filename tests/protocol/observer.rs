@@ -26,7 +26,7 @@ fn wanted(names: &[(&str, bool)]) -> Vec<Interest> {
 }
 
 #[test]
-fn an_observer_is_told_what_is_held_and_its_changes() {
+fn an_observer_is_told_held_resources_and_their_changes() {
     for protocol in [Protocol::Sotw, Protocol::Delta] {
         let mut bed = Bed::knowing(&["cds", "eds"]);
         bed.origin("cds a:1");
@@ -47,7 +47,7 @@ fn an_observer_is_told_what_is_held_and_its_changes() {
 }
 
 #[test]
-fn an_observer_of_what_nobody_asks_for_is_told_so_in_a_moment() {
+fn an_observer_of_a_name_that_nobody_asks_for_is_told_so_in_a_moment() {
     for names in ["*", "e", "known e"] {
         let mut bed = Bed::new();
         bed.named("eds known:1");
@@ -65,7 +65,7 @@ fn an_observer_of_what_nobody_asks_for_is_told_so_in_a_moment() {
 }
 
 #[test]
-fn what_clients_want_is_told_upstream_whoever_looks_on() {
+fn names_of_clients_are_told_upstream_though_an_observer_looks_on() {
     let bed = Bed::new();
     let mut observer = observer(&bed, Protocol::Delta);
     observer.change(&bed, "eds", "e");
@@ -90,7 +90,7 @@ fn what_clients_want_is_told_upstream_whoever_looks_on() {
 
 /// Its view is filled from what is held for others, as that of a client with the same rights is.
 #[test]
-fn an_observer_that_may_not_see_all_sees_what_it_may() {
+fn an_observer_that_may_not_see_all_sees_its_part() {
     for names in ["*", "web hidden"] {
         let mut bed = Bed::knowing(&["cds"]);
         let (mut all, mut one) = (bed.delta(), bed.delta());

@@ -291,7 +291,7 @@ fn r_up_23_many_names_that_do_not_exist_are_told_in_parts() {
 }
 
 #[test]
-fn r_up_23_what_a_client_that_comes_back_holds_and_is_gone_is_told_in_parts() {
+fn r_up_23_removals_for_a_client_that_comes_back_are_told_in_parts() {
     let (mut bed, names) = (split(), long_names());
     bed.bulky("thing a:1 b:1 c:1 d:1 e:1");
     let held: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "1")).collect();

@@ -89,7 +89,7 @@ fn told_in_time(bed: &mut Bed, client: &mut Client) -> Vec<String> {
 }
 
 #[test]
-fn r_relay_04_who_holds_nothing_waits_a_moment_for_a_name_the_origin_ignores() {
+fn r_relay_04_a_client_that_holds_nothing_waits_a_moment_for_a_name_the_origin_ignores() {
     let mut bed = Bed::new();
     bed.upstream = Upstream::Away;
     let mut client = bed.sotw();
@@ -112,7 +112,7 @@ fn r_relay_04_who_holds_nothing_waits_a_moment_for_a_name_the_origin_ignores() {
 }
 
 #[test]
-fn r_relay_04_who_may_hold_a_name_the_origin_ignores_waits_long_but_not_for_ever() {
+fn r_relay_04_a_client_that_may_hold_a_name_the_origin_ignores_waits_long_but_not_for_ever() {
     let mut bed = Bed::new();
     let mut client = bed.sotw();
     let request = proto::DiscoveryRequest {
@@ -183,7 +183,7 @@ fn r_relay_04_an_origin_that_answers_late_empties_no_client() {
 }
 
 #[test]
-fn r_relay_04_what_was_answered_on_an_earlier_connection_does_not_count() {
+fn r_relay_04_an_answer_on_an_earlier_connection_does_not_count() {
     let mut bed = Bed::new();
     bed.named("cds a:1");
     bed.after(Duration::from_secs(60));
@@ -304,7 +304,7 @@ fn r_relay_05_removals_are_worked_out_from_a_complete_set_only() {
 }
 
 #[test]
-fn r_relay_05_what_was_brought_beside_names_is_not_gone_before_the_set_is_complete() {
+fn r_relay_05_a_version_brought_beside_names_is_not_gone_before_the_set_is_complete() {
     let mut bed = Bed::new();
     bed.know("cds", Completeness::Presumed);
     bed.named("eds x:1");
@@ -386,7 +386,7 @@ fn r_relay_09_versions_of_resources_are_the_origins() {
 }
 
 #[test]
-fn r_relay_11_the_version_is_a_digest_of_what_the_client_sees() {
+fn r_relay_11_the_version_is_a_digest_of_the_clients_view() {
     let mut bed = Bed::knowing(&["cds"]);
     let mut other = Bed::knowing(&["cds"]);
     bed.origin("cds a:1 b:1");
@@ -432,7 +432,7 @@ fn r_relay_13_to_15_a_nack_concerns_nobody_else() {
 }
 
 #[test]
-fn r_relay_16_what_is_wanted_upstream_is_the_union_and_ends_with_the_last_client() {
+fn r_relay_16_the_subscription_upstream_is_the_union_and_ends_with_the_last_client() {
     let bed = Bed::new();
     let name = |text: &str| Name::from(text);
     let (mut a, mut b) = (bed.delta(), bed.sotw());
@@ -455,7 +455,7 @@ fn r_relay_16_what_is_wanted_upstream_is_the_union_and_ends_with_the_last_client
 }
 
 #[test]
-fn r_relay_16_who_asks_for_many_names_does_not_delay_who_asks_for_one() {
+fn r_relay_16_a_client_of_many_names_does_not_delay_a_client_of_one() {
     let bed = Bed::new();
     let all = |prefix: &str| (0..5_000).map(|n| format!("{prefix}{n}")).collect::<Vec<_>>().join(" ");
     let taken = |bed: &Bed| -> Vec<(Name, bool)> {
@@ -512,7 +512,7 @@ fn r_relay_18_a_late_joiner_learns_at_once_that_a_name_is_absent() {
 }
 
 #[test]
-fn r_relay_18_what_is_forgotten_is_unknown_again() {
+fn r_relay_18_a_forgotten_name_is_unknown_again() {
     let mut bed = Bed::new();
     bed.named("eds x:1");
     let forget = Op::Forget { view: View::Named, name: "x".into() };
@@ -567,7 +567,7 @@ fn churn(bed: &mut Bed) {
 }
 
 #[test]
-fn r_relay_22_who_stands_before_the_memory_of_removals_is_closed_to_resume() {
+fn r_relay_22_a_client_behind_the_memory_of_removals_is_closed_to_resume() {
     let mut bed = forgetful();
     bed.origin("cds a:1 b:1");
     let mut client = bed.delta();
@@ -583,7 +583,7 @@ fn r_relay_22_who_stands_before_the_memory_of_removals_is_closed_to_resume() {
 }
 
 #[test]
-fn r_relay_22_who_asked_by_name_needs_no_memory_of_other_removals() {
+fn r_relay_22_a_client_that_asked_by_name_needs_no_memory_of_other_removals() {
     let mut bed = forgetful();
     bed.named("cds mine:1");
     let mut client = bed.delta();

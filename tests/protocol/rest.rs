@@ -104,7 +104,7 @@ impl Wake for Bell {
 }
 
 #[test]
-fn r_rest_04_who_holds_the_current_version_is_told_so_at_the_end_of_the_hold() {
+fn r_rest_04_a_client_that_holds_the_current_version_is_told_so_at_the_end_of_the_hold() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1");
     let client = Poller::new();
@@ -118,7 +118,7 @@ fn r_rest_04_who_holds_the_current_version_is_told_so_at_the_end_of_the_hold() {
 }
 
 #[test]
-fn r_rest_05_a_poll_is_held_until_what_it_asks_for_changes() {
+fn r_rest_05_a_poll_is_held_until_its_resources_change() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.named("eds a:1 b:1 c:1");
     let client = Poller::new();
@@ -169,7 +169,7 @@ fn r_rest_07_a_changed_list_of_names_is_answered_at_once_with_any_version() {
 }
 
 #[test]
-fn r_rest_07_the_version_says_what_was_asked_for_and_found_and_nothing_else() {
+fn r_rest_07_the_version_covers_the_names_and_their_resources_and_nothing_else() {
     let version = |bed: &Bed, short: &str, names: &[&str]| Poller::new().told(bed, short, names, "").0;
     let mut one = Bed::knowing(&["cds", "lds"]);
     for text in ["cds z:1", "cds a:1 b:1", "cds a:2 b:7", "cds -z", "cds b:1", "lds a:2 b:1"] {
@@ -221,7 +221,7 @@ fn r_rest_07_a_body_that_changed_under_its_version_is_another_version_on_every_r
 }
 
 #[test]
-fn r_rest_08_what_was_rejected_is_given_again_only_after_the_hold() {
+fn r_rest_08_a_rejected_version_is_given_again_only_after_the_hold() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1");
     let client = Poller::new();
@@ -270,7 +270,7 @@ fn r_rest_08_a_first_answer_can_be_rejected_too_and_concerns_nobody_else() {
 }
 
 #[test]
-fn r_rest_08_who_holds_nothing_waits_a_second_at_most() {
+fn r_rest_08_a_client_that_holds_nothing_waits_a_second_at_most() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1");
     let client = Poller { hold: Duration::from_secs(120), ..Poller::new() };
@@ -282,7 +282,7 @@ fn r_rest_08_who_holds_nothing_waits_a_second_at_most() {
 }
 
 #[test]
-fn r_rest_08_who_comes_back_after_a_while_is_answered_at_once() {
+fn r_rest_08_a_client_that_comes_back_after_a_while_is_answered_at_once() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1");
     let client = Poller::new();
@@ -292,7 +292,7 @@ fn r_rest_08_who_comes_back_after_a_while_is_answered_at_once() {
 }
 
 #[test]
-fn r_rest_09_what_is_not_known_is_never_shown_as_empty() {
+fn r_rest_09_an_unknown_set_is_never_shown_as_empty() {
     for short in ["cds", "lds", "rds", "eds"] {
         let mut bed = Bed::new();
         let client = Poller::new();
@@ -312,7 +312,7 @@ fn r_rest_09_what_is_not_known_is_never_shown_as_empty() {
 }
 
 #[test]
-fn r_rest_09_what_is_known_to_be_empty_is_an_answer() {
+fn r_rest_09_a_set_known_to_be_empty_is_an_answer() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.named("eds -a");
     let client = Poller::new();
@@ -459,7 +459,7 @@ fn polls_for_the_same_are_one_cohort_and_the_last_to_go_leaves_nothing() {
 }
 
 #[test]
-fn a_set_that_becomes_known_wakes_who_waits_for_it() {
+fn a_set_that_becomes_known_wakes_clients_that_wait_for_it() {
     let mut bed = Bed::new();
     let client = Poller::new();
     let poll = client.ask(&bed, "cds", &[], "");

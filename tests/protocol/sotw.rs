@@ -9,7 +9,7 @@ use deltafan::subscription::{Heard, Next};
 use crate::support::{Bed, is_acked, show, strings, url};
 
 #[test]
-fn r_sotw_10_the_digest_of_what_is_current_covers_bodies() {
+fn r_sotw_10_the_digest_of_the_current_set_covers_bodies() {
     let start = |text: &str| {
         let mut bed = Bed::knowing(&["cds"]);
         bed.origin(&format!("cds a:1{text}"));
@@ -235,7 +235,7 @@ fn resume(bed: &Bed, short: &str, names: &[&str], version: &str) -> Vec<String> 
 }
 
 #[test]
-fn r_sotw_10_a_reconnect_with_the_digest_of_what_is_current_is_told_nothing() {
+fn r_sotw_10_a_reconnect_with_the_digest_of_the_current_set_is_told_nothing() {
     let mut bed = Bed::knowing(&["cds", "eds"]);
     bed.origin("cds a:1 b:1");
     bed.named("eds a:1");
@@ -282,7 +282,7 @@ fn r_sotw_11_a_set_that_is_known_to_be_empty_is_an_answer() {
 }
 
 #[test]
-fn r_sotw_12_what_is_no_longer_listed_is_no_longer_sent() {
+fn r_sotw_12_a_name_no_longer_listed_is_no_longer_sent() {
     let mut bed = Bed::knowing(&["eds"]);
     bed.named("eds a:1 b:1");
     let mut client = bed.sotw();
@@ -401,7 +401,7 @@ fn r_sotw_18_the_answer_is_the_wildcard_and_the_explicit_names() {
 
 /// The client cannot tell whether what it let go of is a member: it holds it until a full state lacks it.
 #[test]
-fn r_sotw_18_what_is_let_go_beside_a_wildcard_and_is_no_member_is_answered() {
+fn r_sotw_18_a_name_let_go_beside_a_wildcard_that_is_no_member_is_answered() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1 b:1");
     bed.named("cds b:1 x:1 y:1");
@@ -468,7 +468,7 @@ fn r_sotw_25_a_request_is_not_answered_when_nothing_changed() {
 
 /// An origin that never says that a name does not exist, and a client that asks for one more every five seconds.
 #[test]
-fn r_sotw_18_a_list_that_grows_holds_back_what_is_known_for_a_bounded_time() {
+fn r_sotw_18_a_list_that_grows_holds_back_known_names_for_a_bounded_time() {
     for wildcard in [false, true] {
         let mut bed = Bed::knowing(&["cds"]);
         bed.answer(if wildcard { View::Wildcard } else { View::Named }, "cds a:0");

@@ -26,7 +26,7 @@ fn after(bed: &mut Bed, millis: u64) {
 }
 
 #[test]
-fn r_ttl_07_times_are_told_to_who_says_it_understands_them() {
+fn r_ttl_07_times_are_told_to_clients_that_say_they_understand_them() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1@10000 b:1");
     for (features, delta, sotw) in [
@@ -91,7 +91,7 @@ fn r_ttl_02_a_heartbeat_is_passed_on_with_the_original_time() {
 }
 
 #[test]
-fn r_ttl_09_a_late_joiner_is_told_what_is_left() {
+fn r_ttl_09_a_late_joiner_is_told_the_rest_of_the_time() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1@10000 b:1");
     for (passed, left) in [(100, 10_000), (1, 9_899), (4_899, 5_000), (4_999, 1), (1, 1)] {
@@ -106,7 +106,7 @@ fn r_ttl_09_a_late_joiner_is_told_what_is_left() {
 }
 
 #[test]
-fn r_ttl_09_what_is_asked_for_again_is_told_with_what_is_left() {
+fn r_ttl_09_a_name_asked_for_again_is_told_with_the_rest_of_its_time() {
     let mut bed = Bed::new();
     bed.named("eds e:1@10000");
     let mut client = delta(&bed);
@@ -140,7 +140,7 @@ fn r_ttl_09_nothing_is_renewed_while_the_origin_is_silent() {
 }
 
 #[test]
-fn r_ttl_09_a_body_begins_anew_and_what_expired_does_so_too() {
+fn r_ttl_09_a_body_begins_anew_and_an_expired_one_does_so_too() {
     let mut bed = Bed::new();
     bed.named("eds e:1@10000");
     let mut client = delta(&bed);
@@ -161,7 +161,7 @@ fn r_ttl_09_a_body_begins_anew_and_what_expired_does_so_too() {
 }
 
 #[test]
-fn r_ttl_03_what_may_have_expired_at_the_client_is_sent_in_full() {
+fn r_ttl_03_a_resource_that_may_have_expired_at_the_client_is_sent_in_full() {
     let mut bed = Bed::new();
     bed.named("eds e:1@10000 short:1@400");
     let mut client = delta(&bed);
@@ -186,7 +186,7 @@ fn r_ttl_03_what_may_have_expired_at_the_client_is_sent_in_full() {
 }
 
 #[test]
-fn r_ttl_09_who_missed_a_renewal_is_sent_the_body() {
+fn r_ttl_09_a_client_that_missed_a_renewal_is_sent_the_body() {
     let mut bed = Bed::new();
     bed.named("eds e:1@10000");
     let mut client = delta(&bed);
@@ -206,7 +206,7 @@ fn r_ttl_09_who_missed_a_renewal_is_sent_the_body() {
 }
 
 #[test]
-fn r_ttl_09_a_renewal_that_waited_is_told_with_what_is_left() {
+fn r_ttl_09_a_renewal_that_waited_is_told_with_the_rest_of_its_time() {
     let mut bed = Bed::new();
     bed.named("eds e:1@10000");
     let mut client = delta(&bed);
@@ -220,7 +220,7 @@ fn r_ttl_09_a_renewal_that_waited_is_told_with_what_is_left() {
 
 /// R-TTL-03, V6: a heartbeat of what the client does not hold would be refused, and all else in the response with it.
 #[test]
-fn r_ttl_03_who_refused_something_is_sent_the_body_once_more() {
+fn r_ttl_03_a_client_that_refused_something_is_sent_the_body_once_more() {
     let mut bed = Bed::new();
     bed.named("eds a:1@10000 b:1@10000");
     let mut other = delta(&bed);
@@ -259,7 +259,7 @@ fn r_ttl_03_a_late_refusal_counts_too() {
 }
 
 #[test]
-fn r_ttl_03_what_was_brought_from_an_earlier_stream_is_sent_in_full() {
+fn r_ttl_03_a_resource_brought_from_an_earlier_stream_is_sent_in_full() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1@10000 b:1");
     after(&mut bed, 4_000);
@@ -323,7 +323,7 @@ fn r_ttl_05_over_state_of_the_world_a_renewal_is_the_whole_set() {
 
 /// R-SotW-24: what Envoy takes for the version is that of the response.
 #[test]
-fn r_sotw_23_only_what_has_a_time_is_wrapped_and_only_for_who_unwraps() {
+fn r_sotw_23_only_resources_with_a_time_are_wrapped_and_only_for_clients_that_unwrap() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1@10000 b:1 c:1");
     let (mut wraps, mut plain) = (sotw(&bed), bed.sotw());
@@ -363,7 +363,7 @@ fn r_ttl_06_grpc_is_never_sent_a_heartbeat() {
 }
 
 #[test]
-fn r_ttl_07_a_renewal_is_nothing_to_who_is_told_no_times() {
+fn r_ttl_07_a_renewal_is_nothing_to_a_client_that_is_told_no_times() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1@10000");
     let mut timed = delta(&bed);
@@ -417,7 +417,7 @@ fn r_ttl_09_a_copy_that_answers_the_relay_is_a_renewal() {
 }
 
 #[test]
-fn r_ttl_09_who_asks_by_name_is_told_the_time_of_the_copy_it_sees() {
+fn r_ttl_09_a_client_that_asks_by_name_is_told_the_time_of_the_copy_it_sees() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.named("cds a:1@20000");
     let mut client = delta(&bed);
@@ -486,7 +486,7 @@ fn r_ttl_09_a_frame_with_times_is_shared_for_a_moment_only() {
 }
 
 #[test]
-fn r_ttl_09_large_sets_share_what_has_no_time() {
+fn r_ttl_09_large_sets_share_resources_without_a_time() {
     let mut bed = Bed::with_limits(Limits { response_bytes: 64 << 10, ..Limits::default() });
     bed.known("cds");
     let all: Vec<String> = (0..600).map(|at| format!("c{at:03}:1")).collect();
@@ -509,7 +509,7 @@ fn r_ttl_09_large_sets_share_what_has_no_time() {
 }
 
 #[test]
-fn r_ttl_03_what_is_asked_for_while_an_answer_is_cut_is_sent_in_full() {
+fn r_ttl_03_a_name_asked_for_while_an_answer_is_cut_is_sent_in_full() {
     let mut bed = Bed::with_limits(Limits { response_bytes: 300, ..Limits::default() });
     bed.named("eds a:1 b:1 c:1 d:1 e:1 f:1 z:1@60000");
     let mut client = delta(&bed);
@@ -532,7 +532,7 @@ fn r_ttl_03_what_is_asked_for_while_an_answer_is_cut_is_sent_in_full() {
 }
 
 #[test]
-fn r_ttl_03_what_was_told_of_a_member_is_not_sure_of_the_copy_in_a_glob() {
+fn r_ttl_03_a_time_told_of_a_member_is_not_sure_of_the_copy_in_a_glob() {
     let mut bed = Bed::knowing(&["cds"]);
     let (member, glob) = ("xdstp://auth/t/dir/a", "xdstp://auth/t/dir/*");
     bed.named(&format!("cds {member}:1@20000"));
@@ -629,7 +629,7 @@ fn r_ttl_07_a_fetch_is_told_no_times() {
 }
 
 #[test]
-fn r_rest_15_what_ended_is_another_version_without_it() {
+fn r_rest_15_a_set_is_another_version_without_a_resource_that_ended() {
     use deltafan::resource::Kind;
     use deltafan::subscription::{Asker, Memory, Poll, Upstream, Verdict};
     let mut bed = Bed::knowing(&["cds"]);
@@ -671,7 +671,7 @@ fn r_ttl_01_a_time_beyond_all_clocks_is_no_limit_to_clients() {
 
 /// The names that the origin leaves unanswered were never held.
 #[test]
-fn r_ttl_09_what_ended_goes_from_a_full_state_though_other_names_are_not_known() {
+fn r_ttl_09_a_resource_that_ended_goes_from_a_full_state_though_other_names_are_not_known() {
     let mut bed = Bed::new();
     let mut client = bed.sotw();
     client.ask(&bed, "lds", &["a", "none"]);

@@ -211,7 +211,7 @@ fn r_xt_03_a_full_state_waits_until_a_glob_is_complete() {
 }
 
 #[test]
-fn r_xt_03_a_members_removal_follows_what_is_added_meanwhile() {
+fn r_xt_03_a_members_removal_follows_additions_from_meanwhile() {
     let mut bed = Bed::knowing(&["rds"]);
     bed.named(&format!("cds {X}:1"));
     bed.complete("cds", GLOB);
@@ -253,7 +253,7 @@ fn r_xt_04_an_empty_glob_is_told_by_its_name() {
 }
 
 #[test]
-fn r_xt_04_what_left_a_glob_is_unknown_to_who_asks_for_it_by_name() {
+fn r_xt_04_a_member_that_left_a_glob_is_unknown_to_a_client_that_asks_for_it_by_name() {
     let mut bed = Bed::new();
     let mut client = bed.delta();
     client.change(&bed, "eds", GLOB);
@@ -294,7 +294,7 @@ fn r_xt_05_the_clients_of_a_glob_are_one_cohort() {
 }
 
 #[test]
-fn r_xt_05_who_resumes_is_told_what_differs_in_a_glob() {
+fn r_xt_05_a_client_that_resumes_is_told_the_differences_in_a_glob() {
     let mut bed = Bed::new();
     bed.named(&format!("eds {X}:1 {Y}:2"));
     let mut client = bed.delta();
@@ -307,7 +307,7 @@ fn r_xt_05_who_resumes_is_told_what_differs_in_a_glob() {
 }
 
 #[test]
-fn r_xt_05_what_left_a_glob_is_remembered_within_a_bound() {
+fn r_xt_05_members_that_left_a_glob_are_remembered_within_a_bound() {
     let mut bed = Bed::with_limits(Limits { tombstones: 8, ..Limits::default() });
     bed.complete("eds", GLOB);
     bed.complete("eds", "xdstp://a/t/bar/*");

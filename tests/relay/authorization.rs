@@ -149,7 +149,7 @@ async fn each_tenant_sees_its_own_on_every_transport() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_peer_may_not_claim_or_ask_for_ends_its_stream_on_every_transport() {
+async fn a_claim_or_request_without_permission_ends_its_stream_on_every_transport() {
     let bed = Bed::start(RULES, None).await;
     for (who, id, type_url, what) in [
         ("prod", "dev-1", CDS, "node_id"),
@@ -187,7 +187,7 @@ async fn what_a_peer_may_not_claim_or_ask_for_ends_its_stream_on_every_transport
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_is_for_those_who_may_see_it_and_in_no_log_or_metric() {
+async fn a_secret_is_for_clients_with_permission_and_in_no_log_or_metric() {
     let bed = Bed::start(RULES, None).await;
     for (who, id, sees) in [("prod", "prod-1", true), ("dev", "any", false)] {
         let channel = bed.connect(who).await;

@@ -62,7 +62,7 @@ fn in_config(name: &str) -> PathBuf {
 }
 
 #[test]
-fn r_dp_17_a_node_is_shown_with_what_it_is_given_and_why() {
+fn r_dp_17_a_node_is_shown_with_its_given_parameters_and_why() {
     let files = Files::with(RULES);
     let json = r#"{"id": "a", "cluster": "edge", "locality": {"zone": "eu-1"}, "userAgentBuildVersion": {"version": {}},
         "metadata": {"env": "canary-7", "build": {"version": 1.50, "other": [null]}}}"#;
@@ -127,7 +127,7 @@ fn without_rules_nothing_is_given() {
 }
 
 #[test]
-fn what_is_no_node_is_told_with_file_and_reason() {
+fn a_file_that_is_no_node_is_told_with_its_path_and_the_reason() {
     let files = Files::with(RULES);
     for (name, text, reason) in [
         ("a.json", "{", "not JSON: EOF"),

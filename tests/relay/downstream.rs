@@ -163,7 +163,7 @@ async fn bytes_that_are_no_request_close_their_stream_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_http2_is_turned_away() {
+async fn bytes_that_are_no_http2_are_turned_away() {
     let relay = relay("");
     let post =
         format!("POST {DELTA_ADS} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");

@@ -200,7 +200,7 @@ fn goaway_comes_in_two_steps() {
 }
 
 #[test]
-fn who_does_not_read_is_cut_off_at_the_end_of_the_window() {
+fn a_client_that_does_not_read_is_cut_off_at_the_end_of_the_window() {
     let mut relay = relay(20_000, "  drain: 8s\n");
     let _stalled = Raw::subscribe(&relay);
     relay.wait_for("its stream", || relay.metric("deltafan_streams{transport=\"sotw\"}") == 1.0);

@@ -149,7 +149,7 @@ async fn everyone_ends_at_the_origins_version_and_every_nonce_is_its_own_streams
 
 /// R-SotW-08: one copy per version, however often it is rejected, and nobody else is held up by it.
 #[tokio::test(flavor = "multi_thread")]
-async fn r_sotw_08_who_rejects_for_ever_gets_one_copy_per_version() {
+async fn r_sotw_08_a_client_that_always_nacks_gets_one_copy_per_version() {
     let (relay, _origin, mut upstream) = relay_and_origin("").await;
     let channel = connect(&relay.uri()).await;
     let mut rejecting = Delta::open(&channel, DELTA_ADS).await;
@@ -318,7 +318,7 @@ fn times(told: &DeltaDiscoveryResponse) -> BTreeMap<&str, (Option<Duration>, boo
 
 /// The origin keeps a cluster alive with one heartbeat, then falls silent.
 #[tokio::test(flavor = "multi_thread")]
-async fn r_ttl_09_times_reach_who_understands_them_and_end_for_everybody() {
+async fn r_ttl_09_times_reach_clients_that_understand_them_and_end_for_everybody() {
     const TTL: Duration = Duration::from_secs(4);
     let (relay, mut origin, mut upstream) = relay_and_origin("").await;
     let channel = connect(&relay.uri()).await;
@@ -576,7 +576,7 @@ async fn r_err_07_switched_off_a_client_is_told_no_errors() {
 
 /// R-Relay-20 over sockets: one asks by an alias, one by the own name, and each gets and loses the same resource.
 #[tokio::test(flavor = "multi_thread")]
-async fn r_relay_20_a_client_gets_what_it_asks_for_by_an_alias() {
+async fn r_relay_20_a_client_gets_the_resource_of_an_alias() {
     let vhds: TypeUrl = Kind::VirtualHost.into();
     let (relay, _origin, mut upstream) = relay_and_origin("").await;
     let channel = connect(&relay.uri()).await;

@@ -240,7 +240,7 @@ async fn ends(stream: &mut Delta) -> tonic::Status {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_are_limited_by_what_they_take_together() {
+async fn names_are_limited_by_the_memory_that_they_take_together() {
     let relay = relay("  max_subscription_bytes: 10KiB\n");
     let channel = connect(&relay.uri()).await;
     let long = |number: u32| format!("{number:0>4000}");
@@ -397,7 +397,7 @@ async fn a_client_that_takes_all_parameter_sets_it_can_get_leaves_some_to_others
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_answers_nothing_is_closed_and_who_answers_is_not() {
+async fn a_client_that_answers_nothing_is_closed_and_one_that_answers_is_not() {
     let relay = relay("  unacked_timeout: 1s\n  ack_timeout: 100ms\n");
     let mut honest = live(&relay).await;
     let channel = connect(&relay.uri()).await;

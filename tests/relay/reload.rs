@@ -33,7 +33,7 @@ async fn subscribed(relay: &Process, names: &[&str]) -> Delta {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_is_for_who_connects_from_then_on_and_drops_no_stream() {
+async fn a_change_is_for_new_connections_and_drops_no_stream() {
     let relay = relay("  max_names: 1\n");
     let mut open = subscribed(&relay, &["a"]).await;
     let first = open.response().await;
@@ -142,7 +142,7 @@ async fn a_file_that_is_wrong_changes_nothing_and_is_named_line_by_line() {
 
 /// Files that belong together are not written at once: what the configuration points at may come after it.
 #[test]
-fn what_the_file_points_at_may_be_mended_while_it_stays_as_it_is() {
+fn files_that_the_configuration_names_may_be_mended_while_it_stays_as_it_is() {
     let relay = relay("  max_names: 1\n");
     let put = |name: &str, text: &str| std::fs::write(relay.config().with_file_name(name), text).unwrap();
     let server = deltafan_test_support::certificates::Authority::new("servers").server();
@@ -173,7 +173,7 @@ async fn sighup_reads_the_file_though_nothing_changed_and_ends_nothing() {
 }
 
 #[test]
-fn what_needs_a_restart_is_named_key_by_key_and_the_rest_is_in_force() {
+fn keys_that_need_a_restart_are_named_one_by_one_and_the_rest_is_in_force() {
     let relay = relay("");
     let pending = || relay.metric("deltafan_config_restart_pending");
     let named = || {

@@ -27,7 +27,7 @@ fn held(relay: &Process) -> f64 {
 }
 
 #[test]
-fn a_peer_is_shown_what_it_may_see_of_a_directory_and_the_log_says_who_may_see_all() {
+fn a_peer_is_shown_its_part_of_a_directory_and_the_log_names_peers_that_may_see_all() {
     let open = "peers that no rule is about may ask for everything";
     let relay = relay("authorization: {rules: [{peers: [127.0.0.1], names: [a]}]}\n");
     let mut client = Http1::connect(relay.listener);
@@ -85,7 +85,7 @@ fn r_rest_12_an_answer_has_no_field_that_an_old_client_may_not_know() {
 
 /// The examples of docs/operations.md, each followed by what it prints.
 #[test]
-fn the_curl_examples_answer_what_the_page_says() {
+fn the_curl_examples_answer_as_the_page_says() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md")).unwrap();
     let read = |name: &str| {
         std::fs::read_to_string(format!("{}/config/resources/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
@@ -185,7 +185,7 @@ fn r_rest_05_a_change_ends_the_hold_at_once() {
 }
 
 #[test]
-fn r_rest_06_the_hold_is_cut_to_what_the_client_waits() {
+fn r_rest_06_the_hold_is_cut_to_the_clients_timeout() {
     let relay = relay(LONG);
     let mut client = Http1::connect(relay.listener);
     let version = client.poll("clusters", "{}").version();
@@ -288,7 +288,7 @@ fn requests_that_are_sent_ahead_are_answered_in_order() {
 }
 
 #[test]
-fn r_rest_13_what_is_wrong_with_a_request_is_told() {
+fn r_rest_13_the_fault_of_a_request_is_told() {
     let relay = relay("  max_request_bytes: 10KiB\n  first_request_timeout: 500ms\n");
     let ask = |line: &str, headers: &str, body: &str| {
         let mut client = Http1::connect(relay.listener);

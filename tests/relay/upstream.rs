@@ -75,7 +75,7 @@ fn send(stream: &OriginStream, kind: Kind, nonce: &str, resources: &[(&str, &str
 
 /// The kernel of a frozen server goes on completing TCP connections: they are no reason to call it reachable.
 #[tokio::test(flavor = "multi_thread")]
-async fn r_relay_07_who_only_accepts_is_not_connected() {
+async fn r_relay_07_a_server_that_only_accepts_is_not_connected() {
     for says in [&b""[..], b"HTTP/1.1 400 Bad Request\r\n\r\n"] {
         let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let uri = format!("http://{}", server.local_addr().expect("an address"));
@@ -100,7 +100,7 @@ async fn r_relay_07_who_only_accepts_is_not_connected() {
 }
 
 #[tokio::test]
-async fn r_up_02_what_was_held_is_claimed_after_a_reconnect() {
+async fn r_up_02_held_versions_are_claimed_after_a_reconnect() {
     let mut origin = Origin::start().await;
     let relay = Relay::start(&origin.uri());
     let _clients = (relay.client(CDS, true, &[]), relay.client(EDS, false, &["e1", "e2", "e3"]));
@@ -309,7 +309,7 @@ async fn r_up_23_a_large_response_is_taken() {
 }
 
 #[tokio::test]
-async fn r_relay_16_what_is_held_outlives_its_linger_while_the_origin_is_away() {
+async fn r_relay_16_held_resources_outlive_their_linger_while_the_origin_is_away() {
     let mut origin = Origin::start().await;
     let minute = Duration::from_secs(60);
     let relay = Relay::with_backoff(&origin.uri(), minute, minute);

@@ -109,7 +109,7 @@ async fn a_server_is_taken_by_name_and_by_address() {
 }
 
 #[tokio::test]
-async fn who_cannot_prove_to_be_the_server_is_refused_and_it_is_said_why() {
+async fn a_server_that_cannot_prove_its_name_is_refused_and_the_reason_is_said() {
     let pki = Pki::new();
     let stranger = Authority::new("servers");
     let good = pki.server(&["localhost"]);

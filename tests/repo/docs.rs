@@ -144,7 +144,12 @@ fn comments_begin_with_a_noun_or_a_verb() {
 
 #[test]
 fn a_riddle_is_found_where_a_comment_begins() {
-    let text = ["//! What it is.\n//! What more.\n\n/// Who asks.\nfn a() {}\n", "  /// A name.\n  /// The same again.\n", "  fn b() {}\n// The same.\n//\n// See the module.\n"].concat();
+    let text = [
+        "//! What it is.\n//! What more.\n\n/// Who asks.\nfn a() {}\n",
+        "  /// A name.\n  /// The same again.\n",
+        "  fn b() {}\n// The same.\n//\n// See the module.\n",
+    ]
+    .concat();
     assert_eq!(riddles(&text), [1, 4, 9, 11]);
 }
 

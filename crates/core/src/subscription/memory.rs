@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_again_stays() {
+    fn a_memory_that_is_renewed_stays() {
         let (mut memory, start) = (Pasts::default(), Instant::now());
         let past = Past { waits_since: Some(start), ..Past::default() };
         memory.remember(Who(1), past, start);

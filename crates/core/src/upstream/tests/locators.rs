@@ -138,7 +138,7 @@ fn exchange(rig: &mut Rig, stream: StreamId) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn r_dp_16_names_are_asked_for_with_the_parameters_of_those_who_want_them() {
+fn r_dp_16_names_are_asked_for_with_the_parameters_of_their_clients() {
     let mut rig = Rig::connected();
     rig.client("plain", EDS, &["a"]);
     rig.client_with("prod", EDS, "env=prod", &["a"]);
@@ -164,7 +164,7 @@ fn r_dp_16_names_are_asked_for_with_the_parameters_of_those_who_want_them() {
 }
 
 #[test]
-fn r_dp_16_a_live_variant_serves_all_whom_it_is_for_without_a_word_upstream() {
+fn r_dp_16_a_live_variant_serves_all_that_it_is_for_without_a_word_upstream() {
     let mut rig = answered(EDS, "env=prod v=1", &["a"], |first| first.variant("a", "env=prod", "1"));
     rig.client_with("two", EDS, "env=prod v=2", &["a"]);
     rig.pass(50);
@@ -178,7 +178,7 @@ fn r_dp_16_a_live_variant_serves_all_whom_it_is_for_without_a_word_upstream() {
 }
 
 #[test]
-fn r_dp_16_who_loses_a_borrowed_variant_keeps_it_until_its_own_answer() {
+fn r_dp_16_a_borrower_whose_variant_goes_keeps_it_until_its_own_answer() {
     for found in [true, false] {
         let mut rig = Rig::connected();
         rig.client_with("one", EDS, "env=prod v=1", &["a"]);
@@ -221,7 +221,7 @@ fn r_dp_16_when_the_lender_leaves_the_borrower_asks_in_the_same_request() {
 }
 
 #[test]
-fn r_dp_13_a_variant_that_is_replaced_is_one_change_for_each_who_sees_it() {
+fn r_dp_13_a_variant_that_is_replaced_is_one_change_for_each_client_that_sees_it() {
     let mut rig =
         answered(CDS, "env=prod v=1", &["*"], |first| first.variant("a", "env=prod", "1").set("b", "1"));
     rig.pass(1_000);

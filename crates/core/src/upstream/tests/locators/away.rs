@@ -35,7 +35,7 @@ fn assert_gone(rig: &mut Rig, sees: &[&str]) {
 }
 
 #[test]
-fn r_dp_16_what_was_lent_by_two_and_went_while_away_is_gone_for_the_borrower() {
+fn r_dp_16_a_variant_lent_by_two_that_went_while_away_is_gone_for_the_borrower() {
     for together in [true, false] {
         let mut rig = lent();
         reconnect(&mut rig, 30_000);
@@ -59,7 +59,7 @@ fn r_dp_16_what_was_lent_by_two_and_went_while_away_is_gone_for_the_borrower() {
 
 /// An origin that says nothing where nothing matches: the one word of the name is the new variant.
 #[test]
-fn r_dp_16_what_was_lent_and_went_while_away_is_gone_though_the_origin_is_silent_of_it() {
+fn r_dp_16_a_lent_variant_that_went_while_away_is_gone_though_the_origin_is_silent_of_it() {
     let mut rig = lent();
     reconnect(&mut rig, 30_000);
     rig.mux
@@ -140,7 +140,7 @@ fn r_dp_14_an_origin_that_hangs_takes_no_variant_away() {
 
 /// The lender is not answered, because nothing is there for it; for the borrower there is.
 #[test]
-fn r_dp_16_a_loan_of_what_is_not_answered_ends_with_a_question() {
+fn r_dp_16_a_loan_without_an_answer_ends_with_a_question() {
     let mut rig = Rig::connected();
     rig.client_with("y", EDS, "a=y b=1", &["n"]);
     rig.client_with("other", EDS, "a=y", &["k"]);
@@ -167,7 +167,7 @@ fn r_dp_16_a_loan_of_what_is_not_answered_ends_with_a_question() {
 
 /// One topic lends what may be gone, another one what is there.
 #[test]
-fn r_dp_16_a_loan_of_what_is_not_answered_ends_though_others_lend_another_variant() {
+fn r_dp_16_a_loan_without_an_answer_ends_though_others_lend_another_variant() {
     let mut rig = Rig::connected();
     rig.client_with("b", EDS, "b=1", &["n"]);
     rig.client_with("c", EDS, "c=1", &["n"]);
@@ -184,7 +184,7 @@ fn r_dp_16_a_loan_of_what_is_not_answered_ends_though_others_lend_another_varian
 
 /// The wildcard is answered before the names are asked for on the other stream.
 #[test]
-fn r_dp_06_what_is_said_to_be_gone_before_it_is_asked_for_is_gone_there_too() {
+fn r_dp_06_a_name_said_to_be_gone_before_it_is_asked_for_is_gone_there_too() {
     let mut rig = Rig::connected();
     rig.client_with("wildcard", CDS, "b=1 c=1", &["*"]);
     rig.client_with("name", CDS, "a=1 b=1", &["n"]);
@@ -208,7 +208,7 @@ fn r_dp_06_what_is_said_to_be_gone_before_it_is_asked_for_is_gone_there_too() {
 
 /// A removal names no parameters, and may answer any question for its name.
 #[test]
-fn r_dp_05_nothing_for_those_who_asked_first_takes_nothing_from_those_who_asked_later() {
+fn r_dp_05_a_removal_for_early_clients_takes_nothing_from_late_ones() {
     for answers in [true, false] {
         let mut rig = Rig::connected();
         rig.client_with("lender", EDS, "a=1 b=1", &["n"]);
