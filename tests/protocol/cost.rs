@@ -24,7 +24,7 @@ const TURNS: usize = 20;
 const RUNS: usize = 2;
 
 /// CPU time that this thread has had.
-fn cpu() -> Duration {
+pub(crate) fn cpu() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
 }

@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
-use deltafan::cache::{Change, Completeness, Limits, Op, Resend, View};
+use deltafan::cache::{Change, Completeness, Limits, Op, Protocol, Resend, View};
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator};
-use deltafan::subscription::{Code, Given, NodeField, Rule};
-use deltafan_test_support::wire::{parameters, variant};
+use deltafan::subscription::{Code, Given, Next, NodeField, Rule};
+use deltafan_test_support::wire::{parameters, read, variant};
 
+use crate::bounds::QUADRATIC;
+use crate::cost::cpu;
 use crate::support::{Bed, Client, strings, url};
+
+mod mixed;
 
 /// Response of the control plane to clients with some parameters: `a:1[env=prod]` is a variant, `a:1` is for everybody.
 fn op(short: &str, view: View, item: &str) -> Op {
@@ -422,5 +426,19 @@ fn parameters_are_bounded_and_so_are_their_sets() {
     locate(&mut client, &bed, "eds", &[], &[("a", "v=3")]);
 }
 
-#[path = "dp_review.rs"]
-mod review;
+#[test]
+fn many_located_names_that_do_not_exist_are_told_in_linear_time() {
+    let mut bed = Bed::new();
+    let names: Vec<String> = (0..80_000).map(|number| format!("n{number}")).collect();
+    let located: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "v=1")).collect();
+    let gone = names.iter().map(|name| format!("-{name}")).collect::<Vec<_>>().join(" ");
+    bed.seen("v=1", View::Named, &format!("eds {gone}"));
+    let mut client = bed.delta();
+    locate(&mut client, &bed, "eds", &[], &located);
+    let start = cpu();
+    let Next::Say(outgoing) = client.next(&bed) else { panic!("they do not exist") };
+    let took = cpu() - start;
+    let told = read(Protocol::Delta, &outgoing.frame);
+    assert_eq!(told.removed.len(), names.len());
+    assert!(took < QUADRATIC, "{took:?}");
+}

@@ -1,25 +1,29 @@
-//! What a review of locators towards clients found amiss.
+//! Dynamic parameters of one client that differ from name to name or change (R-DP-*).
 
-use super::*;
+use std::sync::Arc;
 use std::time::Duration;
 
-use deltafan::cache::Failure;
+use deltafan::cache::{Change, Failure, Limits, Op, View};
 use deltafan::subscription::Next;
+use deltafan_test_support::wire::parameters;
 
-fn star_and_name(bed: &Bed, short: &str) -> Client {
-    let mut client = bed.delta();
-    locate(&mut client, bed, short, &["*"], &[("a", "v=2")]);
-    client
+use super::{list, locate};
+use crate::support::{Bed, Client, url};
+
+/// A wildcard and, with parameters, a name of it are answered.
+fn answer_both(bed: &mut Bed) {
+    bed.fill();
+    bed.seen("v=2", View::Named, "cds a:2[v=2]");
+    bed.seen("", View::Wildcard, "cds a:1[!v] b:1");
+    bed.known("cds");
 }
 
 #[test]
 fn a_name_asked_for_by_locator_beside_a_wildcard_is_the_variant_of_its_own_parameters() {
     let mut bed = Bed::new();
-    let mut client = star_and_name(&bed, "cds");
-    bed.fill();
-    bed.seen("v=2", View::Named, "cds a:2[v=2]");
-    bed.seen("", View::Wildcard, "cds a:1[!v] b:1");
-    bed.known("cds");
+    let mut client = bed.delta();
+    locate(&mut client, &bed, "cds", &["*"], &[("a", "v=2")]);
+    answer_both(&mut bed);
     let told = client.acked(&bed).join(" ");
     assert!(
         told.contains(r#"a{v = "2"}:2"#) && !told.contains(":1 b") && !told.contains("not exists"),
@@ -28,20 +32,16 @@ fn a_name_asked_for_by_locator_beside_a_wildcard_is_the_variant_of_its_own_param
 }
 
 #[test]
-fn p01b_the_same_over_state_of_the_world() {
+fn over_state_of_the_world_a_name_beside_a_wildcard_is_the_variant_of_its_own_parameters() {
     let mut bed = Bed::new();
     let mut client = bed.sotw();
     list(&mut client, &bed, "cds", &["*"], &[("a", "v=2")]);
-    bed.fill();
-    bed.seen("v=2", View::Named, "cds a:2[v=2]");
-    bed.seen("", View::Wildcard, "cds a:1[!v] b:1");
-    bed.known("cds");
-    let told = client.told(&bed);
-    assert_eq!(told, [r#"cds a{v = "2"}:2 b:1"#]);
+    answer_both(&mut bed);
+    assert_eq!(client.told(&bed), [r#"cds a{v = "2"}:2 b:1"#]);
 }
 
 #[test]
-fn p02_a_store_of_mixed_parameters_is_filled_with_its_own_wildcard() {
+fn a_store_of_mixed_parameters_is_filled_with_its_own_wildcard() {
     let mut bed = Bed::new();
     // Somebody has the wildcard with v=2.
     let mut other = bed.delta();
@@ -59,7 +59,7 @@ fn p02_a_store_of_mixed_parameters_is_filled_with_its_own_wildcard() {
 }
 
 #[test]
-fn p03_a_removal_that_was_not_told_yet_is_told_after_a_change_of_parameters() {
+fn a_removal_that_was_not_told_yet_is_told_after_a_change_of_parameters() {
     let mut bed = Bed::new();
     for pairs in ["v=1", "v=2"] {
         bed.known_to(pairs, "cds");
@@ -77,7 +77,7 @@ fn p03_a_removal_that_was_not_told_yet_is_told_after_a_change_of_parameters() {
 }
 
 #[test]
-fn p04_stores_of_mixed_parameters_that_nobody_has_any_more_are_dropped() {
+fn stores_of_mixed_parameters_that_nobody_has_any_more_are_dropped() {
     let mut bed = Bed::new();
     let mut client = bed.delta();
     for number in 0..200 {
@@ -92,7 +92,7 @@ fn p04_stores_of_mixed_parameters_that_nobody_has_any_more_are_dropped() {
 }
 
 #[test]
-fn p07_who_comes_when_nothing_is_there_any_more_is_told_of_the_name() {
+fn a_client_that_comes_when_nothing_is_there_any_more_is_told_of_the_name() {
     let mut bed = Bed::new();
     bed.seen("v=1", View::Named, "eds a:1[env]");
     bed.seen("v=1", View::Named, "eds -a");
@@ -102,7 +102,7 @@ fn p07_who_comes_when_nothing_is_there_any_more_is_told_of_the_name() {
 }
 
 #[test]
-fn p11_what_was_held_with_the_old_parameters_is_removed_by_its_identity() {
+fn a_variant_held_with_the_old_parameters_is_removed_by_its_identity() {
     let mut bed = Bed::new();
     let mut client = bed.delta();
     bed.seen("v=1", View::Named, "eds a:1[v=1]");
@@ -115,7 +115,7 @@ fn p11_what_was_held_with_the_old_parameters_is_removed_by_its_identity() {
 }
 
 #[test]
-fn p24b_nor_when_the_store_was_filled_before() {
+fn new_names_with_other_parameters_take_nothing_away_though_the_store_was_filled_before() {
     let mut bed = Bed::new();
     bed.seen("v=1", View::Named, "eds a:1");
     bed.seen("v=2", View::Named, "eds b:2");
@@ -130,43 +130,7 @@ fn p24b_nor_when_the_store_was_filled_before() {
 }
 
 #[test]
-fn p30_an_error_of_a_located_name_is_told_and_nothing_panics() {
-    let mut bed = Bed::new();
-    let mut client = bed.delta();
-    locate(&mut client, &bed, "eds", &[], &[("a", "v=1")]);
-    bed.fill();
-    let fail = Op::Fail { name: "a".into(), failure: Arc::new(Failure::new(5, "no")), listed: false };
-    let change = Change { ops: vec![fail], ..Change::default() };
-    bed.writer.apply_seen(&url("eds"), &parameters("v=1"), change, bed.now).unwrap();
-    assert_eq!(client.acked(&bed), ["eds -a{} !a:5"]);
-    assert!(!matches!(client.next(&bed), Next::Close(_)));
-}
-
-/// Prints what it costs the one writer that one client asks for names one after the other.
-#[test]
-fn p04b_cost_of_one_client_that_mixes() {
-    for count in [25, 50, 100] {
-        let mut bed = Bed::new();
-        let mut client = bed.delta();
-        let start = std::time::Instant::now();
-        for number in 0..count {
-            locate(&mut client, &bed, "eds", &["a"], &[(&format!("n{number}"), "v=2")]);
-            bed.fill();
-        }
-        eprintln!("COST {count} names: {:?}", start.elapsed());
-        let mut bed = Bed::new();
-        let mut client = bed.delta();
-        let start = std::time::Instant::now();
-        for number in 0..count {
-            locate(&mut client, &bed, "eds", &[], &[(&format!("n{number}"), "v=2")]);
-            bed.fill();
-        }
-        eprintln!("COST {count} names, not mixed: {:?}", start.elapsed());
-    }
-}
-
-#[test]
-fn p25_what_was_told_before_the_wildcard_was_asked_for_is_taken_back_after_a_change_of_parameters() {
+fn a_variant_told_before_the_wildcard_was_asked_for_is_taken_back_after_a_change_of_parameters() {
     let mut bed = Bed::new();
     let mut client = bed.delta();
     locate(&mut client, &bed, "eds", &["x"], &[("a", "env=prod v=2")]);
@@ -184,6 +148,19 @@ fn p25_what_was_told_before_the_wildcard_was_asked_for_is_taken_back_after_a_cha
     client.ack(&bed, &told, &[]);
     let told = client.acked(&bed).join(" ");
     assert!(told.contains(r#"a{v = "2"}:2"#) && told.contains(r#"-a{env = "prod"}"#), "{told}");
+}
+
+#[test]
+fn an_error_of_a_located_name_is_told() {
+    let mut bed = Bed::new();
+    let mut client = bed.delta();
+    locate(&mut client, &bed, "eds", &[], &[("a", "v=1")]);
+    bed.fill();
+    let fail = Op::Fail { name: "a".into(), failure: Arc::new(Failure::new(5, "no")), listed: false };
+    let change = Change { ops: vec![fail], ..Change::default() };
+    bed.writer.apply_seen(&url("eds"), &parameters("v=1"), change, bed.now).unwrap();
+    assert_eq!(client.acked(&bed), ["eds -a{} !a:5"]);
+    assert!(!matches!(client.next(&bed), Next::Close(_)));
 }
 
 /// Reads until there is nothing more: bodies, then removals, by identity. No response exceeds the limit for responses by
@@ -283,22 +260,4 @@ fn r_relay_04_a_held_name_that_new_parameters_make_unknown_is_waited_for_anew() 
     bed.fill();
     bed.after(Duration::from_secs(1));
     assert_eq!(client.told(&bed), [r#"cds a{v = "2"}:2 b:1"#]);
-}
-
-#[test]
-fn many_located_names_that_do_not_exist_are_told_in_linear_time() {
-    let mut bed = Bed::new();
-    let names: Vec<String> = (0..80_000).map(|number| format!("n{number}")).collect();
-    let located: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "v=1")).collect();
-    let gone = names.iter().map(|name| format!("-{name}")).collect::<Vec<_>>().join(" ");
-    bed.seen("v=1", View::Named, &format!("eds {gone}"));
-    let mut client = bed.delta();
-    locate(&mut client, &bed, "eds", &[], &located);
-    let start = std::time::Instant::now();
-    let Next::Say(outgoing) = client.next(&bed) else { panic!("they do not exist") };
-    let took = start.elapsed();
-    let told = deltafan_test_support::wire::read(deltafan::cache::Protocol::Delta, &outgoing.frame);
-    assert_eq!(told.removed.len(), names.len());
-    // Far more than it takes on a busy machine, far less than it takes when it grows with the square.
-    assert!(took < Duration::from_secs(4), "{took:?}");
 }
