@@ -100,6 +100,10 @@ impl ServerFiles {
     }
 
     /// Makes a server's side of them.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] if a file cannot be used, or the key is not that of the certificate.
     pub fn load(&self, files: &Files) -> Result<Loaded<ServerTls>, LoadError> {
         let provider = Arc::new(ring::default_provider());
         let (mut facts, mut warning) = (Vec::new(), None);

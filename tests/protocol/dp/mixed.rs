@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltafan::cache::{Change, Failure, Limits, Op, View};
-use deltafan::subscription::Next;
+use deltafan::cache::{Change, OriginError, Limits, Op, View};
+use deltafan::subscription::NextStep;
 use deltafan_test_support::wire::parameters;
 
 use super::{list, locate};
@@ -87,7 +87,7 @@ fn stores_of_mixed_parameters_that_nobody_has_any_more_are_dropped() {
     }
     bed.seen("", View::Named, "eds a:1");
     bed.fill();
-    let mixed = bed.cache.types().iter().filter(|of| of.lens().as_uniform().is_none()).count();
+    let mixed = bed.cache.types().iter().filter(|of| of.parameter_view().as_uniform().is_none()).count();
     assert!(mixed <= 2, "{mixed} stores for one client, each of them updated with each change");
 }
 
@@ -156,11 +156,11 @@ fn an_error_of_a_located_name_is_told() {
     let mut client = bed.delta();
     locate(&mut client, &bed, "eds", &[], &[("a", "v=1")]);
     bed.fill();
-    let fail = Op::Fail { name: "a".into(), failure: Arc::new(Failure::new(5, "no")), listed: false };
+    let fail = Op::Fail { name: "a".into(), failure: Arc::new(OriginError::new(5, "no")), listed: false };
     let change = Change { ops: vec![fail], ..Change::default() };
     bed.writer.apply_seen(&url("eds"), &parameters("v=1"), change, bed.now).unwrap();
     assert_eq!(client.acked(&bed), ["eds -a{} !a:5"]);
-    assert!(!matches!(client.next(&bed), Next::Close(_)));
+    assert!(!matches!(client.next(&bed), NextStep::Close(_)));
 }
 
 /// Reads until there is nothing more: bodies, then removals, by identity. No response exceeds the limit for responses by
