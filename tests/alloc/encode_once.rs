@@ -10,7 +10,9 @@ use deltafan::descriptors::Descriptors;
 use deltafan::proto;
 use deltafan::resource::{Kind, Resource};
 use deltafan::rest::{Answer, Book};
-use deltafan::subscription::{PollPeer, PollHistory, NextStep, Outgoing, Poll, SessionConfig, Session, Upstream, PollVerdict};
+use deltafan::subscription::{
+    NextStep, Outgoing, Poll, PollHistory, PollPeer, PollVerdict, Session, SessionConfig, Upstream,
+};
 use deltafan_test_support::wire;
 use stats_alloc::Region;
 
@@ -225,7 +227,8 @@ impl Pollers {
         };
         let (rules, now) = (Arc::new(SessionConfig::default()), self.fleet.now);
         let (cache, hold) = (&self.fleet.cache, Duration::from_secs(60));
-        let poll = Poll::new(cache, &rules, &self.memory, Kind::Route, request, PollPeer::default(), hold, now);
+        let poll =
+            Poll::new(cache, &rules, &self.memory, Kind::Route, request, PollPeer::default(), hold, now);
         self.polls.push(poll.unwrap());
     }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use deltafan::cache::{Cache, Limits, Protocol};
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
-use deltafan::subscription::{SessionConfig, Session};
+use deltafan::subscription::{Session, SessionConfig};
 use stats_alloc::Region;
 
 use crate::{ALLOCATOR, ALONE};

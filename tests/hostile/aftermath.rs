@@ -1,4 +1,4 @@
-//! Questions at the end of a scene of attacks: is everybody still there, and is everything free again?
+//! Questions at the end of a row of attacks: is everybody still there, and is everything free again?
 
 use std::time::{Duration, Instant};
 

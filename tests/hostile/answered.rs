@@ -7,8 +7,8 @@ use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, FETCH_CLUSTERS, conne
 use futures_util::future::join_all;
 use tonic::transport::Channel;
 
+use super::fixture::{Attack, Fixture};
 use super::peer::Target;
-use super::scene::{Attack, Scene};
 
 /// Connections of an attacker, and requests at a time on each.
 const CONNECTIONS: usize = 10;
@@ -44,8 +44,8 @@ async fn fetch(channel: Channel, names: &[&str]) {
 
 #[test]
 fn cheap_requests_without_end() {
-    let scene = Scene::start("");
-    scene.suffer(&[
+    let fixture = Fixture::start("");
+    fixture.suffer(&[
         Attack {
             name: "unary Fetch of all clusters, on 20 connections",
             bound: "turns: a 128th of a thread for each connection",

@@ -2,7 +2,7 @@
 //!
 //! Each attack runs against the real binary while a control plane changes a resource at a steady pace and an honest
 //! client hears of it. Asserted of each, in the same run: memory grows by no more than 64 MiB, the honest client's 99th
-//! percentile is at most doubled (`hostile/scene.rs` says what is allowed for noise, and for builds that are not
+//! percentile is at most doubled (`hostile/fixture.rs` says what is allowed for noise, and for builds that are not
 //! optimized), nothing panics, and when the attack
 //! is over, so are its connections, its streams and its harm. At the end of a row of attacks the bystanders that were
 //! there before are served on the streams they had, a newcomer is let in and has of everything of which there is only so
@@ -15,12 +15,12 @@
 
 mod aftermath;
 mod answered;
+mod fixture;
 mod floods;
 mod honest;
 mod malice;
 mod origins;
 mod peer;
 mod requests;
-mod scene;
 mod slow;
 mod tls;

@@ -10,7 +10,7 @@ use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
 use deltafan_test_support::process::Process;
 use prost::Message as _;
 
-use super::scene::{mib, resident};
+use super::fixture::{mib, resident};
 
 /// Response that is said again and again, by the number of the turn.
 type Says = fn(&TypeUrl, u64) -> Vec<Bytes>;

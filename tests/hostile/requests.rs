@@ -3,8 +3,8 @@
 use deltafan::proto::{DeltaDiscoveryRequest, ResourceLocator};
 use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, connect, node};
 
+use super::fixture::{Attack, Fixture};
 use super::peer::Target;
-use super::scene::{Attack, Scene};
 
 /// Runs an attack by gRPC to its end; what it holds goes then.
 fn over_grpc<F: Future<Output = ()>>(target: &Target, attack: impl FnOnce(tonic::transport::Channel) -> F) {
@@ -47,8 +47,8 @@ async fn says(stream: &Delta, request: DeltaDiscoveryRequest) -> bool {
 
 #[test]
 fn requests_for_too_much() {
-    let scene = Scene::start("");
-    scene.suffer(&[
+    let fixture = Fixture::start("");
+    fixture.suffer(&[
         Attack {
             name: "subscriptions: 90,000 names",
             bound: "max_names, max_request_bytes",

@@ -6,10 +6,10 @@ use deltafan::proto::{DeltaDiscoveryRequest, Node};
 use deltafan_test_support::client::{CDS, EDS};
 use prost::Message as _;
 
+use super::fixture::{Attack, Fixture};
 use super::peer::{
     DATA, DELTA_ADS, HEADERS, Peer, Target, call, call_block, frame, message, preface, stream,
 };
-use super::scene::{Attack, Scene};
 
 const TIMEOUT: &str = "first_request_timeout";
 
@@ -36,8 +36,8 @@ pub(crate) fn drip(target: &Target, mut peers: Vec<Peer>, trickle: &[u8]) {
 #[test]
 fn peers_that_are_slow_to_speak() {
     const EACH: usize = 500;
-    let scene = Scene::start("");
-    scene.suffer(&[
+    let fixture = Fixture::start("");
+    fixture.suffer(&[
         Attack {
             name: "slow first bytes",
             bound: TIMEOUT,
@@ -110,8 +110,8 @@ fn peers_that_are_slow_to_speak() {
 
 #[test]
 fn peers_that_are_slow_to_read() {
-    let scene = Scene::start("");
-    scene.suffer(&[
+    let fixture = Fixture::start("");
+    fixture.suffer(&[
         Attack {
             name: "windows of zero, 2 MiB pending for each of 400 streams",
             bound: "stall_timeout; bytes are shared",

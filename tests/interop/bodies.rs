@@ -8,7 +8,7 @@ use deltafan_test_support::client::{CDS, FETCH_CLUSTERS, connect, unary};
 use deltafan_test_support::process::Process;
 use prost::Message as _;
 
-use crate::bed::{Implementation, require};
+use crate::fixture::{Implementation, require};
 
 const MEGABYTE: usize = 1 << 20;
 /// Of each cluster, all of which are one response.

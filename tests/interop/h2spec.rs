@@ -5,7 +5,7 @@ use std::process::Command;
 use deltafan_test_support::certificates::{Authority, replace};
 use deltafan_test_support::process::Process;
 
-use crate::bed::{in_repository, require};
+use crate::fixture::{in_repository, require};
 
 /// Of the version in tests/interop/h2spec/go.mod; a run that leaves some out is no proof.
 const CASES: usize = 146;

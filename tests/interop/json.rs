@@ -10,7 +10,7 @@ use deltafan_test_support::client::{connect, node, unary};
 use deltafan_test_support::http1::Http1;
 use deltafan_test_support::process::Process;
 
-use crate::bed::{in_repository, require};
+use crate::fixture::{in_repository, require};
 
 /// Fields with special forms in proto3 JSON, in the places where Envoy has them.
 const SPECIAL: &str = r##"

@@ -7,11 +7,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod bed;
 mod bodies;
 mod comeback;
 mod cut;
 mod envoy;
+mod fixture;
 mod fleet;
 mod grpc;
 mod h2spec;

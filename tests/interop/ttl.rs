@@ -7,7 +7,7 @@ use deltafan::resource::{Kind, TypeUrl};
 use deltafan_test_support::origin::{Origin, OriginStream, resource, response, timed};
 use deltafan_test_support::process::Process;
 
-use crate::bed::{AloneEnvoy, Transport, always, eventually};
+use crate::fixture::{AloneEnvoy, Transport, always, eventually};
 
 const TTL: Duration = Duration::from_secs(3);
 const TIMED: &str = "timed";

@@ -15,7 +15,7 @@ use prost_reflect::DynamicMessage;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::bed::{PATIENCE, ScriptedBed, Transport, always, eventually};
+use crate::fixture::{PATIENCE, ScriptedBed, Transport, always, eventually};
 
 const INGRESS: &str = "ingress";
 const ROUTES: &str = "routes";
@@ -144,7 +144,7 @@ async fn play(mut stream: OriginStream, script: Arc<Mutex<Script>>, mut changes:
 fn r_delta_21_envoy_gets_virtual_hosts_on_demand() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut origin = runtime.block_on(Origin::start());
-    let Some(bed) = ScriptedBed::start(2, origin.address().port()) else { return };
+    let Some(fixture) = ScriptedBed::start(2, origin.address().port()) else { return };
     let script = Arc::new(Mutex::new(Script::default()));
     let (change, changes) = watch::channel(());
     let player = Arc::clone(&script);
@@ -159,13 +159,13 @@ fn r_delta_21_envoy_gets_virtual_hosts_on_demand() {
     };
     set("one.example", "the first");
 
-    let first = bed.start_envoy("first", Transport::DeltaAds);
+    let first = fixture.start_envoy("first", Transport::DeltaAds);
     eventually(PATIENCE, "a virtual host is asked for on demand", || {
         first.request_to(INGRESS, "one.example").and_then(|answer| expect("the first", answer))
     });
     assert_eq!(script.lock().asked, [format!("{ROUTES}/one.example")], "by its alias, once");
 
-    let second = bed.start_envoy("second", Transport::DeltaAds);
+    let second = fixture.start_envoy("second", Transport::DeltaAds);
     eventually(PATIENCE, "another Envoy gets it from the relay", || {
         second.request_to(INGRESS, "one.example").and_then(|answer| expect("the first", answer))
     });

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use deltafan::cache::{Cache, Change, Completeness, Limits, Op, Protocol, Resend, View, Writer};
 use deltafan::proto;
-use deltafan::subscription::{NextStep, SessionConfig, Session, Upstream};
+use deltafan::subscription::{NextStep, Session, SessionConfig, Upstream};
 use deltafan_test_support::wire;
 
 /// How often the route moves.

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deltafan::cache::{
-    Cache, Change, Completeness, StreamProfile, Limits, WakeHandle, Membership, Op, Protocol, Resend, Subscription,
-    TtlSupport, View, Writer,
+    Cache, Change, Completeness, Limits, Membership, Op, Protocol, Resend, StreamProfile, Subscription,
+    TtlSupport, View, WakeHandle, Writer,
 };
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node};
 use deltafan::resource::{Name, TypeUrl};
-use deltafan::subscription::{NextStep, SessionConfig, Session, Upstream};
+use deltafan::subscription::{NextStep, Session, SessionConfig, Upstream};
 use deltafan_test_support::wire;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -88,7 +88,8 @@ fn costs(held: usize) -> [Duration; 4] {
 /// median.
 fn cost_unanswered(held: usize) -> Duration {
     let (cache, mut writer) = Cache::new(Limits::default());
-    let mut session = Session::new(cache, Arc::new(SessionConfig::default()), Protocol::Delta, None, Instant::now());
+    let mut session =
+        Session::new(cache, Arc::new(SessionConfig::default()), Protocol::Delta, None, Instant::now());
     let name = |n: usize| format!("bomb-{n:08x}");
     ask(&mut session, (0..held).map(name).collect(), Vec::new());
     let (upstream, eds) = (Upstream::Answering, TypeUrl::from(EDS));

@@ -21,8 +21,6 @@ mod random_aliases;
 mod relay;
 mod rest;
 mod sotw;
-mod support;
 mod ttl;
 mod ttl_histories;
-mod whole;
 mod xdstp;

@@ -40,14 +40,14 @@ fn secrets() -> String {
     )
 }
 
-struct Bed {
+struct Fixture {
     relay: Process,
     servers: Authority,
     clients: Authority,
     _home: TempDir,
 }
 
-impl Bed {
+impl Fixture {
     async fn start(more: &'static str, origin: Option<String>) -> Self {
         let home = tempfile::tempdir().unwrap();
         let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
@@ -114,9 +114,9 @@ fn fetch(id: &str) -> DiscoveryRequest {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_tenant_sees_its_own_on_every_transport() {
-    let bed = Bed::start(RULES, None).await;
+    let fixture = Fixture::start(RULES, None).await;
     for (who, id, own) in [("prod", "prod-1", vec!["prod/a", "prod/b"]), ("dev", "any", vec!["dev/a"])] {
-        let channel = bed.connect(who).await;
+        let channel = fixture.connect(who).await;
         for method in [DELTA_ADS, DELTA_CLUSTERS] {
             let mut stream = Delta::open(&channel, method).await;
             stream.subscribe(id, CDS, &["*", "prod/a", "dev/a", "other"]).await;
@@ -139,33 +139,33 @@ async fn each_tenant_sees_its_own_on_every_transport() {
         assert_eq!(of_sotw(&stream.response().await), own.len(), "{who}");
         let answer = unary(&channel, FETCH_CLUSTERS, fetch(id)).await.unwrap();
         assert_eq!(of_sotw(&DiscoveryResponse::decode(answer).unwrap()), own.len(), "{who}");
-        let (status, text) = bed.poll(who, id, "clusters").await;
+        let (status, text) = fixture.poll(who, id, "clusters").await;
         assert_eq!(status, 200, "{text}");
         for name in ["prod/a", "prod/b", "dev/a"] {
             assert_eq!(text.contains(name), own.contains(&name), "{who}: {text}");
         }
     }
-    assert!(bed.denied("name") >= 4.0 && bed.denied("wildcard") >= 6.0);
+    assert!(fixture.denied("name") >= 4.0 && fixture.denied("wildcard") >= 6.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_or_request_without_permission_ends_its_stream_on_every_transport() {
-    let bed = Bed::start(RULES, None).await;
+    let fixture = Fixture::start(RULES, None).await;
     for (who, id, type_url, what) in [
         ("prod", "dev-1", CDS, "node_id"),
         ("prod", "", CDS, "node_id"),
         ("prod", "prod-1", LDS, "type"),
         ("other", "prod-1", CDS, "peer"),
     ] {
-        let before = bed.denied(what);
-        let channel = bed.connect(who).await;
+        let before = fixture.denied(what);
+        let channel = fixture.connect(who).await;
         let mut stream = Delta::open(&channel, DELTA_ADS).await;
         stream.subscribe(id, type_url, &["*"]).await;
         assert_eq!(stream.end().await.code(), Code::PermissionDenied, "{who} {id}");
         let mut stream = Sotw::open(&channel, SOTW_ADS).await;
         stream.subscribe(id, type_url, &[]).await;
         assert_eq!(stream.end().await.code(), Code::PermissionDenied, "{who} {id}");
-        let polled = bed.poll(who, id, if type_url == CDS { "clusters" } else { "listeners" }).await;
+        let polled = fixture.poll(who, id, if type_url == CDS { "clusters" } else { "listeners" }).await;
         assert_eq!(polled.0, 403, "{who} {id}: {}", polled.1);
         let mut expected = 3.0;
         if type_url == CDS {
@@ -173,10 +173,10 @@ async fn a_claim_or_request_without_permission_ends_its_stream_on_every_transpor
             assert_eq!(answer.code(), Code::PermissionDenied);
             expected += 1.0;
         }
-        assert_eq!(bed.denied(what) - before, expected, "{what}");
+        assert_eq!(fixture.denied(what) - before, expected, "{what}");
     }
     // The first request says which node a stream is.
-    let channel = bed.connect("prod").await;
+    let channel = fixture.connect("prod").await;
     let mut stream = Delta::open(&channel, DELTA_ADS).await;
     stream.subscribe("prod-1", CDS, &["prod/a"]).await;
     let told = stream.response().await;
@@ -188,9 +188,9 @@ async fn a_claim_or_request_without_permission_ends_its_stream_on_every_transpor
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_is_for_clients_with_permission_and_in_no_log_or_metric() {
-    let bed = Bed::start(RULES, None).await;
+    let fixture = Fixture::start(RULES, None).await;
     for (who, id, sees) in [("prod", "prod-1", true), ("dev", "any", false)] {
-        let channel = bed.connect(who).await;
+        let channel = fixture.connect(who).await;
         let mut stream = Delta::open(&channel, DELTA_ADS).await;
         stream.subscribe(id, SDS, &["prod/key"]).await;
         let told = stream.response().await;
@@ -198,22 +198,23 @@ async fn a_secret_is_for_clients_with_permission_and_in_no_log_or_metric() {
         assert_eq!(told.removed_resources.len(), usize::from(!sees));
         // A rejection that quotes what it rejects is the client's own word; the relay adds nothing to it.
         stream.nack(&told).await;
-        let (status, text) = bed.poll(who, id, "secrets").await;
+        let (status, text) = fixture.poll(who, id, "secrets").await;
         assert!(status == 200 || status == 304 || status == 503, "{text}");
         assert!(!text.contains(BODY) || sees);
     }
-    bed.relay
-        .wait_for("the rejection in the log", || bed.relay.has_written("a client rejected an update (NACK)"));
-    assert!(!bed.relay.has_written(BODY));
-    assert!(!bed.relay.admin_get("/metrics").1.contains(BODY));
+    fixture.relay.wait_for("the rejection in the log", || {
+        fixture.relay.has_written("a client rejected an update (NACK)")
+    });
+    assert!(!fixture.relay.has_written(BODY));
+    assert!(!fixture.relay.admin_get("/metrics").1.contains(BODY));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rules_that_change_end_the_connections_whose_rights_they_change_and_no_others() {
-    let bed = Bed::start(RULES, None).await;
+    let fixture = Fixture::start(RULES, None).await;
     let mut streams = Vec::new();
     for (who, id) in [("prod", "prod-1"), ("dev", "any")] {
-        let channel = bed.connect(who).await;
+        let channel = fixture.connect(who).await;
         let mut stream = Delta::open(&channel, DELTA_ADS).await;
         stream.subscribe(id, CDS, &["*"]).await;
         let told = stream.response().await;
@@ -221,13 +222,15 @@ async fn rules_that_change_end_the_connections_whose_rights_they_change_and_no_o
         streams.push((channel, stream));
     }
     let [(_, mut prod), (_, mut dev)] = <[_; 2]>::try_from(streams).ok().unwrap();
-    bed.relay.reconfigure(&bed.relay.config_with(&RULES.replace("prod/**\"]\n  -", "prod/a\"]\n  -")));
+    fixture
+        .relay
+        .reconfigure(&fixture.relay.config_with(&RULES.replace("prod/**\"]\n  -", "prod/a\"]\n  -")));
     assert_eq!(prod.end().await.code(), Code::Unavailable);
     // The other tenant is told of changes as before.
     let clusters = clusters().replace("dev/a, type: STATIC", "dev/a, type: EDS");
-    bed.relay.write("clusters.yaml", &clusters);
+    fixture.relay.write("clusters.yaml", &clusters);
     assert_eq!(names(&dev.response().await), ["dev/a"]);
-    let channel = bed.connect("prod").await;
+    let channel = fixture.connect("prod").await;
     let mut stream = Delta::open(&channel, DELTA_ADS).await;
     stream.subscribe("prod-1", CDS, &["*"]).await;
     assert_eq!(names(&stream.response().await), ["prod/a"]);
@@ -241,8 +244,8 @@ async fn a_client_is_given_parameters_by_its_certificate_and_can_send_no_others(
   pattern: "spiffe://mesh/ns/([^/]+)/.*"
 "#;
     let mut origin = Origin::start().await;
-    let bed = Bed::start(PARAMETERS, Some(origin.uri())).await;
-    let channel = bed.connect("prod").await;
+    let fixture = Fixture::start(PARAMETERS, Some(origin.uri())).await;
+    let channel = fixture.connect("prod").await;
     let stream = Delta::open(&channel, DELTA_ADS).await;
     // Parameters that it sends itself count for nothing.
     stream.subscribe("dev", CDS, &["a"]).await;
@@ -265,5 +268,5 @@ async fn a_client_is_given_parameters_by_its_certificate_and_can_send_no_others(
     };
     spoofing.send(request).await;
     assert_eq!(spoofing.end().await.code(), Code::PermissionDenied);
-    assert_eq!(bed.denied("parameters"), 1.0);
+    assert_eq!(fixture.denied("parameters"), 1.0);
 }

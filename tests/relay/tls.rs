@@ -29,14 +29,14 @@ fn cluster(timeout: u32) -> String {
 }
 
 /// A relay with TLS, its files, and who made them.
-struct Bed {
+struct Fixture {
     home: TempDir,
     authority: Authority,
     clients: Authority,
     relay: Process,
 }
 
-impl Bed {
+impl Fixture {
     /// Files of a set in a folder.
     fn write(folder: &Path, server: &Identity, clients: &Authority, revoked: &[&Identity]) {
         for (name, text) in [
@@ -133,27 +133,27 @@ async fn poll(mut socket: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Un
 
 #[tokio::test(flavor = "multi_thread")]
 async fn grpc_and_polls_are_served_over_both_versions_of_tls() {
-    let bed = Bed::start(false, "").await;
+    let fixture = Fixture::start(false, "").await;
     for version in [&TLS12, &TLS13] {
-        let h2 = bed.authority.trusting(None, &[version], &["h2", "http/1.1"]);
-        let socket = shake_hands(bed.relay.listener, Arc::clone(&h2)).await.unwrap();
+        let h2 = fixture.authority.trusting(None, &[version], &["h2", "http/1.1"]);
+        let socket = shake_hands(fixture.relay.listener, Arc::clone(&h2)).await.unwrap();
         assert_eq!(socket.get_ref().1.protocol_version(), Some(version.version));
         assert_eq!(socket.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-        let channel = connect_tls(bed.relay.listener, h2).await.unwrap();
+        let channel = connect_tls(fixture.relay.listener, h2).await.unwrap();
         let mut stream = subscribed(&channel).await;
         stream.half_close();
 
         for alpn in [&["http/1.1"][..], &[]] {
-            let http1 = bed.authority.trusting(None, &[version], alpn);
-            let answer = poll(shake_hands(bed.relay.listener, http1).await.unwrap()).await;
+            let http1 = fixture.authority.trusting(None, &[version], alpn);
+            let answer = poll(shake_hands(fixture.relay.listener, http1).await.unwrap()).await;
             assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"web\""), "{answer}");
         }
     }
-    let other = bed.authority.trusting(None, BOTH, &["spdy/3"]);
-    assert!(shake_hands(bed.relay.listener, other).await.is_err(), "nothing in common");
-    bed.wait_for("count of it", || bed.handshakes("incompatible") == 1.0).await;
-    assert_eq!(bed.relay.metric("deltafan_tls_reload_failures_total"), 0.0);
-    let expires = bed
+    let other = fixture.authority.trusting(None, BOTH, &["spdy/3"]);
+    assert!(shake_hands(fixture.relay.listener, other).await.is_err(), "nothing in common");
+    fixture.wait_for("count of it", || fixture.handshakes("incompatible") == 1.0).await;
+    assert_eq!(fixture.relay.metric("deltafan_tls_reload_failures_total"), 0.0);
+    let expires = fixture
         .relay
         .metric("deltafan_tls_certificate_expiry_seconds{of=\"downstream.listeners[0].tls\",which=\"cert\"}");
     assert!(expires > 1e9, "{expires}");
@@ -161,12 +161,12 @@ async fn grpc_and_polls_are_served_over_both_versions_of_tls() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_answers_are_complete() {
-    let bed = Bed::start(false, "").await;
+    let fixture = Fixture::start(false, "").await;
     let filler = "x".repeat(8_000);
     let many: String =
         (0..300).map(|at| format!("- \"@type\": {CDS}\n  name: c{at}-{filler}\n  type: STATIC\n")).collect();
-    bed.relay.write("clusters.yaml", &format!("resources:\n{many}"));
-    let channel = connect_tls(bed.relay.listener, bed.trusting(None)).await.unwrap();
+    fixture.relay.write("clusters.yaml", &format!("resources:\n{many}"));
+    let channel = connect_tls(fixture.relay.listener, fixture.trusting(None)).await.unwrap();
     let mut stream = Delta::open(&channel, DELTA_ADS).await;
     stream.subscribe("node", CDS, &["*"]).await;
     let mut told = std::collections::BTreeSet::new();
@@ -185,51 +185,53 @@ async fn only_clients_with_a_valid_certificate_of_the_right_authority_are_let_in
     let (good, revoked) =
         (clients.client("spiffe://example.org/good"), clients.client("spiffe://example.org/bad"));
     let authority = Authority::new("servers");
-    Bed::write(home.path(), &authority.server(), &clients, &[&revoked]);
-    let listeners = Bed::mutual(home.path());
+    Fixture::write(home.path(), &authority.server(), &clients, &[&revoked]);
+    let listeners = Fixture::mutual(home.path());
     let relay = tokio::task::spawn_blocking(move || {
         Process::listening(&listeners, &[("clusters.yaml", &cluster(1))], "")
     });
-    let bed = Bed { home, authority, clients, relay: relay.await.unwrap() };
+    let fixture = Fixture { home, authority, clients, relay: relay.await.unwrap() };
 
-    let expired = bed.clients.expired_client("spiffe://example.org/old");
+    let expired = fixture.clients.expired_client("spiffe://example.org/old");
     let stranger = Authority::new("clients").client("spiffe://example.org/good");
     for version in [&TLS12, &TLS13] {
-        let lets_in =
-            async |identity| is_let_in(&bed.relay, bed.authority.trusting(identity, &[version], H2)).await;
+        let lets_in = async |identity| {
+            is_let_in(&fixture.relay, fixture.authority.trusting(identity, &[version], H2)).await
+        };
         assert!(lets_in(Some(&good)).await);
         assert!(!lets_in(None).await, "no certificate");
         assert!(!lets_in(Some(&stranger)).await, "of another authority");
         assert!(!lets_in(Some(&expired)).await, "expired");
         assert!(!lets_in(Some(&revoked)).await, "revoked");
     }
-    bed.wait_for("count of refusals", || {
-        let refused =
-            ["no_certificate", "unknown_ca", "expired", "revoked"].map(|result| bed.handshakes(result));
-        // A name alike with another key is known as a bad signature only.
-        refused[0] == 2.0
-            && refused[1] + bed.handshakes("bad_certificate") == 2.0
-            && refused[2..] == [2.0, 2.0]
-    })
-    .await;
-    let channel = connect_tls(bed.relay.listener, bed.trusting(Some(&good))).await.unwrap();
+    fixture
+        .wait_for("count of refusals", || {
+            let refused = ["no_certificate", "unknown_ca", "expired", "revoked"]
+                .map(|result| fixture.handshakes(result));
+            // A name alike with another key is known as a bad signature only.
+            refused[0] == 2.0
+                && refused[1] + fixture.handshakes("bad_certificate") == 2.0
+                && refused[2..] == [2.0, 2.0]
+        })
+        .await;
+    let channel = connect_tls(fixture.relay.listener, fixture.trusting(Some(&good))).await.unwrap();
     subscribed(&channel).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cleartext_to_tls_and_tls_to_cleartext_are_closed_and_counted() {
-    let bed = Bed::start(false, "").await;
+    let fixture = Fixture::start(false, "").await;
     for start in ["GET /ready HTTP/1.1\r\nhost: a\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
-        let mut socket = TcpStream::connect(bed.relay.listener).await.unwrap();
+        let mut socket = TcpStream::connect(fixture.relay.listener).await.unwrap();
         socket.write_all(start.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
         _ = tokio::time::timeout(PATIENCE, socket.read_to_end(&mut answer)).await.expect("an end in time");
         assert!(answer.is_empty() || answer[0] == 21, "an alert or nothing, not {answer:?}");
     }
-    bed.wait_for("count of cleartext", || bed.handshakes("not_tls") == 2.0).await;
+    fixture.wait_for("count of cleartext", || fixture.handshakes("not_tls") == 2.0).await;
 
     let plain = tokio::task::spawn_blocking(|| Process::start(&[], "")).await.unwrap();
-    assert!(shake_hands(plain.listener, bed.trusting(None)).await.is_err());
+    assert!(shake_hands(plain.listener, fixture.trusting(None)).await.is_err());
     eventually("count of TLS", async || {
         plain.metric("deltafan_tls_handshakes_total{result=\"to_cleartext\"}") == 1.0
     })
@@ -238,63 +240,66 @@ async fn cleartext_to_tls_and_tls_to_cleartext_are_closed_and_counted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handshake_that_stalls_is_closed_in_time_and_holds_up_nobody() {
-    let bed = Bed::start(false, "  handshake_timeout: 1s\n").await;
+    let fixture = Fixture::start(false, "  handshake_timeout: 1s\n").await;
     let start = Instant::now();
     let mut stalled = Vec::new();
     for _ in 0..50 {
-        let mut socket = TcpStream::connect(bed.relay.listener).await.unwrap();
+        let mut socket = TcpStream::connect(fixture.relay.listener).await.unwrap();
         // The start of a ClientHello.
         socket.write_all(&[22, 3, 1, 2, 0, 1, 0, 1]).await.unwrap();
         stalled.push(socket);
     }
-    assert!(bed.lets_in(None).await);
+    assert!(fixture.lets_in(None).await);
     for mut socket in stalled {
         let read = tokio::time::timeout(PATIENCE, socket.read(&mut [0; 64])).await.expect("an end in time");
         assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
     }
     assert!(start.elapsed() >= Duration::from_secs(1), "not before its time");
-    bed.wait_for("count of stalls", || bed.handshakes("timeout") == 50.0).await;
+    fixture.wait_for("count of stalls", || fixture.handshakes("timeout") == 50.0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_does_not_wait_for_handshakes() {
     // The moment before anybody is closed is a tenth of it; the rest would be too long.
-    let mut bed = Bed::start(false, "  handshake_timeout: 1h\n  drain: 40s\n").await;
-    let mut socket = TcpStream::connect(bed.relay.listener).await.unwrap();
+    let mut fixture = Fixture::start(false, "  handshake_timeout: 1h\n  drain: 40s\n").await;
+    let mut socket = TcpStream::connect(fixture.relay.listener).await.unwrap();
     socket.write_all(&[22, 3, 1, 2, 0]).await.unwrap();
-    bed.wait_for("connection", || bed.relay.metric("deltafan_connections") == 1.0).await;
-    bed.relay.terminate();
-    let status = tokio::task::spawn_blocking(move || bed.relay.wait()).await.unwrap();
+    fixture.wait_for("connection", || fixture.relay.metric("deltafan_connections") == 1.0).await;
+    fixture.relay.terminate();
+    let status = tokio::task::spawn_blocking(move || fixture.relay.wait()).await.unwrap();
     assert!(status.success(), "{status}");
 }
 
 /// All files at once: by renames, then by the swap of a link as Kubernetes does it.
-async fn everything_is_rotated(bed: Bed, rotate: impl AsyncFn(&Path, &Identity, &Authority, &[&Identity])) {
-    let old = bed.clients.client("spiffe://example.org/old");
-    let channel = connect_tls(bed.relay.listener, bed.trusting(Some(&old))).await.unwrap();
+async fn everything_is_rotated(
+    fixture: Fixture,
+    rotate: impl AsyncFn(&Path, &Identity, &Authority, &[&Identity]),
+) {
+    let old = fixture.clients.client("spiffe://example.org/old");
+    let channel = connect_tls(fixture.relay.listener, fixture.trusting(Some(&old))).await.unwrap();
     let mut stream = subscribed(&channel).await;
 
     let (authority, clients) = (Authority::new("servers 2"), Authority::new("clients 2"));
     let (new, revoked) =
         (clients.client("spiffe://example.org/new"), clients.client("spiffe://example.org/r"));
     let server = authority.server();
-    rotate(bed.home.path(), &server, &clients, &[&revoked]).await;
+    rotate(fixture.home.path(), &server, &clients, &[&revoked]).await;
 
     let trusting = |identity| authority.trusting(identity, BOTH, H2);
-    eventually("the new set", async || is_let_in(&bed.relay, trusting(Some(&new))).await).await;
-    assert!(!is_let_in(&bed.relay, trusting(Some(&old))).await, "the old authority counts no longer");
-    assert!(!is_let_in(&bed.relay, trusting(Some(&revoked))).await, "revoked by the new list");
-    assert!(!bed.lets_in(Some(&new)).await, "the new certificate is served, not the old one");
-    let socket = shake_hands(bed.relay.listener, trusting(Some(&new))).await.unwrap();
+    eventually("the new set", async || is_let_in(&fixture.relay, trusting(Some(&new))).await).await;
+    assert!(!is_let_in(&fixture.relay, trusting(Some(&old))).await, "the old authority counts no longer");
+    assert!(!is_let_in(&fixture.relay, trusting(Some(&revoked))).await, "revoked by the new list");
+    assert!(!fixture.lets_in(Some(&new)).await, "the new certificate is served, not the old one");
+    let socket = shake_hands(fixture.relay.listener, trusting(Some(&new))).await.unwrap();
     assert_eq!(socket.get_ref().1.peer_certificates().unwrap()[0], server.cert);
 
     assert_eq!(stream.end().await.code(), tonic::Code::Unavailable, "nor for who came before");
-    assert!(bed.relay.metric("deltafan_tls_reloads_total") >= 1.0);
+    assert!(fixture.relay.metric("deltafan_tls_reloads_total") >= 1.0);
 }
 
 /// Goes on to be told of changes.
-async fn is_served(bed: &Bed, stream: &mut Delta, version: u32) {
-    bed.relay.write("clusters.yaml", &cluster(version));
+async fn is_served(fixture: &Fixture, stream: &mut Delta, version: u32) {
+    fixture.relay.write("clusters.yaml", &cluster(version));
     let told = stream.response().await;
     assert_eq!(names(&told), ["web"]);
     stream.ack(&told).await;
@@ -302,65 +307,68 @@ async fn is_served(bed: &Bed, stream: &mut Delta, version: u32) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_of_clients_that_are_revoked_are_closed_and_no_others() {
-    let bed = Bed::start(true, "").await;
-    let [good, bad] = ["good", "bad"].map(|name| bed.clients.client(&format!("spiffe://example.org/{name}")));
+    let fixture = Fixture::start(true, "").await;
+    let [good, bad] =
+        ["good", "bad"].map(|name| fixture.clients.client(&format!("spiffe://example.org/{name}")));
     let connect =
-        async |identity| connect_tls(bed.relay.listener, bed.trusting(Some(identity))).await.unwrap();
+        async |identity| connect_tls(fixture.relay.listener, fixture.trusting(Some(identity))).await.unwrap();
     let (good_channel, bad_channel) = (connect(&good).await, connect(&bad).await);
     let (mut served, mut revoked) = (subscribed(&good_channel).await, subscribed(&bad_channel).await);
     // One that has said nothing yet.
-    let mut silent = shake_hands(bed.relay.listener, bed.trusting(Some(&bad))).await.unwrap();
+    let mut silent = shake_hands(fixture.relay.listener, fixture.trusting(Some(&bad))).await.unwrap();
 
     // A certificate of the listener that is new concerns no client.
-    let renewed = bed.authority.server();
-    replace(&bed.home.path().join("key.pem"), &renewed.key_pem);
-    replace(&bed.home.path().join("cert.pem"), &renewed.cert_pem);
-    bed.wait_for("renewal", || bed.relay.metric("deltafan_tls_reloads_total") >= 1.0).await;
-    is_served(&bed, &mut revoked, 2).await;
-    is_served(&bed, &mut served, 3).await;
+    let renewed = fixture.authority.server();
+    replace(&fixture.home.path().join("key.pem"), &renewed.key_pem);
+    replace(&fixture.home.path().join("cert.pem"), &renewed.cert_pem);
+    fixture.wait_for("renewal", || fixture.relay.metric("deltafan_tls_reloads_total") >= 1.0).await;
+    is_served(&fixture, &mut revoked, 2).await;
+    is_served(&fixture, &mut served, 3).await;
     let told = revoked.response().await;
     revoked.ack(&told).await;
 
-    replace(&bed.home.path().join("revoked.pem"), &bed.clients.revoke(&[&bad]));
+    replace(&fixture.home.path().join("revoked.pem"), &fixture.clients.revoke(&[&bad]));
     assert_eq!(revoked.end().await.code(), tonic::Code::Unavailable);
     let end = tokio::time::timeout(PATIENCE, silent.read_to_end(&mut Vec::new())).await;
     assert!(end.is_ok(), "the silent connection of the same client is closed too");
-    assert!(bed.relay.has_written("closing connections whose client certificates are not accepted any more"));
+    assert!(
+        fixture.relay.has_written("closing connections whose client certificates are not accepted any more")
+    );
     // The other client hears what follows, on the stream it had.
     let told = async {
         let told = served.response().await;
         names(&told)
     };
-    bed.relay.write("clusters.yaml", &cluster(4));
+    fixture.relay.write("clusters.yaml", &cluster(4));
     assert_eq!(told.await, ["web"]);
-    assert_eq!(bed.relay.metric("deltafan_streams{transport=\"delta\"}"), 1.0);
-    assert!(!bed.lets_in(Some(&bad)).await, "and it does not come in again");
+    assert_eq!(fixture.relay.metric("deltafan_streams{transport=\"delta\"}"), 1.0);
+    assert!(!fixture.lets_in(Some(&bad)).await, "and it does not come in again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_that_are_renamed_are_put_in_force_for_new_connections() {
-    let bed = Bed::start(true, "").await;
-    everything_is_rotated(bed, async |home, server, clients, revoked| {
-        Bed::write(home, server, clients, revoked);
+    let fixture = Fixture::start(true, "").await;
+    everything_is_rotated(fixture, async |home, server, clients, revoked| {
+        Fixture::write(home, server, clients, revoked);
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kubernetes_secret_that_is_swapped_is_put_in_force_for_new_connections() {
-    let bed = Bed::start_with("", |home, authority, clients| {
+    let fixture = Fixture::start_with("", |home, authority, clients| {
         std::fs::create_dir(home.join("..1")).unwrap();
-        Bed::write(&home.join("..1"), &authority.server(), clients, &[]);
+        Fixture::write(&home.join("..1"), &authority.server(), clients, &[]);
         symlink("..1", home.join("..data")).unwrap();
         for name in ["cert.pem", "key.pem", "clients.pem", "revoked.pem"] {
             symlink(format!("..data/{name}"), home.join(name)).unwrap();
         }
-        Bed::mutual(home)
+        Fixture::mutual(home)
     })
     .await;
-    everything_is_rotated(bed, async |home, server, clients, revoked| {
+    everything_is_rotated(fixture, async |home, server, clients, revoked| {
         std::fs::create_dir(home.join("..2")).unwrap();
-        Bed::write(&home.join("..2"), server, clients, revoked);
+        Fixture::write(&home.join("..2"), server, clients, revoked);
         symlink("..2", home.join("..data_tmp")).unwrap();
         std::fs::rename(home.join("..data_tmp"), home.join("..data")).unwrap();
         std::fs::remove_dir_all(home.join("..1")).unwrap();
@@ -370,51 +378,51 @@ async fn a_kubernetes_secret_that_is_swapped_is_put_in_force_for_new_connections
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_new_set_keeps_the_old_one_and_is_counted_once() {
-    let bed = Bed::start(true, "").await;
-    let client = bed.clients.client("spiffe://example.org/a");
-    let old = std::fs::read_to_string(bed.home.path().join("key.pem")).unwrap();
-    let failures = || bed.relay.metric("deltafan_tls_reload_failures_total");
+    let fixture = Fixture::start(true, "").await;
+    let client = fixture.clients.client("spiffe://example.org/a");
+    let old = std::fs::read_to_string(fixture.home.path().join("key.pem")).unwrap();
+    let failures = || fixture.relay.metric("deltafan_tls_reload_failures_total");
 
     // The key of another certificate.
-    replace(&bed.home.path().join("key.pem"), &bed.authority.server().key_pem);
-    bed.wait_for("failure", || failures() == 1.0).await;
-    assert!(bed.lets_in(Some(&client)).await, "the old set is in force");
-    let said = bed.relay.said("changed certificates cannot be used; those from before stay in force");
+    replace(&fixture.home.path().join("key.pem"), &fixture.authority.server().key_pem);
+    fixture.wait_for("failure", || failures() == 1.0).await;
+    assert!(fixture.lets_in(Some(&client)).await, "the old set is in force");
+    let said = fixture.relay.said("changed certificates cannot be used; those from before stay in force");
     assert_eq!(said.len(), 1);
     let error = said[0]["error"].as_str().unwrap();
     assert!(error.contains("key.pem: it is not the key of the first certificate"), "{error}");
 
     // An equal list is no news; a file that is no list is.
-    replace(&bed.home.path().join("revoked.pem"), "nothing\n");
-    bed.wait_for("failure", || failures() == 2.0).await;
-    replace(&bed.home.path().join("key.pem"), &old);
-    replace(&bed.home.path().join("revoked.pem"), &bed.clients.revoke(&[&client]));
-    bed.wait_for("success", || bed.relay.metric("deltafan_tls_reloads_total") >= 1.0).await;
-    eventually("revocation", async || !bed.lets_in(Some(&client)).await).await;
+    replace(&fixture.home.path().join("revoked.pem"), "nothing\n");
+    fixture.wait_for("failure", || failures() == 2.0).await;
+    replace(&fixture.home.path().join("key.pem"), &old);
+    replace(&fixture.home.path().join("revoked.pem"), &fixture.clients.revoke(&[&client]));
+    fixture.wait_for("success", || fixture.relay.metric("deltafan_tls_reloads_total") >= 1.0).await;
+    eventually("revocation", async || !fixture.lets_in(Some(&client)).await).await;
 
     // A list of somebody else revokes nothing. It may be meant so, and is not passed over in silence.
-    replace(&bed.home.path().join("revoked.pem"), &bed.authority.revoke(&[]));
-    eventually("the other list", async || bed.lets_in(Some(&client)).await).await;
-    bed.wait_for("warning", || bed.relay.has_written("nothing that these revoked counts")).await;
+    replace(&fixture.home.path().join("revoked.pem"), &fixture.authority.revoke(&[]));
+    eventually("the other list", async || fixture.lets_in(Some(&client)).await).await;
+    fixture.wait_for("warning", || fixture.relay.has_written("nothing that these revoked counts")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_everybody_can_read_is_warned_of() {
     use std::os::unix::fs::PermissionsExt as _;
-    let bed = Bed::start(true, "").await;
-    let key = bed.home.path().join("key.pem");
+    let fixture = Fixture::start(true, "").await;
+    let key = fixture.home.path().join("key.pem");
     let warnings = || {
-        bed.relay.said("every user of this machine can read a private key; allow its owner only (0600, in Kubernetes `defaultMode: 0400`)")
+        fixture.relay.said("every user of this machine can read a private key; allow its owner only (0600, in Kubernetes `defaultMode: 0400`)")
     };
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
     // The directory says so: a list that is new has the set read again.
-    replace(&bed.home.path().join("revoked.pem"), &bed.clients.revoke(&[]));
-    bed.wait_for("warning", || !warnings().is_empty()).await;
+    replace(&fixture.home.path().join("revoked.pem"), &fixture.clients.revoke(&[]));
+    fixture.wait_for("warning", || !warnings().is_empty()).await;
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).unwrap();
-    let before = bed.relay.metric("deltafan_tls_reloads_total");
+    let before = fixture.relay.metric("deltafan_tls_reloads_total");
     warnings();
-    replace(&bed.home.path().join("revoked.pem"), &bed.clients.revoke(&[]));
-    bed.wait_for("reading", || bed.relay.metric("deltafan_tls_reloads_total") > before).await;
+    replace(&fixture.home.path().join("revoked.pem"), &fixture.clients.revoke(&[]));
+    fixture.wait_for("reading", || fixture.relay.metric("deltafan_tls_reloads_total") > before).await;
     assert_eq!(warnings().len(), 0);
 }
 
@@ -422,7 +430,7 @@ async fn a_key_that_everybody_can_read_is_warned_of() {
 fn check_reads_the_files_and_names_the_one_that_is_wrong() {
     let home = tempfile::tempdir().unwrap();
     let (authority, clients) = (Authority::new("servers"), Authority::new("clients"));
-    Bed::write(home.path(), &authority.server(), &clients, &[]);
+    Fixture::write(home.path(), &authority.server(), &clients, &[]);
     let config = home.path().join("relay.yaml");
     let tls =
         "{cert_file: cert.pem, key_file: ./key.pem, client_ca_file: clients.pem, crl_file: revoked.pem}";
@@ -468,7 +476,7 @@ fn check_reads_the_files_and_names_the_one_that_is_wrong() {
 async fn unix_sockets_serve_grpc_and_polls_with_and_without_tls() {
     let home = tempfile::tempdir().unwrap();
     let (authority, clients) = (Authority::new("servers"), Authority::new("clients"));
-    Bed::write(home.path(), &authority.server(), &clients, &[]);
+    Fixture::write(home.path(), &authority.server(), &clients, &[]);
     let [plain, secure] = ["plain.sock", "secure.sock"].map(|name| home.path().join(name));
     // Left behind by a process that did not end well.
     drop(std::os::unix::net::UnixListener::bind(&plain).unwrap());
@@ -526,21 +534,21 @@ async fn unix_sockets_serve_grpc_and_polls_with_and_without_tls() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_client_costs_little() {
     const CLIENTS: u64 = 400;
-    let bed = Bed::start(true, "").await;
-    let client = bed.clients.client("spiffe://example.org/a");
+    let fixture = Fixture::start(true, "").await;
+    let client = fixture.clients.client("spiffe://example.org/a");
     let join = async || {
-        let channel = connect_tls(bed.relay.listener, bed.trusting(Some(&client))).await.unwrap();
+        let channel = connect_tls(fixture.relay.listener, fixture.trusting(Some(&client))).await.unwrap();
         subscribed(&channel).await
     };
     let mut streams = Vec::new();
     for _ in 0..100 {
         streams.push(join().await);
     }
-    let before = bed.relay.resident();
+    let before = fixture.relay.resident();
     for _ in 0..CLIENTS {
         streams.push(join().await);
     }
-    let each = (bed.relay.resident() - before) / CLIENTS;
+    let each = (fixture.relay.resident() - before) / CLIENTS;
     println!("{each} bytes per idle client");
     assert!(each <= 34 << 10, "{each} bytes");
 }

@@ -1,4 +1,5 @@
-//! Scripted control planes, clients and certificates, and the relay's binary as a process, for tests.
+//! Scripted control planes, clients and certificates, over real sockets and over the pure core (`fixture`, `whole`), and the
+//! relay's binary as a process.
 //!
 //! Owns what tests of several crates need, so that it is compiled once. Knows nothing of what a test proves.
 
@@ -12,10 +13,12 @@
 pub mod authority;
 pub mod certificates;
 pub mod client;
+pub mod fixture;
 pub mod front;
 pub mod http1;
 pub mod origin;
 pub mod process;
+pub mod whole;
 pub mod wire;
 
 use std::time::{Duration, Instant};

@@ -17,7 +17,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Request, Status, client::Grpc, transport::Channel};
 
 use super::codec::ProstCodec;
-use crate::bed::{
+use crate::fixture::{
     Transport,
     resources::{CLUSTER, ENDPOINTS, LISTENER, ROUTES},
 };

@@ -300,7 +300,7 @@ mod tests {
     use crate::subscription::Code;
 
     #[test]
-    fn what_is_small_on_the_wire_and_large_in_memory_is_refused_undecoded() {
+    fn a_message_small_on_the_wire_and_large_in_memory_is_refused_undecoded() {
         let rules = SessionConfig { max_names: 10, max_parameters: 2, ..SessionConfig::default() };
         let many = |count| vec![String::new(); count];
         let locator = |count: usize| ResourceLocator {

@@ -86,7 +86,10 @@ impl Rig {
     }
 
     fn snapshot_with(&self, kind: Kind, pairs: &str) -> Arc<Snapshot> {
-        self.cache.seen(&kind.into(), &ParameterView::uniform(parameters(pairs))).expect("few parameters").snapshot()
+        self.cache
+            .seen(&kind.into(), &ParameterView::uniform(parameters(pairs)))
+            .expect("few parameters")
+            .snapshot()
     }
 
     fn seen_with(&self, kind: Kind, pairs: &str, name: &str) -> String {

@@ -7,57 +7,57 @@ use deltafan::cache::{Cache, Limits, Seen};
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use deltafan::resource::TypeUrl;
 use deltafan::upstream::{Mux, Settings, StreamId};
-use deltafan_test_support::wire::{self, type_url};
 use prost::Message as _;
 
-use crate::support::{Bed, Client};
+use crate::fixture::{Client, Fixture};
+use crate::wire::{self, type_url};
 
-pub(crate) use StreamId::{Primary, Secondary};
+pub use StreamId::{Primary, Secondary};
 
 /// A relay that is connected.
-pub(crate) struct Whole {
+pub struct Whole {
     /// Its clients' side. The writer in it is not that of its cache: that is the relay's.
-    pub(crate) bed: Bed,
-    pub(crate) mux: Mux,
+    pub fixture: Fixture,
+    pub mux: Mux,
     nonce: u32,
     has_secondary: bool,
     /// How often the second stream was opened.
-    pub(crate) secondaries: u32,
+    pub secondaries: u32,
 }
 
 impl Whole {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self::with(Settings::default())
     }
 
-    pub(crate) fn with(settings: Settings) -> Self {
-        let mut bed = Bed::new();
+    pub fn with(settings: Settings) -> Self {
+        let mut fixture = Fixture::new();
         let (cache, writer) = Cache::new(Limits::default());
-        bed.cache = cache;
+        fixture.cache = cache;
         let mut mux = Mux::new(writer, settings);
-        mux.opened(Primary, bed.now);
-        Self { bed, mux, nonce: 0, has_secondary: false, secondaries: 0 }
+        mux.opened(Primary, fixture.now);
+        Self { fixture, mux, nonce: 0, has_secondary: false, secondaries: 0 }
     }
 
-    pub(crate) fn delta(&self) -> Client {
-        self.bed.delta()
+    pub fn delta(&self) -> Client {
+        self.fixture.delta()
     }
 
     /// A delta client that has asked for these names.
-    pub(crate) fn asking(&self, short: &str, names: &str) -> Client {
-        let mut client = self.bed.delta();
-        client.change(&self.bed, short, names);
+    pub fn asking(&self, short: &str, names: &str) -> Client {
+        let mut client = self.fixture.delta();
+        client.change(&self.fixture, short, names);
         client
     }
 
     fn look(&mut self) {
-        let interest = self.bed.cache.take_interest();
-        self.mux.interest(interest, self.bed.now);
+        let interest = self.fixture.cache.take_interest();
+        self.mux.interest(interest, self.fixture.now);
         let wants = self.mux.wants_secondary();
         match (std::mem::replace(&mut self.has_secondary, wants), wants) {
             (false, true) => {
                 self.secondaries += 1;
-                self.mux.opened(Secondary, self.bed.now);
+                self.mux.opened(Secondary, self.fixture.now);
             }
             (true, false) => self.mux.closed(Secondary),
             (true, true) | (false, false) => {}
@@ -65,19 +65,19 @@ impl Whole {
     }
 
     /// Everything that the relay says on a stream until now, but for the ACKs.
-    pub(crate) fn requests(&mut self, stream: StreamId) -> Vec<DeltaDiscoveryRequest> {
+    pub fn requests(&mut self, stream: StreamId) -> Vec<DeltaDiscoveryRequest> {
         self.look();
         self.pass(20);
         let mut requests = Vec::new();
         while self.mux.has_request(stream) {
-            requests.extend(self.mux.next_request(stream, self.bed.now));
+            requests.extend(self.mux.next_request(stream, self.fixture.now));
         }
         requests.retain(|request| request.response_nonce.is_empty() || has_names(request));
         requests
     }
 
     /// Names that are subscribed to on a stream, and with a `-` those that are not any more.
-    pub(crate) fn asked(&mut self, stream: StreamId) -> String {
+    pub fn asked(&mut self, stream: StreamId) -> String {
         let mut words = Vec::new();
         for request in self.requests(stream) {
             words.extend(request.resource_names_subscribe);
@@ -87,32 +87,32 @@ impl Whole {
         words.join(" ")
     }
 
-    pub(crate) fn pass(&mut self, millis: u64) {
-        let end = self.bed.now + Duration::from_millis(millis);
+    pub fn pass(&mut self, millis: u64) {
+        let end = self.fixture.now + Duration::from_millis(millis);
         while let Some(at) = self.mux.next_deadline().filter(|at| *at <= end) {
-            self.bed.now = self.bed.now.max(at);
-            self.mux.on_deadline(self.bed.now);
-            while let Some(stream) = self.mux.renewal_due(self.bed.now) {
+            self.fixture.now = self.fixture.now.max(at);
+            self.mux.on_deadline(self.fixture.now);
+            while let Some(stream) = self.mux.renewal_due(self.fixture.now) {
                 self.mux.closed(stream);
                 self.has_secondary = false;
                 if stream == Primary {
-                    self.mux.opened(Primary, self.bed.now);
+                    self.mux.opened(Primary, self.fixture.now);
                 }
             }
         }
-        self.bed.now = end;
+        self.fixture.now = end;
         self.mux.on_deadline(end);
     }
 
-    pub(crate) fn reconnect(&mut self) {
+    pub fn reconnect(&mut self) {
         self.mux.closed(Primary);
         self.has_secondary = false;
-        self.mux.opened(Primary, self.bed.now);
+        self.mux.opened(Primary, self.fixture.now);
     }
 
     /// The origin says on a stream: `vhds r/v:1=r/a,r/b r/c:?=r/c -r/d`. What follows `=` are aliases, `?` is a resource
     /// without a body, and `!` behind a version forbids to keep the body.
-    pub(crate) fn says(&mut self, stream: StreamId, text: &str) {
+    pub fn says(&mut self, stream: StreamId, text: &str) {
         let (short, items) = text.split_once(' ').unwrap_or((text, ""));
         let type_url = type_url(short);
         self.nonce += 1;
@@ -127,7 +127,7 @@ impl Whole {
                 None => response.resources.push(resource(&type_url, item).freeze()),
             }
         }
-        self.mux.on_message(stream, response.encode_to_vec().into(), self.bed.now).unwrap();
+        self.mux.on_message(stream, response.encode_to_vec().into(), self.fixture.now).unwrap();
         let response_removes = response.removed_resources;
         let mut refused = None;
         let mut others = Vec::new();
@@ -137,7 +137,7 @@ impl Whole {
                 && request.resource_names_subscribe.iter().all(|name| response_removes.contains(name))
         };
         while self.mux.has_request(stream) {
-            let Some(request) = self.mux.next_request(stream, self.bed.now) else { continue };
+            let Some(request) = self.mux.next_request(stream, self.fixture.now) else { continue };
             refused = refused.or_else(|| request.error_detail.clone());
             others.extend((has_names(&request) && !is_repeat(&request)).then_some(request));
         }
@@ -146,8 +146,8 @@ impl Whole {
     }
 
     /// State of a name as clients see it that ask by it.
-    pub(crate) fn seen(&self, short: &str, name: &str) -> String {
-        let snapshot = self.bed.cache.of(&type_url(short)).unwrap().snapshot();
+    pub fn seen(&self, short: &str, name: &str) -> String {
+        let snapshot = self.fixture.cache.of(&type_url(short)).unwrap().snapshot();
         match snapshot.by_name(name) {
             Seen::Failed => "failed".to_owned(),
             Seen::Denied(resource) => format!("denied {}", resource.version()),
@@ -161,8 +161,8 @@ impl Whole {
     }
 
     /// How many names the relay remembers anything of.
-    pub(crate) fn entries(&self, short: &str) -> usize {
-        self.bed.cache.of(&type_url(short)).unwrap().snapshot().entries().count()
+    pub fn entries(&self, short: &str) -> usize {
+        self.fixture.cache.of(&type_url(short)).unwrap().snapshot().entries().count()
     }
 }
 
@@ -171,7 +171,7 @@ fn has_names(request: &DeltaDiscoveryRequest) -> bool {
 }
 
 /// See [`Whole::says`].
-pub(crate) fn resource(type_url: &TypeUrl, item: &str) -> BytesMut {
+pub fn resource(type_url: &TypeUrl, item: &str) -> BytesMut {
     let (own, aliases) = item.split_once('=').unwrap_or((item, ""));
     let (name, version) = own.rsplit_once(':').unwrap();
     let (mut any, mut sent) = (BytesMut::new(), BytesMut::new());

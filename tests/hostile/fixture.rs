@@ -52,7 +52,7 @@ fn is_long() -> bool {
 }
 
 #[derive(Debug)]
-pub(crate) struct Scene {
+pub(crate) struct Fixture {
     relay: Process,
     /// Which of its listeners is attacked.
     target: SocketAddr,
@@ -72,7 +72,7 @@ struct Outcome {
     over: Duration,
 }
 
-impl Scene {
+impl Fixture {
     /// Starts all, with further lines of configuration under `downstream`.
     pub(crate) fn start(downstream: &str) -> Self {
         Self::start_with("[{address: \"127.0.0.1:0\"}]", downstream)

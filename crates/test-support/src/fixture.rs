@@ -9,53 +9,57 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deltafan::cache::{Cache, Change, Completeness, Lease, Limits, Op, Protocol, Resend, View, Writer};
+use deltafan::cache::{
+    Cache, Change, Completeness, Lease, Limits, Op, OriginError, Protocol, Resend, View, Writer,
+};
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
-use deltafan::subscription::{RequestKind, NextStep, Refusal, SessionConfig, Session, Upstream};
-use deltafan_test_support::wire::{self, Told, type_url};
+use deltafan::subscription::{NextStep, Refusal, RequestKind, Session, SessionConfig, Upstream};
 
-pub(crate) struct Bed {
-    pub(crate) cache: Arc<Cache>,
-    pub(crate) writer: Writer,
-    pub(crate) now: Instant,
-    pub(crate) rules: SessionConfig,
-    pub(crate) upstream: Upstream,
+use crate::wire::{self, Told, parameters, type_url, variant};
+
+/// The cache, the control plane that fills it, and the rules of its clients.
+pub struct Fixture {
+    pub cache: Arc<Cache>,
+    pub writer: Writer,
+    pub now: Instant,
+    pub rules: SessionConfig,
+    pub upstream: Upstream,
 }
 
-impl Bed {
-    pub(crate) fn new() -> Self {
+impl Fixture {
+    pub fn new() -> Self {
         Self::with_limits(Limits::default())
     }
 
-    pub(crate) fn with_limits(limits: Limits) -> Self {
+    pub fn with_limits(limits: Limits) -> Self {
         let (cache, writer) = Cache::new(limits);
         let rules = SessionConfig { serve_secrets: true, ..SessionConfig::default() };
         Self { cache, writer, now: Instant::now(), rules, upstream: Upstream::Answering }
     }
 
     /// With types whose wildcard sets are known to be empty.
-    pub(crate) fn knowing(types: &[&str]) -> Self {
-        let mut bed = Self::new();
-        types.iter().for_each(|short| bed.known(short));
-        bed
+    pub fn knowing(types: &[&str]) -> Self {
+        let mut fixture = Self::new();
+        types.iter().for_each(|short| fixture.known(short));
+        fixture
     }
 
-    pub(crate) fn after(&mut self, time: Duration) {
+    pub fn after(&mut self, time: Duration) {
         self.now += time;
     }
 
-    pub(crate) fn apply(&mut self, short: &str, change: Change) {
+    pub fn apply(&mut self, short: &str, change: Change) {
         self.writer.apply(&type_url(short), change, self.now).unwrap();
         self.writer.heard(&type_url(short), self.now);
     }
 
-    pub(crate) fn known(&mut self, short: &str) {
+    pub fn known(&mut self, short: &str) {
         self.know(short, Completeness::Complete);
     }
 
     /// So much of a wildcard set is known.
-    pub(crate) fn know(&mut self, short: &str, completeness: Completeness) {
+    pub fn know(&mut self, short: &str, completeness: Completeness) {
         self.apply(short, Change { wildcard_known: Some(completeness), ..Change::default() });
     }
 
@@ -80,42 +84,42 @@ impl Bed {
     }
 
     /// Brings stores of mixed parameters, or of those who may not see all, up to date, as the upstream does.
-    pub(crate) fn fill(&mut self) {
+    pub fn fill(&mut self) {
         for wanted in self.cache.take_interest() {
             self.writer.fill(&wanted, self.now).unwrap();
         }
     }
 
     /// The origin speaks of its wildcard set, unasked.
-    pub(crate) fn origin(&mut self, text: &str) {
+    pub fn origin(&mut self, text: &str) {
         self.say(View::Wildcard, Resend::Unsolicited, text, 0);
     }
 
     /// A response with bodies of a thousand bytes, so that answers are cut where the limit is small.
-    pub(crate) fn bulky(&mut self, text: &str) {
+    pub fn bulky(&mut self, text: &str) {
         self.say(View::Wildcard, Resend::Unsolicited, text, 1000);
     }
 
     /// The origin answers for names that were asked for.
-    pub(crate) fn named(&mut self, text: &str) {
+    pub fn named(&mut self, text: &str) {
         self.say(View::Named, Resend::Answer, text, 0);
     }
 
     /// It answers in either way.
-    pub(crate) fn answer(&mut self, view: View, text: &str) {
+    pub fn answer(&mut self, view: View, text: &str) {
         self.say(view, Resend::Answer, text, 0);
     }
 
     /// It sends something again that nobody asked for again.
-    pub(crate) fn resend(&mut self, view: View, text: &str) {
+    pub fn resend(&mut self, view: View, text: &str) {
         self.say(view, Resend::Unsolicited, text, 0);
     }
 
-    pub(crate) fn client(&self, protocol: Protocol, only: Option<&str>) -> Client {
+    pub fn client(&self, protocol: Protocol, only: Option<&str>) -> Client {
         self.client_as("envoy", protocol, only)
     }
 
-    pub(crate) fn client_as(&self, user_agent: &str, protocol: Protocol, only: Option<&str>) -> Client {
+    pub fn client_as(&self, user_agent: &str, protocol: Protocol, only: Option<&str>) -> Client {
         let rules = Arc::new(self.rules.clone());
         Client {
             session: Session::new(Arc::clone(&self.cache), rules, protocol, only.map(type_url), self.now),
@@ -126,29 +130,72 @@ impl Bed {
     }
 
     /// A client whose node lists these features.
-    pub(crate) fn client_with(&self, features: &[&str], protocol: Protocol) -> Client {
+    pub fn client_with(&self, features: &[&str], protocol: Protocol) -> Client {
         let mut client = self.client(protocol, None);
         client.node.as_mut().unwrap().client_features = strings(features);
         client
     }
 
-    pub(crate) fn sotw(&self) -> Client {
+    pub fn sotw(&self) -> Client {
         self.client(Protocol::Sotw, None)
     }
 
-    pub(crate) fn delta(&self) -> Client {
+    pub fn delta(&self) -> Client {
         self.client(Protocol::Delta, None)
+    }
+
+    pub fn ops(&mut self, short: &str, ops: Vec<Op>) {
+        self.apply(short, Change { ops, ..Change::default() });
+    }
+
+    pub fn fail(&mut self, short: &str, name: &str, code: i32) {
+        self.ops(short, vec![fail(name, code)]);
+    }
+
+    pub fn delta_of(&self, short: &str, names: &str) -> Client {
+        let mut client = self.delta();
+        client.change(self, short, names);
+        client
+    }
+
+    pub fn sotw_of(&self, short: &str, names: &[&str]) -> Client {
+        let mut client = self.sotw();
+        client.ask(self, short, names);
+        client
+    }
+
+    /// All members have been heard.
+    pub fn complete(&mut self, short: &str, name: &str) {
+        self.ops(short, vec![Op::Complete { name: name.into() }]);
+    }
+
+    pub fn withdraw(&mut self, short: &str, name: &str) {
+        self.ops(short, vec![Op::Withdraw { name: name.into() }]);
+    }
+
+    /// A response to clients with these parameters: `a:1[env=prod]` is a variant, `a:1` is for everybody.
+    pub fn seen(&mut self, pairs: &str, view: View, text: &str) {
+        let (short, items) = text.split_once(' ').unwrap();
+        let ops = items.split(' ').map(|item| variant_op(short, view, item)).collect();
+        let change = Change { ops, ..Change::default() };
+        self.writer.apply_seen(&url(short), &parameters(pairs), change, self.now).unwrap();
+    }
+
+    /// The wildcard set of clients with these parameters is known.
+    pub fn known_to(&mut self, pairs: &str, short: &str) {
+        let change = Change { wildcard_known: Some(Completeness::Complete), ..Change::default() };
+        self.writer.apply_seen(&url(short), &parameters(pairs), change, self.now).unwrap();
     }
 }
 
-pub(crate) struct Client {
-    pub(crate) session: Session,
+pub struct Client {
+    pub session: Session,
     protocol: Protocol,
-    pub(crate) node: Option<proto::Node>,
+    pub node: Option<proto::Node>,
     newest: HashMap<String, Told>,
 }
 
-pub(crate) fn strings(names: &[&str]) -> Vec<String> {
+pub fn strings(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
@@ -158,56 +205,56 @@ fn error() -> proto::Status {
 
 impl Client {
     /// Asks for one name in either protocol.
-    pub(crate) fn ask_or_change(&mut self, bed: &Bed, short: &str, name: &str) {
+    pub fn ask_or_change(&mut self, fixture: &Fixture, short: &str, name: &str) {
         match self.protocol {
             // The wildcard in its legacy form, which an ACK without names repeats.
             Protocol::Sotw => {
-                self.ask(bed, short, if name == "*" { &[] } else { std::slice::from_ref(&name) })
+                self.ask(fixture, short, if name == "*" { &[] } else { std::slice::from_ref(&name) })
             }
-            Protocol::Delta => self.change(bed, short, name),
+            Protocol::Delta => self.change(fixture, short, name),
         };
     }
 
-    pub(crate) fn nonce(&self, short: &str) -> String {
+    pub fn nonce(&self, short: &str) -> String {
         self.newest.get(type_url(short).as_str()).map(|told| told.nonce.clone()).unwrap_or_default()
     }
 
     /// The newest response of a type that this client has seen.
-    pub(crate) fn newest(&self, short: &str) -> &Told {
+    pub fn newest(&self, short: &str) -> &Told {
         &self.newest[type_url(short).as_str()]
     }
 
-    pub(crate) fn on_sotw_request(
+    pub fn on_sotw_request(
         &mut self,
-        bed: &Bed,
+        fixture: &Fixture,
         mut request: proto::DiscoveryRequest,
     ) -> Result<RequestKind, Refusal> {
         request.node = request.node.or_else(|| self.node.take());
-        self.session.on_sotw_request(request, bed.now)
+        self.session.on_sotw_request(request, fixture.now)
     }
 
-    pub(crate) fn on_delta_request(
+    pub fn on_delta_request(
         &mut self,
-        bed: &Bed,
+        fixture: &Fixture,
         mut request: proto::DeltaDiscoveryRequest,
     ) -> Result<RequestKind, Refusal> {
         request.node = request.node.or_else(|| self.node.take());
-        self.session.on_delta_request(request, bed.now)
+        self.session.on_delta_request(request, fixture.now)
     }
 
     /// State of the world: the complete list of names.
-    pub(crate) fn ask(&mut self, bed: &Bed, short: &str, names: &[&str]) -> RequestKind {
+    pub fn ask(&mut self, fixture: &Fixture, short: &str, names: &[&str]) -> RequestKind {
         let request = proto::DiscoveryRequest {
             type_url: type_url(short).as_str().to_owned(),
             resource_names: strings(names),
             response_nonce: self.nonce(short),
             ..proto::DiscoveryRequest::default()
         };
-        self.on_sotw_request(bed, request).unwrap()
+        self.on_sotw_request(fixture, request).unwrap()
     }
 
     /// Delta: `a -b *` subscribes `a` and `*` and unsubscribes `b`.
-    pub(crate) fn change(&mut self, bed: &Bed, short: &str, names: &str) -> RequestKind {
+    pub fn change(&mut self, fixture: &Fixture, short: &str, names: &str) -> RequestKind {
         let names: Vec<&str> = names.split_whitespace().collect();
         let (unsubscribe, subscribe): (Vec<&str>, Vec<&str>) =
             names.iter().partition(|name| name.starts_with('-'));
@@ -217,26 +264,32 @@ impl Client {
             resource_names_unsubscribe: unsubscribe.iter().map(|name| name[1..].to_owned()).collect(),
             ..proto::DeltaDiscoveryRequest::default()
         };
-        self.on_delta_request(bed, request).unwrap()
+        self.on_delta_request(fixture, request).unwrap()
     }
 
     /// Delta: the first request of a type on a new stream, with the versions held.
-    pub(crate) fn resume(&mut self, bed: &Bed, short: &str, names: &[&str], held: &[(&str, &str)]) {
+    pub fn resume(&mut self, fixture: &Fixture, short: &str, names: &[&str], held: &[(&str, &str)]) {
         let request = proto::DeltaDiscoveryRequest {
             type_url: type_url(short).as_str().to_owned(),
             resource_names_subscribe: strings(names),
             initial_resource_versions: held.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect(),
             ..proto::DeltaDiscoveryRequest::default()
         };
-        self.on_delta_request(bed, request).unwrap();
+        self.on_delta_request(fixture, request).unwrap();
     }
 
-    fn answer(&mut self, bed: &Bed, told: &Told, names: &[&str], error: Option<proto::Status>) -> RequestKind {
+    fn answer(
+        &mut self,
+        fixture: &Fixture,
+        told: &Told,
+        names: &[&str],
+        error: Option<proto::Status>,
+    ) -> RequestKind {
         let type_url = told.type_url.as_str().to_owned();
         let response_nonce = told.nonce.clone();
         match self.protocol {
             Protocol::Sotw => self.on_sotw_request(
-                bed,
+                fixture,
                 proto::DiscoveryRequest {
                     type_url,
                     response_nonce,
@@ -247,7 +300,7 @@ impl Client {
                 },
             ),
             Protocol::Delta => self.on_delta_request(
-                bed,
+                fixture,
                 proto::DeltaDiscoveryRequest {
                     type_url,
                     response_nonce,
@@ -260,23 +313,23 @@ impl Client {
     }
 
     /// Accepts a response. State of the world repeats the list of names.
-    pub(crate) fn ack(&mut self, bed: &Bed, told: &Told, names: &[&str]) -> RequestKind {
-        self.answer(bed, told, names, None)
+    pub fn ack(&mut self, fixture: &Fixture, told: &Told, names: &[&str]) -> RequestKind {
+        self.answer(fixture, told, names, None)
     }
 
-    pub(crate) fn nack(&mut self, bed: &Bed, told: &Told, names: &[&str]) -> RequestKind {
-        self.answer(bed, told, names, Some(error()))
+    pub fn nack(&mut self, fixture: &Fixture, told: &Told, names: &[&str]) -> RequestKind {
+        self.answer(fixture, told, names, Some(error()))
     }
 
-    pub(crate) fn next(&mut self, bed: &Bed) -> NextStep {
-        self.session.next(bed.now, bed.upstream)
+    pub fn next(&mut self, fixture: &Fixture) -> NextStep {
+        self.session.next(fixture.now, fixture.upstream)
     }
 
     /// NextStep response to it, taken by the transport at once; `None` where it has to wait.
-    pub(crate) fn poll(&mut self, bed: &Bed) -> Option<Told> {
-        match self.next(bed) {
+    pub fn poll(&mut self, fixture: &Fixture) -> Option<Told> {
+        match self.next(fixture) {
             NextStep::Say(outgoing) => {
-                self.session.taken(bed.now);
+                self.session.taken(fixture.now);
                 let told = wire::read(self.protocol, &outgoing.frame);
                 assert_eq!(told.type_url, outgoing.type_url);
                 self.newest.insert(told.type_url.as_str().to_owned(), told.clone());
@@ -288,29 +341,29 @@ impl Client {
     }
 
     /// Responses to it until it has to wait, without an answer from it.
-    pub(crate) fn told(&mut self, bed: &Bed) -> Vec<String> {
-        std::iter::from_fn(|| self.poll(bed)).map(|told| show(&told)).collect()
+    pub fn told(&mut self, fixture: &Fixture) -> Vec<String> {
+        std::iter::from_fn(|| self.poll(fixture)).map(|told| show(&told)).collect()
     }
 
     /// Responses to it until there is nothing more, each ACKed as a delta client does.
-    pub(crate) fn acked(&mut self, bed: &Bed) -> Vec<String> {
-        self.acked_with(bed, &[])
+    pub fn acked(&mut self, fixture: &Fixture) -> Vec<String> {
+        self.acked_with(fixture, &[])
     }
 
     /// Responses to it until there is nothing more, over state of the world, which has to repeat its names.
-    pub(crate) fn acked_with(&mut self, bed: &Bed, names: &[(&str, &[&str])]) -> Vec<String> {
+    pub fn acked_with(&mut self, fixture: &Fixture, names: &[(&str, &[&str])]) -> Vec<String> {
         let mut all = Vec::new();
-        while let Some(told) = self.poll(bed) {
+        while let Some(told) = self.poll(fixture) {
             all.push(show(&told));
             assert!(all.len() < 50, "it goes on and on: {:?}", &all[..8]);
             let names = names.iter().find(|(short, _)| type_url(short) == told.type_url);
-            self.ack(bed, &told, names.map_or(&[], |(_, names)| names));
+            self.ack(fixture, &told, names.map_or(&[], |(_, names)| names));
         }
         all
     }
 }
 
-pub(crate) fn show(told: &Told) -> String {
+pub fn show(told: &Told) -> String {
     let kind = told.type_url.kind().short();
     let mut words: Vec<String> = told.resources.iter().map(|(name, text)| format!("{name}:{text}")).collect();
     words.sort_unstable();
@@ -325,10 +378,28 @@ pub(crate) fn show(told: &Told) -> String {
     words.join(" ")
 }
 
-pub(crate) fn is_acked(heard: &RequestKind) -> bool {
+pub fn is_acked(heard: &RequestKind) -> bool {
     matches!(heard, RequestKind::Ack { .. })
 }
 
-pub(crate) fn url(short: &str) -> TypeUrl {
+pub fn url(short: &str) -> TypeUrl {
     type_url(short)
+}
+
+/// An error of a single resource.
+pub fn fail(name: &str, code: i32) -> Op {
+    Op::Fail { name: name.into(), failure: Arc::new(OriginError::new(code, "why")), listed: false }
+}
+
+/// An item of such a response.
+fn variant_op(short: &str, view: View, item: &str) -> Op {
+    if let Some(name) = item.strip_prefix('-') {
+        return Op::Remove { view, name: name.into() };
+    }
+    let (name, rest) = item.split_once(':').unwrap();
+    let resource = match rest.trim_end_matches(']').split_once('[') {
+        Some((version, rule)) => variant(&url(short), name, version, rule),
+        None => wire::resource(&url(short), name, rest, 0),
+    };
+    Op::Set { view, resource, resend: Resend::Unsolicited, lease: None }
 }
