@@ -15,9 +15,11 @@ use super::peer::{Connector, Target, tcp};
 /// By how much an attack may have the relay grow.
 const MEMORY: u64 = 64 << 20;
 /// Latency that counts as undisturbed however little it was before: with a few hundred changes the 99th percentile is the third
-/// or so from the top, attackers and honest client share a core, and the relay has one for all it does. A program that is
-/// not optimized takes ten times as long for each piece of work; of that is asked only that everybody is served.
-const FLOOR: Duration = Duration::from_millis(if cfg!(debug_assertions) { 2000 } else { 12 });
+/// or so from the top, attackers and honest client share a core, and the relay has one for all it does.
+const FLOOR: Duration = Duration::from_millis(12);
+/// Whether latency is judged: of a program that is optimized, as in `make attacks`. Otherwise, and on a busy machine, each
+/// piece of work takes many times as long; of that is asked that everybody is served.
+const IS_JUDGED: bool = !cfg!(debug_assertions);
 /// Runs of an attack of which one must be within bounds: the machine may have had something else to do. Memory has no
 /// second try.
 const TRIES: usize = 2;
@@ -123,8 +125,8 @@ impl Fixture {
                 );
                 assert!(outcome.grown <= MEMORY, "{}: {:.1} MiB", attack.name, mib(outcome.grown));
                 let allowed = (outcome.before * 2).max(FLOOR);
-                fault =
-                    (outcome.during > allowed || outcome.after > allowed).then_some((attack.name, outcome));
+                let is_harmed = IS_JUDGED && (outcome.during > allowed || outcome.after > allowed);
+                fault = is_harmed.then_some((attack.name, outcome));
                 if fault.is_none() {
                     break;
                 }

