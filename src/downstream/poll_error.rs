@@ -5,7 +5,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use super::body::{ResponseBody, text};
 use super::status::report;
 use crate::limit::Limit;
-use crate::subscription::{Code, Refusal};
+use crate::subscription::{Code, SessionError};
 use crate::telemetry::PollOutcome;
 
 /// Seconds after which to retry, with 429 and 503.
@@ -67,8 +67,8 @@ impl PollError {
     }
 }
 
-impl From<Refusal> for PollError {
-    fn from(refusal: Refusal) -> Self {
+impl From<SessionError> for PollError {
+    fn from(refusal: SessionError) -> Self {
         let status = match refusal.code {
             Code::InvalidArgument => StatusCode::BAD_REQUEST,
             Code::PermissionDenied => StatusCode::FORBIDDEN,

@@ -18,7 +18,7 @@ use super::request_memory::MemoryShare;
 use super::scheduler::{BackgroundDrop, LARGE_REQUEST, MANY_NAMES, lower_thread_priority};
 use super::state::ServerState;
 use crate::identity::{Peer, Source};
-use crate::json::{self, BadRequest, OutOfBounds};
+use crate::json::{self, BoundsError, JsonRequestError};
 use crate::limit::Limit;
 use crate::proto;
 use crate::quota::QuotaGuard;
@@ -228,7 +228,7 @@ async fn on_reader_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + '
 
 fn parse(body: &[u8], rules: &SessionConfig) -> Result<proto::DiscoveryRequest, PollError> {
     json::read(body, rules.max_names, !rules.given.is_empty()).map_err(|error| match error {
-        BadRequest::OutOfBounds(OutOfBounds::TooMany(_)) => {
+        JsonRequestError::BoundsError(BoundsError::TooMany(_)) => {
             PollError::refused(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()).over(Limit::Names)
         }
         _ => PollError::refused(StatusCode::BAD_REQUEST, error.to_string()),

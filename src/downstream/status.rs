@@ -113,8 +113,8 @@ impl Status {
     }
 }
 
-impl From<subscription::Refusal> for Status {
-    fn from(refusal: subscription::Refusal) -> Self {
+impl From<subscription::SessionError> for Status {
+    fn from(refusal: subscription::SessionError) -> Self {
         let code = match refusal.code {
             subscription::Code::InvalidArgument => Code::InvalidArgument,
             subscription::Code::PermissionDenied => Code::PermissionDenied,

@@ -26,7 +26,7 @@ use crate::identity::Peer;
 use crate::limit::Limit;
 use crate::proto;
 use crate::resource::{Kind, TypeUrl};
-use crate::subscription::{NextStep, Outgoing, Refusal, RequestKind, Session, Versions};
+use crate::subscription::{NextStep, Outgoing, RequestKind, Session, SessionError, Versions};
 use crate::telemetry::{self, RequestResult, StreamGauge};
 
 /// Requests read in a row before other tasks run.
@@ -48,7 +48,7 @@ enum RequestOutcome {
 /// Reason for refusing a request.
 enum RequestError {
     Undecodable(prost::DecodeError),
-    Refused(Refusal),
+    Refused(SessionError),
 }
 
 impl From<prost::DecodeError> for RequestError {
@@ -57,8 +57,8 @@ impl From<prost::DecodeError> for RequestError {
     }
 }
 
-impl From<Refusal> for RequestError {
-    fn from(refusal: Refusal) -> Self {
+impl From<SessionError> for RequestError {
+    fn from(refusal: SessionError) -> Self {
         Self::Refused(refusal)
     }
 }

@@ -7,7 +7,7 @@ use deltafan::identity::{Peer, Source};
 use deltafan::limit::Limit;
 use deltafan::pool::Tenant;
 use deltafan::proto::{DeltaDiscoveryRequest, ResourceLocator};
-use deltafan::subscription::{Code, NextStep, Refusal};
+use deltafan::subscription::{Code, NextStep, SessionError};
 use proptest::prelude::*;
 
 use super::support::{Bed, Client, strings, url};
@@ -122,7 +122,7 @@ fn greedy(
     address: u8,
     connection: u64,
     mut request: impl FnMut() -> DeltaDiscoveryRequest,
-) -> (Vec<Client>, Refusal) {
+) -> (Vec<Client>, SessionError) {
     let mut streams = Vec::new();
     loop {
         let mut stream = stream(bed, address, connection);

@@ -14,6 +14,6 @@ mod bounds;
 mod request;
 mod response;
 
-pub use bounds::OutOfBounds;
-pub use request::{BadRequest, read};
+pub use bounds::BoundsError;
+pub use request::{JsonRequestError, read};
 pub use response::{JsonError, JsonResponse, JsonWriter};

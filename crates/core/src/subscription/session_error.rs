@@ -9,7 +9,7 @@ use crate::resource::wire::MalformedError;
 /// Reason for closing a stream or refusing a request, and whose fault it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Refusal {
+pub struct SessionError {
     /// A gRPC status code.
     pub code: Code,
     /// For the peer's log: what was expected.
@@ -33,7 +33,7 @@ pub enum Code {
     Unavailable,
 }
 
-impl Refusal {
+impl SessionError {
     /// Attributes the refusal to a limit.
     pub(super) const fn over(mut self, limit: Limit) -> Self {
         self.limit = Some(limit);
@@ -59,13 +59,13 @@ impl Refusal {
     }
 }
 
-impl From<FellBehindError> for Refusal {
+impl From<FellBehindError> for SessionError {
     fn from(behind: FellBehindError) -> Self {
         Self { code: Code::Unavailable, message: behind.to_string(), denied: None, limit: None }
     }
 }
 
-impl From<StoreLimitError> for Refusal {
+impl From<StoreLimitError> for SessionError {
     fn from(full: StoreLimitError) -> Self {
         let limit = match full {
             StoreLimitError::Types(_) => Limit::Types,
@@ -84,7 +84,7 @@ pub(super) fn clip(text: &str) -> String {
     }
 }
 
-impl From<MalformedError> for Refusal {
+impl From<MalformedError> for SessionError {
     fn from(_: MalformedError) -> Self {
         Self::invalid("the request is not a proto3 message")
     }
