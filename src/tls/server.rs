@@ -35,7 +35,7 @@ pub struct ServerTls {
 #[derive(Debug)]
 struct Clients {
     verifier: Arc<dyn ClientCertVerifier>,
-    /// Of the authorities and lists that it was made of.
+    /// Digest of the authorities and revocation lists that it was made of.
     digest: u128,
 }
 

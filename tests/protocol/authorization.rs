@@ -9,7 +9,7 @@ use deltafan::config::name_pattern;
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node, ResourceLocator};
 use deltafan::resource::{Patterns, Scope};
 use deltafan::subscription::{
-    Code, Denied, HiddenCounts, NextStep, Permissions, Poll, PollHistory, PollPeer, PollVerdict, Refusal,
+    Code, Denied, HiddenCounts, NextStep, Permissions, Poll, PollHistory, PollPeer, PollVerdict, SessionError,
 };
 use deltafan_test_support::fixture::{Client, Fixture, strings, url};
 use deltafan_test_support::wire::{self, variant};
@@ -34,13 +34,13 @@ fn fixture(permissions: Permissions) -> Fixture {
     fixture
 }
 
-fn denied(result: Result<impl std::fmt::Debug, Refusal>) -> Option<Denied> {
+fn denied(result: Result<impl std::fmt::Debug, SessionError>) -> Option<Denied> {
     let refusal = result.expect_err("it is refused");
     assert_eq!(refusal.code, Code::PermissionDenied, "{refusal}");
     refusal.denied
 }
 
-fn poll(fixture: &Fixture, short: &str, names: &[&str], node: Option<Node>) -> Result<Poll, Refusal> {
+fn poll(fixture: &Fixture, short: &str, names: &[&str], node: Option<Node>) -> Result<Poll, SessionError> {
     let rules = Arc::new(fixture.rules.clone());
     let request = DiscoveryRequest { node, resource_names: strings(names), ..DiscoveryRequest::default() };
     let (memory, hold) = (PollHistory::default(), Duration::from_secs(1));
@@ -477,7 +477,7 @@ fn locate(
     fixture: &Fixture,
     name: &str,
     pairs: &str,
-) -> Result<impl std::fmt::Debug, Refusal> {
+) -> Result<impl std::fmt::Debug, SessionError> {
     let parameters = wire::parameters(pairs);
     let dynamic_parameters =
         parameters.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();

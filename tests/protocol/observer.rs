@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use deltafan::cache::{Interest, Protocol};
 use deltafan::config::name_pattern;
+use deltafan::limit::Limit;
 use deltafan::proto::DeltaDiscoveryRequest;
 use deltafan::resource::{Name, Patterns, Scope};
-use deltafan::subscription::{Bound, Code, Denied, NextStep, OBSERVER, Permissions};
+use deltafan::subscription::{Code, Denied, NextStep, OBSERVER, Permissions};
 use deltafan_test_support::fixture::{Client, Fixture, strings, url};
 
 fn observer(fixture: &Fixture, protocol: Protocol) -> Client {
@@ -133,7 +134,7 @@ fn an_observer_has_the_rights_and_the_limits_of_any_client() {
         observer(fixture, Protocol::Delta).on_delta_request(fixture, request).expect_err("it is refused")
     };
     assert_eq!(refused(&fixture, "sds", &["s"]).denied, Some(Denied::Secret));
-    assert_eq!(refused(&fixture, "cds", &["a", "b"]).bound, Some(Bound::Names));
+    assert_eq!(refused(&fixture, "cds", &["a", "b"]).limit, Some(Limit::Names));
     fixture.rules.permissions = Permissions::nothing();
     assert_eq!(refused(&fixture, "cds", &["a"]).code, Code::PermissionDenied);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use deltafan::cache::{Change, Completeness, SetVersion};
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
-use deltafan::subscription::{Code, Poll, PollHistory, PollPeer, PollVerdict, Refusal, Upstream};
+use deltafan::subscription::{Code, Poll, PollHistory, PollPeer, PollVerdict, SessionError, Upstream};
 use deltafan_test_support::fixture::{Fixture, strings, url};
 use deltafan_test_support::wire;
 
@@ -35,7 +35,7 @@ impl Poller {
         short: &str,
         names: &[&str],
         version: &str,
-    ) -> Result<Poll, Refusal> {
+    ) -> Result<Poll, SessionError> {
         let request = proto::DiscoveryRequest {
             resource_names: strings(names),
             version_info: version.to_owned(),

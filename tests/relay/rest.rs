@@ -29,7 +29,7 @@ fn held(relay: &Process) -> f64 {
 
 #[test]
 fn a_peer_is_shown_its_part_of_a_directory_and_the_log_names_peers_that_may_see_all() {
-    let open = "peers that no rule is about may ask for everything";
+    let open = "peers matched by no rule may request everything";
     let relay = relay("authorization: {rules: [{peers: [127.0.0.1], names: [a]}]}\n");
     let mut client = Http1::connect(relay.listener);
     for (asked, seen) in [

@@ -14,7 +14,7 @@ use deltafan::cache::{
 };
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
-use deltafan::subscription::{NextStep, Refusal, RequestKind, Session, SessionConfig, Upstream};
+use deltafan::subscription::{NextStep, RequestKind, Session, SessionConfig, SessionError, Upstream};
 
 use crate::wire::{self, Told, parameters, type_url, variant};
 
@@ -228,7 +228,7 @@ impl Client {
         &mut self,
         fixture: &Fixture,
         mut request: proto::DiscoveryRequest,
-    ) -> Result<RequestKind, Refusal> {
+    ) -> Result<RequestKind, SessionError> {
         request.node = request.node.or_else(|| self.node.take());
         self.session.on_sotw_request(request, fixture.now)
     }
@@ -237,7 +237,7 @@ impl Client {
         &mut self,
         fixture: &Fixture,
         mut request: proto::DeltaDiscoveryRequest,
-    ) -> Result<RequestKind, Refusal> {
+    ) -> Result<RequestKind, SessionError> {
         request.node = request.node.or_else(|| self.node.take());
         self.session.on_delta_request(request, fixture.now)
     }

@@ -190,7 +190,7 @@ impl TypeCache {
         self.encoder.update(|| self.source(), cohort, position, now)
     }
 
-    /// That of a client that is owed something of its own.
+    /// Next update of a client that is owed something of its own; shared with nobody.
     ///
     /// # Errors
     ///

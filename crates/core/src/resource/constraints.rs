@@ -76,7 +76,7 @@ enum Tree {
     Any(Vec<Self>),
     /// At least two, sorted, none of them `All`; or none at all: what matches everybody, which is never part of another.
     All(Vec<Self>),
-    /// Of anything but a negation, or what matches everybody or nobody.
+    /// Negation; never of a negation, nor of a constraint that matches everybody or nobody.
     Not(Box<Self>),
 }
 
