@@ -23,16 +23,12 @@ mod envelope;
 mod ep;
 #[path = "protocol/errors.rs"]
 mod errors;
-#[path = "protocol/errors_random.rs"]
-mod errors_random;
 #[path = "protocol/limits.rs"]
 mod limits;
 #[path = "protocol/observer.rs"]
 mod observer;
 #[path = "protocol/parts.rs"]
 mod parts;
-#[path = "protocol/random_aliases.rs"]
-mod random_aliases;
 #[path = "protocol/relay.rs"]
 mod relay;
 #[path = "protocol/rest.rs"]
@@ -43,8 +39,6 @@ mod sotw;
 mod support;
 #[path = "protocol/ttl.rs"]
 mod ttl;
-#[path = "protocol/ttl_histories.rs"]
-mod ttl_histories;
 #[path = "protocol/whole.rs"]
 mod whole;
 #[path = "protocol/xdstp.rs"]

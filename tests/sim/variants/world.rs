@@ -13,10 +13,11 @@ use prost::Message as _;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::client::Client;
-use crate::origin::{Asked, Manner, Origin, Peer, TYPES};
-use crate::poller::Poller;
-use crate::rule::Who;
+use super::client::Client;
+use super::origin::{Asked, Manner, Origin, Peer, TYPES};
+use super::poller::Poller;
+use super::rule::Who;
+use crate::harness::Scenario;
 use crate::wire;
 
 const CLIENTS: usize = 12;
@@ -26,24 +27,9 @@ const LINGER: Duration = Duration::from_secs(3);
 /// answer there.
 const SETTLING: Duration = Duration::from_secs(80);
 
-/// Says where a history stood when it failed.
-struct Place {
-    seed: u64,
-    step: u64,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let Self { seed, step } = self;
-            eprintln!("failed at step {step}: DELTAFAN_SEED={seed} DELTAFAN_STEPS={}", *step + 1);
-        }
-    }
-}
-
 pub(crate) struct World {
     rng: StdRng,
-    place: Place,
+    step: u64,
     trace: bool,
     cache: Arc<Cache>,
     mux: Mux,
@@ -67,8 +53,13 @@ fn given(rng: &mut StdRng) -> Given {
     Given::new(vec![rule("env", NodeField::Cluster), rule("v", NodeField::UserAgentName)], 100)
 }
 
-impl World {
-    pub(crate) fn new(seed: u64, trace: bool) -> Self {
+impl Scenario for World {
+    const NAME: &'static str = "variants";
+    /// Longer ones find no more; more of them do.
+    const LENGTH: u64 = 1_000;
+    const STEPS: u64 = 20_000;
+
+    fn new(seed: u64, trace: bool) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let limits = Limits {
             response_bytes: [1, 300, 1 << 20, 1 << 20][rng.random_range(0..4)],
@@ -96,8 +87,8 @@ impl World {
         let now = Instant::now();
         let clients = (0..CLIENTS).map(|_| Client::new(&mut rng, &cache, &rules, now)).collect();
         let pollers = (0..POLLERS).map(|id| Poller::new(&mut rng, id, &rules)).collect();
-        Self {
-            place: Place { seed, step: 0 },
+        let mut world = Self {
+            step: 0,
             trace,
             cache,
             mux,
@@ -110,15 +101,17 @@ impl World {
             away: 0,
             origin,
             rng,
-        }
+        };
+        world.connect();
+        world
     }
 
-    pub(crate) fn run(mut self, steps: u64) {
-        self.connect();
-        for step in 0..steps {
-            self.place.step = step;
-            self.step();
-        }
+    fn step(&mut self, step: u64) {
+        self.step = step;
+        self.happen();
+    }
+
+    fn finish(mut self) {
         self.settle();
         self.clients.clear();
         self.pollers.clear();
@@ -147,8 +140,10 @@ impl World {
             assert!(of.snapshot().entries().all(|entry| entry.by_name().present().is_none()), "still held");
         }
     }
+}
 
-    fn step(&mut self) {
+impl World {
+    fn happen(&mut self) {
         let client = self.rng.random_range(0..CLIENTS);
         match self.rng.random_range(0..1000) {
             0..180 => self.origin.change(&mut self.rng, self.now),
@@ -161,7 +156,7 @@ impl World {
                     let asks: Vec<_> = client.types.iter().map(|state| &state.asks).collect();
                     eprintln!(
                         "{} client {which} {:?} given {:?} asks {asks:?}",
-                        self.place.step, client.protocol, client.given
+                        self.step, client.protocol, client.given
                     );
                 }
             }
@@ -176,7 +171,7 @@ impl World {
             800..815 => {
                 let keeps = self.resumes && self.rng.random_bool(0.5);
                 if self.trace {
-                    eprintln!("{} client {client} reconnects, keeps: {keeps}", self.place.step);
+                    eprintln!("{} client {client} reconnects, keeps: {keeps}", self.step);
                 }
                 self.clients[client].reconnect(keeps, &self.cache, &self.rules, self.now);
             }
@@ -190,10 +185,7 @@ impl World {
                 self.pollers[which].step(&mut self.rng, &self.cache, &self.rules, &self.memory, self.now);
                 if self.trace {
                     let Poller { at, asks, given, .. } = &self.pollers[which];
-                    eprintln!(
-                        "{} poll {which} of {} given {given:?} asks {asks:?}",
-                        self.place.step, TYPES[*at]
-                    );
+                    eprintln!("{} poll {which} of {} given {given:?} asks {asks:?}", self.step, TYPES[*at]);
                 }
             }
             840..940 => self.pass_up_to(100),
@@ -231,7 +223,7 @@ impl World {
 
     fn open(&mut self, stream: StreamId) {
         if self.trace {
-            eprintln!("{} {stream:?} opens", self.place.step);
+            eprintln!("{} {stream:?} opens", self.step);
         }
         self.origin.peers[stream as usize] = Some(Peer::default());
         self.mux.opened(stream, self.now);
@@ -239,7 +231,7 @@ impl World {
 
     fn lose(&mut self, stream: StreamId) {
         if self.trace {
-            eprintln!("{} {stream:?} is lost", self.place.step);
+            eprintln!("{} {stream:?} is lost", self.step);
         }
         self.origin.peers[stream as usize] = None;
         if stream == StreamId::Primary {
@@ -337,7 +329,7 @@ impl World {
             Next::Say(outgoing) => {
                 let told = wire::read(client.protocol, &outgoing.frame);
                 if self.trace {
-                    eprintln!("{} client {at} is told {told:?}", self.place.step);
+                    eprintln!("{} client {at} is told {told:?}", self.step);
                 }
                 client.hear(told, &self.origin);
                 if self.rng.random_bool(0.7) {
@@ -387,7 +379,7 @@ impl World {
             }
         }
         if self.trace {
-            eprintln!("{} settled", self.place.step);
+            eprintln!("{} settled", self.step);
         }
         if self.trace {
             for poller in &self.pollers {

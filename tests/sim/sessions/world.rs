@@ -9,33 +9,19 @@ use deltafan::subscription::{Code, Next, Rules, Upstream};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::client::{Client, Manner};
-use crate::origin::{LDS, NAMES, Origin, RDS, ROUTE, TYPES, name_of};
-use crate::poller::Pollers;
+use super::client::{Client, Manner};
+use super::origin::{LDS, NAMES, Origin, RDS, ROUTE, TYPES, name_of};
+use super::poller::Pollers;
+use crate::harness::Scenario;
 use crate::wire::{self, type_url};
 
 const CLIENTS: usize = 12;
 /// For so many steps the origin has nothing to say of listeners.
 const MUTE: u64 = 100;
 
-/// Says where a history stood when it failed.
-struct Place {
-    seed: u64,
-    step: u64,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let Self { seed, step } = self;
-            eprintln!("failed at step {step}: DELTAFAN_SEED={seed} DELTAFAN_STEPS={}", *step + 1);
-        }
-    }
-}
-
 pub(crate) struct World {
     rng: StdRng,
-    place: Place,
+    step: u64,
     trace: bool,
     cache: Arc<Cache>,
     writer: Writer,
@@ -52,8 +38,13 @@ pub(crate) struct World {
     digests: HashMap<(usize, String), BTreeMap<String, String>>,
 }
 
-impl World {
-    pub(crate) fn new(seed: u64, trace: bool) -> Self {
+impl Scenario for World {
+    const NAME: &'static str = "sessions";
+    /// Longer ones find no more; more of them do.
+    const LENGTH: u64 = 2_000;
+    const STEPS: u64 = 1_000_000;
+
+    fn new(seed: u64, trace: bool) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let limits = Limits {
             encoded_bytes: [0, 2_000, 256 << 20][rng.random_range(0..3)],
@@ -83,7 +74,7 @@ impl World {
         let clients =
             (0..CLIENTS).map(|_| Client::new(&mut rng, &cache, &rules, in_one_piece, now)).collect();
         let mut world = Self {
-            place: Place { seed, step: 0 },
+            step: 0,
             trace,
             cache,
             writer,
@@ -105,14 +96,15 @@ impl World {
         world
     }
 
-    pub(crate) fn run(mut self, steps: u64) {
-        for step in 0..steps {
-            self.place.step = step;
-            self.step();
-            if step == MUTE {
-                self.exhaust();
-            }
+    fn step(&mut self, step: u64) {
+        self.step = step;
+        self.happen();
+        if step == MUTE {
+            self.exhaust();
         }
+    }
+
+    fn finish(mut self) {
         self.settle();
         self.clients.clear();
         for short in TYPES {
@@ -120,8 +112,10 @@ impl World {
         }
         self.check_interest();
     }
+}
 
-    fn step(&mut self) {
+impl World {
+    fn happen(&mut self) {
         let client = self.rng.random_range(0..CLIENTS);
         match self.rng.random_range(0..1000) {
             0..200 => self.speak(),
@@ -130,7 +124,7 @@ impl World {
                 if self.trace {
                     let client_types =
                         self.clients[client].types.iter().map(|t| &t.subscribed).collect::<Vec<_>>();
-                    eprintln!("{} client {client} asks {client_types:?}", self.place.step);
+                    eprintln!("{} client {client} asks {client_types:?}", self.step);
                 }
             }
             280..700 => {
@@ -162,7 +156,7 @@ impl World {
             self.origin.said[at].mentioned.insert(op.name().to_string(), self.origin.clock);
         }
         if self.trace {
-            let step = self.place.step;
+            let step = self.step;
             eprintln!("{step} origin {} known {:?} {:?}", TYPES[at], change.wildcard_known, change.ops);
         }
         self.writer.apply(&type_url(TYPES[at]), change, self.now).unwrap();
@@ -173,7 +167,7 @@ impl World {
             self.origin.move_route()
         } else {
             let at = self.rng.random_range(0..TYPES.len());
-            if at == LDS && self.place.step < MUTE {
+            if at == LDS && self.step < MUTE {
                 return;
             }
             (at, self.origin.speak(&mut self.rng, at))
@@ -208,7 +202,7 @@ impl World {
             Next::Say(outgoing) => {
                 let told = wire::read(client.protocol, &outgoing.frame);
                 if self.trace {
-                    eprintln!("{} client {at} is told {told:?}", self.place.step);
+                    eprintln!("{} client {at} is told {told:?}", self.step);
                 }
                 assert!(asleep.is_none(), "nobody woke it for {told:?}");
                 let gone: usize = told.removed.iter().skip(1).map(String::len).sum();

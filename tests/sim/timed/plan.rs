@@ -10,10 +10,10 @@ use deltafan::upstream::{Reconcile, Settings};
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use crate::client::Client;
-use crate::flavor::Flavor;
-use crate::net::Link;
-use crate::truth::is_full_state;
+use super::client::Client;
+use super::flavor::Flavor;
+use super::net::Link;
+use super::truth::is_full_state;
 
 /// Histories from this seed on are harsh: outages last for minutes, another kind of control plane takes over after a restart, and
 /// every second one has a chain of relays.
@@ -144,7 +144,7 @@ impl Plan {
     }
 
     /// Draws a subscription.
-    pub(crate) fn asked(&self, rng: &mut StdRng, at: usize, grpc: bool) -> crate::client::Asked {
+    pub(crate) fn asked(&self, rng: &mut StdRng, at: usize, grpc: bool) -> super::client::Asked {
         let may_be_wildcard = is_full_state(at) && !grpc;
         let wildcard = may_be_wildcard && rng.random_bool(0.6);
         let chance = match () {
@@ -153,6 +153,6 @@ impl Plan {
             () => [0.0, 0.3, 0.6, 0.9][rng.random_range(0..4)],
         };
         let names = self.all_names(at).into_iter().filter(|_| rng.random_bool(chance)).collect();
-        crate::client::Asked { wildcard, names }
+        super::client::Asked { wildcard, names }
     }
 }

@@ -8,7 +8,7 @@ use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, ResourceNam
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use crate::rule::{LAYOUTS, Who, encode};
+use super::rule::{LAYOUTS, Who, encode};
 use crate::wire::{put, type_url};
 
 pub(crate) const TYPES: [&str; 3] = ["cds", "eds", "lds"];
@@ -243,7 +243,7 @@ impl Origin {
         }
         if self.trace {
             let sent: Vec<String> =
-                response.resources.iter().map(|r| crate::client::text_of(r, at)).collect();
+                response.resources.iter().map(|r| super::client::text_of(r, at)).collect();
             eprintln!(
                 "  origin: stream {stream} {} #{} {sent:?} gone {:?} {:?}",
                 TYPES[at],

@@ -9,7 +9,7 @@ use deltafan::proto::DeltaDiscoveryRequest;
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use crate::truth::{Truth, is_full_state};
+use super::truth::{Truth, is_full_state};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
-//! Random histories of times: R-TTL-03 and R-TTL-09 against naive clients with timers of their own.
+//! Histories of TTLs: R-TTL-03 and R-TTL-09 against naive clients with timers of their own.
 //!
-//! A client here does as Envoy does: it refuses a heartbeat for what it does not hold, it drops by itself what ended, and
-//! it never asks for that again. What the origin says last and when that ends is the truth.
+//! A client here does as Envoy does: it refuses a heartbeat of a resource that it does not hold, it drops by itself a resource
+//! that ended, and it never asks for that again. The last word of the origin on each name, with its end, is the truth.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use deltafan::cache::{Limits, Protocol, View};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use crate::harness::{self, Scenario};
 use crate::support::{Bed, Client};
 
 const NAMES: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
@@ -24,7 +25,7 @@ fn known(name: &str) -> &'static str {
     NAMES.into_iter().find(|known| *known == name).unwrap()
 }
 
-/// The origin's word on one type: the wildcard's clusters, or endpoints by name.
+/// Last word of the origin on one type: the wildcard's clusters, or endpoints by name.
 struct Truth {
     short: &'static str,
     held: Held,
@@ -42,7 +43,7 @@ impl Truth {
         }
     }
 
-    /// Anything that an origin may say.
+    /// Says anything that an origin may say.
     fn speak(&mut self, bed: &mut Bed, rng: &mut StdRng) {
         let mut items = Vec::new();
         let count = if rng.random_bool(0.2) { NAMES.len() } else { rng.random_range(1..4) };
@@ -84,7 +85,7 @@ impl Truth {
         self.held.values().filter_map(|held| held.1).min()
     }
 
-    /// The relay takes away what ended.
+    /// The relay takes away resources that ended.
     fn expire(&mut self, bed: &mut Bed) {
         let has_ended = |held: &(u64, Option<Instant>)| held.1.is_some_and(|until| until <= bed.now);
         let ended = self.held.iter().filter(|(_, held)| has_ended(held));
@@ -115,7 +116,7 @@ impl Holder {
         holder
     }
 
-    /// A new stream, to which it brings what it holds.
+    /// A new stream, on which it tells the versions that it holds.
     fn come_again(&mut self, bed: &Bed) {
         self.drop_ended(bed.now);
         self.client = bed.client_with(&[FEATURE], Protocol::Delta);
@@ -125,6 +126,11 @@ impl Holder {
         if !names.is_empty() {
             self.client.resume(bed, self.short, names, &versions);
         }
+    }
+
+    /// Index of its type among the truths.
+    fn at(&self) -> usize {
+        usize::from(self.short == "eds")
     }
 
     fn drop_ended(&mut self, now: Instant) {
@@ -143,7 +149,7 @@ impl Holder {
         }
     }
 
-    /// Takes what there is; one response in so many is refused.
+    /// Takes all responses. With `refuses` it NACKs one in five.
     fn take(&mut self, bed: &Bed, truth: &Truth, refuses: Option<&mut StdRng>) {
         let mut refuses = refuses;
         self.drop_ended(bed.now);
@@ -189,63 +195,92 @@ impl Holder {
     }
 }
 
-fn history(seed: u64) {
-    let rng = &mut StdRng::seed_from_u64(seed);
-    let response_bytes = if rng.random_bool(0.3) { 300 } else { 1 << 20 };
-    let mut bed = Bed::with_limits(Limits { response_bytes, ..Limits::default() });
-    bed.known("cds");
-    let mut truths = ["cds", "eds"].map(|short| Truth { short, held: Held::new(), version: 0 });
-    let mut holders: Vec<Holder> = Vec::new();
-    for at in 0..8 {
-        holders.push(Holder::join(&bed, ["cds", "eds"][at % 2], at < 4));
+/// One history.
+struct World {
+    rng: StdRng,
+    bed: Bed,
+    truths: [Truth; 2],
+    holders: Vec<Holder>,
+    trace: bool,
+}
+
+impl Scenario for World {
+    const NAME: &'static str = "ttl";
+    const LENGTH: u64 = 150;
+    const STEPS: u64 = 60 * Self::LENGTH;
+
+    fn new(seed: u64, trace: bool) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let response_bytes = if rng.random_bool(0.3) { 300 } else { 1 << 20 };
+        let mut bed = Bed::with_limits(Limits { response_bytes, ..Limits::default() });
+        bed.known("cds");
+        let truths = ["cds", "eds"].map(|short| Truth { short, held: Held::new(), version: 0 });
+        let holders = (0..8).map(|at| Holder::join(&bed, ["cds", "eds"][at % 2], at < 4)).collect();
+        Self { rng, bed, truths, holders, trace }
     }
-    for _ in 0..150 {
+
+    fn step(&mut self, step: u64) {
+        let Self { rng, bed, truths, holders, trace } = self;
         let end = bed.now + Duration::from_millis(rng.random_range(0..800));
         while let Some(due) = truths.iter().filter_map(Truth::next_end).min().filter(|due| *due <= end) {
             bed.now = bed.now.max(due);
-            truths.iter_mut().for_each(|truth| truth.expire(&mut bed));
+            truths.iter_mut().for_each(|truth| truth.expire(bed));
             let prompt = holders.iter_mut().filter(|holder| holder.is_prompt);
-            prompt.for_each(|holder| holder.take(&bed, &truths[usize::from(holder.short == "eds")], None));
+            prompt.for_each(|holder| holder.take(bed, &truths[holder.at()], None));
         }
         bed.now = end;
-        let at = rng.random_range(0..2);
-        truths[at].speak(&mut bed, rng);
-        // What ends at once does.
-        truths.iter_mut().for_each(|truth| truth.expire(&mut bed));
-        let who = rng.random_range(0..holders.len());
+        truths[rng.random_range(0..2)].speak(bed, rng);
+        // A resource that ends at once does.
+        truths.iter_mut().for_each(|truth| truth.expire(bed));
+        let holder = &mut holders[rng.random_range(0..8)];
         match rng.random_range(0..8) {
-            0 => holders[who].come_again(&bed),
-            1..=4 if holders[who].short == "eds" => holders[who].resubscribe(&bed, rng),
+            0 => holder.come_again(bed),
+            1..=4 if holder.short == "eds" => holder.resubscribe(bed, rng),
             _ => {}
         }
-        for holder in &mut holders {
-            let truth = &truths[usize::from(holder.short == "eds")];
+        if *trace {
+            let held = |held: &Held| -> Vec<String> {
+                let ends = |until: Instant| format!(" for {:?}", until.saturating_duration_since(end));
+                let held = held.iter();
+                held.map(|(name, held)| format!("{name}:{}{}", held.0, held.1.map(ends).unwrap_or_default()))
+                    .collect()
+            };
+            truths
+                .iter()
+                .for_each(|truth| eprintln!("{step} origin has of {} {:?}", truth.short, held(&truth.held)));
+            holders.iter().for_each(|holder| {
+                eprintln!("  {} asks {:?} holds {:?}", holder.short, holder.names, held(&holder.held));
+            });
+        }
+        for holder in holders {
+            let truth = &truths[holder.at()];
             if holder.is_prompt {
-                holder.take(&bed, truth, None);
+                holder.take(bed, truth, None);
                 holder.check(truth);
             } else if rng.random_bool(0.2) {
-                holder.take(&bed, truth, Some(rng));
+                holder.take(bed, truth, Some(rng));
             }
         }
     }
-    for truth in &mut truths {
-        for name in NAMES {
-            truth.version += 1;
-            truth.held.insert(name, (truth.version, Some(bed.now + Duration::from_secs(60))));
-            truth.say(&mut bed, &format!("{name}:{}@60000", truth.version), false);
+
+    fn finish(self) {
+        let Self { mut bed, mut truths, mut holders, .. } = self;
+        for truth in &mut truths {
+            for name in NAMES {
+                truth.version += 1;
+                truth.held.insert(name, (truth.version, Some(bed.now + Duration::from_secs(60))));
+                truth.say(&mut bed, &format!("{name}:{}@60000", truth.version), false);
+            }
         }
-    }
-    for holder in &mut holders {
-        let truth = &truths[usize::from(holder.short == "eds")];
-        holder.take(&bed, truth, None);
-        holder.check(truth);
+        for holder in &mut holders {
+            let truth = &truths[holder.at()];
+            holder.take(&bed, truth, None);
+            holder.check(truth);
+        }
     }
 }
 
 #[test]
 fn r_ttl_09_in_random_histories_nobody_loses_what_lasts_or_keeps_what_ended() {
-    for seed in 0..60 {
-        let failed = std::panic::catch_unwind(|| history(seed)).is_err();
-        assert!(!failed, "seed {seed}");
-    }
+    harness::play::<World>();
 }

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use prost::Message as _;
 
-use crate::flavor::{Flavor, Subscription};
-use crate::truth::{TYPES, Truth, at_of, encode};
+use super::flavor::{Flavor, Subscription};
+use super::truth::{TYPES, Truth, at_of, encode};
 use crate::wire::type_url;
 
 /// A response on its way.

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use deltafan::cache::Protocol;
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node};
 
-use crate::reading::Told;
-use crate::relay::Request;
-use crate::truth::{TYPES, is_full_state};
+use super::reading::Told;
+use super::relay::Request;
+use super::truth::{TYPES, is_full_state};
 use crate::wire::type_url;
 
 /// Subscription to one type.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use deltafan::cache::Protocol;
 
-use crate::client::Client;
-use crate::origin::{CDS, EDS, NAMES, Origin, RDS, ROUTE, Said, Seen, TYPES};
+use super::client::Client;
+use super::origin::{CDS, EDS, NAMES, Origin, RDS, ROUTE, Said, Seen, TYPES};
 use crate::wire::{Told, type_url};
 
 impl Client {

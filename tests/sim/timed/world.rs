@@ -13,15 +13,16 @@ use deltafan::subscription::Rules;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::client::Client;
-use crate::flavor::Flavor;
-use crate::judge::{Repeats, Seen};
-use crate::net::{Consumer, Net, Server};
-use crate::origin::Origin;
-use crate::plan::Plan;
-use crate::queue::Queue;
-use crate::relay::{Relay, Request};
-use crate::truth::Truth;
+use super::client::Client;
+use super::flavor::Flavor;
+use super::judge::{Repeats, Seen};
+use super::net::{Consumer, Net, Server};
+use super::origin::Origin;
+use super::plan::Plan;
+use super::queue::Queue;
+use super::relay::{Relay, Request};
+use super::truth::Truth;
+use crate::harness::Scenario;
 
 /// Something that happens.
 #[derive(Debug)]
@@ -93,25 +94,7 @@ pub(crate) struct Arrival {
     pub(crate) made: Instant,
 }
 
-/// Says where a history stood when it failed.
-pub(crate) struct Place {
-    pub(crate) seed: u64,
-    pub(crate) step: u64,
-    plan: String,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let Self { seed, step, plan } = self;
-            eprintln!("{plan}");
-            eprintln!("failed at step {step}: DELTAFAN_SEED={seed} DELTAFAN_STEPS={}", *step + 1);
-        }
-    }
-}
-
 pub(crate) struct World {
-    pub(crate) place: Place,
     pub(crate) trace: bool,
     pub(crate) rng: StdRng,
     pub(crate) plan: Plan,
@@ -148,8 +131,15 @@ pub(crate) struct World {
     pub(crate) causes: u64,
 }
 
-impl World {
-    pub(crate) fn new(seed: u64, trace: bool) -> Self {
+/// After so many steps everybody must have what is theirs.
+const QUIET: u64 = 20;
+
+impl Scenario for World {
+    const NAME: &'static str = "timed";
+    const LENGTH: u64 = 60;
+    const STEPS: u64 = 9_000;
+
+    fn new(seed: u64, trace: bool) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let plan = Plan::new(seed, &mut rng);
         let (now, rules) = (Instant::now(), Arc::new(Rules::default()));
@@ -165,7 +155,6 @@ impl World {
             clients.push(plan.client(&mut rng, id, net.links.len() - 1));
         }
         let mut world = Self {
-            place: Place { seed, step: 0, plan: format!("{plan:?}") },
             trace,
             base: now,
             now,
@@ -197,6 +186,19 @@ impl World {
         world
     }
 
+    fn step(&mut self, step: u64) {
+        self.trouble();
+        if (step + 1).is_multiple_of(QUIET) {
+            self.quiet();
+        }
+    }
+
+    fn parameters(&self) -> String {
+        format!("{:?}", self.plan)
+    }
+}
+
+impl World {
     fn begin(&mut self) {
         for at in 0..4 {
             let chance = if self.rng.random_bool(0.15) { 0.0 } else { 0.7 };

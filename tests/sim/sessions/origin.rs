@@ -6,7 +6,7 @@ use deltafan::cache::{Change, Completeness, Op, Resend, View};
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use crate::subscription::Subscribed;
+use super::subscription::Subscribed;
 use crate::wire::{resource, type_url};
 
 pub(crate) const TYPES: [&str; 6] = ["cds", "eds", "lds", "rds", "sds", "thing"];

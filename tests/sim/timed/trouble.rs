@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use rand::Rng;
 
-use crate::flavor::Flavor;
-use crate::judge::Seen;
-use crate::net::{Consumer, Server};
-use crate::plan::{Versions, millis};
-use crate::relay::Relay;
-use crate::truth::{Body, NONE, is_full_state};
-use crate::world::{Event, World};
+use super::flavor::Flavor;
+use super::judge::Seen;
+use super::net::{Consumer, Server};
+use super::plan::{Versions, millis};
+use super::relay::Relay;
+use super::truth::{Body, NONE, is_full_state};
+use super::world::{Event, World};
 
 impl World {
     /// The origin has a new state of a name, or none any more.
@@ -178,7 +178,7 @@ impl World {
 
     pub(crate) fn restart_relay(&mut self, relay: usize) {
         self.say(|_| format!("relay {relay} restarts"));
-        let is_its = |stream: &crate::net::Stream| {
+        let is_its = |stream: &super::net::Stream| {
             stream.server == Server::Relay(relay)
                 || matches!(stream.consumer, Consumer::Mux(of, _) if of == relay)
         };
@@ -242,8 +242,8 @@ impl World {
         }
     }
 
-    /// One step of a history.
-    pub(crate) fn step(&mut self) {
+    /// Lets something happen, and time pass.
+    pub(crate) fn trouble(&mut self) {
         let client = self.rng.random_range(0..self.clients.len());
         let relay = self.rng.random_range(0..self.relays.len());
         match self.rng.random_range(0..100) {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use deltafan::cache::Protocol;
 use deltafan::upstream::Reconcile;
 
-use crate::client::Type;
-use crate::truth::{TYPES, is_full_state};
-use crate::world::World;
+use super::client::Type;
+use super::truth::{TYPES, is_full_state};
+use super::world::World;
 
 /// In which time every change has to reach everybody: the longest back-off, and renewals of streams, which are paced.
 const BOUND: Duration = Duration::from_secs(120);
@@ -36,7 +36,7 @@ impl World {
 
     fn heal(&mut self) {
         self.say(|_| "everything is well".to_owned());
-        self.net.links.iter_mut().for_each(crate::net::Link::heal);
+        self.net.links.iter_mut().for_each(super::net::Link::heal);
         let lost: Vec<u32> =
             self.net.streams.iter().filter(|(_, stream)| stream.lost).map(|(id, _)| *id).collect();
         lost.into_iter().for_each(|stream| self.lose(stream));

@@ -1,16 +1,25 @@
-//! Errors of single resources in random histories, against a naive model of a client that reads them.
+//! Histories of errors of single resources, against a naive model of a client that reads them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use deltafan::cache::{Failure, Limits, Op, Protocol, Resend, Seen, View};
-use proptest::prelude::*;
+use deltafan::cache::{Change, Failure, Limits, Op, Protocol, Resend, Seen, View};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 
-use crate::errors::{DENIED, NOT_FOUND, UNAVAILABLE, fail};
+use crate::harness::{self, Scenario};
 use crate::support::{Bed, Client, show, url};
 use crate::wire::{self, Told};
 
-/// What a client that reads errors knows (R-Err-01): a name's error until another comes, or the resource.
+const NOT_FOUND: i32 = 5;
+const DENIED: i32 = 7;
+const INTERNAL: i32 = 13;
+const UNAVAILABLE: i32 = 14;
+
+const READERS: usize = 6;
+
+/// Knowledge of a client that reads errors (R-Err-01): a name's error until another comes, or the resource.
 struct Reader {
     client: Client,
     protocol: Protocol,
@@ -64,8 +73,11 @@ impl Reader {
         }
     }
 
-    fn poll(&mut self, bed: &Bed, ack: bool) -> bool {
+    fn poll(&mut self, bed: &Bed, ack: bool, trace: bool) -> bool {
         let Some(told) = self.client.poll(bed) else { return false };
+        if trace {
+            eprintln!("  a {:?} client is told {}", self.protocol, show(&told));
+        }
         self.take(&told);
         if ack {
             let list = self.list();
@@ -113,7 +125,7 @@ impl Reader {
             match seen {
                 Seen::Present(resource) => assert_eq!(held, Some(resource.version()), "{place}"),
                 Seen::Denied(_) if self.refused.contains(name) => assert_eq!(held, None, "{place}"),
-                // Who asked before may have been told it or not.
+                // A client that asked before may have been told it or not.
                 Seen::Denied(_) | Seen::Failed | Seen::Unknown => {}
                 _ if self.protocol == Protocol::Delta || self.full_state() || failure == Some(NOT_FOUND) => {
                     assert_eq!(held, None, "{place}");
@@ -123,8 +135,8 @@ impl Reader {
             let hidden = failure == Some(NOT_FOUND) && seen.present().is_some();
             match failure.filter(|_| !hidden) {
                 Some(code) => assert_eq!(self.errors.get(name), Some(&code), "{place}"),
-                // What a removal said counts for more than the error before it; a full state that repeats what is
-                // held cannot show that an error is over.
+                // A removal counts for more than the error before it; a full state that repeats a resource cannot show that
+                // its error is over.
                 None if failure.is_none() && seen.present().is_some() && !self.full_state() => {
                     assert!(self.errors.get(name).is_none_or(|code| *code == NOT_FOUND), "{place}");
                 }
@@ -134,85 +146,126 @@ impl Reader {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Step {
     Set { view: View, at: usize, version: u8 },
     Remove { view: View, at: usize },
     Fail { at: usize, code: i32 },
     Repush { at: usize },
-    Toggle { who: usize, at: usize },
-    Poll { who: usize, ack: bool },
+    Toggle { reader: usize, at: usize },
+    Poll { reader: usize, ack: bool },
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let view = || prop_oneof![1 => Just(View::Wildcard), 3 => Just(View::Named)];
-    let codes = prop_oneof![Just(NOT_FOUND), Just(DENIED), Just(UNAVAILABLE), Just(13)];
-    let (at, who) = (|| 0..NAMES.len(), || 0..6_usize);
-    let step = prop_oneof![
-        3 => (view(), at(), 0..3_u8).prop_map(|(view, at, version)| Step::Set { view, at, version }),
-        1 => (view(), at()).prop_map(|(view, at)| Step::Remove { view, at }),
-        3 => (at(), codes).prop_map(|(at, code)| Step::Fail { at, code }),
-        1 => at().prop_map(|at| Step::Repush { at }),
-        3 => (who(), at()).prop_map(|(who, at)| Step::Toggle { who, at }),
-        4 => (who(), any::<bool>()).prop_map(|(who, ack)| Step::Poll { who, ack }),
-    ];
-    proptest::collection::vec(step, 1..80)
-}
-
-/// R-Err-01, R-Err-06: whatever happened, and however slow a client was, it ends with the last word of the origin.
-fn play(steps: Vec<Step>, small: bool, full_state: bool) {
-    let short = if full_state { "cds" } else { "eds" };
-    let limits = Limits { response_bytes: if small { 60 } else { 1 << 20 }, ..Limits::default() };
-    let mut bed = Bed::with_limits(limits);
-    // Some of them answer nothing for longer than would be borne.
-    bed.rules.unacked_timeout = Duration::from_secs(24 * 60 * 60);
-    bed.known(short);
-    bed.named(&format!("{short} z:1"));
-    let mut readers: Vec<Reader> = (0..6)
-        .map(|at| Reader::new(&bed, if at % 2 == 0 { Protocol::Delta } else { Protocol::Sotw }, short))
-        .collect();
-    let mut denied = BTreeSet::new();
-    for step in steps {
-        let op = match step {
-            Step::Set { view, at, version } => {
-                let resource = wire::resource(&url(short), NAMES[at], &version.to_string(), 0);
-                Op::Set { view, resource, resend: Resend::Answer, lease: None }
+impl Step {
+    fn random(rng: &mut StdRng) -> Self {
+        let (at, reader) = (rng.random_range(0..NAMES.len()), rng.random_range(0..READERS));
+        let view = if rng.random_bool(0.25) { View::Wildcard } else { View::Named };
+        match rng.random_range(0..15) {
+            0..3 => Self::Set { view, at, version: rng.random_range(0..3) },
+            3 => Self::Remove { view, at },
+            4..7 => {
+                Self::Fail { at, code: [NOT_FOUND, DENIED, UNAVAILABLE, INTERNAL][rng.random_range(0..4)] }
             }
-            Step::Remove { view, at } => Op::Remove { view, name: NAMES[at].into() },
-            Step::Fail { at, code } => fail(NAMES[at], code),
-            Step::Repush { at } => Op::Repush { name: NAMES[at].into() },
-            Step::Toggle { who, at } => {
-                readers[who].toggle(&bed, NAMES[at], &denied);
-                continue;
-            }
-            Step::Poll { who, ack } => {
-                readers[who].poll(&bed, ack);
-                bed.after(Duration::from_secs(1));
-                continue;
-            }
-        };
-        let name = NAMES.into_iter().find(|name| *name == op.name().as_str()).unwrap();
-        bed.ops(short, vec![op]);
-        readers.iter_mut().for_each(|reader| _ = reader.stirred.insert(name));
-        let is_denied =
-            matches!(bed.cache.of(&url(short)).unwrap().snapshot().by_name(name), Seen::Denied(_));
-        if is_denied {
-            denied.insert(name);
-        } else {
-            denied.remove(name);
-            readers.iter_mut().for_each(|reader| _ = reader.refused.remove(name));
+            7 => Self::Repush { at },
+            8..11 => Self::Toggle { reader, at },
+            _ => Self::Poll { reader, ack: rng.random_bool(0.5) },
         }
     }
-    for reader in &mut readers {
-        for _ in 0..2 {
-            let mut said = 0;
-            while reader.poll(&bed, true) {
-                said += 1;
-                assert!(said < 100, "it goes on and on");
-            }
-            bed.after(Duration::from_secs(60));
+}
+
+/// One history. However slow a client was, it ends with the last word of the origin (R-Err-01, R-Err-06).
+struct World {
+    rng: StdRng,
+    bed: Bed,
+    short: &'static str,
+    readers: Vec<Reader>,
+    denied: BTreeSet<&'static str>,
+    trace: bool,
+}
+
+impl World {
+    fn with(rng: StdRng, is_small: bool, short: &'static str, trace: bool) -> Self {
+        let limits = Limits { response_bytes: if is_small { 60 } else { 1 << 20 }, ..Limits::default() };
+        let mut bed = Bed::with_limits(limits);
+        // Some readers answer nothing for longer than `unacked_timeout` allows.
+        bed.rules.unacked_timeout = Duration::from_secs(24 * 60 * 60);
+        bed.known(short);
+        bed.named(&format!("{short} z:1"));
+        let protocol = |at| if at % 2 == 0 { Protocol::Delta } else { Protocol::Sotw };
+        let readers = (0..READERS).map(|at| Reader::new(&bed, protocol(at), short)).collect();
+        Self { rng, bed, short, readers, denied: BTreeSet::new(), trace }
+    }
+
+    fn play(&mut self, step: Step) {
+        if self.trace {
+            eprintln!("{step:?}");
         }
-        reader.check(&bed);
+        match step {
+            Step::Set { view, at, version } => {
+                let resource = wire::resource(&url(self.short), NAMES[at], &version.to_string(), 0);
+                self.say(at, Op::Set { view, resource, resend: Resend::Answer, lease: None });
+            }
+            Step::Remove { view, at } => self.say(at, Op::Remove { view, name: NAMES[at].into() }),
+            Step::Fail { at, code } => {
+                let (name, failure) = (NAMES[at].into(), Arc::new(Failure::new(code, "why")));
+                self.say(at, Op::Fail { name, failure, listed: false });
+            }
+            Step::Repush { at } => self.say(at, Op::Repush { name: NAMES[at].into() }),
+            Step::Toggle { reader, at } => self.readers[reader].toggle(&self.bed, NAMES[at], &self.denied),
+            Step::Poll { reader, ack } => {
+                self.readers[reader].poll(&self.bed, ack, self.trace);
+                self.bed.after(Duration::from_secs(1));
+            }
+        }
+    }
+
+    fn say(&mut self, at: usize, op: Op) {
+        let name = NAMES[at];
+        self.bed.apply(self.short, Change { ops: vec![op], ..Change::default() });
+        let snapshot = self.bed.cache.of(&url(self.short)).unwrap().snapshot();
+        let is_denied = matches!(snapshot.by_name(name), Seen::Denied(_));
+        if is_denied {
+            self.denied.insert(name);
+        } else {
+            self.denied.remove(name);
+        }
+        for reader in &mut self.readers {
+            reader.stirred.insert(name);
+            if !is_denied {
+                reader.refused.remove(name);
+            }
+        }
+    }
+}
+
+impl Scenario for World {
+    const NAME: &'static str = "errors";
+    const LENGTH: u64 = 60;
+    const STEPS: u64 = 300 * Self::LENGTH;
+
+    fn new(seed: u64, trace: bool) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let (is_small, is_full_state) = (rng.random_bool(0.5), rng.random_bool(0.5));
+        Self::with(rng, is_small, if is_full_state { "cds" } else { "eds" }, trace)
+    }
+
+    fn step(&mut self, _: u64) {
+        let step = Step::random(&mut self.rng);
+        self.play(step);
+    }
+
+    fn finish(mut self) {
+        for reader in &mut self.readers {
+            for _ in 0..2 {
+                let mut said = 0;
+                while reader.poll(&self.bed, true, self.trace) {
+                    said += 1;
+                    assert!(said < 100, "it goes on and on");
+                }
+                self.bed.after(Duration::from_secs(60));
+            }
+            reader.check(&self.bed);
+        }
     }
 }
 
@@ -220,29 +273,23 @@ fn play(steps: Vec<Step>, small: bool, full_state: bool) {
 /// does not come with what changed since.
 #[test]
 fn an_error_is_told_with_its_part_though_the_name_changes_meanwhile() {
+    let mut world = World::with(StdRng::seed_from_u64(0), true, "eds", false);
     let (view, version) = (View::Named, 0);
-    let toggle = |at| Step::Toggle { who: 2, at };
-    let steps = vec![
+    let toggle = |at| Step::Toggle { reader: 2, at };
+    let steps = [
         Step::Set { view: View::Wildcard, at: 1, version },
         toggle(1),
         Step::Set { view, at: 3, version },
         toggle(3),
         Step::Fail { at: 3, code: DENIED },
-        Step::Poll { who: 2, ack: false },
+        Step::Poll { reader: 2, ack: false },
         Step::Repush { at: 3 },
     ];
-    play(steps, true, false);
+    steps.into_iter().for_each(|step| world.play(step));
+    world.finish();
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
-
-    #[test]
-    fn whatever_happens_a_client_ends_with_the_last_error_of_each_name(
-        steps in steps(),
-        small: bool,
-        full_state: bool,
-    ) {
-        play(steps, small, full_state);
-    }
+#[test]
+fn whatever_happens_a_client_ends_with_the_last_error_of_each_name() {
+    harness::play::<World>();
 }

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use crate::client::{Client, Effect, Held, Views};
-use crate::reading::Told;
-use crate::truth::{TYPES, Truth};
+use super::client::{Client, Effect, Held, Views};
+use super::reading::Told;
+use super::truth::{TYPES, Truth};
 
 /// Unchanged responses in a row that somebody may be sent: cause enough may lie in what others asked for.
 const SAME: u32 = 4;

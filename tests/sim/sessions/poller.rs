@@ -10,8 +10,8 @@ use deltafan::subscription::{Asker, Memory, Poll, Rules, Upstream, Verdict};
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use crate::origin::{Origin, TYPES};
-use crate::subscription::{Subscribed, pick};
+use super::origin::{Origin, TYPES};
+use super::subscription::{Subscribed, pick};
 use crate::wire::{self, type_url};
 
 /// Types that have a path.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use crate::origin::{NAMES, TYPES, name_of};
+use super::origin::{NAMES, TYPES, name_of};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Subscribed {

@@ -9,15 +9,15 @@ use deltafan::subscription::Upstream;
 use deltafan::upstream::StreamId;
 use prost::Message as _;
 
-use crate::client::{Effect, Outgoing};
-use crate::judge::Scene;
-use crate::net::{Consumer, Server, Way};
-use crate::origin::Said;
-use crate::reading::{self, Told};
-use crate::relay::{Input, Output, Request};
-use crate::truth::{TYPES, at_of};
+use super::client::{Effect, Outgoing};
+use super::judge::Scene;
+use super::net::{Consumer, Server, Way};
+use super::origin::Said;
+use super::reading::{self, Told};
+use super::relay::{Input, Output, Request};
+use super::truth::{TYPES, at_of};
+use super::world::{Arrival, Event, World};
 use crate::wire::type_url;
-use crate::world::{Arrival, Event, World};
 
 /// In this time a relay has asked on a new stream for what it wants.
 const AT_ONCE: Duration = Duration::from_millis(100);
@@ -333,7 +333,7 @@ impl World {
             Some(Consumer::Client(client)) if self.clients[client].has(stream) => {
                 self.say(|_| format!("client {client} loses its streams"));
                 self.leave(client);
-                let wait = crate::plan::millis(&mut self.rng, 100..2_000);
+                let wait = super::plan::millis(&mut self.rng, 100..2_000);
                 self.return_in(client, wait);
             }
             Some(Consumer::Client(_)) | None => {}

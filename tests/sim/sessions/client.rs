@@ -12,8 +12,8 @@ use deltafan::subscription::{Refusal, Rules, Session};
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use crate::origin::{CDS, RDS, ROUTE, TYPES};
-use crate::subscription::{Subscribed, pick};
+use super::origin::{CDS, RDS, ROUTE, TYPES};
+use super::subscription::{Subscribed, pick};
 use crate::wire::{Told, type_url};
 
 #[derive(Debug, Default)]

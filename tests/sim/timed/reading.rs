@@ -7,7 +7,7 @@ use deltafan::proto::{DeltaDiscoveryResponse, DiscoveryResponse};
 use deltafan::resource::Envelope;
 use prost::Message as _;
 
-use crate::truth::{TYPES, at_of};
+use super::truth::{TYPES, at_of};
 use crate::wire::{body, type_url};
 
 /// A response.

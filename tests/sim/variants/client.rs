@@ -11,8 +11,8 @@ use deltafan::subscription::{Rules, Session};
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use crate::origin::{NAMES, Origin, TYPES, at_of, is_member};
-use crate::rule::{ENVS, VS, Who, shown};
+use super::origin::{NAMES, Origin, TYPES, at_of, is_member};
+use super::rule::{ENVS, VS, Who, shown};
 use crate::wire::{Told, body, type_url};
 
 /// The text in a resource on the wire.

@@ -10,9 +10,9 @@ use deltafan::subscription::{Asker, Memory, Poll, Rules, Upstream, Verdict};
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use crate::client::{Asks, node, random_who, way};
-use crate::origin::{NAMES, Origin, TYPES};
-use crate::rule::Who;
+use super::client::{Asks, node, random_who, way};
+use super::origin::{NAMES, Origin, TYPES};
+use super::rule::Who;
 use crate::wire::{body, type_url};
 
 const HOLD: Duration = Duration::from_secs(20);
