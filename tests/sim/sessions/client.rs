@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use deltafan::cache::{Cache, Completeness, Protocol};
@@ -14,23 +12,8 @@ use rand::rngs::StdRng;
 
 use super::origin::{CDS, RDS, ROUTE, TYPES};
 use super::subscription::{Subscribed, pick};
+use crate::common::{Bell, session};
 use crate::wire::{Told, type_url};
-
-#[derive(Debug, Default)]
-pub(crate) struct Bell(AtomicBool);
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Bell {
-    /// Whether it rang since last asked.
-    pub(crate) fn rang(&self) -> bool {
-        self.0.swap(false, Ordering::Relaxed)
-    }
-}
 
 /// A response that was not answered.
 #[derive(Debug)]
@@ -105,16 +88,6 @@ pub(crate) struct Client {
     pub(crate) refused: Option<Refusal>,
 }
 
-fn session(
-    cache: &Arc<Cache>,
-    rules: &Arc<Rules>,
-    protocol: Protocol,
-    only: Option<usize>,
-    now: Instant,
-) -> Session {
-    Session::new(Arc::clone(cache), Arc::clone(rules), protocol, only.map(|at| type_url(TYPES[at])), now)
-}
-
 impl Client {
     pub(crate) fn new(
         rng: &mut StdRng,
@@ -134,7 +107,7 @@ impl Client {
         let grpc = rng.random_bool(0.15);
         let steady = only.is_none() && !grpc && rng.random_bool(0.5);
         Self {
-            session: session(cache, rules, protocol, only, now),
+            session: session(cache, rules, protocol, only.map(|at| TYPES[at]), now),
             protocol,
             only,
             manner,
@@ -153,7 +126,7 @@ impl Client {
 
     /// Another stream of the same client, which keeps what it holds.
     pub(crate) fn reconnect(&mut self, cache: &Arc<Cache>, rules: &Arc<Rules>, now: Instant) {
-        self.session = session(cache, rules, self.protocol, self.only, now);
+        self.session = session(cache, rules, self.protocol, self.only.map(|at| TYPES[at]), now);
         for state in &mut self.types {
             *state = Type {
                 held: std::mem::take(&mut state.held),
@@ -372,9 +345,5 @@ impl Client {
                 self.increment(at, (&add, &end), nonce, None, now);
             }
         }
-    }
-
-    pub(crate) fn waker(&self) -> Waker {
-        Waker::from(Arc::clone(&self.bell))
     }
 }

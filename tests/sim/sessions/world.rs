@@ -195,9 +195,9 @@ impl World {
         if client.untaken.is_some() {
             return false;
         }
-        let rang = client.bell.rang();
+        let rang = client.bell.take();
         let asleep = client.asleep.take().filter(|until| !rang && until.is_none_or(|until| self.now < until));
-        client.session.mailbox().register(&client.waker());
+        client.session.mailbox().register(&client.bell.waker());
         match client.session.next(self.now, Upstream::Answering) {
             Next::Say(outgoing) => {
                 let told = wire::read(client.protocol, &outgoing.frame);

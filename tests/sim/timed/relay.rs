@@ -5,8 +5,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -16,6 +14,8 @@ use deltafan::resource::TypeUrl;
 use deltafan::subscription::{Next, Outgoing, Rules, Session, Upstream};
 use deltafan::upstream::{Backoff, Mux, Settings, StreamId};
 use rand::rngs::StdRng;
+
+use crate::common::Bell;
 
 /// A request of a client.
 #[derive(Clone, Debug)]
@@ -63,15 +63,6 @@ pub(crate) enum Output {
         stream: u32,
         reason: String,
     },
-}
-
-#[derive(Debug, Default)]
-struct Bell(AtomicBool);
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// A stream of a client.
@@ -188,7 +179,7 @@ impl Relay {
         for down in self.sessions.values() {
             if !down.untaken {
                 also(down.deadline);
-                also(down.bell.0.load(Ordering::Relaxed).then_some(now));
+                also(down.bell.is_ringing().then_some(now));
             }
         }
         next
@@ -205,9 +196,8 @@ impl Relay {
     pub(crate) fn busy(&self, now: Instant) -> String {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         let sessions = self.sessions.iter();
-        let busy = sessions.filter(|(_, down)| {
-            !down.untaken && (is_due(down.deadline) || down.bell.0.load(Ordering::Relaxed))
-        });
+        let busy =
+            sessions.filter(|(_, down)| !down.untaken && (is_due(down.deadline) || down.bell.is_ringing()));
         format!(
             "deadline of the core {}, interest {}, requests {:?}, wants the secondary {} of {:?}, sessions {:?}",
             is_due(self.mux.next_deadline()),
@@ -398,13 +388,13 @@ impl Relay {
         let mut ended = Vec::new();
         for (stream, down) in &mut self.sessions {
             let is_due = down.deadline.is_some_and(|at| at <= now);
-            if down.untaken || !(down.bell.0.swap(false, Ordering::Relaxed) || is_due) {
+            if down.untaken || !(down.bell.take() || is_due) {
                 continue;
             }
             let turns = if down.turns.0 == Some(now) { down.turns.1 + 1 } else { 0 };
             down.turns = (Some(now), turns);
             assert!(turns < 1000, "a session that is never done: stream {stream}");
-            down.session.mailbox().register(&Waker::from(Arc::clone(&down.bell)));
+            down.session.mailbox().register(&down.bell.waker());
             match down.session.next(now, upstream) {
                 Next::Say(Outgoing { frame, .. }) => {
                     down.untaken = true;

@@ -11,7 +11,8 @@ use bytes::{Bytes, BytesMut};
 use deltafan::resource::wire::put_field;
 use prost::Message as _;
 
-use crate::wire::{message, type_url};
+use crate::common::any;
+use crate::wire::type_url;
 
 pub(crate) const TYPES: [&str; 4] = ["cds", "eds", "lds", "rds"];
 pub(crate) const CDS: usize = 0;
@@ -43,14 +44,7 @@ pub(crate) fn encode(at: usize, name: &str, body: &Body, ttl: Option<Duration>, 
     let mut out = BytesMut::new();
     put_field(&mut out, 1, body.version.as_bytes());
     if !heartbeat {
-        let mut value = message(name, &body.text);
-        if at == CDS && name.starts_with("eds") {
-            value.extend_from_slice(&[0x10, 3]);
-        }
-        let mut any = BytesMut::new();
-        put_field(&mut any, 1, type_url(TYPES[at]).as_str().as_bytes());
-        put_field(&mut any, 2, &value);
-        put_field(&mut out, 2, &any);
+        put_field(&mut out, 2, &any(TYPES[at], name, &body.text));
     }
     put_field(&mut out, 3, name.as_bytes());
     if let Some(ttl) = ttl {

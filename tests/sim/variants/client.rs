@@ -13,6 +13,7 @@ use rand::rngs::StdRng;
 
 use super::origin::{NAMES, Origin, TYPES, at_of, is_member};
 use super::rule::{ENVS, VS, Who, shown};
+use crate::common::session;
 use crate::wire::{Told, body, type_url};
 
 /// The text in a resource on the wire.
@@ -113,7 +114,7 @@ impl Client {
         let node = if rng.random_bool(0.6) { random_who(rng) } else { Who::default() };
         let given = if rules.given.is_empty() { Who::default() } else { node };
         Self {
-            session: session(cache, rules, protocol, only, now),
+            session: session(cache, rules, protocol, only.map(|at| TYPES[at]), now),
             protocol,
             only,
             node,
@@ -128,7 +129,7 @@ impl Client {
 
     /// Another stream of the same client, which may keep what it holds.
     pub(crate) fn reconnect(&mut self, keeps: bool, cache: &Arc<Cache>, rules: &Arc<Rules>, now: Instant) {
-        self.session = session(cache, rules, self.protocol, self.only, now);
+        self.session = session(cache, rules, self.protocol, self.only.map(|at| TYPES[at]), now);
         for state in &mut self.types {
             *state = Type {
                 held: std::mem::take(&mut state.held),
@@ -409,14 +410,4 @@ impl Client {
             }
         }
     }
-}
-
-fn session(
-    cache: &Arc<Cache>,
-    rules: &Arc<Rules>,
-    protocol: Protocol,
-    only: Option<usize>,
-    now: Instant,
-) -> Session {
-    Session::new(Arc::clone(cache), Arc::clone(rules), protocol, only.map(|at| type_url(TYPES[at])), now)
 }

@@ -1,7 +1,7 @@
 //! The origin: what there is, what it was asked for on each stream, and what it says.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::time::{Duration, Instant};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Instant;
 
 use bytes::BytesMut;
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, ResourceName};
@@ -9,13 +9,13 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 use super::rule::{LAYOUTS, Who, encode};
+use crate::common::any;
+use crate::connection::{self, Streams};
 use crate::wire::{put, type_url};
 
 pub(crate) const TYPES: [&str; 3] = ["cds", "eds", "lds"];
 /// Names that begin with `o` exist only for those who ask for them.
 pub(crate) const NAMES: [&str; 4] = ["eds0", "m1", "m2", "o1"];
-/// How long a message is under way at most: below the settle time.
-const DELAY: Duration = Duration::from_millis(60);
 
 pub(crate) fn at_of(url: &str) -> usize {
     TYPES.iter().position(|short| type_url(short).as_str() == url).expect("a type of these tests")
@@ -40,13 +40,11 @@ pub(crate) struct Topic {
     volunteered: BTreeSet<(String, &'static str)>,
 }
 
-/// A stream.
+/// Knowledge of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct Peer {
     pub(crate) topics: BTreeMap<usize, Topic>,
     nonces: BTreeSet<String>,
-    pub(crate) to_origin: VecDeque<(Instant, DeltaDiscoveryRequest)>,
-    pub(crate) to_relay: VecDeque<(Instant, DeltaDiscoveryResponse)>,
 }
 
 /// How it treats locators.
@@ -67,7 +65,7 @@ pub(crate) struct Origin {
     since: HashMap<(usize, &'static str, Who), u64>,
     pub(crate) clock: u64,
     nonce: u64,
-    pub(crate) peers: [Option<Peer>; 2],
+    pub(crate) streams: Streams<Peer>,
     /// It publishes several variants for the same parameters.
     pub(crate) ambiguous: bool,
     /// Variants that come together have the same version.
@@ -92,7 +90,7 @@ impl Origin {
             since: HashMap::new(),
             clock: 0,
             nonce: 0,
-            peers: [None, None],
+            streams: [None, None],
             ambiguous: rng.random_bool(0.2),
             shares_versions: rng.random_bool(0.3),
             manner: [Manner::Reads, Manner::Reads, Manner::IsSilent, Manner::Ignores][rng.random_range(0..4)],
@@ -170,7 +168,7 @@ impl Origin {
 
     /// Whether it has not said of the name, to somebody for whom a variant with this rule would be, that there is another.
     pub(crate) fn kept_silent(&self, at: usize, name: &str, rule: Option<&str>) -> bool {
-        let topics = self.peers.iter().flatten().filter_map(|peer| peer.topics.get(&at));
+        let topics = self.streams.iter().flatten().filter_map(|peer| peer.state.topics.get(&at));
         let mut asked = topics.flat_map(|topic| &topic.asked);
         self.manner == Manner::IsSilent
             && !asked.any(|(asked, who)| {
@@ -193,7 +191,9 @@ impl Origin {
 
     /// Says on a stream what it has not said of what is seen there, all in one response (R-DP-13).
     fn tell(&mut self, rng: &mut StdRng, stream: usize, at: usize, now: Instant) {
-        let Some(topic) = self.peers[stream].as_ref().and_then(|peer| peer.topics.get(&at)) else { return };
+        let Some(topic) = self.streams[stream].as_ref().and_then(|peer| peer.state.topics.get(&at)) else {
+            return;
+        };
         let visible = self.visible(at, &topic.asked);
         let mut words: BTreeMap<String, Word> = BTreeMap::new();
         for ((name, rule), version) in &visible {
@@ -206,7 +206,7 @@ impl Origin {
                 words.entry(name.clone()).or_default().gone.insert(rule);
             }
         }
-        let topic = self.peers[stream].as_mut().unwrap().topics.get_mut(&at).unwrap();
+        let topic = self.streams[stream].as_mut().unwrap().state.topics.get_mut(&at).unwrap();
         topic.told = visible;
         for (name, word) in &words {
             topic.volunteered.retain(|(other, rule)| other != name || !word.gone.contains(rule));
@@ -252,40 +252,52 @@ impl Origin {
                 response.removed_resource_names.iter().map(|gone| &gone.name).collect::<Vec<_>>()
             );
         }
-        let peer = self.peers[stream].as_mut().unwrap();
-        peer.nonces.insert(response.nonce.clone());
-        let due = now + rng.random_range(Duration::ZERO..DELAY);
-        let due = peer.to_relay.back().map_or(due, |(last, _)| due.max(*last));
-        peer.to_relay.push_back((due, response));
+        let peer = self.streams[stream].as_mut().unwrap();
+        peer.state.nonces.insert(response.nonce.clone());
+        peer.to_relay.send(rng, response, now);
     }
 
-    /// Takes a request of the relay onto its way.
-    pub(crate) fn send(
-        &mut self,
-        rng: &mut StdRng,
-        stream: usize,
-        request: DeltaDiscoveryRequest,
-        now: Instant,
-    ) {
-        let Some(peer) = &mut self.peers[stream] else { return };
-        let due = now + rng.random_range(Duration::ZERO..DELAY);
-        let due = peer.to_origin.back().map_or(due, |(last, _)| due.max(*last));
-        peer.to_origin.push_back((due, request));
+    /// Says something that is no news, or that nobody asked for.
+    pub(crate) fn chatter(&mut self, rng: &mut StdRng, now: Instant) {
+        let (stream, at) = (rng.random_range(0..2), rng.random_range(0..TYPES.len()));
+        let name = NAMES[rng.random_range(0..NAMES.len())];
+        let Some(topic) = self.streams[stream].as_mut().and_then(|peer| peer.state.topics.get_mut(&at))
+        else {
+            return;
+        };
+        let variants: Vec<_> = self.truth[at].get(name).into_iter().flatten().collect();
+        // What comes for the wildcard is a member.
+        // Where nothing is asked for any more, it may cross the question.
+        let has_star = topic.asked.is_empty() || topic.asked.iter().any(|(name, _)| name == "*");
+        // One that reads none of the wildcards that it was asked for answers nothing: a part of an answer is no chatter.
+        let is_deaf = |asked: &Asked| asked.0 == "*" && !reads(self.manner, asked.1);
+        let is_deaf = !topic.asked.is_empty() && topic.asked.iter().all(is_deaf);
+        if variants.is_empty() || is_deaf || (has_star && !is_member(name)) {
+            return;
+        }
+        let (rule, version) = variants[rng.random_range(0..variants.len())];
+        if !topic.told.contains_key(&(name.to_owned(), *rule)) {
+            topic.volunteered.insert((name.to_owned(), rule));
+        }
+        let word = Word { sent: [(*rule, *version)].into(), ..Word::default() };
+        self.say(rng, stream, at, vec![(name.to_owned(), word)], now);
+    }
+}
+
+impl connection::Origin for Origin {
+    type State = Peer;
+
+    fn streams(&mut self) -> &mut Streams<Peer> {
+        &mut self.streams
     }
 
     /// Reads a request and answers it, perhaps in parts; all of one name in one of them.
-    pub(crate) fn read(
-        &mut self,
-        rng: &mut StdRng,
-        stream: usize,
-        request: &DeltaDiscoveryRequest,
-        now: Instant,
-    ) {
+    fn read(&mut self, rng: &mut StdRng, stream: usize, request: &DeltaDiscoveryRequest, now: Instant) {
         let at = at_of(&request.type_url);
-        let peer = self.peers[stream].as_mut().unwrap();
+        let peer = self.streams[stream].as_mut().unwrap();
         assert_eq!(request.error_detail, None, "a NACK");
         let is_ack = !request.response_nonce.is_empty();
-        assert!(!is_ack || peer.nonces.remove(&request.response_nonce), "an ACK of nothing");
+        assert!(!is_ack || peer.state.nonces.remove(&request.response_nonce), "an ACK of nothing");
         let plain = |name: &String| (name.clone(), Who::default());
         let mut joined: Vec<Asked> = request.resource_names_subscribe.iter().map(plain).collect();
         let located = request.resource_locators_subscribe.iter();
@@ -299,7 +311,7 @@ impl Origin {
                 TYPES[at], request.initial_resource_versions
             );
         }
-        if !peer.topics.contains_key(&at) {
+        if !peer.state.topics.contains_key(&at) {
             assert!(!is_ack && left.is_empty(), "nothing was asked for before");
             if joined.is_empty() {
                 joined.push(("*".to_owned(), Who::default()));
@@ -307,7 +319,7 @@ impl Origin {
         } else {
             assert!(request.initial_resource_versions.is_empty());
         }
-        let topic = peer.topics.entry(at).or_default();
+        let topic = peer.state.topics.entry(at).or_default();
         for asked in &left {
             assert!(topic.asked.remove(asked), "{asked:?} was not subscribed to");
         }
@@ -336,9 +348,9 @@ impl Origin {
             }
         }
         words.retain(|_, word| !word.sent.is_empty() || word.absent);
-        let asked = self.peers[stream].as_ref().unwrap().topics[&at].asked.clone();
+        let asked = self.streams[stream].as_ref().unwrap().state.topics[&at].asked.clone();
         let visible = self.visible(at, &asked);
-        let topic = self.peers[stream].as_mut().unwrap().topics.get_mut(&at).unwrap();
+        let topic = self.streams[stream].as_mut().unwrap().state.topics.get_mut(&at).unwrap();
         topic.told = visible;
         let has_star = joined.iter().any(|(name, who)| name == "*" && reads(self.manner, *who));
         let must_answer = has_star && words.is_empty();
@@ -353,31 +365,6 @@ impl Origin {
             self.say(rng, stream, at, part, now);
         }
     }
-
-    /// Says something that is no news, or that nobody asked for.
-    pub(crate) fn chatter(&mut self, rng: &mut StdRng, now: Instant) {
-        let (stream, at) = (rng.random_range(0..2), rng.random_range(0..TYPES.len()));
-        let name = NAMES[rng.random_range(0..NAMES.len())];
-        let Some(topic) = self.peers[stream].as_mut().and_then(|peer| peer.topics.get_mut(&at)) else {
-            return;
-        };
-        let variants: Vec<_> = self.truth[at].get(name).into_iter().flatten().collect();
-        // What comes for the wildcard is a member.
-        // Where nothing is asked for any more, it may cross the question.
-        let has_star = topic.asked.is_empty() || topic.asked.iter().any(|(name, _)| name == "*");
-        // One that reads none of the wildcards that it was asked for answers nothing: a part of an answer is no chatter.
-        let is_deaf = |asked: &Asked| asked.0 == "*" && !reads(self.manner, asked.1);
-        let is_deaf = !topic.asked.is_empty() && topic.asked.iter().all(is_deaf);
-        if variants.is_empty() || is_deaf || (has_star && !is_member(name)) {
-            return;
-        }
-        let (rule, version) = variants[rng.random_range(0..variants.len())];
-        if !topic.told.contains_key(&(name.to_owned(), *rule)) {
-            topic.volunteered.insert((name.to_owned(), rule));
-        }
-        let word = Word { sent: [(*rule, *version)].into(), ..Word::default() };
-        self.say(rng, stream, at, vec![(name.to_owned(), word)], now);
-    }
 }
 
 /// Whether an origin takes notice of what is asked for so.
@@ -391,16 +378,9 @@ pub(crate) fn covers(asked: &str, name: &str) -> bool {
 
 /// A resource on the wire. Its body says its name, version and rule.
 fn resource(by_name: bool, at: usize, name: &str, rule: &str, version: u64) -> Vec<u8> {
-    let (mut value, mut any, mut sent) = (BytesMut::new(), BytesMut::new(), BytesMut::new());
-    put(&mut value, 1, name.as_bytes());
-    if TYPES[at] == "cds" && name.starts_with("eds") {
-        value.extend_from_slice(&[0x10, 3]);
-    }
-    put(&mut value, 15, format!("{version}/{rule}").as_bytes());
-    put(&mut any, 1, type_url(TYPES[at]).as_str().as_bytes());
-    put(&mut any, 2, &value);
+    let mut sent = BytesMut::new();
     put(&mut sent, 1, version.to_string().as_bytes());
-    put(&mut sent, 2, &any);
+    put(&mut sent, 2, &any(TYPES[at], name, &format!("{version}/{rule}")));
     if rule.is_empty() && by_name {
         put(&mut sent, 3, name.as_bytes());
     } else {

@@ -1,22 +1,21 @@
 //! One history.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bytes::Bytes;
-use deltafan::cache::{Cache, Lens, Limits};
+use deltafan::cache::{Lens, Limits};
 use deltafan::resource::Constraints;
 use deltafan::subscription::{Given, Memory, Next, NodeField, Rule, Rules, Upstream};
-use deltafan::upstream::{Mux, Reconcile, Settings, StreamId};
-use prost::Message as _;
+use deltafan::upstream::{Reconcile, Settings, StreamId};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::client::Client;
-use super::origin::{Asked, Manner, Origin, Peer, TYPES};
+use super::origin::{Asked, Manner, Origin, TYPES};
 use super::poller::Poller;
 use super::rule::Who;
+use crate::connection::Connection;
 use crate::harness::Scenario;
 use crate::wire;
 
@@ -28,21 +27,14 @@ const LINGER: Duration = Duration::from_secs(3);
 const SETTLING: Duration = Duration::from_secs(80);
 
 pub(crate) struct World {
-    rng: StdRng,
     step: u64,
-    trace: bool,
-    cache: Arc<Cache>,
-    mux: Mux,
+    relay: Connection<Origin>,
     rules: Arc<Rules>,
-    now: Instant,
-    origin: Origin,
     clients: Vec<Client>,
     memory: Memory,
     pollers: Vec<Poller>,
     /// Whether clients come back with what they hold.
     resumes: bool,
-    /// For how many steps the origin stays away.
-    away: u64,
 }
 
 fn given(rng: &mut StdRng) -> Given {
@@ -65,7 +57,6 @@ impl Scenario for World {
             response_bytes: [1, 300, 1 << 20, 1 << 20][rng.random_range(0..4)],
             ..Limits::default()
         };
-        let (cache, writer) = Cache::new(limits);
         let reconcile = if rng.random_bool(0.3) { Reconcile::Sweep } else { Reconcile::Trust };
         let origin = Origin::new(&mut rng, trace);
         if trace {
@@ -78,32 +69,18 @@ impl Scenario for World {
         let locators = if origin.manner == Manner::IsSilent { 1_000_000 } else { 5 };
         let locator_timeout = Duration::from_secs(locators);
         let settings = Settings { reconcile, linger: LINGER, locator_timeout, ..Settings::default() };
-        let mux = Mux::new(writer, settings);
+        let resumes = !origin.shares_versions;
+        let mut relay = Connection::new(origin, rng, limits, settings, trace);
         let rules = Arc::new(Rules {
-            trust_initial_versions: rng.random_bool(0.25),
-            given: given(&mut rng),
+            trust_initial_versions: relay.rng.random_bool(0.25),
+            given: given(&mut relay.rng),
             ..Rules::default()
         });
-        let now = Instant::now();
-        let clients = (0..CLIENTS).map(|_| Client::new(&mut rng, &cache, &rules, now)).collect();
-        let pollers = (0..POLLERS).map(|id| Poller::new(&mut rng, id, &rules)).collect();
-        let mut world = Self {
-            step: 0,
-            trace,
-            cache,
-            mux,
-            rules,
-            now,
-            clients,
-            memory: Memory::default(),
-            pollers,
-            resumes: !origin.shares_versions,
-            away: 0,
-            origin,
-            rng,
-        };
-        world.connect();
-        world
+        let (rng, cache, now) = (&mut relay.rng, &relay.cache, relay.now);
+        let clients = (0..CLIENTS).map(|_| Client::new(rng, cache, &rules, now)).collect();
+        let pollers = (0..POLLERS).map(|id| Poller::new(rng, id, &rules)).collect();
+        relay.connect();
+        Self { step: 0, relay, rules, clients, memory: Memory::default(), pollers, resumes }
     }
 
     fn step(&mut self, step: u64) {
@@ -117,19 +94,19 @@ impl Scenario for World {
         self.pollers.clear();
         // A wildcard stays for as long as its stream does, which is ten times longer than it is wanted, or 64 s.
         for _ in 0..40 {
-            self.connect();
-            self.pass(LINGER);
+            self.relay.connect();
+            self.relay.pass(LINGER);
         }
-        for peer in self.origin.peers.iter().flatten() {
+        for stream in self.relay.origin.streams.iter().flatten() {
             assert!(
-                peer.topics.values().all(|topic| topic.asked.is_empty()),
+                stream.state.topics.values().all(|topic| topic.asked.is_empty()),
                 "nobody wants {:?}",
-                peer.topics
+                stream.state.topics
             );
         }
         // They are dropped with the topics that filled them, and else when there is need of room.
-        self.cache.drop_unused();
-        for of in self.cache.types() {
+        self.relay.cache.drop_unused();
+        for of in self.relay.cache.types() {
             assert_eq!(
                 *of.lens(),
                 Lens::default(),
@@ -144,13 +121,13 @@ impl Scenario for World {
 
 impl World {
     fn happen(&mut self) {
-        let client = self.rng.random_range(0..CLIENTS);
-        match self.rng.random_range(0..1000) {
-            0..180 => self.origin.change(&mut self.rng, self.now),
-            180..200 => self.origin.chatter(&mut self.rng, self.now),
+        let client = self.relay.rng.random_range(0..CLIENTS);
+        match self.relay.rng.random_range(0..1000) {
+            0..180 => self.relay.origin.change(&mut self.relay.rng, self.relay.now),
+            180..200 => self.relay.origin.chatter(&mut self.relay.rng, self.relay.now),
             200..320 => {
-                self.clients[client].ask(&mut self.rng, self.now);
-                if self.trace {
+                self.clients[client].ask(&mut self.relay.rng, self.relay.now);
+                if self.relay.trace {
                     let which = client;
                     let client = &self.clients[client];
                     let asks: Vec<_> = client.types.iter().map(|state| &state.asks).collect();
@@ -161,29 +138,35 @@ impl World {
                 }
             }
             320..600 => drop(self.poll(client)),
-            600..680 => self.clients[client].take(self.now),
+            600..680 => self.clients[client].take(self.relay.now),
             680..800 => {
-                let at = self.rng.random_range(0..TYPES.len());
+                let at = self.relay.rng.random_range(0..TYPES.len());
                 if !self.clients[client].untaken {
-                    self.clients[client].answer(&mut self.rng, at, self.now);
+                    self.clients[client].answer(&mut self.relay.rng, at, self.relay.now);
                 }
             }
             800..815 => {
-                let keeps = self.resumes && self.rng.random_bool(0.5);
-                if self.trace {
+                let keeps = self.resumes && self.relay.rng.random_bool(0.5);
+                if self.relay.trace {
                     eprintln!("{} client {client} reconnects, keeps: {keeps}", self.step);
                 }
-                self.clients[client].reconnect(keeps, &self.cache, &self.rules, self.now);
+                self.clients[client].reconnect(keeps, &self.relay.cache, &self.rules, self.relay.now);
             }
             815..820 => {
-                self.lose(StreamId::Primary);
-                self.away = [0, 0, 20, 200][self.rng.random_range(0..4)];
+                self.relay.lose(StreamId::Primary);
+                self.relay.away = [0, 0, 20, 200][self.relay.rng.random_range(0..4)];
             }
-            820..823 if self.origin.peers[1].is_some() => self.lose(StreamId::Secondary),
+            820..823 if self.relay.has(StreamId::Secondary) => self.relay.lose(StreamId::Secondary),
             823..840 => {
-                let which = self.rng.random_range(0..POLLERS);
-                self.pollers[which].step(&mut self.rng, &self.cache, &self.rules, &self.memory, self.now);
-                if self.trace {
+                let which = self.relay.rng.random_range(0..POLLERS);
+                self.pollers[which].step(
+                    &mut self.relay.rng,
+                    &self.relay.cache,
+                    &self.rules,
+                    &self.memory,
+                    self.relay.now,
+                );
+                if self.relay.trace {
                     let Poller { at, asks, given, .. } = &self.pollers[which];
                     eprintln!("{} poll {which} of {} given {given:?} asks {asks:?}", self.step, TYPES[*at]);
                 }
@@ -194,156 +177,47 @@ impl World {
             995..998 => self.settle(),
             _ => {}
         }
-        if self.rng.random_bool(0.8) {
-            self.connect();
-            self.look();
+        if self.relay.rng.random_bool(0.8) {
+            self.relay.connect();
+            self.relay.look();
         }
-        let upstream = self.upstream();
+        let upstream = self.relay.upstream();
         for poller in &mut self.pollers {
-            poller.look(&self.memory, upstream, self.now);
-        }
-    }
-
-    fn upstream(&self) -> Upstream {
-        if self.origin.peers[0].is_some() { Upstream::Answering } else { Upstream::Away }
-    }
-
-    fn connect(&mut self) {
-        if self.away > 0 {
-            self.away -= 1;
-        } else if self.origin.peers[0].is_none() {
-            self.mux.connected();
-            self.open(StreamId::Primary);
-        } else if self.mux.wants_secondary() && self.origin.peers[1].is_none() {
-            self.open(StreamId::Secondary);
-        } else if !self.mux.wants_secondary() && self.origin.peers[1].is_some() {
-            self.lose(StreamId::Secondary);
-        }
-    }
-
-    fn open(&mut self, stream: StreamId) {
-        if self.trace {
-            eprintln!("{} {stream:?} opens", self.step);
-        }
-        self.origin.peers[stream as usize] = Some(Peer::default());
-        self.mux.opened(stream, self.now);
-    }
-
-    fn lose(&mut self, stream: StreamId) {
-        if self.trace {
-            eprintln!("{} {stream:?} is lost", self.step);
-        }
-        self.origin.peers[stream as usize] = None;
-        if stream == StreamId::Primary {
-            self.origin.peers[1] = None;
-        }
-        self.mux.closed(stream);
-    }
-
-    /// The upstream side learns what the clients want.
-    fn look(&mut self) {
-        let wanted = self.cache.take_interest();
-        if self.trace {
-            for of in &wanted {
-                eprintln!("  wanted: {} {} {:?}", of.type_url, of.parameters, of.interest);
-            }
-        }
-        if !wanted.is_empty() {
-            self.mux.interest(wanted, self.now);
-        }
-        self.pump();
-    }
-
-    /// Both sides read and write what is due.
-    fn pump(&mut self) {
-        for stream in StreamId::ALL {
-            let on = stream as usize;
-            let mut requests = 0;
-            while self.mux.has_request(stream) {
-                if let Some(request) = self.mux.next_request(stream, self.now) {
-                    self.origin.send(&mut self.rng, on, request, self.now);
-                }
-                requests += 1;
-                assert!(requests < 1000, "it has always something more to say");
-            }
-            while let Some(peer) = &mut self.origin.peers[on]
-                && let Some((_, request)) = pop_due(&mut peer.to_origin, self.now)
-            {
-                self.origin.read(&mut self.rng, on, &request, self.now);
-            }
-            while let Some(peer) = &mut self.origin.peers[on]
-                && let Some((_, response)) = pop_due(&mut peer.to_relay, self.now)
-            {
-                if self.trace {
-                    eprintln!("  relay: hears #{}", response.nonce);
-                }
-                let message = Bytes::from(response.encode_to_vec());
-                self.mux.on_message(stream, message, self.now).expect("a response");
-            }
+            poller.look(&self.memory, upstream, self.relay.now);
         }
     }
 
     fn pass_up_to(&mut self, millis: u64) {
-        let time = Duration::from_millis(self.rng.random_range(1..millis));
-        self.pass(time);
-    }
-
-    /// Lets time pass, by everything that is due on the way.
-    fn pass(&mut self, time: Duration) {
-        let end = self.now + time;
-        self.look();
-        for turns in 0.. {
-            assert!(turns < 10_000, "a deadline that never passes");
-            while let Some(stream) = self.mux.renewal_due(self.now) {
-                self.lose(stream);
-                if stream == StreamId::Primary || self.mux.wants_secondary() {
-                    self.open(stream);
-                }
-                self.connect();
-                self.pump();
-            }
-            let mut next = self.mux.next_deadline();
-            for peer in self.origin.peers.iter().flatten() {
-                let due =
-                    [peer.to_origin.front().map(|(at, _)| *at), peer.to_relay.front().map(|(at, _)| *at)];
-                next = next.into_iter().chain(due.into_iter().flatten()).min();
-            }
-            let Some(next) = next.filter(|at| *at <= end) else { break };
-            self.now = self.now.max(next);
-            self.mux.on_deadline(self.now);
-            self.pump();
-        }
-        self.now = end;
-        self.mux.on_deadline(end);
-        self.pump();
+        let time = Duration::from_millis(self.relay.rng.random_range(1..millis));
+        self.relay.pass(time);
     }
 
     /// Whether it had something to say.
     fn poll(&mut self, at: usize) -> bool {
-        let upstream = self.upstream();
+        let upstream = self.relay.upstream();
         let client = &mut self.clients[at];
         if client.untaken {
             return false;
         }
-        match client.session.next(self.now, upstream) {
+        match client.session.next(self.relay.now, upstream) {
             Next::Say(outgoing) => {
                 let told = wire::read(client.protocol, &outgoing.frame);
-                if self.trace {
+                if self.relay.trace {
                     eprintln!("{} client {at} is told {told:?}", self.step);
                 }
-                client.hear(told, &self.origin);
-                if self.rng.random_bool(0.7) {
-                    client.take(self.now);
+                client.hear(told, &self.relay.origin);
+                if self.relay.rng.random_bool(0.7) {
+                    client.take(self.relay.now);
                 }
                 true
             }
             Next::Wait(until) => {
-                assert!(until.is_none_or(|until| until > self.now), "it would spin");
+                assert!(until.is_none_or(|until| until > self.relay.now), "it would spin");
                 false
             }
             Next::Close(refusal) => {
                 assert_eq!(upstream, Upstream::Away, "closed: {refusal:?}");
-                client.reconnect(false, &self.cache, &self.rules, self.now);
+                client.reconnect(false, &self.relay.cache, &self.rules, self.relay.now);
                 false
             }
         }
@@ -351,50 +225,50 @@ impl World {
 
     /// The origin is quiet, everything is answered and all times pass: then all have what is theirs.
     fn settle(&mut self) {
-        self.away = 0;
-        self.connect();
-        self.pass(SETTLING);
+        self.relay.away = 0;
+        self.relay.connect();
+        self.relay.pass(SETTLING);
         // A name that the origin leaves unanswered counts as absent after 30 s. Polls begin only now: what they ask for may
         // be in doubt, and is settled as all else.
         for _ in 0..80 {
-            self.connect();
-            self.pass(Duration::from_millis(1_500));
+            self.relay.connect();
+            self.relay.pass(Duration::from_millis(1_500));
             for round in 0.. {
                 assert!(round < 1_000, "it goes on and on");
                 let mut said = false;
                 for at in 0..CLIENTS {
-                    let now = self.now;
+                    let now = self.relay.now;
                     let client = &mut self.clients[at];
                     client.take(now);
                     (0..TYPES.len()).for_each(|at| client.acknowledge(at, false, now));
                     said |= self.poll(at);
                 }
                 for poller in &mut self.pollers {
-                    poller.begin(&self.cache, &self.rules, &self.memory, self.now);
-                    said |= poller.look(&self.memory, Upstream::Answering, self.now);
+                    poller.begin(&self.relay.cache, &self.rules, &self.memory, self.relay.now);
+                    said |= poller.look(&self.memory, Upstream::Answering, self.relay.now);
                 }
                 if !said {
                     break;
                 }
             }
         }
-        if self.trace {
+        if self.relay.trace {
             eprintln!("{} settled", self.step);
         }
-        if self.trace {
+        if self.relay.trace {
             for poller in &self.pollers {
                 eprintln!("poll {poller:?}");
             }
             self.show_stores();
         }
         self.check_subscriptions();
-        self.clients.iter().for_each(|client| client.check_settled(&self.origin));
-        self.pollers.iter().for_each(|poller| poller.check_settled(&self.origin));
+        self.clients.iter().for_each(|client| client.check_settled(&self.relay.origin));
+        self.pollers.iter().for_each(|poller| poller.check_settled(&self.relay.origin));
     }
 
     /// Prints each store as clients see it.
     fn show_stores(&self) {
-        for of in self.cache.types() {
+        for of in self.relay.cache.types() {
             eprintln!("store {} {:?}", of.type_url(), of.lens());
             for entry in of.snapshot().entries() {
                 let (name, member, named) = (entry.name(), entry.as_member(), entry.named());
@@ -419,25 +293,26 @@ impl World {
                     (name.clone(), asked.filter(|who| !who.pairs().is_empty()).unwrap_or(given))
                 })
                 .collect();
-            let topics = self.origin.peers.iter().flatten().filter_map(|peer| peer.topics.get(&at));
+            let topics =
+                self.relay.origin.streams.iter().flatten().filter_map(|stream| stream.state.topics.get(&at));
             let subscribed: BTreeSet<&Asked> = topics.flat_map(|topic| &topic.asked).collect();
             let kept = ("*".to_owned(), Who::default());
             for asked in subscribed.iter().filter(|asked| ***asked != kept) {
                 // By plain names it is asked for whatever the parameters are.
                 let is_plain = |(name, _): &Asked| asked.0 == *name && asked.1 == Who::default();
-                let is_wanted = self.origin.manner == Manner::Ignores && wanted.iter().any(is_plain);
+                let is_wanted = self.relay.origin.manner == Manner::Ignores && wanted.iter().any(is_plain);
                 assert!(is_wanted || wanted.contains(*asked), "{asked:?} of {type_url} is not wanted");
             }
             for (name, who) in &wanted {
-                let texts = self.origin.texts(at, name, *who);
+                let texts = self.relay.origin.texts(at, name, *who);
                 let brings = |other: &&Asked| {
-                    let others = self.origin.texts(at, name, other.1);
+                    let others = self.relay.origin.texts(at, name, other.1);
                     *name == other.0 && texts.iter().any(|text| others.contains(text))
                 };
                 // What nobody has heard is gone may be lent on, and a plain name is asked for with no parameters.
-                let is_silent = self.origin.manner == Manner::IsSilent && texts.is_empty();
+                let is_silent = self.relay.origin.manner == Manner::IsSilent && texts.is_empty();
                 let is_plain =
-                    |other: &Asked| self.origin.manner == Manner::Ignores && other.1 == Who::default();
+                    |other: &Asked| self.relay.origin.manner == Manner::Ignores && other.1 == Who::default();
                 let lends = |other: &&Asked| *name == other.0 && (is_silent || is_plain(other));
                 let covered = subscribed.contains(&(name.clone(), *who))
                     || subscribed.iter().any(|other| brings(other) || lends(other));
@@ -449,10 +324,4 @@ impl World {
 
 fn shown(constraints: Option<Constraints>) -> String {
     constraints.map(|constraints| constraints.to_string()).unwrap_or_default()
-}
-
-/// What has arrived by now.
-fn pop_due<T>(on_their_way: &mut VecDeque<(Instant, T)>, now: Instant) -> Option<(Instant, T)> {
-    let is_due = on_their_way.front().is_some_and(|(at, _)| *at <= now);
-    if is_due { on_their_way.pop_front() } else { None }
 }
