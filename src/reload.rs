@@ -49,6 +49,10 @@ impl LoadError {
 }
 
 /// Reads a configuration and the files that it names, and checks all that can be checked before a start.
+///
+/// # Errors
+///
+/// [`LoadError`] with every problem of the configuration, or the first file of it that cannot be used.
 pub fn load(path: &Path) -> Result<Config, LoadError> {
     parse(&Config::read(path)?, path)
 }
@@ -89,6 +93,10 @@ enum Outcome {
 
 impl WatchedConfig {
     /// Reads the file for the first time.
+    ///
+    /// # Errors
+    ///
+    /// As of [`load`].
     pub fn open(path: &Path) -> Result<(Self, Config), LoadError> {
         let text = Config::read(path)?;
         let config = parse(&text, path)?;

@@ -73,6 +73,10 @@ pub struct NotANode(#[from] document::DecodeError);
 
 /// The encoding of the `envoy.config.core.v3.Node` in a file: by itself, or the `node` of a whole bootstrap. JSON where
 /// the file's name ends so, YAML elsewhere.
+///
+/// # Errors
+///
+/// [`NotANode`] if the bytes are neither JSON nor YAML, or hold no node.
 pub fn read_node(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, NotANode> {
     let format = document::Format::of(file).unwrap_or(document::Format::Yaml);
     Ok(readable::node(format, bytes)?)

@@ -65,6 +65,10 @@ pub struct Relay {
 
 impl Relay {
     /// Binds all addresses, then starts. An error is a fault of the configuration or of the machine.
+    ///
+    /// # Errors
+    ///
+    /// Fault of the configuration or of the machine: a file that cannot be used, an address that cannot be bound.
     pub async fn start(config: &Config, metrics: PrometheusHandle) -> anyhow::Result<Self> {
         let descriptors = load_descriptors(&config.rest)?;
         let book = Book::new(descriptors, config.rest.json_bytes);

@@ -61,6 +61,10 @@ const CONFIG_RESTART: &str = "deltafan_config_restart_pending";
 const BUILD: &str = "deltafan_build_info";
 
 /// Installs the recorder; once per process.
+///
+/// # Errors
+///
+/// A recorder is installed already.
 pub fn install() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildError> {
     // In seconds. Propagation within one machine begins at 100 µs.
     const BUCKETS: [f64; 16] = [

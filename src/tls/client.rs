@@ -55,6 +55,10 @@ pub struct NoName(String);
 
 impl ClientFiles {
     /// Those of a configuration, for the server at this address.
+    ///
+    /// # Errors
+    ///
+    /// [`NoName`] if neither `server_name` nor the address names the server.
     pub fn new(files: config::ClientTls, uri: &http::Uri) -> Result<Self, NoName> {
         let host = ServerIdentity::of_host(uri);
         let expected = match &files.server_name {
@@ -71,11 +75,19 @@ impl ClientFiles {
     }
 
     /// A client's side that follows these files. `of` is the key of the configuration that names them.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] if a file cannot be used.
     pub fn watch(self, reloader: &Reloader, of: &str) -> Result<Reloaded<ClientTls>, LoadError> {
         reloader.add(of, self.paths(), move |files| self.load(files))
     }
 
     /// A client's side as the files are now.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] if a file cannot be used.
     pub fn read(&self) -> Result<ClientTls, LoadError> {
         Ok(self.load(&Files::read(&self.paths())?)?.value)
     }
@@ -143,6 +155,10 @@ impl ClientFiles {
 
 impl ClientTls {
     /// Makes a connection a TLS connection for HTTP/2. The error says what an operator can do.
+    ///
+    /// # Errors
+    ///
+    /// Cause and remedy, for operators.
     pub async fn connect<S>(&self, socket: S) -> Result<TlsStream<S>, String>
     where
         S: AsyncRead + AsyncWrite + Unpin,

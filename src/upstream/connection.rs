@@ -58,6 +58,10 @@ impl Default for Transport {
 
 impl Transport {
     /// Creates the endpoint of a server.
+    ///
+    /// # Errors
+    ///
+    /// [`BadUri`] if the text is no URI with a scheme and a host.
     pub fn endpoint(&self, uri: &str) -> Result<Endpoint, BadUri> {
         let bad = |reason: &dyn ToString| BadUri { uri: uri.to_owned(), reason: reason.to_string() };
         let endpoint = Endpoint::from_shared(uri.to_owned()).map_err(|error| bad(&reasons(&error)))?;

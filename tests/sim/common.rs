@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use deltafan::cache::{Cache, Protocol};
-use deltafan::subscription::{Rules, Session};
+use deltafan::subscription::{Session, SessionConfig};
 
 use crate::wire::{message, put, type_url};
 
@@ -39,7 +39,7 @@ impl Bell {
 /// A new stream of a client; with `only` it is a per-type stream.
 pub(crate) fn session(
     cache: &Arc<Cache>,
-    rules: &Arc<Rules>,
+    rules: &Arc<SessionConfig>,
     protocol: Protocol,
     only: Option<&str>,
     now: Instant,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltafan::cache::{Change, Failure, Limits, Op, Protocol, Resend, Seen, View};
+use deltafan::cache::{Change, Limits, Op, OriginError, Protocol, Resend, Seen, View};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -119,7 +119,7 @@ impl Reader {
         for &name in &self.names {
             let entry = snapshot.get(name);
             let held = self.held.get(name).map(|text| text.split('/').next().unwrap());
-            let failure = entry.and_then(|entry| entry.failure()).map(Failure::code);
+            let failure = entry.and_then(|entry| entry.failure()).map(OriginError::code);
             let seen = snapshot.by_name(name);
             let place = format!("{name} of {:?} {}: {seen:?} {failure:?}", self.protocol, self.short);
             match seen {
@@ -207,7 +207,7 @@ impl World {
             }
             Step::Remove { view, at } => self.say(at, Op::Remove { view, name: NAMES[at].into() }),
             Step::Fail { at, code } => {
-                let (name, failure) = (NAMES[at].into(), Arc::new(Failure::new(code, "why")));
+                let (name, failure) = (NAMES[at].into(), Arc::new(OriginError::new(code, "why")));
                 self.say(at, Op::Fail { name, failure, listed: false });
             }
             Step::Repush { at } => self.say(at, Op::Repush { name: NAMES[at].into() }),

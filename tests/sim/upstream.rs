@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use deltafan::cache::{
-    Cache, Dialect, Limits, Mailbox, Membership, Named, Protocol, Seen, Subscription, Ttl,
+    Cache, Limits, Membership, Named, Protocol, Seen, StreamProfile, Subscription, TtlSupport, WakeHandle,
 };
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use deltafan::upstream::{Reconcile, Settings, StreamId};
@@ -261,9 +261,9 @@ impl History {
             eprintln!("client {client} asks for {names:?}, wildcard {wildcard}");
         }
         let subscription = Subscription::new(wildcard, names.into_iter().map(Into::into));
-        let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
+        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
         let of = cache.of(&type_url(CDS)).expect("few types");
-        self.clients[client] = Some(of.join(subscription, dialect, &Arc::new(Mailbox::default())));
+        self.clients[client] = Some(of.join(subscription, profile, &Arc::new(WakeHandle::default())));
         self.relay.look();
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use deltafan::cache::{Cache, Completeness, Protocol};
 use deltafan::proto;
-use deltafan::subscription::{Refusal, Rules, Session};
+use deltafan::subscription::{Refusal, Session, SessionConfig};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -92,7 +92,7 @@ impl Client {
     pub(crate) fn new(
         rng: &mut StdRng,
         cache: &Arc<Cache>,
-        rules: &Arc<Rules>,
+        rules: &Arc<SessionConfig>,
         in_one_piece: bool,
         now: Instant,
     ) -> Self {
@@ -125,7 +125,7 @@ impl Client {
     }
 
     /// Another stream of the same client, which keeps what it holds.
-    pub(crate) fn reconnect(&mut self, cache: &Arc<Cache>, rules: &Arc<Rules>, now: Instant) {
+    pub(crate) fn reconnect(&mut self, cache: &Arc<Cache>, rules: &Arc<SessionConfig>, now: Instant) {
         self.session = session(cache, rules, self.protocol, self.only.map(|at| TYPES[at]), now);
         for state in &mut self.types {
             *state = Type {
@@ -253,7 +253,7 @@ impl Client {
             error_detail: error,
             ..Default::default()
         };
-        if let Err(refusal) = self.session.hear_sotw(request, now) {
+        if let Err(refusal) = self.session.on_sotw_request(request, now) {
             self.refused = Some(refusal);
         }
     }
@@ -309,7 +309,7 @@ impl Client {
             error_detail: error,
             ..Default::default()
         };
-        if let Err(refusal) = self.session.hear_delta(request, now) {
+        if let Err(refusal) = self.session.on_delta_request(request, now) {
             self.refused = Some(refusal);
         }
     }

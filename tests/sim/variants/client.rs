@@ -7,12 +7,12 @@ use std::time::Instant;
 use deltafan::cache::{Cache, Protocol};
 use deltafan::proto::{self, ResourceLocator};
 use deltafan::resource::Envelope;
-use deltafan::subscription::{Rules, Session};
+use deltafan::subscription::{Session, SessionConfig};
 use rand::Rng;
 use rand::rngs::StdRng;
 
 use super::origin::{NAMES, Origin, TYPES, at_of, is_member};
-use super::rule::{ENVS, VS, Who, shown};
+use super::rule::{ClientParameters, ENVS, VS, shown};
 use crate::common::session;
 use crate::wire::{Told, body, type_url};
 
@@ -24,7 +24,7 @@ pub(crate) fn text_of(resource: &[u8], at: usize) -> String {
 }
 
 /// What is asked for: each name, or `*`, plainly or with parameters.
-pub(crate) type Asks = BTreeMap<String, Option<Who>>;
+pub(crate) type Asks = BTreeMap<String, Option<ClientParameters>>;
 
 /// How a client asks for a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,16 +32,16 @@ pub(crate) struct Way {
     /// By its name, not as a member of the wildcard set.
     by_name: bool,
     pub(crate) located: bool,
-    pub(crate) who: Who,
+    pub(crate) params: ClientParameters,
 }
 
 /// How a name is asked for, where plain names are given these parameters.
-pub(crate) fn way(asks: &Asks, given: Who, name: &str) -> Option<Way> {
+pub(crate) fn way(asks: &Asks, given: ClientParameters, name: &str) -> Option<Way> {
     let star = || asks.get("*").filter(|_| is_member(name)).map(|asked| (false, asked));
     let (by_name, asked) = asks.get(name).map(|asked| (true, asked)).or_else(star)?;
     // A locator without parameters is a plain name (R-DP-10).
-    let who = asked.filter(|who| *who != Who::default()).unwrap_or(given);
-    Some(Way { by_name, located: asked.is_some(), who })
+    let params = asked.filter(|params| *params != ClientParameters::default()).unwrap_or(given);
+    Some(Way { by_name, located: asked.is_some(), params })
 }
 
 /// What is held under one identity.
@@ -67,9 +67,9 @@ pub(crate) struct Type {
 pub(crate) struct Client {
     pub(crate) protocol: Protocol,
     pub(crate) only: Option<usize>,
-    node: Who,
+    node: ClientParameters,
     /// What it is given by the rules.
-    pub(crate) given: Who,
+    pub(crate) given: ClientParameters,
     locates: f64,
     slow: bool,
     pub(crate) session: Session,
@@ -83,24 +83,26 @@ pub(crate) fn name_of(identity: &str) -> &str {
 }
 
 /// One of few, so that many share them.
-pub(crate) fn random_who(rng: &mut StdRng) -> Who {
-    Who { env: ENVS[rng.random_range(0..3)], v: VS[rng.random_range(0..3)] }
+pub(crate) fn random_parameters(rng: &mut StdRng) -> ClientParameters {
+    ClientParameters { env: ENVS[rng.random_range(0..3)], v: VS[rng.random_range(0..3)] }
 }
 
-pub(crate) fn node(who: Who, id: &str) -> proto::Node {
+pub(crate) fn node(params: ClientParameters, id: &str) -> proto::Node {
     proto::Node {
         id: id.to_owned(),
-        cluster: who.env.to_owned(),
-        user_agent_name: who.v.to_owned(),
+        cluster: params.env.to_owned(),
+        user_agent_name: params.v.to_owned(),
         ..proto::Node::default()
     }
 }
 
-fn split(list: impl IntoIterator<Item = (String, Option<Who>)>) -> (Vec<String>, Vec<ResourceLocator>) {
+fn split(
+    list: impl IntoIterator<Item = (String, Option<ClientParameters>)>,
+) -> (Vec<String>, Vec<ResourceLocator>) {
     let (mut names, mut locators) = (Vec::new(), Vec::new());
     for (name, asked) in list {
         match asked {
-            Some(who) => locators.push(ResourceLocator { name, dynamic_parameters: who.pairs() }),
+            Some(params) => locators.push(ResourceLocator { name, dynamic_parameters: params.pairs() }),
             None => names.push(name),
         }
     }
@@ -108,11 +110,16 @@ fn split(list: impl IntoIterator<Item = (String, Option<Who>)>) -> (Vec<String>,
 }
 
 impl Client {
-    pub(crate) fn new(rng: &mut StdRng, cache: &Arc<Cache>, rules: &Arc<Rules>, now: Instant) -> Self {
+    pub(crate) fn new(
+        rng: &mut StdRng,
+        cache: &Arc<Cache>,
+        rules: &Arc<SessionConfig>,
+        now: Instant,
+    ) -> Self {
         let protocol = if rng.random_bool(0.5) { Protocol::Sotw } else { Protocol::Delta };
         let only = rng.random_bool(0.3).then(|| rng.random_range(0..TYPES.len()));
-        let node = if rng.random_bool(0.6) { random_who(rng) } else { Who::default() };
-        let given = if rules.given.is_empty() { Who::default() } else { node };
+        let node = if rng.random_bool(0.6) { random_parameters(rng) } else { ClientParameters::default() };
+        let given = if rules.given.is_empty() { ClientParameters::default() } else { node };
         Self {
             session: session(cache, rules, protocol, only.map(|at| TYPES[at]), now),
             protocol,
@@ -128,7 +135,13 @@ impl Client {
     }
 
     /// Another stream of the same client, which may keep what it holds.
-    pub(crate) fn reconnect(&mut self, keeps: bool, cache: &Arc<Cache>, rules: &Arc<Rules>, now: Instant) {
+    pub(crate) fn reconnect(
+        &mut self,
+        keeps: bool,
+        cache: &Arc<Cache>,
+        rules: &Arc<SessionConfig>,
+        now: Instant,
+    ) {
         self.session = session(cache, rules, self.protocol, self.only.map(|at| TYPES[at]), now);
         for state in &mut self.types {
             *state = Type {
@@ -159,13 +172,13 @@ impl Client {
     /// Asks for something else.
     pub(crate) fn ask(&mut self, rng: &mut StdRng, now: Instant) {
         let at = self.only.unwrap_or_else(|| rng.random_range(0..TYPES.len()));
-        let one = random_who(rng);
-        let mut pick = |chance: f64, star: f64, locates: f64| -> Vec<(String, Option<Who>)> {
+        let one = random_parameters(rng);
+        let mut pick = |chance: f64, star: f64, locates: f64| -> Vec<(String, Option<ClientParameters>)> {
             let mut picked = Vec::new();
             for name in NAMES.into_iter().chain(["*"]) {
                 if rng.random_bool(if name == "*" { star } else { chance }) {
-                    let who = if rng.random_bool(0.7) { one } else { random_who(rng) };
-                    picked.push((name.to_owned(), rng.random_bool(locates).then_some(who)));
+                    let params = if rng.random_bool(0.7) { one } else { random_parameters(rng) };
+                    picked.push((name.to_owned(), rng.random_bool(locates).then_some(params)));
                 }
             }
             picked
@@ -232,14 +245,14 @@ impl Client {
             version_info,
             error_detail: refuses.then(proto::Status::default),
         };
-        self.session.hear_sotw(request, now).unwrap();
+        self.session.on_sotw_request(request, now).unwrap();
     }
 
     fn increment(
         &mut self,
         at: usize,
-        add: Vec<(String, Option<Who>)>,
-        end: Vec<(String, Option<Who>)>,
+        add: Vec<(String, Option<ClientParameters>)>,
+        end: Vec<(String, Option<ClientParameters>)>,
         refuses: bool,
         now: Instant,
     ) {
@@ -283,7 +296,7 @@ impl Client {
             response_nonce: state.in_flight.take().map(|told| told.nonce).unwrap_or_default(),
             error_detail: refuses.then(proto::Status::default),
         };
-        self.session.hear_delta(request, now).unwrap();
+        self.session.on_delta_request(request, now).unwrap();
     }
 
     /// What it holds, by names alone (R-DP-14).
@@ -332,7 +345,7 @@ impl Client {
             let way = way(&self.types[at].asks, self.given, name);
             let way = way.unwrap_or_else(|| panic!("it never asked for {name}: {told:?}"));
             let rule = text.split_once('/').unwrap().1;
-            assert!(way.who.fits(rule), "{identity} {text} is not for {way:?}");
+            assert!(way.params.fits(rule), "{identity} {text} is not for {way:?}");
             let expected = if way.located { format!("{name}{{{}}}", shown(rule)) } else { name.to_owned() };
             assert_eq!(*identity, expected, "{way:?}");
         }
@@ -380,7 +393,7 @@ impl Client {
             let name = name_of(identity);
             let Some(way) = way(&state.asks, self.given, name) else { return false };
             let version: u64 = held.text.split('/').next().unwrap().parse().unwrap();
-            !held.old && origin.since(at, name, way.who).is_some_and(|since| since <= version)
+            !held.old && origin.since(at, name, way.params).is_some_and(|since| since <= version)
         };
         state.held.iter().filter(lasts).map(|(identity, _)| name_of(identity).to_owned()).collect()
     }
@@ -392,7 +405,7 @@ impl Client {
                 let held = state.held.iter().filter(|(identity, _)| name_of(identity) == name);
                 let held: Vec<_> = held.map(|(identity, held)| (identity, &held.text)).collect();
                 let way = way(&state.asks, self.given, name);
-                let texts = way.map(|way| origin.texts(at, name, way.who)).unwrap_or_default();
+                let texts = way.map(|way| origin.texts(at, name, way.params)).unwrap_or_default();
                 let place =
                     format!("{name} of {} by {:?}, {:?} {:?}", TYPES[at], self.protocol, way, state.asks);
                 if texts.is_empty() {

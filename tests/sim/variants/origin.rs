@@ -8,13 +8,13 @@ use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, ResourceNam
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use super::rule::{LAYOUTS, Who, encode};
+use super::rule::{ClientParameters, LAYOUTS, encode};
 use crate::common::any;
 use crate::connection::{self, Streams};
 use crate::wire::{put, type_url};
 
 pub(crate) const TYPES: [&str; 3] = ["cds", "eds", "lds"];
-/// Names that begin with `o` exist only for those who ask for them.
+/// Names that begin with `o` exist only for clients that ask for them.
 pub(crate) const NAMES: [&str; 4] = ["eds0", "m1", "m2", "o1"];
 
 pub(crate) fn at_of(url: &str) -> usize {
@@ -28,7 +28,7 @@ pub(crate) fn is_member(name: &str) -> bool {
 /// The variants of a name with their versions.
 type Variants = BTreeMap<&'static str, u64>;
 /// A name or `*`, and the parameters.
-pub(crate) type Asked = (String, Who);
+pub(crate) type Asked = (String, ClientParameters);
 
 /// What was asked for of a type on a stream.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ pub(crate) struct Peer {
 pub(crate) enum Manner {
     /// As it should.
     Reads,
-    /// It says nothing of a name of which nothing is for the one who asks, unless a version of it is claimed.
+    /// It says nothing of a name that has no variant for these parameters, unless a version of it is claimed.
     IsSilent,
     /// It does not read them, and has no variants.
     Ignores,
@@ -62,7 +62,7 @@ pub(crate) enum Manner {
 pub(crate) struct Origin {
     pub(crate) truth: [BTreeMap<&'static str, Variants>; TYPES.len()],
     /// Since when there has always been a variant for these parameters.
-    since: HashMap<(usize, &'static str, Who), u64>,
+    since: HashMap<(usize, &'static str, ClientParameters), u64>,
     pub(crate) clock: u64,
     nonce: u64,
     pub(crate) streams: Streams<Peer>,
@@ -99,27 +99,32 @@ impl Origin {
     }
 
     /// All variants of a name that are for these parameters, as texts.
-    pub(crate) fn texts(&self, at: usize, name: &str, who: Who) -> Vec<String> {
-        self.fitting(at, name, who).map(|(rule, version)| format!("{version}/{rule}")).collect()
+    pub(crate) fn texts(&self, at: usize, name: &str, params: ClientParameters) -> Vec<String> {
+        self.fitting(at, name, params).map(|(rule, version)| format!("{version}/{rule}")).collect()
     }
 
-    fn fitting(&self, at: usize, name: &str, who: Who) -> impl Iterator<Item = (&'static str, u64)> {
+    fn fitting(
+        &self,
+        at: usize,
+        name: &str,
+        params: ClientParameters,
+    ) -> impl Iterator<Item = (&'static str, u64)> {
         let variants = self.truth[at].get(name).into_iter().flatten();
-        variants.filter(move |(rule, _)| who.fits(rule)).map(|(rule, version)| (*rule, *version))
+        variants.filter(move |(rule, _)| params.fits(rule)).map(|(rule, version)| (*rule, *version))
     }
 
     /// Since when there has always been something of this name for these parameters.
-    pub(crate) fn since(&self, at: usize, name: &str, who: Who) -> Option<u64> {
+    pub(crate) fn since(&self, at: usize, name: &str, params: ClientParameters) -> Option<u64> {
         let name = NAMES.into_iter().find(|known| *known == name)?;
-        self.since.get(&(at, name, who)).copied()
+        self.since.get(&(at, name, params)).copied()
     }
 
     fn note_since(&mut self, at: usize, name: &'static str) {
-        for who in Who::all() {
-            if self.fitting(at, name, who).next().is_none() {
-                self.since.remove(&(at, name, who));
+        for params in ClientParameters::all() {
+            if self.fitting(at, name, params).next().is_none() {
+                self.since.remove(&(at, name, params));
             } else {
-                self.since.entry((at, name, who)).or_insert(self.clock);
+                self.since.entry((at, name, params)).or_insert(self.clock);
             }
         }
     }
@@ -171,18 +176,18 @@ impl Origin {
         let topics = self.streams.iter().flatten().filter_map(|peer| peer.state.topics.get(&at));
         let mut asked = topics.flat_map(|topic| &topic.asked);
         self.manner == Manner::IsSilent
-            && !asked.any(|(asked, who)| {
-                let has_fitted = rule.is_some_and(|rule| who.fits(rule));
-                covers(asked, name) && has_fitted && self.fitting(at, name, *who).next().is_some()
+            && !asked.any(|(asked, params)| {
+                let has_fitted = rule.is_some_and(|rule| params.fits(rule));
+                covers(asked, name) && has_fitted && self.fitting(at, name, *params).next().is_some()
             })
     }
 
     fn visible(&self, at: usize, asked: &BTreeSet<Asked>) -> BTreeMap<(String, &'static str), u64> {
         let mut visible = BTreeMap::new();
-        for (asked, who) in asked.iter().filter(|(_, who)| reads(self.manner, *who)) {
+        for (asked, params) in asked.iter().filter(|(_, params)| reads(self.manner, *params)) {
             for name in NAMES.into_iter().filter(|name| covers(asked, name)) {
                 visible.extend(
-                    self.fitting(at, name, *who).map(|(rule, version)| ((name.to_owned(), rule), version)),
+                    self.fitting(at, name, *params).map(|(rule, version)| ((name.to_owned(), rule), version)),
                 );
             }
         }
@@ -298,13 +303,19 @@ impl connection::Origin for Origin {
         assert_eq!(request.error_detail, None, "a NACK");
         let is_ack = !request.response_nonce.is_empty();
         assert!(!is_ack || peer.state.nonces.remove(&request.response_nonce), "an ACK of nothing");
-        let plain = |name: &String| (name.clone(), Who::default());
+        let plain = |name: &String| (name.clone(), ClientParameters::default());
         let mut joined: Vec<Asked> = request.resource_names_subscribe.iter().map(plain).collect();
         let located = request.resource_locators_subscribe.iter();
-        joined.extend(located.map(|locator| (locator.name.clone(), Who::read(&locator.dynamic_parameters))));
+        joined.extend(
+            located
+                .map(|locator| (locator.name.clone(), ClientParameters::read(&locator.dynamic_parameters))),
+        );
         let mut left: Vec<Asked> = request.resource_names_unsubscribe.iter().map(plain).collect();
         let located = request.resource_locators_unsubscribe.iter();
-        left.extend(located.map(|locator| (locator.name.clone(), Who::read(&locator.dynamic_parameters))));
+        left.extend(
+            located
+                .map(|locator| (locator.name.clone(), ClientParameters::read(&locator.dynamic_parameters))),
+        );
         if self.trace {
             eprintln!(
                 "  relay: stream {stream} {} +{joined:?} -{left:?} {:?}",
@@ -314,7 +325,7 @@ impl connection::Origin for Origin {
         if !peer.state.topics.contains_key(&at) {
             assert!(!is_ack && left.is_empty(), "nothing was asked for before");
             if joined.is_empty() {
-                joined.push(("*".to_owned(), Who::default()));
+                joined.push(("*".to_owned(), ClientParameters::default()));
             }
         } else {
             assert!(request.initial_resource_versions.is_empty());
@@ -328,9 +339,9 @@ impl connection::Origin for Origin {
         assert!(stars == 0 || stars == topic.asked.len(), "wildcard and names on one stream");
         let mut words: BTreeMap<String, Word> = BTreeMap::new();
         let versions = &request.initial_resource_versions;
-        for (asked, who) in joined.iter().filter(|(_, who)| reads(self.manner, *who)) {
+        for (asked, params) in joined.iter().filter(|(_, params)| reads(self.manner, *params)) {
             for name in NAMES.into_iter().filter(|name| covers(asked, name)) {
-                let fitting: Variants = self.fitting(at, name, *who).collect();
+                let fitting: Variants = self.fitting(at, name, *params).collect();
                 if fitting.is_empty() && asked == "*" {
                     continue;
                 }
@@ -352,7 +363,7 @@ impl connection::Origin for Origin {
         let visible = self.visible(at, &asked);
         let topic = self.streams[stream].as_mut().unwrap().state.topics.get_mut(&at).unwrap();
         topic.told = visible;
-        let has_star = joined.iter().any(|(name, who)| name == "*" && reads(self.manner, *who));
+        let has_star = joined.iter().any(|(name, params)| name == "*" && reads(self.manner, *params));
         let must_answer = has_star && words.is_empty();
         let mut part = Vec::new();
         for word in words {
@@ -368,8 +379,8 @@ impl connection::Origin for Origin {
 }
 
 /// Whether an origin takes notice of what is asked for so.
-fn reads(manner: Manner, who: Who) -> bool {
-    manner != Manner::Ignores || who == Who::default()
+fn reads(manner: Manner, params: ClientParameters) -> bool {
+    manner != Manner::Ignores || params == ClientParameters::default()
 }
 
 pub(crate) fn covers(asked: &str, name: &str) -> bool {

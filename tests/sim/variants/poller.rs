@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use deltafan::cache::Cache;
 use deltafan::proto::{self, ResourceLocator};
-use deltafan::subscription::{Asker, Memory, Poll, Rules, Upstream, Verdict};
+use deltafan::subscription::{Poll, PollHistory, PollPeer, PollVerdict, SessionConfig, Upstream};
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use super::client::{Asks, node, random_who, way};
+use super::client::{Asks, node, random_parameters, way};
 use super::origin::{NAMES, Origin, TYPES};
-use super::rule::Who;
+use super::rule::ClientParameters;
 use crate::wire::{body, type_url};
 
 const HOLD: Duration = Duration::from_secs(20);
@@ -21,8 +21,8 @@ const HOLD: Duration = Duration::from_secs(20);
 pub(crate) struct Poller {
     id: String,
     pub(crate) at: usize,
-    node: Who,
-    pub(crate) given: Who,
+    node: ClientParameters,
+    pub(crate) given: ClientParameters,
     pub(crate) asks: Asks,
     version: String,
     held: BTreeMap<String, String>,
@@ -30,9 +30,9 @@ pub(crate) struct Poller {
 }
 
 impl Poller {
-    pub(crate) fn new(rng: &mut StdRng, id: usize, rules: &Rules) -> Self {
-        let node = random_who(rng);
-        let given = if rules.given.is_empty() { Who::default() } else { node };
+    pub(crate) fn new(rng: &mut StdRng, id: usize, rules: &SessionConfig) -> Self {
+        let node = random_parameters(rng);
+        let given = if rules.given.is_empty() { ClientParameters::default() } else { node };
         let at = rng.random_range(0..TYPES.len());
         let asks = asks(rng);
         let (version, held) = Default::default();
@@ -43,8 +43,8 @@ impl Poller {
         &mut self,
         rng: &mut StdRng,
         cache: &Arc<Cache>,
-        rules: &Arc<Rules>,
-        memory: &Memory,
+        rules: &Arc<SessionConfig>,
+        memory: &PollHistory,
         now: Instant,
     ) {
         if rng.random_bool(0.2) {
@@ -54,13 +54,22 @@ impl Poller {
         self.begin(cache, rules, memory, now);
     }
 
-    pub(crate) fn begin(&mut self, cache: &Arc<Cache>, rules: &Arc<Rules>, memory: &Memory, now: Instant) {
+    pub(crate) fn begin(
+        &mut self,
+        cache: &Arc<Cache>,
+        rules: &Arc<SessionConfig>,
+        memory: &PollHistory,
+        now: Instant,
+    ) {
         if self.open.is_some() {
             return;
         }
         let asks = self.asks.iter();
         let locators = asks.clone().filter_map(|(name, asked)| Some((name.clone(), (*asked)?)));
-        let locator = |(name, who): (String, Who)| ResourceLocator { name, dynamic_parameters: who.pairs() };
+        let locator = |(name, params): (String, ClientParameters)| ResourceLocator {
+            name,
+            dynamic_parameters: params.pairs(),
+        };
         let request = proto::DiscoveryRequest {
             node: Some(node(self.node, &self.id)),
             resource_names: asks.filter(|(_, asked)| asked.is_none()).map(|(name, _)| name.clone()).collect(),
@@ -70,19 +79,19 @@ impl Poller {
         };
         let kind = type_url(TYPES[self.at]).kind();
         self.open =
-            Some(Poll::new(cache, rules, memory, kind, request, Asker::default(), HOLD, now).unwrap());
+            Some(Poll::new(cache, rules, memory, kind, request, PollPeer::default(), HOLD, now).unwrap());
     }
 
     /// Looks whether it is answered; returns whether it was.
-    pub(crate) fn look(&mut self, memory: &Memory, upstream: Upstream, now: Instant) -> bool {
+    pub(crate) fn look(&mut self, memory: &PollHistory, upstream: Upstream, now: Instant) -> bool {
         let Some(poll) = &self.open else { return false };
         let version = match poll.next(now, upstream) {
-            Verdict::Wait(until) => {
+            PollVerdict::Wait(until) => {
                 assert!(until > now);
                 return false;
             }
-            Verdict::NotModified | Verdict::Unknown => None,
-            Verdict::Answer(version) => Some(version),
+            PollVerdict::NotModified | PollVerdict::Unknown => None,
+            PollVerdict::Answer(version) => Some(version),
         };
         let poll = self.open.take().unwrap();
         if version.is_some() {
@@ -92,7 +101,7 @@ impl Poller {
                 let (name, text) = body(resource.body(), &type_url(TYPES[self.at]));
                 let way = way(&self.asks, self.given, &name).expect("what it asked for");
                 let rule = text.split_once('/').unwrap().1;
-                assert!(way.who.fits(rule), "{name} {text} is not for {way:?}");
+                assert!(way.params.fits(rule), "{name} {text} is not for {way:?}");
                 assert!(self.held.insert(name.clone(), text).is_none(), "two of {name}");
             }
             self.version = found.version.to_string();
@@ -106,7 +115,7 @@ impl Poller {
     pub(crate) fn check_settled(&self, origin: &Origin) {
         for name in NAMES {
             let way = way(&self.asks, self.given, name);
-            let texts = way.map(|way| origin.texts(self.at, name, way.who)).unwrap_or_default();
+            let texts = way.map(|way| origin.texts(self.at, name, way.params)).unwrap_or_default();
             let held = self.held.get(name);
             // Between two polls it may be forgotten.
             let is_unknown = texts.is_empty() && origin.kept_silent(self.at, name, None);
@@ -118,13 +127,13 @@ impl Poller {
 
 /// What a poll asks for: never nothing, which may be the legacy wildcard.
 fn asks(rng: &mut StdRng) -> Asks {
-    let one = random_who(rng);
+    let one = random_parameters(rng);
     let mut asks = Asks::new();
     while asks.is_empty() {
         for name in NAMES.into_iter().chain(["*"]) {
             if rng.random_bool(0.3) {
-                let who = if rng.random_bool(0.8) { one } else { random_who(rng) };
-                asks.insert(name.to_owned(), rng.random_bool(0.6).then_some(who));
+                let params = if rng.random_bool(0.8) { one } else { random_parameters(rng) };
+                asks.insert(name.to_owned(), rng.random_bool(0.6).then_some(params));
             }
         }
     }

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltafan::cache::{Lens, Limits};
+use deltafan::cache::{Limits, ParameterView};
 use deltafan::resource::Constraints;
-use deltafan::subscription::{Given, Memory, Next, NodeField, Rule, Rules, Upstream};
+use deltafan::subscription::{
+    NextStep, NodeField, NodeParameterRules, PollHistory, Rule, SessionConfig, Upstream,
+};
 use deltafan::upstream::{Reconcile, Settings, StreamId};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -14,7 +16,7 @@ use rand::{Rng, SeedableRng};
 use super::client::Client;
 use super::origin::{Asked, Manner, Origin, TYPES};
 use super::poller::Poller;
-use super::rule::Who;
+use super::rule::ClientParameters;
 use crate::connection::Connection;
 use crate::harness::Scenario;
 use crate::wire;
@@ -29,20 +31,20 @@ const SETTLING: Duration = Duration::from_secs(80);
 pub(crate) struct World {
     step: u64,
     relay: Connection<Origin>,
-    rules: Arc<Rules>,
+    rules: Arc<SessionConfig>,
     clients: Vec<Client>,
-    memory: Memory,
+    memory: PollHistory,
     pollers: Vec<Poller>,
     /// Whether clients come back with what they hold.
     resumes: bool,
 }
 
-fn given(rng: &mut StdRng) -> Given {
+fn given(rng: &mut StdRng) -> NodeParameterRules {
     if rng.random_bool(0.4) {
-        return Given::default();
+        return NodeParameterRules::default();
     }
     let rule = |key: &str, from| Rule { key: key.into(), from, pattern: None, default: None };
-    Given::new(vec![rule("env", NodeField::Cluster), rule("v", NodeField::UserAgentName)], 100)
+    NodeParameterRules::new(vec![rule("env", NodeField::Cluster), rule("v", NodeField::UserAgentName)], 100)
 }
 
 impl Scenario for World {
@@ -71,16 +73,16 @@ impl Scenario for World {
         let settings = Settings { reconcile, linger: LINGER, locator_timeout, ..Settings::default() };
         let resumes = !origin.shares_versions;
         let mut relay = Connection::new(origin, rng, limits, settings, trace);
-        let rules = Arc::new(Rules {
+        let rules = Arc::new(SessionConfig {
             trust_initial_versions: relay.rng.random_bool(0.25),
             given: given(&mut relay.rng),
-            ..Rules::default()
+            ..SessionConfig::default()
         });
         let (rng, cache, now) = (&mut relay.rng, &relay.cache, relay.now);
         let clients = (0..CLIENTS).map(|_| Client::new(rng, cache, &rules, now)).collect();
         let pollers = (0..POLLERS).map(|id| Poller::new(rng, id, &rules)).collect();
         relay.connect();
-        Self { step: 0, relay, rules, clients, memory: Memory::default(), pollers, resumes }
+        Self { step: 0, relay, rules, clients, memory: PollHistory::default(), pollers, resumes }
     }
 
     fn step(&mut self, step: u64) {
@@ -108,8 +110,8 @@ impl Scenario for World {
         self.relay.cache.drop_unused();
         for of in self.relay.cache.types() {
             assert_eq!(
-                *of.lens(),
-                Lens::default(),
+                *of.parameter_view(),
+                ParameterView::default(),
                 "a store of {} is left: {:?}",
                 of.type_url(),
                 of.snapshot()
@@ -200,7 +202,7 @@ impl World {
             return false;
         }
         match client.session.next(self.relay.now, upstream) {
-            Next::Say(outgoing) => {
+            NextStep::Say(outgoing) => {
                 let told = wire::read(client.protocol, &outgoing.frame);
                 if self.relay.trace {
                     eprintln!("{} client {at} is told {told:?}", self.step);
@@ -211,11 +213,11 @@ impl World {
                 }
                 true
             }
-            Next::Wait(until) => {
+            NextStep::Wait(until) => {
                 assert!(until.is_none_or(|until| until > self.relay.now), "it would spin");
                 false
             }
-            Next::Close(refusal) => {
+            NextStep::Close(refusal) => {
                 assert_eq!(upstream, Upstream::Away, "closed: {refusal:?}");
                 client.reconnect(false, &self.relay.cache, &self.rules, self.relay.now);
                 false
@@ -269,7 +271,7 @@ impl World {
     /// Prints each store as clients see it.
     fn show_stores(&self) {
         for of in self.relay.cache.types() {
-            eprintln!("store {} {:?}", of.type_url(), of.lens());
+            eprintln!("store {} {:?}", of.type_url(), of.parameter_view());
             for entry in of.snapshot().entries() {
                 let (name, member, named) = (entry.name(), entry.as_member(), entry.named());
                 let variants: Vec<_> = of.snapshot().variants(name.as_str()).map(shown).collect();
@@ -290,33 +292,34 @@ impl World {
             let wanted: BTreeSet<Asked> = asks
                 .flat_map(|(asks, given)| asks.iter().map(move |(name, asked)| (name, asked, given)))
                 .map(|(name, asked, given)| {
-                    (name.clone(), asked.filter(|who| !who.pairs().is_empty()).unwrap_or(given))
+                    (name.clone(), asked.filter(|params| !params.pairs().is_empty()).unwrap_or(given))
                 })
                 .collect();
             let topics =
                 self.relay.origin.streams.iter().flatten().filter_map(|stream| stream.state.topics.get(&at));
             let subscribed: BTreeSet<&Asked> = topics.flat_map(|topic| &topic.asked).collect();
-            let kept = ("*".to_owned(), Who::default());
+            let kept = ("*".to_owned(), ClientParameters::default());
             for asked in subscribed.iter().filter(|asked| ***asked != kept) {
                 // By plain names it is asked for whatever the parameters are.
-                let is_plain = |(name, _): &Asked| asked.0 == *name && asked.1 == Who::default();
+                let is_plain = |(name, _): &Asked| asked.0 == *name && asked.1 == ClientParameters::default();
                 let is_wanted = self.relay.origin.manner == Manner::Ignores && wanted.iter().any(is_plain);
                 assert!(is_wanted || wanted.contains(*asked), "{asked:?} of {type_url} is not wanted");
             }
-            for (name, who) in &wanted {
-                let texts = self.relay.origin.texts(at, name, *who);
+            for (name, params) in &wanted {
+                let texts = self.relay.origin.texts(at, name, *params);
                 let brings = |other: &&Asked| {
                     let others = self.relay.origin.texts(at, name, other.1);
                     *name == other.0 && texts.iter().any(|text| others.contains(text))
                 };
                 // What nobody has heard is gone may be lent on, and a plain name is asked for with no parameters.
                 let is_silent = self.relay.origin.manner == Manner::IsSilent && texts.is_empty();
-                let is_plain =
-                    |other: &Asked| self.relay.origin.manner == Manner::Ignores && other.1 == Who::default();
+                let is_plain = |other: &Asked| {
+                    self.relay.origin.manner == Manner::Ignores && other.1 == ClientParameters::default()
+                };
                 let lends = |other: &&Asked| *name == other.0 && (is_silent || is_plain(other));
-                let covered = subscribed.contains(&(name.clone(), *who))
+                let covered = subscribed.contains(&(name.clone(), *params))
                     || subscribed.iter().any(|other| brings(other) || lends(other));
-                assert!(covered, "nothing brings {name} of {type_url} for {who:?}: {subscribed:?}");
+                assert!(covered, "nothing brings {name} of {type_url} for {params:?}: {subscribed:?}");
             }
         }
     }

@@ -5,21 +5,24 @@ use smallvec::SmallVec;
 use super::Generation;
 use crate::resource::Name;
 
-/// More changed names than this are looked for among all.
+/// Longest list of changed names. With more changes since a position, all names of the cohort are looked at.
 const LISTED: usize = 8;
 
 /// Names that changed, each once.
 pub(super) type Changed = SmallVec<[Name; LISTED]>;
 
-/// The names of a cohort that changed lately, in the order in which they did.
+/// Names of a cohort that changed lately, in the order in which they did.
+///
+/// Example: `a` changes at 5, `b` at 6 and `a` again at 8. After 4 these are `a` and `b`, after 6 only `a`. A ninth change
+/// empties the log and begins it anew at its generation.
 #[derive(Debug, Default)]
-pub(super) struct Journal {
-    /// It lists what changed after this.
+pub(super) struct ChangeLog {
+    /// Generation from which on it is complete.
     since: Generation,
     changed: SmallVec<[(Generation, Name); 1]>,
 }
 
-impl Journal {
+impl ChangeLog {
     pub(super) const fn starting(since: Generation) -> Self {
         Self { since, changed: SmallVec::new_const() }
     }
@@ -67,22 +70,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_journal_lists_all_that_changed_since_or_says_that_it_cannot(
+        fn a_log_lists_all_that_changed_since_or_says_that_it_cannot(
             changes in proptest::collection::vec(proptest::collection::vec(0_u8..12, 1..12), 0..12),
             from in 0_u64..14,
         ) {
-            let mut journal = Journal::starting(1.into());
+            let mut change_log = ChangeLog::starting(1.into());
             let mut expected = BTreeSet::new();
             for (at, names) in changes.iter().enumerate() {
                 let generation = at as u64 + 2;
                 for name in names {
-                    journal.note(generation.into(), &Name::from(format!("n{name}")));
+                    change_log.note(generation.into(), &Name::from(format!("n{name}")));
                     if generation > from {
                         expected.insert(format!("n{name}"));
                     }
                 }
             }
-            let listed = journal.after(from.into());
+            let listed = change_log.after(from.into());
             let all_fit = changes.iter().flatten().count() <= LISTED;
             prop_assert!(listed.is_some() || from == 0 || !all_fit);
             if let Some(listed) = listed {
