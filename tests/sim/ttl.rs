@@ -281,6 +281,6 @@ impl Scenario for World {
 }
 
 #[test]
-fn r_ttl_09_in_random_histories_nobody_loses_what_lasts_or_keeps_what_ended() {
+fn r_ttl_09_in_random_histories_no_client_loses_a_live_resource_or_keeps_an_ended_one() {
     harness::play::<World>();
 }

@@ -1,4 +1,4 @@
-//! What has to hold of each response, and of each client once everything is said.
+//! Checks of each response, and of each client once everything is said.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -43,12 +43,12 @@ impl Client {
         self.check_route();
     }
 
-    /// What it holds is not sent again for no reason (R-SotW-08, R-SotW-25, R-Delta-12). Whole states are,
+    /// A resource that it holds is not sent again for no reason (R-SotW-08, R-SotW-25, R-Delta-12). Whole states are,
     /// endpoints behind their clusters, and now and then what was told in an earlier part of a split answer.
     fn check_news(&mut self, at: usize, told: &Told, origin: &Origin) {
         let excused = self.is_full_state(at) || (at == EDS && self.only.is_none());
         let state = &mut self.types[at];
-        // What was asked for may be told with the whole set, and once more for itself.
+        // A name that was asked for may be told with the whole set, and once more for itself.
         let first = std::mem::replace(&mut state.heard_at, origin.clock) <= state.asked_at;
         if excused || first {
             return state.told_at.clear();

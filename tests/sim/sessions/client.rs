@@ -1,4 +1,4 @@
-//! A client: a session, and what somebody at its other end would know.
+//! A client: a session, and the knowledge of the peer at its other end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,14 +36,14 @@ pub(crate) struct Type {
     pub(crate) brought: BTreeSet<String>,
     /// Of these, the names that only the relay can take away.
     unsettled: BTreeSet<String>,
-    /// What it holds; outlives the stream.
+    /// Resources that it holds; they outlive the stream.
     pub(crate) held: BTreeMap<String, String>,
     pub(crate) version: String,
     /// Whether it may hold what it was not told on this stream, or not as a member of the wildcard set.
     pub(crate) may_hold: bool,
-    /// What it may still hold although it no longer asks for it by name: state of the world is not told.
+    /// Names that it may still hold although it no longer asks for them: state of the world is not told.
     pub(crate) lingering: BTreeSet<String>,
-    /// What it holds by version alone: another body of that version would not be sent to who resumes.
+    /// Names that it holds by version alone: a client that resumes is not sent another body of that version.
     pub(crate) resumed: BTreeSet<String>,
     /// When it was told of what it holds, by the clock of the origin.
     pub(crate) told_at: BTreeMap<String, u64>,
@@ -290,7 +290,7 @@ impl Client {
             state.unsettled.clear();
         }
         if !state.subscribed.wildcard {
-            // What was brought along and not asked for is the relay's to remove (R-Delta-07).
+            // A resource that was brought along and not asked for is the relay's to remove (R-Delta-07).
             let Type { held, subscribed, unsettled, .. } = state;
             unsettled.retain(|name| !end.contains(name));
             held.retain(|name, _| subscribed.names.contains(name) || unsettled.contains(name));

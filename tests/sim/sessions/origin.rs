@@ -1,4 +1,4 @@
-//! The origin: what it says, and what follows from it for a subscription.
+//! The origin: its responses, and what follows from them for a subscription.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ pub(crate) fn name_of(at: usize, number: usize) -> String {
     format!("{prefix}{number}")
 }
 
-/// What a subscriber sees of a name.
+/// State of a name for a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen<'a> {
     Unknown,
@@ -169,7 +169,7 @@ impl Origin {
         for _ in 0..rng.random_range(1..5) {
             self.step(rng, at, &mut ops);
         }
-        // What is unknown again holds routes back for a time only: clusters stay known, as they do while anybody
+        // A set that is unknown again holds routes back for a time only: clusters stay known, as they do while anybody
         // subscribes to them.
         let known = rng.random_bool(0.3).then(|| match rng.random_range(0..10) {
             0..2 if at != CDS => Completeness::Unknown,

@@ -1,4 +1,4 @@
-//! What a client subscribes to, in the most literal reading of the protocol.
+//! Subscription of a client, in the most literal reading of the protocol.
 
 use std::collections::BTreeSet;
 

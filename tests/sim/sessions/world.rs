@@ -31,10 +31,10 @@ pub(crate) struct World {
     origin: Origin,
     clients: Vec<Client>,
     pollers: Pollers,
-    /// What the relay would be subscribed to upstream.
+    /// Names that the relay would be subscribed to upstream.
     wanted: [BTreeSet<String>; TYPES.len()],
     wanted_wildcard: [bool; TYPES.len()],
-    /// What a `version_info` stands for.
+    /// Resources that each `version_info` stands for.
     digests: HashMap<(usize, String), BTreeMap<String, String>>,
 }
 
@@ -178,7 +178,7 @@ impl World {
     fn answer(&mut self, client: usize) {
         let client = &mut self.clients[client];
         let at = self.rng.random_range(0..TYPES.len());
-        // What the transport has not delivered cannot be answered.
+        // A response that the transport has not delivered cannot be answered.
         if client.untaken == Some(at) || client.manner == Manner::NeverAnswers {
             return;
         }
@@ -281,7 +281,7 @@ impl World {
         }
     }
 
-    /// What is wanted upstream is the union of what the clients want.
+    /// Checks that the names wanted upstream are the union of the subscriptions.
     fn check_interest(&mut self) {
         for at in 0..self.clients.len() {
             if self.clients[at].refused.is_some() {

@@ -68,7 +68,7 @@ struct Stream {
     sent: u64,
 }
 
-/// By what a name was asked for.
+/// Ways in which a name was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Views {
     pub(crate) wildcard: bool,

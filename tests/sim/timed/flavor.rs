@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 
 use super::truth::{Truth, is_full_state};
 
-/// See the module.
+/// Kind of control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flavor {
     /// 0.14: a legacy wildcard cannot be left, and what it returned stays returned.

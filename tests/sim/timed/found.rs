@@ -1,4 +1,4 @@
-//! Seeds of histories that found a defect, and what the defect was.
+//! Seeds of histories that found a defect, each with the defect.
 //!
 //! Owns the list. A seed is worth what the order of its random choices is: a change of the model may make another history of it,
 //! which has to hold all the same.

@@ -246,7 +246,7 @@ impl Repeats {
         (last.told, last.changes) = (Some(content), changes);
     }
 
-    /// Nothing happens for a while: what was told until then has had its causes.
+    /// Begins to count anew after a quiet time: every response before it had its cause.
     pub(crate) fn rest(&mut self) {
         self.last.values_mut().for_each(|last| (last.in_row, last.count) = (0, 0));
     }

@@ -32,7 +32,7 @@ impl<T> Ord for Entry<T> {
     }
 }
 
-/// See the module.
+/// Events by time.
 pub(crate) struct Queue<T> {
     entries: BinaryHeap<Reverse<Entry<T>>>,
     sequence: u64,

@@ -83,7 +83,7 @@ enum Link {
     Stands { answered: bool },
 }
 
-/// See the module.
+/// A relay with the state of its shell.
 pub(crate) struct Relay {
     pub(crate) cache: Arc<Cache>,
     pub(crate) mux: Mux,

@@ -56,7 +56,7 @@ pub(crate) fn encode(at: usize, name: &str, body: &Body, ttl: Option<Duration>, 
 
 type Line = Vec<(Instant, Option<Arc<Body>>)>;
 
-/// See the module.
+/// Time line of every name.
 #[derive(Debug, Default)]
 pub(crate) struct Truth {
     lines: [BTreeMap<String, Line>; TYPES.len()],

@@ -1,4 +1,4 @@
-//! A client: a session, and what somebody at its other end would know.
+//! A client: a session, and the knowledge of the peer at its other end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) fn text_of(resource: &[u8], at: usize) -> String {
     format!("{name}:{text}")
 }
 
-/// What is asked for: each name, or `*`, plainly or with parameters.
+/// Subscription: each name, or `*`, plainly or with parameters.
 pub(crate) type Asks = BTreeMap<String, Option<ClientParameters>>;
 
 /// How a client asks for a name.
@@ -44,7 +44,7 @@ pub(crate) fn way(asks: &Asks, given: ClientParameters, name: &str) -> Option<Wa
     Some(Way { by_name, located: asked.is_some(), params })
 }
 
-/// What is held under one identity.
+/// Resource that is held under one identity.
 #[derive(Clone, Debug)]
 struct Held {
     text: String,
@@ -68,7 +68,7 @@ pub(crate) struct Client {
     pub(crate) protocol: Protocol,
     pub(crate) only: Option<usize>,
     node: ClientParameters,
-    /// What it is given by the rules.
+    /// Parameters that the rules give to its plain names.
     pub(crate) given: ClientParameters,
     locates: f64,
     slow: bool,
@@ -299,7 +299,7 @@ impl Client {
         self.session.on_delta_request(request, now).unwrap();
     }
 
-    /// What it holds, by names alone (R-DP-14).
+    /// Versions that it holds, by names alone (R-DP-14).
     fn versions(&self, at: usize) -> Vec<(String, String)> {
         let held = self.types[at].held.iter();
         held.map(|(identity, held)| {
@@ -325,7 +325,7 @@ impl Client {
             for held in state.held.iter_mut().filter(|(identity, _)| name_of(identity) == name) {
                 held.1.old = true;
             }
-            // What it brought is the relay's to remove.
+            // Resources that it brought are the relay's to remove.
             if after.is_none() && !(first && self.protocol == Protocol::Delta) {
                 state.held.retain(|identity, _| name_of(identity) != name);
             }
@@ -412,7 +412,7 @@ impl Client {
                     let stays = self.protocol == Protocol::Sotw && TYPES[at] == "eds";
                     let is_unknown = |(identity, text): &(&String, &String)| {
                         let rule = text.split_once('/').unwrap().1;
-                        // What it brought is not known to be gone either where nothing is ever said of the name.
+                        // Nor is a resource that it brought known to be gone where nothing is ever said of the name.
                         origin.kept_silent(at, name, (!state.held[*identity].old).then_some(rule))
                     };
                     assert!(stays || held.iter().all(is_unknown), "{held:?} is left of {place}");

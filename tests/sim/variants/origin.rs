@@ -1,4 +1,4 @@
-//! The origin: what there is, what it was asked for on each stream, and what it says.
+//! The origin: its variants, the subscriptions on each stream, and its responses.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Instant;
@@ -30,13 +30,13 @@ type Variants = BTreeMap<&'static str, u64>;
 /// A name or `*`, and the parameters.
 pub(crate) type Asked = (String, ClientParameters);
 
-/// What was asked for of a type on a stream.
+/// Subscription to a type on a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Topic {
     pub(crate) asked: BTreeSet<Asked>,
-    /// What was sent, by name and rule.
+    /// Versions that were sent, by name and rule.
     told: BTreeMap<(String, &'static str), u64>,
-    /// What was sent without having been asked for.
+    /// Variants that were sent without having been asked for.
     volunteered: BTreeSet<(String, &'static str)>,
 }
 
@@ -74,12 +74,12 @@ pub(crate) struct Origin {
     pub(crate) trace: bool,
 }
 
-/// What is said of one name.
+/// Part of a response about one name.
 #[derive(Debug, Default)]
 struct Word {
     sent: BTreeMap<&'static str, u64>,
     gone: BTreeSet<&'static str>,
-    /// Nothing is there for somebody.
+    /// There is no variant for some parameters that were asked for.
     absent: bool,
 }
 
@@ -271,7 +271,7 @@ impl Origin {
             return;
         };
         let variants: Vec<_> = self.truth[at].get(name).into_iter().flatten().collect();
-        // What comes for the wildcard is a member.
+        // A resource that comes for the wildcard is a member.
         // Where nothing is asked for any more, it may cross the question.
         let has_star = topic.asked.is_empty() || topic.asked.iter().any(|(name, _)| name == "*");
         // One that reads none of the wildcards that it was asked for answers nothing: a part of an answer is no chatter.
@@ -378,7 +378,7 @@ impl connection::Origin for Origin {
     }
 }
 
-/// Whether an origin takes notice of what is asked for so.
+/// Whether an origin takes notice of a subscription with these parameters.
 fn reads(manner: Manner, params: ClientParameters) -> bool {
     manner != Manner::Ignores || params == ClientParameters::default()
 }

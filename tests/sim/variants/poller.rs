@@ -125,7 +125,7 @@ impl Poller {
     }
 }
 
-/// What a poll asks for: never nothing, which may be the legacy wildcard.
+/// Subscription of a poll. It is never empty, which may be the legacy wildcard.
 fn asks(rng: &mut StdRng) -> Asks {
     let one = random_parameters(rng);
     let mut asks = Asks::new();

@@ -24,7 +24,7 @@ use crate::wire;
 const CLIENTS: usize = 12;
 const POLLERS: usize = 3;
 const LINGER: Duration = Duration::from_secs(3);
-/// Longer than what waits longest: a doubt is settled on a new stream, which is opened within 64 s, and by a complete
+/// Longer than the longest wait: a doubt is settled on a new stream, which is opened within 64 s, and by a complete
 /// answer there.
 const SETTLING: Duration = Duration::from_secs(80);
 
@@ -283,7 +283,7 @@ impl World {
         }
     }
 
-    /// What the origin is asked for is wanted, and brings what is.
+    /// Checks that each subscription upstream is wanted, and that each wanted name is brought by one.
     fn check_subscriptions(&self) {
         for (at, type_url) in TYPES.iter().enumerate() {
             let asks = self.clients.iter().map(|client| (&client.types[at].asks, client.given));
@@ -311,7 +311,7 @@ impl World {
                     let others = self.relay.origin.texts(at, name, other.1);
                     *name == other.0 && texts.iter().any(|text| others.contains(text))
                 };
-                // What nobody has heard is gone may be lent on, and a plain name is asked for with no parameters.
+                // A loan lasts until the origin says that the name is gone; a plain name is asked for with no parameters.
                 let is_silent = self.relay.origin.manner == Manner::IsSilent && texts.is_empty();
                 let is_plain = |other: &Asked| {
                     self.relay.origin.manner == Manner::Ignores && other.1 == ClientParameters::default()
