@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use crate::config::{self, Config, Source};
 use crate::descriptors::{DescriptorSet, Descriptors, SetError};
-use crate::tls::client::{ClientFiles, NoName};
+use crate::tls::client::{ClientFiles, ServerNameError};
 use crate::tls::files::Files;
 use crate::tls::reload::LoadError;
 use crate::tls::server::ServerFiles;
@@ -53,7 +53,7 @@ pub fn check_tls(config: &Config) -> anyhow::Result<()> {
 }
 
 /// TLS files for a server.
-pub(super) fn tls_upstream(server: &config::Server) -> Result<Option<ClientFiles>, NoName> {
+pub(super) fn tls_upstream(server: &config::Server) -> Result<Option<ClientFiles>, ServerNameError> {
     let files = || ClientFiles::new(server.tls.clone().unwrap_or_default(), server.uri.as_uri());
     server.uri.is_tls().then(files).transpose()
 }

@@ -35,7 +35,7 @@ pub enum EnvelopeError {
     MalformedError,
     /// Neither `name` nor `resource_name`.
     #[error("a resource has no name")]
-    NoName,
+    ServerNameError,
     /// Both `name` and `resource_name` (R-DP-08).
     #[error("resource `{0}` has both `name` and `resource_name`; only one may be set")]
     TwoNames(String),
@@ -121,7 +121,7 @@ impl<'a> Envelope<'a> {
             (name, constraints) = parse_resource_name(inner)?;
         }
         if name.is_empty() {
-            return Err(EnvelopeError::NoName);
+            return Err(EnvelopeError::ServerNameError);
         }
         let mut is_redirect = false;
         if let Some(any) = body {
@@ -547,7 +547,7 @@ mod tests {
     fn r_up_13_envelope_faults_are_told_apart() {
         let body = any("type.googleapis.com/x.Y", b"");
         let parse = |bytes: &[u8]| Envelope::parse(bytes, &cds()).map(|_| ()).expect_err("a fault");
-        assert_eq!(parse(&field(2, &[])), EnvelopeError::NoName);
+        assert_eq!(parse(&field(2, &[])), EnvelopeError::ServerNameError);
         assert_eq!(parse(b"\x0b"), EnvelopeError::MalformedError);
         let both = [field(3, b"a"), field(8, &field(1, b"a"))].concat();
         assert_eq!(parse(&both), EnvelopeError::TwoNames("a".into()));

@@ -457,7 +457,7 @@ impl Mux {
                     && let Some(unsaid) = self.unfit.say(now)
                 {
                     let name = response::clipped(name.as_str());
-                    tracing::warn!(%type_url, name, fault, unsaid, "the control plane sent a resource that is of no use as it is");
+                    tracing::warn!(%type_url, name, fault, unsaid, "the control plane sent an unusable resource");
                 }
                 self.writer.heard(&type_url, now);
                 self.note_habits(habits);

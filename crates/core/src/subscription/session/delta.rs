@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::super::own_state::ResumedVersions;
-use super::super::refusal::{Bound, Refusal};
+use super::super::session_error::SessionError;
 use super::super::stream_type::StreamType;
 use super::super::subscription_edit::SubscriptionEdit;
 use super::super::versions::Versions;
 use super::{RequestKind, Session};
 use crate::cache::Subscription;
+use crate::limit::Limit;
 use crate::proto;
 use crate::resource::{Name, normal_form};
 
@@ -23,13 +24,13 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Refusal`] if the request breaks the protocol, exceeds a limit, or asks for resources that are denied. The stream has
+    /// [`SessionError`] if the request breaks the protocol, exceeds a limit, or asks for resources that are denied. The stream has
     /// to end.
     pub fn on_delta_request(
         &mut self,
         request: proto::DeltaDiscoveryRequest,
         now: Instant,
-    ) -> Result<RequestKind, Refusal> {
+    ) -> Result<RequestKind, SessionError> {
         self.on_delta_request_with(request, Versions::default(), now)
     }
 
@@ -43,7 +44,7 @@ impl Session {
         request: proto::DeltaDiscoveryRequest,
         mut versions: Versions,
         now: Instant,
-    ) -> Result<RequestKind, Refusal> {
+    ) -> Result<RequestKind, SessionError> {
         self.meet(request.node)?;
         let type_url = self.type_of(&request.type_url)?;
         let (subscribe, unsubscribe) = (request.resource_names_subscribe, request.resource_names_unsubscribe);
@@ -175,12 +176,12 @@ impl Session {
                 own.weight = bytes;
                 if count > max_owed {
                     let message = format!("more than {max_owed} names of one type to be answered");
-                    return Err(Refusal::exhausted(message).over(Bound::Names));
+                    return Err(SessionError::exhausted(message).over(Limit::Names));
                 }
                 if bytes > max_owed_bytes {
                     let message =
                         format!("names of more than {max_owed_bytes} bytes of one type to be answered");
-                    return Err(Refusal::exhausted(message).over(Bound::SubscriptionBytes));
+                    return Err(SessionError::exhausted(message).over(Limit::SubscriptionBytes));
                 }
             }
             state.trim();
