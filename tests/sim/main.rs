@@ -9,7 +9,6 @@
 //! | `aliases` | resources that come under other names, through the whole core |
 //! | `errors` | errors of single resources |
 //! | `ttl` | resources that end, and heartbeats |
-//! | `upstream` | what the relay asks for and keeps, with an origin that follows the protocol |
 //!
 //! A failure prints how to play its history again, up to the step that failed and with everything that was said:
 //! `DELTAFAN_SEED=… DELTAFAN_STEPS=… cargo test --test sim SCENARIO::`. `DELTAFAN_STEPS` alone looks for longer, from the seed
@@ -19,13 +18,11 @@
 
 mod aliases;
 mod common;
-mod connection;
 mod errors;
 mod harness;
 mod sessions;
 mod timed;
 mod ttl;
-mod upstream;
 mod variants;
 
 #[path = "../protocol/support.rs"]

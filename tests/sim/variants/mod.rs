@@ -2,6 +2,7 @@
 //! parameters in every way there is, against a naive evaluator (R-DP-*).
 
 mod client;
+mod connection;
 mod origin;
 mod poller;
 mod rule;

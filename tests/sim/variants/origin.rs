@@ -8,9 +8,9 @@ use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, ResourceNam
 use rand::Rng;
 use rand::rngs::StdRng;
 
+use super::connection::Pipe;
 use super::rule::{ClientParameters, LAYOUTS, encode};
 use crate::common::any;
-use crate::connection::{self, Streams};
 use crate::wire::{put, type_url};
 
 pub(crate) const TYPES: [&str; 3] = ["cds", "eds", "lds"];
@@ -40,11 +40,13 @@ pub(crate) struct Topic {
     volunteered: BTreeSet<(String, &'static str)>,
 }
 
-/// Knowledge of one stream.
+/// One stream.
 #[derive(Debug, Default)]
 pub(crate) struct Peer {
     pub(crate) topics: BTreeMap<usize, Topic>,
     nonces: BTreeSet<String>,
+    pub(crate) to_origin: Pipe<DeltaDiscoveryRequest>,
+    pub(crate) to_relay: Pipe<DeltaDiscoveryResponse>,
 }
 
 /// How it treats locators.
@@ -65,7 +67,7 @@ pub(crate) struct Origin {
     since: HashMap<(usize, &'static str, ClientParameters), u64>,
     pub(crate) clock: u64,
     nonce: u64,
-    pub(crate) streams: Streams<Peer>,
+    pub(crate) streams: [Option<Peer>; 2],
     /// It publishes several variants for the same parameters.
     pub(crate) ambiguous: bool,
     /// Variants that come together have the same version.
@@ -173,7 +175,7 @@ impl Origin {
 
     /// Whether it has not said of the name, to somebody for whom a variant with this rule would be, that there is another.
     pub(crate) fn kept_silent(&self, at: usize, name: &str, rule: Option<&str>) -> bool {
-        let topics = self.streams.iter().flatten().filter_map(|peer| peer.state.topics.get(&at));
+        let topics = self.streams.iter().flatten().filter_map(|peer| peer.topics.get(&at));
         let mut asked = topics.flat_map(|topic| &topic.asked);
         self.manner == Manner::IsSilent
             && !asked.any(|(asked, params)| {
@@ -196,7 +198,7 @@ impl Origin {
 
     /// Says on a stream what it has not said of what is seen there, all in one response (R-DP-13).
     fn tell(&mut self, rng: &mut StdRng, stream: usize, at: usize, now: Instant) {
-        let Some(topic) = self.streams[stream].as_ref().and_then(|peer| peer.state.topics.get(&at)) else {
+        let Some(topic) = self.streams[stream].as_ref().and_then(|peer| peer.topics.get(&at)) else {
             return;
         };
         let visible = self.visible(at, &topic.asked);
@@ -211,7 +213,7 @@ impl Origin {
                 words.entry(name.clone()).or_default().gone.insert(rule);
             }
         }
-        let topic = self.streams[stream].as_mut().unwrap().state.topics.get_mut(&at).unwrap();
+        let topic = self.streams[stream].as_mut().unwrap().topics.get_mut(&at).unwrap();
         topic.told = visible;
         for (name, word) in &words {
             topic.volunteered.retain(|(other, rule)| other != name || !word.gone.contains(rule));
@@ -258,7 +260,7 @@ impl Origin {
             );
         }
         let peer = self.streams[stream].as_mut().unwrap();
-        peer.state.nonces.insert(response.nonce.clone());
+        peer.nonces.insert(response.nonce.clone());
         peer.to_relay.send(rng, response, now);
     }
 
@@ -266,8 +268,7 @@ impl Origin {
     pub(crate) fn chatter(&mut self, rng: &mut StdRng, now: Instant) {
         let (stream, at) = (rng.random_range(0..2), rng.random_range(0..TYPES.len()));
         let name = NAMES[rng.random_range(0..NAMES.len())];
-        let Some(topic) = self.streams[stream].as_mut().and_then(|peer| peer.state.topics.get_mut(&at))
-        else {
+        let Some(topic) = self.streams[stream].as_mut().and_then(|peer| peer.topics.get_mut(&at)) else {
             return;
         };
         let variants: Vec<_> = self.truth[at].get(name).into_iter().flatten().collect();
@@ -289,20 +290,20 @@ impl Origin {
     }
 }
 
-impl connection::Origin for Origin {
-    type State = Peer;
-
-    fn streams(&mut self) -> &mut Streams<Peer> {
-        &mut self.streams
-    }
-
+impl Origin {
     /// Reads a request and answers it, perhaps in parts; all of one name in one of them.
-    fn read(&mut self, rng: &mut StdRng, stream: usize, request: &DeltaDiscoveryRequest, now: Instant) {
+    pub(crate) fn read(
+        &mut self,
+        rng: &mut StdRng,
+        stream: usize,
+        request: &DeltaDiscoveryRequest,
+        now: Instant,
+    ) {
         let at = at_of(&request.type_url);
         let peer = self.streams[stream].as_mut().unwrap();
         assert_eq!(request.error_detail, None, "a NACK");
         let is_ack = !request.response_nonce.is_empty();
-        assert!(!is_ack || peer.state.nonces.remove(&request.response_nonce), "an ACK of nothing");
+        assert!(!is_ack || peer.nonces.remove(&request.response_nonce), "an ACK of nothing");
         let plain = |name: &String| (name.clone(), ClientParameters::default());
         let mut joined: Vec<Asked> = request.resource_names_subscribe.iter().map(plain).collect();
         let located = request.resource_locators_subscribe.iter();
@@ -322,7 +323,7 @@ impl connection::Origin for Origin {
                 TYPES[at], request.initial_resource_versions
             );
         }
-        if !peer.state.topics.contains_key(&at) {
+        if !peer.topics.contains_key(&at) {
             assert!(!is_ack && left.is_empty(), "nothing was asked for before");
             if joined.is_empty() {
                 joined.push(("*".to_owned(), ClientParameters::default()));
@@ -330,7 +331,7 @@ impl connection::Origin for Origin {
         } else {
             assert!(request.initial_resource_versions.is_empty());
         }
-        let topic = peer.state.topics.entry(at).or_default();
+        let topic = peer.topics.entry(at).or_default();
         for asked in &left {
             assert!(topic.asked.remove(asked), "{asked:?} was not subscribed to");
         }
@@ -359,9 +360,9 @@ impl connection::Origin for Origin {
             }
         }
         words.retain(|_, word| !word.sent.is_empty() || word.absent);
-        let asked = self.streams[stream].as_ref().unwrap().state.topics[&at].asked.clone();
+        let asked = self.streams[stream].as_ref().unwrap().topics[&at].asked.clone();
         let visible = self.visible(at, &asked);
-        let topic = self.streams[stream].as_mut().unwrap().state.topics.get_mut(&at).unwrap();
+        let topic = self.streams[stream].as_mut().unwrap().topics.get_mut(&at).unwrap();
         topic.told = visible;
         let has_star = joined.iter().any(|(name, params)| name == "*" && reads(self.manner, *params));
         let must_answer = has_star && words.is_empty();

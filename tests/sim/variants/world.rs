@@ -14,10 +14,10 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::client::Client;
+use super::connection::Connection;
 use super::origin::{Asked, Manner, Origin, TYPES};
 use super::poller::Poller;
 use super::rule::ClientParameters;
-use crate::connection::Connection;
 use crate::harness::Scenario;
 use crate::wire;
 
@@ -30,7 +30,7 @@ const SETTLING: Duration = Duration::from_secs(80);
 
 pub(crate) struct World {
     step: u64,
-    relay: Connection<Origin>,
+    relay: Connection,
     rules: Arc<SessionConfig>,
     clients: Vec<Client>,
     memory: PollHistory,
@@ -101,9 +101,9 @@ impl Scenario for World {
         }
         for stream in self.relay.origin.streams.iter().flatten() {
             assert!(
-                stream.state.topics.values().all(|topic| topic.asked.is_empty()),
+                stream.topics.values().all(|topic| topic.asked.is_empty()),
                 "nobody wants {:?}",
-                stream.state.topics
+                stream.topics
             );
         }
         // They are dropped with the topics that filled them, and else when there is need of room.
@@ -296,7 +296,7 @@ impl World {
                 })
                 .collect();
             let topics =
-                self.relay.origin.streams.iter().flatten().filter_map(|stream| stream.state.topics.get(&at));
+                self.relay.origin.streams.iter().flatten().filter_map(|stream| stream.topics.get(&at));
             let subscribed: BTreeSet<&Asked> = topics.flat_map(|topic| &topic.asked).collect();
             let kept = ("*".to_owned(), ClientParameters::default());
             for asked in subscribed.iter().filter(|asked| ***asked != kept) {

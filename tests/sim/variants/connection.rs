@@ -1,8 +1,7 @@
-//! The upstream side of a relay, and its two streams to a model of an origin, on which messages take their time.
+//! The upstream side of a relay, and its two streams to the origin, on which messages take their time.
 //!
 //! Owns time and the order of messages, and does as the shell of `upstream::Client` does: it opens, closes and renews streams, and
-//! passes by every deadline. Knows nothing of what the origin says. The timed scenario has a shell and links of its own, which can
-//! fail in more ways.
+//! passes by every deadline. Knows nothing of what the origin says.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use deltafan::cache::{Cache, Limits};
-use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use deltafan::subscription::Upstream;
 use deltafan::upstream::{Mux, Settings, StreamId};
 use prost::Message as _;
 use rand::Rng;
 use rand::rngs::StdRng;
+
+use super::origin::{Origin, Peer};
 
 /// Time that a message is under way at most: below the settle time.
 const DELAY: Duration = Duration::from_millis(60);
@@ -48,35 +48,10 @@ impl<T> Pipe<T> {
     }
 }
 
-/// One stream, with what the origin keeps of it.
-#[derive(Debug, Default)]
-pub(crate) struct Stream<S> {
-    pub(crate) state: S,
-    to_origin: Pipe<DeltaDiscoveryRequest>,
-    pub(crate) to_relay: Pipe<DeltaDiscoveryResponse>,
-}
-
-/// The primary and the secondary stream.
-pub(crate) type Streams<S> = [Option<Stream<S>>; 2];
-
-/// Model of an origin.
-pub(crate) trait Origin {
-    /// Knowledge of the origin about one stream.
-    type State: Default;
-
-    fn streams(&mut self) -> &mut Streams<Self::State>;
-
-    /// Reads a request, and puts its answers on their way.
-    fn read(&mut self, rng: &mut StdRng, stream: usize, request: &DeltaDiscoveryRequest, now: Instant);
-
-    /// Checks that hold at any moment; called after each message that the relay has heard.
-    fn check(&mut self, _: &Cache) {}
-}
-
-pub(crate) struct Connection<O> {
+pub(crate) struct Connection {
     pub(crate) cache: Arc<Cache>,
     pub(crate) mux: Mux,
-    pub(crate) origin: O,
+    pub(crate) origin: Origin,
     pub(crate) rng: StdRng,
     pub(crate) now: Instant,
     pub(crate) trace: bool,
@@ -84,18 +59,18 @@ pub(crate) struct Connection<O> {
     pub(crate) away: u64,
 }
 
-impl<O: Origin> Connection<O> {
-    pub(crate) fn new(origin: O, rng: StdRng, limits: Limits, settings: Settings, trace: bool) -> Self {
+impl Connection {
+    pub(crate) fn new(origin: Origin, rng: StdRng, limits: Limits, settings: Settings, trace: bool) -> Self {
         let (cache, writer) = Cache::new(limits);
         Self { cache, mux: Mux::new(writer, settings), origin, rng, now: Instant::now(), trace, away: 0 }
     }
 
-    pub(crate) fn has(&mut self, stream: StreamId) -> bool {
-        self.origin.streams()[stream as usize].is_some()
+    pub(crate) fn has(&self, stream: StreamId) -> bool {
+        self.origin.streams[stream as usize].is_some()
     }
 
     /// The way upstream, as sessions are told of it.
-    pub(crate) fn upstream(&mut self) -> Upstream {
+    pub(crate) fn upstream(&self) -> Upstream {
         if self.has(StreamId::Primary) { Upstream::Answering } else { Upstream::Away }
     }
 
@@ -117,7 +92,7 @@ impl<O: Origin> Connection<O> {
         if self.trace {
             eprintln!("  {stream:?} opens");
         }
-        self.origin.streams()[stream as usize] = Some(Stream::default());
+        self.origin.streams[stream as usize] = Some(Peer::default());
         self.mux.opened(stream, self.now);
     }
 
@@ -126,7 +101,7 @@ impl<O: Origin> Connection<O> {
         if self.trace {
             eprintln!("  {stream:?} is lost");
         }
-        self.origin.streams()[stream as usize..].iter_mut().for_each(|stream| *stream = None);
+        self.origin.streams[stream as usize..].iter_mut().for_each(|stream| *stream = None);
         self.mux.closed(stream);
     }
 
@@ -151,19 +126,19 @@ impl<O: Origin> Connection<O> {
             let mut requests = 0;
             while self.mux.has_request(stream) {
                 if let Some(request) = self.mux.next_request(stream, now)
-                    && let Some(open) = &mut self.origin.streams()[on]
+                    && let Some(open) = &mut self.origin.streams[on]
                 {
                     open.to_origin.send(&mut self.rng, request, now);
                 }
                 requests += 1;
                 assert!(requests < 1000, "it has always something more to say");
             }
-            while let Some(open) = &mut self.origin.streams()[on]
+            while let Some(open) = &mut self.origin.streams[on]
                 && let Some(request) = open.to_origin.take(now)
             {
                 self.origin.read(&mut self.rng, on, &request, now);
             }
-            while let Some(open) = &mut self.origin.streams()[on]
+            while let Some(open) = &mut self.origin.streams[on]
                 && let Some(response) = open.to_relay.take(now)
             {
                 if self.trace {
@@ -171,7 +146,6 @@ impl<O: Origin> Connection<O> {
                 }
                 let message = Bytes::from(response.encode_to_vec());
                 self.mux.on_message(stream, message, now).expect("a response");
-                self.origin.check(&self.cache);
             }
         }
     }
@@ -190,7 +164,7 @@ impl<O: Origin> Connection<O> {
                 self.connect();
                 self.pump();
             }
-            let streams = self.origin.streams().iter().flatten();
+            let streams = self.origin.streams.iter().flatten();
             let arrivals = streams.flat_map(|stream| [stream.to_origin.next(), stream.to_relay.next()]);
             let next = arrivals.chain([self.mux.next_deadline()]).flatten().min();
             let Some(next) = next.filter(|at| *at <= end) else { break };
