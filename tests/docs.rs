@@ -14,7 +14,7 @@ const RIDDLES: [&str; 7] =
     ["What ", "Who ", "Whoever ", "Whom ", "The same", "See the module", "Whether who "];
 
 /// Folders whose comments are held to that.
-const FOLDERS: [&str; 2] = ["src", "crates"];
+const FOLDERS: [&str; 3] = ["src", "crates", "tests/sim"];
 
 /// Longest cell of a table in a document, in characters. More is a paragraph.
 const LONGEST_CELL: usize = 300;
