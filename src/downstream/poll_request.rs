@@ -15,8 +15,9 @@ use super::names::NameShare;
 use super::policy::Policy;
 use super::poll_error::PollError;
 use super::request_memory::MemoryShare;
-use super::scheduler::{BackgroundDrop, LARGE_REQUEST, MANY_NAMES, lower_thread_priority};
+use super::scheduler::{BackgroundDrop, lower_thread_priority};
 use super::state::ServerState;
+use crate::fairness::{BODY_SLICE, LARGE_REQUEST, MANY_NAMES};
 use crate::identity::{Peer, Source};
 use crate::json::{self, BoundsError, JsonRequestError};
 use crate::limit::Limit;
@@ -29,8 +30,6 @@ use crate::subscription::{Poll, PollPeer, SessionConfig};
 const EXPECTED_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";
 /// Part of that time that is left for the way back: 200 ms, or a fifth if that is shorter.
 const RETURN_MARGIN: Duration = Duration::from_millis(200);
-/// Time for which a body is read in a row, however fast it arrives.
-const SLICE: Duration = Duration::from_micros(500);
 /// Text for a client whose request is not whole when its connection closes.
 const CLOSING: &str = "the relay closes this connection; reconnect";
 
@@ -184,7 +183,7 @@ where
                 let reason = "too much of requests has come that are not whole yet";
                 PollError::refused(StatusCode::SERVICE_UNAVAILABLE, reason).over(limit)
             })?;
-            if slice_start.elapsed() >= SLICE {
+            if slice_start.elapsed() >= BODY_SLICE {
                 tokio::task::yield_now().await;
                 slice_start = Instant::now();
             }
@@ -233,4 +232,21 @@ fn parse(body: &[u8], rules: &SessionConfig) -> Result<proto::DiscoveryRequest, 
         }
         _ => PollError::refused(StatusCode::BAD_REQUEST, error.to_string()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r_rest_06_a_poll_is_answered_before_its_client_gives_up() {
+        let longest = Duration::from_secs(60);
+        for (expected, held) in [("1000", 800), ("5000", 4_800), ("100", 80), ("0", 60_000), ("soon", 60_000)]
+        {
+            let headers =
+                HeaderMap::from_iter([(EXPECTED_TIMEOUT.parse().unwrap(), expected.parse().unwrap())]);
+            assert_eq!(hold(longest, &headers), Duration::from_millis(held), "{expected}");
+        }
+        assert_eq!(hold(longest, &HeaderMap::new()), longest);
+    }
 }

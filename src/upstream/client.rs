@@ -22,6 +22,7 @@ use super::wait::{Clock, next_interest, next_tuning, now, sleep_until};
 use super::{Backoff, Counters, Mux, ProtocolError, StreamId, Tuner, Tuning, UpstreamState};
 use super::{SilenceEvent, SilenceLog};
 use crate::cache::Wanted;
+use crate::fairness::MESSAGES_IN_A_ROW;
 use crate::proto::DeltaDiscoveryRequest;
 use crate::telemetry::{self, LogThrottle};
 use crate::tls::client::ClientTls;
@@ -63,9 +64,6 @@ enum Event {
     Look,
     Nothing,
 }
-
-/// Messages that are read in a row before requests, clients and timers get a turn.
-const MESSAGES_IN_A_ROW: u32 = 32;
 
 /// End of a connection, with its reason.
 enum Ended {

@@ -9,9 +9,9 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::harness::{self, Scenario};
-use crate::support::Client;
-use crate::whole::{Primary, Secondary, Whole};
-use crate::wire::Told;
+use deltafan_test_support::fixture::Client;
+use deltafan_test_support::whole::{Primary, Secondary, Whole};
+use deltafan_test_support::wire::Told;
 
 const OWN: [&str; 5] = ["r/1", "r/2", "r/3", "r/4", "r/5"];
 const ALIASES: [&str; 5] = ["r/a", "r/b", "r/c", "r/d", "r/e"];
@@ -117,7 +117,7 @@ struct Keeper {
 
 impl Keeper {
     fn listen(&mut self, whole: &Whole) -> bool {
-        let Some(told) = self.client.poll(&whole.bed) else { return false };
+        let Some(told) = self.client.poll(&whole.fixture) else { return false };
         for name in &told.removed {
             self.held.remove(name);
         }
@@ -133,7 +133,7 @@ impl Keeper {
 
     fn answer(&mut self, whole: &Whole) {
         if let Some(told) = self.unanswered.take() {
-            self.client.ack(&whole.bed, &told, &[]);
+            self.client.ack(&whole.fixture, &told, &[]);
         }
     }
 }
@@ -256,11 +256,11 @@ impl World {
             let all: Vec<String> = keeper.names.iter().map(|name| format!("-{name}")).collect();
             keeper.names.remove(name);
             let rest: Vec<&str> = keeper.names.iter().map(String::as_str).collect();
-            keeper.client.change(&whole.bed, "vhds", &all.join(" "));
-            keeper.client.change(&whole.bed, "vhds", &rest.join(" "));
+            keeper.client.change(&whole.fixture, "vhds", &all.join(" "));
+            keeper.client.change(&whole.fixture, "vhds", &rest.join(" "));
             keeper.held.clear();
         } else {
-            keeper.client.change(&whole.bed, "vhds", name);
+            keeper.client.change(&whole.fixture, "vhds", name);
             keeper.names.insert(name.to_owned());
         }
     }

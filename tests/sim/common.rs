@@ -9,7 +9,7 @@ use bytes::BytesMut;
 use deltafan::cache::{Cache, Protocol};
 use deltafan::subscription::{Session, SessionConfig};
 
-use crate::wire::{message, put, type_url};
+use deltafan_test_support::wire::{message, put, type_url};
 
 /// Waker that remembers that it was woken.
 #[derive(Debug, Default)]

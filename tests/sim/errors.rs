@@ -1,16 +1,15 @@
 //! Histories of errors of single resources, against a naive model of a client that reads them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
-use deltafan::cache::{Change, Limits, Op, OriginError, Protocol, Resend, Seen, View};
+use deltafan::cache::{Limits, Op, OriginError, Protocol, Resend, Seen, View};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::harness::{self, Scenario};
-use crate::support::{Bed, Client, show, url};
-use crate::wire::{self, Told};
+use deltafan_test_support::fixture::{Client, Fixture, fail, show, url};
+use deltafan_test_support::wire::{self, Told};
 
 const NOT_FOUND: i32 = 5;
 const DENIED: i32 = 7;
@@ -36,8 +35,8 @@ struct Reader {
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 impl Reader {
-    fn new(bed: &Bed, protocol: Protocol, short: &'static str) -> Self {
-        let client = bed.client(protocol, None);
+    fn new(fixture: &Fixture, protocol: Protocol, short: &'static str) -> Self {
+        let client = fixture.client(protocol, None);
         let (names, held, errors, refused, stirred) = Default::default();
         Self { client, protocol, short, names, held, errors, refused, stirred }
     }
@@ -51,7 +50,7 @@ impl Reader {
         self.names.iter().copied().chain(["z"]).collect()
     }
 
-    fn toggle(&mut self, bed: &Bed, name: &'static str, denied: &BTreeSet<&'static str>) {
+    fn toggle(&mut self, fixture: &Fixture, name: &'static str, denied: &BTreeSet<&'static str>) {
         let leaves = self.names.remove(name);
         if leaves {
             self.held.remove(name);
@@ -64,24 +63,24 @@ impl Reader {
         match self.protocol {
             Protocol::Delta => {
                 let text = if leaves { format!("-{name} z") } else { format!("{name} z") };
-                self.client.change(bed, self.short, &text);
+                self.client.change(fixture, self.short, &text);
             }
             Protocol::Sotw => {
                 let list = self.list();
-                self.client.ask(bed, self.short, &list);
+                self.client.ask(fixture, self.short, &list);
             }
         }
     }
 
-    fn poll(&mut self, bed: &Bed, ack: bool, trace: bool) -> bool {
-        let Some(told) = self.client.poll(bed) else { return false };
+    fn poll(&mut self, fixture: &Fixture, ack: bool, trace: bool) -> bool {
+        let Some(told) = self.client.poll(fixture) else { return false };
         if trace {
             eprintln!("  a {:?} client is told {}", self.protocol, show(&told));
         }
         self.take(&told);
         if ack {
             let list = self.list();
-            self.client.ack(bed, &told, if self.protocol == Protocol::Sotw { &list } else { &[] });
+            self.client.ack(fixture, &told, if self.protocol == Protocol::Sotw { &list } else { &[] });
         }
         true
     }
@@ -114,8 +113,8 @@ impl Reader {
         }
     }
 
-    fn check(&self, bed: &Bed) {
-        let snapshot = bed.cache.of(&url(self.short)).unwrap().snapshot();
+    fn check(&self, fixture: &Fixture) {
+        let snapshot = fixture.cache.of(&url(self.short)).unwrap().snapshot();
         for &name in &self.names {
             let entry = snapshot.get(name);
             let held = self.held.get(name).map(|text| text.split('/').next().unwrap());
@@ -176,7 +175,7 @@ impl Step {
 /// One history. However slow a client was, it ends with the last word of the origin (R-Err-01, R-Err-06).
 struct World {
     rng: StdRng,
-    bed: Bed,
+    fixture: Fixture,
     short: &'static str,
     readers: Vec<Reader>,
     denied: BTreeSet<&'static str>,
@@ -186,14 +185,14 @@ struct World {
 impl World {
     fn with(rng: StdRng, is_small: bool, short: &'static str, trace: bool) -> Self {
         let limits = Limits { response_bytes: if is_small { 60 } else { 1 << 20 }, ..Limits::default() };
-        let mut bed = Bed::with_limits(limits);
+        let mut fixture = Fixture::with_limits(limits);
         // Some readers answer nothing for longer than `unacked_timeout` allows.
-        bed.rules.unacked_timeout = Duration::from_secs(24 * 60 * 60);
-        bed.known(short);
-        bed.named(&format!("{short} z:1"));
+        fixture.rules.unacked_timeout = Duration::from_secs(24 * 60 * 60);
+        fixture.known(short);
+        fixture.named(&format!("{short} z:1"));
         let protocol = |at| if at % 2 == 0 { Protocol::Delta } else { Protocol::Sotw };
-        let readers = (0..READERS).map(|at| Reader::new(&bed, protocol(at), short)).collect();
-        Self { rng, bed, short, readers, denied: BTreeSet::new(), trace }
+        let readers = (0..READERS).map(|at| Reader::new(&fixture, protocol(at), short)).collect();
+        Self { rng, fixture, short, readers, denied: BTreeSet::new(), trace }
     }
 
     fn play(&mut self, step: Step) {
@@ -206,23 +205,22 @@ impl World {
                 self.say(at, Op::Set { view, resource, resend: Resend::Answer, lease: None });
             }
             Step::Remove { view, at } => self.say(at, Op::Remove { view, name: NAMES[at].into() }),
-            Step::Fail { at, code } => {
-                let (name, failure) = (NAMES[at].into(), Arc::new(OriginError::new(code, "why")));
-                self.say(at, Op::Fail { name, failure, listed: false });
-            }
+            Step::Fail { at, code } => self.say(at, fail(NAMES[at], code)),
             Step::Repush { at } => self.say(at, Op::Repush { name: NAMES[at].into() }),
-            Step::Toggle { reader, at } => self.readers[reader].toggle(&self.bed, NAMES[at], &self.denied),
+            Step::Toggle { reader, at } => {
+                self.readers[reader].toggle(&self.fixture, NAMES[at], &self.denied)
+            }
             Step::Poll { reader, ack } => {
-                self.readers[reader].poll(&self.bed, ack, self.trace);
-                self.bed.after(Duration::from_secs(1));
+                self.readers[reader].poll(&self.fixture, ack, self.trace);
+                self.fixture.after(Duration::from_secs(1));
             }
         }
     }
 
     fn say(&mut self, at: usize, op: Op) {
         let name = NAMES[at];
-        self.bed.apply(self.short, Change { ops: vec![op], ..Change::default() });
-        let snapshot = self.bed.cache.of(&url(self.short)).unwrap().snapshot();
+        self.fixture.ops(self.short, vec![op]);
+        let snapshot = self.fixture.cache.of(&url(self.short)).unwrap().snapshot();
         let is_denied = matches!(snapshot.by_name(name), Seen::Denied(_));
         if is_denied {
             self.denied.insert(name);
@@ -258,13 +256,13 @@ impl Scenario for World {
         for reader in &mut self.readers {
             for _ in 0..2 {
                 let mut said = 0;
-                while reader.poll(&self.bed, true, self.trace) {
+                while reader.poll(&self.fixture, true, self.trace) {
                     said += 1;
                     assert!(said < 100, "it goes on and on");
                 }
-                self.bed.after(Duration::from_secs(60));
+                self.fixture.after(Duration::from_secs(60));
             }
-            reader.check(&self.bed);
+            reader.check(&self.fixture);
         }
     }
 }

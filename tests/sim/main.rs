@@ -24,13 +24,3 @@ mod sessions;
 mod timed;
 mod ttl;
 mod variants;
-
-#[path = "../protocol/support.rs"]
-#[allow(dead_code, reason = "fixture of the tests of single rules")]
-mod support;
-#[path = "../protocol/whole.rs"]
-#[allow(dead_code, reason = "fixture of the tests of single rules")]
-mod whole;
-#[path = "../wire/mod.rs"]
-#[allow(dead_code, reason = "what other tests send or read")]
-mod wire;

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderMap, StatusCode};
 
+use super::arriving::Arriving;
 use super::frame::{self, Head, Kind, MAX_WINDOW, flag};
 use super::hpack;
-use super::receive::Arriving;
 use super::settings::{self, DEFAULT_WINDOW, Peer};
 use super::stream::{RecvWindow, SendWindow, Stream, StreamHandler};
 use super::work_budget::WorkBudget;

@@ -18,6 +18,7 @@
 //! - Request data is available as soon as a frame is whole. A stream whose body is not read is held back by its
 //!   window.
 
+mod arriving;
 mod connection;
 mod frame;
 mod headers;

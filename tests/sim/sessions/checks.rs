@@ -7,7 +7,7 @@ use deltafan::cache::Protocol;
 
 use super::client::Client;
 use super::origin::{CDS, EDS, NAMES, Origin, RDS, ROUTE, Said, Seen, TYPES};
-use crate::wire::{Told, type_url};
+use deltafan_test_support::wire::{Told, type_url};
 
 impl Client {
     /// Checks a response against the origin of this moment, and takes it in.

@@ -13,7 +13,7 @@ use rand::rngs::StdRng;
 use super::origin::{CDS, RDS, ROUTE, TYPES};
 use super::subscription::{Subscribed, pick};
 use crate::common::{Bell, session};
-use crate::wire::{Told, type_url};
+use deltafan_test_support::wire::{Told, type_url};
 
 /// A response that was not answered.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 use super::subscription::Subscribed;
-use crate::wire::{resource, type_url};
+use deltafan_test_support::wire::{resource, type_url};
 
 pub(crate) const TYPES: [&str; 6] = ["cds", "eds", "lds", "rds", "sds", "thing"];
 pub(crate) const CDS: usize = 0;

@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 
 use super::origin::{Origin, TYPES};
 use super::subscription::{Subscribed, pick};
-use crate::wire::{self, type_url};
+use deltafan_test_support::wire::{self, type_url};
 
 /// Types that have a path.
 const POLLED: usize = 5;

@@ -13,7 +13,7 @@ use super::client::{Client, Manner};
 use super::origin::{LDS, NAMES, Origin, RDS, ROUTE, TYPES, name_of};
 use super::poller::Pollers;
 use crate::harness::Scenario;
-use crate::wire::{self, type_url};
+use deltafan_test_support::wire::{self, type_url};
 
 const CLIENTS: usize = 12;
 /// For so many steps the origin has nothing to say of listeners.

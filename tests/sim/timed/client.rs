@@ -12,7 +12,7 @@ use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node};
 use super::reading::Told;
 use super::relay::Request;
 use super::truth::{TYPES, is_full_state};
-use crate::wire::type_url;
+use deltafan_test_support::wire::type_url;
 
 /// Subscription to one type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

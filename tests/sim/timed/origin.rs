@@ -12,7 +12,7 @@ use prost::Message as _;
 
 use super::flavor::{Flavor, Subscription};
 use super::truth::{TYPES, Truth, at_of, encode};
-use crate::wire::type_url;
+use deltafan_test_support::wire::type_url;
 
 /// A response on its way.
 pub(crate) struct Said {

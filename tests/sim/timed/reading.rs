@@ -8,7 +8,7 @@ use deltafan::resource::Envelope;
 use prost::Message as _;
 
 use super::truth::{TYPES, at_of};
-use crate::wire::{body, type_url};
+use deltafan_test_support::wire::{body, type_url};
 
 /// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use deltafan::resource::wire::put_field;
 use prost::Message as _;
 
 use crate::common::any;
-use crate::wire::type_url;
+use deltafan_test_support::wire::type_url;
 
 pub(crate) const TYPES: [&str; 4] = ["cds", "eds", "lds", "rds"];
 pub(crate) const CDS: usize = 0;

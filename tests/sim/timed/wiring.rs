@@ -17,7 +17,7 @@ use super::reading::{self, Told};
 use super::relay::{Input, Output, Request};
 use super::truth::{TYPES, at_of};
 use super::world::{Arrival, Event, World};
-use crate::wire::type_url;
+use deltafan_test_support::wire::type_url;
 
 /// In this time a relay has asked on a new stream for what it wants.
 const AT_ONCE: Duration = Duration::from_millis(100);

@@ -14,7 +14,7 @@ use rand::rngs::StdRng;
 use super::origin::{NAMES, Origin, TYPES, at_of, is_member};
 use super::rule::{ClientParameters, ENVS, VS, shown};
 use crate::common::session;
-use crate::wire::{Told, body, type_url};
+use deltafan_test_support::wire::{Told, body, type_url};
 
 /// The text in a resource on the wire.
 pub(crate) fn text_of(resource: &[u8], at: usize) -> String {

@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use super::connection::Pipe;
 use super::rule::{ClientParameters, LAYOUTS, encode};
 use crate::common::any;
-use crate::wire::{put, type_url};
+use deltafan_test_support::wire::{put, type_url};
 
 pub(crate) const TYPES: [&str; 3] = ["cds", "eds", "lds"];
 /// Names that begin with `o` exist only for clients that ask for them.

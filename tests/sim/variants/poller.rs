@@ -13,7 +13,7 @@ use rand::rngs::StdRng;
 use super::client::{Asks, node, random_parameters, way};
 use super::origin::{NAMES, Origin, TYPES};
 use super::rule::ClientParameters;
-use crate::wire::{body, type_url};
+use deltafan_test_support::wire::{body, type_url};
 
 const HOLD: Duration = Duration::from_secs(20);
 

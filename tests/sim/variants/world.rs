@@ -19,7 +19,7 @@ use super::origin::{Asked, Manner, Origin, TYPES};
 use super::poller::Poller;
 use super::rule::ClientParameters;
 use crate::harness::Scenario;
-use crate::wire;
+use deltafan_test_support::wire;
 
 const CLIENTS: usize = 12;
 const POLLERS: usize = 3;

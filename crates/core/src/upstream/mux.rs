@@ -17,6 +17,7 @@ use super::topic::{Absences, OriginHabits, Renewal, Want};
 use super::{Counters, Locators, Settings, StreamId, Tuning};
 use crate::LogThrottle;
 use crate::cache::{Cache, Change, Seen, Snapshot, View, Wanted, Writer};
+use crate::fairness::{ACKS_IN_A_ROW, NAMES_PER_SLICE};
 use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::{Name, Parameters, TypeUrl};
 
@@ -24,12 +25,8 @@ use crate::resource::{Name, Parameters, TypeUrl};
 const ACK_BYTES: usize = 1 << 20;
 /// Bytes that an ACK takes beside its texts.
 const ACK_OVERHEAD: usize = 128;
-/// Names that are let go before others have their turn: what one client asked for is due at one moment.
-const LET_GO_AT_ONCE: usize = 500;
 /// Shortest time after which a name that nobody wants and is kept is looked at again, however short the linger.
 const KEPT: Duration = Duration::from_secs(1);
-/// ACKs that go before what clients ask for has a turn.
-const ACKS_IN_A_ROW: u32 = 64;
 /// google.rpc.Code
 const INVALID_ARGUMENT: i32 = 3;
 
@@ -637,7 +634,7 @@ impl Mux {
         // Those of one type and time stand together.
         let mut seen: Option<(TypeUrl, Parameters, Arc<Snapshot>)> = None;
         let mut count = 0;
-        while count < LET_GO_AT_ONCE
+        while count < NAMES_PER_SLICE
             && let Some(Departure { type_url, parameters, name: item, is_early }) = self.lingering.next(now)
         {
             // One that goes early makes room for as many as have come.
