@@ -23,7 +23,6 @@ mod frame;
 mod headers;
 mod hpack;
 mod min_rate;
-mod receive;
 mod request_body;
 mod serve;
 mod settings;

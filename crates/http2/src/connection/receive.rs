@@ -4,13 +4,14 @@ use std::time::Instant;
 
 use http::request;
 
-use super::connection::{Connection, Shutdown};
-use super::frame::{self, Head, Kind, flag};
-use super::headers::{Fields, HeadError};
-use super::min_rate::MinRate;
-use super::settings;
-use super::stream::{RecvWindow, SendWindow, Stream, StreamHandler};
-use super::{ConnectionError, PREFACE, Reason};
+use super::super::frame::{self, Head, Kind, flag};
+use super::super::headers::{Fields, HeadError};
+use super::super::min_rate::MinRate;
+use super::super::settings;
+use super::super::stream::{RecvWindow, SendWindow, Stream, StreamHandler};
+use super::super::{ConnectionError, PREFACE, Reason};
+use super::arriving::{Block, Phase};
+use super::{Connection, Shutdown};
 
 /// Bytes that the header blocks of unanswered requests may take together: a few bytes can stand for a large block (RFC
 /// 7541, section 7.3).
@@ -21,53 +22,13 @@ const MAX_CONTINUATIONS: u32 = 8;
 const TOO_MUCH: ConnectionError =
     ConnectionError::new(Reason::EnhanceYourCalm, "too many frames that do no work");
 
-/// Input that is not whole yet.
-#[derive(Debug, Default)]
-pub(super) struct Arriving {
-    phase: Phase,
-    /// Start of the preface or of a frame.
-    partial: Vec<u8>,
-    block: Option<Block>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Phase {
-    #[default]
-    Preface,
-    Settings,
-    Open,
-}
-
-/// Header block of which more is to come.
-#[derive(Debug)]
-struct Block {
-    stream: u32,
-    end_stream: bool,
-    depends_on_itself: bool,
-    fragment: Vec<u8>,
-    continuations: u32,
-    since: Instant,
-}
-
-impl Arriving {
-    /// Bytes of an incomplete frame or header block.
-    pub(super) fn len(&self) -> usize {
-        self.partial.len() + self.block.as_ref().map_or(0, |block| block.fragment.len())
-    }
-
-    /// Time since which something incomplete is awaited that must not take long.
-    pub(super) fn incomplete_since(&self, opened: Instant) -> Option<Instant> {
-        if self.phase == Phase::Open { self.block.as_ref().map(|block| block.since) } else { Some(opened) }
-    }
-}
-
 impl<X: StreamHandler> Connection<X> {
     /// Processes input. `open` makes the driver's part of a new stream.
     ///
     /// # Errors
     ///
     /// If the peer violates the protocol in a way that ends the connection.
-    pub(super) fn receive(
+    pub(in super::super) fn receive(
         &mut self,
         bytes: &[u8],
         now: Instant,
