@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use deltafan::cache::{Cache, Change, Completeness, Limits, Op, Protocol, Resend, View, Writer};
 use deltafan::proto;
-use deltafan::subscription::{Next, Rules, Session, Upstream};
+use deltafan::subscription::{NextStep, Session, SessionConfig, Upstream};
 
 /// How often the route moves.
 const MOVES: u32 = 20_000;
@@ -61,9 +61,9 @@ fn r_ads_03_holds_while_the_origin_speaks() {
     set(&mut writer, "cds", View::Wildcard, "c0", "v0");
     set(&mut writer, "rds", View::Named, "route", "v0/c0");
     let now = Instant::now();
-    let mut session = Session::new(cache, Arc::new(Rules::default()), Protocol::Delta, None, now);
-    session.hear_delta(request("cds", vec![], String::new()), now).unwrap();
-    session.hear_delta(request("rds", vec!["route".to_owned()], String::new()), now).unwrap();
+    let mut session = Session::new(cache, Arc::new(SessionConfig::default()), Protocol::Delta, None, now);
+    session.on_delta_request(request("cds", vec![], String::new()), now).unwrap();
+    session.on_delta_request(request("rds", vec!["route".to_owned()], String::new()), now).unwrap();
 
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -76,7 +76,7 @@ fn r_ads_03_holds_while_the_origin_speaks() {
         loop {
             let last = done.load(Ordering::Acquire);
             match session.next(Instant::now(), Upstream::Answering) {
-                Next::Say(outgoing) => {
+                NextStep::Say(outgoing) => {
                     session.taken(now);
                     let told = wire::read(Protocol::Delta, &outgoing.frame);
                     let short = if told.type_url == wire::type_url("cds") { "cds" } else { "rds" };
@@ -90,11 +90,11 @@ fn r_ads_03_holds_while_the_origin_speaks() {
                     if let Some(target) = &target {
                         assert!(clusters.contains(target), "the route leads to {target}, which is not there");
                     }
-                    session.hear_delta(request(short, vec![], told.nonce), now).unwrap();
+                    session.on_delta_request(request(short, vec![], told.nonce), now).unwrap();
                 }
-                Next::Wait(_) if last => break,
-                Next::Wait(_) => {}
-                Next::Close(refusal) => panic!("{refusal}"),
+                NextStep::Wait(_) if last => break,
+                NextStep::Wait(_) => {}
+                NextStep::Close(refusal) => panic!("{refusal}"),
             }
         }
         assert_eq!((clusters.len(), target), (1, clusters.first().cloned()));
@@ -106,10 +106,10 @@ fn who_asks_for_many_names_is_told_of_them_while_the_origin_speaks() {
     let (cache, mut writer) = Cache::new(Limits::default());
     set(&mut writer, "cds", View::Wildcard, "c0", "v0");
     let now = Instant::now();
-    let mut session = Session::new(cache, Arc::new(Rules::default()), Protocol::Delta, None, now);
-    session.hear_delta(request("cds", vec![], String::new()), now).unwrap();
+    let mut session = Session::new(cache, Arc::new(SessionConfig::default()), Protocol::Delta, None, now);
+    session.on_delta_request(request("cds", vec![], String::new()), now).unwrap();
     let names = (0..MANY).map(|number| format!("e{number}")).collect();
-    session.hear_delta(request("eds", names, String::new()), now).unwrap();
+    session.on_delta_request(request("eds", names, String::new()), now).unwrap();
 
     let (speaks, told) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -127,7 +127,7 @@ fn who_asks_for_many_names_is_told_of_them_while_the_origin_speaks() {
         }
         let mut said = BTreeSet::new();
         for _ in 0..4 {
-            if let Next::Say(outgoing) = session.next(Instant::now(), Upstream::Answering) {
+            if let NextStep::Say(outgoing) = session.next(Instant::now(), Upstream::Answering) {
                 said.insert(outgoing.type_url.kind().short());
             }
         }

@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deltafan::cache::{
-    Cache, Change, Completeness, Dialect, Limits, Mailbox, Membership, Op, Protocol, Resend, Subscription,
-    Ttl, View, Writer,
+    Cache, Change, Completeness, Limits, Membership, Op, Protocol, Resend, StreamProfile, Subscription,
+    TtlSupport, View, WakeHandle, Writer,
 };
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node};
 use deltafan::resource::{Name, TypeUrl};
-use deltafan::subscription::{Next, Rules, Session, Upstream};
+use deltafan::subscription::{NextStep, Session, SessionConfig, Upstream};
 use rustix::time::{ClockId, clock_gettime};
 
 const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
@@ -56,7 +56,7 @@ fn ask(session: &mut Session, names: Vec<String>, let_go: Vec<String>) {
         resource_names_unsubscribe: let_go,
         ..DeltaDiscoveryRequest::default()
     };
-    session.hear_delta(request, Instant::now()).unwrap();
+    session.on_delta_request(request, Instant::now()).unwrap();
 }
 
 /// The median of what a request takes.
@@ -74,7 +74,7 @@ fn median(mut request: impl FnMut(usize)) -> Duration {
 /// To say again what is held, to add a name, to let one go, and to look what there is to say.
 fn costs(held: usize) -> [Duration; 4] {
     let (cache, _writer) = Cache::new(Limits::default());
-    let rules = Arc::new(Rules::default());
+    let rules = Arc::new(SessionConfig::default());
     let mut session = Session::new(cache, rules, Protocol::Delta, None, Instant::now());
     let name = |n: usize| format!("bomb-{n:08x}");
     ask(&mut session, (0..held).map(|n| name(n * 16)).collect(), Vec::new());
@@ -92,7 +92,8 @@ fn costs(held: usize) -> [Duration; 4] {
 /// median.
 fn cost_unanswered(held: usize) -> Duration {
     let (cache, mut writer) = Cache::new(Limits::default());
-    let mut session = Session::new(cache, Arc::new(Rules::default()), Protocol::Delta, None, Instant::now());
+    let mut session =
+        Session::new(cache, Arc::new(SessionConfig::default()), Protocol::Delta, None, Instant::now());
     let name = |n: usize| format!("bomb-{n:08x}");
     ask(&mut session, (0..held).map(name).collect(), Vec::new());
     let (upstream, eds) = (Upstream::Answering, TypeUrl::from(EDS));
@@ -105,11 +106,11 @@ fn cost_unanswered(held: usize) -> Duration {
         let next = session.next(Instant::now(), upstream);
         (next, cpu() - start)
     };
-    assert!(matches!(look(0).0, Next::Say(_)));
+    assert!(matches!(look(0).0, NextStep::Say(_)));
     let mut took: Vec<_> = (1..=TURNS)
         .map(|turn| {
             let (next, took) = look(turn);
-            assert!(matches!(next, Next::Wait(_)), "the first answer is awaited");
+            assert!(matches!(next, NextStep::Wait(_)), "the first answer is awaited");
             took
         })
         .collect();
@@ -145,12 +146,12 @@ fn a_request_costs_what_it_says() {
 fn cost_leave(cohorts: usize, wildcard: bool) -> Duration {
     let (cache, _writer) = Cache::new(Limits::default());
     let of = cache.of(&TypeUrl::from(EDS)).unwrap();
-    let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
-    let mailbox = Arc::<Mailbox>::default();
+    let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+    let wake_handle = Arc::<WakeHandle>::default();
     let join = |cohort: usize| {
         let common = (0..8).filter(|_| !wildcard).map(|n| format!("common-{n}"));
         let names = common.chain([format!("own-{cohort}")]).map(Name::from);
-        of.join(Subscription::new(wildcard, names), dialect, &mailbox)
+        of.join(Subscription::new(wildcard, names), profile, &wake_handle)
     };
     let mut members: Vec<Membership> = (0..cohorts).map(join).collect();
     median(|_| drop(members.swap_remove(members.len() / 2)))
@@ -178,7 +179,7 @@ impl Pair {
         let now = Instant::now();
         // It answers nothing, which does not count here.
         let unacked_timeout = Duration::from_secs(1 << 30);
-        let rules = Rules { unacked_timeout, ..Rules::default() };
+        let rules = SessionConfig { unacked_timeout, ..SessionConfig::default() };
         let mut session = Session::new(cache, Arc::new(rules), protocol, None, now);
         match protocol {
             Protocol::Delta => ask(&mut session, names, Vec::new()),
@@ -187,7 +188,7 @@ impl Pair {
                 let (type_url, resource_names) = (EDS.to_owned(), names);
                 let request =
                     DiscoveryRequest { node, type_url, resource_names, ..DiscoveryRequest::default() };
-                session.hear_sotw(request, now).unwrap();
+                session.on_sotw_request(request, now).unwrap();
             }
         }
         Self { writer, session, now }
@@ -213,13 +214,13 @@ impl Pair {
             let start = cpu();
             let next = self.session.next(self.now, Upstream::Answering);
             took += cpu() - start;
-            if !matches!(next, Next::Say(_)) {
+            if !matches!(next, NextStep::Say(_)) {
                 return (took, responses);
             }
             responses += 1;
             self.session.taken(self.now);
             // Its gate opens by itself.
-            self.now += Rules::default().ack_timeout;
+            self.now += SessionConfig::default().ack_timeout;
         }
     }
 }

@@ -16,7 +16,9 @@ use deltafan::descriptors::Descriptors;
 use deltafan::proto;
 use deltafan::resource::{Kind, Resource};
 use deltafan::rest::{Answer, Book};
-use deltafan::subscription::{Asker, Memory, Next, Outgoing, Poll, Rules, Session, Upstream, Verdict};
+use deltafan::subscription::{
+    NextStep, Outgoing, Poll, PollHistory, PollPeer, PollVerdict, Session, SessionConfig, Upstream,
+};
 use parking_lot::Mutex;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -57,7 +59,7 @@ impl Fleet {
     }
 
     fn join(&mut self, names: &[&str]) {
-        let rules = Arc::new(Rules::default());
+        let rules = Arc::new(SessionConfig::default());
         let mut session = Session::new(Arc::clone(&self.cache), rules, self.protocol, None, self.now);
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let type_url = wire::type_url(self.short).as_str().to_owned();
@@ -67,7 +69,7 @@ impl Fleet {
                 let resource_names = names;
                 let request =
                     proto::DiscoveryRequest { node, type_url, resource_names, ..Default::default() };
-                session.hear_sotw(request, self.now).unwrap();
+                session.on_sotw_request(request, self.now).unwrap();
             }
             Protocol::Delta => {
                 let resource_names_subscribe = names;
@@ -77,7 +79,7 @@ impl Fleet {
                     resource_names_subscribe,
                     ..Default::default()
                 };
-                session.hear_delta(request, self.now).unwrap();
+                session.on_delta_request(request, self.now).unwrap();
             }
         }
         self.sessions.push(session);
@@ -88,14 +90,14 @@ impl Fleet {
         let now = self.now;
         let mut told = Vec::with_capacity(self.sessions.len());
         for session in &mut self.sessions {
-            let Next::Say(outgoing) = session.next(now, Upstream::Answering) else {
+            let NextStep::Say(outgoing) = session.next(now, Upstream::Answering) else {
                 panic!("it has something to say")
             };
             session.taken(now);
             told.push(outgoing);
         }
         // Nobody answers here: the gates open by themselves.
-        self.now += Rules::default().ack_timeout;
+        self.now += SessionConfig::default().ack_timeout;
         told
     }
 
@@ -198,7 +200,7 @@ fn full_states_share_the_segments_that_did_not_change() {
 struct Pollers {
     fleet: Fleet,
     book: Arc<Book>,
-    memory: Memory,
+    memory: PollHistory,
     runtime: tokio::runtime::Runtime,
     polls: Vec<Poll>,
 }
@@ -208,7 +210,7 @@ impl Pollers {
         Self {
             fleet: Fleet::new(Protocol::Sotw, "rds"),
             book: Book::new(Descriptors::default(), 256 << 20),
-            memory: Memory::default(),
+            memory: PollHistory::default(),
             runtime: tokio::runtime::Builder::new_current_thread().build().unwrap(),
             polls: Vec::new(),
         }
@@ -233,16 +235,17 @@ impl Pollers {
             version_info: version.to_owned(),
             ..Default::default()
         };
-        let (rules, now) = (Arc::new(Rules::default()), self.fleet.now);
+        let (rules, now) = (Arc::new(SessionConfig::default()), self.fleet.now);
         let (cache, hold) = (&self.fleet.cache, Duration::from_secs(60));
-        let poll = Poll::new(cache, &rules, &self.memory, Kind::Route, request, Asker::default(), hold, now);
+        let poll =
+            Poll::new(cache, &rules, &self.memory, Kind::Route, request, PollPeer::default(), hold, now);
         self.polls.push(poll.unwrap());
     }
 
     fn answers(&self) -> Vec<Answer> {
         let answer = |poll: &Poll| {
             let verdict = poll.next(self.fleet.now, Upstream::Answering);
-            let Verdict::Answer(version) = verdict else { panic!("{verdict:?}") };
+            let PollVerdict::Answer(version) = verdict else { panic!("{verdict:?}") };
             let asked = poll.asked();
             let answer = self.book.answer(poll.type_url(), version, &asked, || poll.found());
             self.runtime.block_on(answer).unwrap()

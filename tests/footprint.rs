@@ -9,7 +9,7 @@ use std::time::Instant;
 use deltafan::cache::{Cache, Limits, Protocol};
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
-use deltafan::subscription::{Rules, Session};
+use deltafan::subscription::{Session, SessionConfig};
 use parking_lot::Mutex;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -25,7 +25,7 @@ const CLIENTS: usize = 200;
 /// No two sets are the same, and every name is in many.
 fn clients(cache: &Arc<Cache>, endpoints: usize, routes: usize) -> Vec<Session> {
     const KNOWN: usize = 2_000;
-    let rules = Arc::new(Rules::default());
+    let rules = Arc::new(SessionConfig::default());
     let now = Instant::now();
     let join = |client: usize| {
         let mut session = Session::new(Arc::clone(cache), Arc::clone(&rules), Protocol::Delta, None, now);
@@ -41,7 +41,7 @@ fn clients(cache: &Arc<Cache>, endpoints: usize, routes: usize) -> Vec<Session> 
                 resource_names_subscribe,
                 ..proto::DeltaDiscoveryRequest::default()
             };
-            session.hear_delta(request, now).unwrap();
+            session.on_delta_request(request, now).unwrap();
         }
         session
     };

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use deltafan::cache::{Cache, Dialect, Limits, Mailbox, Membership, Protocol, Subscription, Ttl};
+use deltafan::cache::{
+    Cache, Limits, Membership, Protocol, StreamProfile, Subscription, TtlSupport, WakeHandle,
+};
 use deltafan::proto::Node;
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan::upstream::{Backoff, Client, Counters, Mux, Options, Settings, Transport, UpstreamState};
@@ -52,9 +54,9 @@ impl Relay {
 
     fn client(&self, kind: Kind, wildcard: bool, names: &[&str]) -> Membership {
         let subscription = Subscription::new(wildcard, names.iter().map(|name| (*name).into()));
-        let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
+        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
         let of = self.cache.of(&kind.into()).expect("few types");
-        of.join(subscription, dialect, &Arc::new(Mailbox::default()))
+        of.join(subscription, profile, &Arc::new(WakeHandle::default()))
     }
 
     fn version(&self, kind: Kind, name: &str) -> Option<String> {

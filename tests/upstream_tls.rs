@@ -10,7 +10,9 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deltafan::cache::{Cache, Dialect, Limits, Mailbox, Membership, Protocol, Subscription, Ttl};
+use deltafan::cache::{
+    Cache, Limits, Membership, Protocol, StreamProfile, Subscription, TtlSupport, WakeHandle,
+};
 use deltafan::config::{CertificateFiles, ClientTls};
 use deltafan::resource::{Kind, TypeUrl};
 use deltafan::tls::client::ClientFiles;
@@ -311,9 +313,9 @@ impl Relay {
 
     /// Somebody who wants all clusters.
     fn wildcard(&self) -> Membership {
-        let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
+        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
         let subscription = Subscription::new(true, std::iter::empty());
-        self.cache.of(&CDS.into()).unwrap().join(subscription, dialect, &Arc::new(Mailbox::default()))
+        self.cache.of(&CDS.into()).unwrap().join(subscription, profile, &Arc::new(WakeHandle::default()))
     }
 
     fn holds(&self, name: &str) -> bool {

@@ -9,7 +9,9 @@ use bytes::{Bytes, BytesMut};
 use deltafan::cache::{Cache, Change, Completeness, Limits, Nonce, Op, Protocol, Resend, View, Writer};
 use deltafan::proto;
 use deltafan::resource::{Envelope, Kind, Parameters, Resource, TypeUrl, wire};
-use deltafan::subscription::{Given, Next, NodeField, Rule, Rules, Session, Upstream};
+use deltafan::subscription::{
+    NextStep, NodeField, NodeParameterRules, Rule, Session, SessionConfig, Upstream,
+};
 use prost::Message as _;
 
 /// About what a cluster or a small set of endpoints takes.
@@ -62,11 +64,11 @@ impl Shape {
         (0..self.sets).map(|set| [(PARAMETER, self.cluster_of(set))].into_iter().collect()).collect()
     }
 
-    fn rules(&self) -> Rules {
+    fn rules(&self) -> SessionConfig {
         let (key, from) = (PARAMETER.into(), NodeField::Cluster);
         let rule = Rule { key, from, pattern: None, default: None };
         let rules = if self.sets == 0 { Vec::new() } else { vec![rule] };
-        Rules { given: Given::new(rules, 256), ..Rules::default() }
+        SessionConfig { given: NodeParameterRules::new(rules, 256), ..SessionConfig::default() }
     }
 
     /// What one change changes, so that every client has exactly one thing to learn.
@@ -141,7 +143,7 @@ impl Fleet {
     pub(crate) fn round(&mut self) -> Round {
         self.round += 1;
         for session in &self.sessions {
-            session.mailbox().register(Waker::noop());
+            session.wake_handle().register(Waker::noop());
         }
         let changed = self.shape.changed(self.round);
         let type_url = self.shape.type_url();
@@ -156,7 +158,7 @@ impl Fleet {
         let requests: Vec<(usize, Bytes)> = acks.into_iter().map(|ack| self.ack(ack)).collect();
         let begin_acks = Instant::now();
         for (at, request) in requests {
-            assert!(self.sessions[at].hear_ack(&request).is_some());
+            assert!(self.sessions[at].on_ack(&request).is_some());
         }
         // What a stream does after each request: it looks whether there is more to say.
         for session in &mut self.sessions {
@@ -189,7 +191,7 @@ impl Fleet {
     fn updates(&mut self) -> Vec<(usize, Nonce)> {
         let mut told = Vec::with_capacity(self.sessions.len());
         for (at, session) in self.sessions.iter_mut().enumerate() {
-            if let Next::Say(outgoing) = session.next(self.now, Upstream::Answering) {
+            if let NextStep::Say(outgoing) = session.next(self.now, Upstream::Answering) {
                 outgoing.frame.chunks().iter().for_each(|chunk| drop(black_box(chunk.clone())));
                 session.taken(self.now);
                 told.push((at, outgoing.frame.nonce));
@@ -201,7 +203,7 @@ impl Fleet {
     fn answer(&mut self, acks: Vec<(usize, Nonce)>) {
         for ack in acks {
             let (at, request) = self.ack(ack);
-            assert!(self.sessions[at].hear_ack(&request).is_some());
+            assert!(self.sessions[at].on_ack(&request).is_some());
         }
     }
 
@@ -256,11 +258,11 @@ pub(crate) fn hear(session: &mut Session, protocol: Protocol, message: Bytes, no
     match protocol {
         Protocol::Sotw => {
             let request = proto::DiscoveryRequest::decode(message).expect("our own message");
-            session.hear_sotw(request, now).expect("within the rules");
+            session.on_sotw_request(request, now).expect("within the rules");
         }
         Protocol::Delta => {
             let request = proto::DeltaDiscoveryRequest::decode(message).expect("our own message");
-            session.hear_delta(request, now).expect("within the rules");
+            session.on_delta_request(request, now).expect("within the rules");
         }
     }
 }

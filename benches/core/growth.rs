@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deltafan::cache::{
-    Cache, Change, Completeness, Dialect, Limits, Mailbox, Membership, Op, Protocol, Resend, Subscription,
-    Ttl, View, Writer,
+    Cache, Change, Completeness, Limits, Membership, Op, Protocol, Resend, StreamProfile, Subscription,
+    TtlSupport, View, WakeHandle, Writer,
 };
 use deltafan::proto;
 use deltafan::resource::{Kind, Name, TypeUrl};
-use deltafan::subscription::{Next, Rules, Session, Upstream};
+use deltafan::subscription::{NextStep, Session, SessionConfig, Upstream};
 
 use crate::fleet::{name, resource};
 
@@ -41,7 +41,7 @@ impl Bed {
         let now = Instant::now();
         // It answers nothing, which does not count here.
         let unacked_timeout = Duration::from_secs(1 << 30);
-        let rules = Rules { max_names: 1_000_000, unacked_timeout, ..Rules::default() };
+        let rules = SessionConfig { max_names: 1_000_000, unacked_timeout, ..SessionConfig::default() };
         let session = Session::new(cache, Arc::new(rules), protocol, None, now);
         Self { writer, session, protocol, type_url: Kind::Endpoint.into(), now }
     }
@@ -62,7 +62,7 @@ impl Bed {
             Protocol::Sotw => {
                 let request =
                     proto::DiscoveryRequest { node, type_url, resource_names: names, ..Default::default() };
-                self.session.hear_sotw(request, self.now).expect("within the rules");
+                self.session.on_sotw_request(request, self.now).expect("within the rules");
             }
             Protocol::Delta => {
                 let request = proto::DeltaDiscoveryRequest {
@@ -71,7 +71,7 @@ impl Bed {
                     resource_names_subscribe: names,
                     ..Default::default()
                 };
-                self.session.hear_delta(request, self.now).expect("within the rules");
+                self.session.on_delta_request(request, self.now).expect("within the rules");
             }
         }
     }
@@ -83,11 +83,11 @@ impl Bed {
             let begin = Instant::now();
             let next = self.session.next(self.now, Upstream::Answering);
             took += begin.elapsed();
-            let Next::Say(outgoing) = next else { return took };
+            let NextStep::Say(outgoing) = next else { return took };
             black_box(outgoing);
             self.session.taken(self.now);
             // Its gate opens by itself: what an ACK costs is not what is measured.
-            self.now += Rules::default().ack_timeout;
+            self.now += SessionConfig::default().ack_timeout;
         }
     }
 }
@@ -97,12 +97,12 @@ fn leave(wildcard: bool) {
     let figure = |clients: usize| {
         let (cache, _writer) = Cache::new(Limits::default());
         let of = cache.of(&Kind::Endpoint.into()).expect("a type of the protocol");
-        let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
-        let mailbox = Arc::<Mailbox>::default();
+        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+        let wake_handle = Arc::<WakeHandle>::default();
         let join = |client: usize| {
             let common = if wildcard { 0 } else { 20 };
             let names = (0..common).chain([100 + client]).map(|at| Name::from(name(at)));
-            of.join(Subscription::new(wildcard, names), dialect, &mailbox)
+            of.join(Subscription::new(wildcard, names), profile, &wake_handle)
         };
         let members: Vec<Membership> = (0..clients).map(join).collect();
         let begin = Instant::now();

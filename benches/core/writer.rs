@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use deltafan::cache::{Cache, Change, Completeness, Limits, Op, Protocol, Resend, View};
 use deltafan::proto;
 use deltafan::resource::{Kind, TypeUrl};
-use deltafan::subscription::{Next, Rules, Session, Upstream};
+use deltafan::subscription::{NextStep, Session, SessionConfig, Upstream};
 
 use crate::fleet::{name, resource};
 
@@ -77,15 +77,15 @@ fn join(cache: &Arc<Cache>, type_url: &TypeUrl) -> Session {
         resource_names_subscribe: vec!["*".to_owned()],
         ..Default::default()
     };
-    session.hear_delta(request.clone(), now).expect("within the rules");
+    session.on_delta_request(request.clone(), now).expect("within the rules");
     request.resource_names_subscribe.clear();
     let mut bytes = 0;
     while bytes < RESOURCES * 200 {
-        let Next::Say(outgoing) = session.next(now, Upstream::Answering) else { break };
+        let NextStep::Say(outgoing) = session.next(now, Upstream::Answering) else { break };
         bytes += outgoing.frame.len();
         session.taken(now);
         request.response_nonce = outgoing.frame.nonce.to_string();
-        session.hear_delta(request.clone(), now).expect("within the rules");
+        session.on_delta_request(request.clone(), now).expect("within the rules");
     }
     session
 }
@@ -95,7 +95,7 @@ pub(crate) fn resubscribe() {
     let type_url = TypeUrl::from(Kind::Endpoint);
     let (cache, _writer) = Cache::new(Limits::default());
     let now = Instant::now();
-    let rules = Rules { max_names: 2 * RESOURCES, ..Rules::default() };
+    let rules = SessionConfig { max_names: 2 * RESOURCES, ..SessionConfig::default() };
     let mut session = Session::new(cache, Arc::new(rules), Protocol::Delta, None, now);
     let request = |subscribe: Vec<String>, unsubscribe: Vec<String>| proto::DeltaDiscoveryRequest {
         node: Some(proto::Node::default()),
@@ -106,7 +106,7 @@ pub(crate) fn resubscribe() {
     };
     let mut hear = |subscribe, unsubscribe| {
         let begin = Instant::now();
-        session.hear_delta(request(subscribe, unsubscribe), now).expect("within the rules");
+        session.on_delta_request(request(subscribe, unsubscribe), now).expect("within the rules");
         begin.elapsed()
     };
     let first = hear((0..RESOURCES).map(name).collect(), Vec::new());

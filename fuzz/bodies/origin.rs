@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use deltafan::cache::{Allotment, Cache, Dialect, Limits, Mailbox, Membership, Protocol, Subscription, Ttl};
+use deltafan::cache::{
+    Cache, ClientScope, Limits, Membership, Protocol, StreamProfile, Subscription, TtlSupport, WakeHandle,
+};
 use deltafan::proto::{DeltaDiscoveryResponse, ResourceError, ResourceName, Status};
 use deltafan::resource::{Constraints, Kind, Name, Parameters, TypeUrl, wire};
 use deltafan::upstream::{Locators, Mux, Reconcile, Settings, StreamId};
@@ -86,10 +88,11 @@ impl World {
             if input.flag() { [("k", "v")].into_iter().collect() } else { Parameters::NONE };
         let plain = names.iter().filter(|name| **name != "*").map(|name| Name::from(*name));
         let subscription = Subscription::new(names.contains(&"*"), plain);
-        let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
-        let lens = subscription.lens(&Allotment { given: parameters, ..Allotment::default() });
-        let of = self.cache.seen(&type_url, &lens).expect("there is room");
-        let joined = of.join(subscription, dialect, &Arc::new(Mailbox::default()));
+        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+        let parameter_view =
+            subscription.parameter_view(&ClientScope { given: parameters, ..ClientScope::default() });
+        let of = self.cache.seen(&type_url, &parameter_view).expect("there is room");
+        let joined = of.join(subscription, profile, &Arc::new(WakeHandle::default()));
         self.clients.push(joined);
         if self.clients.len() > 4 {
             self.clients.remove(0);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use deltafan::cache::{Cache, Limits};
 use deltafan::resource::Kind;
 use deltafan::rest::read;
-use deltafan::subscription::{Asker, Memory, Poll, Rules, Upstream};
+use deltafan::subscription::{Poll, PollHistory, PollPeer, SessionConfig, Upstream};
 
 const MAX_NAMES: usize = 20;
 /// What a request may have beside its names.
@@ -27,10 +27,11 @@ pub(crate) fn run(data: &[u8]) {
     assert!(names + located <= (MAX_NAMES + OTHERS).min(data.len()));
 
     let (cache, _writer) = Cache::new(Limits { encoded_bytes: 0, ..Limits::default() });
-    let rules = Arc::new(Rules { max_names: MAX_NAMES, max_name_bytes: 100, ..Rules::default() });
-    let (memory, now) = (Memory::default(), Instant::now());
+    let rules =
+        Arc::new(SessionConfig { max_names: MAX_NAMES, max_name_bytes: 100, ..SessionConfig::default() });
+    let (memory, now) = (PollHistory::default(), Instant::now());
     let hold = Duration::from_millis(800);
-    let Ok(poll) = Poll::new(&cache, &rules, &memory, Kind::Cluster, part, Asker::default(), hold, now)
+    let Ok(poll) = Poll::new(&cache, &rules, &memory, Kind::Cluster, part, PollPeer::default(), hold, now)
     else {
         return;
     };

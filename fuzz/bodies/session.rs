@@ -12,7 +12,7 @@ use deltafan::proto::{
     ResourceLocator, Status,
 };
 use deltafan::resource::{Envelope, TypeUrl, wire};
-use deltafan::subscription::{Heard, Next, Refusal, Rules, Session, Upstream};
+use deltafan::subscription::{NextStep, Refusal, RequestKind, Session, SessionConfig, Upstream};
 use prost::Message as _;
 
 use super::input::Input;
@@ -136,13 +136,13 @@ struct Stream {
 
 impl Stream {
     fn new(bed: &Bed, protocol: Protocol, only: Option<TypeUrl>) -> Self {
-        let rules = Rules {
+        let rules = SessionConfig {
             ack_timeout: ACK_TIMEOUT,
             serve_secrets: true,
             max_names: MAX_NAMES,
             max_name_bytes: 100,
             max_types: 4,
-            ..Rules::default()
+            ..SessionConfig::default()
         };
         Self {
             session: Session::new(Arc::clone(&bed.cache), Arc::new(rules), protocol, only, bed.now),
@@ -190,7 +190,7 @@ impl Stream {
     }
 
     fn hear(&mut self, bed: &Bed, message: &[u8], quick: bool) -> Result<(), Refusal> {
-        if quick && let Some(kind) = self.session.hear_ack(message) {
+        if quick && let Some(kind) = self.session.on_ack(message) {
             self.in_flight.retain(|type_url, _| TypeUrl::from(type_url.as_str()).kind() != kind);
             return Ok(());
         }
@@ -198,15 +198,15 @@ impl Stream {
             Protocol::Sotw => {
                 let Ok(mut request) = DiscoveryRequest::decode(message) else { return Ok(()) };
                 request.node = request.node.or_else(|| self.node.take());
-                self.session.hear_sotw(request, bed.now)
+                self.session.on_sotw_request(request, bed.now)
             }
             Protocol::Delta => {
                 let Ok(mut request) = DeltaDiscoveryRequest::decode(message) else { return Ok(()) };
                 request.node = request.node.or_else(|| self.node.take());
-                self.session.hear_delta(request, bed.now)
+                self.session.on_delta_request(request, bed.now)
             }
         };
-        if let Heard::Ack { type_url } | Heard::Nack { type_url, .. } = heard? {
+        if let RequestKind::Ack { type_url } | RequestKind::Nack { type_url, .. } = heard? {
             self.in_flight.remove(type_url.as_str());
         }
         Ok(())
@@ -215,9 +215,9 @@ impl Stream {
     /// What it says; an error is its end.
     fn next(&mut self, bed: &Bed, taken: bool) -> Result<Option<Bytes>, Refusal> {
         let outgoing = match self.session.next(bed.now, bed.upstream) {
-            Next::Say(outgoing) => outgoing,
-            Next::Wait(_) => return Ok(None),
-            Next::Close(refusal) => return Err(refusal),
+            NextStep::Say(outgoing) => outgoing,
+            NextStep::Wait(_) => return Ok(None),
+            NextStep::Close(refusal) => return Err(refusal),
         };
         let message = outgoing.frame.message();
         let (type_url, nonce) = match self.protocol {

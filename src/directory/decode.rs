@@ -11,7 +11,7 @@ use super::{
     FileResource,
     document::{DISCOVERY_RESPONSE, DecodeError, Document, Format, WRAPPER},
     readable,
-    wire::{Malformed, fields, put_bytes},
+    wire::{MalformedError, fields, put_bytes},
 };
 use crate::descriptors::message_name;
 
@@ -84,7 +84,7 @@ fn recognize(bytes: &[u8]) -> Result<Document, DecodeError> {
     let mut others = false;
     let mut known = false;
     for field in fields(bytes) {
-        let field = field.map_err(|Malformed| DecodeError::Unrecognized)?;
+        let field = field.map_err(|MalformedError| DecodeError::Unrecognized)?;
         known |= (1..=7).contains(&field.number);
         match (field.number, field.bytes) {
             (1, Some(bytes)) => {
@@ -116,7 +116,7 @@ fn decode_response(bytes: &[u8]) -> Result<Vec<FileResource>, DecodeError> {
     let mut anys = Vec::new();
     let mut expected = None;
     for field in fields(bytes) {
-        let field = field.map_err(|Malformed| damaged(DISCOVERY_RESPONSE))?;
+        let field = field.map_err(|MalformedError| damaged(DISCOVERY_RESPONSE))?;
         match (field.number, field.bytes) {
             (2, Some(bytes)) => anys.push(bytes),
             (4, Some(bytes)) => expected = Some(utf8(bytes, DISCOVERY_RESPONSE)?),
@@ -157,7 +157,7 @@ fn split_any(bytes: &[u8]) -> Result<Any<'_>, DecodeError> {
     const NAME: &str = "google.protobuf.Any";
     let mut any = Any { type_url: "", value: &[] };
     for field in fields(bytes) {
-        let field = field.map_err(|Malformed| damaged(NAME))?;
+        let field = field.map_err(|MalformedError| damaged(NAME))?;
         match (field.number, field.bytes) {
             (1, Some(bytes)) => any.type_url = utf8(bytes, NAME)?,
             (2, Some(bytes)) => any.value = bytes,
@@ -173,7 +173,7 @@ fn split_wrapper(bytes: &[u8]) -> Result<Parts<'_>, DecodeError> {
     let (mut own_name, mut long_name, mut rest) = ("", "", Vec::new());
     let mut inner = Vec::new();
     for field in fields(bytes) {
-        let field = field.map_err(|Malformed| damaged(WRAPPER))?;
+        let field = field.map_err(|MalformedError| damaged(WRAPPER))?;
         match (field.number, field.bytes) {
             (1, Some(_)) => {} // the version: ours replaces it
             (2, Some(bytes)) => inner.push(bytes),
@@ -200,7 +200,7 @@ fn split_wrapper(bytes: &[u8]) -> Result<Parts<'_>, DecodeError> {
 fn first_string<'a>(bytes: &'a [u8], type_name: &str) -> Result<&'a str, DecodeError> {
     let mut first = "";
     for field in fields(bytes) {
-        let field = field.map_err(|Malformed| damaged(type_name))?;
+        let field = field.map_err(|MalformedError| damaged(type_name))?;
         if field.number == 1 {
             first = utf8(field.bytes.ok_or_else(|| damaged(type_name))?, type_name)?;
         }

@@ -15,10 +15,10 @@ pub(super) struct Field<'a> {
 
 /// The bytes are not a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(super) struct MalformedError;
 
 /// The fields of a message, in the order they came. Groups, which no xDS message has, count as malformed.
-pub(super) fn fields(mut rest: &[u8]) -> impl Iterator<Item = Result<Field<'_>, Malformed>> {
+pub(super) fn fields(mut rest: &[u8]) -> impl Iterator<Item = Result<Field<'_>, MalformedError>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {
             return None;
@@ -38,12 +38,12 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-fn split_field<'a>(rest: &mut &'a [u8]) -> Result<Field<'a>, Malformed> {
+fn split_field<'a>(rest: &mut &'a [u8]) -> Result<Field<'a>, MalformedError> {
     let start = *rest;
-    let (number, wire_type) = decode_key(rest).map_err(|_| Malformed)?;
+    let (number, wire_type) = decode_key(rest).map_err(|_| MalformedError)?;
     let bytes = match wire_type {
         WireType::Varint => {
-            decode_varint(rest).map_err(|_| Malformed)?;
+            decode_varint(rest).map_err(|_| MalformedError)?;
             None
         }
         WireType::SixtyFourBit => {
@@ -55,17 +55,17 @@ fn split_field<'a>(rest: &mut &'a [u8]) -> Result<Field<'a>, Malformed> {
             None
         }
         WireType::LengthDelimited => {
-            let length = decode_varint(rest).map_err(|_| Malformed)?;
+            let length = decode_varint(rest).map_err(|_| MalformedError)?;
             Some(take(rest, length)?)
         }
-        WireType::StartGroup | WireType::EndGroup => return Err(Malformed),
+        WireType::StartGroup | WireType::EndGroup => return Err(MalformedError),
     };
     Ok(Field { number, bytes, raw: &start[..start.len() - rest.len()] })
 }
 
-fn take<'a>(rest: &mut &'a [u8], length: u64) -> Result<&'a [u8], Malformed> {
-    let length = usize::try_from(length).map_err(|_| Malformed)?;
-    let (taken, after) = rest.split_at_checked(length).ok_or(Malformed)?;
+fn take<'a>(rest: &mut &'a [u8], length: u64) -> Result<&'a [u8], MalformedError> {
+    let length = usize::try_from(length).map_err(|_| MalformedError)?;
+    let (taken, after) = rest.split_at_checked(length).ok_or(MalformedError)?;
     *rest = after;
     Ok(taken)
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::identity::{Peer, PeerPattern, Source};
-use crate::subscription::{Grant, Rules};
+use crate::subscription::{Permissions, SessionConfig};
 
 /// Rules of all kinds of peers.
 #[derive(Debug)]
@@ -23,22 +23,30 @@ pub struct AuthzPolicy {
 /// Rules in two forms: with and without access to Secrets.
 #[derive(Debug)]
 struct RulesByTrust {
-    trusted: Arc<Rules>,
-    others: Arc<Rules>,
+    trusted: Arc<SessionConfig>,
+    others: Arc<SessionConfig>,
 }
 
 impl RulesByTrust {
-    fn new(base: &Rules, grant: Grant) -> Self {
-        let others = Rules { grant, ..base.clone() };
-        Self { trusted: Arc::new(Rules { serve_secrets: true, ..others.clone() }), others: Arc::new(others) }
+    fn new(base: &SessionConfig, permissions: Permissions) -> Self {
+        let others = SessionConfig { permissions, ..base.clone() };
+        Self {
+            trusted: Arc::new(SessionConfig { serve_secrets: true, ..others.clone() }),
+            others: Arc::new(others),
+        }
     }
 }
 
 impl AuthzPolicy {
     /// Creates the policy: `base` for all peers, with a grant for those that a rule matches and `rest` for
     /// the others.
-    pub fn new(base: &Rules, granted: Vec<(Vec<PeerPattern>, Grant)>, rest: Grant) -> Self {
-        let rules = granted.into_iter().map(|(peers, grant)| (peers, RulesByTrust::new(base, grant)));
+    pub fn new(
+        base: &SessionConfig,
+        granted: Vec<(Vec<PeerPattern>, Permissions)>,
+        rest: Permissions,
+    ) -> Self {
+        let rules =
+            granted.into_iter().map(|(peers, permissions)| (peers, RulesByTrust::new(base, permissions)));
         Self { rules: rules.collect(), default: RulesByTrust::new(base, rest), trust_loopback: true }
     }
 
@@ -54,7 +62,7 @@ impl AuthzPolicy {
 
     /// Rules for a peer. Peers with a verified certificate, on a Unix socket, or on loopback (unless a proxy
     /// may be there) may have Secrets.
-    pub(super) fn rules_for(&self, peer: &Peer) -> &Arc<Rules> {
+    pub(super) fn rules_for(&self, peer: &Peer) -> &Arc<SessionConfig> {
         let local = match peer.source {
             Source::Ip(address) => self.trust_loopback && address.is_loopback(),
             Source::Unix => true,
@@ -79,7 +87,7 @@ mod tests {
 
     #[test]
     fn secrets_are_for_peers_that_are_known_or_on_this_machine() {
-        let authz = AuthzPolicy::new(&Rules::default(), Vec::new(), Grant::default());
+        let authz = AuthzPolicy::new(&SessionConfig::default(), Vec::new(), Permissions::default());
         let serves = |peer: &Peer| authz.rules_for(peer).serve_secrets;
         let mut peer = from(1);
         assert!(!serves(&peer), "over the network, without a certificate");
@@ -99,12 +107,13 @@ mod tests {
     #[test]
     fn the_first_rule_about_a_peer_decides_alone() {
         let network = |text: &str| vec![PeerPattern::Network(text.parse().unwrap())];
-        let some = Grant { types: Some(std::collections::BTreeSet::new()), ..Grant::default() };
-        let rules = vec![(network("10.0.0.1/32"), some.clone()), (network("10.0.0.0/8"), Grant::default())];
-        let authz = AuthzPolicy::new(&Rules::default(), rules, Grant::nothing());
-        let grant = |peer: &Peer| authz.rules_for(peer).grant.clone();
-        assert_eq!(grant(&from(1)), some);
-        assert_eq!(grant(&from(2)), Grant::default());
-        assert_eq!(grant(&Peer::unproven(Source::Unix)), Grant::nothing());
+        let some = Permissions { types: Some(std::collections::BTreeSet::new()), ..Permissions::default() };
+        let rules =
+            vec![(network("10.0.0.1/32"), some.clone()), (network("10.0.0.0/8"), Permissions::default())];
+        let authz = AuthzPolicy::new(&SessionConfig::default(), rules, Permissions::nothing());
+        let permissions = |peer: &Peer| authz.rules_for(peer).permissions.clone();
+        assert_eq!(permissions(&from(1)), some);
+        assert_eq!(permissions(&from(2)), Permissions::default());
+        assert_eq!(permissions(&Peer::unproven(Source::Unix)), Permissions::nothing());
     }
 }

@@ -20,7 +20,7 @@ use crate::cache::{Frame, Protocol};
 use crate::identity::Peer;
 use crate::proto;
 use crate::resource::Kind;
-use crate::subscription::{Next, Rules, Session};
+use crate::subscription::{NextStep, Session, SessionConfig};
 use crate::telemetry::Limit;
 
 /// Reads the request and waits until every requested resource is known.
@@ -28,7 +28,7 @@ pub(super) async fn fetch<B>(
     kind: Kind,
     body: B,
     peer: Arc<Peer>,
-    rules: Arc<Rules>,
+    rules: Arc<SessionConfig>,
     connection: &Arc<Connection>,
     limits: &TransportLimits,
     server: Arc<ServerState>,
@@ -62,7 +62,7 @@ where
         let request = proto::DiscoveryRequest::decode(message).map_err(|error| {
             Status::invalid_argument(format!("the request is no DiscoveryRequest: {error}"))
         })?;
-        let heard = session.hear_sotw(request, Instant::now());
+        let heard = session.on_sotw_request(request, Instant::now());
         heard.inspect_err(|refusal| server.note_denial(refusal, &*peer, session.client()))?;
         Ok(())
     };
@@ -74,15 +74,15 @@ where
     ServerState::note_hidden(session.take_hidden());
     let mut timer = LazyTimer::default();
     let answer = std::future::poll_fn(|cx| {
-        session.mailbox().register(cx.waker());
+        session.wake_handle().register(cx.waker());
         loop {
             let (now, upstream) = (Instant::now(), server.upstream.get());
             let is_long = session.looks_at(now) > MANY_NAMES;
             let next = server.scheduler.run(is_long, || session.next(now, upstream));
-            match next.unwrap_or(Next::Wait(Some(now + RETRY))) {
-                Next::Say(outgoing) => return Poll::Ready(Ok(outgoing.frame)),
-                Next::Close(refusal) => return Poll::Ready(Err(refusal.into())),
-                Next::Wait(deadline) => ready!(timer.poll(deadline, cx)),
+            match next.unwrap_or(NextStep::Wait(Some(now + RETRY))) {
+                NextStep::Say(outgoing) => return Poll::Ready(Ok(outgoing.frame)),
+                NextStep::Close(refusal) => return Poll::Ready(Err(refusal.into())),
+                NextStep::Wait(deadline) => ready!(timer.poll(deadline, cx)),
             }
         }
     });

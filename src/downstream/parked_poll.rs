@@ -11,7 +11,7 @@ use super::poll_slots::PollSlot;
 use super::scheduler::{BackgroundDrop, MANY_NAMES, RETRY};
 use super::state::ServerState;
 use super::timer::LazyTimer;
-use crate::subscription::{Poll, Verdict};
+use crate::subscription::{Poll, PollVerdict};
 use crate::telemetry::PollGauge;
 
 /// Poll that waits.
@@ -29,7 +29,7 @@ pub(super) struct ParkedPoll {
 /// Poll that has its verdict.
 pub(super) struct DecidedPoll {
     pub(super) poll: BackgroundDrop<Poll>,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: PollVerdict,
     pub(super) names: NameShare,
 }
 
@@ -48,9 +48,9 @@ impl ParkedPoll {
         &mut self,
         cx: &mut task::Context<'_>,
         gauge: &mut PollGauge,
-    ) -> task::Poll<Result<Verdict, PollError>> {
+    ) -> task::Poll<Result<PollVerdict, PollError>> {
         // Registered before the check, so that any later change wakes the poll.
-        self.poll.mailbox().register(cx.waker());
+        self.poll.wake_handle().register(cx.waker());
         loop {
             let (now, upstream) = (Instant::now(), self.server.upstream.get());
             // A connection that closes waits for its open requests.
@@ -62,8 +62,8 @@ impl ParkedPoll {
                 }
             };
             let verdict = self.server.scheduler.run(self.poll.names() > MANY_NAMES, verdict);
-            let verdict = verdict.unwrap_or(Verdict::Wait(now + RETRY));
-            let Verdict::Wait(until) = verdict else { return task::Poll::Ready(Ok(verdict)) };
+            let verdict = verdict.unwrap_or(PollVerdict::Wait(now + RETRY));
+            let PollVerdict::Wait(until) = verdict else { return task::Poll::Ready(Ok(verdict)) };
             if self.slot.is_none() {
                 let limit = self.server.policy.load().polls.max_polls_per_peer;
                 let slot = self.server.polls.slots.acquire(self.client.peer.source, limit);

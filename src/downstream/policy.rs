@@ -12,7 +12,7 @@ use super::limits::TransportLimits;
 use crate::config::PollLimits;
 use crate::http2;
 use crate::identity::Peer;
-use crate::subscription::Rules;
+use crate::subscription::SessionConfig;
 
 /// Rules and limits of new connections and polls.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Policy {
     }
 
     /// Rules for the streams of a peer.
-    pub fn rules_for(&self, peer: &Peer) -> &Arc<Rules> {
+    pub fn rules_for(&self, peer: &Peer) -> &Arc<SessionConfig> {
         self.authz.rules_for(peer)
     }
 
@@ -40,7 +40,7 @@ impl Policy {
     /// given, or refused, resources by rules that are no longer in force.
     pub fn gives_same_rights(&self, other: &Self, peer: &Peer) -> bool {
         let (one, other) = (self.rules_for(peer), other.rules_for(peer));
-        one.serve_secrets == other.serve_secrets && one.grant == other.grant
+        one.serve_secrets == other.serve_secrets && one.permissions == other.permissions
     }
 
     /// Longest time that a connection may take to close, and longest time without an ACK.
@@ -69,13 +69,13 @@ impl Policy {
 mod tests {
     use super::*;
     use crate::identity::Source;
-    use crate::subscription::Grant;
+    use crate::subscription::Permissions;
 
     fn policy(serve_secrets: bool) -> Policy {
-        let rules = Rules { serve_secrets, ..Rules::default() };
+        let rules = SessionConfig { serve_secrets, ..SessionConfig::default() };
         let second = Duration::from_secs(1);
         let polls = PollLimits { hold: second, idle_timeout: second, max_polls_per_peer: 1 };
-        let authz = AuthzPolicy::new(&rules, Vec::new(), Grant::default());
+        let authz = AuthzPolicy::new(&rules, Vec::new(), Permissions::default());
         Policy::new(authz, TransportLimits::default(), polls, second)
     }
 

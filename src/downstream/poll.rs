@@ -18,7 +18,7 @@ use super::scheduler::{BackgroundDrop, MANY_NAMES};
 use super::state::ServerState;
 use crate::resource::Kind;
 use crate::rest::{Answer, Unwritable};
-use crate::subscription::{Poll, Verdict};
+use crate::subscription::{Poll, PollVerdict};
 use crate::telemetry::{Limit, PollGauge, PollOutcome};
 
 /// Longest delay of the error for an answer that cannot be written; less if the hold is shorter.
@@ -86,24 +86,24 @@ struct PollAnswer {
 
 async fn write(
     poll: BackgroundDrop<Poll>,
-    verdict: Verdict,
+    verdict: PollVerdict,
     server: &ServerState,
 ) -> Result<PollAnswer, PollError> {
     let polls = &server.polls;
     let written = match verdict {
-        Verdict::Answer(version) => {
+        PollVerdict::Answer(version) => {
             let found = || {
                 let found = server.scheduler.run(poll.names() > MANY_NAMES, || poll.found());
                 found.unwrap_or_else(|| poll.found())
             };
             polls.book.answer(poll.type_url(), version, &poll.asked(), found).await
         }
-        Verdict::Unknown => {
+        PollVerdict::Unknown => {
             poll.end(None, &polls.memory, Instant::now());
             let reason = "the control plane has not answered for what was asked for; try again";
             return Err(PollError::new(PollOutcome::Unknown, StatusCode::SERVICE_UNAVAILABLE, reason));
         }
-        Verdict::NotModified | Verdict::Wait(_) => {
+        PollVerdict::NotModified | PollVerdict::Wait(_) => {
             poll.end(None, &polls.memory, Instant::now());
             return Err(PollError::not_modified());
         }

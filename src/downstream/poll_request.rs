@@ -22,7 +22,7 @@ use crate::identity::{Peer, Source};
 use crate::proto;
 use crate::resource::Kind;
 use crate::rest::{self, BadRequest, OutOfBounds};
-use crate::subscription::{Asker, Poll, Rules};
+use crate::subscription::{Poll, PollPeer, SessionConfig};
 use crate::telemetry::Limit;
 
 /// Header of Envoy with the milliseconds for which it waits for the answer.
@@ -38,7 +38,7 @@ const CLOSING: &str = "the relay closes this connection; reconnect";
 #[derive(Debug)]
 pub(super) struct PollClient {
     pub(super) peer: Arc<Peer>,
-    pub(super) rules: Arc<Rules>,
+    pub(super) rules: Arc<SessionConfig>,
     pub(super) connection: Arc<Connection>,
 }
 
@@ -116,7 +116,7 @@ where
     let polls = &server.polls;
     let hold = hold(policy.polls.hold, &head.headers);
     let (spiffe_id, tenant) = (client.peer.spiffe_id(), client.connection.tenant());
-    let from = Asker { key: &peer.octets(), spiffe_id, tenant };
+    let from = PollPeer { key: &peer.octets(), spiffe_id, tenant };
     let is_long = request.resource_names.len() + request.resource_locators.len() > MANY_NAMES;
     let read = || Poll::new(&server.cache, &client.rules, &polls.memory, kind, request, from, hold, now);
     let poll = server.scheduler.run_when_free(is_long, read).await;
@@ -231,7 +231,7 @@ async fn on_reader_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + '
     told.await.ok()
 }
 
-fn parse(body: &[u8], rules: &Rules) -> Result<proto::DiscoveryRequest, PollError> {
+fn parse(body: &[u8], rules: &SessionConfig) -> Result<proto::DiscoveryRequest, PollError> {
     rest::read(body, rules.max_names, !rules.given.is_empty()).map_err(|error| match error {
         BadRequest::OutOfBounds(OutOfBounds::TooMany(_)) => {
             PollError::refused(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()).over(Limit::Names)

@@ -7,14 +7,14 @@ use tokio::sync::Semaphore;
 
 use super::poll_slots::PollSlots;
 use crate::rest::Book;
-use crate::subscription::Memory;
+use crate::subscription::PollHistory;
 use crate::telemetry;
 
 /// State of all long polls.
 #[derive(Debug)]
 pub struct PollState {
     pub(super) book: Arc<Book>,
-    pub(super) memory: Memory,
+    pub(super) memory: PollHistory,
     pub(super) slots: Arc<PollSlots>,
     pub(super) throttle: Mutex<telemetry::LogThrottle>,
     /// Permit to decode a large request: one at a time.
@@ -26,7 +26,7 @@ impl PollState {
     pub fn new(book: Arc<Book>) -> Self {
         Self {
             book,
-            memory: Memory::default(),
+            memory: PollHistory::default(),
             slots: Arc::default(),
             throttle: Mutex::default(),
             readers: Arc::new(Semaphore::new(1)),

@@ -20,14 +20,14 @@ use super::status::Status;
 use super::stream::StreamBody;
 use crate::http2::Backpressure;
 use crate::identity::Peer;
-use crate::subscription::{Rules, Session};
+use crate::subscription::{Session, SessionConfig};
 
 /// Services of one connection.
 #[derive(Debug)]
 pub(super) struct Services<H> {
     pub(super) server: Arc<ServerState>,
     pub(super) policy: Arc<Policy>,
-    pub(super) rules: Arc<Rules>,
+    pub(super) rules: Arc<SessionConfig>,
     pub(super) health: HealthServer<H>,
     pub(super) connection: Arc<Connection>,
     pub(super) peer: Arc<Peer>,

@@ -15,7 +15,7 @@ use super::request_memory::RequestMemory;
 use super::scheduler::FairScheduler;
 use super::unsent::Unsent;
 use crate::cache::Cache;
-use crate::subscription::{Client, Hidden, Refusal, Upstream};
+use crate::subscription::{Client, HiddenCounts, Refusal, Upstream};
 use crate::telemetry;
 
 /// State of the origin, as sessions see it.
@@ -76,7 +76,7 @@ impl ServerState {
     }
 
     /// Counts names and wildcards that were requested and are hidden from the peer.
-    pub(super) fn note_hidden(hidden: Hidden) {
+    pub(super) fn note_hidden(hidden: HiddenCounts) {
         telemetry::denied("name", hidden.names);
         telemetry::denied("wildcard", hidden.wildcards);
     }

@@ -25,7 +25,7 @@ use crate::http2::Backpressure;
 use crate::identity::Peer;
 use crate::proto;
 use crate::resource::{Kind, TypeUrl};
-use crate::subscription::{Heard, Next, Outgoing, Refusal, Session, Versions};
+use crate::subscription::{NextStep, Outgoing, Refusal, RequestKind, Session, Versions};
 use crate::telemetry::{self, Limit, RequestResult, StreamGauge};
 
 /// Requests read in a row before other tasks run.
@@ -41,7 +41,7 @@ enum RequestOutcome {
     /// ACK of the newest response of a type, and nothing else.
     Ack(Kind),
     /// Any other request.
-    Heard(Heard),
+    RequestKind(RequestKind),
 }
 
 /// Reason for refusing a request.
@@ -68,14 +68,14 @@ fn handle(
     versions: Versions,
     now: Instant,
 ) -> Result<RequestOutcome, RequestError> {
-    if let Some(kind) = session.hear_ack(&message) {
+    if let Some(kind) = session.on_ack(&message) {
         return Ok(RequestOutcome::Ack(kind));
     }
     session.check_parts(&message)?;
-    Ok(RequestOutcome::Heard(match session.protocol() {
-        Protocol::Sotw => session.hear_sotw(proto::DiscoveryRequest::decode(message)?, now)?,
+    Ok(RequestOutcome::RequestKind(match session.protocol() {
+        Protocol::Sotw => session.on_sotw_request(proto::DiscoveryRequest::decode(message)?, now)?,
         Protocol::Delta => {
-            session.hear_delta_with(proto::DeltaDiscoveryRequest::decode(message)?, versions, now)?
+            session.on_delta_request_with(proto::DeltaDiscoveryRequest::decode(message)?, versions, now)?
         }
     }))
 }
@@ -166,7 +166,7 @@ where
                     self.gauge.heard(kind.short(), RequestResult::Ack);
                     continue;
                 }
-                Some(Ok(RequestOutcome::Heard(heard))) => {
+                Some(Ok(RequestOutcome::RequestKind(heard))) => {
                     // The client may not want the waiting message any more.
                     self.waits = None;
                     self.record(&heard, now);
@@ -202,15 +202,15 @@ where
     }
 
     /// Counts a request, and logs a NACK: operators look for it first.
-    fn record(&mut self, heard: &Heard, now: Instant) {
+    fn record(&mut self, heard: &RequestKind, now: Instant) {
         let (type_url, result) = match heard {
-            Heard::Subscribed { type_url } => (type_url, RequestResult::Subscribe),
-            Heard::Ack { type_url } => (type_url, RequestResult::Ack),
-            Heard::Nack { type_url, .. } => (type_url, RequestResult::Nack),
-            Heard::Stale { type_url } => (type_url, RequestResult::Stale),
+            RequestKind::Subscribed { type_url } => (type_url, RequestResult::Subscribe),
+            RequestKind::Ack { type_url } => (type_url, RequestResult::Ack),
+            RequestKind::Nack { type_url, .. } => (type_url, RequestResult::Nack),
+            RequestKind::Stale { type_url } => (type_url, RequestResult::Stale),
         };
         self.gauge.heard(type_url.kind().short(), result);
-        if let Heard::Nack { type_url, error } = heard {
+        if let RequestKind::Nack { type_url, error } = heard {
             // The limit of this stream comes first, so that one client cannot use up the lines that all
             // share.
             let lately = self.nack_throttles.entry(type_url.clone()).or_default().say(now);
@@ -266,7 +266,7 @@ where
     /// Next step of the session. Without a send window nothing is composed: a check now and then finds
     /// whether there is still something to send, because a stream with nothing to send must not be given up
     /// for its window. A request of the client makes it check at once.
-    fn next(&mut self, now: Instant) -> Next {
+    fn next(&mut self, now: Instant) -> NextStep {
         let (session, upstream) = (&mut self.session, self.server.upstream.get());
         let is_held_back = self.requests.body().is_held_back();
         let pause = self.stall_timeout / RECHECK;
@@ -282,7 +282,7 @@ where
                     Some(session.next(now, upstream))
                 }
             };
-            let later = Some(Next::Wait(Some(now + RETRY)));
+            let later = Some(NextStep::Wait(Some(now + RETRY)));
             self.server.scheduler.run(is_long, next).unwrap_or(later)
         };
         self.session.take_delays().into_iter().for_each(|kind| telemetry::delayed(kind.short()));
@@ -292,7 +292,7 @@ where
         }
         self.requests.body().wait_for_window();
         let since = *self.waits.insert(waits.unwrap_or(now));
-        Next::Wait(Some(since + pause))
+        NextStep::Wait(Some(since + pause))
     }
 
     /// Returns the next chunk to send; `Err` ends the stream.
@@ -303,7 +303,7 @@ where
                 return Poll::Ready(Err(Status::closing()));
             }
             let mut deadline = match self.next(now) {
-                Next::Say(outgoing) => {
+                NextStep::Say(outgoing) => {
                     let unsent = &self.server.unsent;
                     self.writing = Some(SendCursor::new(outgoing, &self.connection, unsent, now));
                     match self.chunk(now) {
@@ -311,8 +311,8 @@ where
                         None => continue,
                     }
                 }
-                Next::Close(refusal) => return Poll::Ready(Err(refusal.into())),
-                Next::Wait(deadline) => deadline,
+                NextStep::Close(refusal) => return Poll::Ready(Err(refusal.into())),
+                NextStep::Wait(deadline) => deadline,
             };
             let incomplete_since = self.requests.incomplete_since();
             if self.requests.has_whole() {
@@ -377,7 +377,7 @@ where
             return Poll::Ready(Some(Ok(http_body::Frame::data(chunk))));
         }
         // Registered before the check, so that any later change wakes the stream.
-        this.session.mailbox().register(cx.waker());
+        this.session.wake_handle().register(cx.waker());
         if let Poll::Ready(status) = this.read(cx, now) {
             return Poll::Ready(Some(Ok(this.end(status))));
         }

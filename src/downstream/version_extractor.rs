@@ -11,7 +11,7 @@ use bytes::{BufMut as _, BytesMut};
 
 use super::connection::Connection;
 use super::request_memory::{MemoryShare, RequestMemory};
-use crate::resource::wire::{self, Malformed};
+use crate::resource::wire::{self, MalformedError};
 use crate::subscription::Versions;
 
 /// Field number of `initial_resource_versions`.
@@ -182,8 +182,10 @@ impl VersionExtractor {
         let entry = if is_in_one_piece { piece } else { &partial[..] };
         match read_version(entry) {
             Ok((name, version)) => versions.add(name, version),
-            Err(Malformed) if kept.len() + wire::field_len(entry.len()) > limit => return Err(TooLargeError),
-            Err(Malformed) => {
+            Err(MalformedError) if kept.len() + wire::field_len(entry.len()) > limit => {
+                return Err(TooLargeError);
+            }
+            Err(MalformedError) => {
                 wire::put_header(kept, VERSIONS, entry.len());
                 kept.put_slice(entry);
             }
@@ -234,7 +236,7 @@ fn read_header(header: &[u8]) -> Header {
 }
 
 /// Parses an entry of the map: a name and its version.
-fn read_version(entry: &[u8]) -> Result<(&str, &str), Malformed> {
+fn read_version(entry: &[u8]) -> Result<(&str, &str), MalformedError> {
     let (mut name, mut version) = ("", "");
     for field in wire::fields(entry) {
         let field = field?;

@@ -13,7 +13,7 @@ use crate::config::{self, AuthorizationRule, Config, DefaultAccess, Source};
 use crate::downstream::{AuthzPolicy, Policy, TransportLimits};
 use crate::proto;
 use crate::resource::{Pattern, Patterns, Scope, TypeUrl};
-use crate::subscription::{self, Given, Grant, Rules};
+use crate::subscription::{self, NodeParameterRules, Permissions, SessionConfig};
 use crate::upstream::{Settings, Transport, Tuning};
 
 pub(super) fn cache_limits(config: &Config) -> cache::Limits {
@@ -43,13 +43,13 @@ pub(super) const fn tuning(config: &Config) -> Tuning {
 
 /// Time in which a dead connection is noticed, by this relay or by one that it is behind, which has at most the default.
 fn dead_unnoticed(keepalive: &config::Keepalive) -> Duration {
-    (keepalive.interval + keepalive.timeout).max(Rules::default().dead_unnoticed)
+    (keepalive.interval + keepalive.timeout).max(SessionConfig::default().dead_unnoticed)
 }
 
 /// Rules for all peers.
-fn base_rules(config: &Config) -> Rules {
+fn base_rules(config: &Config) -> SessionConfig {
     let downstream = &config.downstream;
-    Rules {
+    SessionConfig {
         ack_timeout: downstream.ack_timeout,
         cold_deadline: downstream.cold_deadline,
         dead_unnoticed: dead_unnoticed(&config.upstream.keepalive),
@@ -65,7 +65,7 @@ fn base_rules(config: &Config) -> Rules {
         unacked_timeout: downstream.unacked_timeout,
         observers: matches!(config.upstream.source, Source::Servers(_)),
         given: given(config),
-        ..Rules::default()
+        ..SessionConfig::default()
     }
 }
 
@@ -74,18 +74,18 @@ fn authz(config: &Config) -> AuthzPolicy {
     let authorization = &config.authorization;
     let rules = authorization.rules.iter().map(|rule| (rule.peers.clone(), grant(rule)));
     let rest = match authorization.default {
-        DefaultAccess::Allow => Grant::default(),
-        DefaultAccess::Deny => Grant::nothing(),
+        DefaultAccess::Allow => Permissions::default(),
+        DefaultAccess::Deny => Permissions::nothing(),
     };
     AuthzPolicy::new(&base_rules(config), rules.collect(), rest)
         .trusting_loopback(config.downstream.secrets_over_loopback)
 }
 
-fn grant(rule: &AuthorizationRule) -> Grant {
+fn grant(rule: &AuthorizationRule) -> Permissions {
     let patterns = |patterns: &Vec<Pattern>| patterns.iter().cloned().collect::<Patterns>();
     let values = |values: &BTreeSet<String>| values.iter().map(|value| value.as_str().into()).collect();
     let types = |types: &BTreeSet<String>| types.iter().map(|url| TypeUrl::from(url.as_str())).collect();
-    Grant {
+    Permissions {
         nothing: false,
         node_ids: rule.node_ids.as_ref().map(patterns),
         clusters: rule.clusters.as_ref().map(patterns),
@@ -100,14 +100,17 @@ fn grant(rule: &AuthorizationRule) -> Grant {
 }
 
 /// Rules for clients that send no dynamic parameters. A value is bounded as a name is: longer ones count as not said.
-pub fn given(config: &Config) -> Given {
+pub fn given(config: &Config) -> NodeParameterRules {
     let rule = |rule: &config::DynamicParameter| subscription::Rule {
         key: rule.key.as_str().into(),
         from: rule.from.clone(),
         pattern: rule.pattern.as_ref().map(|pattern| pattern.whole().clone()),
         default: rule.default.as_deref().map(Into::into),
     };
-    Given::new(config.dynamic_parameters.iter().map(rule).collect(), config.downstream.max_name_bytes)
+    NodeParameterRules::new(
+        config.dynamic_parameters.iter().map(rule).collect(),
+        config.downstream.max_name_bytes,
+    )
 }
 
 fn limits(downstream: &config::Downstream) -> TransportLimits {
@@ -185,12 +188,15 @@ mod tests {
         config.cache.encoded_bytes = cache::Limits::default().encoded_bytes;
         same(cache_limits(&config), cache::Limits::default());
         same(limits(&config.downstream), TransportLimits::default());
-        same(base_rules(&config), Rules { given: given(&config), ..Rules::default() });
+        same(base_rules(&config), SessionConfig { given: given(&config), ..SessionConfig::default() });
         same(upstream(&config), Settings { node: node(&config.node), ..Settings::default() });
         same(transport(&config.upstream), Transport::default());
         let Tuning { settle, settle_max, resource_errors, eds_repush } = tuning(&config);
         let settings = Settings::default();
         assert_eq!((settle, settle_max), (settings.settle, settings.settle_max));
-        assert_eq!((resource_errors, eds_repush), (settings.resource_errors, Rules::default().eds_repush));
+        assert_eq!(
+            (resource_errors, eds_repush),
+            (settings.resource_errors, SessionConfig::default().eds_repush)
+        );
     }
 }

@@ -17,9 +17,9 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use moka::policy::EvictionPolicy;
 use xxhash_rust::xxh3;
 
-use crate::cache::{Found, SetVersion};
+use crate::cache::{SetContents, SetVersion};
 use crate::descriptors::{DescriptorError, Descriptors};
-use crate::resource::{Called, Name, Resource, TypeUrl};
+use crate::resource::{Name, NameForm, Resource, TypeUrl};
 
 /// Resources from this size on are shared, not copied.
 const SHARED: usize = 32 << 10;
@@ -163,7 +163,7 @@ impl Book {
         type_url: &TypeUrl,
         version: SetVersion,
         asked: &(impl Hash + Sync),
-        found: impl FnOnce() -> Found,
+        found: impl FnOnce() -> SetContents,
     ) -> Result<Answer, Unwritable> {
         let write = async {
             match self.write(type_url, found).await {
@@ -183,7 +183,7 @@ impl Book {
     async fn write(
         self: &Arc<Self>,
         type_url: &TypeUrl,
-        found: impl FnOnce() -> Found,
+        found: impl FnOnce() -> SetContents,
     ) -> Result<Answer, Unwritable> {
         let found = found();
         let size: usize = found.resources.iter().map(|resource| resource.body().len()).sum();
@@ -196,7 +196,7 @@ impl Book {
         writing.await.unwrap_or(Err(Unwritable::Failed))
     }
 
-    fn put_together(&self, type_url: &TypeUrl, found: &Found) -> Result<Answer, Unwritable> {
+    fn put_together(&self, type_url: &TypeUrl, found: &SetContents) -> Result<Answer, Unwritable> {
         let is_located = |resource: &Resource| {
             found.asked.as_ref().is_some_and(|asked| asked.locates(resource.name().as_str()))
         };
@@ -230,7 +230,7 @@ impl Book {
 
     /// JSON of a resource that was asked for by locator: wrapped, with its constraints (R-DP-07, R-DP-11).
     fn wrapped(&self, resource: &Resource) -> Result<Bytes, Unwritable> {
-        let any = resource.wrapped(Called::Locator(resource.name()));
+        let any = resource.wrapped(NameForm::Locator(resource.name()));
         self.any(resource, xxh3::xxh3_128(&any), &any)
     }
 
@@ -300,7 +300,7 @@ mod tests {
     use crate::resource::{Envelope, Kind};
 
     /// A resource of a type that can be written, or of one that nobody knows.
-    fn found(version: &str, type_name: &str) -> Found {
+    fn found(version: &str, type_name: &str) -> SetContents {
         let type_url = TypeUrl::from(Kind::Cluster);
         let inner = format!("type.googleapis.com/{type_name}");
         let detail = [&[10, inner.len() as u8], inner.as_bytes()].concat();
@@ -313,7 +313,7 @@ mod tests {
         let sent = [&[18, 0x80 | (any.len() & 0x7f) as u8, (any.len() >> 7) as u8], &any[..], &[26, 1, b'a']]
             .concat();
         let resource = Envelope::parse(&sent, &type_url).unwrap().encode(&type_url, "a".into()).unwrap();
-        Found { version: version.parse().unwrap(), resources: vec![Arc::new(resource)], asked: None }
+        SetContents { version: version.parse().unwrap(), resources: vec![Arc::new(resource)], asked: None }
     }
 
     #[tokio::test]
@@ -321,7 +321,8 @@ mod tests {
         let [old, new] = ["1", "2"].map(|digit| digit.repeat(32));
         let type_url = TypeUrl::from(Kind::Cluster);
         let book = Book::new(Descriptors::default(), 1 << 20);
-        let ask = async |found: Found| book.answer(&type_url, old.parse().unwrap(), &(), || found).await;
+        let ask =
+            async |found: SetContents| book.answer(&type_url, old.parse().unwrap(), &(), || found).await;
 
         // A state that cannot be written came between looking and writing, and went again.
         let error = ask(found(&new, "no.such.Type")).await.expect_err("an unknown type");

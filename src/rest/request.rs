@@ -28,7 +28,7 @@ pub enum BadRequest {
     OutOfBounds(#[from] OutOfBounds),
     /// It is no JSON, or a field has a value of a wrong type.
     #[error("the body is no DiscoveryRequest in proto3 JSON: {0}")]
-    Malformed(String),
+    MalformedError(String),
 }
 
 impl From<serde_json::Error> for BadRequest {
@@ -36,10 +36,10 @@ impl From<serde_json::Error> for BadRequest {
         // It may quote what was sent.
         let text = error.to_string();
         if text.len() <= 400 {
-            return Self::Malformed(text);
+            return Self::MalformedError(text);
         }
         let start: String = text.chars().take(200).collect();
-        Self::Malformed(format!("{start}… at line {} column {}", error.line(), error.column()))
+        Self::MalformedError(format!("{start}… at line {} column {}", error.line(), error.column()))
     }
 }
 

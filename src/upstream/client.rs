@@ -22,7 +22,7 @@ use super::connection::OpenStream;
 use super::dial::{Target, dial};
 use super::wait::{next_interest, next_tuning, now, sleep_until};
 use super::{Backoff, Counters, Mux, ProtocolError, StreamId, Tuner, Tuning, UpstreamState};
-use super::{Complaint, Told};
+use super::{SilenceEvent, SilenceLog};
 use crate::cache::Wanted;
 use crate::telemetry::{self, LogThrottle};
 use crate::tls::client::ClientTls;
@@ -63,7 +63,7 @@ pub struct Client {
     endings: LogThrottle,
     second_endings: LogThrottle,
     watch_words: LogThrottle,
-    silence: Complaint,
+    silence: SilenceLog,
     /// Numbers of requests and responses at the last check for unanswered subscriptions.
     looked_at: Option<(u64, u64)>,
     /// Time at which to take the rest of the interest, if more is known to be there.
@@ -353,13 +353,13 @@ impl Client {
         };
         let uri = self.options.endpoint.uri();
         match told {
-            Some(Told::Silent { types, waited }) => tracing::warn!(
+            Some(SilenceEvent::Silent { types, waited }) => tracing::warn!(
                 %uri,
                 "subscribed to {types} {} s ago as node {}, no answer: {hint}",
                 waited.as_secs(),
                 self.mux.node_id(),
             ),
-            Some(Told::Over { waited }) => {
+            Some(SilenceEvent::Over { waited }) => {
                 tracing::info!(%uri, "the control plane answers, {} s after the subscription", waited.as_secs());
             }
             None => {}

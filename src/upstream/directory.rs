@@ -328,7 +328,8 @@ fn read(type_url: &TypeUrl, name: &Name, file: &FileResource) -> Option<Arc<Reso
 mod tests {
     use super::*;
     use crate::cache::{
-        Allotment, Dialect, Lens, Limits, Mailbox, Membership, Protocol, Seen, Subscription, Ttl,
+        ClientScope, Limits, Membership, ParameterView, Protocol, Seen, StreamProfile, Subscription,
+        TtlSupport, WakeHandle,
     };
     use crate::resource::{Kind, wire};
 
@@ -340,10 +341,10 @@ mod tests {
     }
 
     /// View of clients that may see no more than `mine/**`.
-    fn mine() -> Lens {
+    fn mine() -> ParameterView {
         let pattern = crate::config::name_pattern("mine/**").expect("a pattern");
         let scope = crate::resource::Scope::only([pattern].into_iter().collect());
-        Lens::new(&Allotment { scope, ..Allotment::default() }, true, &BTreeMap::new())
+        ParameterView::new(&ClientScope { scope, ..ClientScope::default() }, true, &BTreeMap::new())
     }
 
     impl Rig {
@@ -355,8 +356,9 @@ mod tests {
         fn client(&mut self, kind: Kind, wildcard: bool, names: &[&str]) -> Membership {
             let of = self.mirror.cache().of(&kind.into()).expect("few types");
             let subscription = Subscription::new(wildcard, names.iter().map(|name| (*name).into()));
-            let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
-            let client = of.join(subscription, dialect, &Arc::new(Mailbox::default()));
+            let profile =
+                StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+            let client = of.join(subscription, profile, &Arc::new(WakeHandle::default()));
             self.look();
             client
         }
@@ -420,8 +422,8 @@ mod tests {
         let mut rig = Rig::new();
         let of = rig.mirror.cache().seen(&CDS.into(), &mine()).expect("few");
         let subscription = Subscription::new(true, ["mine/a", "other"].map(Name::from));
-        let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
-        let _client = of.join(subscription, dialect, &Arc::new(Mailbox::default()));
+        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+        let _client = of.join(subscription, profile, &Arc::new(WakeHandle::default()));
         rig.look();
         let sees = |name: &str| of.snapshot().by_name(name).present().map(|held| held.version().to_owned());
         assert!(matches!(of.snapshot().by_name("other"), Seen::Absent));
@@ -440,8 +442,9 @@ mod tests {
             rig.scan(&[(CDS, "mine/a", "v1"), (CDS, "other", "v1")]);
             let of = rig.mirror.cache().seen(&CDS.into(), &mine()).expect("few");
             let subscription = Subscription::new(wildcard, names.iter().map(|name| Name::from(*name)));
-            let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
-            let _client = of.join(subscription.clone(), dialect, &Arc::new(Mailbox::default()));
+            let profile =
+                StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+            let _client = of.join(subscription.clone(), profile, &Arc::new(WakeHandle::default()));
             rig.look();
             let sees =
                 |name: &str| of.snapshot().seen_by(&subscription, name).map(|held| held.version().to_owned());

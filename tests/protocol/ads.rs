@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use deltafan::cache::{Change, Op, Protocol, Resend, View};
 use deltafan::resource::Resource;
-use deltafan::subscription::Next;
+use deltafan::subscription::NextStep;
 
 use crate::support::{Bed, Client, show, url};
 use crate::wire;
@@ -586,7 +586,7 @@ fn r_ads_03_endpoints_on_a_stream_without_clusters_hold_routes_back() {
     let due = bed.now + Duration::from_secs(1);
     while bed.now < due {
         assert!(client.session.take_delays().is_empty());
-        let Next::Wait(Some(until)) = client.next(&bed) else { panic!("it waits") };
+        let NextStep::Wait(Some(until)) = client.next(&bed) else { panic!("it waits") };
         bed.now = until;
     }
     assert_eq!(bed.now, due);

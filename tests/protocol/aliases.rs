@@ -1,7 +1,7 @@
 //! Aliases and virtual hosts on demand: R-Delta-21 to R-Delta-23, R-Relay-20.
 
 use deltafan::cache::Protocol;
-use deltafan::subscription::{Next, Upstream};
+use deltafan::subscription::{NextStep, Upstream};
 use deltafan::upstream::{Reconcile, Settings};
 
 use crate::support::Client;
@@ -51,7 +51,7 @@ fn r_delta_21_an_alias_goes_over_the_wire_as_it_came() {
     let frame = {
         let mut late = whole.delta();
         late.change(&whole.bed, "vhds", "r/a");
-        let Next::Say(outgoing) = late.next(&whole.bed) else { panic!("an answer") };
+        let NextStep::Say(outgoing) = late.next(&whole.bed) else { panic!("an answer") };
         outgoing.frame.message()
     };
     let has = |text: &[u8]| frame.windows(text.len()).any(|part| part == text);
@@ -97,7 +97,7 @@ fn r_delta_21_what_a_client_held_by_another_name_is_not_taken_from_it() {
     late.resume(&whole.bed, "vhds", &["r/a", "r/b"], &[("r/w", "1")]);
     assert_eq!(told(&mut late, &whole), NONE);
     whole.pass(60_000);
-    assert!(matches!(late.next(&whole.bed), Next::Close(_)), "it may turn to another server");
+    assert!(matches!(late.next(&whole.bed), NextStep::Close(_)), "it may turn to another server");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn r_relay_20_a_slow_client_is_told_what_it_holds_is_gone_and_nothing_that_it_ne
     }
     client.ack(&whole.bed, &first, &[]);
     let next = client.next(&whole.bed);
-    assert!(matches!(next, Next::Close(_)), "more than is remembered: {next:?}");
+    assert!(matches!(next, NextStep::Close(_)), "more than is remembered: {next:?}");
 }
 
 #[test]

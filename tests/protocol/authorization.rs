@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltafan::cache::{Change, Completeness, Failure, Limits, Op, Resend, Seen, View};
+use deltafan::cache::{Change, Completeness, Limits, Op, OriginError, Resend, Seen, View};
 use deltafan::config::name_pattern;
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node, ResourceLocator};
 use deltafan::resource::{Patterns, Scope};
-use deltafan::subscription::{Asker, Code, Denied, Grant, Hidden, Memory, Next, Poll, Refusal, Verdict};
+use deltafan::subscription::{
+    Code, Denied, HiddenCounts, NextStep, Permissions, Poll, PollHistory, PollPeer, PollVerdict, Refusal,
+};
 
 use crate::support::{Bed, Client, strings, url};
 use crate::wire::{self, variant};
@@ -17,19 +19,19 @@ fn patterns(texts: &[&str]) -> Patterns {
     texts.iter().map(|text| name_pattern(text).unwrap()).collect()
 }
 
-fn may_see(texts: &[&str]) -> Grant {
-    Grant { names: Scope::only(patterns(texts)), ..Grant::default() }
+fn may_see(texts: &[&str]) -> Permissions {
+    Permissions { names: Scope::only(patterns(texts)), ..Permissions::default() }
 }
 
-fn may_send(key: &str, values: &[&str]) -> Grant {
+fn may_send(key: &str, values: &[&str]) -> Permissions {
     let values: BTreeSet<Box<str>> = values.iter().map(|value| (*value).into()).collect();
-    Grant { parameters: BTreeMap::from([(key.into(), values)]), ..Grant::default() }
+    Permissions { parameters: BTreeMap::from([(key.into(), values)]), ..Permissions::default() }
 }
 
 /// A bed whose clients, from here on, may no more than this.
-fn bed(grant: Grant) -> Bed {
+fn bed(permissions: Permissions) -> Bed {
     let mut bed = Bed::knowing(&["cds", "eds", "lds", "rds"]);
-    bed.rules.grant = grant;
+    bed.rules.permissions = permissions;
     bed
 }
 
@@ -42,14 +44,14 @@ fn denied(result: Result<impl std::fmt::Debug, Refusal>) -> Option<Denied> {
 fn poll(bed: &Bed, short: &str, names: &[&str], node: Option<Node>) -> Result<Poll, Refusal> {
     let rules = Arc::new(bed.rules.clone());
     let request = DiscoveryRequest { node, resource_names: strings(names), ..DiscoveryRequest::default() };
-    let (memory, hold) = (Memory::default(), Duration::from_secs(1));
-    Poll::new(&bed.cache, &rules, &memory, url(short).kind(), request, Asker::default(), hold, bed.now)
+    let (memory, hold) = (PollHistory::default(), Duration::from_secs(1));
+    Poll::new(&bed.cache, &rules, &memory, url(short).kind(), request, PollPeer::default(), hold, bed.now)
 }
 
 /// The names of what a poll is answered with; `None` where it is not answered.
 fn answered(bed: &Bed, poll: &Poll) -> Option<Vec<String>> {
     match poll.next(bed.now, bed.upstream) {
-        Verdict::Answer(_) => {
+        PollVerdict::Answer(_) => {
             Some(poll.found().resources.iter().map(|found| found.name().to_string()).collect())
         }
         _ => None,
@@ -69,8 +71,8 @@ fn a_refused_name_is_answered_as_absent_and_nobody_upstream_hears_of_it() {
     assert_eq!(asked, ["mine/a"]);
     wanted.iter().for_each(|wanted| bed.writer.fill(wanted, bed.now).unwrap());
     assert_eq!(client.acked(&bed), ["eds -theirs/b"]);
-    assert_eq!(client.session.take_hidden(), Hidden { names: 1, wildcards: 0 });
-    assert_eq!(client.session.take_hidden(), Hidden::default(), "it is counted once");
+    assert_eq!(client.session.take_hidden(), HiddenCounts { names: 1, wildcards: 0 });
+    assert_eq!(client.session.take_hidden(), HiddenCounts::default(), "it is counted once");
 
     // It exists, for others; it comes, changes and goes, and this client hears nothing of it.
     bed.named("eds mine/a:1 theirs/b:1");
@@ -90,14 +92,15 @@ fn a_refused_name_is_answered_as_absent_and_nobody_upstream_hears_of_it() {
 #[test]
 fn r_relay_05_a_client_that_may_see_some_waits_for_the_set_as_all_others_do() {
     let mut bed = Bed::new();
-    bed.rules.grant = may_see(&["mine/**"]);
+    bed.rules.permissions = may_see(&["mine/**"]);
     bed.origin("cds mine/a:1 theirs/b:1");
     bed.know("cds", Completeness::Presumed);
     let (mut fresh, mut back) = (bed.sotw(), bed.sotw());
     fresh.ask(&bed, "cds", &[]);
     let version_info = "of an earlier stream".to_owned();
     let type_url = url("cds").as_str().to_owned();
-    back.hear_sotw(&bed, DiscoveryRequest { version_info, type_url, ..DiscoveryRequest::default() }).unwrap();
+    back.on_sotw_request(&bed, DiscoveryRequest { version_info, type_url, ..DiscoveryRequest::default() })
+        .unwrap();
     bed.fill();
     assert_eq!(fresh.acked(&bed), ["cds mine/a:1"]);
     assert!(back.told(&bed).is_empty());
@@ -108,7 +111,7 @@ fn r_relay_05_a_client_that_may_see_some_waits_for_the_set_as_all_others_do() {
 
     // A store that is filled later inherits what is known by then.
     bed.know("cds", Completeness::Presumed);
-    bed.rules.grant = may_see(&["theirs/**"]);
+    bed.rules.permissions = may_see(&["theirs/**"]);
     let mut other = bed.sotw();
     other.ask(&bed, "cds", &[]);
     bed.fill();
@@ -160,7 +163,7 @@ fn a_wildcard_is_filtered_on_streams_of_both_kinds_and_in_polls() {
 #[test]
 fn a_wildcard_that_becomes_known_before_its_clients_are_heard_of_lacks_nothing() {
     let mut bed = Bed::new();
-    bed.rules.grant = may_see(&["mine/**"]);
+    bed.rules.permissions = may_see(&["mine/**"]);
     bed.origin("cds mine/a:1 theirs/b:1");
     let (mut delta, mut sotw) = (bed.delta(), bed.sotw());
     delta.change(&bed, "cds", "*");
@@ -208,10 +211,10 @@ fn r_relay_07_that_a_name_may_not_be_seen_says_nothing_of_the_others() {
 
 #[test]
 fn what_is_told_to_some_never_reaches_those_who_may_see_less() {
-    let mut bed = bed(Grant::default());
+    let mut bed = bed(Permissions::default());
     bed.origin("cds mine/a:1 theirs/b:1");
     let mut all = bed.delta();
-    bed.rules.grant = may_see(&["mine/**"]);
+    bed.rules.permissions = may_see(&["mine/**"]);
     let mut some = bed.delta();
     let mut same = bed.delta();
     for client in [&mut all, &mut some, &mut same] {
@@ -297,7 +300,7 @@ fn an_error_of_what_may_not_be_seen_is_not_told() {
     client.acked(&bed);
     let failure = |name: &str| Op::Fail {
         name: name.into(),
-        failure: Arc::new(Failure::new(7, "the owner is somebody")),
+        failure: Arc::new(OriginError::new(7, "the owner is somebody")),
         listed: false,
     };
     bed.apply("eds", Change { ops: vec![failure("theirs/b"), failure("mine/a")], ..Change::default() });
@@ -327,19 +330,19 @@ fn names_that_are_let_go_leave_nothing_behind() {
 
 #[test]
 fn a_node_that_may_not_be_claimed_ends_the_stream_whatever_comes_first() {
-    let grant = Grant {
+    let permissions = Permissions {
         node_ids: Some(patterns(&["prod-*"])),
         clusters: Some(patterns(&["edge"])),
-        ..Grant::default()
+        ..Permissions::default()
     };
     let node =
         |id: &str, cluster: &str| Node { id: id.to_owned(), cluster: cluster.to_owned(), ..Node::default() };
-    let bed = bed(grant);
+    let bed = bed(permissions);
     let delta = |client: &mut Client, node: Option<Node>| {
         client.node = node;
         let type_url = url("cds").as_str().to_owned();
         let names = strings(&["*"]);
-        client.hear_delta(
+        client.on_delta_request(
             &bed,
             DeltaDiscoveryRequest {
                 type_url,
@@ -358,7 +361,8 @@ fn a_node_that_may_not_be_claimed_ends_the_stream_whatever_comes_first() {
         let mut client = bed.sotw();
         client.node = Some(node.clone());
         let type_url = url("cds").as_str().to_owned();
-        let heard = client.hear_sotw(&bed, DiscoveryRequest { type_url, ..DiscoveryRequest::default() });
+        let heard =
+            client.on_sotw_request(&bed, DiscoveryRequest { type_url, ..DiscoveryRequest::default() });
         let polled = poll(&bed, "cds", &[], Some(node.clone()));
         let changed = delta(&mut bed.delta(), Some(node));
         if let Some(expected) = expected {
@@ -379,8 +383,8 @@ fn a_node_that_may_not_be_claimed_ends_the_stream_whatever_comes_first() {
 
 #[test]
 fn a_type_that_may_not_be_asked_for_ends_the_stream() {
-    let grant = Grant { types: Some(BTreeSet::from([url("cds")])), ..Grant::default() };
-    let mut bed = bed(grant);
+    let permissions = Permissions { types: Some(BTreeSet::from([url("cds")])), ..Permissions::default() };
+    let mut bed = bed(permissions);
     bed.origin("cds a:1");
     let mut client = bed.delta();
     client.change(&bed, "cds", "*");
@@ -390,12 +394,12 @@ fn a_type_that_may_not_be_asked_for_ends_the_stream() {
         type_url: url(short).as_str().to_owned(),
         ..DeltaDiscoveryRequest::default()
     };
-    assert_eq!(denied(client.hear_delta(&bed, request("eds"))), Some(Denied::Type));
+    assert_eq!(denied(client.on_delta_request(&bed, request("eds"))), Some(Denied::Type));
     let mut only = bed.client(deltafan::cache::Protocol::Sotw, Some("eds"));
-    assert_eq!(denied(only.hear_sotw(&bed, DiscoveryRequest::default())), Some(Denied::Type));
+    assert_eq!(denied(only.on_sotw_request(&bed, DiscoveryRequest::default())), Some(Denied::Type));
     assert_eq!(denied(poll(&bed, "eds", &[], None)), Some(Denied::Type));
     bed.rules.serve_secrets = false;
-    bed.rules.grant = Grant::default();
+    bed.rules.permissions = Permissions::default();
     assert_eq!(denied(poll(&bed, "sds", &["a"], None)), Some(Denied::Secret));
 }
 
@@ -403,8 +407,8 @@ fn a_type_that_may_not_be_asked_for_ends_the_stream() {
 fn who_finds_no_room_for_what_it_may_see_is_told_so() {
     let limits = Limits { parameter_sets: 1, ..Limits::default() };
     let mut bed = Bed::with_limits(limits);
-    bed.rules.grant =
-        Grant { names: Scope::only(patterns(&["mine/**"])), ..may_send("env", &["prod", "test"]) };
+    bed.rules.permissions =
+        Permissions { names: Scope::only(patterns(&["mine/**"])), ..may_send("env", &["prod", "test"]) };
     let locator = ResourceLocator {
         name: "mine/a".to_owned(),
         dynamic_parameters: [("env".to_owned(), "prod".to_owned())].into(),
@@ -414,13 +418,13 @@ fn who_finds_no_room_for_what_it_may_see_is_told_so() {
         resource_locators_subscribe: vec![locator],
         ..DeltaDiscoveryRequest::default()
     };
-    let refusal = bed.delta().hear_delta(&bed, request).expect_err("it would wait for ever");
+    let refusal = bed.delta().on_delta_request(&bed, request).expect_err("it would wait for ever");
     assert_eq!(refusal.code, Code::ResourceExhausted, "{refusal}");
 }
 
 #[test]
 fn secrets_are_not_had_by_another_url_of_their_type() {
-    let mut bed = bed(Grant::default());
+    let mut bed = bed(Permissions::default());
     bed.rules.serve_secrets = false;
     for type_url in [
         url("sds").as_str(),
@@ -434,21 +438,21 @@ fn secrets_are_not_had_by_another_url_of_their_type() {
             resource_names_subscribe: strings(&["s"]),
             ..DeltaDiscoveryRequest::default()
         };
-        assert_eq!(denied(bed.delta().hear_delta(&bed, request)), Some(Denied::Secret), "{type_url}");
+        assert_eq!(denied(bed.delta().on_delta_request(&bed, request)), Some(Denied::Secret), "{type_url}");
     }
 }
 
 #[test]
 fn who_may_nothing_is_told_so_at_its_first_request() {
-    let bed = bed(Grant::nothing());
+    let bed = bed(Permissions::nothing());
     let type_url = url("cds").as_str().to_owned();
     let delta = DeltaDiscoveryRequest { type_url: type_url.clone(), ..DeltaDiscoveryRequest::default() };
-    assert_eq!(denied(bed.delta().hear_delta(&bed, delta)), Some(Denied::Peer));
+    assert_eq!(denied(bed.delta().on_delta_request(&bed, delta)), Some(Denied::Peer));
     let sotw = DiscoveryRequest { type_url, ..DiscoveryRequest::default() };
-    assert_eq!(denied(bed.sotw().hear_sotw(&bed, sotw)), Some(Denied::Peer));
+    assert_eq!(denied(bed.sotw().on_sotw_request(&bed, sotw)), Some(Denied::Peer));
     assert_eq!(denied(poll(&bed, "cds", &[], None)), Some(Denied::Peer));
     assert!(
-        matches!(bed.delta().session.next(bed.now, bed.upstream), Next::Wait(_)),
+        matches!(bed.delta().session.next(bed.now, bed.upstream), NextStep::Wait(_)),
         "nothing before it asks"
     );
 }
@@ -462,7 +466,7 @@ fn locate(client: &mut Client, bed: &Bed, name: &str, pairs: &str) -> Result<imp
         resource_locators_subscribe: vec![ResourceLocator { name: name.to_owned(), dynamic_parameters }],
         ..DeltaDiscoveryRequest::default()
     };
-    client.hear_delta(bed, request)
+    client.on_delta_request(bed, request)
 }
 
 #[test]
@@ -493,7 +497,7 @@ fn r_dp_17_parameters_of_others_can_neither_be_sent_nor_evaded() {
     assert_eq!(plain.acked_with(&bed, &[("eds", &["a"])]), ["eds a:1"]);
 
     // Where more than one value is allowed, one has to be said.
-    bed.rules.grant = may_send("env", &["prod", "canary"]);
+    bed.rules.permissions = may_send("env", &["prod", "canary"]);
     assert_eq!(denied(locate(&mut bed.delta(), &bed, "a", "v=1")), Some(Denied::Parameters));
     locate(&mut bed.delta(), &bed, "a", "env=canary").unwrap();
     assert_eq!(denied(poll(&bed, "eds", &["a"], None)), Some(Denied::Parameters));
@@ -559,8 +563,8 @@ impl Holding {
 
 #[test]
 fn who_may_see_less_and_asks_again_is_not_told_what_went_meanwhile() {
-    let mut bed = bed(Grant::default());
-    bed.rules.grant = may_see(&["mine/**"]);
+    let mut bed = bed(Permissions::default());
+    bed.rules.permissions = may_see(&["mine/**"]);
     let (mut client, mut holding) = (bed.delta(), Holding::default());
     bed.origin("cds mine/b:0");
     holding.change(&mut client, &bed, "mine/b");
@@ -585,9 +589,9 @@ proptest::proptest! {
         steps in proptest::collection::vec((0_u8..8, 0_usize..4, 0_u8..4), 1..40),
     ) {
         const NAMES: [&str; 4] = ["mine/a", "mine/b", "theirs/a", "theirs/b"];
-        let mut bed = bed(Grant::default());
+        let mut bed = bed(Permissions::default());
         let mut all = (bed.delta(), Holding::default());
-        bed.rules.grant = may_see(&["mine/**"]);
+        bed.rules.permissions = may_see(&["mine/**"]);
         let mut some = (bed.delta(), Holding::default());
         for (what, at, version) in steps {
             let name = NAMES[at];
@@ -639,32 +643,35 @@ fn views_that_the_rules_impose_have_room_whatever_clients_choose() {
         ..DeltaDiscoveryRequest::default()
     };
     let mut greedy = bed.delta();
-    greedy.hear_delta(&bed, located("1")).unwrap();
-    assert_eq!(bed.delta().hear_delta(&bed, located("2")).unwrap_err().code, Code::ResourceExhausted);
-    for grant in [may_see(&["mine/**"]), may_send("env", &["prod"])] {
-        bed.rules.grant = grant;
+    greedy.on_delta_request(&bed, located("1")).unwrap();
+    assert_eq!(bed.delta().on_delta_request(&bed, located("2")).unwrap_err().code, Code::ResourceExhausted);
+    for permissions in [may_see(&["mine/**"]), may_send("env", &["prod"])] {
+        bed.rules.permissions = permissions;
         bed.delta().change(&bed, "eds", "mine/a");
     }
     // A parameter that is imposed on a client has room, one that it chooses has none.
-    assert!(bed.delta().hear_delta(&bed, located("prod")).is_ok());
-    bed.rules.grant = may_send("env", &["prod", "test"]);
-    assert_eq!(bed.delta().hear_delta(&bed, located("test")).unwrap_err().code, Code::ResourceExhausted);
+    assert!(bed.delta().on_delta_request(&bed, located("prod")).is_ok());
+    bed.rules.permissions = may_send("env", &["prod", "test"]);
+    assert_eq!(
+        bed.delta().on_delta_request(&bed, located("test")).unwrap_err().code,
+        Code::ResourceExhausted
+    );
 }
 
 /// A rule imposes a view, and a client chooses the types all the same.
 #[test]
 fn made_up_types_are_bounded_whatever_the_rules_impose() {
     let mut bed = Bed::with_limits(Limits { types: 5, ..Limits::default() });
-    bed.rules.grant = may_send("env", &["prod"]);
+    bed.rules.permissions = may_send("env", &["prod"]);
     let asked = |number: u32| DeltaDiscoveryRequest {
         type_url: format!("t/{number}"),
         resource_names_subscribe: strings(&["a"]),
         ..DeltaDiscoveryRequest::default()
     };
     let mut client = bed.delta();
-    assert!((0..5).all(|number| client.hear_delta(&bed, asked(number)).is_ok()));
-    assert_eq!(client.hear_delta(&bed, asked(5)).unwrap_err().code, Code::ResourceExhausted);
+    assert!((0..5).all(|number| client.on_delta_request(&bed, asked(number)).is_ok()));
+    assert_eq!(client.on_delta_request(&bed, asked(5)).unwrap_err().code, Code::ResourceExhausted);
     drop(client);
     bed.cache.take_interest();
-    assert!(bed.delta().hear_delta(&bed, asked(6)).is_ok(), "what nobody uses makes room");
+    assert!(bed.delta().on_delta_request(&bed, asked(6)).is_ok(), "what nobody uses makes room");
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use deltafan::cache::{Change, Limits, Op, Protocol, View};
 use deltafan::proto;
-use deltafan::subscription::{Code, Heard};
+use deltafan::subscription::{Code, RequestKind};
 
 use crate::support::{Bed, strings, url};
 
@@ -47,7 +47,7 @@ fn many_absent_names_are_answered_again_in_linear_time() {
             resource_names_subscribe: strings(&names),
             ..proto::DeltaDiscoveryRequest::default()
         };
-        client.hear_delta(&bed, request).unwrap();
+        client.on_delta_request(&bed, request).unwrap();
         let told = client.poll(&bed).unwrap();
         assert_eq!(told.removed.len(), names.len());
         client.ack(&bed, &told, &[]);
@@ -71,7 +71,7 @@ fn names_that_are_let_go_beside_a_wildcard_do_not_pile_up() {
     };
     let refused = (0..100).any(|round| {
         let names: Vec<String> = (0..5).map(|n| format!("{round}-{n}")).collect();
-        client.hear_delta(&bed, request(names.clone(), names)).is_err()
+        client.on_delta_request(&bed, request(names.clone(), names)).is_err()
     });
     assert!(refused, "it owes answers for more names than a client may have");
 }
@@ -88,7 +88,7 @@ fn a_rejection_that_is_repeated_is_none_of_another_response() {
         };
         for version in ["cds a:2", "cds a:3"] {
             let told = client.poll(&bed).unwrap();
-            let is_nack = |heard| matches!(heard, Heard::Nack { .. });
+            let is_nack = |heard| matches!(heard, RequestKind::Nack { .. });
             assert!(is_nack(client.nack(&bed, &told, &[])));
             assert!(!is_nack(client.nack(&bed, &told, &[])), "each one is logged");
             bed.origin(version);
@@ -108,7 +108,7 @@ fn a_node_of_a_megabyte_is_refused() {
             type_url: url("cds").as_str().to_owned(),
             ..proto::DeltaDiscoveryRequest::default()
         };
-        let refusal = client.hear_delta(&bed, request).unwrap_err();
+        let refusal = client.on_delta_request(&bed, request).unwrap_err();
         assert_eq!(refusal.code, Code::InvalidArgument);
         assert!(refusal.message.len() < 200);
     }

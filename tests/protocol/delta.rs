@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use deltafan::cache::{Change, Protocol};
 use deltafan::proto;
-use deltafan::subscription::{Heard, Next, Quota, Versions};
+use deltafan::subscription::{NextStep, Quota, RequestKind, Versions};
 
 use crate::support::{Bed, is_acked, strings, url};
 
@@ -81,13 +81,13 @@ fn r_delta_01_a_nonce_makes_an_answer_and_error_detail_a_nack() {
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1");
     let mut client = bed.delta();
-    assert!(matches!(client.change(&bed, "cds", ""), Heard::Subscribed { .. }));
+    assert!(matches!(client.change(&bed, "cds", ""), RequestKind::Subscribed { .. }));
     let told = client.poll(&bed).unwrap();
-    assert!(matches!(client.change(&bed, "cds", "x"), Heard::Subscribed { .. }), "spontaneous");
+    assert!(matches!(client.change(&bed, "cds", "x"), RequestKind::Subscribed { .. }), "spontaneous");
     assert!(is_acked(&client.ack(&bed, &told, &[])));
     bed.origin("cds a:2");
     let told = client.poll(&bed).unwrap();
-    assert!(matches!(client.nack(&bed, &told, &[]), Heard::Nack { .. }));
+    assert!(matches!(client.nack(&bed, &told, &[]), RequestKind::Nack { .. }));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn r_delta_02_subscriptions_count_whatever_the_nonce() {
         resource_names_subscribe: strings(&["a"]),
         ..proto::DeltaDiscoveryRequest::default()
     };
-    assert!(matches!(client.hear_delta(&bed, request).unwrap(), Heard::Stale { .. }));
+    assert!(matches!(client.on_delta_request(&bed, request).unwrap(), RequestKind::Stale { .. }));
     assert_eq!(client.told(&bed), ["eds a:1"]);
 }
 
@@ -134,7 +134,7 @@ fn r_delta_03_a_subscription_may_ride_on_a_nack() {
         error_detail: Some(proto::Status::default()),
         ..proto::DeltaDiscoveryRequest::default()
     };
-    assert!(matches!(client.hear_delta(&bed, request).unwrap(), Heard::Nack { .. }));
+    assert!(matches!(client.on_delta_request(&bed, request).unwrap(), RequestKind::Nack { .. }));
     assert_eq!(client.told(&bed), ["eds b:1"]);
 }
 
@@ -273,7 +273,7 @@ fn names_that_are_gone_are_charged_until_they_are_told() {
             resource_names_subscribe: strings(&["a"]),
             ..Default::default()
         };
-        client.session.hear_delta_with(request, versions, bed.now).unwrap();
+        client.session.on_delta_request_with(request, versions, bed.now).unwrap();
         assert_eq!(client.acked(&bed), ["eds a:1"], "removals wait for the clusters");
         let paid = charged.load(Ordering::Relaxed);
         assert_eq!(paid >= 500 * 50, fits, "{paid} bytes of {room}");
@@ -299,7 +299,7 @@ fn a_wildcard_client_of_which_too_much_is_gone_is_told_all_as_if_it_had_brought_
         resource_names_subscribe: strings(&["*"]),
         ..Default::default()
     };
-    client.session.hear_delta_with(request, versions, bed.now).unwrap();
+    client.session.on_delta_request_with(request, versions, bed.now).unwrap();
     assert_eq!(client.acked(&bed), ["cds a:1 b:1"]);
     bed.origin("cds b:2 -a");
     assert_eq!(client.acked(&bed), ["cds b:2 -a"]);
@@ -503,7 +503,7 @@ fn r_delta_17_a_missing_ack_holds_back_for_a_time_only() {
     client.change(&bed, "cds", "*");
     client.poll(&bed).unwrap();
     bed.origin("cds a:1");
-    let Next::Wait(Some(opens)) = client.next(&bed) else { panic!("gated") };
+    let NextStep::Wait(Some(opens)) = client.next(&bed) else { panic!("gated") };
     bed.after(bed.rules.ack_timeout - Duration::from_millis(1));
     assert!(client.told(&bed).is_empty());
     bed.now = opens;

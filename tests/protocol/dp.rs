@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use deltafan::cache::{Change, Completeness, Limits, Op, Resend, View};
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator};
-use deltafan::subscription::{Code, Given, NodeField, Rule};
+use deltafan::subscription::{Code, NodeField, NodeParameterRules, Rule};
 
 use crate::support::{Bed, Client, strings, url};
 use crate::wire::{parameters, variant};
@@ -49,7 +49,7 @@ fn locate(client: &mut Client, bed: &Bed, short: &str, plain: &[&str], located: 
         resource_locators_subscribe: located.iter().map(|(name, pairs)| locator(name, pairs)).collect(),
         ..DeltaDiscoveryRequest::default()
     };
-    client.hear_delta(bed, request).unwrap();
+    client.on_delta_request(bed, request).unwrap();
 }
 
 fn unlocate(client: &mut Client, bed: &Bed, short: &str, located: &[(&str, &str)]) {
@@ -58,7 +58,7 @@ fn unlocate(client: &mut Client, bed: &Bed, short: &str, located: &[(&str, &str)
         resource_locators_unsubscribe: located.iter().map(|(name, pairs)| locator(name, pairs)).collect(),
         ..DeltaDiscoveryRequest::default()
     };
-    client.hear_delta(bed, request).unwrap();
+    client.on_delta_request(bed, request).unwrap();
 }
 
 fn list(client: &mut Client, bed: &Bed, short: &str, plain: &[&str], located: &[(&str, &str)]) {
@@ -70,7 +70,7 @@ fn list(client: &mut Client, bed: &Bed, short: &str, plain: &[&str], located: &[
         response_nonce: nonce,
         ..DiscoveryRequest::default()
     };
-    client.hear_sotw(bed, request).unwrap();
+    client.on_sotw_request(bed, request).unwrap();
 }
 
 #[test]
@@ -97,8 +97,8 @@ fn r_dp_09_who_asks_by_plain_names_is_told_plain_names() {
     assert_eq!(client.acked(&bed), ["eds -a"]);
 }
 
-fn given(key: &str, from: NodeField) -> Given {
-    Given::new(vec![Rule { key: key.into(), from, pattern: None, default: None }], 100)
+fn given(key: &str, from: NodeField) -> NodeParameterRules {
+    NodeParameterRules::new(vec![Rule { key: key.into(), from, pattern: None, default: None }], 100)
 }
 
 #[test]
@@ -393,7 +393,7 @@ fn parameters_are_bounded_and_so_are_their_sets() {
             resource_locators_subscribe: vec![locator("a", pairs)],
             ..DeltaDiscoveryRequest::default()
         };
-        let heard = client.hear_delta(&bed, request);
+        let heard = client.on_delta_request(&bed, request);
         clients.push(client);
         heard.map_err(|refusal| refusal.code)
     };
@@ -411,7 +411,7 @@ fn parameters_are_bounded_and_so_are_their_sets() {
         ..DeltaDiscoveryRequest::default()
     };
     assert_eq!(
-        client.hear_delta(&roomy, request).map_err(|refusal| refusal.code),
+        client.on_delta_request(&roomy, request).map_err(|refusal| refusal.code),
         Err(Code::ResourceExhausted)
     );
     assert!(ask("v=1").is_ok() && ask("v=2").is_ok() && ask("v=1").is_ok());

@@ -3,8 +3,8 @@
 use super::*;
 use std::time::Duration;
 
-use deltafan::cache::Failure;
-use deltafan::subscription::Next;
+use deltafan::cache::OriginError;
+use deltafan::subscription::NextStep;
 
 fn star_and_name(bed: &Bed, short: &str) -> Client {
     let mut client = bed.delta();
@@ -87,7 +87,7 @@ fn p04_stores_of_mixed_parameters_that_nobody_has_any_more_are_dropped() {
     }
     bed.seen("", View::Named, "eds a:1");
     bed.fill();
-    let mixed = bed.cache.types().iter().filter(|of| of.lens().as_uniform().is_none()).count();
+    let mixed = bed.cache.types().iter().filter(|of| of.parameter_view().as_uniform().is_none()).count();
     assert!(mixed <= 2, "{mixed} stores for one client, each of them updated with each change");
 }
 
@@ -135,11 +135,11 @@ fn p30_an_error_of_a_located_name_is_told_and_nothing_panics() {
     let mut client = bed.delta();
     locate(&mut client, &bed, "eds", &[], &[("a", "v=1")]);
     bed.fill();
-    let fail = Op::Fail { name: "a".into(), failure: Arc::new(Failure::new(5, "no")), listed: false };
+    let fail = Op::Fail { name: "a".into(), failure: Arc::new(OriginError::new(5, "no")), listed: false };
     let change = Change { ops: vec![fail], ..Change::default() };
     bed.writer.apply_seen(&url("eds"), &parameters("v=1"), change, bed.now).unwrap();
     assert_eq!(client.acked(&bed), ["eds -a{} !a:5"]);
-    assert!(!matches!(client.next(&bed), Next::Close(_)));
+    assert!(!matches!(client.next(&bed), NextStep::Close(_)));
 }
 
 /// Prints what it costs the one writer that one client asks for names one after the other.
@@ -295,7 +295,7 @@ fn many_located_names_that_do_not_exist_are_told_in_linear_time() {
     let mut client = bed.delta();
     locate(&mut client, &bed, "eds", &[], &located);
     let start = std::time::Instant::now();
-    let Next::Say(outgoing) = client.next(&bed) else { panic!("they do not exist") };
+    let NextStep::Say(outgoing) = client.next(&bed) else { panic!("they do not exist") };
     let took = start.elapsed();
     let told = crate::wire::read(deltafan::cache::Protocol::Delta, &outgoing.frame);
     assert_eq!(told.removed.len(), names.len());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use deltafan::cache::Protocol;
 use deltafan::proto::{DeltaDiscoveryResponse, DiscoveryRequest};
 use deltafan::resource::{Envelope, EnvelopeError};
-use deltafan::subscription::{Asker, Memory, Poll, Verdict};
+use deltafan::subscription::{Poll, PollHistory, PollPeer, PollVerdict};
 use prost::Message as _;
 
 use crate::support::Client;
@@ -206,7 +206,7 @@ fn r_xt_09_who_waits_for_what_was_not_kept_is_woken_when_it_comes() {
     let mut late = whole.asking("eds", "e");
     assert_eq!(told(&mut late, &whole), NONE);
     let bell = Arc::new(Bell::default());
-    late.session.mailbox().register(&Waker::from(Arc::clone(&bell)));
+    late.session.wake_handle().register(&Waker::from(Arc::clone(&bell)));
     whole.asked(Primary);
     whole.says(Primary, "eds e:1!");
     assert_eq!(bell.0.load(Ordering::Relaxed), 1);
@@ -218,7 +218,7 @@ fn r_xt_09_who_waits_for_what_was_not_kept_is_woken_when_it_comes() {
 fn r_xt_09_a_poll_waits_for_what_was_not_kept() {
     let (mut whole, first) = uncacheable();
     whole.pass(1_000);
-    let (memory, rules) = (Memory::default(), Arc::new(whole.bed.rules.clone()));
+    let (memory, rules) = (PollHistory::default(), Arc::new(whole.bed.rules.clone()));
     let poll = |whole: &Whole, version: &str| {
         let request = DiscoveryRequest {
             resource_names: vec!["e".to_owned()],
@@ -233,7 +233,7 @@ fn r_xt_09_a_poll_waits_for_what_was_not_kept() {
             &memory,
             kind,
             request,
-            Asker { key: b"peer", ..Asker::default() },
+            PollPeer { key: b"peer", ..PollPeer::default() },
             hold,
             whole.bed.now,
         )
@@ -241,17 +241,17 @@ fn r_xt_09_a_poll_waits_for_what_was_not_kept() {
     };
     let newcomer = poll(&whole, "");
     let verdict = |poll: &Poll, whole: &Whole| poll.next(whole.bed.now, whole.bed.upstream);
-    assert!(matches!(verdict(&newcomer, &whole), Verdict::Wait(_)));
+    assert!(matches!(verdict(&newcomer, &whole), PollVerdict::Wait(_)));
     assert_eq!(whole.asked(Primary), "e");
     whole.says(Primary, "eds e:1!");
-    let Verdict::Answer(version) = verdict(&newcomer, &whole) else { panic!("an answer") };
+    let PollVerdict::Answer(version) = verdict(&newcomer, &whole) else { panic!("an answer") };
     assert_eq!((newcomer.found().version, newcomer.found().resources.len()), (version, 1));
 
     // Who holds it is told nothing when it is dropped, and does not ask for it.
     let holder = poll(&whole, &version.to_string());
     whole.pass(1_000);
     assert_eq!(whole.seen("eds", "e"), "dropped");
-    assert!(matches!(verdict(&holder, &whole), Verdict::Wait(_)));
+    assert!(matches!(verdict(&holder, &whole), PollVerdict::Wait(_)));
     assert_eq!(whole.asked(Primary), "");
     drop((first, newcomer));
 }

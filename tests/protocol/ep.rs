@@ -2,7 +2,7 @@
 
 use deltafan::cache::Protocol;
 use deltafan::proto;
-use deltafan::subscription::{Code, Heard};
+use deltafan::subscription::{Code, RequestKind};
 
 use crate::support::{Bed, is_acked, url};
 
@@ -15,11 +15,11 @@ fn r_ep_03_the_type_is_implied_on_a_per_type_stream_and_required_on_ads() {
         ..proto::DiscoveryRequest::default()
     };
     let mut client = bed.client(Protocol::Sotw, Some("cds"));
-    client.hear_sotw(&bed, request("")).unwrap();
+    client.on_sotw_request(&bed, request("")).unwrap();
     assert_eq!(client.told(&bed), ["cds a:1"]);
-    let refusal = client.hear_sotw(&bed, request(url("lds").as_str())).unwrap_err();
+    let refusal = client.on_sotw_request(&bed, request(url("lds").as_str())).unwrap_err();
     assert_eq!(refusal.code, Code::InvalidArgument);
-    let refusal = bed.sotw().hear_sotw(&bed, request("")).unwrap_err();
+    let refusal = bed.sotw().on_sotw_request(&bed, request("")).unwrap_err();
     assert_eq!(refusal.code, Code::InvalidArgument);
 }
 
@@ -46,7 +46,7 @@ fn r_ep_04_types_of_a_stream_are_independent() {
         response_nonce: client.newest("cds").nonce.clone(),
         ..proto::DiscoveryRequest::default()
     };
-    assert!(matches!(client.hear_sotw(&bed, request).unwrap(), Heard::Stale { .. }));
+    assert!(matches!(client.on_sotw_request(&bed, request).unwrap(), RequestKind::Stale { .. }));
 }
 
 #[test]
@@ -60,11 +60,11 @@ fn r_ep_05_the_node_of_the_first_request_counts() {
     };
     let mut client = bed.sotw();
     client.node = None;
-    assert_eq!(client.hear_sotw(&bed, request(None)).unwrap_err().code, Code::InvalidArgument);
+    assert_eq!(client.on_sotw_request(&bed, request(None)).unwrap_err().code, Code::InvalidArgument);
     let mut client = bed.sotw();
-    client.hear_sotw(&bed, request(node("a"))).unwrap();
-    client.hear_sotw(&bed, request(node("b"))).unwrap();
-    client.hear_sotw(&bed, request(None)).unwrap();
+    client.on_sotw_request(&bed, request(node("a"))).unwrap();
+    client.on_sotw_request(&bed, request(node("b"))).unwrap();
+    client.on_sotw_request(&bed, request(None)).unwrap();
     assert_eq!(client.session.client().unwrap().node_id, "a");
 }
 

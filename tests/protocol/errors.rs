@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltafan::cache::{Change, Failure, Limits, Op, Protocol, Resend, Ttl, View};
+use deltafan::cache::{Change, Limits, Op, OriginError, Protocol, Resend, TtlSupport, View};
 use deltafan::proto;
-use deltafan::subscription::{Next, Upstream};
+use deltafan::subscription::{NextStep, Upstream};
 
 use crate::support::{Bed, Client, show, strings, url};
 use crate::wire;
@@ -18,8 +18,8 @@ pub(crate) const NOT_FOUND: i32 = 5;
 pub(crate) const DENIED: i32 = 7;
 pub(crate) const UNAVAILABLE: i32 = 14;
 
-fn failure(code: i32, message: &str) -> Arc<Failure> {
-    Arc::new(Failure::new(code, message))
+fn failure(code: i32, message: &str) -> Arc<OriginError> {
+    Arc::new(OriginError::new(code, message))
 }
 
 pub(crate) fn fail(name: &str, code: i32) -> Op {
@@ -187,7 +187,7 @@ fn r_err_03_a_name_with_an_error_keeps_no_one_waiting() {
         version_info: "of an earlier stream".to_owned(),
         ..proto::DiscoveryRequest::default()
     };
-    client.hear_sotw(&bed, first).unwrap();
+    client.on_sotw_request(&bed, first).unwrap();
     let names = [("cds", &["a", "b"][..])];
     assert_eq!(client.acked_with(&bed, &names), NOTHING);
     bed.fail("cds", "b", UNAVAILABLE);
@@ -201,7 +201,7 @@ fn r_err_03_a_name_with_an_error_keeps_no_one_waiting() {
     let mut cold = bed.delta_of("eds", "e");
     assert_eq!(cold.acked(&bed), ["eds !e:14"]);
     bed.after(Duration::from_secs(60));
-    assert!(matches!(cold.next(&bed), Next::Wait(_)));
+    assert!(matches!(cold.next(&bed), NextStep::Wait(_)));
 }
 
 #[test]
@@ -460,24 +460,27 @@ fn r_err_06_answers_in_parts_have_their_errors_after_their_bodies() {
 
 #[test]
 fn r_rest_12_a_poll_sees_no_errors_and_nothing_that_is_denied() {
-    use deltafan::cache::{Dialect, Subscription};
+    use deltafan::cache::{StreamProfile, Subscription};
     let mut bed = Bed::new();
     bed.named("eds a:1 b:1");
-    let dialect = Dialect { protocol: Protocol::Sotw, aggregated: false, ttl: Ttl::Untold };
+    let profile = StreamProfile { protocol: Protocol::Sotw, aggregated: false, ttl: TtlSupport::Untold };
     let of = bed.cache.of(&url("eds")).unwrap();
     let join = |names: &[&str]| {
-        of.join(Subscription::new(false, names.iter().map(|name| (*name).into())), dialect, &Arc::default())
+        of.join(Subscription::new(false, names.iter().map(|name| (*name).into())), profile, &Arc::default())
     };
     let (both, cold) = (join(&["a", "b"]), join(&["c"]));
-    let before = of.sight(both.cohort()).version;
+    let before = of.set_state(both.cohort()).version;
     bed.fail("eds", "a", UNAVAILABLE);
     bed.fail("eds", "c", UNAVAILABLE);
-    assert_eq!(of.sight(both.cohort()).version, before);
-    let sight = of.sight(cold.cohort());
-    assert!(sight.unknown_name && !sight.knows_something, "unknown is not shown as empty (R-REST-09)");
+    assert_eq!(of.set_state(both.cohort()).version, before);
+    let set_state = of.set_state(cold.cohort());
+    assert!(
+        set_state.unknown_name && !set_state.knows_something,
+        "unknown is not shown as empty (R-REST-09)"
+    );
     bed.fail("eds", "a", DENIED);
     let names: Vec<_> =
         of.found(both.cohort()).resources.iter().map(|found| found.name().to_string()).collect();
     assert_eq!(names, ["b"]);
-    assert!(of.sight(both.cohort()).unknown_name);
+    assert!(of.set_state(both.cohort()).unknown_name);
 }

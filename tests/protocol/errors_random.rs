@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use deltafan::cache::{Failure, Limits, Op, Protocol, Resend, Seen, View};
+use deltafan::cache::{Limits, Op, OriginError, Protocol, Resend, Seen, View};
 use proptest::prelude::*;
 
 use crate::errors::{DENIED, NOT_FOUND, UNAVAILABLE, fail};
@@ -107,7 +107,7 @@ impl Reader {
         for &name in &self.names {
             let entry = snapshot.get(name);
             let held = self.held.get(name).map(|text| text.split('/').next().unwrap());
-            let failure = entry.and_then(|entry| entry.failure()).map(Failure::code);
+            let failure = entry.and_then(|entry| entry.failure()).map(OriginError::code);
             let seen = snapshot.by_name(name);
             let place = format!("{name} of {:?} {}: {seen:?} {failure:?}", self.protocol, self.short);
             match seen {

@@ -6,7 +6,7 @@ use deltafan::cache::{Change, Limits, Op, Protocol, Resend, View};
 use deltafan::identity::{Peer, Source};
 use deltafan::pool::Tenant;
 use deltafan::proto::{DeltaDiscoveryRequest, ResourceLocator};
-use deltafan::subscription::{Bound, Code, Next, Refusal};
+use deltafan::subscription::{Bound, Code, NextStep, Refusal};
 use proptest::prelude::*;
 
 use super::support::{Bed, Client, strings, url};
@@ -16,11 +16,11 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 
 fn is_closed(client: &mut Client, bed: &Bed) -> bool {
     match client.next(bed) {
-        Next::Close(refusal) => {
+        NextStep::Close(refusal) => {
             assert_eq!((refusal.code, refusal.bound), (Code::ResourceExhausted, Some(Bound::Unacked)));
             true
         }
-        Next::Say(_) | Next::Wait(_) => false,
+        NextStep::Say(_) | NextStep::Wait(_) => false,
     }
 }
 
@@ -87,7 +87,7 @@ fn r_relay_22_what_the_transport_has_not_taken_need_not_be_answered() {
     bed.origin("cds a:1");
     let mut client = bed.delta();
     client.change(&bed, "cds", "*");
-    assert!(matches!(client.next(&bed), Next::Say(_)));
+    assert!(matches!(client.next(&bed), NextStep::Say(_)));
     bed.after(2 * TIMEOUT);
     assert!(!is_closed(&mut client, &bed), "that is the transport's fault, which ends by itself");
     client.session.taken(bed.now);
@@ -125,7 +125,7 @@ fn greedy(
     let mut streams = Vec::new();
     loop {
         let mut stream = stream(bed, address, connection);
-        if let Err(refusal) = stream.hear_delta(bed, request()) {
+        if let Err(refusal) = stream.on_delta_request(bed, request()) {
             return (streams, refusal);
         }
         streams.push(stream);
@@ -142,11 +142,14 @@ fn a_client_that_asks_for_ever_new_parameters_leaves_room_for_others() {
     assert_eq!(taken, [256, 128, 64]);
     let (_, refusal) = &hostile[0];
     assert_eq!((refusal.code, refusal.bound), (Code::ResourceExhausted, Some(Bound::ParameterSets)));
-    assert!(stream(&bed, 1, 9).hear_delta(&bed, next()).is_ok(), "an ordinary client of the same address");
+    assert!(
+        stream(&bed, 1, 9).on_delta_request(&bed, next()).is_ok(),
+        "an ordinary client of the same address"
+    );
     let elsewhere: Vec<_> = (10..110)
         .map(|connection| {
             let mut client = stream(&bed, 2, connection);
-            client.hear_delta(&bed, next()).map(|_| client).expect("a client of another address")
+            client.on_delta_request(&bed, next()).map(|_| client).expect("a client of another address")
         })
         .collect();
     drop((hostile, elsewhere));
@@ -183,7 +186,10 @@ fn types_that_the_control_plane_does_not_have_leave_room_for_those_that_it_has()
     let more = greedy(&bed, 1, 1, || made_up(numbers.next().unwrap()));
     assert_eq!(more.0.len(), 4);
     let mut honest = stream(&bed, 2, 2);
-    assert!((100..108).all(|number| honest.hear_delta(&bed, made_up(number)).is_ok()), "another address");
+    assert!(
+        (100..108).all(|number| honest.on_delta_request(&bed, made_up(number)).is_ok()),
+        "another address"
+    );
 }
 
 #[derive(Clone, Copy, Debug)]

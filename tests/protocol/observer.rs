@@ -6,7 +6,7 @@ use deltafan::cache::{Interest, Protocol};
 use deltafan::config::name_pattern;
 use deltafan::proto::DeltaDiscoveryRequest;
 use deltafan::resource::{Name, Patterns, Scope};
-use deltafan::subscription::{Bound, Code, Denied, Grant, Next, OBSERVER};
+use deltafan::subscription::{Bound, Code, Denied, NextStep, OBSERVER, Permissions};
 
 use crate::support::{Bed, Client, strings, url};
 
@@ -42,7 +42,7 @@ fn an_observer_is_told_what_is_held_and_its_changes() {
         let told = observer.acked_with(&bed, &[("eds", &["e"])]);
         assert_eq!(told.len(), 2, "{told:?}");
         bed.after(Duration::from_secs(60));
-        assert!(matches!(observer.next(&bed), Next::Wait(_)), "all is known: it may stay");
+        assert!(matches!(observer.next(&bed), NextStep::Wait(_)), "all is known: it may stay");
     }
 }
 
@@ -55,9 +55,11 @@ fn an_observer_of_what_nobody_asks_for_is_told_so_in_a_moment() {
         observer.change(&bed, "eds", names);
         let told = observer.acked(&bed);
         assert_eq!(told.is_empty(), names != "known e", "what is held is told first: {told:?}");
-        let Next::Wait(Some(until)) = observer.next(&bed) else { panic!("it waits for what is on its way") };
+        let NextStep::Wait(Some(until)) = observer.next(&bed) else {
+            panic!("it waits for what is on its way")
+        };
         bed.now = until;
-        let Next::Close(refusal) = observer.next(&bed) else { panic!("{names}: it would wait for ever") };
+        let NextStep::Close(refusal) = observer.next(&bed) else { panic!("{names}: it would wait for ever") };
         assert_eq!(refusal.code, Code::Unavailable);
         assert!(refusal.message.contains("no client of it asks for it"), "{refusal}");
         assert_eq!(interest(&bed), []);
@@ -100,7 +102,7 @@ fn an_observer_that_may_not_see_all_sees_what_it_may() {
         bed.origin("cds web:1 other:1");
         bed.named("cds web:1 hidden:1");
         let scope = Scope::only(Patterns::from_iter([name_pattern("web").unwrap()]));
-        bed.rules.grant = Grant { names: scope, ..Grant::default() };
+        bed.rules.permissions = Permissions { names: scope, ..Permissions::default() };
         let mut observer = observer(&bed, Protocol::Delta);
         observer.change(&bed, "cds", names);
         for wanted in bed.cache.take_interest() {
@@ -127,11 +129,11 @@ fn an_observer_has_the_rights_and_the_limits_of_any_client() {
             resource_names_subscribe: strings(names),
             ..DeltaDiscoveryRequest::default()
         };
-        observer(bed, Protocol::Delta).hear_delta(bed, request).expect_err("it is refused")
+        observer(bed, Protocol::Delta).on_delta_request(bed, request).expect_err("it is refused")
     };
     assert_eq!(refused(&bed, "sds", &["s"]).denied, Some(Denied::Secret));
     assert_eq!(refused(&bed, "cds", &["a", "b"]).bound, Some(Bound::Names));
-    bed.rules.grant = Grant::nothing();
+    bed.rules.permissions = Permissions::nothing();
     assert_eq!(refused(&bed, "cds", &["a"]).code, Code::PermissionDenied);
 }
 

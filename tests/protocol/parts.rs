@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use deltafan::cache::{Change, Limits, Op, Protocol, Resend, View};
 use deltafan::proto;
-use deltafan::subscription::{Code, Next};
+use deltafan::subscription::{Code, NextStep};
 
 use crate::support::{Bed, Client, show, strings, url};
 
@@ -110,7 +110,7 @@ fn r_up_23_a_wildcard_answer_is_cut_below_the_limit_and_only_a_larger_resource_i
         let mut client = bed.client(protocol, None);
         client.ask_or_change(&bed, "thing", "*");
         let mut told = Vec::new();
-        while let Next::Say(outgoing) = client.next(&bed) {
+        while let NextStep::Say(outgoing) = client.next(&bed) {
             client.session.taken(bed.now);
             let part = crate::wire::read(protocol, &outgoing.frame);
             let alone = part.resources.len() == 1;
@@ -313,7 +313,7 @@ fn limits_of_names_and_types_refuse_the_stream() {
     };
     let long = "n".repeat(101);
     let code = |client: &mut Client, short, names: &[&str]| {
-        client.hear_delta(&bed, request(short, names)).map_err(|refusal| refusal.code)
+        client.on_delta_request(&bed, request(short, names)).map_err(|refusal| refusal.code)
     };
     let mut client = bed.delta();
     code(&mut client, "cds", &["a", "b", "c"]).unwrap();
@@ -330,6 +330,9 @@ fn limits_of_names_and_types_refuse_the_stream() {
         resource_names: strings(names),
         ..proto::DiscoveryRequest::default()
     };
-    assert_eq!(sotw.hear_sotw(&bed, names(&["a", "b", "c", "d"])).unwrap_err().code, Code::ResourceExhausted);
-    assert_eq!(sotw.hear_sotw(&bed, names(&[&long])).unwrap_err().code, Code::InvalidArgument);
+    assert_eq!(
+        sotw.on_sotw_request(&bed, names(&["a", "b", "c", "d"])).unwrap_err().code,
+        Code::ResourceExhausted
+    );
+    assert_eq!(sotw.on_sotw_request(&bed, names(&[&long])).unwrap_err().code, Code::InvalidArgument);
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use deltafan::cache::{Change, Completeness, Lens, Limits, Op, Protocol, View};
+use deltafan::cache::{Change, Completeness, Limits, Op, ParameterView, Protocol, View};
 use deltafan::proto;
 use deltafan::resource::Name;
-use deltafan::subscription::{Code, Next, Upstream};
+use deltafan::subscription::{Code, NextStep, Upstream};
 
 use crate::support::{Bed, Client, strings, url};
 use crate::wire::type_url;
@@ -81,7 +81,7 @@ fn r_relay_04_unknown_is_never_shown_as_missing() {
 fn told_in_time(bed: &mut Bed, client: &mut Client) -> Vec<String> {
     let mut told = client.told(bed);
     while told.is_empty() {
-        let Next::Wait(Some(until)) = client.next(bed) else { panic!("it has to look again") };
+        let NextStep::Wait(Some(until)) = client.next(bed) else { panic!("it has to look again") };
         bed.now = until;
         told = client.told(bed);
     }
@@ -122,7 +122,7 @@ fn r_relay_04_who_may_hold_a_name_the_origin_ignores_waits_long_but_not_for_ever
         resource_names: strings(&["a", "b"]),
         ..proto::DiscoveryRequest::default()
     };
-    client.hear_sotw(&bed, request).unwrap();
+    client.on_sotw_request(&bed, request).unwrap();
     bed.named("cds a:1");
     let asked = bed.now;
     assert_eq!(told_in_time(&mut bed, &mut client), ["cds a:1"]);
@@ -149,7 +149,7 @@ fn r_relay_04_a_client_that_sees_nothing_waits_for_each_name_from_its_own_moment
     bed.after(Duration::from_secs(10));
     client.ask(&bed, "lds", &["a", "none"]);
     let asked = bed.now;
-    let Next::Wait(Some(_)) = client.next(&bed) else { panic!("nothing is known of the other name") };
+    let NextStep::Wait(Some(_)) = client.next(&bed) else { panic!("nothing is known of the other name") };
     bed.after(Duration::from_secs(1));
     bed.named("lds a:1");
     assert_eq!(told_in_time(&mut bed, &mut client), ["lds a:1"]);
@@ -164,7 +164,7 @@ fn come_back(bed: &Bed, client: &mut Client, short: &str, names: &[&str]) {
         resource_names: strings(names),
         ..proto::DiscoveryRequest::default()
     };
-    client.hear_sotw(bed, request).unwrap();
+    client.on_sotw_request(bed, request).unwrap();
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn r_relay_04_the_origin_answers_for_a_type_whatever_the_parameters() {
     let plain = bed.cache.of(&cds).unwrap();
     bed.writer.heard(&cds, bed.now);
     let parameters = [("env", "prod")].into_iter().collect();
-    let seen = bed.cache.seen(&cds, &Lens::uniform(parameters)).unwrap();
+    let seen = bed.cache.seen(&cds, &ParameterView::uniform(parameters)).unwrap();
     let eds = bed.cache.of(&type_url("eds")).unwrap();
     bed.writer.heard(&cds, bed.now + Duration::from_secs(1));
     let heard = [&plain, &seen, &eds].map(|of| of.heard_since());
@@ -350,13 +350,13 @@ fn r_relay_07_a_cold_relay_without_origin_closes_before_any_response() {
     let mut bed = Bed::new();
     let mut client = bed.delta();
     client.change(&bed, "cds", "*");
-    let Next::Wait(Some(until)) = client.next(&bed) else { panic!("it waits for the origin") };
+    let NextStep::Wait(Some(until)) = client.next(&bed) else { panic!("it waits for the origin") };
     assert!(until <= bed.now + bed.rules.cold_deadline);
     bed.after(bed.rules.cold_deadline);
-    assert!(matches!(client.next(&bed), Next::Wait(_)), "the origin answers");
+    assert!(matches!(client.next(&bed), NextStep::Wait(_)), "the origin answers");
     for (upstream, why) in [(Upstream::Away, "be reached"), (Upstream::Silent, "answers nothing")] {
         bed.upstream = upstream;
-        let Next::Close(refusal) = client.next(&bed) else { panic!("cold") };
+        let NextStep::Close(refusal) = client.next(&bed) else { panic!("cold") };
         assert_eq!(refusal.code, Code::Unavailable);
         assert!(refusal.message.contains(why), "{refusal}");
     }
@@ -372,7 +372,7 @@ fn r_relay_07_a_stream_that_had_a_response_stays_open() {
     assert_eq!(client.acked(&bed), ["cds a:1"]);
     bed.upstream = Upstream::Away;
     bed.after(Duration::from_secs(3600));
-    assert!(matches!(client.next(&bed), Next::Wait(_)));
+    assert!(matches!(client.next(&bed), NextStep::Wait(_)));
 }
 
 #[test]
@@ -575,7 +575,7 @@ fn r_relay_22_who_stands_before_the_memory_of_removals_is_closed_to_resume() {
     assert_eq!(client.acked(&bed), ["cds a:1 b:1"]);
     bed.origin("cds -a");
     churn(&mut bed);
-    let Next::Close(refusal) = client.next(&bed) else { panic!("its removals are forgotten") };
+    let NextStep::Close(refusal) = client.next(&bed) else { panic!("its removals are forgotten") };
     assert_eq!(refusal.code, Code::Unavailable);
     let mut again = bed.delta();
     again.resume(&bed, "cds", &[], &[("a", "1"), ("b", "1")]);
@@ -633,9 +633,9 @@ fn r_relay_22_removals_lost_during_a_split_answer_close_the_stream() {
     }
     loop {
         match client.next(&bed) {
-            Next::Close(refusal) => break assert_eq!(refusal.code, Code::Unavailable),
-            Next::Wait(_) => panic!("it holds `a`, which is gone, and will never hear of it"),
-            Next::Say(_) => {
+            NextStep::Close(refusal) => break assert_eq!(refusal.code, Code::Unavailable),
+            NextStep::Wait(_) => panic!("it holds `a`, which is gone, and will never hear of it"),
+            NextStep::Say(_) => {
                 client.session.taken(bed.now);
                 bed.after(bed.rules.ack_timeout);
             }

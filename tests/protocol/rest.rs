@@ -8,7 +8,7 @@ use std::time::Duration;
 use deltafan::cache::{Change, Completeness, SetVersion};
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
-use deltafan::subscription::{Asker, Code, Memory, Poll, Refusal, Upstream, Verdict};
+use deltafan::subscription::{Code, Poll, PollHistory, PollPeer, PollVerdict, Refusal, Upstream};
 
 use crate::support::{Bed, strings, url};
 use crate::wire;
@@ -19,7 +19,7 @@ const CUT_OFF: Upstream = Upstream::Away;
 
 /// One client that polls, with what the relay remembers of it.
 struct Poller {
-    memory: Memory,
+    memory: PollHistory,
     id: &'static str,
     agent: &'static str,
     hold: Duration,
@@ -27,7 +27,7 @@ struct Poller {
 
 impl Poller {
     fn new() -> Self {
-        Self { memory: Memory::default(), id: "envoy-1", agent: "envoy", hold: HOLD }
+        Self { memory: PollHistory::default(), id: "envoy-1", agent: "envoy", hold: HOLD }
     }
 
     fn try_ask(&self, bed: &Bed, short: &str, names: &[&str], version: &str) -> Result<Poll, Refusal> {
@@ -48,7 +48,7 @@ impl Poller {
             &self.memory,
             kind,
             request,
-            Asker { key: b"peer", ..Asker::default() },
+            PollPeer { key: b"peer", ..PollPeer::default() },
             self.hold,
             bed.now,
         )
@@ -61,7 +61,7 @@ impl Poller {
     /// What it is answered with at once: the version, and what it holds then.
     fn told(&self, bed: &Bed, short: &str, names: &[&str], version: &str) -> (String, String) {
         let poll = self.ask(bed, short, names, version);
-        let Verdict::Answer(version) = look(bed, &poll) else { panic!("{:?}", look(bed, &poll)) };
+        let PollVerdict::Answer(version) = look(bed, &poll) else { panic!("{:?}", look(bed, &poll)) };
         let found = poll.found();
         assert_eq!(found.version, version);
         let holds = show(&url(short), &poll);
@@ -70,7 +70,7 @@ impl Poller {
     }
 }
 
-fn look(bed: &Bed, poll: &Poll) -> Verdict {
+fn look(bed: &Bed, poll: &Poll) -> PollVerdict {
     poll.next(bed.now, bed.upstream)
 }
 
@@ -85,13 +85,13 @@ fn show(type_url: &TypeUrl, poll: &Poll) -> String {
     words.join(" ")
 }
 
-fn answer(verdict: Verdict) -> SetVersion {
-    let Verdict::Answer(version) = verdict else { panic!("{verdict:?} is no answer") };
+fn answer(verdict: PollVerdict) -> SetVersion {
+    let PollVerdict::Answer(version) = verdict else { panic!("{verdict:?} is no answer") };
     version
 }
 
 fn waits(bed: &Bed, poll: &Poll) -> Duration {
-    let Verdict::Wait(until) = look(bed, poll) else { panic!("{:?}: it should wait", look(bed, poll)) };
+    let PollVerdict::Wait(until) = look(bed, poll) else { panic!("{:?}: it should wait", look(bed, poll)) };
     until - bed.now
 }
 
@@ -114,7 +114,7 @@ fn r_rest_04_who_holds_the_current_version_is_told_so_at_the_end_of_the_hold() {
     bed.after(HOLD - MOMENT);
     assert_eq!(waits(&bed, &poll), MOMENT);
     bed.after(MOMENT);
-    assert_eq!(look(&bed, &poll), Verdict::NotModified);
+    assert_eq!(look(&bed, &poll), PollVerdict::NotModified);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn r_rest_05_a_poll_is_held_until_what_it_asks_for_changes() {
     let (version, _) = client.told(&bed, "eds", &["a", "b"], "");
     let poll = client.ask(&bed, "eds", &["b", "a"], &version);
     let bell = Arc::new(Bell(false.into()));
-    poll.mailbox().register(&Waker::from(Arc::clone(&bell)));
+    poll.wake_handle().register(&Waker::from(Arc::clone(&bell)));
     let rang = || bell.0.load(std::sync::atomic::Ordering::Relaxed);
     bed.after(MOMENT);
     bed.named("eds c:2");
@@ -300,15 +300,15 @@ fn r_rest_09_what_is_not_known_is_never_shown_as_empty() {
         let fresh = client.ask(&bed, short, names, "");
         let holder = client.ask(&bed, short, names, "of another server");
         bed.after(HOLD);
-        assert_eq!(look(&bed, &fresh), Verdict::Unknown, "{short}");
-        assert_eq!(look(&bed, &holder), Verdict::NotModified, "{short}: it may keep what it has");
+        assert_eq!(look(&bed, &fresh), PollVerdict::Unknown, "{short}");
+        assert_eq!(look(&bed, &holder), PollVerdict::NotModified, "{short}: it may keep what it has");
     }
     // A set of which some is there and more may come.
     let mut bed = Bed::new();
     bed.origin("cds a:1");
     let poll = Poller::new().ask(&bed, "cds", &[], "");
     bed.after(HOLD);
-    assert_eq!(look(&bed, &poll), Verdict::Unknown);
+    assert_eq!(look(&bed, &poll), PollVerdict::Unknown);
 }
 
 #[test]
@@ -336,10 +336,10 @@ fn r_rest_09_a_full_state_waits_for_names_that_its_client_may_hold() {
     waits(&bed, &holder);
     bed.after(bed.rules.cold_deadline);
     for upstream in [CUT_OFF, Upstream::Silent] {
-        assert!(matches!(holder.next(bed.now, upstream), Verdict::Wait(_)), "nobody can have answered");
+        assert!(matches!(holder.next(bed.now, upstream), PollVerdict::Wait(_)), "nobody can have answered");
     }
     bed.writer.unheard();
-    assert!(matches!(look(&bed, &holder), Verdict::Wait(_)), "nor for other types only");
+    assert!(matches!(look(&bed, &holder), PollVerdict::Wait(_)), "nor for other types only");
     bed.writer.heard(&url("lds"), bed.now);
     let patience = bed.rules.longest_silence();
     assert_eq!(waits(&bed, &holder), patience, "the rest of its answer is on its way");
@@ -356,7 +356,7 @@ fn r_rest_09_a_set_that_settled_is_for_polls_that_offer_no_version() {
     answer(look(&bed, &client.ask(&bed, "cds", &[], "")));
     let holder = client.ask(&bed, "cds", &[], "of another server");
     waits(&bed, &holder);
-    assert_eq!(holder.expire(bed.now + HOLD, bed.upstream), Verdict::NotModified);
+    assert_eq!(holder.expire(bed.now + HOLD, bed.upstream), PollVerdict::NotModified);
     bed.known("cds");
     answer(look(&bed, &holder));
 }
@@ -372,8 +372,8 @@ fn r_rest_09_short_polls_in_a_row_wait_no_longer_than_one_long_one() {
         let poll = client.ask(&bed, "lds", &["a", "b"], "of another server");
         bed.after(HOLD);
         match look(&bed, &poll) {
-            Verdict::NotModified => poll.end(None, &client.memory, bed.now),
-            Verdict::Answer(_) => break,
+            PollVerdict::NotModified => poll.end(None, &client.memory, bed.now),
+            PollVerdict::Answer(_) => break,
             other => panic!("{other:?}"),
         }
         polls += 1;
@@ -386,7 +386,7 @@ fn r_rest_09_short_polls_in_a_row_wait_no_longer_than_one_long_one() {
     let polls = (0..10).find(|_| {
         let poll = hasty.ask(&bed, "eds", &["a", "b"], "x");
         bed.after(hasty.hold);
-        let answered = matches!(look(&bed, &poll), Verdict::Answer(_));
+        let answered = matches!(look(&bed, &poll), PollVerdict::Answer(_));
         poll.end(None, &hasty.memory, bed.now);
         answered
     });
@@ -430,7 +430,7 @@ fn r_rest_13_a_request_beyond_the_limits_is_refused_with_its_reason() {
         &client.memory,
         url("cds").kind(),
         request,
-        Asker::default(),
+        PollPeer::default(),
         HOLD,
         bed.now,
     )
@@ -466,7 +466,7 @@ fn a_set_that_becomes_known_wakes_who_waits_for_it() {
     bed.origin("cds a:1");
     waits(&bed, &poll);
     let bell = Arc::new(Bell(false.into()));
-    poll.mailbox().register(&Waker::from(Arc::clone(&bell)));
+    poll.wake_handle().register(&Waker::from(Arc::clone(&bell)));
     bed.apply("cds", Change { wildcard_known: Some(Completeness::Complete), ..Change::default() });
     assert!(bell.0.load(std::sync::atomic::Ordering::Relaxed));
     answer(look(&bed, &poll));

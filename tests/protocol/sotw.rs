@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use deltafan::cache::{Protocol, View};
 use deltafan::proto;
-use deltafan::subscription::{Heard, Next};
+use deltafan::subscription::{NextStep, RequestKind};
 
 use crate::support::{Bed, is_acked, show, strings, url};
 
@@ -22,7 +22,7 @@ fn r_sotw_10_the_digest_of_what_is_current_covers_bodies() {
             type_url: url("cds").as_str().to_owned(),
             ..proto::DiscoveryRequest::default()
         };
-        client.hear_sotw(bed, request).unwrap();
+        client.on_sotw_request(bed, request).unwrap();
         client.told(bed)
     };
     let bed = start("");
@@ -73,7 +73,7 @@ fn r_sotw_01_a_nack_is_told_by_error_detail_alone() {
         version_info: "of long ago".to_owned(),
         ..proto::DiscoveryRequest::default()
     };
-    assert!(is_acked(&client.hear_sotw(&bed, request).unwrap()));
+    assert!(is_acked(&client.on_sotw_request(&bed, request).unwrap()));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn r_sotw_02_a_nack_with_the_new_version_is_a_nack() {
     let mut client = bed.sotw();
     client.ask(&bed, "cds", &[]);
     let told = client.poll(&bed).unwrap();
-    assert!(matches!(client.nack(&bed, &told, &[]), Heard::Nack { error, .. } if error.code == 13));
+    assert!(matches!(client.nack(&bed, &told, &[]), RequestKind::Nack { error, .. } if error.code == 13));
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn r_sotw_04_a_stale_nonce_is_no_answer() {
     client.ack(&bed, &first, &[]);
     bed.origin("cds a:2");
     let second = client.poll(&bed).unwrap();
-    assert!(matches!(client.ack(&bed, &first, &[]), Heard::Stale { .. }));
+    assert!(matches!(client.ack(&bed, &first, &[]), RequestKind::Stale { .. }));
     bed.origin("cds a:3");
     assert!(client.told(&bed).is_empty(), "the second response is still not answered");
     assert!(is_acked(&client.ack(&bed, &second, &[])));
@@ -140,7 +140,7 @@ fn r_sotw_05_a_name_added_with_the_last_good_nonce_is_served() {
     bed.named("eds a:2");
     let bad = client.poll(&bed).unwrap();
     client.nack(&bed, &bad, &["a"]);
-    assert!(matches!(client.ack(&bed, &good, &["a", "b"]), Heard::Stale { .. }));
+    assert!(matches!(client.ack(&bed, &good, &["a", "b"]), RequestKind::Stale { .. }));
     assert_eq!(client.told(&bed), ["eds b:1"]);
 }
 
@@ -164,12 +164,12 @@ fn r_sotw_06_the_gate_opens_after_a_time_that_starts_when_the_response_was_taken
     bed.origin("cds a:1");
     let mut client = bed.sotw();
     client.ask(&bed, "cds", &[]);
-    let Next::Say(_) = client.next(&bed) else { panic!("it has something to say") };
+    let NextStep::Say(_) = client.next(&bed) else { panic!("it has something to say") };
     bed.origin("cds a:2");
     bed.after(Duration::from_secs(60));
-    let Next::Wait(None) = client.next(&bed) else { panic!("the transport has taken nothing") };
+    let NextStep::Wait(None) = client.next(&bed) else { panic!("the transport has taken nothing") };
     client.session.taken(bed.now);
-    let Next::Wait(Some(opens)) = client.next(&bed) else { panic!("the ACK is awaited") };
+    let NextStep::Wait(Some(opens)) = client.next(&bed) else { panic!("the ACK is awaited") };
     assert_eq!(opens, bed.now + bed.rules.ack_timeout);
     bed.now = opens;
     assert_eq!(client.told(&bed), ["cds a:2"]);
@@ -218,7 +218,7 @@ fn r_sotw_09_version_and_nonce_of_an_earlier_stream_do_no_harm() {
         resource_names: strings(&["a"]),
         ..proto::DiscoveryRequest::default()
     };
-    assert!(matches!(client.hear_sotw(&bed, request).unwrap(), Heard::Subscribed { .. }));
+    assert!(matches!(client.on_sotw_request(&bed, request).unwrap(), RequestKind::Subscribed { .. }));
     assert_eq!(client.told(&bed), ["eds a:1"]);
 }
 
@@ -230,7 +230,7 @@ fn resume(bed: &Bed, short: &str, names: &[&str], version: &str) -> Vec<String> 
         resource_names: strings(names),
         ..proto::DiscoveryRequest::default()
     };
-    client.hear_sotw(bed, request).unwrap();
+    client.on_sotw_request(bed, request).unwrap();
     client.told(bed)
 }
 
@@ -267,7 +267,7 @@ fn r_sotw_10_a_client_that_resumed_is_told_of_the_next_change() {
         version_info: version,
         ..proto::DiscoveryRequest::default()
     };
-    again.hear_sotw(&bed, request).unwrap();
+    again.on_sotw_request(&bed, request).unwrap();
     assert!(again.told(&bed).is_empty());
     bed.origin("cds -a");
     assert_eq!(again.told(&bed), ["cds b:1"]);
@@ -480,7 +480,7 @@ fn r_sotw_18_a_list_that_grows_holds_back_what_is_known_for_a_bounded_time() {
             version_info: "1".to_owned(),
             ..Default::default()
         };
-        client.hear_sotw(&bed, request).unwrap();
+        client.on_sotw_request(&bed, request).unwrap();
         let mut told = Vec::new();
         for step in 1..=30 {
             bed.after(Duration::from_secs(5));
@@ -494,7 +494,7 @@ fn r_sotw_18_a_list_that_grows_holds_back_what_is_known_for_a_bounded_time() {
                 client.ack(&bed, &response, &list);
             }
             // Nor does an origin that answers for nothing but what is there wake it later than it has to look again.
-            assert!(matches!(client.next(&bed), Next::Wait(Some(at)) if at > bed.now));
+            assert!(matches!(client.next(&bed), NextStep::Wait(Some(at)) if at > bed.now));
         }
         let longest =
             told.iter().chain(&[31]).scan(0, |last, step| Some(step - std::mem::replace(last, *step))).max();

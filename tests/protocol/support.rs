@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use deltafan::cache::{Cache, Change, Completeness, Lease, Limits, Op, Protocol, Resend, View, Writer};
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
-use deltafan::subscription::{Heard, Next, Refusal, Rules, Session, Upstream};
+use deltafan::subscription::{NextStep, Refusal, RequestKind, Session, SessionConfig, Upstream};
 
 use crate::wire::{self, Told, type_url};
 
@@ -20,7 +20,7 @@ pub(crate) struct Bed {
     pub(crate) cache: Arc<Cache>,
     pub(crate) writer: Writer,
     pub(crate) now: Instant,
-    pub(crate) rules: Rules,
+    pub(crate) rules: SessionConfig,
     pub(crate) upstream: Upstream,
 }
 
@@ -31,7 +31,7 @@ impl Bed {
 
     pub(crate) fn with_limits(limits: Limits) -> Self {
         let (cache, writer) = Cache::new(limits);
-        let rules = Rules { serve_secrets: true, ..Rules::default() };
+        let rules = SessionConfig { serve_secrets: true, ..SessionConfig::default() };
         Self { cache, writer, now: Instant::now(), rules, upstream: Upstream::Answering }
     }
 
@@ -178,37 +178,37 @@ impl Client {
         &self.newest[type_url(short).as_str()]
     }
 
-    pub(crate) fn hear_sotw(
+    pub(crate) fn on_sotw_request(
         &mut self,
         bed: &Bed,
         mut request: proto::DiscoveryRequest,
-    ) -> Result<Heard, Refusal> {
+    ) -> Result<RequestKind, Refusal> {
         request.node = request.node.or_else(|| self.node.take());
-        self.session.hear_sotw(request, bed.now)
+        self.session.on_sotw_request(request, bed.now)
     }
 
-    pub(crate) fn hear_delta(
+    pub(crate) fn on_delta_request(
         &mut self,
         bed: &Bed,
         mut request: proto::DeltaDiscoveryRequest,
-    ) -> Result<Heard, Refusal> {
+    ) -> Result<RequestKind, Refusal> {
         request.node = request.node.or_else(|| self.node.take());
-        self.session.hear_delta(request, bed.now)
+        self.session.on_delta_request(request, bed.now)
     }
 
     /// State of the world: the complete list of names.
-    pub(crate) fn ask(&mut self, bed: &Bed, short: &str, names: &[&str]) -> Heard {
+    pub(crate) fn ask(&mut self, bed: &Bed, short: &str, names: &[&str]) -> RequestKind {
         let request = proto::DiscoveryRequest {
             type_url: type_url(short).as_str().to_owned(),
             resource_names: strings(names),
             response_nonce: self.nonce(short),
             ..proto::DiscoveryRequest::default()
         };
-        self.hear_sotw(bed, request).unwrap()
+        self.on_sotw_request(bed, request).unwrap()
     }
 
     /// Delta: `a -b *` subscribes `a` and `*` and unsubscribes `b`.
-    pub(crate) fn change(&mut self, bed: &Bed, short: &str, names: &str) -> Heard {
+    pub(crate) fn change(&mut self, bed: &Bed, short: &str, names: &str) -> RequestKind {
         let names: Vec<&str> = names.split_whitespace().collect();
         let (unsubscribe, subscribe): (Vec<&str>, Vec<&str>) =
             names.iter().partition(|name| name.starts_with('-'));
@@ -218,7 +218,7 @@ impl Client {
             resource_names_unsubscribe: unsubscribe.iter().map(|name| name[1..].to_owned()).collect(),
             ..proto::DeltaDiscoveryRequest::default()
         };
-        self.hear_delta(bed, request).unwrap()
+        self.on_delta_request(bed, request).unwrap()
     }
 
     /// Delta: the first request of a type on a new stream, with the versions held.
@@ -229,14 +229,20 @@ impl Client {
             initial_resource_versions: held.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect(),
             ..proto::DeltaDiscoveryRequest::default()
         };
-        self.hear_delta(bed, request).unwrap();
+        self.on_delta_request(bed, request).unwrap();
     }
 
-    fn answer(&mut self, bed: &Bed, told: &Told, names: &[&str], error: Option<proto::Status>) -> Heard {
+    fn answer(
+        &mut self,
+        bed: &Bed,
+        told: &Told,
+        names: &[&str],
+        error: Option<proto::Status>,
+    ) -> RequestKind {
         let type_url = told.type_url.as_str().to_owned();
         let response_nonce = told.nonce.clone();
         match self.protocol {
-            Protocol::Sotw => self.hear_sotw(
+            Protocol::Sotw => self.on_sotw_request(
                 bed,
                 proto::DiscoveryRequest {
                     type_url,
@@ -247,7 +253,7 @@ impl Client {
                     ..proto::DiscoveryRequest::default()
                 },
             ),
-            Protocol::Delta => self.hear_delta(
+            Protocol::Delta => self.on_delta_request(
                 bed,
                 proto::DeltaDiscoveryRequest {
                     type_url,
@@ -261,30 +267,30 @@ impl Client {
     }
 
     /// Accepts a response. State of the world repeats the list of names.
-    pub(crate) fn ack(&mut self, bed: &Bed, told: &Told, names: &[&str]) -> Heard {
+    pub(crate) fn ack(&mut self, bed: &Bed, told: &Told, names: &[&str]) -> RequestKind {
         self.answer(bed, told, names, None)
     }
 
-    pub(crate) fn nack(&mut self, bed: &Bed, told: &Told, names: &[&str]) -> Heard {
+    pub(crate) fn nack(&mut self, bed: &Bed, told: &Told, names: &[&str]) -> RequestKind {
         self.answer(bed, told, names, Some(error()))
     }
 
-    pub(crate) fn next(&mut self, bed: &Bed) -> Next {
+    pub(crate) fn next(&mut self, bed: &Bed) -> NextStep {
         self.session.next(bed.now, bed.upstream)
     }
 
     /// What it is told next, taken by the transport at once; `None` where it has to wait.
     pub(crate) fn poll(&mut self, bed: &Bed) -> Option<Told> {
         match self.next(bed) {
-            Next::Say(outgoing) => {
+            NextStep::Say(outgoing) => {
                 self.session.taken(bed.now);
                 let told = wire::read(self.protocol, &outgoing.frame);
                 assert_eq!(told.type_url, outgoing.type_url);
                 self.newest.insert(told.type_url.as_str().to_owned(), told.clone());
                 Some(told)
             }
-            Next::Wait(_) => None,
-            Next::Close(refusal) => panic!("closed: {refusal}"),
+            NextStep::Wait(_) => None,
+            NextStep::Close(refusal) => panic!("closed: {refusal}"),
         }
     }
 
@@ -326,8 +332,8 @@ pub(crate) fn show(told: &Told) -> String {
     words.join(" ")
 }
 
-pub(crate) fn is_acked(heard: &Heard) -> bool {
-    matches!(heard, Heard::Ack { .. })
+pub(crate) fn is_acked(heard: &RequestKind) -> bool {
+    matches!(heard, RequestKind::Ack { .. })
 }
 
 pub(crate) fn url(short: &str) -> TypeUrl {

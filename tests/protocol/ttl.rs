@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use deltafan::cache::{Lease, Limits, Op, Protocol, Resend, View};
 use deltafan::proto;
-use deltafan::subscription::{Next, Upstream};
+use deltafan::subscription::{NextStep, Upstream};
 
 use crate::support::{Bed, Client, strings, url};
 
@@ -283,7 +283,7 @@ fn r_ttl_03_what_was_brought_from_an_earlier_stream_is_sent_in_full() {
         version_info: version,
         ..proto::DiscoveryRequest::default()
     };
-    returned.hear_sotw(&bed, request).unwrap();
+    returned.on_sotw_request(&bed, request).unwrap();
     assert_eq!(returned.told(&bed), ["cds a:1@10000 b:1"], "the digest says nothing of times");
 }
 
@@ -330,7 +330,7 @@ fn r_sotw_23_only_what_has_a_time_is_wrapped_and_only_for_who_unwraps() {
     wraps.ask(&bed, "cds", &[]);
     plain.ask(&bed, "cds", &[]);
     let read = |client: &mut Client| {
-        let Next::Say(outgoing) = client.next(&bed) else { panic!("the clusters") };
+        let NextStep::Say(outgoing) = client.next(&bed) else { panic!("the clusters") };
         prost::Message::decode(outgoing.frame.message()).unwrap()
     };
     let (wrapped, unwrapped): (proto::DiscoveryResponse, proto::DiscoveryResponse) =
@@ -378,7 +378,7 @@ fn r_ttl_07_a_renewal_is_nothing_to_who_is_told_no_times() {
 
     let woken = Arc::new(Count::default());
     for client in [&timed, &delta, &sotw] {
-        client.session.mailbox().register(&Arc::clone(&woken).into());
+        client.session.wake_handle().register(&Arc::clone(&woken).into());
     }
     bed.origin("cds ~a@10000");
     assert_eq!(woken.0.load(std::sync::atomic::Ordering::Relaxed), 1, "the one that is told");
@@ -577,7 +577,7 @@ fn r_ttl_02_a_renewal_is_no_change_of_which_the_age_is_measured() {
     sotw.acked_with(&bed, &[("cds", &["*"])]);
     let mut changed_at = |bed: &Bed| {
         [&mut delta, &mut sotw].map(|client| {
-            let Next::Say(outgoing) = client.next(bed) else { panic!("something is to be said") };
+            let NextStep::Say(outgoing) = client.next(bed) else { panic!("something is to be said") };
             client.session.taken(bed.now);
             outgoing.changed_at
         })
@@ -631,16 +631,24 @@ fn r_ttl_07_a_fetch_is_told_no_times() {
 #[test]
 fn r_rest_15_what_ended_is_another_version_without_it() {
     use deltafan::resource::Kind;
-    use deltafan::subscription::{Asker, Memory, Poll, Upstream, Verdict};
+    use deltafan::subscription::{Poll, PollHistory, PollPeer, PollVerdict, Upstream};
     let mut bed = Bed::knowing(&["cds"]);
     bed.origin("cds a:1@10000 b:1");
     let poll = |bed: &Bed| {
         let rules = Arc::new(bed.rules.clone());
         let (memory, request, hold) =
-            (Memory::default(), proto::DiscoveryRequest::default(), Duration::from_secs(10));
-        let poll =
-            Poll::new(&bed.cache, &rules, &memory, Kind::Cluster, request, Asker::default(), hold, bed.now)
-                .unwrap();
+            (PollHistory::default(), proto::DiscoveryRequest::default(), Duration::from_secs(10));
+        let poll = Poll::new(
+            &bed.cache,
+            &rules,
+            &memory,
+            Kind::Cluster,
+            request,
+            PollPeer::default(),
+            hold,
+            bed.now,
+        )
+        .unwrap();
         let found =
             poll.found().resources.iter().map(|resource| resource.name().to_string()).collect::<Vec<_>>();
         (poll.next(bed.now, Upstream::Answering), found)
@@ -652,7 +660,7 @@ fn r_rest_15_what_ended_is_another_version_without_it() {
     bed.origin("cds -a");
     let (last, found) = poll(&bed);
     assert_eq!(found, ["b"]);
-    assert!(matches!(last, Verdict::Answer(_)) && last != first);
+    assert!(matches!(last, PollVerdict::Answer(_)) && last != first);
 }
 
 #[test]
@@ -684,7 +692,7 @@ fn r_ttl_09_what_ended_goes_from_a_full_state_though_other_names_are_not_known()
     bed.upstream = Upstream::Away;
     bed.writer.unheard();
     while client.told(&bed).is_empty() {
-        let Next::Wait(Some(until)) = client.next(&bed) else { panic!("it has to look again") };
+        let NextStep::Wait(Some(until)) = client.next(&bed) else { panic!("it has to look again") };
         bed.now = until;
         assert!(
             bed.now <= asked + bed.rules.longest_silence() + bed.rules.cold_deadline,

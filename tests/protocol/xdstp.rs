@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use deltafan::cache::{Change, Dialect, Interest, Limits, Op, Protocol, Subscription, Ttl};
+use deltafan::cache::{Change, Interest, Limits, Op, Protocol, StreamProfile, Subscription, TtlSupport};
 use deltafan::proto;
-use deltafan::subscription::Next;
+use deltafan::subscription::NextStep;
 
 use crate::support::{Bed, strings, url};
 
@@ -111,7 +111,7 @@ fn r_xt_02_directives_are_not_asked_for() {
         ..proto::DiscoveryRequest::default()
     };
     let mut sotw = bed.sotw();
-    sotw.hear_sotw(&bed, request).unwrap();
+    sotw.on_sotw_request(&bed, request).unwrap();
     assert_eq!(sotw.told(&bed), [format!("eds {NORMAL}:1")]);
 }
 
@@ -199,7 +199,7 @@ fn r_xt_03_a_full_state_waits_until_a_glob_is_complete() {
         version_info: "of an earlier stream".to_owned(),
         ..proto::DiscoveryRequest::default()
     };
-    client.hear_sotw(&bed, first).unwrap();
+    client.on_sotw_request(&bed, first).unwrap();
     assert_eq!(client.acked_with(&bed, &names), NOTHING);
     bed.named(&format!("cds {Y}:1 {BARE}:1"));
     bed.complete("cds", GLOB);
@@ -324,7 +324,7 @@ fn r_xt_05_what_left_a_glob_is_remembered_within_a_bound() {
     }
     let held = bed.cache.of(&url("eds")).unwrap().snapshot().entries().count();
     assert!(held <= 12, "{held} entries");
-    assert!(matches!(clients[0].next(&bed), Next::Close(_)), "it has to resume with its versions");
+    assert!(matches!(clients[0].next(&bed), NextStep::Close(_)), "it has to resume with its versions");
     bed.named("eds xdstp://a/t/bar/x:1");
     assert_eq!(clients[1].acked(&bed), ["eds xdstp://a/t/bar/x:1"], "nothing of its own was lost");
 }
@@ -335,17 +335,17 @@ fn r_xt_05_a_poll_sees_the_members_of_a_glob() {
     bed.named(&format!("eds {X}:1 {BARE}:1 {Y}:1"));
     bed.complete("eds", GLOB);
     let subscription = Subscription::new(false, [GLOB, X].map(Into::into));
-    let dialect = Dialect { protocol: Protocol::Sotw, aggregated: false, ttl: Ttl::Untold };
+    let profile = StreamProfile { protocol: Protocol::Sotw, aggregated: false, ttl: TtlSupport::Untold };
     let of = bed.cache.of(&url("eds")).unwrap();
-    let poll = of.join(subscription, dialect, &Arc::default());
+    let poll = of.join(subscription, profile, &Arc::default());
     let names = |bed: &Bed| -> Vec<String> {
         let found = bed.cache.of(&url("eds")).unwrap().found(poll.cohort());
         found.resources.iter().map(|resource| resource.name().to_string()).collect()
     };
-    let before = of.sight(poll.cohort());
+    let before = of.set_state(poll.cohort());
     assert_eq!(names(&bed), [X, Y]);
     assert!(before.knows_something && !before.unknown_name);
     bed.withdraw("eds", Y);
     assert_eq!(names(&bed), [X]);
-    assert_ne!(of.sight(poll.cohort()).version, before.version);
+    assert_ne!(of.set_state(poll.cohort()).version, before.version);
 }

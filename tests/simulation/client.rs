@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use deltafan::cache::{Cache, Completeness, Protocol};
 use deltafan::proto;
-use deltafan::subscription::{Refusal, Rules, Session};
+use deltafan::subscription::{Refusal, Session, SessionConfig};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -107,7 +107,7 @@ pub(crate) struct Client {
 
 fn session(
     cache: &Arc<Cache>,
-    rules: &Arc<Rules>,
+    rules: &Arc<SessionConfig>,
     protocol: Protocol,
     only: Option<usize>,
     now: Instant,
@@ -119,7 +119,7 @@ impl Client {
     pub(crate) fn new(
         rng: &mut StdRng,
         cache: &Arc<Cache>,
-        rules: &Arc<Rules>,
+        rules: &Arc<SessionConfig>,
         in_one_piece: bool,
         now: Instant,
     ) -> Self {
@@ -152,7 +152,7 @@ impl Client {
     }
 
     /// Another stream of the same client, which keeps what it holds.
-    pub(crate) fn reconnect(&mut self, cache: &Arc<Cache>, rules: &Arc<Rules>, now: Instant) {
+    pub(crate) fn reconnect(&mut self, cache: &Arc<Cache>, rules: &Arc<SessionConfig>, now: Instant) {
         self.session = session(cache, rules, self.protocol, self.only, now);
         for state in &mut self.types {
             *state = Type {
@@ -280,7 +280,7 @@ impl Client {
             error_detail: error,
             ..Default::default()
         };
-        if let Err(refusal) = self.session.hear_sotw(request, now) {
+        if let Err(refusal) = self.session.on_sotw_request(request, now) {
             self.refused = Some(refusal);
         }
     }
@@ -336,7 +336,7 @@ impl Client {
             error_detail: error,
             ..Default::default()
         };
-        if let Err(refusal) = self.session.hear_delta(request, now) {
+        if let Err(refusal) = self.session.on_delta_request(request, now) {
             self.refused = Some(refusal);
         }
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use deltafan::cache::{Cache, Completeness};
 use deltafan::proto;
-use deltafan::subscription::{Asker, Memory, Poll, Rules, Upstream, Verdict};
+use deltafan::subscription::{Poll, PollHistory, PollPeer, PollVerdict, SessionConfig, Upstream};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -24,7 +24,7 @@ type Stood = (usize, bool, BTreeSet<String>, Held);
 /// Clients that poll, and what every version ever given out stood for.
 #[derive(Debug, Default)]
 pub(crate) struct Pollers {
-    memory: Memory,
+    memory: PollHistory,
     clients: Vec<Poller>,
     versions: HashMap<String, Stood>,
 }
@@ -44,7 +44,7 @@ impl Pollers {
         &mut self,
         rng: &mut StdRng,
         cache: &Arc<Cache>,
-        rules: &Arc<Rules>,
+        rules: &Arc<SessionConfig>,
         origin: &Origin,
         now: Instant,
     ) {
@@ -63,7 +63,13 @@ impl Pollers {
     }
 
     /// All of them poll and take what they are given. Where the origin has said everything, they hold all of it.
-    pub(crate) fn settle(&mut self, cache: &Arc<Cache>, rules: &Arc<Rules>, origin: &Origin, now: Instant) {
+    pub(crate) fn settle(
+        &mut self,
+        cache: &Arc<Cache>,
+        rules: &Arc<SessionConfig>,
+        origin: &Origin,
+        now: Instant,
+    ) {
         for which in 0..self.clients.len() {
             let known = self.poll(which, false, cache, rules, origin, now);
             let client = &self.clients[which];
@@ -80,7 +86,7 @@ impl Pollers {
         which: usize,
         rejects: bool,
         cache: &Arc<Cache>,
-        rules: &Arc<Rules>,
+        rules: &Arc<SessionConfig>,
         origin: &Origin,
         now: Instant,
     ) -> bool {
@@ -94,7 +100,7 @@ impl Pollers {
         };
         let hold = Duration::from_secs(1);
         let poll =
-            Poll::new(cache, rules, &self.memory, type_url.kind(), request, Asker::default(), hold, now)
+            Poll::new(cache, rules, &self.memory, type_url.kind(), request, PollPeer::default(), hold, now)
                 .unwrap();
         let subscribed = subscribed(client);
         let said = &origin.said[client.at];
@@ -104,11 +110,15 @@ impl Pollers {
         let timed = rules.cold_deadline < Duration::from_secs(60);
         let answerable = !said.is_unknown(&subscribed, needed, timed);
         let verdict = poll.expire(now, Upstream::Answering);
-        if let Verdict::Answer(version) = poll.next(now, Upstream::Answering) {
-            assert_eq!(verdict, Verdict::Answer(version), "what is answered at once is answered in the end");
+        if let PollVerdict::Answer(version) = poll.next(now, Upstream::Answering) {
+            assert_eq!(
+                verdict,
+                PollVerdict::Answer(version),
+                "what is answered at once is answered in the end"
+            );
         }
         match verdict {
-            Verdict::Answer(version) => {
+            PollVerdict::Answer(version) => {
                 assert!(answerable, "{client:?} is answered though not all is known");
                 let found = poll.found();
                 assert_eq!(found.version, version);
@@ -125,16 +135,16 @@ impl Pollers {
                     client.held = stood.3;
                 }
             }
-            Verdict::NotModified => {
+            PollVerdict::NotModified => {
                 let holds_it = client.held == visible;
                 assert!(!known || holds_it, "{client:?} is told that it has all, and that is {visible:?}");
                 poll.end(None, &self.memory, now);
             }
-            Verdict::Unknown => {
+            PollVerdict::Unknown => {
                 assert!(!known && client.version.is_empty());
                 poll.end(None, &self.memory, now);
             }
-            Verdict::Wait(_) => panic!("the end of a poll is no wait"),
+            PollVerdict::Wait(_) => panic!("the end of a poll is no wait"),
         }
         known
     }

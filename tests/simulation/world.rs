@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deltafan::cache::{Cache, Change, Limits, Wanted, Writer};
-use deltafan::subscription::{Code, Next, Rules, Upstream};
+use deltafan::subscription::{Code, NextStep, SessionConfig, Upstream};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -39,7 +39,7 @@ pub(crate) struct World {
     trace: bool,
     cache: Arc<Cache>,
     writer: Writer,
-    rules: Arc<Rules>,
+    rules: Arc<SessionConfig>,
     limits: Limits,
     now: Instant,
     origin: Origin,
@@ -65,8 +65,8 @@ impl World {
         // Mostly what is unknown stays so until the origin says more, so that it can be told apart from what is absent.
         let timed = rng.random_bool(0.2);
         let never = Duration::from_secs(1 << 30);
-        let usual = Rules::default();
-        let rules = Arc::new(Rules {
+        let usual = SessionConfig::default();
+        let rules = Arc::new(SessionConfig {
             cold_deadline: if timed { usual.cold_deadline } else { never },
             settle: if timed { usual.settle } else { never },
             serve_secrets: true,
@@ -203,9 +203,9 @@ impl World {
         }
         let rang = client.bell.rang();
         let asleep = client.asleep.take().filter(|until| !rang && until.is_none_or(|until| self.now < until));
-        client.session.mailbox().register(&client.waker());
+        client.session.wake_handle().register(&client.waker());
         match client.session.next(self.now, Upstream::Answering) {
-            Next::Say(outgoing) => {
+            NextStep::Say(outgoing) => {
                 let told = wire::read(client.protocol, &outgoing.frame);
                 if self.trace {
                     eprintln!("{} client {at} is told {told:?}", self.place.step);
@@ -229,12 +229,12 @@ impl World {
                 }
                 true
             }
-            Next::Wait(until) => {
+            NextStep::Wait(until) => {
                 assert!(until.is_none_or(|until| until > self.now), "it would spin");
                 client.asleep = Some(until);
                 false
             }
-            Next::Close(refusal) => {
+            NextStep::Close(refusal) => {
                 client.refused = Some(refusal);
                 self.reopen(at)
             }

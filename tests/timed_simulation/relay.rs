@@ -13,7 +13,7 @@ use bytes::Bytes;
 use deltafan::cache::{Cache, Frame, Limits, Protocol};
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest};
 use deltafan::resource::TypeUrl;
-use deltafan::subscription::{Next, Outgoing, Rules, Session, Upstream};
+use deltafan::subscription::{NextStep, Outgoing, Session, SessionConfig, Upstream};
 use deltafan::upstream::{Backoff, Mux, Settings, StreamId};
 use rand::rngs::StdRng;
 
@@ -96,7 +96,7 @@ enum Link {
 pub(crate) struct Relay {
     pub(crate) cache: Arc<Cache>,
     pub(crate) mux: Mux,
-    rules: Arc<Rules>,
+    rules: Arc<SessionConfig>,
     link: Link,
     backoffs: [Backoff; 2],
     /// The streams upstream.
@@ -124,7 +124,7 @@ impl Relay {
     pub(crate) fn new(
         settings: Settings,
         limits: Limits,
-        rules: &Arc<Rules>,
+        rules: &Arc<SessionConfig>,
         behind_relay: bool,
         now: Instant,
     ) -> Self {
@@ -305,8 +305,8 @@ impl Relay {
                 down.heard += 1;
                 down.deadline = Some(now);
                 let heard = match *request {
-                    Request::Delta(request) => down.session.hear_delta(request, now),
-                    Request::Sotw(request) => down.session.hear_sotw(request, now),
+                    Request::Delta(request) => down.session.on_delta_request(request, now),
+                    Request::Sotw(request) => down.session.on_sotw_request(request, now),
                 };
                 heard
                     .unwrap_or_else(|refusal| panic!("the request of a decent client is refused: {refusal}"));
@@ -404,14 +404,14 @@ impl Relay {
             let turns = if down.turns.0 == Some(now) { down.turns.1 + 1 } else { 0 };
             down.turns = (Some(now), turns);
             assert!(turns < 1000, "a session that is never done: stream {stream}");
-            down.session.mailbox().register(&Waker::from(Arc::clone(&down.bell)));
+            down.session.wake_handle().register(&Waker::from(Arc::clone(&down.bell)));
             match down.session.next(now, upstream) {
-                Next::Say(Outgoing { frame, .. }) => {
+                NextStep::Say(Outgoing { frame, .. }) => {
                     down.untaken = true;
                     out.push(Output::Say { stream: *stream, frame, heard: down.heard });
                 }
-                Next::Wait(until) => down.deadline = until,
-                Next::Close(refusal) => {
+                NextStep::Wait(until) => down.deadline = until,
+                NextStep::Close(refusal) => {
                     let reason = format!("{:?}: {refusal}", refusal.code);
                     out.push(Output::End { stream: *stream, reason });
                     ended.push(*stream);

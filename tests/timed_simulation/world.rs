@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use deltafan::proto::DeltaDiscoveryRequest;
-use deltafan::subscription::Rules;
+use deltafan::subscription::SessionConfig;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -142,7 +142,7 @@ pub(crate) struct World {
     pub(crate) stuffed: Vec<Vec<(u32, bool)>>,
     /// Kinds of control planes that there were so far, the present one last.
     pub(crate) flavors: Vec<Flavor>,
-    pub(crate) rules: Arc<Rules>,
+    pub(crate) rules: Arc<SessionConfig>,
     pub(crate) repeats: Repeats,
     /// Count of events that may cause a response.
     pub(crate) causes: u64,
@@ -152,7 +152,7 @@ impl World {
     pub(crate) fn new(seed: u64, trace: bool) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let plan = Plan::new(seed, &mut rng);
-        let (now, rules) = (Instant::now(), Arc::new(Rules::default()));
+        let (now, rules) = (Instant::now(), Arc::new(SessionConfig::default()));
         let relays: Vec<Relay> = (0..1 + usize::from(plan.chain))
             .map(|at| Relay::new(plan.settings(), plan.limits(), &rules, at > 0, now))
             .collect();

@@ -7,12 +7,12 @@ use std::time::Instant;
 use deltafan::cache::{Cache, Protocol};
 use deltafan::proto::{self, ResourceLocator};
 use deltafan::resource::Envelope;
-use deltafan::subscription::{Rules, Session};
+use deltafan::subscription::{Session, SessionConfig};
 use rand::Rng;
 use rand::rngs::StdRng;
 
 use crate::origin::{NAMES, Origin, TYPES, at_of, is_member};
-use crate::rule::{ENVS, VS, Who, shown};
+use crate::rule::{ENVS, PollKey, VS, shown};
 use crate::wire::{Told, body, type_url};
 
 /// The text in a resource on the wire.
@@ -23,7 +23,7 @@ pub(crate) fn text_of(resource: &[u8], at: usize) -> String {
 }
 
 /// What is asked for: each name, or `*`, plainly or with parameters.
-pub(crate) type Asks = BTreeMap<String, Option<Who>>;
+pub(crate) type Asks = BTreeMap<String, Option<PollKey>>;
 
 /// How a client asks for a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,15 +31,15 @@ pub(crate) struct Way {
     /// By its name, not as a member of the wildcard set.
     by_name: bool,
     pub(crate) located: bool,
-    pub(crate) who: Who,
+    pub(crate) who: PollKey,
 }
 
 /// How a name is asked for, where plain names are given these parameters.
-pub(crate) fn way(asks: &Asks, given: Who, name: &str) -> Option<Way> {
+pub(crate) fn way(asks: &Asks, given: PollKey, name: &str) -> Option<Way> {
     let star = || asks.get("*").filter(|_| is_member(name)).map(|asked| (false, asked));
     let (by_name, asked) = asks.get(name).map(|asked| (true, asked)).or_else(star)?;
     // A locator without parameters is a plain name (R-DP-10).
-    let who = asked.filter(|who| *who != Who::default()).unwrap_or(given);
+    let who = asked.filter(|who| *who != PollKey::default()).unwrap_or(given);
     Some(Way { by_name, located: asked.is_some(), who })
 }
 
@@ -66,9 +66,9 @@ pub(crate) struct Type {
 pub(crate) struct Client {
     pub(crate) protocol: Protocol,
     pub(crate) only: Option<usize>,
-    node: Who,
+    node: PollKey,
     /// What it is given by the rules.
-    pub(crate) given: Who,
+    pub(crate) given: PollKey,
     locates: f64,
     slow: bool,
     pub(crate) session: Session,
@@ -82,11 +82,11 @@ pub(crate) fn name_of(identity: &str) -> &str {
 }
 
 /// One of few, so that many share them.
-pub(crate) fn random_who(rng: &mut StdRng) -> Who {
-    Who { env: ENVS[rng.random_range(0..3)], v: VS[rng.random_range(0..3)] }
+pub(crate) fn random_who(rng: &mut StdRng) -> PollKey {
+    PollKey { env: ENVS[rng.random_range(0..3)], v: VS[rng.random_range(0..3)] }
 }
 
-pub(crate) fn node(who: Who, id: &str) -> proto::Node {
+pub(crate) fn node(who: PollKey, id: &str) -> proto::Node {
     proto::Node {
         id: id.to_owned(),
         cluster: who.env.to_owned(),
@@ -95,7 +95,7 @@ pub(crate) fn node(who: Who, id: &str) -> proto::Node {
     }
 }
 
-fn split(list: impl IntoIterator<Item = (String, Option<Who>)>) -> (Vec<String>, Vec<ResourceLocator>) {
+fn split(list: impl IntoIterator<Item = (String, Option<PollKey>)>) -> (Vec<String>, Vec<ResourceLocator>) {
     let (mut names, mut locators) = (Vec::new(), Vec::new());
     for (name, asked) in list {
         match asked {
@@ -107,11 +107,16 @@ fn split(list: impl IntoIterator<Item = (String, Option<Who>)>) -> (Vec<String>,
 }
 
 impl Client {
-    pub(crate) fn new(rng: &mut StdRng, cache: &Arc<Cache>, rules: &Arc<Rules>, now: Instant) -> Self {
+    pub(crate) fn new(
+        rng: &mut StdRng,
+        cache: &Arc<Cache>,
+        rules: &Arc<SessionConfig>,
+        now: Instant,
+    ) -> Self {
         let protocol = if rng.random_bool(0.5) { Protocol::Sotw } else { Protocol::Delta };
         let only = rng.random_bool(0.3).then(|| rng.random_range(0..TYPES.len()));
-        let node = if rng.random_bool(0.6) { random_who(rng) } else { Who::default() };
-        let given = if rules.given.is_empty() { Who::default() } else { node };
+        let node = if rng.random_bool(0.6) { random_who(rng) } else { PollKey::default() };
+        let given = if rules.given.is_empty() { PollKey::default() } else { node };
         Self {
             session: session(cache, rules, protocol, only, now),
             protocol,
@@ -127,7 +132,13 @@ impl Client {
     }
 
     /// Another stream of the same client, which may keep what it holds.
-    pub(crate) fn reconnect(&mut self, keeps: bool, cache: &Arc<Cache>, rules: &Arc<Rules>, now: Instant) {
+    pub(crate) fn reconnect(
+        &mut self,
+        keeps: bool,
+        cache: &Arc<Cache>,
+        rules: &Arc<SessionConfig>,
+        now: Instant,
+    ) {
         self.session = session(cache, rules, self.protocol, self.only, now);
         for state in &mut self.types {
             *state = Type {
@@ -159,7 +170,7 @@ impl Client {
     pub(crate) fn ask(&mut self, rng: &mut StdRng, now: Instant) {
         let at = self.only.unwrap_or_else(|| rng.random_range(0..TYPES.len()));
         let one = random_who(rng);
-        let mut pick = |chance: f64, star: f64, locates: f64| -> Vec<(String, Option<Who>)> {
+        let mut pick = |chance: f64, star: f64, locates: f64| -> Vec<(String, Option<PollKey>)> {
             let mut picked = Vec::new();
             for name in NAMES.into_iter().chain(["*"]) {
                 if rng.random_bool(if name == "*" { star } else { chance }) {
@@ -231,14 +242,14 @@ impl Client {
             version_info,
             error_detail: refuses.then(proto::Status::default),
         };
-        self.session.hear_sotw(request, now).unwrap();
+        self.session.on_sotw_request(request, now).unwrap();
     }
 
     fn increment(
         &mut self,
         at: usize,
-        add: Vec<(String, Option<Who>)>,
-        end: Vec<(String, Option<Who>)>,
+        add: Vec<(String, Option<PollKey>)>,
+        end: Vec<(String, Option<PollKey>)>,
         refuses: bool,
         now: Instant,
     ) {
@@ -282,7 +293,7 @@ impl Client {
             response_nonce: state.in_flight.take().map(|told| told.nonce).unwrap_or_default(),
             error_detail: refuses.then(proto::Status::default),
         };
-        self.session.hear_delta(request, now).unwrap();
+        self.session.on_delta_request(request, now).unwrap();
     }
 
     /// What it holds, by names alone (R-DP-14).
@@ -413,7 +424,7 @@ impl Client {
 
 fn session(
     cache: &Arc<Cache>,
-    rules: &Arc<Rules>,
+    rules: &Arc<SessionConfig>,
     protocol: Protocol,
     only: Option<usize>,
     now: Instant,

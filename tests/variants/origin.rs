@@ -8,7 +8,7 @@ use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, ResourceNam
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use crate::rule::{LAYOUTS, Who, encode};
+use crate::rule::{LAYOUTS, PollKey, encode};
 use crate::wire::{put, type_url};
 
 pub(crate) const TYPES: [&str; 3] = ["cds", "eds", "lds"];
@@ -28,7 +28,7 @@ pub(crate) fn is_member(name: &str) -> bool {
 /// The variants of a name with their versions.
 type Variants = BTreeMap<&'static str, u64>;
 /// A name or `*`, and the parameters.
-pub(crate) type Asked = (String, Who);
+pub(crate) type Asked = (String, PollKey);
 
 /// What was asked for of a type on a stream.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ pub(crate) enum Manner {
 pub(crate) struct Origin {
     pub(crate) truth: [BTreeMap<&'static str, Variants>; TYPES.len()],
     /// Since when there has always been a variant for these parameters.
-    since: HashMap<(usize, &'static str, Who), u64>,
+    since: HashMap<(usize, &'static str, PollKey), u64>,
     pub(crate) clock: u64,
     nonce: u64,
     pub(crate) peers: [Option<Peer>; 2],
@@ -101,23 +101,23 @@ impl Origin {
     }
 
     /// All variants of a name that are for these parameters, as texts.
-    pub(crate) fn texts(&self, at: usize, name: &str, who: Who) -> Vec<String> {
+    pub(crate) fn texts(&self, at: usize, name: &str, who: PollKey) -> Vec<String> {
         self.fitting(at, name, who).map(|(rule, version)| format!("{version}/{rule}")).collect()
     }
 
-    fn fitting(&self, at: usize, name: &str, who: Who) -> impl Iterator<Item = (&'static str, u64)> {
+    fn fitting(&self, at: usize, name: &str, who: PollKey) -> impl Iterator<Item = (&'static str, u64)> {
         let variants = self.truth[at].get(name).into_iter().flatten();
         variants.filter(move |(rule, _)| who.fits(rule)).map(|(rule, version)| (*rule, *version))
     }
 
     /// Since when there has always been something of this name for these parameters.
-    pub(crate) fn since(&self, at: usize, name: &str, who: Who) -> Option<u64> {
+    pub(crate) fn since(&self, at: usize, name: &str, who: PollKey) -> Option<u64> {
         let name = NAMES.into_iter().find(|known| *known == name)?;
         self.since.get(&(at, name, who)).copied()
     }
 
     fn note_since(&mut self, at: usize, name: &'static str) {
-        for who in Who::all() {
+        for who in PollKey::all() {
             if self.fitting(at, name, who).next().is_none() {
                 self.since.remove(&(at, name, who));
             } else {
@@ -286,13 +286,17 @@ impl Origin {
         assert_eq!(request.error_detail, None, "a NACK");
         let is_ack = !request.response_nonce.is_empty();
         assert!(!is_ack || peer.nonces.remove(&request.response_nonce), "an ACK of nothing");
-        let plain = |name: &String| (name.clone(), Who::default());
+        let plain = |name: &String| (name.clone(), PollKey::default());
         let mut joined: Vec<Asked> = request.resource_names_subscribe.iter().map(plain).collect();
         let located = request.resource_locators_subscribe.iter();
-        joined.extend(located.map(|locator| (locator.name.clone(), Who::read(&locator.dynamic_parameters))));
+        joined.extend(
+            located.map(|locator| (locator.name.clone(), PollKey::read(&locator.dynamic_parameters))),
+        );
         let mut left: Vec<Asked> = request.resource_names_unsubscribe.iter().map(plain).collect();
         let located = request.resource_locators_unsubscribe.iter();
-        left.extend(located.map(|locator| (locator.name.clone(), Who::read(&locator.dynamic_parameters))));
+        left.extend(
+            located.map(|locator| (locator.name.clone(), PollKey::read(&locator.dynamic_parameters))),
+        );
         if self.trace {
             eprintln!(
                 "  relay: stream {stream} {} +{joined:?} -{left:?} {:?}",
@@ -302,7 +306,7 @@ impl Origin {
         if !peer.topics.contains_key(&at) {
             assert!(!is_ack && left.is_empty(), "nothing was asked for before");
             if joined.is_empty() {
-                joined.push(("*".to_owned(), Who::default()));
+                joined.push(("*".to_owned(), PollKey::default()));
             }
         } else {
             assert!(request.initial_resource_versions.is_empty());
@@ -381,8 +385,8 @@ impl Origin {
 }
 
 /// Whether an origin takes notice of what is asked for so.
-fn reads(manner: Manner, who: Who) -> bool {
-    manner != Manner::Ignores || who == Who::default()
+fn reads(manner: Manner, who: PollKey) -> bool {
+    manner != Manner::Ignores || who == PollKey::default()
 }
 
 pub(crate) fn covers(asked: &str, name: &str) -> bool {

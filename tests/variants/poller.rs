@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use deltafan::cache::Cache;
 use deltafan::proto::{self, ResourceLocator};
-use deltafan::subscription::{Asker, Memory, Poll, Rules, Upstream, Verdict};
+use deltafan::subscription::{Poll, PollHistory, PollPeer, PollVerdict, SessionConfig, Upstream};
 use rand::Rng;
 use rand::rngs::StdRng;
 
 use crate::client::{Asks, node, random_who, way};
 use crate::origin::{NAMES, Origin, TYPES};
-use crate::rule::Who;
+use crate::rule::PollKey;
 use crate::wire::{body, type_url};
 
 const HOLD: Duration = Duration::from_secs(20);
@@ -21,8 +21,8 @@ const HOLD: Duration = Duration::from_secs(20);
 pub(crate) struct Poller {
     id: String,
     pub(crate) at: usize,
-    node: Who,
-    pub(crate) given: Who,
+    node: PollKey,
+    pub(crate) given: PollKey,
     pub(crate) asks: Asks,
     version: String,
     held: BTreeMap<String, String>,
@@ -30,9 +30,9 @@ pub(crate) struct Poller {
 }
 
 impl Poller {
-    pub(crate) fn new(rng: &mut StdRng, id: usize, rules: &Rules) -> Self {
+    pub(crate) fn new(rng: &mut StdRng, id: usize, rules: &SessionConfig) -> Self {
         let node = random_who(rng);
-        let given = if rules.given.is_empty() { Who::default() } else { node };
+        let given = if rules.given.is_empty() { PollKey::default() } else { node };
         let at = rng.random_range(0..TYPES.len());
         let asks = asks(rng);
         let (version, held) = Default::default();
@@ -43,8 +43,8 @@ impl Poller {
         &mut self,
         rng: &mut StdRng,
         cache: &Arc<Cache>,
-        rules: &Arc<Rules>,
-        memory: &Memory,
+        rules: &Arc<SessionConfig>,
+        memory: &PollHistory,
         now: Instant,
     ) {
         if rng.random_bool(0.2) {
@@ -54,13 +54,20 @@ impl Poller {
         self.begin(cache, rules, memory, now);
     }
 
-    pub(crate) fn begin(&mut self, cache: &Arc<Cache>, rules: &Arc<Rules>, memory: &Memory, now: Instant) {
+    pub(crate) fn begin(
+        &mut self,
+        cache: &Arc<Cache>,
+        rules: &Arc<SessionConfig>,
+        memory: &PollHistory,
+        now: Instant,
+    ) {
         if self.open.is_some() {
             return;
         }
         let asks = self.asks.iter();
         let locators = asks.clone().filter_map(|(name, asked)| Some((name.clone(), (*asked)?)));
-        let locator = |(name, who): (String, Who)| ResourceLocator { name, dynamic_parameters: who.pairs() };
+        let locator =
+            |(name, who): (String, PollKey)| ResourceLocator { name, dynamic_parameters: who.pairs() };
         let request = proto::DiscoveryRequest {
             node: Some(node(self.node, &self.id)),
             resource_names: asks.filter(|(_, asked)| asked.is_none()).map(|(name, _)| name.clone()).collect(),
@@ -70,19 +77,19 @@ impl Poller {
         };
         let kind = type_url(TYPES[self.at]).kind();
         self.open =
-            Some(Poll::new(cache, rules, memory, kind, request, Asker::default(), HOLD, now).unwrap());
+            Some(Poll::new(cache, rules, memory, kind, request, PollPeer::default(), HOLD, now).unwrap());
     }
 
     /// Looks whether it is answered; returns whether it was.
-    pub(crate) fn look(&mut self, memory: &Memory, upstream: Upstream, now: Instant) -> bool {
+    pub(crate) fn look(&mut self, memory: &PollHistory, upstream: Upstream, now: Instant) -> bool {
         let Some(poll) = &self.open else { return false };
         let version = match poll.next(now, upstream) {
-            Verdict::Wait(until) => {
+            PollVerdict::Wait(until) => {
                 assert!(until > now);
                 return false;
             }
-            Verdict::NotModified | Verdict::Unknown => None,
-            Verdict::Answer(version) => Some(version),
+            PollVerdict::NotModified | PollVerdict::Unknown => None,
+            PollVerdict::Answer(version) => Some(version),
         };
         let poll = self.open.take().unwrap();
         if version.is_some() {

@@ -7,7 +7,7 @@ use deltafan::resource::{Constraints, wire};
 
 /// The parameters of a client; an empty value stands for an absent key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Who {
+pub(crate) struct PollKey {
     pub(crate) env: &'static str,
     pub(crate) v: &'static str,
 }
@@ -15,7 +15,7 @@ pub(crate) struct Who {
 pub(crate) const ENVS: [&str; 3] = ["", "prod", "dev"];
 pub(crate) const VS: [&str; 3] = ["", "1", "2"];
 
-impl Who {
+impl PollKey {
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         ENVS.into_iter().flat_map(|env| VS.into_iter().map(move |v| Self { env, v }))
     }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use deltafan::cache::{Cache, Lens, Limits};
+use deltafan::cache::{Cache, Limits, ParameterView};
 use deltafan::resource::Constraints;
-use deltafan::subscription::{Given, Memory, Next, NodeField, Rule, Rules, Upstream};
+use deltafan::subscription::{
+    NextStep, NodeField, NodeParameterRules, PollHistory, Rule, SessionConfig, Upstream,
+};
 use deltafan::upstream::{Mux, Reconcile, Settings, StreamId};
 use prost::Message as _;
 use rand::rngs::StdRng;
@@ -16,7 +18,7 @@ use rand::{Rng, SeedableRng};
 use crate::client::Client;
 use crate::origin::{Asked, Manner, Origin, Peer, TYPES};
 use crate::poller::Poller;
-use crate::rule::Who;
+use crate::rule::PollKey;
 use crate::wire;
 
 const CLIENTS: usize = 12;
@@ -47,11 +49,11 @@ pub(crate) struct World {
     trace: bool,
     cache: Arc<Cache>,
     mux: Mux,
-    rules: Arc<Rules>,
+    rules: Arc<SessionConfig>,
     now: Instant,
     origin: Origin,
     clients: Vec<Client>,
-    memory: Memory,
+    memory: PollHistory,
     pollers: Vec<Poller>,
     /// Whether clients come back with what they hold.
     resumes: bool,
@@ -59,12 +61,12 @@ pub(crate) struct World {
     away: u64,
 }
 
-fn given(rng: &mut StdRng) -> Given {
+fn given(rng: &mut StdRng) -> NodeParameterRules {
     if rng.random_bool(0.4) {
-        return Given::default();
+        return NodeParameterRules::default();
     }
     let rule = |key: &str, from| Rule { key: key.into(), from, pattern: None, default: None };
-    Given::new(vec![rule("env", NodeField::Cluster), rule("v", NodeField::UserAgentName)], 100)
+    NodeParameterRules::new(vec![rule("env", NodeField::Cluster), rule("v", NodeField::UserAgentName)], 100)
 }
 
 impl World {
@@ -88,10 +90,10 @@ impl World {
         let locator_timeout = Duration::from_secs(locators);
         let settings = Settings { reconcile, linger: LINGER, locator_timeout, ..Settings::default() };
         let mux = Mux::new(writer, settings);
-        let rules = Arc::new(Rules {
+        let rules = Arc::new(SessionConfig {
             trust_initial_versions: rng.random_bool(0.25),
             given: given(&mut rng),
-            ..Rules::default()
+            ..SessionConfig::default()
         });
         let now = Instant::now();
         let clients = (0..CLIENTS).map(|_| Client::new(&mut rng, &cache, &rules, now)).collect();
@@ -104,7 +106,7 @@ impl World {
             rules,
             now,
             clients,
-            memory: Memory::default(),
+            memory: PollHistory::default(),
             pollers,
             resumes: !origin.shares_versions,
             away: 0,
@@ -138,8 +140,8 @@ impl World {
         self.cache.drop_unused();
         for of in self.cache.types() {
             assert_eq!(
-                *of.lens(),
-                Lens::default(),
+                *of.parameter_view(),
+                ParameterView::default(),
                 "a store of {} is left: {:?}",
                 of.type_url(),
                 of.snapshot()
@@ -334,7 +336,7 @@ impl World {
             return false;
         }
         match client.session.next(self.now, upstream) {
-            Next::Say(outgoing) => {
+            NextStep::Say(outgoing) => {
                 let told = wire::read(client.protocol, &outgoing.frame);
                 if self.trace {
                     eprintln!("{} client {at} is told {told:?}", self.place.step);
@@ -345,11 +347,11 @@ impl World {
                 }
                 true
             }
-            Next::Wait(until) => {
+            NextStep::Wait(until) => {
                 assert!(until.is_none_or(|until| until > self.now), "it would spin");
                 false
             }
-            Next::Close(refusal) => {
+            NextStep::Close(refusal) => {
                 assert_eq!(upstream, Upstream::Away, "closed: {refusal:?}");
                 client.reconnect(false, &self.cache, &self.rules, self.now);
                 false
@@ -403,7 +405,7 @@ impl World {
     /// Prints each store as clients see it.
     fn show_stores(&self) {
         for of in self.cache.types() {
-            eprintln!("store {} {:?}", of.type_url(), of.lens());
+            eprintln!("store {} {:?}", of.type_url(), of.parameter_view());
             for entry in of.snapshot().entries() {
                 let (name, member, named) = (entry.name(), entry.as_member(), entry.named());
                 let variants: Vec<_> = of.snapshot().variants(name.as_str()).map(shown).collect();
@@ -429,10 +431,10 @@ impl World {
                 .collect();
             let topics = self.origin.peers.iter().flatten().filter_map(|peer| peer.topics.get(&at));
             let subscribed: BTreeSet<&Asked> = topics.flat_map(|topic| &topic.asked).collect();
-            let kept = ("*".to_owned(), Who::default());
+            let kept = ("*".to_owned(), PollKey::default());
             for asked in subscribed.iter().filter(|asked| ***asked != kept) {
                 // By plain names it is asked for whatever the parameters are.
-                let is_plain = |(name, _): &Asked| asked.0 == *name && asked.1 == Who::default();
+                let is_plain = |(name, _): &Asked| asked.0 == *name && asked.1 == PollKey::default();
                 let is_wanted = self.origin.manner == Manner::Ignores && wanted.iter().any(is_plain);
                 assert!(is_wanted || wanted.contains(*asked), "{asked:?} of {type_url} is not wanted");
             }
@@ -445,7 +447,7 @@ impl World {
                 // What nobody has heard is gone may be lent on, and a plain name is asked for with no parameters.
                 let is_silent = self.origin.manner == Manner::IsSilent && texts.is_empty();
                 let is_plain =
-                    |other: &Asked| self.origin.manner == Manner::Ignores && other.1 == Who::default();
+                    |other: &Asked| self.origin.manner == Manner::Ignores && other.1 == PollKey::default();
                 let lends = |other: &&Asked| *name == other.0 && (is_silent || is_plain(other));
                 let covered = subscribed.contains(&(name.clone(), *who))
                     || subscribed.iter().any(|other| brings(other) || lends(other));

@@ -24,14 +24,14 @@ pub struct Alias {
     pub(super) now: Option<Arc<Resource>>,
     /// Since when its clients see the name that they see now.
     pub(super) since: Generation,
-    pub(super) past: SmallVec<[Past; 1]>,
+    pub(super) past: SmallVec<[PastTarget; 1]>,
     /// Up to here it is not remembered what it stood for.
     pub(super) buried: Generation,
 }
 
 /// A resource by its own name.
 #[derive(Clone, Debug)]
-pub(super) struct Past {
+pub(super) struct PastTarget {
     pub(super) name: Name,
     /// A client that was told nothing since cannot hold it through this alias.
     pub(super) since: Generation,
@@ -52,6 +52,6 @@ impl Alias {
         } else if self.past.len() == REMEMBERED {
             self.buried = self.past.remove(0).until;
         }
-        self.past.push(Past { name, since, until });
+        self.past.push(PastTarget { name, since, until });
     }
 }

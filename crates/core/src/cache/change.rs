@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use super::failure::Failure;
 use super::lease::Lease;
+use super::origin_error::OriginError;
 use super::view::View;
 use crate::resource::{Name, Resource, Scope};
 
@@ -87,7 +87,7 @@ pub enum Op {
         /// The name, which is subscribed to by itself or through a collection.
         name: Name,
         /// The error.
-        failure: Arc<Failure>,
+        failure: Arc<OriginError>,
         /// Whether nobody asks for it by name: it is a member of a collection.
         listed: bool,
     },

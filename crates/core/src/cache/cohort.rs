@@ -10,20 +10,20 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use super::Generation;
-use super::dialect::{Dialect, Role};
-use super::journal::{Changed, Journal};
-use super::shelf::Shelf;
-use super::sight::Sight;
+use super::change_log::{ChangeLog, Changed};
+use super::profile::{Role, StreamProfile};
+use super::set_state::SetState;
 use super::snapshot::{Snapshot, Touch};
 use super::subscription::Subscription;
 use super::tally::{Tallies, Tally};
+use super::update_cache::UpdateCache;
 use crate::resource::Name;
 
 /// How a session is woken. Wakes coalesce: a session that is woken looks at everything it serves.
 #[derive(Debug, Default)]
-pub struct Mailbox(AtomicWaker);
+pub struct WakeHandle(AtomicWaker);
 
-impl Mailbox {
+impl WakeHandle {
     /// Sets the waker; the last one registered counts. Register first, look for work after.
     pub fn register(&self, waker: &std::task::Waker) {
         self.0.register(waker);
@@ -35,27 +35,27 @@ impl Mailbox {
     }
 }
 
-/// Clients of one type with the same subscription, dialect and role.
+/// Clients of one type with the same subscription, profile and role.
 pub struct Cohort {
     pub(super) id: u64,
     pub(super) subscription: Subscription,
-    pub(super) dialect: Dialect,
+    pub(super) profile: StreamProfile,
     pub(super) role: Role,
     touched: AtomicU64,
     /// How many `members` there are, without the lock.
     size: AtomicUsize,
-    members: Mutex<Slab<Arc<Mailbox>>>,
-    shelf: Mutex<Shelf>,
+    members: Mutex<Slab<Arc<WakeHandle>>>,
+    update_cache: Mutex<UpdateCache>,
     /// View of its polls, where it has any.
-    sight: Mutex<Option<Box<Sight>>>,
+    set_state: Mutex<Option<Box<SetState>>>,
     /// Complete up to `touched`, once that is set.
     notes: Mutex<Notes>,
 }
 
-/// See [`Journal`] and [`Tallies`].
+/// See [`ChangeLog`] and [`Tallies`].
 #[derive(Debug)]
 struct Notes {
-    journal: Journal,
+    change_log: ChangeLog,
     tallies: Tallies,
 }
 
@@ -63,22 +63,22 @@ impl Cohort {
     pub(super) fn new(
         id: u64,
         subscription: Subscription,
-        dialect: Dialect,
+        profile: StreamProfile,
         role: Role,
         now: Generation,
     ) -> Self {
         Self {
             id,
             subscription,
-            dialect,
+            profile,
             role,
             touched: AtomicU64::new(now.get()),
             size: AtomicUsize::new(0),
             // Most cohorts of names have one member, and stay so.
             members: Mutex::new(Slab::with_capacity(1)),
-            shelf: Mutex::default(),
-            sight: Mutex::default(),
-            notes: Mutex::new(Notes { journal: Journal::starting(now), tallies: Tallies::default() }),
+            update_cache: Mutex::default(),
+            set_state: Mutex::default(),
+            notes: Mutex::new(Notes { change_log: ChangeLog::starting(now), tallies: Tallies::default() }),
         }
     }
 
@@ -86,7 +86,7 @@ impl Cohort {
     pub(super) fn begin(&self, now: Generation) {
         self.touched.store(now.get(), Ordering::Release);
         let mut notes = self.notes.lock();
-        notes.journal = Journal::starting(now);
+        notes.change_log = ChangeLog::starting(now);
         notes.tallies.restart(now);
     }
 
@@ -100,9 +100,9 @@ impl Cohort {
     pub(super) fn note(&self, generation: Generation, touch: &Touch) {
         let mut notes = self.notes.lock();
         if !self.subscription.wildcard {
-            notes.journal.note(generation, &touch.name);
+            notes.change_log.note(generation, &touch.name);
         }
-        notes.tallies.note(generation, &self.subscription, self.dialect, touch);
+        notes.tallies.note(generation, &self.subscription, self.profile, touch);
     }
 
     /// Subscription of its members.
@@ -126,29 +126,29 @@ impl Cohort {
     }
 
     /// Where its updates are kept.
-    pub(super) fn shelf(&self) -> MutexGuard<'_, Shelf> {
-        self.shelf.lock()
+    pub(super) fn update_cache(&self) -> MutexGuard<'_, UpdateCache> {
+        self.update_cache.lock()
     }
 
     /// View of its polls, as one of them last found it.
-    pub(super) fn sight(&self) -> Option<Sight> {
-        self.sight.lock().as_deref().copied()
+    pub(super) fn set_state(&self) -> Option<SetState> {
+        self.set_state.lock().as_deref().copied()
     }
 
     /// Keeps what a poll found, unless another found something newer meanwhile.
-    pub(super) fn set_sight(&self, found: Sight) {
-        let mut sight = self.sight.lock();
-        match &mut *sight {
+    pub(super) fn set_sight(&self, found: SetState) {
+        let mut set_state = self.set_state.lock();
+        match &mut *set_state {
             Some(kept) if kept.touched >= found.touched => {}
             Some(kept) => **kept = found,
-            None => *sight = Some(Box::new(found)),
+            None => *set_state = Some(Box::new(found)),
         }
     }
 
     /// Its names that changed after `from`, if it remembers that far back. Read after [`touched`](Self::touched), it
     /// lists all that was marked by then. A cohort of the wildcard keeps no such list.
     pub(super) fn changed_after(&self, from: Generation) -> Option<Changed> {
-        if self.subscription.wildcard { None } else { self.notes.lock().journal.after(from) }
+        if self.subscription.wildcard { None } else { self.notes.lock().change_log.after(from) }
     }
 
     /// Tally of its names in one state: looked up once, and kept as they change.
@@ -157,7 +157,7 @@ impl Cohort {
         if let Some(tally) = self.notes.lock().tallies.at(generation) {
             return tally;
         }
-        let tally = Tally::of(snapshot, &self.subscription, self.dialect);
+        let tally = Tally::of(snapshot, &self.subscription, self.profile);
         self.notes.lock().tallies.set(generation, tally);
         tally
     }
@@ -172,12 +172,12 @@ impl Cohort {
         added: impl Iterator<Item = &'a Name>,
     ) {
         let Some(tally) = other.notes.lock().tallies.at(snapshot.generation()) else { return };
-        let has_digest = |cohort: &Self| Tally::has_digest(&cohort.subscription, cohort.dialect);
+        let has_digest = |cohort: &Self| Tally::has_digest(&cohort.subscription, cohort.profile);
         if has_digest(self) != has_digest(other) {
             return;
         }
-        let added = Tally::of_some(snapshot, &self.subscription, self.dialect, added);
-        let removed = Tally::of_some(snapshot, &other.subscription, other.dialect, removed);
+        let added = Tally::of_some(snapshot, &self.subscription, self.profile, added);
+        let removed = Tally::of_some(snapshot, &other.subscription, other.profile, removed);
         let tally = tally.plus(added).minus(removed);
         self.notes.lock().tallies = Tallies::starting(snapshot.generation(), Some(tally));
     }
@@ -193,15 +193,15 @@ impl Cohort {
         if self.subscription.wildcard || other.subscription.wildcard {
             return;
         }
-        let journal = &mut self.notes.lock().journal;
-        *journal = other.notes.lock().journal.of(|name| self.subscription.contains(name.as_str()));
-        added.for_each(|name| journal.note(now, name));
+        let change_log = &mut self.notes.lock().change_log;
+        *change_log = other.notes.lock().change_log.of(|name| self.subscription.contains(name.as_str()));
+        added.for_each(|name| change_log.note(now, name));
     }
 
     /// Takes a member in and says at which place.
-    pub(super) fn add(&self, mailbox: &Arc<Mailbox>) -> usize {
+    pub(super) fn add(&self, wake_handle: &Arc<WakeHandle>) -> usize {
         let mut members = self.members.lock();
-        let at = members.insert(Arc::clone(mailbox));
+        let at = members.insert(Arc::clone(wake_handle));
         self.size.store(members.len(), Ordering::Relaxed);
         at
     }
@@ -217,9 +217,9 @@ impl Cohort {
     /// Wakes all members.
     pub(super) fn wake(&self) {
         // Collected first: no lock is held while tasks are scheduled.
-        let mailboxes: SmallVec<[Arc<Mailbox>; 8]> =
-            self.members.lock().iter().map(|(_, mailbox)| Arc::clone(mailbox)).collect();
-        mailboxes.iter().for_each(|mailbox| mailbox.wake());
+        let mailboxes: SmallVec<[Arc<WakeHandle>; 8]> =
+            self.members.lock().iter().map(|(_, wake_handle)| Arc::clone(wake_handle)).collect();
+        mailboxes.iter().for_each(|wake_handle| wake_handle.wake());
     }
 }
 
@@ -227,7 +227,7 @@ impl fmt::Debug for Cohort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cohort")
             .field("subscription", &self.subscription)
-            .field("dialect", &self.dialect)
+            .field("dialect", &self.profile)
             .field("touched", &self.touched())
             .finish_non_exhaustive()
     }

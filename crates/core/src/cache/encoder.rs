@@ -11,11 +11,11 @@ use moka::policy::EvictionPolicy;
 
 use super::Generation;
 use super::cohort::Cohort;
+use super::diff::{Diff, Source};
 use super::frame::EncodeCount;
-use super::scan::{Scan, Source};
-use super::shelf::{Allowance, ByteCache, UpdateKey};
-use super::span::{FellBehind, Span};
-use super::update::{Owed, Update};
+use super::position::{FellBehindError, Position};
+use super::update::{OwedItems, Update};
+use super::update_cache::{Allowance, ByteCache, UpdateKey};
 
 /// Makes updates and shares them.
 #[derive(Debug)]
@@ -63,20 +63,27 @@ impl Encoder {
         &self,
         source: impl Fn() -> Source<'s>,
         cohort: &Cohort,
-        span: &Span,
+        position: &Position,
         now: Instant,
-    ) -> Result<Arc<Update>, FellBehind> {
+    ) -> Result<Arc<Update>, FellBehindError> {
         let touched = cohort.touched();
         if !cohort.is_shared() {
-            return Ok(Arc::new(self.make(&source, cohort, span, touched, &Owed::default(), now)?));
+            return Ok(Arc::new(self.make(
+                &source,
+                cohort,
+                position,
+                touched,
+                &OwedItems::default(),
+                now,
+            )?));
         }
-        if let Some(found) = cohort.shelf().find(touched, span, cohort.id, &self.updates, now) {
+        if let Some(found) = cohort.update_cache().find(touched, position, cohort.id, &self.updates, now) {
             return Ok(found);
         }
         // Made without the lock. If it is made twice meanwhile, the one that was put first is used.
-        let made = Arc::new(self.make(&source, cohort, span, touched, &Owed::default(), now)?);
-        let key = UpdateKey { cohort: cohort.id, touched, span: span.clone() };
-        Ok(cohort.shelf().put(key, made, &self.small, &self.updates, now))
+        let made = Arc::new(self.make(&source, cohort, position, touched, &OwedItems::default(), now)?);
+        let key = UpdateKey { cohort: cohort.id, touched, position: position.clone() };
+        Ok(cohort.update_cache().put(key, made, &self.small, &self.updates, now))
     }
 
     /// Next update of a client that is owed something of its own.
@@ -84,24 +91,24 @@ impl Encoder {
         &self,
         source: impl Fn() -> Source<'s>,
         cohort: &Cohort,
-        span: &Span,
-        owed: &Owed,
+        position: &Position,
+        owed: &OwedItems,
         now: Instant,
-    ) -> Result<Update, FellBehind> {
-        self.make(&source, cohort, span, cohort.touched(), owed, now)
+    ) -> Result<Update, FellBehindError> {
+        self.make(&source, cohort, position, cohort.touched(), owed, now)
     }
 
     fn make<'s>(
         &self,
         source: &impl Fn() -> Source<'s>,
         cohort: &Cohort,
-        span: &Span,
+        position: &Position,
         touched: Generation,
-        owed: &Owed,
+        owed: &OwedItems,
         now: Instant,
-    ) -> Result<Update, FellBehind> {
+    ) -> Result<Update, FellBehindError> {
         let response_bytes = self.response_bytes.load(Ordering::Relaxed);
         // Loaded after `touched` was read: it holds everything that was marked.
-        Ok(Scan::new(source(), cohort, span, touched, response_bytes, now)?.run(owed))
+        Ok(Diff::new(source(), cohort, position, touched, response_bytes, now)?.run(owed))
     }
 }

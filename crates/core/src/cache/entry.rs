@@ -7,8 +7,8 @@ mod leases;
 
 use super::Generation;
 use super::alias::Alias;
-use super::failure::{Failed, Failure};
 use super::lease::Leases;
+use super::origin_error::{ErrorRecord, OriginError};
 use crate::resource::{Constraints, Form, Name, Resource};
 
 /// Answer of the origin for a name that was asked for by name (R-Relay-04).
@@ -115,7 +115,7 @@ pub struct Entry {
     /// For how long it is to be kept, where the origin said so (R-TTL-01).
     pub(super) leases: Option<Box<Leases>>,
     /// The last error of the name, since which the resource has not come (R-Err-01). Few have any.
-    pub(super) failed: Option<Box<Failed>>,
+    pub(super) failed: Option<Box<ErrorRecord>>,
 }
 
 impl Entry {
@@ -175,19 +175,19 @@ impl Entry {
 
     /// The error for clients that asked by name, or for its collection. A "does not exist" is withheld where they see the
     /// resource, be it as a member of the wildcard set; of a name that is unknown to them no error is told.
-    pub(super) fn failed_as(&self, seen: Seen<'_>) -> Option<&Failed> {
+    pub(super) fn failed_as(&self, seen: Seen<'_>) -> Option<&ErrorRecord> {
         let failed = self.failed.as_deref()?;
         let is_hidden = failed.failure.is_not_found() && seen.present().is_some();
         (!is_hidden && !matches!(seen, Seen::Unknown)).then_some(failed)
     }
 
     /// The last error of the name.
-    pub fn failure(&self) -> Option<&Failure> {
+    pub fn failure(&self) -> Option<&OriginError> {
         self.failed.as_deref().map(|failed| &*failed.failure)
     }
 
     /// Takes in an error (R-Err-02). One that is equal to the last is no news.
-    pub(super) fn fail(&mut self, failure: Arc<Failure>, listed: bool) {
+    pub(super) fn fail(&mut self, failure: Arc<OriginError>, listed: bool) {
         if failure.is_not_found() {
             match &self.named {
                 Named::Collection { .. } | Named::Gone => {}
@@ -198,7 +198,7 @@ impl Entry {
             }
         }
         if self.failure() != Some(&failure) {
-            self.failed = Some(Box::new(Failed::new(failure, self.failed.as_deref())));
+            self.failed = Some(Box::new(ErrorRecord::new(failure, self.failed.as_deref())));
         }
     }
 
@@ -209,7 +209,7 @@ impl Entry {
             Named::Alias(alias) => alias.now().is_none(),
             Named::Unknown | Named::Present(_) | Named::Collection { .. } => false,
         };
-        if !(is_gone && self.failure().is_some_and(Failure::is_not_found)) {
+        if !(is_gone && self.failure().is_some_and(OriginError::is_not_found)) {
             self.failed = None;
         }
     }

@@ -55,7 +55,7 @@ impl Lease {
 
 /// Lease that clients are told of from a generation on, or that there is none.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Term {
+pub(super) struct LeaseRecord {
     pub(super) lease: Option<Lease>,
     /// Zero while it is not known yet.
     pub(super) at: Generation,
@@ -63,13 +63,13 @@ pub(super) struct Term {
 
 /// The lease of a name in one view, and the one before it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tenure {
-    pub(super) current: Term,
+pub(super) struct LeaseHistory {
+    pub(super) current: LeaseRecord,
     /// `None` where it cannot be said what clients were told before this, but with the body.
-    pub(super) before: Option<Term>,
+    pub(super) before: Option<LeaseRecord>,
 }
 
-impl Tenure {
+impl LeaseHistory {
     pub(super) const fn lease(&self) -> Option<Lease> {
         self.current.lease
     }
@@ -82,7 +82,7 @@ impl Tenure {
     /// Whether a client that was told everything up to `told`, and may have refused what it was told up to `doubt`, has
     /// the body and has had it without a break, so that a heartbeat is understood (R-TTL-03).
     pub(super) fn is_held(&self, told: Generation, doubt: Generation, now: Instant) -> bool {
-        let is_sure = |term: &Term| doubt < term.at && term.at <= told;
+        let is_sure = |term: &LeaseRecord| doubt < term.at && term.at <= told;
         let before = self.before.filter(is_sure);
         before.is_some_and(|before| before.lease.is_none_or(|lease| lease.outlasts(now)))
     }
@@ -91,42 +91,42 @@ impl Tenure {
 /// The leases of a name; most names have none.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leases {
-    pub(super) wild: Option<Tenure>,
-    pub(super) named: Option<Tenure>,
+    pub(super) wild: Option<LeaseHistory>,
+    pub(super) named: Option<LeaseHistory>,
 }
 
 impl Leases {
-    pub(super) const fn of(&self, view: View) -> Option<&Tenure> {
+    pub(super) const fn of(&self, view: View) -> Option<&LeaseHistory> {
         match view {
             View::Wildcard => self.wild.as_ref(),
             View::Named => self.named.as_ref(),
         }
     }
 
-    pub(super) const fn slot(&mut self, view: View) -> &mut Option<Tenure> {
+    pub(super) const fn slot(&mut self, view: View) -> &mut Option<LeaseHistory> {
         match view {
             View::Wildcard => &mut self.wild,
             View::Named => &mut self.named,
         }
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &Tenure> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &LeaseHistory> {
         self.wild.iter().chain(&self.named)
     }
 
     pub(super) fn is_new(&self, view: View) -> bool {
-        self.of(view).is_some_and(|tenure| tenure.at() == Generation::ZERO)
+        self.of(view).is_some_and(|history| history.at() == Generation::ZERO)
     }
 
     /// When any of them was last renewed.
     pub(super) fn newest(&self) -> Generation {
-        self.all().map(Tenure::at).max().unwrap_or_default()
+        self.all().map(LeaseHistory::at).max().unwrap_or_default()
     }
 }
 
 /// Audiences of a renewed lease, among clients that are told TTLs.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Renewed {
+pub(super) struct LeaseRenewal {
     pub(super) members: bool,
     pub(super) named: bool,
     /// Whether any was, even one that no client sees.

@@ -18,31 +18,31 @@ mod alias;
 mod answering;
 mod audience;
 mod change;
+mod change_log;
 mod cohort;
-mod dialect;
-mod difference;
+mod cohort_index;
+mod diff;
 mod encoder;
 mod entry;
-mod failure;
 mod frame;
 mod generation;
-mod journal;
 mod lease;
-mod lens;
+mod name_diff;
 mod nonce;
+mod origin_error;
+mod parameter_view;
+mod position;
+mod profile;
 mod queue;
-mod registry;
-mod scan;
 mod segments;
-mod shelf;
-mod sight;
+mod set_state;
 mod snapshot;
-mod span;
 mod stores;
 mod subscription;
 mod tally;
 mod type_store;
 mod update;
+mod update_cache;
 mod view;
 
 use std::sync::Arc;
@@ -54,27 +54,27 @@ use parking_lot::{Mutex, RwLock};
 
 pub use alias::Alias;
 pub use change::{Change, Completeness, Op, Resend};
-pub use cohort::{Cohort, Mailbox};
-pub use dialect::{Dialect, Protocol, Role, Ttl};
+pub use cohort::{Cohort, WakeHandle};
+pub use cohort_index::Interest;
 pub use encoder::Encoder;
 pub use entry::{Entry, Named, Seen};
-pub use failure::Failure;
 pub use frame::{EncodeCount, Frame};
 pub use generation::Generation;
 pub use lease::Lease;
-pub use lens::{Allotment, Lens};
 pub use nonce::{Nonce, NonceText, Suffix};
-pub use registry::Interest;
-pub use sight::{Found, SetVersion, Sight};
+pub use origin_error::OriginError;
+pub use parameter_view::{ClientScope, ParameterView};
+pub use position::{Class, FellBehindError, Position};
+pub use profile::{Protocol, Role, StreamProfile, TtlSupport};
+pub use set_state::{SetContents, SetState, SetVersion};
 pub use snapshot::Snapshot;
-pub use span::{Class, FellBehind, Span};
-pub use stores::{Claim, Full};
+pub use stores::{Claim, StoreLimitError};
 pub use subscription::Subscription;
 pub use type_store::{Membership, TypeCache};
-pub use update::{Owed, Update};
+pub use update::{OwedItems, Update};
 pub use view::View;
 
-use registry::Registry;
+use cohort_index::CohortIndex;
 use snapshot::Draft;
 use stores::{Bounds, Stores};
 
@@ -101,19 +101,20 @@ impl Wanted {
     /// Splits the demand of a store by parameters.
     fn split(of: &Arc<TypeCache>, (interest, looked): (Interest, Vec<Name>)) -> Vec<Self> {
         let type_url = of.type_url.clone();
-        if let Some(parameters) = of.lens.as_uniform() {
+        if let Some(parameters) = of.parameter_view.as_uniform() {
             let parameters = parameters.clone();
             let (refused, looked) = Default::default();
             return vec![Self { type_url, parameters, interest, mixed: None, refused, looked }];
         }
         let part = |parameters: &Parameters| {
-            let names = interest.names.iter().filter(|(name, _)| of.lens.of(name.as_str()) == parameters);
-            let allows = |name: &Name| of.lens.scope().allows(name.as_str());
+            let names =
+                interest.names.iter().filter(|(name, _)| of.parameter_view.of(name.as_str()) == parameters);
+            let allows = |name: &Name| of.parameter_view.scope().allows(name.as_str());
             let (names, mut refused): (Vec<_>, Vec<_>) = names.cloned().partition(|(name, _)| allows(name));
-            let looked = looked.iter().filter(|name| of.lens.of(name.as_str()) == parameters);
+            let looked = looked.iter().filter(|name| of.parameter_view.of(name.as_str()) == parameters);
             let (looked, unseen): (Vec<Name>, Vec<_>) = looked.cloned().partition(allows);
             refused.extend(unseen.into_iter().map(|name| (name, false)));
-            let wildcard = interest.wildcard && of.lens.wildcard() == parameters;
+            let wildcard = interest.wildcard && of.parameter_view.wildcard() == parameters;
             Self {
                 type_url: type_url.clone(),
                 parameters: parameters.clone(),
@@ -123,7 +124,7 @@ impl Wanted {
                 looked,
             }
         };
-        of.lens.parameters().iter().map(part).collect()
+        of.parameter_view.parameters().iter().map(part).collect()
     }
 }
 
@@ -158,7 +159,7 @@ impl Default for Limits {
 #[derive(Debug)]
 pub struct Cache {
     stores: RwLock<Stores>,
-    interest: Arc<Mailbox>,
+    interest: Arc<WakeHandle>,
     encoder: Arc<Encoder>,
     types: usize,
     tombstones: AtomicUsize,
@@ -189,33 +190,44 @@ impl Cache {
     }
 
     /// The store of a type for clients without parameters, made when first asked for.
-    pub fn of(&self, type_url: &TypeUrl) -> Result<Arc<TypeCache>, Full> {
-        self.seen(type_url, &Lens::default())
+    pub fn of(&self, type_url: &TypeUrl) -> Result<Arc<TypeCache>, StoreLimitError> {
+        self.seen(type_url, &ParameterView::default())
     }
 
     /// The store of a type for clients that see it so, made when first asked for. Nobody is charged for it.
-    pub fn seen(&self, type_url: &TypeUrl, lens: &Lens) -> Result<Arc<TypeCache>, Full> {
-        self.seen_by(Claim::ANYBODY, type_url, lens)
+    pub fn seen(
+        &self,
+        type_url: &TypeUrl,
+        parameter_view: &ParameterView,
+    ) -> Result<Arc<TypeCache>, StoreLimitError> {
+        self.seen_by(Claim::ANYBODY, type_url, parameter_view)
     }
 
     /// Finds or makes a store for a client, which is charged for a new one.
-    pub fn seen_by(&self, claim: Claim<'_>, type_url: &TypeUrl, lens: &Lens) -> Result<Arc<TypeCache>, Full> {
-        if let Some(found) = self.stores.read().find(type_url, lens) {
+    pub fn seen_by(
+        &self,
+        claim: Claim<'_>,
+        type_url: &TypeUrl,
+        parameter_view: &ParameterView,
+    ) -> Result<Arc<TypeCache>, StoreLimitError> {
+        if let Some(found) = self.stores.read().find(type_url, parameter_view) {
             return Ok(Arc::clone(found));
         }
         // A store that is filled from others is of no use without them: its clients would wait for ever.
-        let sources: &[Parameters] = if lens.as_uniform().is_some() { &[] } else { lens.parameters() };
-        let source =
-            |parameters: &Parameters| self.seen_by(claim, type_url, &Lens::uniform(parameters.clone()));
+        let sources: &[Parameters] =
+            if parameter_view.as_uniform().is_some() { &[] } else { parameter_view.parameters() };
+        let source = |parameters: &Parameters| {
+            self.seen_by(claim, type_url, &ParameterView::uniform(parameters.clone()))
+        };
         let _held = sources.iter().map(source).collect::<Result<Vec<_>, _>>()?;
         let parameter_sets = self.parameter_sets.load(Ordering::Relaxed);
         let bounds = Bounds { types: self.types, parameter_sets };
-        self.stores.write().enter(type_url, lens, claim, bounds, |index, answering| TypeCache {
+        self.stores.write().enter(type_url, parameter_view, claim, bounds, |index, answering| TypeCache {
             type_url: type_url.clone(),
-            lens: lens.clone(),
+            parameter_view: parameter_view.clone(),
             index,
             snapshot: ArcSwap::default(),
-            registry: Mutex::new(Registry::new(lens.as_uniform().is_none())),
+            cohort_index: Mutex::new(CohortIndex::new(parameter_view.as_uniform().is_none())),
             answering,
             interest: Arc::clone(&self.interest),
             proof_asked: AtomicBool::new(false),
@@ -232,13 +244,13 @@ impl Cache {
     /// not see all.
     fn mixed(&self, type_url: &TypeUrl, parameters: &Parameters) -> Vec<Arc<TypeCache>> {
         let stores = self.stores.read();
-        let is_mixed = |of: &&Arc<TypeCache>| of.lens.as_uniform().is_none();
-        let has = |of: &&Arc<TypeCache>| of.lens.parameters().contains(parameters);
+        let is_mixed = |of: &&Arc<TypeCache>| of.parameter_view.as_uniform().is_none();
+        let has = |of: &&Arc<TypeCache>| of.parameter_view.parameters().contains(parameters);
         stores.seen(type_url).filter(is_mixed).filter(has).cloned().collect()
     }
 
     /// Woken when what the clients want may have changed; then ask [`take_interest`](Self::take_interest).
-    pub const fn interest(&self) -> &Arc<Mailbox> {
+    pub const fn interest(&self) -> &Arc<WakeHandle> {
         &self.interest
     }
 
@@ -247,7 +259,7 @@ impl Cache {
     pub fn take_interest(&self) -> Vec<Wanted> {
         let take = |of: Arc<TypeCache>| {
             let proof = of.proof_asked.swap(false, Ordering::AcqRel);
-            let interest = of.registry.lock().take_interest(proof)?;
+            let interest = of.cohort_index.lock().take_interest(proof)?;
             Some(Wanted::split(&of, interest))
         };
         let mut wanted: Vec<Wanted> = self.types().into_iter().filter_map(take).flatten().collect();
@@ -263,7 +275,7 @@ impl Cache {
     /// Whether there is any of it that was not taken yet.
     pub fn has_interest(&self) -> bool {
         let has =
-            |of: &Arc<TypeCache>| of.proof_asked.load(Ordering::Acquire) || of.registry.lock().is_dirty();
+            |of: &Arc<TypeCache>| of.proof_asked.load(Ordering::Acquire) || of.cohort_index.lock().is_dirty();
         self.types().iter().any(has)
     }
 
@@ -271,32 +283,35 @@ impl Cache {
     fn ask_others(&self, wanted: &mut Wanted) {
         let (type_url, parameters) = (&wanted.type_url, &wanted.parameters);
         let mut others = self.mixed(type_url, parameters);
-        others.extend(self.find(type_url, &Lens::uniform(parameters.clone())));
+        others.extend(self.find(type_url, &ParameterView::uniform(parameters.clone())));
         let any = |is: &dyn Fn(&TypeCache) -> bool| others.iter().any(|of| is(of));
-        wanted.interest.wildcard = any(&|of| of.lens.wildcard() == parameters && of.wants_wildcard());
+        wanted.interest.wildcard =
+            any(&|of| of.parameter_view.wildcard() == parameters && of.wants_wildcard());
         for (name, is_wanted) in &mut wanted.interest.names {
             let name = name.as_str();
-            *is_wanted = *is_wanted || any(&|of| of.lens.of(name) == parameters && of.wants(name));
+            *is_wanted = *is_wanted || any(&|of| of.parameter_view.of(name) == parameters && of.wants(name));
         }
     }
 
     /// The store of a type for clients that see it so, if there is one.
-    pub fn find(&self, type_url: &TypeUrl, lens: &Lens) -> Option<Arc<TypeCache>> {
-        self.stores.read().find(type_url, lens).cloned()
+    pub fn find(&self, type_url: &TypeUrl, parameter_view: &ParameterView) -> Option<Arc<TypeCache>> {
+        self.stores.read().find(type_url, parameter_view).cloned()
     }
 
     /// Whether any client asks for this name with these parameters.
     pub fn wants(&self, type_url: &TypeUrl, parameters: &Parameters, name: &str) -> bool {
-        self.any_with(type_url, parameters, |of| of.lens.of(name) == parameters && of.wants(name))
+        self.any_with(type_url, parameters, |of| of.parameter_view.of(name) == parameters && of.wants(name))
     }
 
     /// Whether any client asks for the wildcard with these parameters.
     pub fn wants_wildcard(&self, type_url: &TypeUrl, parameters: &Parameters) -> bool {
-        self.any_with(type_url, parameters, |of| of.lens.wildcard() == parameters && of.wants_wildcard())
+        self.any_with(type_url, parameters, |of| {
+            of.parameter_view.wildcard() == parameters && of.wants_wildcard()
+        })
     }
 
     fn any_with(&self, type_url: &TypeUrl, parameters: &Parameters, is: impl Fn(&TypeCache) -> bool) -> bool {
-        let uniform = self.find(type_url, &Lens::uniform(parameters.clone()));
+        let uniform = self.find(type_url, &ParameterView::uniform(parameters.clone()));
         uniform.is_some_and(|of| is(&of)) || self.mixed(type_url, parameters).iter().any(|of| is(of))
     }
 
@@ -361,7 +376,7 @@ impl Writer {
     }
 
     /// Applies a change to what clients without parameters see, as a whole, and wakes those it concerns.
-    pub fn apply(&mut self, type_url: &TypeUrl, change: Change, now: Instant) -> Result<(), Full> {
+    pub fn apply(&mut self, type_url: &TypeUrl, change: Change, now: Instant) -> Result<(), StoreLimitError> {
         self.apply_seen(type_url, &Parameters::NONE, change, now)
     }
 
@@ -372,8 +387,8 @@ impl Writer {
         parameters: &Parameters,
         change: Change,
         now: Instant,
-    ) -> Result<(), Full> {
-        let of = self.cache.seen_by(Claim::Origin, type_url, &Lens::uniform(parameters.clone()))?;
+    ) -> Result<(), StoreLimitError> {
+        let of = self.cache.seen_by(Claim::Origin, type_url, &ParameterView::uniform(parameters.clone()))?;
         let mixed = self.cache.mixed(type_url, parameters);
         if mixed.is_empty() {
             self.publish_with_endpoints(&of, change, now);
@@ -389,7 +404,7 @@ impl Writer {
     }
 
     /// Brings a store of mixed parameters up to what the store of one set knows of what is newly wanted there.
-    pub fn fill(&mut self, wanted: &Wanted, now: Instant) -> Result<(), Full> {
+    pub fn fill(&mut self, wanted: &Wanted, now: Instant) -> Result<(), StoreLimitError> {
         let Some(of) = &wanted.mixed else { return Ok(()) };
         // A name that a client may not see does not exist for it, whether it does or not.
         let refused = wanted.refused.iter().map(|(name, _)| {
@@ -397,7 +412,8 @@ impl Writer {
             if of.asks(name.as_str()) { Op::Remove { view, name } } else { Op::Forget { view, name } }
         });
         let mut change = Change { ops: refused.collect(), ..Change::default() };
-        let from = match self.cache.seen(&wanted.type_url, &Lens::uniform(wanted.parameters.clone())) {
+        let from = match self.cache.seen(&wanted.type_url, &ParameterView::uniform(wanted.parameters.clone()))
+        {
             Ok(from) => from.snapshot(),
             Err(full) => {
                 self.publish_with_endpoints(of, change, now);
@@ -406,7 +422,7 @@ impl Writer {
         };
         change.system_version = Some(Arc::clone(&from.system_version));
         // Demand of other stores with these parameters does not concern this one.
-        let has_wildcard = of.lens.wildcard() == &wanted.parameters && of.serves_wildcard();
+        let has_wildcard = of.parameter_view.wildcard() == &wanted.parameters && of.serves_wildcard();
         let known = of.snapshot().completeness();
         if has_wildcard && known == Completeness::Unknown {
             change.ops.extend(of.members_of(&from));
@@ -416,7 +432,7 @@ impl Writer {
         let names = wanted.interest.names.iter().map(|(name, _)| name).chain(&wanted.looked);
         for name in names.filter(|name| of.serves(name.as_str())) {
             let said = from.told_by_name(name).into_iter();
-            change.ops.extend(said.filter_map(|op| op.through(of.lens.scope())));
+            change.ops.extend(said.filter_map(|op| op.through(of.parameter_view.scope())));
         }
         self.publish_with_endpoints(of, change, now);
         Ok(())
@@ -429,17 +445,17 @@ impl Writer {
             of.serves(name) || Collection::covering(name).is_some_and(|covering| of.serves(&covering))
         };
         let has_wildcard =
-            of.lens.wildcard() == parameters && (of.serves_wildcard() || snapshot.holds_wildcard());
+            of.parameter_view.wildcard() == parameters && (of.serves_wildcard() || snapshot.holds_wildcard());
         let mut ops = Vec::new();
         for op in &change.ops {
             let name = op.name();
-            let own = of.lens.of(name.as_str()) == parameters;
+            let own = of.parameter_view.of(name.as_str()) == parameters;
             let entry = snapshot.get(name.as_str());
             // A client that let it go may ask again before it is forgotten here.
             let is_known = || entry.is_some_and(|entry| !matches!(entry.named(), Named::Unknown));
             match op.view() {
                 View::Wildcard => {
-                    if has_wildcard && !of.lens.is_beside_wildcard(name.as_str()) {
+                    if has_wildcard && !of.parameter_view.is_beside_wildcard(name.as_str()) {
                         ops.push(op.clone());
                     }
                     // A client that asks for it by name sees the member.
@@ -458,7 +474,7 @@ impl Writer {
         if has_wildcard && from.wildcard_known() && !snapshot.wildcard_known() {
             ops.extend(of.members_of(from));
         }
-        let scope = of.lens.scope();
+        let scope = of.parameter_view.scope();
         Change {
             ops: ops.into_iter().filter_map(|op| op.through(scope)).collect(),
             wildcard_known: change.wildcard_known.filter(|_| has_wildcard),
@@ -470,7 +486,7 @@ impl Writer {
         let endpoints = self.publish(of, change, now);
         if self.repush && of.type_url.kind() == Kind::Cluster && !endpoints.is_empty() {
             // A client that sees its endpoints through other parameters than its clusters is owed them by its own session.
-            let found = self.cache.stores.read().find(&Kind::Endpoint.into(), &of.lens).cloned();
+            let found = self.cache.stores.read().find(&Kind::Endpoint.into(), &of.parameter_view).cloned();
             if let Some(of) = found {
                 let ops = endpoints.into_iter().map(|name| Op::Repush { name }).collect();
                 self.publish(&of, Change { ops, ..Change::default() }, now);
@@ -490,13 +506,13 @@ impl Writer {
         let snapshot = draft.finish(self.cache.tombstones.load(Ordering::Relaxed), now);
         let generation = snapshot.generation();
         let (cohorts, _old) = {
-            let registry = of.registry.lock();
-            registry.note(&touched, generation);
+            let cohort_index = of.cohort_index.lock();
+            cohort_index.note(&touched, generation);
             // The old one may be the last of its kind: it is dropped without the lock.
             let old = of.snapshot.swap(Arc::new(snapshot));
-            (registry.mark(&touched, turned, generation), old)
+            (cohort_index.mark(&touched, turned, generation), old)
         };
-        registry::wake(&cohorts);
+        cohort_index::wake(&cohorts);
         endpoints
     }
 }

@@ -13,11 +13,11 @@ mod errors;
 
 use super::Generation;
 use super::change::{Completeness, Op, Resend};
-use super::dialect::{Dialect, Ttl};
 use super::entry::{Entry, Named, Seen};
-use super::lease::{Lease, Renewed};
+use super::lease::{Lease, LeaseRenewal};
+use super::position::Position;
+use super::profile::{StreamProfile, TtlSupport};
 use super::segments::Segments;
-use super::span::Span;
 use super::subscription::Subscription;
 use super::view::View;
 use crate::resource::{Collection, Constraints, Form, Name, Resource};
@@ -98,13 +98,19 @@ impl Snapshot {
     }
 
     /// Whether a client that stands here has been told of the resource that it sees by this name.
-    pub fn has_told(&self, name: &str, subscription: &Subscription, dialect: Dialect, span: &Span) -> bool {
-        let look = |entry| Some((entry, subscription.look(entry, dialect.aggregated)?));
+    pub fn has_told(
+        &self,
+        name: &str,
+        subscription: &Subscription,
+        profile: StreamProfile,
+        position: &Position,
+    ) -> bool {
+        let look = |entry| Some((entry, subscription.look(entry, profile.aggregated)?));
         let Some((entry, look)) = self.get(name).and_then(look) else { return false };
-        let is_timed = dialect.ttl != Ttl::Untold && self.leased > 0;
+        let is_timed = profile.ttl != TtlSupport::Untold && self.leased > 0;
         let place = if is_timed { entry.place() } else { entry.position() };
         look.seen.present().is_some()
-            && (look.changed <= span.floor() || span.has_told(name, look.changed, place))
+            && (look.changed <= position.floor() || position.has_told(name, look.changed, place))
     }
 
     /// Names that aggregated clients are to be sent again since then (R-ADS-05).
@@ -325,13 +331,15 @@ impl Snapshot {
     pub fn held_by<'a>(
         &'a self,
         subscription: &'a Subscription,
-        span: &'a Span,
+        position: &'a Position,
     ) -> impl Iterator<Item = (&'a Name, Option<&'a Resource>)> {
         self.entries().filter_map(|entry| {
             let look = subscription.look(entry, false)?;
             match look.seen.present() {
                 Some(resource) => Some((resource.name(), Some(&**resource))),
-                None if look.changed > span.removed && look.since <= span.seen => Some((entry.name(), None)),
+                None if look.changed > position.removed && look.since <= position.seen => {
+                    Some((entry.name(), None))
+                }
                 None => None,
             }
         })
@@ -350,7 +358,7 @@ pub(super) struct Touch {
     pub(super) members: bool,
     pub(super) named: bool,
     /// Audiences among the clients that are told TTLs.
-    pub(super) renewed: Renewed,
+    pub(super) renewed: LeaseRenewal,
     /// Its entry before and after, as far as there is one.
     pub(super) was: Option<Arc<Entry>>,
     pub(super) is: Option<Arc<Entry>>,
@@ -361,8 +369,8 @@ mod tests {
     use bytes::BytesMut;
 
     use super::super::change::Change;
-    use super::super::dialect::Protocol;
-    use super::super::span::Part;
+    use super::super::position::Part;
+    use super::super::profile::Protocol;
     use super::super::{Cache, Limits};
     use super::*;
     use crate::resource::{Envelope, Kind, TypeUrl, wire};
@@ -393,12 +401,13 @@ mod tests {
         // A client that asks by name sees what it saw before, but the name stands behind `b` now.
         let snapshot = apply(Op::Forget { view: View::Wildcard, name: "a".into() });
         let subscription = Subscription::new(false, ["a", "b"].map(Name::from));
-        let dialect = Dialect { protocol: Protocol::Delta, aggregated: false, ttl: Ttl::Untold };
-        let has_told =
-            |span: &Span| ["a", "b"].map(|name| snapshot.has_told(name, &subscription, dialect, span));
+        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: false, ttl: TtlSupport::Untold };
+        let has_told = |position: &Position| {
+            ["a", "b"].map(|name| snapshot.has_told(name, &subscription, profile, position))
+        };
         let part = Part::Changes { floor: Generation::ZERO };
-        assert_eq!(has_told(&Span { part, ..Span::up_to(told) }), [false, true]);
-        assert_eq!(has_told(&Span::up_to(told)), [true, true]);
-        assert_eq!(has_told(&Span::default()), [false, false]);
+        assert_eq!(has_told(&Position { part, ..Position::up_to(told) }), [false, true]);
+        assert_eq!(has_told(&Position::up_to(told)), [true, true]);
+        assert_eq!(has_told(&Position::default()), [false, false]);
     }
 }

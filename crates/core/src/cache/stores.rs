@@ -18,14 +18,14 @@ use std::sync::Arc;
 use foldhash::HashMap;
 
 use super::answering::Answering;
-use super::lens::Lens;
+use super::parameter_view::ParameterView;
 use super::type_store::TypeCache;
 use crate::pool::{Pool, Tenant};
 use crate::resource::{Kind, TypeUrl};
 
 /// A peer asked for one more type, or set of parameters, than it may have of those that clients can have made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Full {
+pub enum StoreLimitError {
     /// Of types of which the control plane has sent no resource, with the limit of all peers.
     #[error(
         "this client, or all of them, asked for too many resource types that the control plane does not have; all peers may have {0}"
@@ -105,17 +105,17 @@ const TIDY: u32 = 256;
 pub(super) struct Stores {
     plain: HashMap<Box<str>, Held>,
     /// All others, by their types.
-    seen: HashMap<Box<str>, HashMap<Lens, Held>>,
+    seen: HashMap<Box<str>, HashMap<ParameterView, Held>>,
     pools: Pools,
     newest: u32,
 }
 
 impl Stores {
-    pub(super) fn find(&self, type_url: &TypeUrl, lens: &Lens) -> Option<&Arc<TypeCache>> {
-        let held = if *lens == Lens::default() {
+    pub(super) fn find(&self, type_url: &TypeUrl, parameter_view: &ParameterView) -> Option<&Arc<TypeCache>> {
+        let held = if *parameter_view == ParameterView::default() {
             self.plain.get(type_url.as_str())
         } else {
-            self.seen.get(type_url.as_str())?.get(lens)
+            self.seen.get(type_url.as_str())?.get(parameter_view)
         };
         held.map(|held| &held.store)
     }
@@ -124,12 +124,12 @@ impl Stores {
     pub(super) fn enter(
         &mut self,
         type_url: &TypeUrl,
-        lens: &Lens,
+        parameter_view: &ParameterView,
         claim: Claim<'_>,
         bounds: Bounds,
         make: impl FnOnce(u32, Arc<Answering>) -> TypeCache,
-    ) -> Result<Arc<TypeCache>, Full> {
-        if let Some(found) = self.find(type_url, lens) {
+    ) -> Result<Arc<TypeCache>, StoreLimitError> {
+        if let Some(found) = self.find(type_url, parameter_view) {
             return Ok(Arc::clone(found));
         }
         if self.newest % TIDY == TIDY - 1 {
@@ -143,7 +143,11 @@ impl Stores {
             {
                 self.charge_type(tenant, bounds.types)?
             }
-            Claim::Client { is_reserved, .. } if is_reserved || *lens == Lens::default() => Charge::Nobody,
+            Claim::Client { is_reserved, .. }
+                if is_reserved || *parameter_view == ParameterView::default() =>
+            {
+                Charge::Nobody
+            }
             Claim::Client { tenant, .. } => self.charge_parameters(tenant, bounds.parameter_sets)?,
         };
         self.newest += 1;
@@ -151,29 +155,33 @@ impl Stores {
         let store = Arc::new(make(self.newest, answering));
         let held = Held { store: Arc::clone(&store), charge };
         let url: Box<str> = type_url.as_str().into();
-        if *lens == Lens::default() {
+        if *parameter_view == ParameterView::default() {
             self.plain.insert(url, held);
         } else {
-            self.seen.entry(url).or_default().insert(lens.clone(), held);
+            self.seen.entry(url).or_default().insert(parameter_view.clone(), held);
         }
         Ok(store)
     }
 
-    fn charge_type(&mut self, tenant: Option<&Tenant>, limit: usize) -> Result<Charge, Full> {
+    fn charge_type(&mut self, tenant: Option<&Tenant>, limit: usize) -> Result<Charge, StoreLimitError> {
         if !self.pools.types.take(tenant, 1, limit) {
             self.settle();
             if !self.pools.types.take(tenant, 1, limit) {
-                return Err(Full::Types(limit));
+                return Err(StoreLimitError::Types(limit));
             }
         }
         Ok(Charge::Type(tenant.cloned()))
     }
 
-    fn charge_parameters(&mut self, tenant: Option<&Tenant>, limit: usize) -> Result<Charge, Full> {
+    fn charge_parameters(
+        &mut self,
+        tenant: Option<&Tenant>,
+        limit: usize,
+    ) -> Result<Charge, StoreLimitError> {
         if !self.pools.parameter_sets.take(tenant, 1, limit) {
             self.drop_unused();
             if !self.pools.parameter_sets.take(tenant, 1, limit) {
-                return Err(Full::ParameterSets(limit));
+                return Err(StoreLimitError::ParameterSets(limit));
             }
         }
         Ok(Charge::Parameters(tenant.cloned()))
@@ -205,10 +213,11 @@ impl Stores {
     pub(super) fn drop_unused(&mut self) {
         let Self { seen, pools, .. } = self;
         for stores in seen.values_mut() {
-            stores.retain(|lens, held| {
+            stores.retain(|parameter_view, held| {
                 // Nobody needs the leftovers of a client that mixed parameters.
                 let of = &held.store;
-                let stays = is_used(of) || (lens.as_uniform().is_some() && of.snapshot().holds_anything());
+                let stays =
+                    is_used(of) || (parameter_view.as_uniform().is_some() && of.snapshot().holds_anything());
                 if !stays {
                     pools.refund(&mut held.charge);
                 }
@@ -238,7 +247,7 @@ impl Stores {
 
     /// Whether any client asks for some names with other parameters than for the rest, or may not see all names.
     pub(super) fn has_mixed(&self) -> bool {
-        self.seen.values().flat_map(HashMap::keys).any(|lens| lens.as_uniform().is_none())
+        self.seen.values().flat_map(HashMap::keys).any(|parameter_view| parameter_view.as_uniform().is_none())
     }
 
     /// All stores.
@@ -250,5 +259,5 @@ impl Stores {
 
 /// Whether somebody has it in hand, or subscribes to anything in it, or did and the upstream does not know yet.
 fn is_used(of: &Arc<TypeCache>) -> bool {
-    Arc::strong_count(of) > 1 || !of.registry.lock().is_idle()
+    Arc::strong_count(of) > 1 || !of.cohort_index.lock().is_idle()
 }

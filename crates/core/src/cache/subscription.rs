@@ -8,12 +8,12 @@ use std::hash::{BuildHasher as _, Hash, Hasher};
 use std::sync::{Arc, LazyLock};
 
 use super::Generation;
-use super::dialect::Dialect;
-use super::difference::edited;
 use super::entry::{Entry, Seen};
-use super::failure::Failed;
-use super::lease::Tenure;
-use super::lens::{Allotment, Lens};
+use super::lease::LeaseHistory;
+use super::name_diff::edited;
+use super::origin_error::ErrorRecord;
+use super::parameter_view::{ClientScope, ParameterView};
+use super::profile::StreamProfile;
 use crate::resource::{Collection, Name, Parameters};
 
 /// Names, and perhaps the wildcard, that a client subscribes to, of one type.
@@ -124,8 +124,8 @@ impl Subscription {
     }
 
     /// Where cohorts with this subscription are found: equal ones are found at one place.
-    pub(super) fn key(&self, dialect: Dialect) -> u64 {
-        KEYS.hash_one((self.digest, self.wildcard, &self.spelled, &self.located, dialect))
+    pub(super) fn key(&self, profile: StreamProfile) -> u64 {
+        KEYS.hash_one((self.digest, self.wildcard, &self.spelled, &self.located, profile))
     }
 
     /// Answers with these names in place of their normal forms (R-XT-03). It makes a cohort of its own.
@@ -137,7 +137,7 @@ impl Subscription {
     }
 
     /// Marks these of its names, or `*`, as asked for by locators with these parameters. They are answered by locators
-    /// (R-DP-09); which resources they stand for is the business of a [`Lens`].
+    /// (R-DP-09); which resources they stand for is the business of a [`ParameterView`].
     #[must_use]
     pub fn located(mut self, mut located: BTreeMap<Name, Parameters>) -> Self {
         located.retain(|name, _| match name.as_str() {
@@ -164,12 +164,14 @@ impl Subscription {
     }
 
     /// Through what it sees its names, for a client that has this by the operator's rules.
-    pub fn lens(&self, allotted: &Allotment) -> Lens {
-        let Some(located) = &self.located else { return Lens::new(allotted, true, &BTreeMap::new()) };
+    pub fn parameter_view(&self, allotted: &ClientScope) -> ParameterView {
+        let Some(located) = &self.located else {
+            return ParameterView::new(allotted, true, &BTreeMap::new());
+        };
         let star = located.contains_key(Name::WILDCARD);
         let asks_plainly = (self.wildcard && !star) || located.len() - usize::from(star) < self.names.len();
-        let lens = Lens::new(allotted, asks_plainly, located);
-        if self.wildcard { lens.beside_wildcard(&self.names) } else { lens }
+        let parameter_view = ParameterView::new(allotted, asks_plainly, located);
+        if self.wildcard { parameter_view.beside_wildcard(&self.names) } else { parameter_view }
     }
 
     /// How names are spelled whose normal form is another one.
@@ -283,7 +285,7 @@ impl Subscription {
     }
 
     /// The lease of what a client with this subscription [sees](Self::look) of an entry.
-    pub(super) fn tenure(&self, entry: &Entry) -> Option<Tenure> {
+    pub(super) fn history(&self, entry: &Entry) -> Option<LeaseHistory> {
         let leases = entry.leases.as_deref()?;
         let name: &Name = entry.name();
         if self.contains(name.as_str()) {
@@ -291,7 +293,7 @@ impl Subscription {
         } else if !matches!(entry.as_listed(), Seen::Unknown) && self.covers(name.as_str()) {
             // A client that asked for it by name before may have been told of the other copy.
             let is_sure = entry.wild.is_none();
-            leases.named.map(|tenure| Tenure { before: tenure.before.filter(|_| is_sure), ..tenure })
+            leases.named.map(|history| LeaseHistory { before: history.before.filter(|_| is_sure), ..history })
         } else if self.wildcard {
             leases.wild
         } else {
@@ -315,7 +317,7 @@ pub(super) struct Look<'a> {
     /// A client told before this cannot hold it; zero where it is to be told of absence in any case.
     pub(super) since: Generation,
     /// The error of the name; the wildcard's clients are told of none (R-Err-05).
-    pub(super) failed: Option<&'a Failed>,
+    pub(super) failed: Option<&'a ErrorRecord>,
 }
 
 impl<'a> Look<'a> {

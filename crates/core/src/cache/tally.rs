@@ -8,8 +8,8 @@
 //! publishes it, so that a reader of the state from before it finds the tally from before it.
 
 use super::Generation;
-use super::dialect::{Dialect, Protocol};
 use super::entry::{Entry, Seen};
+use super::profile::{Protocol, StreamProfile};
 use super::snapshot::{Snapshot, Touch};
 use super::subscription::Subscription;
 use crate::resource::Name;
@@ -25,34 +25,39 @@ pub(super) struct Tally {
 
 impl Tally {
     /// All names of a subscription.
-    pub(super) fn of(snapshot: &Snapshot, subscription: &Subscription, dialect: Dialect) -> Self {
-        Self::of_some(snapshot, subscription, dialect, subscription.names().iter())
+    pub(super) fn of(snapshot: &Snapshot, subscription: &Subscription, profile: StreamProfile) -> Self {
+        Self::of_some(snapshot, subscription, profile, subscription.names().iter())
     }
 
     /// Of a few names that a subscription has.
     pub(super) fn of_some<'a>(
         snapshot: &Snapshot,
         subscription: &Subscription,
-        dialect: Dialect,
+        profile: StreamProfile,
         names: impl Iterator<Item = &'a Name>,
     ) -> Self {
-        let one = |name: &Name| Self::of_one(subscription, dialect, name, snapshot.get(name.as_str()));
+        let one = |name: &Name| Self::of_one(subscription, profile, name, snapshot.get(name.as_str()));
         names.map(one).fold(Self::default(), Self::plus)
     }
 
     /// Whether the digest is kept: for delta nobody is told it, and what is seen through the wildcard or a collection follows
     /// from no name.
-    pub(super) fn has_digest(subscription: &Subscription, dialect: Dialect) -> bool {
-        dialect.protocol == Protocol::Sotw && !subscription.wildcard && !subscription.has_collections()
+    pub(super) fn has_digest(subscription: &Subscription, profile: StreamProfile) -> bool {
+        profile.protocol == Protocol::Sotw && !subscription.wildcard && !subscription.has_collections()
     }
 
     /// Share of one name, which may be one that the subscription sees only through a collection.
-    fn of_one(subscription: &Subscription, dialect: Dialect, name: &Name, entry: Option<&Entry>) -> Self {
+    fn of_one(
+        subscription: &Subscription,
+        profile: StreamProfile,
+        name: &Name,
+        entry: Option<&Entry>,
+    ) -> Self {
         if subscription.has_collections() && !subscription.contains(name.as_str()) {
             return Self::default();
         }
         let seen = entry.map_or(Seen::Unknown, Entry::by_name);
-        let present = seen.present().filter(|_| Self::has_digest(subscription, dialect));
+        let present = seen.present().filter(|_| Self::has_digest(subscription, profile));
         Self {
             unknown: usize::from(matches!(seen, Seen::Unknown)),
             digest: present.map_or(0, |resource| resource.digest()),
@@ -95,7 +100,7 @@ impl Tallies {
         &mut self,
         generation: Generation,
         subscription: &Subscription,
-        dialect: Dialect,
+        profile: StreamProfile,
         touch: &Touch,
     ) {
         if self.noted < generation {
@@ -103,7 +108,7 @@ impl Tallies {
             self.noted = generation;
         }
         if let Some(now) = &mut self.now {
-            let one = |entry| Tally::of_one(subscription, dialect, &touch.name, entry);
+            let one = |entry| Tally::of_one(subscription, profile, &touch.name, entry);
             *now = now.plus(one(touch.is.as_deref())).minus(one(touch.was.as_deref()));
         }
     }
@@ -132,8 +137,8 @@ mod tests {
     use bytes::BytesMut;
     use proptest::prelude::*;
 
-    use super::super::cohort::{Cohort, Mailbox};
-    use super::super::dialect::Ttl;
+    use super::super::cohort::{Cohort, WakeHandle};
+    use super::super::profile::TtlSupport;
     use super::super::type_store::Membership;
     use super::super::{Cache, Change, Limits, Op, Resend, View};
     use super::*;
@@ -175,7 +180,7 @@ mod tests {
     }
 
     fn is_exact(cohort: &Cohort, snapshot: &Snapshot) -> bool {
-        cohort.tally(snapshot) == Tally::of(snapshot, &cohort.subscription, cohort.dialect)
+        cohort.tally(snapshot) == Tally::of(snapshot, &cohort.subscription, cohort.profile)
     }
 
     proptest! {
@@ -184,11 +189,11 @@ mod tests {
             steps in proptest::collection::vec((0_u8..13, 0_usize..5, 0_u8..3, 0_u8..64, 0_usize..6), 1..60),
         ) {
             let (cache, mut writer) = Cache::new(Limits { tombstones: 2, ..Limits::default() });
-            let (type_url, now, mailbox) = (Kind::Endpoint.into(), Instant::now(), Arc::<Mailbox>::default());
+            let (type_url, now, wake_handle) = (Kind::Endpoint.into(), Instant::now(), Arc::<WakeHandle>::default());
             let of = cache.of(&type_url).expect("a type of the protocol");
             let join = |at: u8| {
                 let protocol = if at.is_multiple_of(2) { Protocol::Sotw } else { Protocol::Delta };
-                of.join(subscription(7 * at + 1), Dialect { protocol, aggregated: true, ttl: Ttl::Untold }, &mailbox)
+                of.join(subscription(7 * at + 1), StreamProfile { protocol, aggregated: true, ttl: TtlSupport::Untold }, &wake_handle)
             };
             let mut members: Vec<Membership> = (0..6).map(join).collect();
             for (kind, at, version, bits, who) in steps {

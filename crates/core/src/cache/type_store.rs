@@ -11,18 +11,18 @@ use parking_lot::Mutex;
 
 use super::answering::Answering;
 use super::change::Op;
-use super::cohort::{Cohort, Mailbox};
-use super::dialect::{Dialect, Role, Ttl};
+use super::cohort::{Cohort, WakeHandle};
+use super::cohort_index::CohortIndex;
+use super::diff::Source;
 use super::encoder::Encoder;
 use super::entry::Seen;
-use super::lens::Lens;
-use super::registry::Registry;
-use super::scan::Source;
-use super::sight::{Found, Sight};
+use super::parameter_view::ParameterView;
+use super::position::{FellBehindError, Position};
+use super::profile::{Role, StreamProfile, TtlSupport};
+use super::set_state::{SetContents, SetState};
 use super::snapshot::Snapshot;
-use super::span::{FellBehind, Span};
 use super::subscription::Subscription;
-use super::update::{Owed, Update};
+use super::update::{OwedItems, Update};
 use super::view::View;
 use crate::resource::{Name, Resource, TypeUrl};
 
@@ -30,12 +30,12 @@ use crate::resource::{Name, Resource, TypeUrl};
 #[derive(Debug)]
 pub struct TypeCache {
     pub(super) type_url: TypeUrl,
-    pub(super) lens: Lens,
+    pub(super) parameter_view: ParameterView,
     pub(super) index: u32,
     pub(super) snapshot: ArcSwap<Snapshot>,
-    pub(super) registry: Mutex<Registry>,
+    pub(super) cohort_index: Mutex<CohortIndex>,
     pub(super) answering: Arc<Answering>,
-    pub(super) interest: Arc<Mailbox>,
+    pub(super) interest: Arc<WakeHandle>,
     /// Whether a client asked for proof since interest was last taken.
     pub(super) proof_asked: AtomicBool,
     pub(super) encoder: Arc<Encoder>,
@@ -48,8 +48,8 @@ impl TypeCache {
     }
 
     /// The parameters through which its clients see the type.
-    pub const fn lens(&self) -> &Lens {
-        &self.lens
+    pub const fn parameter_view(&self) -> &ParameterView {
+        &self.parameter_view
     }
 
     /// Its number among the cache's stores, for nonces.
@@ -78,10 +78,10 @@ impl TypeCache {
     pub fn join(
         self: &Arc<Self>,
         subscription: Subscription,
-        dialect: Dialect,
-        mailbox: &Arc<Mailbox>,
+        profile: StreamProfile,
+        wake_handle: &Arc<WakeHandle>,
     ) -> Membership {
-        self.join_as(Role::Client, subscription, dialect, mailbox)
+        self.join_as(Role::Client, subscription, profile, wake_handle)
     }
 
     /// Takes a place among the clients, or the observers, with this subscription.
@@ -89,36 +89,36 @@ impl TypeCache {
         self: &Arc<Self>,
         role: Role,
         subscription: Subscription,
-        dialect: Dialect,
-        mailbox: &Arc<Mailbox>,
+        profile: StreamProfile,
+        wake_handle: &Arc<WakeHandle>,
     ) -> Membership {
-        Membership::join(Arc::clone(self), subscription, dialect, role, Arc::clone(mailbox))
+        Membership::join(Arc::clone(self), subscription, profile, role, Arc::clone(wake_handle))
     }
 
     /// View of a poll of this cohort now, worked out once per change for all of them.
-    pub fn sight(&self, cohort: &Cohort) -> Sight {
+    pub fn set_state(&self, cohort: &Cohort) -> SetState {
         let touched = cohort.touched();
-        if let Some(kept) = cohort.sight().filter(|kept| kept.touched == touched) {
+        if let Some(kept) = cohort.set_state().filter(|kept| kept.touched == touched) {
             return kept;
         }
         // Loaded after `touched` was read: it holds everything that was marked.
         let snapshot = self.snapshot();
         let subscription = cohort.subscription();
-        let sees_all = self.lens.scope().is_all();
+        let sees_all = self.parameter_view.scope().is_all();
         let is_known = || (!sees_all).then(|| self.knows_any_of(subscription.names()));
-        let sight = Sight::of(&self.type_url, subscription, &snapshot, touched, is_known);
-        cohort.set_sight(sight);
-        sight
+        let set_state = SetState::of(&self.type_url, subscription, &snapshot, touched, is_known);
+        cohort.set_sight(set_state);
+        set_state
     }
 
-    /// Like [`sight`](Self::sight), with the resources, which are to be written out.
-    pub fn found(&self, cohort: &Cohort) -> Found {
-        Found::of(&self.type_url, cohort.subscription(), &self.snapshot())
+    /// Like [`set_state`](Self::set_state), with the resources, which are to be written out.
+    pub fn found(&self, cohort: &Cohort) -> SetContents {
+        SetContents::of(&self.type_url, cohort.subscription(), &self.snapshot())
     }
 
     /// Whether any client asks for this name and may see it.
     pub fn wants(&self, name: &str) -> bool {
-        self.lens.scope().allows(name) && self.registry.lock().wants(name)
+        self.parameter_view.scope().allows(name) && self.cohort_index.lock().wants(name)
     }
 
     /// Whether the origin has said anything of these names, be it that one does not exist. That a client may not see one says
@@ -126,7 +126,7 @@ impl TypeCache {
     pub fn knows_any_of(&self, names: &[Name]) -> bool {
         let snapshot = self.snapshot();
         let is_known = |name: &Name| {
-            self.lens.scope().allows(name.as_str())
+            self.parameter_view.scope().allows(name.as_str())
                 && !matches!(snapshot.by_name(name.as_str()), Seen::Unknown | Seen::Failed | Seen::Denied(_))
         };
         names.iter().any(is_known)
@@ -136,29 +136,29 @@ impl TypeCache {
     pub(super) fn members_of(&self, from: &Snapshot) -> Vec<Op> {
         let is_seen = |held: &&Arc<Resource>| {
             let name = held.name().as_str();
-            !self.lens.is_beside_wildcard(name) && self.lens.scope().shows(name)
+            !self.parameter_view.is_beside_wildcard(name) && self.parameter_view.scope().shows(name)
         };
         from.members().filter(is_seen).map(|held| from.op_for(View::Wildcard, held)).collect()
     }
 
     /// Whether any client or observer asks for this name, be it for nothing.
     pub(super) fn asks(&self, name: &str) -> bool {
-        self.registry.lock().asks(name)
+        self.cohort_index.lock().asks(name)
     }
 
     /// Whether any client or observer asks for this name and may see it.
     pub(super) fn serves(&self, name: &str) -> bool {
-        self.lens.scope().allows(name) && self.asks(name)
+        self.parameter_view.scope().allows(name) && self.asks(name)
     }
 
     /// Whether any client or observer asks for the wildcard.
     pub(super) fn serves_wildcard(&self) -> bool {
-        self.registry.lock().asks_wildcard()
+        self.cohort_index.lock().asks_wildcard()
     }
 
     /// These names are to be asked for upstream once more: their bodies were not kept (R-XT-09).
     pub fn ask_again<'a>(&self, names: impl IntoIterator<Item = &'a Name>) {
-        if self.registry.lock().ask_again(names) {
+        if self.cohort_index.lock().ask_again(names) {
             self.interest.wake();
         }
     }
@@ -173,23 +173,28 @@ impl TypeCache {
 
     /// Whether any client asks for the wildcard.
     pub fn wants_wildcard(&self) -> bool {
-        self.registry.lock().wants_wildcard()
+        self.cohort_index.lock().wants_wildcard()
     }
 
     /// Next update of a client of this cohort that stands here, made once for all of them.
-    pub fn update(&self, cohort: &Cohort, span: &Span, now: Instant) -> Result<Arc<Update>, FellBehind> {
-        self.encoder.update(|| self.source(), cohort, span, now)
+    pub fn update(
+        &self,
+        cohort: &Cohort,
+        position: &Position,
+        now: Instant,
+    ) -> Result<Arc<Update>, FellBehindError> {
+        self.encoder.update(|| self.source(), cohort, position, now)
     }
 
     /// That of a client that is owed something of its own.
     pub fn own_update(
         &self,
         cohort: &Cohort,
-        span: &Span,
-        owed: &Owed,
+        position: &Position,
+        owed: &OwedItems,
         now: Instant,
-    ) -> Result<Update, FellBehind> {
-        self.encoder.own_update(|| self.source(), cohort, span, owed, now)
+    ) -> Result<Update, FellBehindError> {
+        self.encoder.own_update(|| self.source(), cohort, position, owed, now)
     }
 
     fn source(&self) -> Source<'_> {
@@ -203,7 +208,7 @@ impl TypeCache {
 
     /// How many cohorts its clients form.
     pub fn cohorts(&self) -> usize {
-        self.registry.lock().cohorts()
+        self.cohort_index.lock().cohorts()
     }
 }
 
@@ -214,48 +219,53 @@ pub struct Membership {
     cohort_at: usize,
     member_at: usize,
     of: Arc<TypeCache>,
-    mailbox: Arc<Mailbox>,
+    wake_handle: Arc<WakeHandle>,
 }
 
 impl Membership {
     pub(super) fn join(
         of: Arc<TypeCache>,
         subscription: Subscription,
-        dialect: Dialect,
+        profile: StreamProfile,
         role: Role,
-        mailbox: Arc<Mailbox>,
+        wake_handle: Arc<WakeHandle>,
     ) -> Self {
         let (cohort, cohort_at, member_at, dirty) = {
-            let mut registry = of.registry.lock();
-            let cohort_at =
-                Registry::enter(&mut registry, || of.snapshot().generation(), &subscription, dialect, role);
-            let cohort = registry.cohort(cohort_at);
-            let member_at = cohort.add(&mailbox);
-            (cohort, cohort_at, member_at, registry.is_dirty())
+            let mut cohort_index = of.cohort_index.lock();
+            let cohort_at = CohortIndex::enter(
+                &mut cohort_index,
+                || of.snapshot().generation(),
+                &subscription,
+                profile,
+                role,
+            );
+            let cohort = cohort_index.cohort(cohort_at);
+            let member_at = cohort.add(&wake_handle);
+            (cohort, cohort_at, member_at, cohort_index.is_dirty())
         };
         if dirty {
             of.interest.wake();
         }
-        Self { cohort, cohort_at, member_at, of, mailbox }
+        Self { cohort, cohort_at, member_at, of, wake_handle }
     }
 
     /// Moves to the cohort of another subscription in another store of the type.
     pub fn change_store(&mut self, of: Arc<TypeCache>, subscription: Subscription) {
-        let Cohort { dialect, role, .. } = *self.cohort;
-        *self = Self::join(of, subscription, dialect, role, Arc::clone(&self.mailbox));
+        let Cohort { profile, role, .. } = *self.cohort;
+        *self = Self::join(of, subscription, profile, role, Arc::clone(&self.wake_handle));
     }
 
-    /// Moves to the cohort of another dialect.
-    pub fn turn(&mut self, dialect: Dialect) {
-        if dialect != self.cohort.dialect {
+    /// Moves to the cohort of another profile.
+    pub fn turn(&mut self, profile: StreamProfile) {
+        if profile != self.cohort.profile {
             let (of, subscription) = (Arc::clone(&self.of), self.cohort.subscription.clone());
-            *self = Self::join(of, subscription, dialect, self.cohort.role, Arc::clone(&self.mailbox));
+            *self = Self::join(of, subscription, profile, self.cohort.role, Arc::clone(&self.wake_handle));
         }
     }
 
     /// How its clients are told.
-    pub fn dialect(&self) -> Dialect {
-        self.cohort.dialect
+    pub fn profile(&self) -> StreamProfile {
+        self.cohort.profile
     }
 
     /// Moves to the cohort of another subscription.
@@ -263,20 +273,20 @@ impl Membership {
         if let Err(subscription) = self.alter(subscription) {
             // The new place is taken before the old one is left, so that no name is unwanted in between.
             let of = Arc::clone(&self.of);
-            let Cohort { dialect, role, .. } = *self.cohort;
-            *self = Self::join(of, subscription, dialect, role, Arc::clone(&self.mailbox));
+            let Cohort { profile, role, .. } = *self.cohort;
+            *self = Self::join(of, subscription, profile, role, Arc::clone(&self.wake_handle));
         }
     }
 
-    /// See [`Registry::alter`].
+    /// See [`CohortIndex::alter`].
     fn alter(&mut self, subscription: Subscription) -> Result<(), Subscription> {
         let (_old, dirty) = {
-            let mut registry = self.of.registry.lock();
+            let mut cohort_index = self.of.cohort_index.lock();
             let snapshot = self.of.snapshot();
-            let cohort = registry.alter(self.cohort_at, subscription, &snapshot)?;
-            self.member_at = cohort.add(&self.mailbox);
+            let cohort = cohort_index.alter(self.cohort_at, subscription, &snapshot)?;
+            self.member_at = cohort.add(&self.wake_handle);
             // Given back when the lock is.
-            (std::mem::replace(&mut self.cohort, cohort), registry.is_dirty())
+            (std::mem::replace(&mut self.cohort, cohort), cohort_index.is_dirty())
         };
         if dirty {
             self.of.interest.wake();
@@ -296,7 +306,7 @@ impl Membership {
 
     /// Whether its client is told for how long to keep what it is sent.
     pub fn is_told_times(&self) -> bool {
-        self.cohort.dialect.ttl != Ttl::Untold
+        self.cohort.profile.ttl != TtlSupport::Untold
     }
 
     /// Whether it only looks on, see [`Role`].
@@ -313,11 +323,11 @@ impl Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         let dirty = {
-            let mut registry = self.of.registry.lock();
+            let mut cohort_index = self.of.cohort_index.lock();
             if self.cohort.remove(self.member_at) {
-                Registry::leave(&mut registry, self.cohort_at);
+                CohortIndex::leave(&mut cohort_index, self.cohort_at);
             }
-            registry.is_dirty()
+            cohort_index.is_dirty()
         };
         if dirty {
             self.of.interest.wake();

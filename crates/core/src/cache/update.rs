@@ -1,6 +1,6 @@
 //! Next update of a client, and its encoding.
 //!
-//! A [`Span`] says how far a client has been told; an [`Update`] is what leads on from there, and a frame
+//! A [`Position`] says how far a client has been told; an [`Update`] is what leads on from there, and a frame
 //! is an update in bytes. Both can always be made again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,11 +14,11 @@ mod forms;
 
 use super::Generation;
 use super::change::Completeness;
-use super::dialect::{Dialect, Protocol};
 use super::frame::{self, EncodeCount, Fields, Frame, Piece};
 use super::nonce::{Nonce, Suffix};
+use super::position::{Class, NextPosition, Part, Position};
+use super::profile::{Protocol, StreamProfile};
 use super::segments::Segment;
-use super::span::{Class, Next, Part, Span};
 use super::subscription::Subscription;
 use crate::resource::{Constraints, Name, Resource, TypeUrl};
 pub(super) use errors::{Errors, size};
@@ -30,7 +30,7 @@ const SOTW_ERRORS: u8 = 7;
 
 /// Items that one client is to be told beside its cohort.
 #[derive(Clone, Debug, Default)]
-pub struct Owed {
+pub struct OwedItems {
     /// Names that it newly asked for, or that are to be repeated to it.
     pub names: BTreeSet<Name>,
     /// Names that it is to be told are gone, whatever it subscribes to (R-Delta-07).
@@ -49,7 +49,7 @@ pub struct Owed {
     pub past: BTreeMap<Name, Vec<Option<Constraints>>>,
 }
 
-impl Owed {
+impl OwedItems {
     /// Nothing.
     pub const NONE: Self = Self {
         names: BTreeSet::new(),
@@ -82,16 +82,16 @@ impl Owed {
     }
 }
 
-/// Content that leads a client on from a [`Span`].
+/// Content that leads a client on from a [`Position`].
 #[derive(Debug)]
 pub struct Update {
     /// Where it leads.
     pub(super) to: Generation,
     pub(super) seen: Generation,
-    pub(super) next: Next,
+    pub(super) next: NextPosition,
     /// When the newest generation in it was made.
     pub(super) at: Option<Instant>,
-    pub(super) dialect: Dialect,
+    pub(super) profile: StreamProfile,
     /// How its clients asked, where what they are told has to be written as they did.
     pub(super) form: Option<Subscription>,
     /// Variants that they may hold of what is in it, for those that are told by locator (R-DP-13).
@@ -124,7 +124,7 @@ pub struct Update {
     pub(super) from_start: bool,
     /// Endpoints of changed EDS clusters in it, where it is not.
     pub(super) endpoints: Vec<Name>,
-    pub(super) owed: Owed,
+    pub(super) owed: OwedItems,
     pub(super) digest: u128,
     /// Replacements for resources that are written in another form than for everybody.
     pub(super) forms: Option<Box<Forms>>,
@@ -180,7 +180,7 @@ impl Update {
 
     /// Whether more of the same follows (R-Up-23).
     pub fn is_partial(&self) -> bool {
-        self.next != Next::Done
+        self.next != NextPosition::Done
     }
 
     /// When the newest change in it was applied to the cache.
@@ -203,7 +203,7 @@ impl Update {
 
     /// Whether it holds all that the client may see.
     pub fn is_full_state(&self) -> bool {
-        self.dialect.is_full_state(self.type_url.kind())
+        self.profile.is_full_state(self.type_url.kind())
     }
 
     /// Names whose errors are to be told in another response than this.
@@ -222,7 +222,7 @@ impl Update {
     }
 
     /// Part of the client's own set that it took in.
-    pub const fn owed(&self) -> &Owed {
+    pub const fn owed(&self) -> &OwedItems {
         &self.owed
     }
 
@@ -249,7 +249,7 @@ impl Update {
     fn encode(&self, class: Class, suffix: Suffix, count: &EncodeCount) -> Frame {
         count.add_one();
         let nonce = Nonce { type_index: self.type_index, generation: self.to, suffix };
-        match self.dialect.protocol {
+        match self.profile.protocol {
             Protocol::Delta => {
                 let removed = if class == Class::Both { &self.removed[..] } else { &[] };
                 let errors = self.encode_errors(class, DELTA_ERRORS);
@@ -283,7 +283,7 @@ impl Update {
         }
         let type_url = self.type_url.as_str();
         let fields = Fields { version, type_url, removed, removed_variants: &[], errors };
-        let is_delta = self.dialect.protocol == Protocol::Delta;
+        let is_delta = self.profile.protocol == Protocol::Delta;
         let segments = self
             .segments
             .iter()
@@ -296,31 +296,35 @@ impl Update {
     }
 
     /// Moves a client that has been told so far over all that there was when this was made, which must have been nothing.
-    pub fn settle(&self, span: &mut Span) {
+    pub fn settle(&self, position: &mut Position) {
         debug_assert!(!self.additions && !self.removals, "only what has nothing to say may be passed over");
-        *span = Span::up_to(self.seen);
+        *position = Position::up_to(self.seen);
     }
 
     /// Moves a client on that was sent `class` of this.
-    pub fn advance(&self, span: &mut Span, class: Class) {
-        span.seen = span.seen.max(self.seen);
-        if span.is_start() && self.next != Next::Stay {
+    pub fn advance(&self, position: &mut Position, class: Class) {
+        position.seen = position.seen.max(self.seen);
+        if position.is_start() && self.next != NextPosition::Stay {
             // The first that it was told: what was gone by then it cannot hold, what goes from then on it may.
-            span.removed = self.seen;
+            position.removed = self.seen;
         }
         match &self.next {
-            Next::Stay => {}
-            Next::Members { at, after } => span.part = Part::Members { at: *at, after: after.clone() },
-            Next::Names { at, after } => span.part = Part::Names { at: *at, after: after.clone() },
-            Next::Changes { floor } => {
-                span.part = Part::Changes { floor: *floor };
-                span.added = self.to;
+            NextPosition::Stay => {}
+            NextPosition::Members { at, after } => {
+                position.part = Part::Members { at: *at, after: after.clone() }
             }
-            Next::Done => {
-                span.part = Part::Whole;
-                span.added = self.to;
+            NextPosition::Names { at, after } => {
+                position.part = Part::Names { at: *at, after: after.clone() }
+            }
+            NextPosition::Changes { floor } => {
+                position.part = Part::Changes { floor: *floor };
+                position.added = self.to;
+            }
+            NextPosition::Done => {
+                position.part = Part::Whole;
+                position.added = self.to;
                 if class != Class::Additions {
-                    span.removed = self.removed_to.unwrap_or(self.to);
+                    position.removed = self.removed_to.unwrap_or(self.to);
                 }
             }
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use xxhash_rust::xxh3;
 
-use super::wire::{self, Malformed, Value};
+use super::wire::{self, MalformedError, Value};
 use super::{ConstraintError, Constraints, Kind, Name, Parameters, TypeUrl};
 
 // Field numbers of envoy.service.discovery.v3.Resource.
@@ -32,7 +32,7 @@ const REDIRECT: &str = "type.googleapis.com/xds.core.v3.ResourceLocator";
 pub enum EnvelopeError {
     /// The bytes are no `Resource`.
     #[error("a resource could not be decoded")]
-    Malformed,
+    MalformedError,
     /// Neither `name` nor `resource_name`.
     #[error("a resource has no name")]
     NoName,
@@ -51,9 +51,9 @@ pub enum EnvelopeError {
     },
 }
 
-impl From<Malformed> for EnvelopeError {
-    fn from(_: Malformed) -> Self {
-        Self::Malformed
+impl From<MalformedError> for EnvelopeError {
+    fn from(_: MalformedError) -> Self {
+        Self::MalformedError
     }
 }
 
@@ -98,7 +98,7 @@ impl<'a> Envelope<'a> {
             match field.number {
                 RESOURCE_VERSION => version = field.text()?,
                 // A message field sent twice would have to be merged; nobody does that to an Any.
-                RESOURCE_BODY if body.is_some() => return Err(EnvelopeError::Malformed),
+                RESOURCE_BODY if body.is_some() => return Err(EnvelopeError::MalformedError),
                 RESOURCE_BODY => body = Some(field.bytes()?),
                 RESOURCE_NAME => name = field.text()?,
                 RESOURCE_ALIASES => has_aliases = !field.text()?.is_empty() || has_aliases,
@@ -383,13 +383,13 @@ fn aliases_in(resource: &[u8]) -> impl Iterator<Item = &str> {
 }
 
 /// `CacheControl.do_not_cache`.
-fn forbids_caching(message: &[u8]) -> Result<bool, Malformed> {
+fn forbids_caching(message: &[u8]) -> Result<bool, MalformedError> {
     let mut forbids = false;
     for field in wire::fields(message) {
         let field = field?;
         match (field.number, field.value) {
             (1, Value::Varint(value)) => forbids = value != 0,
-            (1, _) => return Err(Malformed),
+            (1, _) => return Err(MalformedError),
             _ => {}
         }
     }
@@ -412,7 +412,7 @@ fn digest(name: &str, constraints: Option<&Constraints>, version: &str, body_has
 type ReadName<'a> = (&'a str, Result<Option<Constraints>, ConstraintError>);
 
 /// Reads an `envoy.service.discovery.v3.ResourceName`.
-pub fn parse_resource_name(message: &[u8]) -> Result<ReadName<'_>, Malformed> {
+pub fn parse_resource_name(message: &[u8]) -> Result<ReadName<'_>, MalformedError> {
     let (mut name, mut constraints) = ("", Ok(None));
     let mut constrained = false;
     for field in wire::fields(message) {
@@ -420,7 +420,7 @@ pub fn parse_resource_name(message: &[u8]) -> Result<ReadName<'_>, Malformed> {
         match u8::try_from(field.number) {
             Ok(NAMED_NAME) => name = field.text()?,
             // Sent twice they would have to be merged; nobody does that.
-            Ok(NAMED_CONSTRAINTS) if constrained => constraints = Err(ConstraintError::Malformed),
+            Ok(NAMED_CONSTRAINTS) if constrained => constraints = Err(ConstraintError::MalformedError),
             Ok(NAMED_CONSTRAINTS) => {
                 constrained = true;
                 constraints = Constraints::parse(field.bytes()?);
@@ -442,7 +442,7 @@ pub fn resource_name(name: &Name, constraints: Option<&Constraints>) -> Bytes {
 }
 
 /// A `google.protobuf.Duration`; what is negative is over at once.
-fn duration(message: &[u8]) -> Result<Duration, Malformed> {
+fn duration(message: &[u8]) -> Result<Duration, MalformedError> {
     const SECONDS: u32 = 1;
     const NANOS: u32 = 2;
     let (mut seconds, mut nanos) = (0_i64, 0_i64);
@@ -451,7 +451,7 @@ fn duration(message: &[u8]) -> Result<Duration, Malformed> {
         match (field.number, field.value) {
             (SECONDS, Value::Varint(value)) => seconds = value.cast_signed(),
             (NANOS, Value::Varint(value)) => nanos = value.cast_signed(),
-            (SECONDS | NANOS, _) => return Err(Malformed),
+            (SECONDS | NANOS, _) => return Err(MalformedError),
             _ => {}
         }
     }
@@ -460,7 +460,7 @@ fn duration(message: &[u8]) -> Result<Duration, Malformed> {
 }
 
 /// `google.protobuf.Any.type_url`.
-fn any_type_url(any: &[u8]) -> Result<&str, Malformed> {
+fn any_type_url(any: &[u8]) -> Result<&str, MalformedError> {
     let mut url = "";
     for field in wire::fields(any) {
         let field = field?;
@@ -540,7 +540,7 @@ mod tests {
         let body = any("type.googleapis.com/x.Y", b"");
         let parse = |bytes: &[u8]| Envelope::parse(bytes, &cds()).map(|_| ()).expect_err("a fault");
         assert_eq!(parse(&field(2, &[])), EnvelopeError::NoName);
-        assert_eq!(parse(b"\x0b"), EnvelopeError::Malformed);
+        assert_eq!(parse(b"\x0b"), EnvelopeError::MalformedError);
         let both = [field(3, b"a"), field(8, &field(1, b"a"))].concat();
         assert_eq!(parse(&both), EnvelopeError::TwoNames("a".into()));
         let wrong = parse(&[field(3, b"a"), field(2, &body)].concat());

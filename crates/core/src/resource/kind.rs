@@ -111,7 +111,7 @@ impl Kind {
 #[error(
     "`{0}` is no resource type: use cds, eds, leds, lds, srds, rds, vhds, sds, ecds, rtds, or a type URL with a `/`"
 )]
-pub struct UnknownKind(pub String);
+pub struct UnknownKindError(pub String);
 
 /// The type URL of a resource, with its [`Kind`] looked up once.
 #[derive(Clone)]
@@ -122,7 +122,7 @@ pub struct TypeUrl {
 
 impl TypeUrl {
     /// A type by its short name (`cds`) or its URL. `type.googleapis.com/` may be left out of the URL.
-    pub fn from_user(text: &str) -> Result<Self, UnknownKind> {
+    pub fn from_user(text: &str) -> Result<Self, UnknownKindError> {
         if let Some(kind) = Kind::KNOWN.into_iter().find(|kind| kind.short() == text) {
             return Ok(kind.into());
         }
@@ -131,7 +131,7 @@ impl TypeUrl {
         } else if text.contains('.') {
             Ok(Self::from(format!("type.googleapis.com/{text}").as_str()))
         } else {
-            Err(UnknownKind(text.to_owned()))
+            Err(UnknownKindError(text.to_owned()))
         }
     }
 

@@ -7,7 +7,7 @@ use bytes::{BufMut, BytesMut};
 /// Bytes that are no protobuf message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a protobuf message")]
-pub struct Malformed;
+pub struct MalformedError;
 
 /// The value of one field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,16 +33,16 @@ pub struct Field<'a> {
 
 impl<'a> Field<'a> {
     /// The payload of a length-delimited field, or an error where another wire type was sent.
-    pub const fn bytes(&self) -> Result<&'a [u8], Malformed> {
+    pub const fn bytes(&self) -> Result<&'a [u8], MalformedError> {
         match self.value {
             Value::Bytes(bytes) => Ok(bytes),
-            Value::Varint(_) | Value::Fixed => Err(Malformed),
+            Value::Varint(_) | Value::Fixed => Err(MalformedError),
         }
     }
 
     /// The payload of a string field.
-    pub fn text(&self) -> Result<&'a str, Malformed> {
-        std::str::from_utf8(self.bytes()?).map_err(|_| Malformed)
+    pub fn text(&self) -> Result<&'a str, MalformedError> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| MalformedError)
     }
 }
 
@@ -58,53 +58,53 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    fn read(&mut self) -> Result<Field<'a>, Malformed> {
+    fn read(&mut self) -> Result<Field<'a>, MalformedError> {
         let whole = self.rest;
         // Numbers have 29 bits. A field that is passed on as it came must be readable by its receivers.
-        let tag = u32::try_from(self.varint()?).map_err(|_| Malformed)?;
+        let tag = u32::try_from(self.varint()?).map_err(|_| MalformedError)?;
         let number = tag >> 3;
         if number == 0 {
-            return Err(Malformed);
+            return Err(MalformedError);
         }
         let value = match tag & 7 {
             0 => Value::Varint(self.varint()?),
             1 => self.take(8).map(|_| Value::Fixed)?,
             2 => {
-                let len = usize::try_from(self.varint()?).map_err(|_| Malformed)?;
+                let len = usize::try_from(self.varint()?).map_err(|_| MalformedError)?;
                 Value::Bytes(self.take(len)?)
             }
             5 => self.take(4).map(|_| Value::Fixed)?,
             // Groups (3, 4) are not part of proto3; 6 and 7 are nothing.
-            _ => return Err(Malformed),
+            _ => return Err(MalformedError),
         };
         Ok(Field { number, value, raw: &whole[..whole.len() - self.rest.len()] })
     }
 
-    fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.rest.split_at_checked(len).ok_or(Malformed)?;
+    fn take(&mut self, len: usize) -> Result<&'a [u8], MalformedError> {
+        let (taken, rest) = self.rest.split_at_checked(len).ok_or(MalformedError)?;
         self.rest = rest;
         Ok(taken)
     }
 
-    fn varint(&mut self) -> Result<u64, Malformed> {
+    fn varint(&mut self) -> Result<u64, MalformedError> {
         let mut value = 0_u64;
         for shift in (0..70).step_by(7) {
-            let (&byte, rest) = self.rest.split_first().ok_or(Malformed)?;
+            let (&byte, rest) = self.rest.split_first().ok_or(MalformedError)?;
             self.rest = rest;
             if shift == 63 && byte > 1 {
-                return Err(Malformed);
+                return Err(MalformedError);
             }
             value |= u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
                 return Ok(value);
             }
         }
-        Err(Malformed)
+        Err(MalformedError)
     }
 }
 
 impl<'a> Iterator for Fields<'a> {
-    type Item = Result<Field<'a>, Malformed>;
+    type Item = Result<Field<'a>, MalformedError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
@@ -191,7 +191,7 @@ mod tests {
             for field in fields(&bytes) {
                 match field {
                     Ok(field) => covered += field.raw.len(),
-                    Err(Malformed) => return Ok(()),
+                    Err(MalformedError) => return Ok(()),
                 }
             }
             prop_assert_eq!(covered, bytes.len());

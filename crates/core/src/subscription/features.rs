@@ -3,7 +3,7 @@
 //! Owns the names of features, and which of them are needed for what. Keeps nothing of what a client wrote.
 
 use super::client::is_grpc;
-use crate::cache::{Protocol, Role, Ttl};
+use crate::cache::{Protocol, Role, TtlSupport};
 use crate::proto;
 
 /// More features than this are not looked at.
@@ -46,13 +46,13 @@ impl Features {
     }
 
     /// Whether the client is told times on a stream of this protocol (R-TTL-06, R-TTL-07, R-SotW-23).
-    pub(super) const fn ttl(self, protocol: Protocol) -> Ttl {
+    pub(super) const fn ttl(self, protocol: Protocol) -> TtlSupport {
         match protocol {
-            _ if !self.resource_ttl => Ttl::Untold,
-            Protocol::Sotw if self.resource_in_sotw => Ttl::Told,
-            Protocol::Sotw => Ttl::Untold,
-            Protocol::Delta if self.is_grpc => Ttl::Told,
-            Protocol::Delta => Ttl::Heartbeats,
+            _ if !self.resource_ttl => TtlSupport::Untold,
+            Protocol::Sotw if self.resource_in_sotw => TtlSupport::Told,
+            Protocol::Sotw => TtlSupport::Untold,
+            Protocol::Delta if self.is_grpc => TtlSupport::Told,
+            Protocol::Delta => TtlSupport::Heartbeats,
         }
     }
 }

@@ -11,34 +11,34 @@
 //! - A removal is said only once no addition waits to be said on the stream (R-ADS-03).
 //! - Nothing unknown is shown as missing (R-Relay-04).
 
-mod asks;
 mod client;
 mod features;
-mod given;
-mod grant;
 mod guard;
-mod memory;
 mod metadata;
-mod own;
+mod node_parameters;
+mod own_state;
+mod permissions;
 mod poll;
+mod poll_history;
 mod refusal;
-mod rules;
 mod session;
+mod session_config;
+mod sotw_names;
 mod stream_type;
+mod subscription_edit;
 mod upstream_state;
 mod versions;
-mod wants;
 
 pub use client::{Client, USER_AGENT};
 pub use features::OBSERVER;
-pub use given::{Given, NodeField, Outcome, Rule};
-pub use grant::{Grant, Hidden};
-pub use memory::Memory;
 pub use metadata::Missing;
-pub use poll::{Asker, Poll, Verdict};
+pub use node_parameters::{NodeField, NodeParameterRules, Outcome, Rule};
+pub use permissions::{HiddenCounts, Permissions};
+pub use poll::{Poll, PollPeer, PollVerdict};
+pub use poll_history::PollHistory;
 pub use refusal::{Bound, Code, Denied, Refusal};
-pub use rules::Rules;
-pub use session::order::Next;
-pub use session::{Heard, Outgoing, Session};
+pub use session::flush_order::NextStep;
+pub use session::{Outgoing, RequestKind, Session};
+pub use session_config::SessionConfig;
 pub use upstream_state::Upstream;
 pub use versions::{Quota, Versions};

@@ -12,15 +12,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::grant::Hidden;
-use super::memory::{Delivered, Memory, Offered, Past, Who};
+use super::permissions::HiddenCounts;
+use super::poll_history::{DeliveredVersion, OfferedVersion, PollHistory, PollKey, PollRecord};
 use super::refusal::Refusal;
-use super::rules::{Rules, only_type};
+use super::session_config::{SessionConfig, only_type};
+use super::sotw_names::SotwNames;
 use super::upstream_state::Upstream;
-use super::wants::Wants;
 use crate::cache::{
-    Cache, Completeness, Dialect, Found, Lens, Mailbox, Membership, Protocol, SetVersion, Sight,
-    Subscription, Ttl,
+    Cache, Completeness, Membership, ParameterView, Protocol, SetContents, SetState, SetVersion,
+    StreamProfile, Subscription, TtlSupport, WakeHandle,
 };
 use crate::pool::Tenant;
 use crate::proto;
@@ -32,7 +32,7 @@ const EMPTY_HANDED: Duration = Duration::from_secs(1);
 
 /// Outcome of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PollVerdict {
     /// It is given everything that it asked for, of this version or a newer one.
     Answer(SetVersion),
     /// It holds what there is, as far as can be said (R-REST-04).
@@ -45,7 +45,7 @@ pub enum Verdict {
 
 /// Peer that polls, as the transport tells it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Asker<'a> {
+pub struct PollPeer<'a> {
     /// Bytes that tell apart peers which call themselves the same.
     pub key: &'a [u8],
     /// The SPIFFE ID that it has proven to have.
@@ -58,12 +58,12 @@ pub struct Asker<'a> {
 #[derive(Debug)]
 pub struct Poll {
     membership: Membership,
-    mailbox: Arc<Mailbox>,
-    rules: Arc<Rules>,
-    offered: Offered,
-    who: Who,
+    wake_handle: Arc<WakeHandle>,
+    rules: Arc<SessionConfig>,
+    offered: OfferedVersion,
+    who: PollKey,
     /// Given to the client before, and yet it offers what it offered then: rejected, or lost on the way (R-REST-08).
-    unwelcome: Option<Delivered>,
+    unwelcome: Option<DeliveredVersion>,
     /// When it is given that again.
     again: Instant,
     /// Whether anything is remembered of the polls before it.
@@ -82,11 +82,11 @@ impl Poll {
     )]
     pub fn new(
         cache: &Cache,
-        rules: &Arc<Rules>,
-        memory: &Memory,
+        rules: &Arc<SessionConfig>,
+        poll_history: &PollHistory,
         kind: Kind,
         request: proto::DiscoveryRequest,
-        from: Asker<'_>,
+        from: PollPeer<'_>,
         hold: Duration,
         now: Instant,
     ) -> Result<Self, Refusal> {
@@ -101,34 +101,34 @@ impl Poll {
         let legacy = rules.allows_legacy_wildcard(&type_url, &client.user_agent);
         // Each request is its own first one (R-REST-10).
         let (names, locators) = (&request.resource_names, request.resource_locators);
-        let subscription = Wants::default().read(names, locators, legacy);
-        let allotted = rules.grant.allot(&given, &rules.given.proven(from.spiffe_id));
+        let subscription = SotwNames::default().read(names, locators, legacy);
+        let allotted = rules.permissions.allot(&given, &rules.given.proven(from.spiffe_id));
         let of = rules.store(cache, &type_url, &subscription, &allotted, from.tenant)?;
-        let who = Who::new(from.key, &client.node_id, &type_url, &subscription);
-        let past = memory.recall(who, now);
-        let offered = Offered::read(&request.version_info);
+        let who = PollKey::new(from.key, &client.node_id, &type_url, &subscription);
+        let past = poll_history.recall(who, now);
+        let offered = OfferedVersion::read(&request.version_info);
         // Clients without a name cannot be told from one another.
-        let is_unwelcome = |given: &Delivered| given.over == offered && !client.node_id.is_empty();
-        let mailbox = Arc::default();
-        let dialect = Dialect { protocol: Protocol::Sotw, aggregated: false, ttl: Ttl::Untold };
+        let is_unwelcome = |given: &DeliveredVersion| given.over == offered && !client.node_id.is_empty();
+        let wake_handle = Arc::default();
+        let profile = StreamProfile { protocol: Protocol::Sotw, aggregated: false, ttl: TtlSupport::Untold };
         Ok(Self {
-            membership: of.join(subscription, dialect, &mailbox),
-            mailbox,
+            membership: of.join(subscription, profile, &wake_handle),
+            wake_handle,
             rules: Arc::clone(rules),
             offered,
             who,
             unwelcome: past.delivered.filter(is_unwelcome),
-            has_past: past != Past::default(),
+            has_past: past != PollRecord::default(),
             asked: now,
             waits_since: past.waits_since.unwrap_or(now),
-            again: now + if offered == Offered::Nothing { hold.min(EMPTY_HANDED) } else { hold },
+            again: now + if offered == OfferedVersion::Nothing { hold.min(EMPTY_HANDED) } else { hold },
             until: now + hold,
         })
     }
 
     /// Where the cache wakes it.
-    pub const fn mailbox(&self) -> &Arc<Mailbox> {
-        &self.mailbox
+    pub const fn wake_handle(&self) -> &Arc<WakeHandle> {
+        &self.wake_handle
     }
 
     /// When it is told something, whatever happens.
@@ -142,57 +142,57 @@ impl Poll {
     }
 
     /// Type, view and subscription that it asks for. With these equal, two polls see the same at the same moment.
-    pub fn asked(&self) -> (&str, &Lens, &Subscription) {
+    pub fn asked(&self) -> (&str, &ParameterView, &Subscription) {
         let of = self.membership.of();
-        (of.type_url().as_str(), of.lens(), self.membership.subscription())
+        (of.type_url().as_str(), of.parameter_view(), self.membership.subscription())
     }
 
     /// Counts what it asks for and is not shown, by the operator's rules.
-    pub fn hidden(&self) -> Hidden {
-        self.rules.grant.hides_of(self.membership.subscription())
+    pub fn hidden(&self) -> HiddenCounts {
+        self.rules.permissions.hides_of(self.membership.subscription())
     }
 
     /// Decides what becomes of it at this moment.
-    pub fn next(&self, now: Instant, upstream: Upstream) -> Verdict {
+    pub fn next(&self, now: Instant, upstream: Upstream) -> PollVerdict {
         if now >= self.until {
             return self.expire(now, upstream);
         }
-        let sight = self.sight();
-        if sight.dropped && !self.holds(&sight) {
+        let set_state = self.set_state();
+        if set_state.dropped && !self.holds(&set_state) {
             // It cannot be written before the origin has sent it once more (R-XT-09).
             self.membership.of().ask_again(self.membership.subscription().names());
         }
-        if !self.is_known(&sight, now, upstream) {
+        if !self.is_known(&set_state, now, upstream) {
             let subscription = self.membership.subscription();
             let mixes = subscription.wildcard && !subscription.names().is_empty();
             let excludes = subscription.wildcard && self.type_url().kind().full_state();
-            if self.offered != Offered::Nothing || mixes || excludes {
+            if self.offered != OfferedVersion::Nothing || mixes || excludes {
                 // Shown too early, the set would take something from this client, or say that it does not exist.
                 self.membership.of().ask_for_proof();
             }
             let patience = self.patience(upstream).unwrap_or(now + self.rules.cold_deadline);
             let moments = [self.waits_since + self.rules.settle, patience];
             let next = moments.into_iter().filter(|at| *at > now).min();
-            return Verdict::Wait(next.map_or(self.until, |next| next.min(self.until)));
+            return PollVerdict::Wait(next.map_or(self.until, |next| next.min(self.until)));
         }
-        if self.holds(&sight) {
-            return Verdict::Wait(self.until);
+        if self.holds(&set_state) {
+            return PollVerdict::Wait(self.until);
         }
-        let is_unwelcome = self.unwelcome.is_some_and(|given| given.version == sight.version);
+        let is_unwelcome = self.unwelcome.is_some_and(|given| given.version == set_state.version);
         if is_unwelcome && now < self.again {
-            return Verdict::Wait(self.again);
+            return PollVerdict::Wait(self.again);
         }
-        Verdict::Answer(sight.version)
+        PollVerdict::Answer(set_state.version)
     }
 
     /// Decides what becomes of it when it can wait no longer.
-    pub fn expire(&self, now: Instant, upstream: Upstream) -> Verdict {
-        let sight = self.sight();
-        if self.is_known(&sight, now, upstream) && !self.holds(&sight) {
+    pub fn expire(&self, now: Instant, upstream: Upstream) -> PollVerdict {
+        let set_state = self.set_state();
+        if self.is_known(&set_state, now, upstream) && !self.holds(&set_state) {
             // Also what was given before: it may have been lost on the way (R-REST-08).
-            return Verdict::Answer(sight.version);
+            return PollVerdict::Answer(set_state.version);
         }
-        if self.offered == Offered::Nothing { Verdict::Unknown } else { Verdict::NotModified }
+        if self.offered == OfferedVersion::Nothing { PollVerdict::Unknown } else { PollVerdict::NotModified }
     }
 
     /// Number of names that it asks for.
@@ -206,51 +206,53 @@ impl Poll {
     }
 
     /// Everything that it is to be answered with.
-    pub fn found(&self) -> Found {
+    pub fn found(&self) -> SetContents {
         self.membership.of().found(self.membership.cohort())
     }
 
     /// When the newest change was made that it was waiting for.
     pub fn changed_at(&self) -> Option<Instant> {
-        self.sight().changed_at.filter(|changed| *changed > self.asked)
+        self.set_state().changed_at.filter(|changed| *changed > self.asked)
     }
 
     /// It ends: with this answer, or without one.
-    pub fn end(&self, answer: Option<SetVersion>, memory: &Memory, now: Instant) {
-        let sight = self.sight();
-        let waits = answer.is_none() && (sight.unknown_name || sight.wildcard < self.needed());
-        let delivered = answer.map(|version| Delivered { version, over: self.offered });
-        let past =
-            Past { delivered: delivered.or(self.unwelcome), waits_since: waits.then_some(self.waits_since) };
-        if self.has_past || past != Past::default() {
-            memory.remember(self.who, past, now);
+    pub fn end(&self, answer: Option<SetVersion>, poll_history: &PollHistory, now: Instant) {
+        let set_state = self.set_state();
+        let waits = answer.is_none() && (set_state.unknown_name || set_state.wildcard < self.needed());
+        let delivered = answer.map(|version| DeliveredVersion { version, over: self.offered });
+        let past = PollRecord {
+            delivered: delivered.or(self.unwelcome),
+            waits_since: waits.then_some(self.waits_since),
+        };
+        if self.has_past || past != PollRecord::default() {
+            poll_history.remember(self.who, past, now);
         }
     }
 
-    fn sight(&self) -> Sight {
-        self.membership.of().sight(self.membership.cohort())
+    fn set_state(&self) -> SetState {
+        self.membership.of().set_state(self.membership.cohort())
     }
 
-    fn holds(&self, sight: &Sight) -> bool {
-        self.offered == Offered::Version(sight.version)
+    fn holds(&self, set_state: &SetState) -> bool {
+        self.offered == OfferedVersion::Version(set_state.version)
     }
 
     /// Whether an answer is one: the relay knows what was asked for, or has waited long enough for an origin that does
     /// not answer for every name. The rules are those of a state-of-the-world stream: a full state for a client that may
     /// hold what it lacks waits long, and for as long as the origin does not answer; what takes nothing away waits a
     /// moment for names that are about to be answered.
-    fn is_known(&self, sight: &Sight, now: Instant, upstream: Upstream) -> bool {
-        if sight.dropped {
-            return self.holds(sight);
+    fn is_known(&self, set_state: &SetState, now: Instant, upstream: Upstream) -> bool {
+        if set_state.dropped {
+            return self.holds(set_state);
         }
-        if sight.wildcard < self.needed() || (sight.unknown_name && !sight.knows_something) {
+        if set_state.wildcard < self.needed() || (set_state.unknown_name && !set_state.knows_something) {
             return false;
         }
-        if !sight.unknown_name {
+        if !set_state.unknown_name {
             return true;
         }
         let deletes = self.type_url().kind().full_state();
-        let may_hold = self.offered != Offered::Nothing || self.membership.subscription().wildcard;
+        let may_hold = self.offered != OfferedVersion::Nothing || self.membership.subscription().wildcard;
         if deletes && may_hold {
             self.patience(upstream).is_some_and(|end| now >= end)
         } else {
@@ -260,8 +262,8 @@ impl Poll {
     /// How much of the wildcard set has to be known for an answer.
     fn needed(&self) -> Completeness {
         match self.offered {
-            Offered::Nothing if self.type_url().kind().full_state() => Completeness::Presumed,
-            Offered::Nothing => Completeness::Settled,
+            OfferedVersion::Nothing if self.type_url().kind().full_state() => Completeness::Presumed,
+            OfferedVersion::Nothing => Completeness::Settled,
             _ => Completeness::Complete,
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! Owns their words and codes, with the limit that was reached or the right that is missing, for metrics and the log.
 
-use crate::cache::{FellBehind, Full};
-use crate::resource::wire::Malformed;
+use crate::cache::{FellBehindError, StoreLimitError};
+use crate::resource::wire::MalformedError;
 
 /// Reason for closing a stream or refusing a request, and whose fault it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,17 +58,17 @@ impl Refusal {
     }
 }
 
-impl From<FellBehind> for Refusal {
-    fn from(behind: FellBehind) -> Self {
+impl From<FellBehindError> for Refusal {
+    fn from(behind: FellBehindError) -> Self {
         Self { code: Code::Unavailable, message: behind.to_string(), denied: None, bound: None }
     }
 }
 
-impl From<Full> for Refusal {
-    fn from(full: Full) -> Self {
+impl From<StoreLimitError> for Refusal {
+    fn from(full: StoreLimitError) -> Self {
         let bound = match full {
-            Full::Types(_) => Bound::Types,
-            Full::ParameterSets(_) => Bound::ParameterSets,
+            StoreLimitError::Types(_) => Bound::Types,
+            StoreLimitError::ParameterSets(_) => Bound::ParameterSets,
         };
         Self::exhausted(full.to_string()).over(bound)
     }
@@ -104,8 +104,8 @@ pub enum Bound {
     Unacked,
 }
 
-impl From<Malformed> for Refusal {
-    fn from(_: Malformed) -> Self {
+impl From<MalformedError> for Refusal {
+    fn from(_: MalformedError) -> Self {
         Self::invalid("the request is not a proto3 message")
     }
 }

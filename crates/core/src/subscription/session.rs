@@ -7,19 +7,20 @@ use smallvec::SmallVec;
 
 pub(super) mod ack;
 mod delta;
+pub(super) mod flush_order;
 mod guard;
 mod observer;
-pub(super) mod order;
 mod sotw;
 
 use super::client::Client;
 use super::features::Features;
-use super::grant::Hidden;
+use super::permissions::HiddenCounts;
 use super::refusal::{Bound, Refusal};
-use super::rules::{Rules, only_type};
+use super::session_config::{SessionConfig, only_type};
 use super::stream_type::StreamType;
 use crate::cache::{
-    Allotment, Cache, Dialect, Frame, Mailbox, Membership, Protocol, Role, Subscription, Ttl, TypeCache,
+    Cache, ClientScope, Frame, Membership, Protocol, Role, StreamProfile, Subscription, TtlSupport,
+    TypeCache, WakeHandle,
 };
 use crate::pool::Tenant;
 use crate::proto;
@@ -27,7 +28,7 @@ use crate::resource::{Kind, Name, TypeUrl};
 
 /// Meaning of a request.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Heard {
+pub enum RequestKind {
     /// A subscription, and no answer to a response.
     Subscribed {
         /// Of this type.
@@ -67,18 +68,18 @@ pub struct Outgoing {
 #[derive(Debug)]
 pub struct Session {
     cache: Arc<Cache>,
-    pub(super) rules: Arc<Rules>,
-    pub(super) dialect: Dialect,
+    pub(super) rules: Arc<SessionConfig>,
+    pub(super) profile: StreamProfile,
     pub(super) role: Role,
     /// The type of a per-type stream.
     only: Option<TypeUrl>,
     one_shot: bool,
-    mailbox: Arc<Mailbox>,
+    wake_handle: Arc<WakeHandle>,
     pub(super) client: Option<Client>,
     /// Parameters and names that it has whatever it asks for.
-    allotted: Allotment,
+    allotted: ClientScope,
     /// Names and wildcards that it asked for since last told and is not shown.
-    hidden: Hidden,
+    hidden: HiddenCounts,
     /// See [`take_delays`](Self::take_delays).
     pub(super) delays: SmallVec<[Kind; 1]>,
     /// The SPIFFE ID that it has proven to have.
@@ -98,7 +99,7 @@ impl Session {
     /// A stream that has just been opened: aggregated where `only` is `None`.
     pub fn new(
         cache: Arc<Cache>,
-        rules: Arc<Rules>,
+        rules: Arc<SessionConfig>,
         protocol: Protocol,
         only: Option<TypeUrl>,
         now: Instant,
@@ -106,14 +107,14 @@ impl Session {
         Self {
             cache,
             rules,
-            dialect: Dialect { protocol, aggregated: only.is_none(), ttl: Ttl::Untold },
+            profile: StreamProfile { protocol, aggregated: only.is_none(), ttl: TtlSupport::Untold },
             role: Role::default(),
             only,
             one_shot: false,
-            mailbox: Arc::default(),
+            wake_handle: Arc::default(),
             client: None,
-            allotted: Allotment::default(),
-            hidden: Hidden::default(),
+            allotted: ClientScope::default(),
+            hidden: HiddenCounts::default(),
             delays: SmallVec::new(),
             spiffe_id: None,
             tenant: None,
@@ -147,23 +148,23 @@ impl Session {
     }
 
     /// Takes the counts of what it asked for since they were last taken and is not shown, by the operator's rules.
-    pub const fn take_hidden(&mut self) -> Hidden {
-        std::mem::replace(&mut self.hidden, Hidden { names: 0, wildcards: 0 })
+    pub const fn take_hidden(&mut self) -> HiddenCounts {
+        std::mem::replace(&mut self.hidden, HiddenCounts { names: 0, wildcards: 0 })
     }
 
     /// Where the cache wakes it.
-    pub const fn mailbox(&self) -> &Arc<Mailbox> {
-        &self.mailbox
+    pub const fn wake_handle(&self) -> &Arc<WakeHandle> {
+        &self.wake_handle
     }
 
     /// Whether a request has no more parts than it may, before it is decoded.
     pub fn check_parts(&self, message: &[u8]) -> Result<(), Refusal> {
-        self.rules.check_parts(self.dialect.protocol, message)
+        self.rules.check_parts(self.profile.protocol, message)
     }
 
     /// Variant of xDS that the client speaks.
     pub const fn protocol(&self) -> Protocol {
-        self.dialect.protocol
+        self.profile.protocol
     }
 
     /// Node at the other end, once it has introduced itself.
@@ -188,7 +189,7 @@ impl Session {
     }
 
     /// The rules and limits in force for its client.
-    pub const fn rules(&self) -> &Arc<Rules> {
+    pub const fn rules(&self) -> &Arc<SessionConfig> {
         &self.rules
     }
 
@@ -228,16 +229,16 @@ impl Session {
             return Err(Refusal::exhausted(message).over(Bound::Types));
         }
         let of = self.store(type_url, &subscription)?;
-        self.hidden += self.rules.grant.hides_of(&subscription);
-        Ok(of.join_as(self.role, subscription, self.dialect_of(type_url), &self.mailbox))
+        self.hidden += self.rules.permissions.hides_of(&subscription);
+        Ok(of.join_as(self.role, subscription, self.dialect_of(type_url), &self.wake_handle))
     }
 
     /// How it sees a type. Endpoints are repeated behind changed clusters to clients that are sent all clusters at once. Where a
     /// stream asks for single ones, or for none, its session alone knows which endpoints it owes (R-ADS-05, V1).
-    fn dialect_of(&self, type_url: &TypeUrl) -> Dialect {
+    fn dialect_of(&self, type_url: &TypeUrl) -> StreamProfile {
         let asks_for_all = |state: &StreamType| state.kind == Kind::Cluster && state.subscription().wildcard;
         let is_repeated = type_url.kind() != Kind::Endpoint || self.types.iter().any(asks_for_all);
-        Dialect { aggregated: self.dialect.aggregated && is_repeated, ..self.dialect }
+        StreamProfile { aggregated: self.profile.aggregated && is_repeated, ..self.profile }
     }
 
     /// Follows a changed subscription to a type: where that is clusters, it may change how endpoints are seen.
@@ -246,8 +247,8 @@ impl Session {
             return;
         }
         let Some(at) = self.types.iter().position(|state| state.kind == Kind::Endpoint) else { return };
-        let dialect = self.dialect_of(self.types[at].membership.of().type_url());
-        self.types[at].turn(dialect);
+        let profile = self.dialect_of(self.types[at].membership.of().type_url());
+        self.types[at].turn(profile);
     }
 
     /// The store through which a subscription sees its type.
@@ -261,7 +262,7 @@ impl Session {
 
     /// Counts what is newly asked for and not shown.
     pub(super) fn count_hidden<'a>(&mut self, wildcard: bool, names: impl Iterator<Item = &'a Name>) {
-        self.hidden += self.rules.grant.hides(wildcard, names);
+        self.hidden += self.rules.permissions.hides(wildcard, names);
     }
 
     /// Remembers the node of the first request; what later ones say of it is ignored (R-EP-05).
@@ -272,11 +273,11 @@ impl Session {
             };
             let given = self.rules.given.parameters(&node, self.spiffe_id.as_deref());
             let proven = self.rules.given.proven(self.spiffe_id.as_deref());
-            self.allotted = self.rules.grant.allot(&given, &proven);
+            self.allotted = self.rules.permissions.allot(&given, &proven);
             // An answer that stands alone is never renewed.
             let features = Features::read(&node);
             if !self.one_shot {
-                self.dialect.ttl = features.ttl(self.dialect.protocol);
+                self.profile.ttl = features.ttl(self.profile.protocol);
             }
             if self.rules.observers {
                 self.role = features.role();
@@ -301,7 +302,7 @@ impl Session {
         }
     }
 
-    /// See [`Rules::allows_legacy_wildcard`].
+    /// See [`SessionConfig::allows_legacy_wildcard`].
     pub(super) fn allows_legacy_wildcard(&self, type_url: &TypeUrl) -> bool {
         let user_agent = self.client.as_ref().map_or("", |client| client.user_agent.as_str());
         self.rules.allows_legacy_wildcard(type_url, user_agent)

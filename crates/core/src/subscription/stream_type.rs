@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 use foldhash::{HashMap, HashSet};
 
-pub(super) mod failures;
+pub(super) mod errors;
 pub(super) mod guard;
 
 use super::guard::Guard;
-use super::own::{Brought, Own};
-use super::rules::Rules;
+use super::own_state::{OwnState, ResumedVersions};
+use super::session_config::SessionConfig;
+use super::sotw_names::SotwNames;
 use super::upstream_state::Upstream;
 use super::versions::Versions;
-use super::wants::Wants;
 use crate::cache::{
-    Class, Completeness, Dialect, FellBehind, Frame, Generation, Membership, Nonce, Protocol, Role, Seen,
-    Snapshot, Span, Subscription, TypeCache, Update,
+    Class, Completeness, FellBehindError, Frame, Generation, Membership, Nonce, Position, Protocol, Role,
+    Seen, Snapshot, StreamProfile, Subscription, TypeCache, Update,
 };
 use crate::resource::{Kind, Name, Resource};
 
@@ -65,9 +65,9 @@ impl Pending {
 pub(super) struct StreamType {
     pub(super) kind: Kind,
     pub(super) membership: Membership,
-    pub(super) span: Span,
+    pub(super) position: Position,
     /// State that few streams have at any moment.
-    own: Option<Box<Own>>,
+    own: Option<Box<OwnState>>,
     /// A response is due even if it is empty (R-SotW-11, R-Delta-11).
     pub(super) must_answer: bool,
     /// Whether it may hold, from an earlier stream, what it has not been told on this one: a full state that lacks it
@@ -86,7 +86,7 @@ pub(super) struct StreamType {
     /// Whether that protects somebody, where it was worked out.
     pub(super) guard: Option<Box<Guard>>,
     /// The names rules of state-of-the-world streams.
-    pub(super) wants: Wants,
+    pub(super) wants: SotwNames,
     /// Whether anything was unknown when there was last nothing to say; `None` where that has to be looked at.
     unknown: Option<bool>,
     in_flight: Option<InFlight>,
@@ -104,7 +104,7 @@ impl StreamType {
         Self {
             kind: membership.of().type_url().kind(),
             membership,
-            span: Span::default(),
+            position: Position::default(),
             own: None,
             must_answer: false,
             may_hold: false,
@@ -113,7 +113,7 @@ impl StreamType {
             waits: None,
             delay_noted: None,
             guard: None,
-            wants: Wants::default(),
+            wants: SotwNames::default(),
             unknown: None,
             in_flight: None,
             unanswered: None,
@@ -127,15 +127,15 @@ impl StreamType {
         self.membership.subscription()
     }
 
-    /// Read access to its [`Own`] state; empty if it has none.
-    pub(super) fn own(&self) -> &Own {
-        static NONE: Own = Own::NONE;
+    /// Read access to its [own state](OwnState); empty if it has none.
+    pub(super) fn own(&self) -> &OwnState {
+        static NONE: OwnState = OwnState::NONE;
         self.own.as_deref().unwrap_or(&NONE)
     }
 
-    /// Write access to its [`Own`] state. Where something may have been taken away, [`trim`](Self::trim) follows.
-    pub(super) fn own_mut(&mut self) -> &mut Own {
-        self.own.get_or_insert_with(|| Box::new(Own::NONE))
+    /// Write access to its [own state](OwnState). Where something may have been taken away, [`trim`](Self::trim) follows.
+    pub(super) fn own_mut(&mut self) -> &mut OwnState {
+        self.own.get_or_insert_with(|| Box::new(OwnState::NONE))
     }
 
     /// Gives back the memory of what it no longer has.
@@ -190,7 +190,7 @@ impl StreamType {
     }
 
     /// Whether its client has answered nothing for too long. A client that lets go of all it asked for owes no answer.
-    pub(super) fn owes_answer(&self, now: Instant, rules: &Rules) -> bool {
+    pub(super) fn owes_answer(&self, now: Instant, rules: &SessionConfig) -> bool {
         self.unanswered.is_some_and(|since| now >= since + rules.unacked_timeout)
             && !self.subscription().is_empty()
     }
@@ -209,7 +209,7 @@ impl StreamType {
     /// Something that it was told was rejected: where times are told, what of it the client holds is not sure.
     pub(super) fn doubt(&mut self) {
         if self.membership.is_told_times() {
-            self.own_mut().owed.doubt = self.span.told();
+            self.own_mut().owed.doubt = self.position.told();
         }
     }
 
@@ -223,7 +223,7 @@ impl StreamType {
 
     /// Whether the ACK of the newest response is still awaited; if so, until when (unless the transport has not
     /// taken it).
-    pub(super) fn gate(&mut self, now: Instant, rules: &Rules) -> Result<(), Option<Instant>> {
+    pub(super) fn gate(&mut self, now: Instant, rules: &SessionConfig) -> Result<(), Option<Instant>> {
         let Some(in_flight) = self.in_flight else { return Ok(()) };
         let Some(taken) = in_flight.taken else { return Err(None) };
         let opens = taken + rules.ack_timeout;
@@ -235,12 +235,12 @@ impl StreamType {
     }
 
     /// Of how many names it has to be worked out what there is to say.
-    pub(super) fn looks_at(&self, now: Instant, rules: &Rules) -> usize {
+    pub(super) fn looks_at(&self, now: Instant, rules: &SessionConfig) -> usize {
         let taken = self.in_flight.and_then(|in_flight| in_flight.taken);
         let stays_gated = self.is_gated() && taken.is_none_or(|taken| now < taken + rules.ack_timeout);
         let brought = match &self.own().brought {
-            Some(Brought::Versions(versions)) => versions.len(),
-            Some(Brought::Digest(_)) | None => 0,
+            Some(ResumedVersions::Versions(versions)) => versions.len(),
+            Some(ResumedVersions::Digest(_)) | None => 0,
         };
         if stays_gated {
             0
@@ -276,18 +276,18 @@ impl StreamType {
         &mut self,
         of: Arc<TypeCache>,
         subscription: Subscription,
-        dialect: Dialect,
+        profile: StreamProfile,
         now: Instant,
-    ) -> Result<(), FellBehind> {
+    ) -> Result<(), FellBehindError> {
         self.asked = now;
         if !Arc::ptr_eq(&of, self.membership.of()) {
-            return self.look_through(of, subscription, dialect);
+            return self.look_through(of, subscription, profile);
         }
         if subscription == *self.subscription() {
             return Ok(());
         }
         if self.subscription().wildcard && !subscription.wildcard {
-            let told = self.is_unanswered().then_some(self.span.removed);
+            let told = self.is_unanswered().then_some(self.position.removed);
             let own = self.own_mut();
             own.let_go = own.let_go.or(told);
             // It drops what it has from the wildcard by itself (R-Delta-10).
@@ -295,21 +295,21 @@ impl StreamType {
             self.trim();
         }
         if subscription.wildcard && !self.subscription().wildcard {
-            if dialect.protocol == Protocol::Delta && self.is_unanswered() {
+            if profile.protocol == Protocol::Delta && self.is_unanswered() {
                 self.bring_unanswered(&subscription)?;
             }
-            self.span = Span::default();
+            self.position = Position::default();
             self.must_answer = true;
             // A resource that the client was told by name may be a member that has not come yet.
             self.may_hold |= self.newest_nonce.is_some();
             self.waits = None;
-        } else if !self.span.is_start() && !self.span.is_in_parts() && !self.is_gated() {
+        } else if !self.position.is_start() && !self.position.is_in_parts() && !self.is_gated() {
             // Move up to now if the old subscription has been told in full: else names that are new to this client, and owed,
             // would be told twice.
             let (of, cohort) = (self.membership.of(), self.membership.cohort());
-            let update = of.update(cohort, &self.span, now)?;
+            let update = of.update(cohort, &self.position, now)?;
             if !update.has_additions() && !update.has_removals() {
-                update.settle(&mut self.span);
+                update.settle(&mut self.position);
             }
         }
         self.membership.change(subscription);
@@ -319,26 +319,27 @@ impl StreamType {
 
     /// Counts what was told and not answered as brought by a client that asks for the wildcard again: it may read that when
     /// it has asked, and then holds it.
-    fn bring_unanswered(&mut self, subscription: &Subscription) -> Result<(), FellBehind> {
+    fn bring_unanswered(&mut self, subscription: &Subscription) -> Result<(), FellBehindError> {
         let snapshot = self.membership.of().snapshot();
-        let removed = self.own().let_go.map_or(self.span.removed, |let_go| let_go.min(self.span.removed));
+        let removed =
+            self.own().let_go.map_or(self.position.removed, |let_go| let_go.min(self.position.removed));
         if !snapshot.remembers(removed) {
-            return Err(FellBehind);
+            return Err(FellBehindError);
         }
-        let mut told = self.span.clone();
+        let mut told = self.position.clone();
         told.removed = removed;
         let unanswered = snapshot.held_by(subscription, &told).map(|(name, _)| name.as_str());
         let mut versions = match self.take_brought() {
-            Some(Brought::Versions(versions)) => versions,
-            Some(Brought::Digest(_)) | None => Versions::default(),
+            Some(ResumedVersions::Versions(versions)) => versions,
+            Some(ResumedVersions::Digest(_)) | None => Versions::default(),
         };
         // In which version is not known.
         versions.extend(unanswered.map(|name| (name, "")));
         if versions.is_over() {
-            return Err(FellBehind);
+            return Err(FellBehindError);
         }
         let own = self.own_mut();
-        (own.brought, own.let_go) = (Some(Brought::Versions(versions)), None);
+        (own.brought, own.let_go) = (Some(ResumedVersions::Versions(versions)), None);
         Ok(())
     }
 
@@ -348,12 +349,12 @@ impl StreamType {
         &mut self,
         of: Arc<TypeCache>,
         subscription: Subscription,
-        dialect: Dialect,
-    ) -> Result<(), FellBehind> {
+        profile: StreamProfile,
+    ) -> Result<(), FellBehindError> {
         self.look_again();
         let (old, old_names) = (self.membership.of().snapshot(), self.subscription().clone());
-        let (new, told) = (of.snapshot(), self.span.clone());
-        let old_dialect = self.membership.dialect();
+        let (new, told) = (of.snapshot(), self.position.clone());
+        let old_dialect = self.membership.profile();
         let was_told = |name: &str| old.has_told(name, &old_names, old_dialect, &told);
         let is_held = |name: &str| {
             was_told(name)
@@ -364,8 +365,8 @@ impl StreamType {
                 }
         };
         let is_set = subscription.wildcard || old_names.wildcard || old_names.has_collections();
-        let is_delta = dialect.protocol == Protocol::Delta;
-        // With the wildcard the span starts anew, whatever was told before.
+        let is_delta = profile.protocol == Protocol::Delta;
+        // With the wildcard the position starts anew, whatever was told before.
         let past = if is_delta && self.newest_nonce.is_some() && old_names.locators().is_some() {
             let names = old_names.names().iter();
             let seen = old.entries().map(|entry| entry.name()).filter(|_| is_set);
@@ -381,16 +382,16 @@ impl StreamType {
             Vec::new()
         };
         if !past.is_empty() {
-            let own = self.own.get_or_insert_with(|| Box::new(Own::NONE));
+            let own = self.own.get_or_insert_with(|| Box::new(OwnState::NONE));
             past.into_iter().for_each(|(name, past)| own.owed.remember(name, past));
         }
-        if self.span.is_start() {
+        if self.position.is_start() {
             // Nothing was told that would have to be taken back.
         } else if is_set && is_delta {
             // As if it came back with what it holds. What is another variant now has no version to go by (R-DP-14).
             let mut held = match self.take_brought() {
-                Some(Brought::Versions(brought)) => brought,
-                Some(Brought::Digest(_)) | None => Versions::default(),
+                Some(ResumedVersions::Versions(brought)) => brought,
+                Some(ResumedVersions::Digest(_)) | None => Versions::default(),
             };
             held.forget_versions();
             held.extend(old.held_by(&old_names, &told).map(|(name, held)| {
@@ -398,15 +399,15 @@ impl StreamType {
                 (name.as_str(), held.map(Resource::version).unwrap_or_default())
             }));
             if held.is_over() {
-                return Err(FellBehind);
+                return Err(FellBehindError);
             }
-            self.own_mut().brought = Some(Brought::Versions(held));
-            self.span = Span::default();
-        } else if is_set || dialect.is_full_state(self.kind) {
-            self.span = Span::default();
+            self.own_mut().brought = Some(ResumedVersions::Versions(held));
+            self.position = Position::default();
+        } else if is_set || profile.is_full_state(self.kind) {
+            self.position = Position::default();
             self.must_answer = true;
         } else {
-            let owed = &mut self.own.get_or_insert_with(|| Box::new(Own::NONE)).owed;
+            let owed = &mut self.own.get_or_insert_with(|| Box::new(OwnState::NONE)).owed;
             let mut held = std::mem::take(&mut owed.held);
             for name in subscription.names().iter().filter(|name| !is_held(name.as_str())) {
                 let seen = old.by_name(name.as_str()).present();
@@ -421,11 +422,11 @@ impl StreamType {
                 }
             }
             self.trim();
-            self.span = Span::up_to(new.generation());
+            self.position = Position::up_to(new.generation());
         }
         self.must_answer |= subscription.wildcard;
         self.may_hold = true;
-        if dialect.is_full_state(self.kind) {
+        if profile.is_full_state(self.kind) {
             self.note_obscured(&old, &new, &subscription);
         } else {
             // The wait for names that it may hold begins anew.
@@ -455,7 +456,7 @@ impl StreamType {
 
     /// When the last of the names that the client may hold, and that are not known with its new parameters, is taken for
     /// absent; `None` while the origin does not answer for the type.
-    pub(super) fn obscured_until(&self, rules: &Rules) -> Option<Instant> {
+    pub(super) fn obscured_until(&self, rules: &SessionConfig) -> Option<Instant> {
         let of = self.membership.of();
         let snapshot = of.snapshot();
         let is_unknown = |name: &Name| matches!(snapshot.by_name(name.as_str()), Seen::Unknown);
@@ -468,7 +469,11 @@ impl StreamType {
     }
 
     /// Works out what there is to say now.
-    pub(super) fn evaluate(&mut self, rules: &Rules, moment: Moment) -> Result<Pending, FellBehind> {
+    pub(super) fn evaluate(
+        &mut self,
+        rules: &SessionConfig,
+        moment: EvaluationInput,
+    ) -> Result<Pending, FellBehindError> {
         // A gate whose time is over is open from here on.
         if self.gate(moment.now, rules).is_err() && self.is_gated() {
             return Ok(Pending::Gated);
@@ -495,7 +500,7 @@ impl StreamType {
         Ok(pending)
     }
 
-    fn look(&mut self, rules: &Rules, moment: Moment) -> Result<Pending, FellBehind> {
+    fn look(&mut self, rules: &SessionConfig, moment: EvaluationInput) -> Result<Pending, FellBehindError> {
         let full_state = self.is_full_state();
         if full_state && !self.own().owed.names.is_empty() {
             // The next full state answers for every name.
@@ -506,11 +511,11 @@ impl StreamType {
         if full_state {
             self.refuse();
         }
-        let empty_says_nothing = self.membership.dialect().protocol == Protocol::Sotw && !full_state;
+        let empty_says_nothing = self.membership.profile().protocol == Protocol::Sotw && !full_state;
         if (empty_says_nothing || self.subscription().is_empty()) && !moment.one_shot {
             self.must_answer = false;
         }
-        if matches!(self.own().brought, Some(Brought::Versions(_))) {
+        if matches!(self.own().brought, Some(ResumedVersions::Versions(_))) {
             let snapshot = self.membership.of().snapshot();
             if self.subscription().wildcard && snapshot.completeness() < Completeness::Complete {
                 return Ok(Pending::Unknown);
@@ -529,27 +534,28 @@ impl StreamType {
         let (of, cohort) = (self.membership.of(), self.membership.cohort());
         let owed = &self.own().owed;
         let is_plain = owed.is_empty() && owed.refused.is_empty();
-        let shared = if is_plain { Some(of.update(cohort, &self.span, moment.now)?) } else { None };
+        let shared = if is_plain { Some(of.update(cohort, &self.position, moment.now)?) } else { None };
         // Its refusals make a difference to heartbeats alone, and those tell times.
         let update = match shared.filter(|shared| owed.doubt == Generation::ZERO || !shared.tells_times()) {
             Some(shared) => shared,
-            None => Arc::new(of.own_update(cohort, &self.span, owed, moment.now)?),
+            None => Arc::new(of.own_update(cohort, &self.position, owed, moment.now)?),
         };
         self.miss(update.missed());
 
         let unknown_name = update.has_unknown_name() && self.waits_for_names(&update, rules, moment);
         let unknown = update.wildcard() < self.needed() || unknown_name;
         let whole = full_state || moment.one_shot;
-        let held_back = moment.is_relay && self.span.is_start() && update.wildcard() < Completeness::Complete;
+        let held_back =
+            moment.is_relay && self.position.is_start() && update.wildcard() < Completeness::Complete;
         if (whole && unknown) || held_back {
             return Ok(Pending::Unknown);
         }
-        if let Some(Brought::Digest(digest)) = self.take_brought()
+        if let Some(ResumedVersions::Digest(digest)) = self.take_brought()
             && digest == update.version_info()
             && !update.tells_times()
         {
             // It holds exactly this (R-SotW-10).
-            update.advance(&mut self.span, Class::Both);
+            update.advance(&mut self.position, Class::Both);
             self.must_answer = false;
             return Ok(Pending::Nothing);
         }
@@ -559,9 +565,9 @@ impl StreamType {
         }
         self.unknown = Some(unknown);
         self.consume(&update, Class::Both);
-        let was_in_parts = self.span.is_in_parts();
-        if !(self.span.is_start() && unknown) {
-            update.advance(&mut self.span, Class::Both);
+        let was_in_parts = self.position.is_in_parts();
+        if !(self.position.is_start() && unknown) {
+            update.advance(&mut self.position, Class::Both);
         }
         if was_in_parts && !self.is_quiet() {
             // The last part of an answer holds nothing, but what changed since the first is still to be told.
@@ -586,10 +592,10 @@ impl StreamType {
     /// wants the others. A client that holds nothing cannot lose anything: it waits a moment for names that are about to
     /// be answered. One that may hold them waits much longer, and without end for an origin that does not answer, or while
     /// nothing is known to exist of all that it asked for.
-    fn waits_for_names(&self, update: &Update, rules: &Rules, moment: Moment) -> bool {
+    fn waits_for_names(&self, update: &Update, rules: &SessionConfig, moment: EvaluationInput) -> bool {
         let may_hold = self.may_hold || self.subscription().wildcard || moment.one_shot;
         let of = self.membership.of();
-        let knows = |names| of.lens().scope().is_all() || of.knows_any_of(names);
+        let knows = |names| of.parameter_view().scope().is_all() || of.knows_any_of(names);
         let knows = update.has_known_name() && knows(self.subscription().names());
         if !may_hold && self.kind.full_state() && knows && update.shows_something() {
             // The first answer of the type may be a part of what is on its way.
@@ -613,10 +619,10 @@ impl StreamType {
     }
 
     /// Whether what is shown too early would take something from this client, or show it less than there is.
-    fn may_lose(&self, moment: Moment) -> bool {
+    fn may_lose(&self, moment: EvaluationInput) -> bool {
         let subscription = self.subscription();
         let mixes = subscription.wildcard && !subscription.names().is_empty();
-        let brought = matches!(self.own().brought, Some(Brought::Versions(_)));
+        let brought = matches!(self.own().brought, Some(ResumedVersions::Versions(_)));
         let excludes = subscription.wildcard && self.is_full_state();
         let may_hold = self.may_hold || moment.is_relay || moment.one_shot || brought || mixes || excludes;
         // Names of other types are told one by one, and are never proven to be absent.
@@ -626,7 +632,7 @@ impl StreamType {
 
     /// Whether each of its responses says of whatever it leaves out that it does not exist.
     fn is_full_state(&self) -> bool {
-        self.membership.dialect().is_full_state(self.kind)
+        self.membership.profile().is_full_state(self.kind)
     }
 
     /// Whether it is owed a word about names that may be members of a set that is not complete.
@@ -643,7 +649,7 @@ impl StreamType {
         match self.may_hold {
             true => Completeness::Complete,
             // A client that was shown the set sees what goes from it.
-            false if self.is_full_state() && self.span.is_start() => Completeness::Presumed,
+            false if self.is_full_state() && self.position.is_start() => Completeness::Presumed,
             false => Completeness::Settled,
         }
     }
@@ -651,14 +657,14 @@ impl StreamType {
     /// When the names that were asked for last, and that the origin leaves unanswered, are taken for absent; `None` while it
     /// does not answer for the type. Before its first answer on this connection its silence says nothing, so that time counts
     /// from there.
-    pub(super) fn patience(&self, rules: &Rules, moment: Moment) -> Option<Instant> {
+    pub(super) fn patience(&self, rules: &SessionConfig, moment: EvaluationInput) -> Option<Instant> {
         let unanswered_from = self.membership.of().unanswered_from(self.asked, rules.longest_silence());
         unanswered_from.filter(|_| moment.upstream == Upstream::Answering)
     }
 
     /// The end of the wait that has begun, whatever was asked for since; `None` while the origin does not answer for the
     /// type.
-    pub(super) fn waits_until(&self, rules: &Rules) -> Option<Instant> {
+    pub(super) fn waits_until(&self, rules: &SessionConfig) -> Option<Instant> {
         let longest = rules.longest_silence();
         let since = self.membership.of().heard_since()?.max(self.ongoing(self.waits, longest)?);
         Some(since + longest)
@@ -669,7 +675,7 @@ impl StreamType {
         since.filter(|since| self.asked < *since + 2 * longest)
     }
 
-    fn is_patient(&self, rules: &Rules, moment: Moment) -> bool {
+    fn is_patient(&self, rules: &SessionConfig, moment: EvaluationInput) -> bool {
         let end = self.patience(rules, moment);
         end.is_none_or(|end| moment.now < self.waits_until(rules).map_or(end, |until| end.min(until)))
     }
@@ -686,9 +692,9 @@ impl StreamType {
     fn is_quiet(&self) -> bool {
         !self.must_answer
             && self.own().owed.is_empty()
-            && !self.span.is_start()
-            && !self.span.is_in_parts()
-            && self.span.is_done(self.membership.cohort().touched())
+            && !self.position.is_start()
+            && !self.position.is_in_parts()
+            && self.position.is_done(self.membership.cohort().touched())
     }
 
     /// Says an update: moves on over it and gives it a nonce that this stream has not seen.
@@ -708,7 +714,7 @@ impl StreamType {
             update.own_frame(class, *number, count)
         };
         self.consume(update, class);
-        update.advance(&mut self.span, class);
+        update.advance(&mut self.position, class);
         self.must_answer = false;
         self.may_hold = false;
         self.unknown = Some(update.has_unknown_name() || update.wildcard() < self.needed());
@@ -749,7 +755,7 @@ impl StreamType {
         self.trim();
     }
 
-    fn take_brought(&mut self) -> Option<Brought> {
+    fn take_brought(&mut self) -> Option<ResumedVersions> {
         let brought = self.own.as_mut()?.brought.take();
         self.trim();
         brought
@@ -757,12 +763,12 @@ impl StreamType {
 
     /// Endpoints whose cluster was just told are owed again, unless they are still to be told anyway (R-ADS-05).
     pub(super) fn owe_endpoints<'a>(&mut self, endpoints: impl Iterator<Item = &'a Name>) {
-        let (snapshot, dialect) = (self.membership.of().snapshot(), self.membership.dialect());
+        let (snapshot, profile) = (self.membership.of().snapshot(), self.membership.profile());
         for name in endpoints {
             if let Some(own) = &mut self.own {
                 own.owed.held.remove(name);
             }
-            if snapshot.has_told(name.as_str(), self.subscription(), dialect, &self.span) {
+            if snapshot.has_told(name.as_str(), self.subscription(), profile, &self.position) {
                 self.own_mut().owed.names.insert(name.clone());
             }
         }
@@ -770,26 +776,26 @@ impl StreamType {
     }
 
     /// Changes how it is told. Endpoints that were to be repeated, and will not be any more, are owed (R-ADS-05).
-    pub(super) fn turn(&mut self, dialect: Dialect) {
-        let old = self.membership.dialect();
-        if old.aggregated && !dialect.aggregated && !self.span.is_start() {
+    pub(super) fn turn(&mut self, profile: StreamProfile) {
+        let old = self.membership.profile();
+        if old.aggregated && !profile.aggregated && !self.position.is_start() {
             let snapshot = self.membership.of().snapshot();
-            let is_told = |name: &Name, dialect| {
-                snapshot.has_told(name.as_str(), self.subscription(), dialect, &self.span)
+            let is_told = |name: &Name, profile| {
+                snapshot.has_told(name.as_str(), self.subscription(), profile, &self.position)
             };
-            let names = snapshot.repushed_after(self.span.added);
-            let due = names.filter(|name| !is_told(name, old) && is_told(name, dialect));
+            let names = snapshot.repushed_after(self.position.added);
+            let due = names.filter(|name| !is_told(name, old) && is_told(name, profile));
             let due: Vec<Name> = due.cloned().collect();
             self.own_mut().owed.names.extend(due);
             self.trim();
         }
-        self.membership.turn(dialect);
+        self.membership.turn(profile);
     }
 
     /// Whether it brought versions of members of a collection that is not complete: what it does not have (yet) would be
     /// taken for gone.
     fn brought_of_unknown(&self, snapshot: &Snapshot) -> bool {
-        let Some(Brought::Versions(versions)) = &self.own().brought else { return false };
+        let Some(ResumedVersions::Versions(versions)) = &self.own().brought else { return false };
         self.subscription().collections().any(|(name, collection)| {
             is_unheard(snapshot, name) && versions.names().any(|version| collection.covers(version))
         })
@@ -798,7 +804,7 @@ impl StreamType {
     /// Whether it brought versions of what it may have asked for by an alias that is not known yet (R-Delta-21): taken for
     /// gone it would be deleted.
     fn brought_by_alias(&self, snapshot: &Snapshot) -> bool {
-        let Some(Brought::Versions(versions)) = &self.own().brought else { return false };
+        let Some(ResumedVersions::Versions(versions)) = &self.own().brought else { return false };
         let subscription = self.subscription();
         let is_member = |name: &str| {
             let member = snapshot.get(name).filter(|_| subscription.wildcard);
@@ -822,13 +828,13 @@ impl StreamType {
     fn compare_versions(
         &mut self,
         snapshot: &Snapshot,
-        rules: &Rules,
-        moment: Moment,
-    ) -> Result<(), FellBehind> {
-        let Some(Brought::Versions(mut versions)) = self.take_brought() else { return Ok(()) };
+        rules: &SessionConfig,
+        moment: EvaluationInput,
+    ) -> Result<(), FellBehindError> {
+        let Some(ResumedVersions::Versions(mut versions)) = self.take_brought() else { return Ok(()) };
         let quota = versions.take_quota();
         let subscription = self.membership.subscription().clone();
-        let mut own = self.own.take().unwrap_or_else(|| Box::new(Own::NONE));
+        let mut own = self.own.take().unwrap_or_else(|| Box::new(OwnState::NONE));
         let (owed, mut names) = (&mut own.owed, BTreeSet::new());
         // Of each name whether it is in the set, and the version that the client holds.
         let mut brought: HashMap<&str, (bool, &str)> =
@@ -881,10 +887,10 @@ impl StreamType {
         self.own = Some(own);
         self.trim();
         if !fits {
-            return if self.newest_nonce.is_some() { Err(FellBehind) } else { Ok(()) };
+            return if self.newest_nonce.is_some() { Err(FellBehindError) } else { Ok(()) };
         }
         if is_set {
-            self.span = Span::up_to(snapshot.generation());
+            self.position = Position::up_to(snapshot.generation());
             self.must_answer |= subscription.wildcard;
         }
         Ok(())
@@ -898,7 +904,7 @@ fn is_unheard(snapshot: &Snapshot, name: &Name) -> bool {
 
 /// Input of `evaluate` beside the cache.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct EvaluationInput {
     pub(super) now: Instant,
     pub(super) upstream: Upstream,
     /// The stream ends with its first answer (unary Fetch), which must therefore be complete.

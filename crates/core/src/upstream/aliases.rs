@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use foldhash::HashSet;
 use smallvec::SmallVec;
 
-use super::sending::Link;
+use super::stream_subscription::StreamSubscription;
 use crate::cache::Snapshot;
 use crate::resource::{Envelope, Name, normal_form};
 
@@ -17,13 +17,18 @@ pub(super) type Asked = SmallVec<[Name; 2]>;
 
 /// The names under which an envelope is to be held beside its own, which is `own` in its normal form: those of its aliases
 /// that were asked for. Where it lists none and has no body, it speaks of what is held.
-pub(super) fn asked_by(link: &Link, snapshot: &Snapshot, envelope: &Envelope<'_>, own: &str) -> Asked {
+pub(super) fn asked_by(
+    subscription: &StreamSubscription,
+    snapshot: &Snapshot,
+    envelope: &Envelope<'_>,
+    own: &str,
+) -> Asked {
     if !envelope.has_aliases {
-        return if envelope.body.is_none() { held_by(link, snapshot, own) } else { Asked::new() };
+        return if envelope.body.is_none() { held_by(subscription, snapshot, own) } else { Asked::new() };
     }
     let asked = |alias| {
         let alias = normal_form(alias);
-        link.covered(&alias).filter(|alias| alias.as_str() != own).cloned()
+        subscription.covered(&alias).filter(|alias| alias.as_str() != own).cloned()
     };
     let mut asked: Asked = envelope.aliases().filter_map(asked).collect();
     asked.sort_unstable();
@@ -32,13 +37,18 @@ pub(super) fn asked_by(link: &Link, snapshot: &Snapshot, envelope: &Envelope<'_>
 }
 
 /// The names under which a resource is held beside its own.
-pub(super) fn held_by(link: &Link, snapshot: &Snapshot, own: &str) -> Asked {
-    snapshot.aliases_of(own).filter(|alias| link.covered(alias.as_str()).is_some()).cloned().collect()
+pub(super) fn held_by(subscription: &StreamSubscription, snapshot: &Snapshot, own: &str) -> Asked {
+    snapshot.aliases_of(own).filter(|alias| subscription.covered(alias.as_str()).is_some()).cloned().collect()
 }
 
 /// The names under which a resource was held and that are not among its aliases any more.
-pub(super) fn lost_by(link: &Link, snapshot: &Snapshot, envelope: &Envelope<'_>, own: &str) -> Asked {
-    let mut held = held_by(link, snapshot, own);
+pub(super) fn lost_by(
+    subscription: &StreamSubscription,
+    snapshot: &Snapshot,
+    envelope: &Envelope<'_>,
+    own: &str,
+) -> Asked {
+    let mut held = held_by(subscription, snapshot, own);
     if !held.is_empty() {
         let listed: HashSet<Cow<'_, str>> = envelope.aliases().map(normal_form).collect();
         held.retain(|alias| !listed.contains(alias.as_str()));

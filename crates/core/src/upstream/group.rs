@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 
 use prost::Message as _;
 
-use super::response::Reading;
-use super::sending::{Link, Target, room};
-use super::topic::{Habits, Placed, Renewal, SilentStreams, Topic, Want};
+use super::response::DecodedResponse;
+use super::stream_subscription::{StreamSubscription, Target, room};
+use super::topic::{OriginHabits, Placement, Renewal, SilentStreams, Topic, Want};
 use super::{Counters, Settings, StreamId};
-use crate::cache::{Cache, Change, Lease, Lens, Op, Snapshot, View};
+use crate::cache::{Cache, Change, Lease, Op, ParameterView, Snapshot, View};
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Form, Name, Parameters, Resource, TypeUrl};
 
@@ -53,20 +53,20 @@ pub(super) struct Group {
     /// Whether the origin is asked for plain names whatever the parameters: it does not read locators (R-Up-18).
     plain: bool,
     /// As far as is known.
-    habits: Habits,
+    habits: OriginHabits,
     /// Since when something may be borrowed from a topic that was asked for anew and not answered.
     loans_doubted: Option<Instant>,
     /// Names that may not be lent any more though nothing changed.
     disowned: BTreeSet<Name>,
     /// Name and fault of a resource that the origin sent last, until it is complained of.
-    complaint: Option<(Name, &'static str)>,
+    silence_log: Option<(Name, &'static str)>,
 }
 
 impl Group {
     /// A type of which nothing is wanted yet, and which of the streams are open.
-    pub(super) fn new(type_url: TypeUrl, open: [bool; 2], plain: bool, habits: Habits) -> Self {
+    pub(super) fn new(type_url: TypeUrl, open: [bool; 2], plain: bool, habits: OriginHabits) -> Self {
         let (homes, started, has_wildcard, topics, disowned) = Default::default();
-        let (complaint, loans_doubted) = Default::default();
+        let (silence_log, loans_doubted) = Default::default();
         Self {
             type_url,
             homes,
@@ -78,7 +78,7 @@ impl Group {
             habits,
             loans_doubted,
             disowned,
-            complaint,
+            silence_log,
         }
     }
 
@@ -90,13 +90,13 @@ impl Group {
     }
 
     /// Takes over what is known of the origin.
-    pub(super) fn set_habits(&mut self, habits: Habits) {
+    pub(super) fn set_habits(&mut self, habits: OriginHabits) {
         self.habits = habits;
         self.topics.values_mut().for_each(|topic| topic.habits = habits);
     }
 
     /// Habits of the origin as far as this type shows them.
-    pub(super) fn habits(&self) -> Habits {
+    pub(super) fn habits(&self) -> OriginHabits {
         self.topics.values().fold(self.habits, |habits, topic| habits.and(topic.habits))
     }
 
@@ -124,11 +124,11 @@ impl Group {
     }
 
     pub(super) fn is_dirty(&self, stream: StreamId) -> bool {
-        self.links(stream).any(Link::is_dirty)
+        self.subscriptions(stream).any(StreamSubscription::is_dirty)
     }
 
-    fn links(&self, stream: StreamId) -> impl Iterator<Item = &Link> {
-        self.topics.values().filter_map(move |topic| topic.link(stream))
+    fn subscriptions(&self, stream: StreamId) -> impl Iterator<Item = &StreamSubscription> {
+        self.topics.values().filter_map(move |topic| topic.subscription(stream))
     }
 
     /// View that a stream is to carry. The layout never puts both views on one.
@@ -136,8 +136,8 @@ impl Group {
         VIEWS.into_iter().find(|view| self.homes[*view as usize] == Some(stream))
     }
 
-    fn placement(&self, stream: StreamId) -> Placed {
-        Placed { stream, view: self.placed(stream) }
+    fn placement(&self, stream: StreamId) -> Placement {
+        Placement { stream, view: self.placed(stream) }
     }
 
     /// Whether anybody wants what lives on a stream, or did lately.
@@ -148,7 +148,11 @@ impl Group {
     /// Whether parts of an answer come on a stream, or on one that ends with it.
     pub(super) fn is_receiving(&self, stream: StreamId) -> bool {
         let ends = |other: &StreamId| stream == StreamId::Primary || *other == stream;
-        StreamId::ALL.into_iter().filter(ends).flat_map(|stream| self.links(stream)).any(Link::is_receiving)
+        StreamId::ALL
+            .into_iter()
+            .filter(ends)
+            .flat_map(|stream| self.subscriptions(stream))
+            .any(StreamSubscription::is_receiving)
     }
 
     /// Reasons for which each stream is to be opened anew.
@@ -291,8 +295,9 @@ impl Group {
         let mut change = Change::default();
         // There the origin was asked for it, and need not answer a second time.
         let stream = self.homes[View::Wildcard as usize].filter(|home| self.has_wildcard[*home as usize]);
-        let covers =
-            |of: &Topic| stream.and_then(|stream| of.link(stream)).is_some_and(Link::covers_wildcard);
+        let covers = |of: &Topic| {
+            stream.and_then(|stream| of.subscription(stream)).is_some_and(StreamSubscription::covers_wildcard)
+        };
         let others = self.topics.iter().filter(|(_, of)| of.asks_in(View::Wildcard));
         let known = others
             .map(|(other, of)| (of, self.snapshot(cache, other)))
@@ -364,7 +369,7 @@ impl Group {
 
     /// Takes the name and fault of a resource of the last response.
     pub(super) const fn take_complaint(&mut self) -> Option<(Name, &'static str)> {
-        self.complaint.take()
+        self.silence_log.take()
     }
 
     /// Whether anything is borrowed.
@@ -503,8 +508,9 @@ impl Group {
             };
             let nothing = Parameters::NONE;
             let plain = self.plain;
-            let is_asked_for =
-                |name: &str| plain && self.links(stream).any(|link| link.asked_before(name, now));
+            let is_asked_for = |name: &str| {
+                plain && self.subscriptions(stream).any(|subscription| subscription.asked_before(name, now))
+            };
             let wildcard_waits = plain && !fresh && self.has_wildcard[stream as usize];
             let claimed = whole.as_ref().map_or(&unclaimed, |whole| &whole.initial_resource_versions);
             let target = Target {
@@ -542,9 +548,9 @@ impl Group {
                 names.dedup();
             }
             request.resource_names_unsubscribe.retain(|name| {
-                !self.links(stream).any(|link| match name.as_str() {
-                    Name::WILDCARD => link.covers_wildcard(),
-                    name => link.covered(name).is_some(),
+                !self.subscriptions(stream).any(|subscription| match name.as_str() {
+                    Name::WILDCARD => subscription.covers_wildcard(),
+                    name => subscription.covered(name).is_some(),
                 })
             });
         }
@@ -553,9 +559,9 @@ impl Group {
             self.loans_doubted.get_or_insert(now);
         }
         self.started[stream as usize] |= whole.is_some();
-        let asks_plainly = |link: &Link| link.covers_wildcard();
+        let asks_plainly = |subscription: &StreamSubscription| subscription.covers_wildcard();
         let plain_topics = self.topics.iter().filter(|(parameters, _)| self.plain || parameters.is_empty());
-        let mut plain_links = plain_topics.filter_map(|(_, topic)| topic.link(stream));
+        let mut plain_links = plain_topics.filter_map(|(_, topic)| topic.subscription(stream));
         self.has_wildcard[stream as usize] |= plain_links.any(asks_plainly);
         (whole, more)
     }
@@ -564,7 +570,7 @@ impl Group {
     pub(super) fn learn(
         &mut self,
         stream: StreamId,
-        mut reading: Reading<'_>,
+        mut reading: DecodedResponse<'_>,
         cache: &Cache,
         counters: &Counters,
         now: Instant,
@@ -574,14 +580,17 @@ impl Group {
         if !self.plain && !is_only {
             // Questions are answered in the order in which they were asked.
             for removed in reading.removed.iter_mut().filter(|removed| removed.constraints.is_none()) {
-                removed.asked = self.links(stream).filter_map(|link| link.awaits_since(&removed.name)).min();
+                removed.asked = self
+                    .subscriptions(stream)
+                    .filter_map(|subscription| subscription.awaits_since(&removed.name))
+                    .min();
             }
         }
         let mut answered = Vec::new();
         let mut snapshots = Vec::with_capacity(self.topics.len());
         for (parameters, topic) in &mut self.topics {
             let snapshot = snapshot(cache, &self.type_url, parameters);
-            let asked = topic.link(stream).and_then(Link::wildcard_asked);
+            let asked = topic.subscription(stream).and_then(StreamSubscription::wildcard_asked);
             if topic.hear(placed, &mut reading, &snapshot, is_only, now) {
                 answered.extend(asked);
             }
@@ -589,7 +598,7 @@ impl Group {
         }
         // One response may answer all wildcards that were asked for in one request, and hold nothing for some.
         self.topics.values_mut().for_each(|topic| topic.hear_of_others(stream, &answered, now));
-        if self.links(stream).any(Link::has_begun) {
+        if self.subscriptions(stream).any(StreamSubscription::has_begun) {
             self.topics.values_mut().for_each(|topic| topic.others_answered(stream));
         }
         let covered = |covered: &bool| !*covered;
@@ -600,12 +609,12 @@ impl Group {
         counters.unrequested_resources.add(unrequested as u64);
         let refused = || reading.resources.iter().filter(|heard| heard.covered && !heard.is_understood());
         counters.refused_resources.add(refused().count() as u64);
-        self.complaint = refused().next().map(|heard| (heard.name.as_ref().into(), NOT_UNDERSTOOD));
+        self.silence_log = refused().next().map(|heard| (heard.name.as_ref().into(), NOT_UNDERSTOOD));
         let mut changes = Vec::with_capacity(self.topics.len());
         for ((parameters, topic), snapshot) in self.topics.iter_mut().zip(&snapshots) {
             let change = topic.learn(placed, &self.type_url, &mut reading, snapshot, counters, now);
             let ambiguous = topic.ambiguous.take().map(|name| (name, AMBIGUOUS));
-            self.complaint = self.complaint.take().or(ambiguous);
+            self.silence_log = self.silence_log.take().or(ambiguous);
             changes.push((parameters.clone(), change));
         }
         self.disprove(placed, &reading, &snapshots, now);
@@ -614,9 +623,16 @@ impl Group {
 
     /// An identity that the origin says is gone to one is gone for all, and what it sends to one is not. Where it sends
     /// another variant, none is there beside it that is for the same parameters (R-DP-04).
-    fn disprove(&mut self, placed: Placed, reading: &Reading<'_>, snapshots: &[Arc<Snapshot>], now: Instant) {
-        let asks =
-            |topic: &Topic, name: &str| topic.link(placed.stream).is_some_and(|link| link.covers(name));
+    fn disprove(
+        &mut self,
+        placed: Placement,
+        reading: &DecodedResponse<'_>,
+        snapshots: &[Arc<Snapshot>],
+        now: Instant,
+    ) {
+        let asks = |topic: &Topic, name: &str| {
+            topic.subscription(placed.stream).is_some_and(|subscription| subscription.covers(name))
+        };
         let mut disproved: Vec<(Parameters, View, Name)> = Vec::new();
         for ((parameters, topic), snapshot) in self.topics.iter().zip(snapshots) {
             if !topic.has_questions() {
@@ -666,7 +682,7 @@ fn merge(whole: &mut DeltaDiscoveryRequest, part: DeltaDiscoveryRequest) {
 
 /// Snapshot of a type for clients with these parameters; empty if there is none.
 pub fn snapshot(cache: &Cache, type_url: &TypeUrl, parameters: &Parameters) -> Arc<Snapshot> {
-    let of = cache.find(type_url, &Lens::uniform(parameters.clone()));
+    let of = cache.find(type_url, &ParameterView::uniform(parameters.clone()));
     of.map(|of| of.snapshot()).unwrap_or_default()
 }
 

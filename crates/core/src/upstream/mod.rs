@@ -17,21 +17,21 @@
 //! - What is kept is bounded by what was subscribed to on the connection that stands, whatever the origin sends.
 
 mod aliases;
+mod apply_response;
 mod arrival;
 mod backoff;
 mod disproved;
 mod doubts;
 mod expiry;
 mod group;
-mod learning;
 mod linger;
 mod mux;
 mod readiness;
 mod response;
-mod sending;
 mod silence;
-mod standing;
+mod stream_subscription;
 mod topic;
+mod upstream_state;
 mod variants;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,8 +42,8 @@ pub use group::snapshot;
 pub use mux::Mux;
 pub use readiness::{Readiness, Verdict};
 pub use response::ProtocolError;
-pub use silence::{Complaint, Told, Unanswered};
-pub use standing::UpstreamState;
+pub use silence::{SilenceEvent, SilenceLog, Unanswered};
+pub use upstream_state::UpstreamState;
 
 use crate::proto::Node;
 

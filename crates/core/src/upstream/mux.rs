@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::group::{Changes, Group, SHED_LINGERS, snapshot};
 use super::linger::{Departure, Lingering};
 use super::response::{self, ProtocolError};
-use super::topic::{Absences, Habits, Renewal, Want};
+use super::topic::{Absences, OriginHabits, Renewal, Want};
 use super::{Counters, Locators, Settings, StreamId, Tuning};
 use crate::LogThrottle;
 use crate::cache::{Cache, Change, Seen, Snapshot, View, Wanted, Writer};
@@ -148,7 +148,7 @@ pub struct Mux {
     /// and wanted again costs a stream.
     keeps_versions: bool,
     /// Behaviour that the origin has shown.
-    habits: Habits,
+    habits: OriginHabits,
     /// When to look whether it has left any unanswered.
     locators_due: Option<Instant>,
     complaints: LogThrottle,
@@ -175,7 +175,7 @@ impl Mux {
             knows_locators: false,
             asks_plainly: false,
             keeps_versions: false,
-            habits: Habits::default(),
+            habits: OriginHabits::default(),
             locators_due: None,
             complaints: LogThrottle::default(),
             reports: LogThrottle::default(),
@@ -231,7 +231,7 @@ impl Mux {
     /// The origin is a relay like this one. It says of each name that does not exist that it does not, as soon as it knows:
     /// that it brings other names sooner says nothing of these.
     pub fn origin_is_relay(&mut self) {
-        self.note_habits(Habits { absences: Absences::Relay, ..self.habits });
+        self.note_habits(OriginHabits { absences: Absences::Relay, ..self.habits });
     }
 
     /// The relay that is the origin is answered by its own control plane again. That it left names unanswered while it was not
@@ -240,11 +240,11 @@ impl Mux {
         self.writer.silent_not_before(|_| true, now);
     }
 
-    fn note_habits(&mut self, seen: Habits) {
+    fn note_habits(&mut self, seen: OriginHabits) {
         self.set_habits(self.habits.and(seen));
     }
 
-    fn set_habits(&mut self, habits: Habits) {
+    fn set_habits(&mut self, habits: OriginHabits) {
         if habits != self.habits {
             self.habits = habits;
             self.groups.values_mut().for_each(|group| group.set_habits(habits));

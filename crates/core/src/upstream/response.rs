@@ -11,7 +11,7 @@ use bytes::Bytes;
 use foldhash::{HashSet, HashSetExt};
 use prost::Message;
 
-use crate::cache::{Failure, Nonce};
+use crate::cache::{Nonce, OriginError};
 use crate::proto::{DeltaDiscoveryResponse, ResourceName};
 use crate::resource::{Constraints, Envelope, Name, Parameters, Resource, TypeUrl, normal_form};
 
@@ -35,9 +35,9 @@ pub enum ProtocolError {
 
 /// Why a response was refused: the text of the NACK.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault(String);
+pub(super) struct ResponseError(String);
 
-impl Fault {
+impl ResponseError {
     fn new(text: impl ToString) -> Self {
         Self(text.to_string().chars().take(FAULT_CHARS).collect())
     }
@@ -54,13 +54,13 @@ pub(super) fn decode(message: Bytes) -> Result<DeltaDiscoveryResponse, ProtocolE
 
 /// Content of a response, taken apart.
 #[derive(Debug)]
-pub(super) struct Reading<'a> {
+pub(super) struct DecodedResponse<'a> {
     /// Resources that exist.
-    pub(super) resources: Vec<Heard<'a>>,
+    pub(super) resources: Vec<ReceivedResource<'a>>,
     /// Identities that do not exist.
     pub(super) removed: Vec<Removed<'a>>,
     /// Errors of names in place of resources.
-    pub(super) reports: Vec<Report<'a>>,
+    pub(super) reports: Vec<ErrorReport<'a>>,
     /// Whether clients are told errors (R-Err-07).
     pub(super) tells_errors: bool,
     pub(super) system_version: &'a str,
@@ -68,7 +68,7 @@ pub(super) struct Reading<'a> {
     pub(super) is_part: bool,
 }
 
-impl Reading<'_> {
+impl DecodedResponse<'_> {
     /// Whether it can only be of an origin that knows locators.
     pub(super) fn knows_locators(&self) -> bool {
         self.resources.iter().any(|heard| heard.envelope.by_resource_name)
@@ -88,7 +88,7 @@ impl Reading<'_> {
 
 /// A resource in a response.
 #[derive(Debug)]
-pub(super) struct Heard<'a> {
+pub(super) struct ReceivedResource<'a> {
     /// Its name in its normal form.
     pub(super) name: Cow<'a, str>,
     pub(super) envelope: Envelope<'a>,
@@ -99,7 +99,7 @@ pub(super) struct Heard<'a> {
     encoded: Option<Arc<Resource>>,
 }
 
-impl Heard<'_> {
+impl ReceivedResource<'_> {
     /// The constraints; without, where it is for everybody, or for nobody since they are not understood.
     pub(super) fn constraints(&self) -> Option<&Constraints> {
         self.envelope.constraints.as_ref().ok()?.as_ref()
@@ -147,7 +147,7 @@ pub(super) fn read<'a>(
     response: &'a DeltaDiscoveryResponse,
     type_url: &TypeUrl,
     tells_errors: bool,
-) -> Result<Reading<'a>, Fault> {
+) -> Result<DecodedResponse<'a>, ResponseError> {
     let plain = response.removed_resources.iter().map(|name| (name, None));
     let variant = |removed: &'a ResourceName| {
         // A variant that was not understood when it came is not held.
@@ -168,21 +168,21 @@ pub(super) fn read<'a>(
 
     let mut resources = Vec::with_capacity(response.resources.len());
     for bytes in &response.resources {
-        let envelope = Envelope::parse(bytes, type_url).map_err(Fault::new)?;
+        let envelope = Envelope::parse(bytes, type_url).map_err(ResponseError::new)?;
         let name = normal_form(envelope.name);
-        resources.push(Heard { name, envelope, answers: false, covered: false, encoded: None });
+        resources.push(ReceivedResource { name, envelope, answers: false, covered: false, encoded: None });
     }
     let mut seen = HashSet::with_capacity(resources.len());
     for heard in resources.iter().filter(|heard| heard.is_understood()) {
         let identity = (&*heard.name, heard.constraints());
         if gone.contains(&identity) {
-            return Err(Fault::new(format_args!(
+            return Err(ResponseError::new(format_args!(
                 "resource `{}` is both sent and removed in one response",
                 heard.envelope.name
             )));
         }
         if !seen.insert(identity) {
-            return Err(Fault::new(format_args!(
+            return Err(ResponseError::new(format_args!(
                 "resource `{}` is in one response twice",
                 heard.envelope.name
             )));
@@ -191,22 +191,22 @@ pub(super) fn read<'a>(
     let reports = reports(response, &seen)?;
     let system_version = &response.system_version_info;
     let is_part = response.nonce.as_bytes().last() == Some(&Nonce::MORE);
-    Ok(Reading { resources, removed, reports, tells_errors, system_version, is_part })
+    Ok(DecodedResponse { resources, removed, reports, tells_errors, system_version, is_part })
 }
 
 /// Error of a name that the origin sends in place of a resource (R-Err-01).
 #[derive(Debug)]
-pub(super) struct Report<'a> {
+pub(super) struct ErrorReport<'a> {
     /// In its normal form.
     pub(super) name: Cow<'a, str>,
     /// Of which variant, if it says so.
     pub(super) constraints: Option<Constraints>,
-    pub(super) failure: Arc<Failure>,
+    pub(super) failure: Arc<OriginError>,
     /// Whether a subscription of ours covers it.
     pub(super) covered: bool,
 }
 
-impl Report<'_> {
+impl ErrorReport<'_> {
     /// Whether it is of what clients with these parameters may see.
     pub(super) fn matches(&self, parameters: &Parameters) -> bool {
         self.constraints.as_ref().is_none_or(|constraints| constraints.matches(parameters))
@@ -229,25 +229,27 @@ pub(super) fn clipped(name: &str) -> String {
 fn reports<'a>(
     response: &'a DeltaDiscoveryResponse,
     sent: &HashSet<(&str, Option<&Constraints>)>,
-) -> Result<Vec<Report<'a>>, Fault> {
+) -> Result<Vec<ErrorReport<'a>>, ResponseError> {
     let report = |error: &'a crate::proto::ResourceError| {
         let named = error.resource_name.as_ref().filter(|named| !named.name.is_empty());
         let Some(ResourceName { name, dynamic_parameter_constraints }) = named else {
-            return Err(Fault::new("a resource error has no name"));
+            return Err(ResponseError::new("a resource error has no name"));
         };
         let Some(status) = error.error_detail.as_ref().filter(|status| status.code != OK) else {
-            return Err(Fault::new(format_args!("the error of resource `{name}` is none: its code is OK")));
+            return Err(ResponseError::new(format_args!(
+                "the error of resource `{name}` is none: its code is OK"
+            )));
         };
         // Of constraints that are not understood nothing is known, least of all that they are for everybody (R-DP-02).
         let Ok(constraints) = Constraints::parse(dynamic_parameter_constraints) else { return Ok(None) };
         let normal = normal_form(name);
         if sent.contains(&(&*normal, constraints.as_ref())) {
-            return Err(Fault::new(format_args!(
+            return Err(ResponseError::new(format_args!(
                 "resource `{name}` is both sent and in error in one response"
             )));
         }
-        let failure = Arc::new(Failure::new(status.code, &status.message));
-        Ok(Some(Report { name: normal, constraints, failure, covered: false }))
+        let failure = Arc::new(OriginError::new(status.code, &status.message));
+        Ok(Some(ErrorReport { name: normal, constraints, failure, covered: false }))
     };
     response.resource_errors.iter().filter_map(|error| report(error).transpose()).collect()
 }

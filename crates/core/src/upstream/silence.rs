@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::sending::Silence;
+use super::stream_subscription::Silence;
 use super::{Mux, StreamId};
 use crate::resource::{Kind, TypeUrl};
 
@@ -61,14 +61,18 @@ impl Mux {
     pub fn unanswered(&self) -> Unanswered {
         let mut all = Unanswered::default();
         for (type_url, group) in &self.groups {
-            let links =
-                group.topics.values().flat_map(|topic| StreamId::ALL.map(|stream| topic.link(stream)));
-            let silence =
-                links.flatten().map(|link| link.silence()).fold(Silence::default(), |all, one| Silence {
+            let subscriptions = group
+                .topics
+                .values()
+                .flat_map(|topic| StreamId::ALL.map(|stream| topic.subscription(stream)));
+            let silence = subscriptions.flatten().map(|subscription| subscription.silence()).fold(
+                Silence::default(),
+                |all, one| Silence {
                     count: all.count + one.count,
                     since: all.since.into_iter().chain(one.since).min(),
                     answered: all.answered || one.answered,
-                });
+                },
+            );
             all.add(type_url, silence);
         }
         all
@@ -81,7 +85,7 @@ pub(super) const SILENT: Duration = Duration::from_secs(10);
 /// Decides when the log tells of an origin that does not answer: after `SILENT`, then ever more seldom, then that it
 /// answers.
 #[derive(Debug, Default)]
-pub struct Complaint {
+pub struct SilenceLog {
     /// When it was told last, and how long to wait from then.
     told: Option<(Instant, Duration)>,
     /// Since when the type that was told of first has been silent.
@@ -93,7 +97,7 @@ pub struct Complaint {
 
 /// Line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum SilenceEvent {
     /// These types have been without an answer for so long.
     Silent {
         /// Their names, for people.
@@ -108,7 +112,7 @@ pub enum Told {
     },
 }
 
-impl Complaint {
+impl SilenceLog {
     const FIRST: Duration = Duration::from_secs(60);
     const LONGEST: Duration = Duration::from_secs(60 * 60);
 
@@ -118,13 +122,13 @@ impl Complaint {
         unanswered: &Unanswered,
         last_answer: Option<Instant>,
         now: Instant,
-    ) -> Option<Told> {
+    ) -> Option<SilenceEvent> {
         let (Some(since), Some(types)) = (unanswered.silent_since(), unanswered.types()) else {
             self.found = false;
             let (told, since) = (self.told.take()?.0, self.since.take()?);
             // That nobody asks any more is no answer.
             let has_answered = last_answer.is_some_and(|answer| answer >= told);
-            return has_answered.then(|| Told::Over { waited: now.saturating_duration_since(since) });
+            return has_answered.then(|| SilenceEvent::Over { waited: now.saturating_duration_since(since) });
         };
         let waited = now.saturating_duration_since(since);
         let is_long = waited >= SILENT;
@@ -135,7 +139,7 @@ impl Complaint {
         let wait = self.told.map_or(Self::FIRST, |(_, wait)| (wait * 2).min(Self::LONGEST));
         self.told = Some((now, wait));
         self.since.get_or_insert(since);
-        Some(Told::Silent { types, waited })
+        Some(SilenceEvent::Silent { types, waited })
     }
 
     /// The connection is gone: what was silent on it is asked for anew on the next.
@@ -155,12 +159,12 @@ mod tests {
 
     #[test]
     fn a_silent_type_is_told_after_ten_seconds_then_ever_more_seldom() {
-        let (mut complaint, start) = (Complaint::default(), Instant::now());
+        let (mut silence_log, start) = (SilenceLog::default(), Instant::now());
         let unanswered = silent(&[Kind::Cluster, Kind::Listener, Kind::Route], start);
         let told: Vec<u64> = (0..=1000)
             .filter(|second| {
-                let told = complaint.look(&unanswered, None, start + Duration::from_secs(*second));
-                assert!(!matches!(told, Some(Told::Over { .. })));
+                let told = silence_log.look(&unanswered, None, start + Duration::from_secs(*second));
+                assert!(!matches!(told, Some(SilenceEvent::Over { .. })));
                 told.is_some()
             })
             .collect();
@@ -174,23 +178,23 @@ mod tests {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         for (answer, told) in [(Some(20), true), (None, false)] {
-            let mut complaint = Complaint::default();
+            let mut silence_log = SilenceLog::default();
             let unanswered = silent(&[Kind::Cluster], start);
-            assert!((0..12).any(|second| complaint.look(&unanswered, None, after(second)).is_some()));
-            complaint.interrupted();
-            let last = complaint.look(&Unanswered::default(), answer.map(after), after(30));
-            assert_eq!(last, told.then_some(Told::Over { waited: Duration::from_secs(30) }));
-            assert_eq!(complaint.look(&Unanswered::default(), None, after(31)), None);
+            assert!((0..12).any(|second| silence_log.look(&unanswered, None, after(second)).is_some()));
+            silence_log.interrupted();
+            let last = silence_log.look(&Unanswered::default(), answer.map(after), after(30));
+            assert_eq!(last, told.then_some(SilenceEvent::Over { waited: Duration::from_secs(30) }));
+            assert_eq!(silence_log.look(&Unanswered::default(), None, after(31)), None);
         }
     }
 
     /// A process that was paused finds what is long due, and what has long come, at once.
     #[test]
     fn a_silence_that_one_look_finds_is_not_told_before_the_next() {
-        let (mut complaint, start) = (Complaint::default(), Instant::now());
+        let (mut silence_log, start) = (SilenceLog::default(), Instant::now());
         let unanswered = silent(&[Kind::Cluster], start);
         let later = start + Duration::from_secs(100);
-        assert_eq!(complaint.look(&unanswered, None, later), None);
-        assert_eq!(complaint.look(&Unanswered::default(), Some(later), later), None);
+        assert_eq!(silence_log.look(&unanswered, None, later), None);
+        assert_eq!(silence_log.look(&Unanswered::default(), Some(later), later), None);
     }
 }

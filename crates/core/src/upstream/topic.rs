@@ -11,8 +11,8 @@ use foldhash::HashSet;
 use super::disproved::Disproved;
 use super::doubts::{Doubt, Doubts};
 use super::expiry::Expiry;
-use super::response::Reading;
-use super::sending::{Link, Target};
+use super::response::DecodedResponse;
+use super::stream_subscription::{StreamSubscription, Target};
 use super::variants::Candidates;
 use super::{Counters, Reconcile, Settings, StreamId};
 use crate::cache::{Change, Completeness, Lease, Named, Op, Snapshot, View};
@@ -131,14 +131,14 @@ pub(super) enum Absences {
 
 /// Habits of the origin, as far as they were seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Habits {
+pub(super) struct OriginHabits {
     pub(super) absences: Absences,
     /// The most bytes of resources that it has put into one response of several. From one that sends each by itself, or cuts
     /// its answers before that, a single resource proves nothing.
     pub(super) filled: usize,
 }
 
-impl Habits {
+impl OriginHabits {
     /// Habits that were seen here or there.
     pub(super) fn and(self, other: Self) -> Self {
         Self { absences: self.absences.max(other.absences), filled: self.filled.max(other.filled) }
@@ -154,7 +154,7 @@ impl Habits {
 
 /// View of the type that a stream carries.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Placed {
+pub(super) struct Placement {
     pub(super) stream: StreamId,
     pub(super) view: Option<View>,
 }
@@ -184,7 +184,7 @@ pub(super) struct Topic {
     pub(super) unproven: Option<Unproven>,
     /// The origin sends what it was told is held: nothing is proven by what it does not send.
     pub(super) ignores_versions: bool,
-    pub(super) habits: Habits,
+    pub(super) habits: OriginHabits,
     /// Which of the streams are to be opened anew, and why.
     pub(super) renewals: [BTreeSet<Renewal>; 2],
     /// Where more than one variant of a name is for these parameters (R-DP-04), all that are held.
@@ -195,7 +195,7 @@ pub(super) struct Topic {
     /// When what may not be kept came (R-XT-09).
     pub(super) uncacheable: Expiry,
     /// `None` where the stream is not open.
-    pub(super) links: [Option<Link>; 2],
+    pub(super) subscriptions: [Option<StreamSubscription>; 2],
 }
 
 impl Topic {
@@ -214,18 +214,18 @@ impl Topic {
             looks_again: false,
             unproven: None,
             ignores_versions: false,
-            habits: Habits::default(),
+            habits: OriginHabits::default(),
             renewals: Default::default(),
             rivals: BTreeMap::new(),
             ambiguous: None,
             expiry: Expiry::default(),
             uncacheable: Expiry::default(),
-            links: open.map(|open| open.then(Link::default)),
+            subscriptions: open.map(|open| open.then(StreamSubscription::default)),
         }
     }
 
-    pub(super) const fn link(&self, stream: StreamId) -> Option<&Link> {
-        self.links[stream as usize].as_ref()
+    pub(super) const fn subscription(&self, stream: StreamId) -> Option<&StreamSubscription> {
+        self.subscriptions[stream as usize].as_ref()
     }
 
     /// A client waits for evidence that what the origin has not sent does not exist.
@@ -236,10 +236,10 @@ impl Topic {
     /// Whether there is nothing to remember of it.
     pub(super) fn is_idle(&self) -> bool {
         // Names that were let go are remembered for clients without parameters only: there is one topic of these.
-        let is_over = |link: &Link| {
-            if self.parameters.is_empty() { link.is_idle() } else { link.asks_nothing() }
+        let is_over = |subscription: &StreamSubscription| {
+            if self.parameters.is_empty() { subscription.is_idle() } else { subscription.asks_nothing() }
         };
-        VIEWS.iter().all(|view| !self.wants(*view)) && self.links.iter().flatten().all(is_over)
+        VIEWS.iter().all(|view| !self.wants(*view)) && self.subscriptions.iter().flatten().all(is_over)
     }
 
     /// Whether anybody wants anything in a view, or did lately.
@@ -291,12 +291,12 @@ impl Topic {
     }
 
     pub(super) fn opened(&mut self, stream: StreamId) {
-        self.links[stream as usize] = Some(Link::default());
+        self.subscriptions[stream as usize] = Some(StreamSubscription::default());
         self.renewals[stream as usize].clear();
     }
 
     pub(super) fn closed(&mut self, stream: StreamId) {
-        self.links[stream as usize] = None;
+        self.subscriptions[stream as usize] = None;
     }
 
     /// A name is wanted that was not, and what is held by another topic serves.
@@ -330,43 +330,44 @@ impl Topic {
         self.doubts.share(&of.doubts, members());
         self.orphans.extend(members().filter(|member| of.orphans.contains(member)));
         if let Some(stream) = stream
-            && let (Some(link), Some(of)) = (&mut self.links[stream as usize], of.link(stream))
+            && let (Some(subscription), Some(of)) =
+                (&mut self.subscriptions[stream as usize], of.subscription(stream))
         {
-            link.share_wildcard(of, members().map(|(_, name)| name));
+            subscription.share_wildcard(of, members().map(|(_, name)| name));
         }
     }
 
     fn touch_on(&mut self, home: Option<StreamId>, name: Option<&Name>) {
-        if let Some(link) = home.and_then(|home| self.links[home as usize].as_mut()) {
-            link.touch(name.cloned());
+        if let Some(subscription) = home.and_then(|home| self.subscriptions[home as usize].as_mut()) {
+            subscription.touch(name.cloned());
         }
     }
 
     /// The wildcard that was asked for at one of these moments was answered for some topic.
     pub(super) fn hear_of_others(&mut self, stream: StreamId, asked: &[Instant], now: Instant) {
-        if let Some(link) = &mut self.links[stream as usize]
-            && link.wildcard_asked().is_some_and(|at| asked.contains(&at))
+        if let Some(subscription) = &mut self.subscriptions[stream as usize]
+            && subscription.wildcard_asked().is_some_and(|at| asked.contains(&at))
         {
-            link.arrived(now, false, false);
+            subscription.arrived(now, false, false);
         }
     }
 
     /// Other topics that asked for the wildcard on a stream have been answered.
     pub(super) fn others_answered(&mut self, stream: StreamId) {
-        if let Some(link) = &mut self.links[stream as usize] {
-            link.others_answered();
+        if let Some(subscription) = &mut self.subscriptions[stream as usize] {
+            subscription.others_answered();
         }
     }
 
     pub(super) fn unanswered_since(&self) -> Option<Instant> {
-        self.links.iter().flatten().filter_map(Link::unanswered_since).min()
+        self.subscriptions.iter().flatten().filter_map(StreamSubscription::unanswered_since).min()
     }
 
     /// Time in which this process did not run is no silence of the origin.
     pub(super) fn shift(&mut self, pause: Duration, now: Instant) {
         self.disproved.shift(pause);
         self.unproven = self.unproven.map(|unproven| Unproven { since: unproven.since + pause, ..unproven });
-        self.links.iter_mut().flatten().for_each(|link| link.shift(pause, now));
+        self.subscriptions.iter_mut().flatten().for_each(|subscription| subscription.shift(pause, now));
     }
 
     /// A name is let go.
@@ -376,8 +377,10 @@ impl Topic {
         self.orphans.remove(&(View::Named, name.clone()));
         self.disproved.remove(View::Named, name);
         self.doubts.remove(View::Named, name);
-        for (link, renewals) in self.links.iter_mut().zip(&mut self.renewals) {
-            if link.as_mut().is_some_and(|link| link.drop_name(name)) && !self.names.is_empty() {
+        for (subscription, renewals) in self.subscriptions.iter_mut().zip(&mut self.renewals) {
+            if subscription.as_mut().is_some_and(|subscription| subscription.drop_name(name))
+                && !self.names.is_empty()
+            {
                 // On another stream another one is to be sent.
                 renewals.insert(Renewal::Doubt);
             }
@@ -387,13 +390,13 @@ impl Topic {
     /// A client asks for a name that is asked for already: what was not kept has to come once more (R-XT-09).
     pub(super) fn want_again(&mut self, name: &Name, snapshot: &Snapshot) {
         if snapshot.held(View::Named, name.as_str()).is_some_and(|held| held.form() == Form::Dropped) {
-            self.links.iter_mut().flatten().for_each(|link| link.ask_once_more(name));
+            self.subscriptions.iter_mut().flatten().for_each(|subscription| subscription.ask_once_more(name));
         }
     }
 
     /// A name is to be subscribed to once more.
     pub(super) fn ask_again(&mut self, name: &Name) {
-        self.links.iter_mut().flatten().for_each(|link| link.ask_again(name));
+        self.subscriptions.iter_mut().flatten().for_each(|subscription| subscription.ask_again(name));
     }
 
     /// Whether a collection was asked for that has this member.
@@ -427,7 +430,10 @@ impl Topic {
         self.expiry.drop_wildcard();
         self.rivals.retain(|(view, _), _| *view != View::Wildcard);
         self.orphans.retain(|(view, _)| *view != View::Wildcard);
-        self.links.iter_mut().flatten().for_each(|link| link.drop_wildcard(by_locator));
+        self.subscriptions
+            .iter_mut()
+            .flatten()
+            .for_each(|subscription| subscription.drop_wildcard(by_locator));
     }
 
     /// Forgets the wildcard set. The origin is told if it was asked by locator. A member that clients ask for by name stays
@@ -470,18 +476,18 @@ impl Topic {
     }
 
     pub(super) fn enter(&mut self, view: View, stream: StreamId) {
-        let Some(link) = &mut self.links[stream as usize] else { return };
+        let Some(subscription) = &mut self.subscriptions[stream as usize] else { return };
         match view {
-            View::Wildcard => link.touch([]),
+            View::Wildcard => subscription.touch([]),
             View::Named => {
                 let borrowed = &self.borrowed;
-                link.touch(self.names.keys().filter(|name| !borrowed.contains(*name)).cloned());
+                subscription.touch(self.names.keys().filter(|name| !borrowed.contains(*name)).cloned());
             }
         }
     }
 
     /// Takes notice of what the origin sends to others and is held here: it is there.
-    pub(super) fn confirm(&mut self, reading: &Reading<'_>, snapshot: &Snapshot) {
+    pub(super) fn confirm(&mut self, reading: &DecodedResponse<'_>, snapshot: &Snapshot) {
         if self.disproved.is_empty() {
             return;
         }
@@ -497,26 +503,32 @@ impl Topic {
 
     /// Whether anything may be held that the origin has not answered for these parameters on the streams that are open.
     pub(super) fn has_questions(&self) -> bool {
-        let links = || self.links.iter().flatten();
+        let subscriptions = || self.subscriptions.iter().flatten();
         !self.orphans.is_empty()
             || !self.borrowed.is_empty()
-            || links().any(|link| !link.has_asked())
-            || (self.wants(View::Wildcard) && !links().any(Link::covers_wildcard))
-            || (self.asks_in(View::Named) && !links().any(Link::has_names))
+            || subscriptions().any(|subscription| !subscription.has_asked())
+            || (self.wants(View::Wildcard) && !subscriptions().any(StreamSubscription::covers_wildcard))
+            || (self.asks_in(View::Named) && !subscriptions().any(StreamSubscription::has_names))
     }
 
     /// Whether it is still to be asked for: what is held is from an earlier stream, or from others.
     fn is_unasked(&self, view: View, name: &Name) -> bool {
-        let mut links = self.links.iter().flatten();
+        let mut subscriptions = self.subscriptions.iter().flatten();
         match view {
-            View::Wildcard => self.wants(view) && !links.any(Link::covers_wildcard),
-            View::Named => self.asks_for(name) && !links.any(|link| link.asked_at(name).is_some()),
+            View::Wildcard => self.wants(view) && !subscriptions.any(StreamSubscription::covers_wildcard),
+            View::Named => {
+                self.asks_for(name)
+                    && !subscriptions.any(|subscription| subscription.asked_at(name).is_some())
+            }
         }
     }
 
     /// Whether the origin has been asked for a name here, and has said nothing of it since.
     fn is_awaited(&self, name: &Name) -> bool {
-        self.links.iter().flatten().any(|link| link.awaits_since(name.as_str()).is_some())
+        self.subscriptions
+            .iter()
+            .flatten()
+            .any(|subscription| subscription.awaits_since(name.as_str()).is_some())
     }
 
     /// Whether a name is to be answered here that is asked for, or still to be asked for.
@@ -549,7 +561,7 @@ impl Topic {
     /// Does what has become due on the streams.
     pub(super) fn advance(
         &mut self,
-        placed: [Placed; 2],
+        placed: [Placement; 2],
         settings: &Settings,
         now: Instant,
         snapshot: &Snapshot,
@@ -573,22 +585,24 @@ impl Topic {
                 change.ops.push(Op::Drop { name });
             }
         }
-        let links = &self.links;
-        let asked = |name: &Name| links.iter().flatten().find_map(|link| link.asked_at(name));
+        let subscriptions = &self.subscriptions;
+        let asked =
+            |name: &Name| subscriptions.iter().flatten().find_map(|subscription| subscription.asked_at(name));
         for name in self.disproved.take_due(settings.answer_timeout, now, asked) {
             self.orphans.remove(&(View::Named, name.clone()));
             change.ops.push(gone(&self.names, View::Named, name));
         }
-        for Placed { stream, view } in placed {
-            let Some(link) = &mut self.links[stream as usize] else { continue };
+        for Placement { stream, view } in placed {
+            let Some(subscription) = &mut self.subscriptions[stream as usize] else { continue };
             let asked = now.checked_sub(settings.answer_timeout);
-            if asked.is_some_and(|asked| link.give_up_on_suspects(asked)) {
+            if asked.is_some_and(|asked| subscription.give_up_on_suspects(asked)) {
                 self.renewals[stream as usize].insert(Renewal::Unanswered);
             }
             let Some(view) = view else { continue };
-            let complete = if view == View::Named { link.complete(settings, now) } else { Vec::new() };
-            let degree = if link.has_asked() { link.step(settings, now) } else { None };
-            let is_late = link
+            let complete =
+                if view == View::Named { subscription.complete(settings, now) } else { Vec::new() };
+            let degree = if subscription.has_asked() { subscription.step(settings, now) } else { None };
+            let is_late = subscription
                 .missing_since()
                 .is_some_and(|since| since + MISSING_TIMEOUTS * settings.answer_timeout <= now);
             if is_late {
@@ -596,8 +610,8 @@ impl Topic {
             }
             let may_renew = self.silent_streams.may_renew(view);
             let sweeps = settings.reconcile == Reconcile::Sweep;
-            if (is_late || (degree.is_some() && link.is_over()))
-                && self.doubts.met_silence(view, |name| !link.lacks(name))
+            if (is_late || (degree.is_some() && subscription.is_over()))
+                && self.doubts.met_silence(view, |name| !subscription.lacks(name))
             {
                 // A sweep goes on without the versions that were told after a silence: the origin may never say what is gone.
                 if sweeps && may_renew {
@@ -614,34 +628,34 @@ impl Topic {
                 };
                 // Everything was claimed and may be as it was: then there was nothing to say. Somebody may wait for a sign that
                 // the origin answers.
-                if link.misses_nothing()
+                if subscription.misses_nothing()
                     && may_renew
                     && (view == View::Named || snapshot.completeness() < Completeness::Complete)
                 {
                     self.renewals[stream as usize].insert(Renewal::Doubt);
                 }
-                let missing: Vec<Name> = link.note_missing().filter(has_version).cloned().collect();
-                self.doubt(Placed { stream, view: Some(view) }, missing, Doubt::Silence);
+                let missing: Vec<Name> = subscription.note_missing().filter(has_version).cloned().collect();
+                self.doubt(Placement { stream, view: Some(view) }, missing, Doubt::Silence);
             }
-            self.ask_about_open(Placed { stream, view: Some(view) }, settings, now, snapshot);
-            self.doubt_kept_back(Placed { stream, view: Some(view) });
-            let Some(link) = &mut self.links[stream as usize] else { continue };
+            self.ask_about_open(Placement { stream, view: Some(view) }, settings, now, snapshot);
+            self.doubt_kept_back(Placement { stream, view: Some(view) });
+            let Some(subscription) = &mut self.subscriptions[stream as usize] else { continue };
             let unseen = match degree {
-                Some(_) if link.is_over() => link.take_unseen(),
+                Some(_) if subscription.is_over() => subscription.take_unseen(),
                 // Resources that are missing after a long silence are asked for anew. They are taken for gone by an answer that is
                 // over.
                 Some(Completeness::Complete) => {
                     let (doubts, disproved) = (&self.doubts, &self.disproved);
                     let is_first = |name: &Name| doubts.get(view, name) != Some(Doubt::Missing);
-                    link.note_late(|name| is_first(name) && !disproved.has(view, name))
+                    subscription.note_late(|name| is_first(name) && !disproved.has(view, name))
                 }
                 _ => HashSet::default(),
             };
             for (name, unseen) in complete {
-                change.ops.extend(self.judge(Placed { stream, view: Some(view) }, unseen, settings));
+                change.ops.extend(self.judge(Placement { stream, view: Some(view) }, unseen, settings));
                 change.ops.push(Op::Complete { name });
             }
-            change.ops.extend(self.judge(Placed { stream, view: Some(view) }, unseen, settings));
+            change.ops.extend(self.judge(Placement { stream, view: Some(view) }, unseen, settings));
             if view == View::Wildcard {
                 let known = self.known_of_wildcard(stream, degree, settings, now, snapshot);
                 let more = known.filter(|known| *known > snapshot.completeness());
@@ -660,8 +674,12 @@ impl Topic {
         let members = ended.iter().filter(|(view, _)| *view == View::Wildcard).count();
         let left = snapshot.member_count().saturating_sub(members);
         let leaves_nothing = left == 0 && snapshot.completeness() < Completeness::Complete;
-        let is_claimed =
-            || self.links.iter().flatten().any(|link| link.covers_wildcard() && link.awaits_proof());
+        let is_claimed = || {
+            self.subscriptions
+                .iter()
+                .flatten()
+                .any(|subscription| subscription.covers_wildcard() && subscription.awaits_proof())
+        };
         if members == 0 || !(leaves_nothing || is_claimed()) {
             return None;
         }
@@ -672,9 +690,11 @@ impl Topic {
     /// how much of the set is known until then, if that is less than before, given how many members are left. Clients that were
     /// shown the set see what goes from it. Newcomers are shown no set of which nothing is left.
     pub(super) fn lapse(&mut self, left: usize, snapshot: &Snapshot) -> Option<Completeness> {
-        for (link, renewal) in self.links.iter_mut().zip(&mut self.renewals) {
-            if let Some(link) = link.as_mut().filter(|link| link.covers_wildcard()) {
-                link.lapse();
+        for (subscription, renewal) in self.subscriptions.iter_mut().zip(&mut self.renewals) {
+            if let Some(subscription) =
+                subscription.as_mut().filter(|subscription| subscription.covers_wildcard())
+            {
+                subscription.lapse();
                 renewal.insert(Renewal::Doubt);
             }
         }
@@ -698,14 +718,14 @@ impl Topic {
             self.needs_proof[View::Wildcard as usize] = false;
             return degree;
         }
-        let link = self.link(stream)?;
-        if link.has_lapsed() {
+        let subscription = self.subscription(stream)?;
+        if subscription.has_lapsed() {
             return None;
         }
-        if !link.has_settled() {
+        if !subscription.has_settled() {
             return degree;
         }
-        let (reached, misses_some) = (link.degree(), !link.misses_nothing());
+        let (reached, misses_some) = (subscription.degree(), !subscription.misses_nothing());
         let is_told = misses_some || snapshot.completeness() >= Completeness::Presumed;
         if degree.is_none()
             && is_told
@@ -746,17 +766,19 @@ impl Topic {
     /// Whether the origin could prove on a stream that is opened anew that it has no more than what is held.
     fn is_provable(&self, view: View, stream: StreamId, settings: &Settings, snapshot: &Snapshot) -> bool {
         // A sweep that is not over yet goes on.
-        let is_swept = Link::misses_nothing;
+        let is_swept = StreamSubscription::misses_nothing;
         let trusts = settings.reconcile == Reconcile::Trust;
-        let can_ask = |link: &Link| link.is_only() && (trusts || (view == View::Wildcard && is_swept(link)));
-        if self.ignores_versions || !self.link(stream).is_some_and(can_ask) {
+        let can_ask = |subscription: &StreamSubscription| {
+            subscription.is_only() && (trusts || (view == View::Wildcard && is_swept(subscription)))
+        };
+        if self.ignores_versions || !self.subscription(stream).is_some_and(can_ask) {
             return false;
         }
         let is_claimable = |held: &Resource| held.origin_version().is_some() && held.constraints().is_none();
         self.would_fill(Some(view), snapshot)
             && match view {
                 View::Wildcard => {
-                    let fits = Link::fits_in_one_request(snapshot.members());
+                    let fits = StreamSubscription::fits_in_one_request(snapshot.members());
                     snapshot.members().all(|held| is_claimable(held)) && fits
                 }
                 View::Named => self.names.keys().any(|name| {
@@ -782,12 +804,15 @@ impl Topic {
     }
 
     /// Has names of which nothing is known, and that stay unanswered, asked for where silence says that they do not exist.
-    fn ask_about_open(&mut self, placed: Placed, settings: &Settings, now: Instant, snapshot: &Snapshot) {
+    fn ask_about_open(&mut self, placed: Placement, settings: &Settings, now: Instant, snapshot: &Snapshot) {
         let asked = now
             .checked_sub(OPEN_TIMEOUTS * settings.answer_timeout)
             .filter(|_| self.needs_proof[View::Named as usize]);
-        let link = self.links[placed.stream as usize].as_mut();
-        let open = asked.zip(link).map(|(asked, link)| link.take_open(asked)).unwrap_or_default();
+        let subscription = self.subscriptions[placed.stream as usize].as_mut();
+        let open = asked
+            .zip(subscription)
+            .map(|(asked, subscription)| subscription.take_open(asked))
+            .unwrap_or_default();
         if !open.is_empty()
             && self.habits.absences == Absences::Untold
             && self.is_provable(View::Named, placed.stream, settings, snapshot)
@@ -799,12 +824,15 @@ impl Topic {
 
     /// Claims the resource that was kept back on another stream, where the answer has settled without it. All others were
     /// claimed, so that little is left to wait for; and each change meanwhile would put off the end of the answer.
-    fn doubt_kept_back(&mut self, placed: Placed) {
-        let (Some(view), Some(link)) = (placed.view, &mut self.links[placed.stream as usize]) else { return };
-        let Some(name) = link.lacks_kept_back().cloned() else { return };
+    fn doubt_kept_back(&mut self, placed: Placement) {
+        let (Some(view), Some(subscription)) = (placed.view, &mut self.subscriptions[placed.stream as usize])
+        else {
+            return;
+        };
+        let Some(name) = subscription.lacks_kept_back().cloned() else { return };
         let may_be_heeded = view == View::Wildcard || self.doubts.may_be_heeded();
         if may_be_heeded && self.doubts.get(view, &name).is_none_or(Doubt::was_told) {
-            let late = link.note_late(|unseen| *unseen == name);
+            let late = subscription.note_late(|unseen| *unseen == name);
             self.doubt(placed, late, Doubt::Missing);
         }
     }
@@ -813,7 +841,7 @@ impl Topic {
     /// may be one that an origin or a link holds up: what is missing once is asked for again on another stream, with its
     /// version before all others, so that the origin can say itself that it is gone. Missing twice, it is gone: but for
     /// names that an origin is trusted to say that of.
-    fn judge(&mut self, placed: Placed, unseen: HashSet<Name>, settings: &Settings) -> Vec<Op> {
+    fn judge(&mut self, placed: Placement, unseen: HashSet<Name>, settings: &Settings) -> Vec<Op> {
         let Some(view) = placed.view else { return Vec::new() };
         let mut gone_now = Vec::new();
         for name in unseen {
@@ -837,7 +865,7 @@ impl Topic {
     }
 
     /// Has names asked for on another stream, before all others.
-    fn doubt(&mut self, placed: Placed, names: impl IntoIterator<Item = Name>, doubt: Doubt) {
+    fn doubt(&mut self, placed: Placement, names: impl IntoIterator<Item = Name>, doubt: Doubt) {
         let Some(view) = placed.view else { return };
         let may_renew = doubt != Doubt::Silence || self.silent_streams.may_renew(view);
         for name in names {
@@ -850,17 +878,17 @@ impl Topic {
     /// When to look again though nothing happened.
     pub(super) fn deadline(&self, settings: &Settings) -> Option<Instant> {
         let of = |stream: StreamId| {
-            let link = self.link(stream)?;
-            let suspect = link.suspect_since().map(|since| since + settings.answer_timeout);
+            let subscription = self.subscription(stream)?;
+            let suspect = subscription.suspect_since().map(|since| since + settings.answer_timeout);
             let missing =
-                link.missing_since().map(|since| since + MISSING_TIMEOUTS * settings.answer_timeout);
-            let open = link.open_since().filter(|_| self.needs_proof[View::Named as usize]);
+                subscription.missing_since().map(|since| since + MISSING_TIMEOUTS * settings.answer_timeout);
+            let open = subscription.open_since().filter(|_| self.needs_proof[View::Named as usize]);
             let open = open.map(|since| since + OPEN_TIMEOUTS * settings.answer_timeout);
-            link.deadline(settings).into_iter().chain(suspect).chain(missing).chain(open).min()
+            subscription.deadline(settings).into_iter().chain(suspect).chain(missing).chain(open).min()
         };
         let uncacheable = self.uncacheable.next().map(|came| came + settings.settle_max);
         let disproved = self.disproved.not_before().map(|at| at + settings.answer_timeout);
-        let has_settled = || self.links.iter().flatten().any(Link::has_settled);
+        let has_settled = || self.subscriptions.iter().flatten().any(StreamSubscription::has_settled);
         let unproven = self.unproven.filter(|_| has_settled()).map(|unproven| unproven.deadline());
         let rest = self.expiry.next().into_iter().chain(uncacheable).chain(disproved).chain(unproven);
         StreamId::ALL.into_iter().filter_map(of).chain(rest).min()
@@ -873,8 +901,8 @@ impl Topic {
         target: &Target<'_>,
     ) -> (Option<DeltaDiscoveryRequest>, bool) {
         let wanted = |name: &Name| self.names.contains_key(name) && !self.borrowed.contains(name);
-        let Some(link) = &mut self.links[stream as usize] else { return (None, false) };
-        let (request, more) = link.changes(target, &self.doubts, &wanted);
+        let Some(subscription) = &mut self.subscriptions[stream as usize] else { return (None, false) };
+        let (request, more) = subscription.changes(target, &self.doubts, &wanted);
         if let Some(request) = &request {
             self.orphan(request, target);
             if let Some(view) = target.view {

@@ -18,7 +18,7 @@ const RIVALS: usize = 32;
 
 /// How a variant came, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct News {
+pub(super) struct Receipt {
     pub(super) resend: Resend,
     pub(super) deadline: Option<Instant>,
     pub(super) lease: Option<Lease>,
@@ -31,14 +31,14 @@ pub(super) struct News {
 pub(super) struct Candidates {
     /// The one that is seen so far.
     held: Option<Identity>,
-    variants: BTreeMap<Identity, (Arc<Resource>, News, bool)>,
+    variants: BTreeMap<Identity, (Arc<Resource>, Receipt, bool)>,
 }
 
 /// The variant that is seen from now on.
 #[derive(Debug)]
 pub(super) struct Chosen<'a> {
     pub(super) resource: &'a Arc<Resource>,
-    pub(super) news: News,
+    pub(super) news: Receipt,
     /// Whether it has just come.
     pub(super) is_new: bool,
 }
@@ -48,14 +48,14 @@ impl Candidates {
     pub(super) fn new(held: Option<&Arc<Resource>>, rivals: Option<&Self>) -> Self {
         let mut variants = rivals.map(|rivals| rivals.variants.clone()).unwrap_or_default();
         let identity = |resource: &Arc<Resource>| resource.constraints().cloned();
-        let unsaid = News { resend: Resend::Answer, deadline: None, lease: None, drop_from: None };
+        let unsaid = Receipt { resend: Resend::Answer, deadline: None, lease: None, drop_from: None };
         if let Some(held) = held {
             variants.entry(identity(held)).or_insert_with(|| (Arc::clone(held), unsaid, false));
         }
         Self { held: held.map(identity), variants }
     }
 
-    pub(super) fn set(&mut self, resource: Arc<Resource>, news: News) {
+    pub(super) fn set(&mut self, resource: Arc<Resource>, news: Receipt) {
         self.variants.insert(resource.constraints().cloned(), (resource, news, true));
         if self.variants.len() > RIVALS {
             self.variants.pop_last();

@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use super::Malformed;
+use super::MalformedError;
 
 /// Bits of each symbol's code. EOS, the 257th symbol, has the last code of 30 bits, all ones.
 #[rustfmt::skip]
@@ -47,7 +47,7 @@ static DECODING: LazyLock<Decoding> = LazyLock::new(|| {
 });
 
 /// Decodes a string, and appends it.
-pub(super) fn decode(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
+pub(super) fn decode(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), MalformedError> {
     let decoding = &*DECODING;
     let (mut code, mut length) = (0_u32, 0_usize);
     for byte in bytes {
@@ -55,7 +55,7 @@ pub(super) fn decode(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
             code = code << 1 | u32::from(byte >> bit & 1);
             length += 1;
             if length > LONGEST {
-                return Err(Malformed);
+                return Err(MalformedError);
             }
             let (first, at) = decoding.first[length];
             // Below `first` no code of this length can be: it would have been found as a shorter one.
@@ -68,7 +68,7 @@ pub(super) fn decode(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
     }
     // Padded with the start of EOS, by less than a byte.
     let padding = (1 << length) - 1;
-    if length < 8 && code == padding { Ok(()) } else { Err(Malformed) }
+    if length < 8 && code == padding { Ok(()) } else { Err(MalformedError) }
 }
 
 #[cfg(test)]
@@ -94,7 +94,7 @@ mod tests {
             .collect()
     }
 
-    fn decoded(bytes: &[u8]) -> Result<Vec<u8>, Malformed> {
+    fn decoded(bytes: &[u8]) -> Result<Vec<u8>, MalformedError> {
         let mut out = Vec::new();
         decode(bytes, &mut out).map(|()| out)
     }
@@ -112,10 +112,10 @@ mod tests {
     fn padding_and_the_end_of_string_are_checked() {
         // `0` is 00000; its padding must be ones, and less than a byte of them.
         assert_eq!(decoded(&[0b0000_0111]), Ok(b"0".to_vec()));
-        assert_eq!(decoded(&[0b0000_0110]), Err(Malformed));
-        assert_eq!(decoded(&[0b0000_0111, 0xff]), Err(Malformed));
-        assert_eq!(decoded(&[0xff; 4]), Err(Malformed));
-        assert_eq!(decoded(&[0xff; 40]), Err(Malformed));
+        assert_eq!(decoded(&[0b0000_0110]), Err(MalformedError));
+        assert_eq!(decoded(&[0b0000_0111, 0xff]), Err(MalformedError));
+        assert_eq!(decoded(&[0xff; 4]), Err(MalformedError));
+        assert_eq!(decoded(&[0xff; 40]), Err(MalformedError));
     }
 
     proptest! {

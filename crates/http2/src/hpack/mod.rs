@@ -14,7 +14,7 @@ const TABLE: usize = 4096;
 
 /// A block that cannot be decoded. It ends the connection, because every later block builds upon it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(super) struct MalformedError;
 
 /// Decoder of the header blocks of one connection, in their order.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Decoder {
         &mut self,
         block: &[u8],
         mut tell: impl FnMut(&[u8], &[u8]),
-    ) -> Result<(), Malformed> {
+    ) -> Result<(), MalformedError> {
         let mut rest = block;
         let (mut name, mut value) = (Vec::new(), Vec::new());
         let mut resizable = true;
@@ -43,14 +43,14 @@ impl Decoder {
                 // Allowed only before the first field (RFC 7541, section 4.2).
                 let size = integer(&mut rest, 5)?;
                 if !resizable || size > TABLE {
-                    return Err(Malformed);
+                    return Err(MalformedError);
                 }
                 self.table.resize(size);
                 continue;
             }
             resizable = false;
             if first & 0x80 != 0 {
-                let (name, value) = self.table.get(integer(&mut rest, 7)?).ok_or(Malformed)?;
+                let (name, value) = self.table.get(integer(&mut rest, 7)?).ok_or(MalformedError)?;
                 tell(name, value);
                 continue;
             }
@@ -61,7 +61,7 @@ impl Decoder {
             if index == 0 {
                 string(&mut rest, &mut name)?;
             } else {
-                name.extend_from_slice(self.table.get(index).ok_or(Malformed)?.0);
+                name.extend_from_slice(self.table.get(index).ok_or(MalformedError)?.0);
             }
             string(&mut rest, &mut value)?;
             tell(&name, &value);
@@ -74,8 +74,8 @@ impl Decoder {
 }
 
 /// Integer with a prefix of `bits` bits (RFC 7541, section 5.1).
-fn integer(rest: &mut &[u8], prefix: u32) -> Result<usize, Malformed> {
-    let mut next = || rest.split_off_first().copied().ok_or(Malformed);
+fn integer(rest: &mut &[u8], prefix: u32) -> Result<usize, MalformedError> {
+    let mut next = || rest.split_off_first().copied().ok_or(MalformedError);
     let mask = (1_usize << prefix) - 1;
     let mut value = usize::from(next()?) & mask;
     if value < mask {
@@ -89,14 +89,14 @@ fn integer(rest: &mut &[u8], prefix: u32) -> Result<usize, Malformed> {
             return Ok(value);
         }
     }
-    Err(Malformed)
+    Err(MalformedError)
 }
 
 /// String literal (RFC 7541, section 5.2), appended to `out`.
-fn string(rest: &mut &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
-    let coded = rest.first().ok_or(Malformed)? & 0x80 != 0;
+fn string(rest: &mut &[u8], out: &mut Vec<u8>) -> Result<(), MalformedError> {
+    let coded = rest.first().ok_or(MalformedError)? & 0x80 != 0;
     let len = integer(rest, 7)?;
-    let bytes = rest.split_off(..len).ok_or(Malformed)?;
+    let bytes = rest.split_off(..len).ok_or(MalformedError)?;
     if coded {
         return huffman::decode(bytes, out);
     }
@@ -149,12 +149,12 @@ mod tests {
 
     type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
-    fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<Fields, Malformed> {
+    fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<Fields, MalformedError> {
         let mut fields = Vec::new();
         decoder.decode(block, |name, value| fields.push((name.to_vec(), value.to_vec()))).map(|()| fields)
     }
 
-    fn fields(expected: &[(&str, &str)]) -> Result<Fields, Malformed> {
+    fn fields(expected: &[(&str, &str)]) -> Result<Fields, MalformedError> {
         Ok(expected
             .iter()
             .map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()))
@@ -220,7 +220,7 @@ mod tests {
             ("40", "a name that is body_left"),
         ];
         for (block, what) in faults {
-            assert_eq!(decode(&mut Decoder::default(), &hex(block)), Err(Malformed), "{what}");
+            assert_eq!(decode(&mut Decoder::default(), &hex(block)), Err(MalformedError), "{what}");
         }
         // Exactly the size that was allowed, twice.
         assert_eq!(decode(&mut Decoder::default(), &hex("3fe11f 20 82")), fields(&[(":method", "GET")]));

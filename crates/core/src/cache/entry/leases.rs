@@ -1,7 +1,7 @@
 //! The leases of an entry in both of its views.
 
 use super::super::Generation;
-use super::super::lease::{Lease, Renewed, Tenure, Term};
+use super::super::lease::{Lease, LeaseHistory, LeaseRecord, LeaseRenewal};
 use super::super::view::View;
 use super::{Entry, Named};
 
@@ -14,16 +14,16 @@ impl Entry {
         }
         let body_at = self.wild_changed.max(self.named_changed);
         let slot = self.leases.get_or_insert_default().slot(view);
-        let current = Term { lease, at: Generation::ZERO };
+        let current = LeaseRecord { lease, at: Generation::ZERO };
         if is_new {
-            *slot = lease.map(|_| Tenure { current, before: None });
+            *slot = lease.map(|_| LeaseHistory { current, before: None });
         } else if resent {
             // That there was a time is remembered: a client that was away may have been told of it.
-            *slot = (lease.is_some() || slot.is_some()).then_some(Tenure { current, before: None });
+            *slot = (lease.is_some() || slot.is_some()).then_some(LeaseHistory { current, before: None });
         } else {
-            let before = slot.map_or(Term { lease: None, at: body_at }, |tenure| tenure.current);
+            let before = slot.map_or(LeaseRecord { lease: None, at: body_at }, |history| history.current);
             if lease.is_some() || before.lease.is_some() {
-                *slot = Some(Tenure { current, before: Some(before) });
+                *slot = Some(LeaseHistory { current, before: Some(before) });
             }
         }
         self.drop_no_leases();
@@ -48,9 +48,9 @@ impl Entry {
 
     /// Clients with another lease than before, apart from the body: the origin said so, or what is seen by name is now the
     /// relay's other copy.
-    pub(in crate::cache) fn renewed_since(&mut self, old: &Self) -> Renewed {
+    pub(in crate::cache) fn renewed_since(&mut self, old: &Self) -> LeaseRenewal {
         if self.leases.is_none() && old.leases.is_none() {
-            return Renewed::default();
+            return LeaseRenewal::default();
         }
         let (was, is) = (old.view_by_name(), self.view_by_name());
         let stays = old.wild.is_some() && self.wild.is_some();
@@ -60,12 +60,12 @@ impl Entry {
         {
             // Nothing that was told of the one copy is sure of the other.
             let slot = self.leases.get_or_insert_default().slot(is);
-            let lease = slot.and_then(|tenure| tenure.lease());
-            *slot = Some(Tenure { current: Term { lease, at: Generation::ZERO }, before: None });
+            let lease = slot.and_then(|history| history.lease());
+            *slot = Some(LeaseHistory { current: LeaseRecord { lease, at: Generation::ZERO }, before: None });
         }
-        let Some(leases) = &self.leases else { return Renewed::default() };
+        let Some(leases) = &self.leases else { return LeaseRenewal::default() };
         let is_new = |view| leases.is_new(view);
-        Renewed {
+        LeaseRenewal {
             members: stays && is_new(View::Wildcard),
             named: is.is_some_and(is_new) || (is_xdstp && is_new(View::Named)),
             any: is_new(View::Wildcard) || is_new(View::Named),
@@ -75,9 +75,9 @@ impl Entry {
     /// Stamps the terms of its leases that are new with this generation.
     pub(in crate::cache) fn stamp_leases(&mut self, stamp: Generation) {
         let Some(leases) = &mut self.leases else { return };
-        for tenure in leases.wild.iter_mut().chain(&mut leases.named) {
-            if tenure.current.at == Generation::ZERO {
-                tenure.current.at = stamp;
+        for history in leases.wild.iter_mut().chain(&mut leases.named) {
+            if history.current.at == Generation::ZERO {
+                history.current.at = stamp;
             }
         }
     }

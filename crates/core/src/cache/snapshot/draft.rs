@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::super::Generation;
 use super::super::change::{Change, Op, Resend};
 use super::super::entry::{Entry, Named, Seen};
-use super::super::failure::Failure;
+use super::super::origin_error::OriginError;
 use super::super::view::View;
 use super::{Snapshot, Touch};
 use crate::resource::{Collection, Form, Name, Resource, TypeUrl};
@@ -223,7 +223,7 @@ impl<'a> Draft<'a> {
             let recovered = old.failed.is_some() && new.failed.is_none();
             let body = differ(old.by_name(), new.by_name());
             let is_missing =
-                matches!(new.by_name(), Seen::Absent) && new.failure().is_some_and(Failure::is_not_found);
+                matches!(new.by_name(), Seen::Absent) && new.failure().is_some_and(OriginError::is_not_found);
             // A member of the wildcard set may have stood before it.
             failed |= body && is_missing;
             let named = resent || recovered || body || (failed && is_missing) || listed();

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
-use super::super::failure::Failure;
-use super::super::span::Class;
+use super::super::origin_error::OriginError;
+use super::super::position::Class;
 use crate::resource::Name;
 /// The errors of an update.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Errors {
-    pub(in crate::cache) told: Vec<(Name, Arc<Failure>)>,
+    pub(in crate::cache) told: Vec<(Name, Arc<OriginError>)>,
     /// Those that stand for removals.
-    pub(in crate::cache) lost: Vec<(Name, Arc<Failure>)>,
+    pub(in crate::cache) lost: Vec<(Name, Arc<OriginError>)>,
     /// Names whose errors are told in another response.
     pub(in crate::cache) later: Vec<Name>,
 }
@@ -46,6 +46,6 @@ impl Errors {
 }
 
 /// Approximate size of an error on the wire, in bytes.
-pub(in crate::cache) fn size(name: &Name, failure: &Failure) -> usize {
+pub(in crate::cache) fn size(name: &Name, failure: &OriginError) -> usize {
     name.as_str().len() + failure.message().len() + 16
 }

@@ -10,10 +10,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use foldhash::{HashMap, HashSet};
 
-use super::super::dialect::Protocol;
 use super::super::frame::{self, Fields, Frame, Piece};
 use super::super::lease::MOMENT;
 use super::super::nonce::Nonce;
+use super::super::profile::Protocol;
 use super::super::subscription::Subscription;
 use super::Update;
 use crate::resource::{Constraints, Name, Resource, resource_name};
@@ -74,7 +74,7 @@ impl Update {
         errors: &[u8],
         ghosts: &[Arc<Resource>],
     ) -> Frame {
-        let is_delta = self.dialect.protocol == Protocol::Delta;
+        let is_delta = self.profile.protocol == Protocol::Delta;
         let mut pieces = Vec::with_capacity(self.segments.len() + 2 * self.resources.len());
         for segment in &self.segments {
             pieces.push(Piece::Shared(if is_delta { segment.delta() } else { segment.sotw() }));

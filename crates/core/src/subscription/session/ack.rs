@@ -55,11 +55,11 @@ impl<'a> Answer<'a> {
 impl Session {
     /// Takes in a request if it plainly accepts the newest response and asks for nothing new, and says of which type.
     /// `None` if it has to be decoded and heard.
-    pub fn hear_ack(&mut self, message: &[u8]) -> Option<Kind> {
+    pub fn on_ack(&mut self, message: &[u8]) -> Option<Kind> {
         self.client()?;
-        let answer = Answer::read(self.dialect.protocol, message)?;
+        let answer = Answer::read(self.profile.protocol, message)?;
         let at = self.find_text(answer.type_url.unwrap_or_default())?;
-        let protocol = self.dialect.protocol;
+        let protocol = self.profile.protocol;
         let state = self.state(at);
         let asks_nothing = match protocol {
             Protocol::Delta => answer.names.is_empty(),
@@ -74,7 +74,7 @@ impl Session {
 
     /// The type of a request, by the text it is sent as: on a per-type stream it may be left out (R-EP-03).
     fn find_text(&self, text: &[u8]) -> Option<usize> {
-        if text.is_empty() && !self.dialect.aggregated {
+        if text.is_empty() && !self.profile.aggregated {
             return (self.types.len() == 1).then_some(0);
         }
         self.types.iter().position(|state| state.membership.of().type_url().as_str().as_bytes() == text)
@@ -121,7 +121,7 @@ mod tests {
     use crate::cache::{Cache, Change, Completeness, Limits, Op, Resend, View};
     use crate::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node, Status};
     use crate::resource::{Envelope, TypeUrl};
-    use crate::subscription::{Heard, Next, Rules, Upstream};
+    use crate::subscription::{NextStep, RequestKind, SessionConfig, Upstream};
 
     const KIND: Kind = Kind::Cluster;
 
@@ -141,23 +141,23 @@ mod tests {
         let change = Change { ops, wildcard_known: Some(Completeness::Complete), system_version: None };
         writer.apply(&type_url, change, now).unwrap();
 
-        let mut session = Session::new(cache, Arc::new(Rules::default()), protocol, None, now);
+        let mut session = Session::new(cache, Arc::new(SessionConfig::default()), protocol, None, now);
         let (node, type_url) = (Some(Node::default()), type_url.as_str().to_owned());
         match protocol {
             Protocol::Delta => {
                 let resource_names_subscribe = listed.to_vec();
                 let first =
                     DeltaDiscoveryRequest { node, type_url, resource_names_subscribe, ..Default::default() };
-                session.hear_delta(first, now).unwrap();
+                session.on_delta_request(first, now).unwrap();
             }
             Protocol::Sotw => {
                 let resource_names = listed.to_vec();
                 let first = DiscoveryRequest { node, type_url, resource_names, ..Default::default() };
-                session.hear_sotw(first, now).unwrap();
+                session.on_sotw_request(first, now).unwrap();
             }
         }
         let nonce = match session.next(now, Upstream::Answering) {
-            Next::Say(outgoing) => outgoing.frame.nonce.to_string(),
+            NextStep::Say(outgoing) => outgoing.frame.nonce.to_string(),
             _ => String::new(),
         };
         (session, nonce)
@@ -208,7 +208,7 @@ mod tests {
                     resource_names_unsubscribe: ended.into_iter().collect(),
                     ..Default::default()
                 };
-                (request.encode_to_vec(), slow.hear_delta(request, now))
+                (request.encode_to_vec(), slow.on_delta_request(request, now))
             } else {
                 listed_again.reverse();
                 let request = DiscoveryRequest {
@@ -217,14 +217,14 @@ mod tests {
                     version_info: "7".to_owned(),
                     ..Default::default()
                 };
-                (request.encode_to_vec(), slow.hear_sotw(request, now))
+                (request.encode_to_vec(), slow.on_sotw_request(request, now))
             };
             bytes.extend(extra.iter().flatten());
 
             let before = format!("{quick:?}");
-            match quick.hear_ack(&bytes) {
+            match quick.on_ack(&bytes) {
                 Some(kind) => {
-                    prop_assert_eq!(heard, Ok(Heard::Ack { type_url: kind.into() }));
+                    prop_assert_eq!(heard, Ok(RequestKind::Ack { type_url: kind.into() }));
                     for (quick, slow) in quick.types.iter().zip(&slow.types) {
                         prop_assert_eq!(quick.subscription(), slow.subscription());
                         prop_assert_eq!(&quick.own().owed.names, &slow.own().owed.names);
@@ -235,7 +235,7 @@ mod tests {
                 None => {
                     prop_assert_eq!(format!("{quick:?}"), before, "nothing was taken in");
                     let plain = same && !ends && extra.is_none() && !listed.iter().any(String::is_empty);
-                    let is_ack = heard == Ok(Heard::Ack { type_url: KIND.into() });
+                    let is_ack = heard == Ok(RequestKind::Ack { type_url: KIND.into() });
                     prop_assert!(!(plain && is_ack && is_set(&listed)), "an ordinary ACK");
                 }
             }

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::super::asks::Asks;
-use super::super::own::Brought;
+use super::super::own_state::ResumedVersions;
 use super::super::refusal::{Bound, Refusal};
 use super::super::stream_type::StreamType;
+use super::super::subscription_edit::SubscriptionEdit;
 use super::super::versions::Versions;
-use super::{Heard, Session};
+use super::{RequestKind, Session};
 use crate::cache::Subscription;
 use crate::proto;
 use crate::resource::{Name, normal_form};
@@ -20,21 +20,21 @@ fn is_wildcard(name: &str) -> bool {
 
 impl Session {
     /// Takes in a request of a delta stream.
-    pub fn hear_delta(
+    pub fn on_delta_request(
         &mut self,
         request: proto::DeltaDiscoveryRequest,
         now: Instant,
-    ) -> Result<Heard, Refusal> {
-        self.hear_delta_with(request, Versions::default(), now)
+    ) -> Result<RequestKind, Refusal> {
+        self.on_delta_request_with(request, Versions::default(), now)
     }
 
     /// Takes in a request of which `initial_resource_versions`, or some of them, were taken out into `versions`.
-    pub fn hear_delta_with(
+    pub fn on_delta_request_with(
         &mut self,
         request: proto::DeltaDiscoveryRequest,
         mut versions: Versions,
         now: Instant,
-    ) -> Result<Heard, Refusal> {
+    ) -> Result<RequestKind, Refusal> {
         self.meet(request.node)?;
         let type_url = self.type_of(&request.type_url)?;
         let (subscribe, unsubscribe) = (request.resource_names_subscribe, request.resource_names_unsubscribe);
@@ -52,7 +52,7 @@ impl Session {
         let changes_nothing = asks_nothing && unsubscribe.is_empty() && unlocate.is_empty();
 
         let Some(at) = self.find(&type_url) else {
-            let mut asks = Asks::new(changes_nothing && self.allows_legacy_wildcard(&type_url));
+            let mut asks = SubscriptionEdit::new(changes_nothing && self.allows_legacy_wildcard(&type_url));
             // Subscribing comes first (R-Delta-03).
             subscribe.iter().for_each(|name| drop(asks.subscribe(name)));
             locate.into_iter().for_each(|locator| drop(asks.locate(locator)));
@@ -69,11 +69,11 @@ impl Session {
                 versions.retain(|name| !ended.contains(name));
             }
             if !versions.is_empty() {
-                state.own_mut().brought = Some(Brought::Versions(versions));
+                state.own_mut().brought = Some(ResumedVersions::Versions(versions));
             }
             self.insert(state);
             self.turn_endpoints_of(&type_url);
-            return Ok(Heard::Subscribed { type_url });
+            return Ok(RequestKind::Subscribed { type_url });
         };
 
         // `initial_resource_versions` of a later request are not looked at (R-Delta-05).
@@ -85,7 +85,7 @@ impl Session {
             let old = state.subscription().clone();
             // A wildcard that is asked for again is answered, but what the client holds is not repeated: clients say
             // `*` to make a legacy wildcard explicit when they add a name.
-            let mut asks = Asks::of(&old);
+            let mut asks = SubscriptionEdit::of(&old);
             // Answered even if held: to subscribe again is to ask again (R-Delta-04).
             let mut owed: Vec<Name> = subscribe.iter().filter_map(|name| asks.subscribe(name)).collect();
             owed.extend(locate.into_iter().filter_map(|locator| asks.locate(locator)));
@@ -107,7 +107,8 @@ impl Session {
                 state.own_mut().owed.gone.remove(name);
             }
             let subscription = asks.into_subscription();
-            if let Some(Brought::Versions(versions)) = state.own_mut().brought.as_mut().filter(|_| !wildcard)
+            if let Some(ResumedVersions::Versions(versions)) =
+                state.own_mut().brought.as_mut().filter(|_| !wildcard)
             {
                 // Names that it lets go of are not held when it asks for them again, also where it did not ask for them on this
                 // stream: it has let go of what it brought.
@@ -126,12 +127,12 @@ impl Session {
             };
             drop(old);
             self.count_hidden(star && wildcard, owed.iter());
-            let dialect = self.dialect;
+            let profile = self.profile;
             let state = self.state(at);
             if !ended.is_empty() || state.subscription().wildcard != wildcard {
                 state.look_again();
             }
-            state.resubscribe(of, subscription, dialect, now)?;
+            state.resubscribe(of, subscription, profile, now)?;
             self.turn_endpoints_of(&type_url);
             let state = self.state(at);
             let subscription = state.subscription().clone();
@@ -179,11 +180,11 @@ impl Session {
             self.state(at).doubt();
         }
         Ok(match request.error_detail {
-            _ if request.response_nonce.is_empty() => Heard::Subscribed { type_url },
-            _ if !newest => Heard::Stale { type_url },
-            Some(_) if !self.state(at).reject() => Heard::Stale { type_url },
-            Some(error) => Heard::Nack { type_url, error },
-            None => Heard::Ack { type_url },
+            _ if request.response_nonce.is_empty() => RequestKind::Subscribed { type_url },
+            _ if !newest => RequestKind::Stale { type_url },
+            Some(_) if !self.state(at).reject() => RequestKind::Stale { type_url },
+            Some(error) => RequestKind::Nack { type_url, error },
+            None => RequestKind::Ack { type_url },
         })
     }
 }

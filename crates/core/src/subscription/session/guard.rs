@@ -9,7 +9,7 @@ use super::super::refusal::clip;
 use super::super::stream_type::Pending;
 use super::super::stream_type::guard::{is_unknown, mark, protects};
 use super::Session;
-use super::order::Deadline;
+use super::flush_order::Deadline;
 use crate::resource::{Kind, Name};
 
 /// A delay that an operator is to find the reason of.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::super::refusal::{Code, Refusal};
 use super::super::stream_type::{Pending, StreamType};
 use super::Session;
-use super::order::Next;
+use super::flush_order::NextStep;
 use crate::cache::Role;
 
 /// Resources that other views hold are there by then (see [`Writer::fill`](crate::cache::Writer::fill)).
@@ -19,17 +19,17 @@ const NOT_HELD: &str = "the relay holds no answer to all of this: no client of i
 
 impl Session {
     /// Next step of an observer that was told everything, in place of waiting.
-    pub(in crate::subscription) fn look_on(&self, pending: &[Pending], now: Instant) -> Option<Next> {
+    pub(in crate::subscription) fn look_on(&self, pending: &[Pending], now: Instant) -> Option<NextStep> {
         let waits = |pending: &Pending| matches!(pending, Pending::Nothing | Pending::Unknown);
         if self.role != Role::Observer || !pending.iter().all(waits) {
             return None;
         }
         let ends = self.types.iter().map(|state| state.asked).max()? + FILLED;
         if now < ends {
-            return Some(Next::Wait(Some(ends)));
+            return Some(NextStep::Wait(Some(ends)));
         }
         let refusal =
             || Refusal { code: Code::Unavailable, message: NOT_HELD.to_owned(), denied: None, bound: None };
-        self.types.iter().any(StreamType::lacks).then(|| Next::Close(refusal()))
+        self.types.iter().any(StreamType::lacks).then(|| NextStep::Close(refusal()))
     }
 }

@@ -2,18 +2,22 @@
 
 use std::time::Instant;
 
-use super::super::own::Brought;
+use super::super::own_state::ResumedVersions;
 use super::super::refusal::Refusal;
+use super::super::sotw_names::SotwNames;
 use super::super::stream_type::StreamType;
-use super::super::wants::Wants;
-use super::{Heard, Session};
+use super::{RequestKind, Session};
 use crate::cache::{Seen, Snapshot, Subscription, View};
 use crate::proto;
 use crate::resource::Name;
 
 impl Session {
     /// Takes in a request of a state-of-the-world stream.
-    pub fn hear_sotw(&mut self, request: proto::DiscoveryRequest, now: Instant) -> Result<Heard, Refusal> {
+    pub fn on_sotw_request(
+        &mut self,
+        request: proto::DiscoveryRequest,
+        now: Instant,
+    ) -> Result<RequestKind, Refusal> {
         self.meet(request.node)?;
         let type_url = self.type_of(&request.type_url)?;
         self.rules.check_list(&request.resource_names, &request.resource_locators)?;
@@ -22,7 +26,7 @@ impl Session {
 
         let Some(at) = self.find(&type_url) else {
             // The first request of the type. A nonce or a version in it is of another stream (R-SotW-09).
-            let mut wants = Wants::default();
+            let mut wants = SotwNames::default();
             let subscription = wants.read(&request.resource_names, request.resource_locators, legacy);
             let only_wildcard = subscription.wildcard && subscription.names().is_empty();
             let mut state = StreamType::new(self.join(&type_url, subscription)?, now);
@@ -30,11 +34,11 @@ impl Session {
             state.must_answer = (state.kind.full_state() && !state.subscription().is_empty()) || one_shot;
             state.may_hold = !request.version_info.is_empty();
             if state.kind.full_state() && only_wildcard && !request.version_info.is_empty() {
-                state.own_mut().brought = Some(Brought::Digest(request.version_info));
+                state.own_mut().brought = Some(ResumedVersions::Digest(request.version_info));
             }
             self.insert(state);
             self.turn_endpoints_of(&type_url);
-            return Ok(Heard::Subscribed { type_url });
+            return Ok(RequestKind::Subscribed { type_url });
         };
 
         let state = self.state(at);
@@ -52,10 +56,10 @@ impl Session {
                 && leaves_some(state.subscription(), &subscription, &state.membership.of().snapshot());
             let of = self.store(&type_url, &subscription)?;
             self.count_hidden(wildcard, added.iter());
-            let dialect = self.dialect;
+            let profile = self.profile;
             let state = self.state(at);
             state.look_again();
-            state.resubscribe(of, subscription, dialect, now)?;
+            state.resubscribe(of, subscription, profile, now)?;
             if is_left_with_some {
                 // It may be a member that has not come yet.
                 (state.must_answer, state.may_hold) = (true, true);
@@ -76,10 +80,10 @@ impl Session {
         }
         // Told by `error_detail` alone, never by versions (R-SotW-01).
         Ok(match request.error_detail {
-            _ if !newest => Heard::Stale { type_url },
-            Some(_) if !self.state(at).reject() => Heard::Stale { type_url },
-            Some(error) => Heard::Nack { type_url, error },
-            None => Heard::Ack { type_url },
+            _ if !newest => RequestKind::Stale { type_url },
+            Some(_) if !self.state(at).reject() => RequestKind::Stale { type_url },
+            Some(error) => RequestKind::Nack { type_url, error },
+            None => RequestKind::Ack { type_url },
         })
     }
 }

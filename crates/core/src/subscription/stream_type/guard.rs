@@ -44,6 +44,6 @@ pub(in crate::subscription) fn protects(endpoints: &StreamType, clusters: &Strea
         return true;
     }
     let unknown: HashSet<&Name> = unknown().collect();
-    let services = told.held_by(asks, &clusters.span).filter_map(|(_, cluster)| cluster?.eds_service());
+    let services = told.held_by(asks, &clusters.position).filter_map(|(_, cluster)| cluster?.eds_service());
     !unknown.is_empty() && services.into_iter().any(|service| unknown.contains(service))
 }

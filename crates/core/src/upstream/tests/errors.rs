@@ -1,7 +1,7 @@
 //! Errors of single resources.
 
 use super::*;
-use crate::cache::Failure;
+use crate::cache::OriginError;
 use crate::proto::{ResourceError, ResourceName, Status};
 
 const CDS: Kind = Kind::Cluster;
@@ -25,7 +25,7 @@ impl Answer {
 impl Rig {
     /// The code of the error of a name.
     fn code(&self, kind: Kind, name: &str) -> Option<i32> {
-        self.snapshot(kind).get(name)?.failure().map(Failure::code)
+        self.snapshot(kind).get(name)?.failure().map(OriginError::code)
     }
 
     fn refuses(&mut self, answer: &Answer) -> String {

@@ -1,7 +1,7 @@
 //! How long what nobody wants is kept (R-Relay-16, R-Relay-17).
 
 use super::*;
-use crate::cache::Allotment;
+use crate::cache::ClientScope;
 use crate::resource::Parameters;
 
 const CDS: Kind = Kind::Cluster;
@@ -110,11 +110,11 @@ fn r_relay_16_who_came_at_the_last_moment_keeps_the_name() {
     rig.leave("a");
     rig.leave("b");
     rig.pass(59_000);
-    // They join, and the deadline passes before the mailbox is looked into.
-    let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
+    // They join, and the deadline passes before the wake handle is looked into.
+    let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
     let join = |kind: Kind, subscription| {
         let of = rig.cache.of(&kind.into()).expect("few types");
-        of.join(subscription, dialect, &Arc::new(Mailbox::default()))
+        of.join(subscription, profile, &Arc::new(WakeHandle::default()))
     };
     let _late = (join(EDS, Subscription::new(false, ["e1".into()])), join(CDS, Subscription::new(true, [])));
     rig.pass(1000);
@@ -294,11 +294,14 @@ fn topics_of_parameters_that_nobody_has_are_bounded_and_end() {
     let topics = |rig: &Rig| rig.mux.groups.get(&CDS.into()).map_or(0, |group| group.topics.len());
     for number in 0..50 {
         let given = [("k", number.to_string())].into_iter().collect();
-        let allotted = Allotment { given, ..Allotment::default() };
+        let allotted = ClientScope { given, ..ClientScope::default() };
         let subscription = Subscription::new(true, ["c".into()]);
-        let of = rig.cache.seen(&CDS.into(), &subscription.lens(&allotted)).expect("nobody holds the others");
-        let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
-        let client = of.join(subscription, dialect, &Arc::new(Mailbox::default()));
+        let of = rig
+            .cache
+            .seen(&CDS.into(), &subscription.parameter_view(&allotted))
+            .expect("nobody holds the others");
+        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+        let client = of.join(subscription, profile, &Arc::new(WakeHandle::default()));
         rig.look();
         drop((client, of));
         rig.look();

@@ -1,7 +1,7 @@
 //! Dynamic parameters towards the origin (R-DP-*, R-Up-18).
 
 use super::*;
-use crate::cache::{Lens, Ttl};
+use crate::cache::{ParameterView, TtlSupport};
 use crate::proto::ResourceLocator;
 use crate::resource::Parameters;
 use crate::upstream::Locators;
@@ -51,15 +51,18 @@ impl Rig {
     fn client_with(&mut self, who: &'static str, kind: Kind, pairs: &str, names: &[&str]) {
         let subscription =
             Subscription::new(names.contains(&"*"), names.iter().filter(|n| **n != "*").map(|n| (*n).into()));
-        let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
-        let lens = Lens::uniform(parameters(pairs));
-        let of = self.cache.seen(&kind.into(), &lens).expect("few parameters");
-        self.clients.insert(who, of.join(subscription, dialect, &Arc::new(Mailbox::default())));
+        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+        let parameter_view = ParameterView::uniform(parameters(pairs));
+        let of = self.cache.seen(&kind.into(), &parameter_view).expect("few parameters");
+        self.clients.insert(who, of.join(subscription, profile, &Arc::new(WakeHandle::default())));
         self.look();
     }
 
     fn snapshot_with(&self, kind: Kind, pairs: &str) -> Arc<Snapshot> {
-        self.cache.seen(&kind.into(), &Lens::uniform(parameters(pairs))).expect("few parameters").snapshot()
+        self.cache
+            .seen(&kind.into(), &ParameterView::uniform(parameters(pairs)))
+            .expect("few parameters")
+            .snapshot()
     }
 
     fn seen_with(&self, kind: Kind, pairs: &str, name: &str) -> String {

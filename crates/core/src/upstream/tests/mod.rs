@@ -22,7 +22,8 @@ use prost::Message;
 
 use super::{Mux, Reconcile, Settings, StreamId};
 use crate::cache::{
-    Cache, Dialect, Limits, Mailbox, Membership, Named, Protocol, Seen, Snapshot, Subscription, Ttl,
+    Cache, Limits, Membership, Named, Protocol, Seen, Snapshot, StreamProfile, Subscription, TtlSupport,
+    WakeHandle,
 };
 use crate::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
 use crate::resource::{Kind, TypeUrl, wire};
@@ -119,9 +120,9 @@ impl Rig {
     fn client(&mut self, who: &'static str, kind: Kind, names: &[&str]) {
         let subscription =
             Subscription::new(names.contains(&"*"), names.iter().filter(|n| **n != "*").map(|n| (*n).into()));
-        let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
+        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
         let of = self.cache.of(&kind.into()).expect("few types");
-        let joined = of.join(subscription, dialect, &Arc::new(Mailbox::default()));
+        let joined = of.join(subscription, profile, &Arc::new(WakeHandle::default()));
         self.clients.insert(who, joined);
         self.look();
     }

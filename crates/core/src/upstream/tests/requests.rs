@@ -242,9 +242,9 @@ fn r_up_20_names_have_their_turn_whoever_goes_on_asking_for_earlier_ones() {
 fn r_relay_14_a_client_cannot_make_the_relay_ask_for_the_wildcard_by_a_name() {
     let mut rig = Rig::connected();
     let of = rig.cache.of(&CDS.into()).expect("few types");
-    let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
+    let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
     let names = ["*".into(), "".into()];
-    let _client = of.join(Subscription::new(false, names), dialect, &Arc::new(Mailbox::default()));
+    let _client = of.join(Subscription::new(false, names), profile, &Arc::new(WakeHandle::default()));
     rig.look();
     rig.pass(100);
     assert_eq!(rig.requests(Primary), []);

@@ -141,8 +141,8 @@ fn o1_a_wildcard_wanted_again_while_its_secondary_closes_is_not_lost() {
     rig.pass(60_000);
     // It joins, and the secondary closes before the mux hears of it.
     let of = rig.cache.of(&CDS.into()).expect("few types");
-    let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Untold };
-    let _late = of.join(Subscription::new(true, []), dialect, &Arc::new(Mailbox::default()));
+    let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+    let _late = of.join(Subscription::new(true, []), profile, &Arc::new(WakeHandle::default()));
     rig.mux.closed(Secondary);
     rig.look();
     assert_eq!(rig.members(CDS), set(&["m@v1", "n@v1"]));

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cache::Completeness::{Complete, Presumed, Settled};
-use crate::cache::Ttl;
+use crate::cache::TtlSupport;
 
 const CDS: Kind = Kind::Cluster;
 const EDS: Kind = Kind::Endpoint;
@@ -32,9 +32,10 @@ impl Rig {
     /// A client that is told times.
     fn timed(&mut self, who: &'static str, kind: Kind, names: &[&str]) {
         let subscription = Subscription::new(false, names.iter().map(|name| (*name).into()));
-        let dialect = Dialect { protocol: Protocol::Delta, aggregated: true, ttl: Ttl::Heartbeats };
+        let profile =
+            StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Heartbeats };
         let of = self.cache.of(&kind.into()).expect("few types");
-        self.clients.insert(who, of.join(subscription, dialect, &Arc::new(Mailbox::default())));
+        self.clients.insert(who, of.join(subscription, profile, &Arc::new(WakeHandle::default())));
         self.look();
     }
 }

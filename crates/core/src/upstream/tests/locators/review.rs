@@ -1,7 +1,7 @@
 //! Faults that a review of locators towards the origin found.
 
 use super::*;
-use crate::cache::Failure;
+use crate::cache::OriginError;
 use crate::proto::{ResourceError, ResourceName, Status};
 
 impl Answer {
@@ -318,7 +318,7 @@ fn f15_what_rivals_is_bounded() {
 
 #[test]
 fn f16_the_failure_type_is_used() {
-    assert!(Failure::new(5, "").is_not_found());
+    assert!(OriginError::new(5, "").is_not_found());
 }
 
 /// A set that is empty for one of two is never known, where the origin answers both in one response.

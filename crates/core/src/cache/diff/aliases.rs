@@ -9,9 +9,9 @@ use super::super::Generation;
 use super::super::entry::{Entry, Named, Seen};
 use super::super::subscription::Look;
 use super::super::update::Update;
-use super::Scan;
+use super::Diff;
 use crate::resource::Name;
-impl Scan<'_> {
+impl Diff<'_> {
     /// Whether the client sees the resource of this name through an alias.
     pub(super) fn is_seen_by_alias(&self, own: &Name) -> bool {
         self.snapshot.is_seen_by_alias(self.subscription, own.as_str())
@@ -31,15 +31,18 @@ impl Scan<'_> {
         lost: &mut BTreeMap<Name, Generation>,
     ) -> bool {
         let Named::Alias(alias) = entry.named() else { return false };
-        if self.span.is_start() || !self.subscription.contains(entry.name().as_str()) {
+        if self.position.is_start() || !self.subscription.contains(entry.name().as_str()) {
             return false;
         }
         // That a name is an alias of nothing is never told as a removal (R-Delta-22).
         let is_answer = |name: &Name| matches!(look.seen, Seen::Unresolved(answer) if answer.name() == name);
         let mut stood_for = false;
-        let reach = self.span.reach();
+        let reach = self.position.reach();
         for past in alias.past.iter().filter(|past| reach.is_none_or(|reach| past.until <= reach)) {
-            if past.until > self.span.removed && past.since <= self.span.seen && !is_answer(&past.name) {
+            if past.until > self.position.removed
+                && past.since <= self.position.seen
+                && !is_answer(&past.name)
+            {
                 stood_for = true;
                 if !self.is_seen(&past.name) {
                     let until = lost.entry(past.name.clone()).or_default();

@@ -67,24 +67,24 @@ impl fmt::Debug for SetVersion {
 
 /// No version that a relay has given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Foreign;
+pub struct ForeignVersionError;
 
 impl FromStr for SetVersion {
-    type Err = Foreign;
+    type Err = ForeignVersionError;
 
     /// Reads what [`Display`](fmt::Display) writes, and nothing else that means the same number.
-    fn from_str(text: &str) -> Result<Self, Foreign> {
+    fn from_str(text: &str) -> Result<Self, ForeignVersionError> {
         let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         if text.len() != 32 || !text.bytes().all(is_hex) {
-            return Err(Foreign);
+            return Err(ForeignVersionError);
         }
-        u128::from_str_radix(text, 16).map(Self).map_err(|_| Foreign)
+        u128::from_str_radix(text, 16).map(Self).map_err(|_| ForeignVersionError)
     }
 }
 
 /// View of a cohort's polls, without the resources.
 #[derive(Clone, Copy, Debug)]
-pub struct Sight {
+pub struct SetState {
     /// The mark of the cohort that it was looked at for.
     pub(super) touched: Generation,
     /// The version of it all.
@@ -102,7 +102,7 @@ pub struct Sight {
     pub dropped: bool,
 }
 
-impl Sight {
+impl SetState {
     /// `is_known` says whether anything is known of names that may be seen, where some may not.
     pub(super) fn of(
         type_url: &TypeUrl,
@@ -144,7 +144,7 @@ impl Sight {
 
 /// Everything that a cohort's polls see.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct SetContents {
     /// The version of it all.
     pub version: SetVersion,
     /// Members of the wildcard set by name, then what was asked for beside them.
@@ -153,7 +153,7 @@ pub struct Found {
     pub asked: Option<Subscription>,
 }
 
-impl Found {
+impl SetContents {
     pub(super) fn of(type_url: &TypeUrl, asked: &Subscription, snapshot: &Snapshot) -> Self {
         let (mut resources, mut found) = (Vec::new(), 0);
         look(snapshot, asked, |seen| {
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(version.to_string().parse(), Ok(version));
         for other in ["", "ab", "v7", "+00000000000000000000000000000ab", "000000000000000000000000000000AB"]
         {
-            assert_eq!(other.parse::<SetVersion>(), Err(Foreign), "{other}");
+            assert_eq!(other.parse::<SetVersion>(), Err(ForeignVersionError), "{other}");
         }
     }
 }

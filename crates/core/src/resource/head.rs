@@ -19,7 +19,7 @@ const ANY_VALUE: u8 = 2;
 
 /// How a client calls a resource, and how it is called to it.
 #[derive(Clone, Copy, Debug)]
-pub enum Called<'a> {
+pub enum NameForm<'a> {
     /// By a plain name (R-DP-09).
     Plain(&'a Name),
     /// By a locator: it is told the constraints too (R-DP-07, R-DP-08).
@@ -28,7 +28,7 @@ pub enum Called<'a> {
 
 impl Resource {
     /// As an element of `DeltaDiscoveryResponse.resources`, up to where the tail that both protocols share follows.
-    pub fn delta_head(&self, called: Called<'_>, ttl: Option<Duration>) -> Bytes {
+    pub fn delta_head(&self, called: NameForm<'_>, ttl: Option<Duration>) -> Bytes {
         let fields = self.fields_before_body(called, ttl);
         let mut out = BytesMut::with_capacity(wire::field_len(fields.len()));
         wire::put_header(&mut out, RESOURCES, fields.len() + self.sotw_entry().len());
@@ -37,7 +37,7 @@ impl Resource {
     }
 
     /// As an element of `DiscoveryResponse.resources`, wrapped, up to where the same tail follows.
-    pub fn wrapped_head(&self, called: Called<'_>, ttl: Option<Duration>) -> Bytes {
+    pub fn wrapped_head(&self, called: NameForm<'_>, ttl: Option<Duration>) -> Bytes {
         let fields = self.fields_before_body(called, ttl);
         let value = fields.len() + self.sotw_entry().len();
         let any = wire::field_len(WRAPPER.len()) + wire::field_len(value);
@@ -50,7 +50,7 @@ impl Resource {
     }
 
     /// Wrapped, as an `Any` in one piece.
-    pub fn wrapped(&self, called: Called<'_>) -> Bytes {
+    pub fn wrapped(&self, called: NameForm<'_>) -> Bytes {
         let fields = self.fields_before_body(called, None);
         let value = fields.len() + self.sotw_entry().len();
         let mut out = BytesMut::with_capacity(wire::field_len(WRAPPER.len()) + wire::field_len(value));
@@ -63,7 +63,7 @@ impl Resource {
 
     /// A heartbeat (R-TTL-02): name, version and time, and nothing else. Beside an unset body aliases would mean that
     /// none of them exists (R-Delta-22).
-    pub fn heartbeat(&self, called: Called<'_>, ttl: Option<Duration>) -> Bytes {
+    pub fn heartbeat(&self, called: NameForm<'_>, ttl: Option<Duration>) -> Bytes {
         let mut inner = BytesMut::new();
         self.put_name(&mut inner, called);
         wire::put_field(&mut inner, RESOURCE_VERSION as u8, self.version().as_bytes());
@@ -73,10 +73,10 @@ impl Resource {
         out.freeze()
     }
 
-    fn put_name(&self, out: &mut BytesMut, called: Called<'_>) {
+    fn put_name(&self, out: &mut BytesMut, called: NameForm<'_>) {
         match called {
-            Called::Plain(name) => wire::put_field(out, RESOURCE_NAME as u8, name.as_str().as_bytes()),
-            Called::Locator(name) => {
+            NameForm::Plain(name) => wire::put_field(out, RESOURCE_NAME as u8, name.as_str().as_bytes()),
+            NameForm::Locator(name) => {
                 let name = resource_name(name, self.constraints());
                 wire::put_field(out, RESOURCE_RESOURCE_NAME as u8, &name);
             }
@@ -84,7 +84,7 @@ impl Resource {
     }
 
     /// The fields of the `Resource` before its body: name, version, whatever else came along, and a time.
-    fn fields_before_body(&self, called: Called<'_>, ttl: Option<Duration>) -> BytesMut {
+    fn fields_before_body(&self, called: NameForm<'_>, ttl: Option<Duration>) -> BytesMut {
         let (entry, at) = self.sotw_tail();
         let inner = wire::fields(entry).flatten().find_map(|field| field.bytes().ok()).unwrap_or_default();
         let fields = inner.get(..inner.len().saturating_sub(entry.len() - at)).unwrap_or_default();
@@ -143,11 +143,11 @@ mod tests {
             let envelope = Envelope::parse(&sent, &cds).expect("good");
             let resource = envelope.encode(&cds, "a".into()).expect("a body");
 
-            let delta = [&resource.delta_head(Called::Plain(&"b".into()), Some(time)), resource.sotw_entry()].concat();
-            let wrapped = [&resource.wrapped_head(Called::Plain(&"a".into()), Some(time)), resource.sotw_entry()].concat();
+            let delta = [&resource.delta_head(NameForm::Plain(&"b".into()), Some(time)), resource.sotw_entry()].concat();
+            let wrapped = [&resource.wrapped_head(NameForm::Plain(&"a".into()), Some(time)), resource.sotw_entry()].concat();
             let name = "a".into();
-            let untimed = [&resource.wrapped_head(Called::Plain(&name), None), resource.sotw_entry()].concat();
-            prop_assert_eq!(inside(&untimed, 2), &resource.wrapped(Called::Plain(&name))[..]);
+            let untimed = [&resource.wrapped_head(NameForm::Plain(&name), None), resource.sotw_entry()].concat();
+            prop_assert_eq!(inside(&untimed, 2), &resource.wrapped(NameForm::Plain(&name))[..]);
             let wrapper = inside(&wrapped, 2);
             prop_assert_eq!(inside(wrapper, 1), WRAPPER.as_bytes());
             for (message, name) in [(inside(&delta, 2), "b"), (inside(wrapper, 2), "a")] {
@@ -156,7 +156,7 @@ mod tests {
                 prop_assert_eq!(read.body, Some(&any[..]));
                 prop_assert!(read.has_aliases && message.windows(5).any(|window| window == unknown));
             }
-            let heartbeat = resource.heartbeat(Called::Plain(&"b".into()), Some(time));
+            let heartbeat = resource.heartbeat(NameForm::Plain(&"b".into()), Some(time));
             let read = Envelope::parse(inside(&heartbeat, 2), &cds).expect("a Resource");
             prop_assert_eq!((read.name, read.version, read.ttl, read.body), ("b", "7", Some(time), None));
             prop_assert!(!read.has_aliases);

@@ -24,9 +24,9 @@ const TTL: Duration = Duration::from_secs(30);
 
 /// Key of a poll: a hash of the peer's address, the node's id, the type and the names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Who(u128);
+pub(super) struct PollKey(u128);
 
-impl Who {
+impl PollKey {
     /// Somebody at `peer` with this `node.id`.
     pub(super) fn new(peer: &[u8], node_id: &str, type_url: &TypeUrl, subscription: &Subscription) -> Self {
         let mut hasher = Xxh3::new();
@@ -49,21 +49,21 @@ impl Who {
 
 /// The version that a client says it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Offered {
+pub(super) enum OfferedVersion {
     Nothing,
     /// One that a relay gave out.
     Version(SetVersion),
     /// Another server's: a hash of it.
-    Foreign(u64),
+    ForeignVersionError(u64),
 }
 
-impl Offered {
+impl OfferedVersion {
     pub(super) fn read(version_info: &str) -> Self {
         match version_info {
             "" => Self::Nothing,
-            text => {
-                text.parse().map_or_else(|_| Self::Foreign(xxh3::xxh3_64(text.as_bytes())), Self::Version)
-            }
+            text => text
+                .parse()
+                .map_or_else(|_| Self::ForeignVersionError(xxh3::xxh3_64(text.as_bytes())), Self::Version),
         }
     }
 }
@@ -71,48 +71,48 @@ impl Offered {
 /// Version that a client was given, and the one that it offered then. When it offers the latter again for the same names, it
 /// rejected what it was given, or never got it; any other version was given for something else that it asked for meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Delivered {
+pub(super) struct DeliveredVersion {
     pub(super) version: SetVersion,
-    pub(super) over: Offered,
+    pub(super) over: OfferedVersion,
 }
 
 /// Facts about a poll from the one before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Past {
+pub(super) struct PollRecord {
     /// The last answer that it was given.
-    pub(super) delivered: Option<Delivered>,
+    pub(super) delivered: Option<DeliveredVersion>,
     /// Since when it waits for what is not known, if it still did when it ended.
     pub(super) waits_since: Option<Instant>,
 }
 
 /// The memory of all polls.
 #[derive(Debug, Default)]
-pub struct Memory(Mutex<Pasts>);
+pub struct PollHistory(Mutex<PollRecords>);
 
-impl Memory {
-    pub(super) fn recall(&self, who: Who, now: Instant) -> Past {
+impl PollHistory {
+    pub(super) fn recall(&self, who: PollKey, now: Instant) -> PollRecord {
         self.0.lock().recall(who, now)
     }
 
-    pub(super) fn remember(&self, who: Who, past: Past, now: Instant) {
+    pub(super) fn remember(&self, who: PollKey, past: PollRecord, now: Instant) {
         self.0.lock().remember(who, past, now);
     }
 }
 
 #[derive(Debug, Default)]
-struct Pasts {
-    past: HashMap<Who, (Instant, Past)>,
+struct PollRecords {
+    past: HashMap<PollKey, (Instant, PollRecord)>,
     /// When which was remembered, oldest first; what was remembered again since is passed over.
-    order: VecDeque<(Instant, Who)>,
+    order: VecDeque<(Instant, PollKey)>,
 }
 
-impl Pasts {
-    fn recall(&self, who: Who, now: Instant) -> Past {
+impl PollRecords {
+    fn recall(&self, who: PollKey, now: Instant) -> PollRecord {
         let fresh = self.past.get(&who).filter(|(at, _)| now < *at + TTL);
         fresh.map(|(_, past)| *past).unwrap_or_default()
     }
 
-    fn remember(&mut self, who: Who, past: Past, now: Instant) {
+    fn remember(&mut self, who: PollKey, past: PollRecord, now: Instant) {
         while let Some((at, oldest)) = self.order.front().copied()
             && (self.order.len() >= LIMIT || now >= at + TTL)
         {
@@ -132,28 +132,28 @@ mod tests {
 
     #[test]
     fn the_memory_of_polls_is_bounded_in_number_and_in_time() {
-        let (mut memory, start) = (Pasts::default(), Instant::now());
-        let past = Past { waits_since: Some(start), ..Past::default() };
+        let (mut poll_history, start) = (PollRecords::default(), Instant::now());
+        let past = PollRecord { waits_since: Some(start), ..PollRecord::default() };
         let at = |number: usize| start + Duration::from_micros(number as u64);
         for number in 0..2 * LIMIT {
-            memory.remember(Who(number as u128 % 100_000), past, at(number));
+            poll_history.remember(PollKey(number as u128 % 100_000), past, at(number));
         }
-        assert!(memory.past.len() <= LIMIT && memory.order.len() <= LIMIT);
-        let newest = Who((2 * LIMIT as u128 - 1) % 100_000);
-        assert_eq!(memory.recall(newest, at(2 * LIMIT)), past);
+        assert!(poll_history.past.len() <= LIMIT && poll_history.order.len() <= LIMIT);
+        let newest = PollKey((2 * LIMIT as u128 - 1) % 100_000);
+        assert_eq!(poll_history.recall(newest, at(2 * LIMIT)), past);
         let late = at(2 * LIMIT) + TTL;
-        assert_eq!(memory.recall(newest, late), Past::default());
-        memory.remember(Who(0), past, late);
-        assert_eq!((memory.past.len(), memory.order.len()), (1, 1));
+        assert_eq!(poll_history.recall(newest, late), PollRecord::default());
+        poll_history.remember(PollKey(0), past, late);
+        assert_eq!((poll_history.past.len(), poll_history.order.len()), (1, 1));
     }
 
     #[test]
     fn what_is_remembered_again_stays() {
-        let (mut memory, start) = (Pasts::default(), Instant::now());
-        let past = Past { waits_since: Some(start), ..Past::default() };
-        memory.remember(Who(1), past, start);
-        memory.remember(Who(1), past, start + TTL / 2);
-        memory.remember(Who(2), past, start + TTL);
-        assert_eq!(memory.recall(Who(1), start + TTL), past);
+        let (mut poll_history, start) = (PollRecords::default(), Instant::now());
+        let past = PollRecord { waits_since: Some(start), ..PollRecord::default() };
+        poll_history.remember(PollKey(1), past, start);
+        poll_history.remember(PollKey(1), past, start + TTL / 2);
+        poll_history.remember(PollKey(2), past, start + TTL);
+        assert_eq!(poll_history.recall(PollKey(1), start + TTL), past);
     }
 }

@@ -37,7 +37,7 @@ fn rule(from: NodeField, pattern: Option<&str>, default: Option<&str>) -> Rule {
 
 /// Value that one rule gives.
 fn given(rule: Rule, node: &Node) -> Option<String> {
-    Given::new(vec![rule], 20).parameters(node, None).get("k").map(str::to_owned)
+    NodeParameterRules::new(vec![rule], 20).parameters(node, None).get("k").map(str::to_owned)
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn r_dp_17_every_part_of_a_node_can_be_a_parameter() {
     }
     let rules =
         fields.iter().map(|(from, value)| Rule { key: (*value).into(), ..rule(from.clone(), None, None) });
-    let all = Given::new(rules.collect(), 20).parameters(&node, None);
+    let all = NodeParameterRules::new(rules.collect(), 20).parameters(&node, None);
     assert_eq!(all, fields.iter().map(|(_, value)| (*value, *value)).collect());
 }
 
@@ -167,7 +167,7 @@ fn people_are_told_why_a_key_is_absent() {
         rule(NodeField::Zone, None, None),
         rule(metadata("n"), None, None),
     ];
-    let given = Given::new(rules, 20);
+    let given = NodeParameterRules::new(rules, 20);
     let outcomes: Vec<Outcome<'_>> = given.outcomes(&node, None).map(|(_, outcome)| outcome).collect();
     assert_eq!(
         outcomes,
@@ -183,10 +183,13 @@ fn people_are_told_why_a_key_is_absent() {
 
 #[test]
 fn without_rules_there_are_no_parameters() {
-    assert_eq!(Given::default().parameters(&with_metadata(&[("env", text("prod"))]), None), Parameters::NONE);
+    assert_eq!(
+        NodeParameterRules::default().parameters(&with_metadata(&[("env", text("prod"))]), None),
+        Parameters::NONE
+    );
     // And with rules that give nothing neither.
     assert_eq!(
-        Given::new(vec![rule(NodeField::Id, None, None)], 20).parameters(&Node::default(), None),
+        NodeParameterRules::new(vec![rule(NodeField::Id, None, None)], 20).parameters(&Node::default(), None),
         Parameters::NONE
     );
 }

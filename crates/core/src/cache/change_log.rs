@@ -13,13 +13,13 @@ pub(super) type Changed = SmallVec<[Name; LISTED]>;
 
 /// The names of a cohort that changed lately, in the order in which they did.
 #[derive(Debug, Default)]
-pub(super) struct Journal {
+pub(super) struct ChangeLog {
     /// It lists what changed after this.
     since: Generation,
     changed: SmallVec<[(Generation, Name); 1]>,
 }
 
-impl Journal {
+impl ChangeLog {
     pub(super) const fn starting(since: Generation) -> Self {
         Self { since, changed: SmallVec::new_const() }
     }
@@ -71,18 +71,18 @@ mod tests {
             changes in proptest::collection::vec(proptest::collection::vec(0_u8..12, 1..12), 0..12),
             from in 0_u64..14,
         ) {
-            let mut journal = Journal::starting(1.into());
+            let mut change_log = ChangeLog::starting(1.into());
             let mut expected = BTreeSet::new();
             for (at, names) in changes.iter().enumerate() {
                 let generation = at as u64 + 2;
                 for name in names {
-                    journal.note(generation.into(), &Name::from(format!("n{name}")));
+                    change_log.note(generation.into(), &Name::from(format!("n{name}")));
                     if generation > from {
                         expected.insert(format!("n{name}"));
                     }
                 }
             }
-            let listed = journal.after(from.into());
+            let listed = change_log.after(from.into());
             let all_fit = changes.iter().flatten().count() <= LISTED;
             prop_assert!(listed.is_some() || from == 0 || !all_fit);
             if let Some(listed) = listed {

@@ -23,12 +23,12 @@ const PERMISSION_DENIED: i32 = 7;
 
 /// An error of the origin: a google.rpc.Status without its details.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct OriginError {
     code: i32,
     message: Box<str>,
 }
 
-impl Failure {
+impl OriginError {
     /// The error, with as much of its message as is kept.
     pub fn new(code: i32, message: &str) -> Self {
         let mut end = message.len().min(MESSAGE_BYTES);
@@ -75,8 +75,8 @@ impl Failure {
 
 /// The error of a name, as an entry keeps it.
 #[derive(Clone, Debug)]
-pub(super) struct Failed {
-    pub(super) failure: Arc<Failure>,
+pub(super) struct ErrorRecord {
+    pub(super) failure: Arc<OriginError>,
     /// When clients that asked by name had to learn of it.
     pub(super) at: Generation,
     /// Since when the body is not for newcomers; zero where it is. Only the resource itself ends that, no other error.
@@ -84,9 +84,9 @@ pub(super) struct Failed {
     is_denial: bool,
 }
 
-impl Failed {
+impl ErrorRecord {
     /// The next error of a name.
-    pub(super) fn new(failure: Arc<Failure>, before: Option<&Self>) -> Self {
+    pub(super) fn new(failure: Arc<OriginError>, before: Option<&Self>) -> Self {
         let was = before.filter(|_| !failure.is_not_found());
         let is_denial = failure.is_denial() || was.is_some_and(|was| was.is_denial);
         let denied = was.map_or(Generation::ZERO, |was| was.denied);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::Generation;
-use super::span::Span;
+use super::position::Position;
 use super::update::Update;
 
 /// Updates up to this weight need not go through the byte cache: of a cohort of few that would cost more than
@@ -26,30 +26,30 @@ pub(super) type ByteCache = moka::sync::Cache<UpdateKey, Arc<Update>, foldhash::
 pub(super) struct UpdateKey {
     pub(super) cohort: u64,
     pub(super) touched: Generation,
-    pub(super) span: Span,
+    pub(super) position: Position,
 }
 
 /// The updates of one cohort, all of one `touched`: superseded ones go at once.
 #[derive(Debug, Default)]
-pub(super) struct Shelf {
+pub(super) struct UpdateCache {
     touched: Generation,
-    near: Vec<(Span, Held)>,
+    near: Vec<(Position, CachedUpdate)>,
     /// Keys of updates in the byte cache.
     cached: Vec<UpdateKey>,
 }
 
 #[derive(Debug)]
-enum Held {
+enum CachedUpdate {
     Small { update: Arc<Update>, _spent: Spent },
     Large(Weak<Update>),
 }
 
-impl Shelf {
-    /// The update that leads on from `span`, if there is one.
+impl UpdateCache {
+    /// The update that leads on from `position`, if there is one.
     pub(super) fn find(
         &self,
         touched: Generation,
-        span: &Span,
+        position: &Position,
         cohort: u64,
         cache: &ByteCache,
         now: Instant,
@@ -57,11 +57,11 @@ impl Shelf {
         if self.touched != touched {
             return None;
         }
-        let found = match self.near.iter().find(|(other, _)| other == span) {
-            Some((_, Held::Small { update, .. })) => Some(Arc::clone(update)),
-            Some((_, Held::Large(update))) => update.upgrade(),
+        let found = match self.near.iter().find(|(other, _)| other == position) {
+            Some((_, CachedUpdate::Small { update, .. })) => Some(Arc::clone(update)),
+            Some((_, CachedUpdate::Large(update))) => update.upgrade(),
             None if self.near.len() < NEAR => None,
-            None => cache.get(&UpdateKey { cohort, touched, span: span.clone() }),
+            None => cache.get(&UpdateKey { cohort, touched, position: position.clone() }),
         };
         found.filter(|update| update.is_true(now))
     }
@@ -75,7 +75,7 @@ impl Shelf {
         cache: &ByteCache,
         now: Instant,
     ) -> Arc<Update> {
-        let UpdateKey { cohort, touched, ref span } = key;
+        let UpdateKey { cohort, touched, ref position } = key;
         if self.touched > touched {
             return made;
         }
@@ -84,19 +84,20 @@ impl Shelf {
             self.cached.drain(..).for_each(|old| cache.invalidate(&old));
             self.touched = touched;
         }
-        if let Some(found) = self.find(touched, span, cohort, cache, now) {
+        if let Some(found) = self.find(touched, position, cohort, cache, now) {
             return found;
         }
-        self.near.retain(|(other, _)| other != span);
+        self.near.retain(|(other, _)| other != position);
         let is_near = self.near.len() < NEAR;
         let spent = if is_near && made.weight() <= SMALL { allowance.spend(made.weight()) } else { None };
         if let Some(spent) = spent {
             self.near.reserve_exact(1);
-            self.near.push((span.clone(), Held::Small { update: Arc::clone(&made), _spent: spent }));
+            self.near
+                .push((position.clone(), CachedUpdate::Small { update: Arc::clone(&made), _spent: spent }));
             return made;
         }
         if is_near {
-            self.near.push((span.clone(), Held::Large(Arc::downgrade(&made))));
+            self.near.push((position.clone(), CachedUpdate::Large(Arc::downgrade(&made))));
         }
         cache.insert(key.clone(), Arc::clone(&made));
         // One in whose place this comes, because its times are no longer true, is listed already.

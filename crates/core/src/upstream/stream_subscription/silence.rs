@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Awaited, Link};
+use super::{Awaited, StreamSubscription};
 
 /// Subscriptions of one type that one stream has not heard an answer to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(in crate::upstream) struct Silence {
     pub(in crate::upstream) answered: bool,
 }
 
-impl Link {
+impl StreamSubscription {
     /// Subscriptions without an answer. Where versions were told, silence is an answer (R-Up-02).
     pub(in crate::upstream) fn silence(&self) -> Silence {
         let is_heard = self.arrival.has_begun();

@@ -1,17 +1,17 @@
 //! The meaning of a state-of-the-world list of names, which depends on the lists before it.
 
-use super::asks::Asks;
+use super::subscription_edit::SubscriptionEdit;
 use crate::cache::Subscription;
 use crate::proto::ResourceLocator;
 
 /// How a list of names is read, which depends on the lists before it (R-SotW-13).
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Wants {
+pub(super) struct SotwNames {
     /// A name, or `*`, was sent on this stream: from then on an empty list means nothing.
     explicit: bool,
 }
 
-impl Wants {
+impl SotwNames {
     /// Whether an empty list means nothing.
     pub(super) const fn is_explicit(self) -> bool {
         self.explicit
@@ -25,7 +25,7 @@ impl Wants {
         legacy_wildcard: bool,
     ) -> Subscription {
         self.explicit |= !names.is_empty() || !locators.is_empty();
-        let mut asks = Asks::new(!self.explicit && legacy_wildcard);
+        let mut asks = SubscriptionEdit::new(!self.explicit && legacy_wildcard);
         names.iter().for_each(|name| drop(asks.subscribe(name)));
         locators.into_iter().for_each(|locator| drop(asks.locate(locator)));
         asks.into_plain_subscription()
@@ -36,14 +36,14 @@ impl Wants {
 mod tests {
     use super::*;
 
-    fn read(wants: &mut Wants, names: &[&str]) -> String {
+    fn read(wants: &mut SotwNames, names: &[&str]) -> String {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         format!("{:?}", wants.read(&names, Vec::new(), true))
     }
 
     #[test]
     fn r_sotw_13_wildcard_vector_of_the_protocol() {
-        let mut wants = Wants::default();
+        let mut wants = SotwNames::default();
         assert_eq!(read(&mut wants, &[]), r#"{"*"}"#);
         assert_eq!(read(&mut wants, &["*", "A"]), r#"{"*", "A"}"#);
         assert_eq!(read(&mut wants, &["A"]), r#"{"A"}"#);
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn r_sotw_14_without_legacy_only_the_star_is_a_wildcard() {
-        let mut wants = Wants::default();
+        let mut wants = SotwNames::default();
         assert!(wants.read(&[], Vec::new(), false).is_empty());
         assert!(wants.read(&["*".to_owned()], Vec::new(), false).wildcard);
     }

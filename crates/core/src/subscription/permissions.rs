@@ -10,12 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::client::Client;
 use super::refusal::{Denied, Refusal, clip};
-use crate::cache::{Allotment, Lens, Subscription};
+use crate::cache::{ClientScope, ParameterView, Subscription};
 use crate::resource::{Name, Parameters, Patterns, Scope, TypeUrl};
 
 /// Permissions of a peer. A field that is `None`, or empty, restricts nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Grant {
+pub struct Permissions {
     /// It may ask for nothing at all.
     pub nothing: bool,
     /// The values of `node.id` that it may claim.
@@ -33,14 +33,14 @@ pub struct Grant {
 
 /// Counts of names and wildcards that were asked for and are not shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hidden {
+pub struct HiddenCounts {
     /// Names that are answered as ones that do not exist.
     pub names: u64,
     /// Wildcards that show a part of what there is.
     pub wildcards: u64,
 }
 
-impl Grant {
+impl Permissions {
     /// May ask for nothing.
     pub fn nothing() -> Self {
         Self { nothing: true, ..Self::default() }
@@ -76,7 +76,11 @@ impl Grant {
 
     /// Whether each set of parameters through which a client sees something is allowed. A key that is left out is refused as
     /// well, or leaving it out would show what is meant for clients that have none.
-    pub(super) fn check_lens(&self, lens: &Lens, allotted: &Allotment) -> Result<(), Refusal> {
+    pub(super) fn check_lens(
+        &self,
+        parameter_view: &ParameterView,
+        allotted: &ClientScope,
+    ) -> Result<(), Refusal> {
         let refused = |parameters: &Parameters| {
             for (key, values) in &self.parameters {
                 if !parameters.get(key).is_some_and(|value| values.contains(value)) {
@@ -86,7 +90,7 @@ impl Grant {
             let mut imposed = allotted.imposed.iter();
             imposed.find(|(key, value)| parameters.get(key) != Some(*value)).map(|(key, _)| key.to_owned())
         };
-        match lens.parameters().iter().find_map(refused) {
+        match parameter_view.parameters().iter().find_map(refused) {
             None => Ok(()),
             Some(key) => Err(Refusal::denied(
                 Denied::Parameters,
@@ -98,29 +102,29 @@ impl Grant {
     }
 
     /// Computes what a client has whatever it asks for: what it is given, of which this is proven.
-    pub(super) fn allot(&self, given: &Parameters, proven: &Parameters) -> Allotment {
+    pub(super) fn allot(&self, given: &Parameters, proven: &Parameters) -> ClientScope {
         let only = self.parameters.iter().filter(|(_, values)| values.len() == 1);
         let pairs = only.flat_map(|(key, values)| values.iter().map(|value| (key.clone(), value.clone())));
         let imposed = proven.completed_with(&pairs.collect());
-        Allotment { given: given.completed_with(&imposed), imposed, scope: self.names.clone() }
+        ClientScope { given: given.completed_with(&imposed), imposed, scope: self.names.clone() }
     }
 
     /// Counts these names, and the wildcard where it is newly asked for, as far as they are not shown.
-    pub(super) fn hides<'a>(&self, wildcard: bool, names: impl Iterator<Item = &'a Name>) -> Hidden {
+    pub(super) fn hides<'a>(&self, wildcard: bool, names: impl Iterator<Item = &'a Name>) -> HiddenCounts {
         if self.names.is_all() {
-            return Hidden::default();
+            return HiddenCounts::default();
         }
         let hidden = names.filter(|name| !self.names.allows(name.as_str()));
-        Hidden { names: hidden.count() as u64, wildcards: wildcard.into() }
+        HiddenCounts { names: hidden.count() as u64, wildcards: wildcard.into() }
     }
 
     /// Counts what is not shown of all that is asked for.
-    pub(super) fn hides_of(&self, subscription: &Subscription) -> Hidden {
+    pub(super) fn hides_of(&self, subscription: &Subscription) -> HiddenCounts {
         self.hides(subscription.wildcard, subscription.names().iter())
     }
 }
 
-impl std::ops::AddAssign for Hidden {
+impl std::ops::AddAssign for HiddenCounts {
     fn add_assign(&mut self, other: Self) {
         self.names += other.names;
         self.wildcards += other.wildcards;

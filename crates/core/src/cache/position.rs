@@ -5,7 +5,7 @@ use crate::resource::Name;
 
 /// How far a client has been told of one type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Span {
+pub struct Position {
     /// Of additions and changes.
     pub added: Generation,
     /// Of removals, which may lag behind (R-ADS-03).
@@ -29,11 +29,11 @@ pub(super) enum Part {
     /// In a run through all members by name, begun at `at`.
     Members { at: Generation, after: Name },
     /// In a run through the names that were asked for, begun at `at`: up to `after` everything until then was told, beyond it
-    /// what the span says.
+    /// what the position says.
     Names { at: Generation, after: Name },
 }
 
-impl Span {
+impl Position {
     /// Told everything up to here.
     pub fn up_to(generation: Generation) -> Self {
         Self { added: generation, removed: generation, seen: generation, part: Part::Whole }
@@ -91,20 +91,20 @@ impl Span {
     }
 
     /// Where it stands among additions after an update that leads to `to`.
-    pub(super) fn after(&self, next: &Next, to: Generation) -> Self {
+    pub(super) fn after(&self, next: &NextPosition, to: Generation) -> Self {
         let part = match next {
-            Next::Names { at, after } => Part::Names { at: *at, after: after.clone() },
-            Next::Stay => self.part.clone(),
-            Next::Changes { .. } | Next::Members { .. } | Next::Done => Part::Whole,
+            NextPosition::Names { at, after } => Part::Names { at: *at, after: after.clone() },
+            NextPosition::Stay => self.part.clone(),
+            NextPosition::Changes { .. } | NextPosition::Members { .. } | NextPosition::Done => Part::Whole,
         };
-        let added = if let Next::Names { .. } = next { self.added } else { to };
+        let added = if let NextPosition::Names { .. } = next { self.added } else { to };
         Self { added, part, ..self.clone() }
     }
 }
 
 /// Where a client stands once it took an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextPosition {
     /// Where it stood: the update held nothing but what it was owed.
     Stay,
     /// Within the changes up to `to`.
@@ -129,4 +129,4 @@ pub enum Class {
 /// The client stands before what the cache remembers of removals: it has to come again with its versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too far behind: reconnect to resume from the versions held")]
-pub struct FellBehind;
+pub struct FellBehindError;

@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 use super::Generation;
 use super::audience::Audience;
 use super::cohort::Cohort;
-use super::dialect::{Dialect, Role, Ttl};
-use super::difference::Difference;
+use super::name_diff::NameDiff;
+use super::profile::{Role, StreamProfile, TtlSupport};
 use super::queue::Queue;
 use super::snapshot::{Snapshot, Touch};
 use super::subscription::Subscription;
@@ -35,7 +35,7 @@ const ALTERED_AT_ONCE: usize = 5000;
 const LISTED_AT_ONCE: usize = 500;
 
 #[derive(Debug, Default)]
-pub(super) struct Registry {
+pub(super) struct CohortIndex {
     cohorts: Slab<Arc<Cohort>>,
     /// By [`Subscription::key`].
     by_key: HashMap<u64, SmallVec<[u32; 2]>>,
@@ -58,20 +58,20 @@ pub(super) struct Registry {
 
 /// Does something with each name, and lets others have the registry in between.
 fn in_parts(
-    registry: &mut MutexGuard<'_, Registry>,
+    cohort_index: &mut MutexGuard<'_, CohortIndex>,
     names: &[Name],
-    mut with: impl FnMut(&mut Registry, &Name),
+    mut with: impl FnMut(&mut CohortIndex, &Name),
 ) {
     let mut parts = names.chunks(LISTED_AT_ONCE).peekable();
     while let Some(part) = parts.next() {
-        part.iter().for_each(|name| with(registry, name));
+        part.iter().for_each(|name| with(cohort_index, name));
         if parts.peek().is_some() {
-            MutexGuard::bump(registry);
+            MutexGuard::bump(cohort_index);
         }
     }
 }
 
-impl Registry {
+impl CohortIndex {
     /// That of a store, and whether what it has is filled in from other stores.
     pub(super) fn new(is_filled: bool) -> Self {
         Self { is_filled, ..Self::default() }
@@ -89,44 +89,50 @@ impl Registry {
         }
     }
 
-    /// The cohort of this subscription, dialect and role, if there is one.
-    fn find(&self, key: u64, subscription: &Subscription, dialect: Dialect, role: Role) -> Option<usize> {
+    /// The cohort of this subscription, profile and role, if there is one.
+    fn find(
+        &self,
+        key: u64,
+        subscription: &Subscription,
+        profile: StreamProfile,
+        role: Role,
+    ) -> Option<usize> {
         let is_it = |at: &usize| {
             let cohort = &self.cohorts[*at];
-            cohort.dialect == dialect && cohort.role == role && cohort.subscription == *subscription
+            cohort.profile == profile && cohort.role == role && cohort.subscription == *subscription
         };
         self.by_key.get(&key)?.iter().map(|slot| *slot as usize).find(is_it)
     }
 
-    /// The cohort of this subscription, dialect and role, made where there is none. Others have their turn between its names:
+    /// The cohort of this subscription, profile and role, made where there is none. Others have their turn between its names:
     /// nobody finds it before all are listed, and what is marked meanwhile is what its members begin with.
     pub(super) fn enter(
         this: &mut MutexGuard<'_, Self>,
         now: impl Fn() -> Generation,
         subscription: &Subscription,
-        dialect: Dialect,
+        profile: StreamProfile,
         role: Role,
     ) -> usize {
-        let key = subscription.key(dialect);
+        let key = subscription.key(profile);
         loop {
-            if let Some(at) = this.find(key, subscription, dialect, role) {
+            if let Some(at) = this.find(key, subscription, profile, role) {
                 return at;
             }
             let shared = Self::share_names(this, subscription);
             this.next_id += 1;
-            let cohort = Arc::new(Cohort::new(this.next_id, shared, dialect, role, now()));
+            let cohort = Arc::new(Cohort::new(this.next_id, shared, profile, role, now()));
             let at = this.cohorts.insert(Arc::clone(&cohort));
             let (slot, names) = (at as u32, cohort.subscription.names());
             let is_many = names.len() > TAKEN_AT_ONCE;
             in_parts(this, names, |this, name| this.list(name, slot, role, is_many));
-            if this.find(key, subscription, dialect, role).is_some() {
+            if this.find(key, subscription, profile, role).is_some() {
                 // Another one was as far first.
                 in_parts(this, names, |this, name| this.unlist(name, slot, role, is_many));
                 this.cohorts.remove(at);
                 continue;
             }
             cohort.begin(now());
-            this.timed += usize::from(dialect.ttl != Ttl::Untold);
+            this.timed += usize::from(profile.ttl != TtlSupport::Untold);
             let turns = this.audience(role).add(&cohort.subscription, slot);
             this.turn_wildcard(turns, role);
             this.by_key.entry(key).or_default().push(slot);
@@ -144,12 +150,12 @@ impl Registry {
     ) -> Result<Arc<Cohort>, Subscription> {
         let now = snapshot.generation();
         let old = Arc::clone(&self.cohorts[at]);
-        let (key, slot, role) = (subscription.key(old.dialect), at as u32, old.role);
-        if old.is_shared() || self.find(key, &subscription, old.dialect, role).is_some() {
+        let (key, slot, role) = (subscription.key(old.profile), at as u32, old.role);
+        if old.is_shared() || self.find(key, &subscription, old.profile, role).is_some() {
             return Err(subscription);
         }
-        let Difference { added, removed, kept } =
-            Difference::between(old.subscription.names(), subscription.names());
+        let NameDiff { added, removed, kept } =
+            NameDiff::between(old.subscription.names(), subscription.names());
         if added.len() + removed.len() > ALTERED_AT_ONCE {
             return Err(subscription);
         }
@@ -163,10 +169,10 @@ impl Registry {
         removed.iter().for_each(|at| self.unlist(&old.subscription.names()[*at], slot, role, is_many));
         let turns = self.audience(role).alter(&old.subscription, &subscription, slot);
         self.turn_wildcard(turns, role);
-        self.forget(old.subscription.key(old.dialect), slot);
+        self.forget(old.subscription.key(old.profile), slot);
         self.by_key.entry(key).or_default().push(slot);
         self.next_id += 1;
-        let cohort = Cohort::new(self.next_id, subscription, old.dialect, role, now);
+        let cohort = Cohort::new(self.next_id, subscription, old.profile, role, now);
         let added = || added.iter().map(|at| &cohort.subscription.names()[*at]);
         let removed = removed.iter().map(|at| &old.subscription.names()[*at]);
         cohort.inherit_tally(&old, snapshot, removed, added());
@@ -237,8 +243,8 @@ impl Registry {
     /// Ends a cohort that has no members. Nobody finds it any more while others have their turn between its names.
     pub(super) fn leave(this: &mut MutexGuard<'_, Self>, at: usize) {
         let (cohort, slot) = (Arc::clone(&this.cohorts[at]), at as u32);
-        this.forget(cohort.subscription.key(cohort.dialect), slot);
-        this.timed -= usize::from(cohort.dialect.ttl != Ttl::Untold);
+        this.forget(cohort.subscription.key(cohort.profile), slot);
+        this.timed -= usize::from(cohort.profile.ttl != TtlSupport::Untold);
         let turns = this.audience(cohort.role).remove(&cohort.subscription, slot);
         this.turn_wildcard(turns, cohort.role);
         let names = cohort.subscription.names();
@@ -362,7 +368,7 @@ impl Registry {
     }
 
     fn is_timed(&self, slot: u32) -> bool {
-        self.cohorts[slot as usize].dialect.ttl != Ttl::Untold
+        self.cohorts[slot as usize].profile.ttl != TtlSupport::Untold
     }
 }
 

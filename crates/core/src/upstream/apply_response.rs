@@ -11,16 +11,16 @@ use foldhash::{HashMap, HashSet};
 
 use super::Counters;
 use super::aliases;
-use super::response::{Heard, Reading, Removed, Report};
-use super::sending::Link;
-use super::topic::{Absences, Placed, Renewal, Topic, gone};
-use super::variants::{Candidates, News};
+use super::response::{DecodedResponse, ErrorReport, ReceivedResource, Removed};
+use super::stream_subscription::StreamSubscription;
+use super::topic::{Absences, Placement, Renewal, Topic, gone};
+use super::variants::{Candidates, Receipt};
 use crate::cache::{Change, Completeness, Lease, Named, Op, Resend, Snapshot, View};
 use crate::resource::{Collection, Name, Parameters, Resource, TypeUrl};
 
 /// Result of a response, as far as it has been gone through.
 #[derive(Debug, Default)]
-struct Lesson {
+struct Effects {
     ops: Vec<Op>,
     /// Names of which more than one variant has to be weighed.
     variants: BTreeMap<(View, Name), Candidates>,
@@ -36,14 +36,14 @@ struct Lesson {
 }
 
 /// Content of a response beside its errors: looked up for each of these, and there may be as many of either.
-struct Beside<'a> {
+struct ErrorContext<'a> {
     removed: HashSet<&'a str>,
     came: HashMap<(View, Name), Arc<Resource>>,
     tells_errors: bool,
 }
 
-impl<'a> Beside<'a> {
-    fn new(reading: &'a Reading<'_>, ops: &[Op]) -> Self {
+impl<'a> ErrorContext<'a> {
+    fn new(reading: &'a DecodedResponse<'_>, ops: &[Op]) -> Self {
         let mut came = HashMap::default();
         for op in ops {
             if let Op::Set { view, resource, .. } = op {
@@ -57,8 +57,8 @@ impl<'a> Beside<'a> {
 
 /// Where and when something was learned.
 #[derive(Clone, Copy)]
-struct Scene<'a> {
-    placed: Placed,
+struct ResponseContext<'a> {
+    placed: Placement,
     type_url: &'a TypeUrl,
     snapshot: &'a Snapshot,
     counters: &'a Counters,
@@ -72,13 +72,13 @@ impl Topic {
     /// was any of either.
     pub(super) fn hear(
         &mut self,
-        placed: Placed,
-        reading: &mut Reading<'_>,
+        placed: Placement,
+        reading: &mut DecodedResponse<'_>,
         snapshot: &Snapshot,
         is_only: bool,
         now: Instant,
     ) -> bool {
-        let Some(link) = &mut self.links[placed.stream as usize] else { return false };
+        let Some(subscription) = &mut self.subscriptions[placed.stream as usize] else { return false };
         let mut concerned = is_only || reading.is_empty();
         // A response with nothing that is new to the set is no part of the answer that is awaited.
         let mut brings_news = false;
@@ -87,63 +87,66 @@ impl Topic {
             |name: &str| placed.view == Some(View::Wildcard) && snapshot.held(View::Wildcard, name).is_none();
         // The first word about a name is a part of the answer to all of them.
         let is_by_name = placed.view == Some(View::Named);
-        let awaits = link.awaits_more();
+        let awaits = subscription.awaits_more();
         // The first word about a name is that it does not exist: so the origin says it of others too.
-        let tells_absence =
-            |link: &Link, name: &str| link.awaits_first_word(name) && snapshot.get(name).is_none();
+        let tells_absence = |subscription: &StreamSubscription, name: &str| {
+            subscription.awaits_first_word(name) && snapshot.get(name).is_none()
+        };
         let mut absences = Absences::Untold;
         for heard in &mut reading.resources {
             if !heard.matches(&self.parameters) && heard.is_understood() {
                 continue;
             }
-            let others = aliases_of(link, placed, snapshot, heard);
-            let own = is_covered(link, &self.borrowed, placed.view, &heard.name).then_some(&*heard.name);
+            let others = aliases_of(subscription, placed, snapshot, heard);
+            let own =
+                is_covered(subscription, &self.borrowed, placed.view, &heard.name).then_some(&*heard.name);
             for name in own.into_iter().chain(others.iter().map(Name::as_str)) {
                 concerned = true;
                 heard.covered = true;
                 let is_none = heard.envelope.body.is_none() && heard.envelope.ttl.is_none();
-                if is_none && tells_absence(link, name) {
+                if is_none && tells_absence(subscription, name) {
                     absences = Absences::Told;
                 }
                 // Held, not claimed, and not sent again before: an answer, however late it comes.
-                let was_unseen = link.saw(name);
-                let was_claimed = link.saw_claimed(name);
+                let was_unseen = subscription.saw(name);
+                let was_claimed = subscription.saw_claimed(name);
                 let is_heartbeat = heard.envelope.body.is_none() && heard.envelope.ttl.is_some();
                 let is_lacked = is_by_name && snapshot.held(View::Named, name).is_none();
-                if is_heartbeat && is_lacked && link.suspect(name) {
+                if is_heartbeat && is_lacked && subscription.suspect(name) {
                     // It exists, and is no answer.
                     brings_others = true;
                     continue;
                 }
-                let answers = link.heard(name, now);
+                let answers = subscription.heard(name, now);
                 heard.answers |= answers || was_unseen;
                 let is_first = was_unseen || was_claimed || is_new_member(name);
                 brings_news |= awaits && (is_first || (is_by_name && answers));
-                let is_kept_back = link.is_kept_back(name);
+                let is_kept_back = subscription.is_kept_back(name);
                 brings_kept_back |= is_kept_back;
                 brings_others |= !is_kept_back;
             }
             brings_others |= !heard.covered;
             if own.is_none() && self.parameters.is_empty() && placed.view == Some(View::Named) {
-                link.note_unasked(&heard.name);
+                subscription.note_unasked(&heard.name);
             }
         }
         for removed in &mut reading.removed {
-            if is_of_earlier(link, removed) {
+            if is_of_earlier(subscription, removed) {
                 continue;
             }
-            let view = view_of(link, &self.borrowed, placed.view, &removed.name);
+            let view = view_of(subscription, &self.borrowed, placed.view, &removed.name);
             let is_concerned = view.is_some_and(|view| concerns(removed, view, snapshot, &self.parameters));
             if is_concerned {
-                if tells_absence(link, &removed.name) {
+                if tells_absence(subscription, &removed.name) {
                     absences = Absences::Told;
                 }
-                let answers = link.heard(&removed.name, now);
-                let is_first = link.saw(&removed.name) || link.saw_claimed(&removed.name);
+                let answers = subscription.heard(&removed.name, now);
+                let is_first = subscription.saw(&removed.name) || subscription.saw_claimed(&removed.name);
                 brings_news |= awaits && (is_first || (is_by_name && answers));
             }
             let named = placed.view == Some(View::Named);
-            if is_concerned || (named && !aliases::held_by(link, snapshot, &removed.name).is_empty()) {
+            if is_concerned || (named && !aliases::held_by(subscription, snapshot, &removed.name).is_empty())
+            {
                 concerned = true;
                 removed.covered = true;
             }
@@ -151,14 +154,16 @@ impl Topic {
         for report in &mut reading.reports {
             // The wildcard as a whole has no errors (R-Err-05).
             let reportable = placed.view.filter(|_| &*report.name != Name::WILDCARD);
-            let Some(view) = view_of(link, &self.borrowed, reportable, &report.name) else { continue };
+            let Some(view) = view_of(subscription, &self.borrowed, reportable, &report.name) else {
+                continue;
+            };
             if report.matches(&self.parameters) {
                 concerned = true;
-                if report.failure.is_not_found() && tells_absence(link, &report.name) {
+                if report.failure.is_not_found() && tells_absence(subscription, &report.name) {
                     absences = Absences::Told;
                 }
-                link.heard(&report.name, now);
-                brings_news |= awaits && link.saw(&report.name);
+                subscription.heard(&report.name, now);
+                brings_news |= awaits && subscription.saw(&report.name);
                 // Clients of the wildcard are told of no errors (R-Err-05).
                 report.covered |= view == View::Named || report.failure.is_not_found();
             }
@@ -170,16 +175,16 @@ impl Topic {
         // Parts that came for others say nothing of how far the answer to this one has come.
         if concerned {
             placed.view.into_iter().for_each(|view| self.silent_streams.end(view));
-            link.arrived(now, brings_news, is_part);
+            subscription.arrived(now, brings_news, is_part);
             // It tells another relay nothing of a set that is not complete.
             if is_relay && !is_part && placed.view == Some(View::Wildcard) {
-                link.note_whole();
+                subscription.note_whole();
             }
         }
         if brings_kept_back || brings_others {
             let is_whole = !brings_others && !is_part && self.would_fill(placed.view, snapshot);
-            if let Some(link) = &mut self.links[placed.stream as usize] {
-                link.judge_proof(is_whole);
+            if let Some(subscription) = &mut self.subscriptions[placed.stream as usize] {
+                subscription.judge_proof(is_whole);
             }
         }
         let bodies = || reading.resources.iter().filter_map(|heard| heard.envelope.body);
@@ -192,41 +197,41 @@ impl Topic {
     /// Works out what an accepted response changes, of which [`hear`](Self::hear) took notice.
     pub(super) fn learn(
         &mut self,
-        placed: Placed,
+        placed: Placement,
         type_url: &TypeUrl,
-        reading: &mut Reading<'_>,
+        reading: &mut DecodedResponse<'_>,
         snapshot: &Snapshot,
         counters: &Counters,
         now: Instant,
     ) -> Change {
-        if self.links[placed.stream as usize].is_none() {
+        if self.subscriptions[placed.stream as usize].is_none() {
             return Change::default();
         }
         let many = reading.has_variants() || !self.rivals.is_empty();
-        let scene = Scene { placed, type_url, snapshot, counters, now, many };
+        let context = ResponseContext { placed, type_url, snapshot, counters, now, many };
         let size = reading.resources.len() + reading.removed.len();
-        let mut lesson = Lesson { ops: Vec::with_capacity(size), ..Lesson::default() };
+        let mut effects = Effects { ops: Vec::with_capacity(size), ..Effects::default() };
         for heard in reading.resources.iter_mut().filter(|heard| heard.covered) {
             if heard.matches(&self.parameters) {
-                self.learn_resource(&mut lesson, scene, heard);
+                self.learn_resource(&mut effects, context, heard);
             }
         }
         for removed in reading.removed.iter().filter(|removed| removed.covered) {
-            self.learn_removal(&mut lesson, scene, removed);
+            self.learn_removal(&mut effects, context, removed);
         }
-        self.weigh_variants(&mut lesson, scene);
+        self.weigh_variants(&mut effects, context);
         if !reading.reports.is_empty() {
-            let beside = Beside::new(reading, &lesson.ops);
+            let beside = ErrorContext::new(reading, &effects.ops);
             for report in reading.reports.iter().filter(|report| report.covered) {
-                self.learn_error(&mut lesson, scene, report, &beside);
+                self.learn_error(&mut effects, context, report, &beside);
             }
         }
-        let lacks_member = lesson.lacks_member;
-        let mut ops = self.conclude(lesson, scene);
+        let lacks_member = effects.lacks_member;
+        let mut ops = self.conclude(effects, context);
         let wildcard_known = if lacks_member {
             self.lapse(snapshot.member_count(), snapshot)
         } else {
-            self.learn_proof(&mut ops, scene)
+            self.learn_proof(&mut ops, context)
         };
         counters.operations.add(ops.len() as u64);
         let version = reading.system_version;
@@ -234,9 +239,9 @@ impl Topic {
     }
 
     /// Takes notice of what the response proves beside what it says.
-    fn learn_proof(&mut self, ops: &mut Vec<Op>, scene: Scene<'_>) -> Option<Completeness> {
-        let Scene { placed, snapshot, now, .. } = scene;
-        let evidence = self.links[placed.stream as usize].as_mut()?.take_proof(now)?;
+    fn learn_proof(&mut self, ops: &mut Vec<Op>, context: ResponseContext<'_>) -> Option<Completeness> {
+        let ResponseContext { placed, snapshot, now, .. } = context;
+        let evidence = self.subscriptions[placed.stream as usize].as_mut()?.take_proof(now)?;
         self.ignores_versions &= !evidence.reads_versions;
         if placed.view == Some(View::Wildcard) {
             self.unproven = None;
@@ -259,11 +264,16 @@ impl Topic {
         None
     }
 
-    fn learn_resource(&mut self, lesson: &mut Lesson, scene: Scene<'_>, heard: &mut Heard<'_>) {
-        let Scene { placed, type_url, snapshot, counters, now, many } = scene;
-        let Some(link) = &self.links[placed.stream as usize] else { return };
-        let own = covered(link, &self.borrowed, placed, snapshot, &heard.name);
-        let others = aliases_of(link, placed, snapshot, heard);
+    fn learn_resource(
+        &mut self,
+        effects: &mut Effects,
+        context: ResponseContext<'_>,
+        heard: &mut ReceivedResource<'_>,
+    ) {
+        let ResponseContext { placed, type_url, snapshot, counters, now, many } = context;
+        let Some(subscription) = &self.subscriptions[placed.stream as usize] else { return };
+        let own = covered(subscription, &self.borrowed, placed, snapshot, &heard.name);
+        let others = aliases_of(subscription, placed, snapshot, heard);
         let is_named = placed.view == Some(View::Named);
         let view = if is_named { View::Named } else { View::Wildcard };
         let Some(first) = own.as_ref().map(|(_, name)| name).or_else(|| others.first()) else { return };
@@ -273,7 +283,7 @@ impl Topic {
         let same = held.is_some_and(|held| {
             held.origin_version() == Some(heard.envelope.version) && heard.is_variant_of(held)
         });
-        let is_claimed = link.has_claimed_all() && !link.is_kept_back(&heard.name);
+        let is_claimed = subscription.has_claimed_all() && !subscription.is_kept_back(&heard.name);
         let ttl = heard.envelope.ttl;
         // Of what never had a version a heartbeat has none either; what does not exist has no TTL (R-TTL-08).
         let unversioned = || held.is_some_and(|held| held.origin_version().is_none());
@@ -292,7 +302,7 @@ impl Topic {
             self.ignores_versions |= same && is_claimed;
             counters.unsolicited.add(u64::from(same && resend == Resend::Unsolicited));
             if is_named {
-                lesson.lost.extend(aliases::lost_by(link, snapshot, &heard.envelope, &heard.name));
+                effects.lost.extend(aliases::lost_by(subscription, snapshot, &heard.envelope, &heard.name));
             }
             // A full state is made of everything that its client asked for: of such types it is kept.
             let drops = heard.envelope.do_not_cache && is_named && !type_url.kind().full_state();
@@ -301,42 +311,42 @@ impl Topic {
                 self.uncacheable.set(view, name, drops.then_some(now));
             }
             let alias = |name| Op::Alias { name, resource: Arc::clone(&resource), resend };
-            lesson.ops.extend(others.into_iter().map(alias));
+            effects.ops.extend(others.into_iter().map(alias));
             let Some(own) = own else { return };
             let doubted = self.doubted(view, &own);
             let held = held.filter(|_| !doubted);
             if weighed(held) {
-                let news = News { resend, deadline, lease, drop_from: drops.then_some(now) };
-                self.candidates(lesson, (view, own), held).set(resource, news);
+                let news = Receipt { resend, deadline, lease, drop_from: drops.then_some(now) };
+                self.candidates(effects, (view, own), held).set(resource, news);
             } else {
                 self.expiry.set(view, &own, deadline);
                 self.uncacheable.set(view, &own, drops.then_some(now));
-                lesson.ops.push(Op::Set { view, resource, resend, lease });
+                effects.ops.push(Op::Set { view, resource, resend, lease });
             }
         } else if renews && !heard.envelope.has_aliases {
             // A heartbeat (R-TTL-02).
             asked().for_each(|name| self.expiry.set(view, name, deadline));
             if let Some(name) = own.filter(|_| lease.is_some() || snapshot.is_leased(&heard.name)) {
-                lesson.ops.push(Op::Renew { view, name, lease });
+                effects.ops.push(Op::Renew { view, name, lease });
             }
         } else if ttl.is_some() && !heard.envelope.has_aliases {
             // A heartbeat of what is not held in this version, as after a TTL that ended while the heartbeat was on its
             // way: the origin has it, and takes it for delivered. It is to be had on another stream. A name that was asked for
             // since may still be answered on this one.
-            if !own.is_some_and(|name| is_named && link.awaits_since(name.as_str()).is_some()) {
+            if !own.is_some_and(|name| is_named && subscription.awaits_since(name.as_str()).is_some()) {
                 self.renewals[placed.stream as usize].insert(Renewal::Doubt);
             }
-            lesson.lacks_member |= view == View::Wildcard && held.is_none();
+            effects.lacks_member |= view == View::Wildcard && held.is_none();
         } else if !heard.envelope.has_aliases {
             // Neither a heartbeat nor an unresolved alias: the old form of "does not exist" (R-Up-16).
-            lesson.lost.extend(others);
+            effects.lost.extend(others);
             let Some(own) = own else { return };
             let doubted = self.doubted(view, &own);
             let held = held.filter(|_| !doubted);
             if weighed(held) {
-                self.candidates(lesson, (view, own), held).remove(heard.constraints());
+                self.candidates(effects, (view, own), held).remove(heard.constraints());
             } else if !self.keeps(view, &own) {
-                lesson.removed.push((view, own));
+                effects.removed.push((view, own));
             }
         } else if is_named {
             let own = own.filter(|_| aliases::is_unresolved(&heard.envelope, &heard.name));
@@ -344,17 +354,17 @@ impl Topic {
             for name in own.into_iter().chain(others) {
                 self.expiry.set(view, &name, None);
                 self.uncacheable.set(view, &name, None);
-                lesson.ops.push(Op::Alias { name, resource: Arc::clone(&resource), resend });
+                effects.ops.push(Op::Alias { name, resource: Arc::clone(&resource), resend });
             }
         }
     }
 
-    fn learn_removal(&mut self, lesson: &mut Lesson, scene: Scene<'_>, removed: &Removed<'_>) {
-        let Scene { placed, snapshot, now, .. } = scene;
-        let Some(link) = &self.links[placed.stream as usize] else { return };
-        if is_of_earlier(link, removed) {
+    fn learn_removal(&mut self, effects: &mut Effects, context: ResponseContext<'_>, removed: &Removed<'_>) {
+        let ResponseContext { placed, snapshot, now, .. } = context;
+        let Some(subscription) = &self.subscriptions[placed.stream as usize] else { return };
+        if is_of_earlier(subscription, removed) {
             // If its own question stays unanswered, this was the answer to both.
-            let name = link.covered(&removed.name).cloned();
+            let name = subscription.covered(&removed.name).cloned();
             name.into_iter().for_each(|name| self.disproved.insert(View::Named, name, now));
             return;
         }
@@ -363,16 +373,16 @@ impl Topic {
                 let held = snapshot.held(View::Named, alias.as_str());
                 held.is_none_or(|held| held.constraints() == removed.constraints.as_ref())
             };
-            let aliases = aliases::held_by(link, snapshot, &removed.name);
-            lesson.lost.extend(aliases.into_iter().filter(is_gone));
+            let aliases = aliases::held_by(subscription, snapshot, &removed.name);
+            effects.lost.extend(aliases.into_iter().filter(is_gone));
         }
-        let own = covering(link, &self.borrowed, placed.view, snapshot, &removed.name);
+        let own = covering(subscription, &self.borrowed, placed.view, snapshot, &removed.name);
         let Some((view, name)) = own else { return };
         if !concerns(removed, view, snapshot, &self.parameters) {
             return;
         }
         if view == View::Named && Collection::named(&removed.name).is_some() {
-            lesson.empty.push(name);
+            effects.empty.push(name);
             return;
         }
         let held = snapshot.held(view, &removed.name);
@@ -383,12 +393,12 @@ impl Topic {
         }
         let doubted = self.doubted(view, &key.1);
         let held = held.filter(|_| !doubted);
-        if lesson.variants.contains_key(&key) || self.rivals.contains_key(&key) {
-            self.candidates(lesson, key, held).remove(removed.constraints.as_ref());
+        if effects.variants.contains_key(&key) || self.rivals.contains_key(&key) {
+            self.candidates(effects, key, held).remove(removed.constraints.as_ref());
         } else if held.is_none_or(|held| held.constraints() == removed.constraints.as_ref())
             && !self.keeps(view, &key.1)
         {
-            lesson.removed.push(key);
+            effects.removed.push(key);
         }
     }
 
@@ -408,36 +418,36 @@ impl Topic {
 
     fn candidates<'l>(
         &self,
-        lesson: &'l mut Lesson,
+        effects: &'l mut Effects,
         key: (View, Name),
         held: Option<&Arc<Resource>>,
     ) -> &'l mut Candidates {
         let rivals = self.rivals.get(&key);
-        lesson.variants.entry(key).or_insert_with(|| Candidates::new(held, rivals))
+        effects.variants.entry(key).or_insert_with(|| Candidates::new(held, rivals))
     }
 
     /// Decides which variant is seen from now on, of each name of which more than one may be (R-DP-04).
-    fn weigh_variants(&mut self, lesson: &mut Lesson, scene: Scene<'_>) {
-        for ((view, name), candidates) in std::mem::take(&mut lesson.variants) {
+    fn weigh_variants(&mut self, effects: &mut Effects, context: ResponseContext<'_>) {
+        for ((view, name), candidates) in std::mem::take(&mut effects.variants) {
             match candidates.choose() {
                 Some(chosen) => {
-                    let News { resend, deadline, lease, drop_from } = chosen.news;
+                    let Receipt { resend, deadline, lease, drop_from } = chosen.news;
                     if chosen.is_new {
                         self.expiry.set(view, &name, deadline);
                         self.uncacheable.set(view, &name, drop_from);
                         let resource = Arc::clone(chosen.resource);
-                        lesson.ops.push(Op::Set { view, resource, resend, lease });
+                        effects.ops.push(Op::Set { view, resource, resend, lease });
                     } else if !candidates.is_held(chosen.resource) {
                         self.expiry.set(view, &name, deadline);
                         self.uncacheable.set(view, &name, drop_from);
-                        lesson.ops.push(Op::held(view, Arc::clone(chosen.resource), lease));
+                        effects.ops.push(Op::held(view, Arc::clone(chosen.resource), lease));
                     }
                 }
                 None if self.keeps(view, &name) => {}
-                None => lesson.removed.push((view, name.clone())),
+                None => effects.removed.push((view, name.clone())),
             }
             if candidates.are_ambiguous() {
-                scene.counters.ambiguous.add(1);
+                context.counters.ambiguous.add(1);
                 self.ambiguous = Some(name.clone());
                 self.rivals.insert((view, name), candidates.settled());
             } else {
@@ -448,14 +458,14 @@ impl Topic {
 
     fn learn_error(
         &mut self,
-        lesson: &mut Lesson,
-        scene: Scene<'_>,
-        report: &Report<'_>,
-        beside: &Beside<'_>,
+        effects: &mut Effects,
+        context: ResponseContext<'_>,
+        report: &ErrorReport<'_>,
+        beside: &ErrorContext<'_>,
     ) {
-        let Scene { placed, snapshot, .. } = scene;
-        let Some(link) = &self.links[placed.stream as usize] else { return };
-        let own = covering(link, &self.borrowed, placed.view, snapshot, &report.name);
+        let ResponseContext { placed, snapshot, .. } = context;
+        let Some(subscription) = &self.subscriptions[placed.stream as usize] else { return };
+        let own = covering(subscription, &self.borrowed, placed.view, snapshot, &report.name);
         let Some((view, name)) = own.filter(|_| report.matches(&self.parameters)) else { return };
         let is_gone = report.failure.is_not_found();
         let is_told = beside.tells_errors;
@@ -473,21 +483,21 @@ impl Topic {
         if view == View::Named && is_told {
             let listed = !self.names.contains_key(&name);
             let failure = Arc::clone(&report.failure);
-            lesson.failed.push(Op::Fail { name: name.clone(), failure, listed });
+            effects.failed.push(Op::Fail { name: name.clone(), failure, listed });
         }
         if is_gone && !beside.removed.contains(&*report.name) {
             match Collection::named(&report.name) {
-                Some(_) if view == View::Named => lesson.empty.push(name),
+                Some(_) if view == View::Named => effects.empty.push(name),
                 _ if view == View::Named && is_told => {}
-                _ => lesson.removed.push((view, name)),
+                _ => effects.removed.push((view, name)),
             }
         }
     }
 
     /// Puts all of it together, in the order in which it takes effect.
-    fn conclude(&mut self, lesson: Lesson, scene: Scene<'_>) -> Vec<Op> {
-        let Lesson { mut ops, removed, lost, empty, mut failed, .. } = lesson;
-        let snapshot = scene.snapshot;
+    fn conclude(&mut self, effects: Effects, context: ResponseContext<'_>) -> Vec<Op> {
+        let Effects { mut ops, removed, lost, empty, mut failed, .. } = effects;
+        let snapshot = context.snapshot;
         let is_alias = |op: &Op| matches!(op, Op::Alias { .. });
         let came: HashSet<Name> = if empty.is_empty() && lost.is_empty() && !ops.iter().any(is_alias) {
             HashSet::default()
@@ -504,8 +514,8 @@ impl Topic {
             ops.extend(
                 members.filter(|name| !came.contains(name)).map(|name| gone(&self.names, View::Named, name)),
             );
-            if let Some(link) = &mut self.links[scene.placed.stream as usize] {
-                link.heard_empty(&collection);
+            if let Some(subscription) = &mut self.subscriptions[context.placed.stream as usize] {
+                subscription.heard_empty(&collection);
             }
             ops.push(Op::Complete { name: collection });
         }
@@ -517,12 +527,12 @@ impl Topic {
             }
             _ => true,
         });
-        if let Some(link) = &mut self.links[scene.placed.stream as usize] {
+        if let Some(subscription) = &mut self.subscriptions[context.placed.stream as usize] {
             for op in &ops {
                 if let Op::Remove { view: View::Named, name } = op
                     && snapshot.held(View::Named, name.as_str()).is_some_and(|held| held.name() == name)
                 {
-                    link.repeat(name);
+                    subscription.repeat(name);
                 }
             }
         }
@@ -552,22 +562,27 @@ impl Topic {
 
 /// Result of [`covering`] for a resource: a collection is none, whatever the origin calls its own.
 fn covered(
-    link: &Link,
+    subscription: &StreamSubscription,
     borrowed: &HashSet<Name>,
-    placed: Placed,
+    placed: Placement,
     snapshot: &Snapshot,
     name: &str,
 ) -> Option<(View, Name)> {
     let is_resource = |view| view == View::Wildcard || Collection::named(name).is_none();
-    covering(link, borrowed, placed.view, snapshot, name).filter(|(view, _)| is_resource(*view))
+    covering(subscription, borrowed, placed.view, snapshot, name).filter(|(view, _)| is_resource(*view))
 }
 
 /// The names under which a resource was asked for beside its own.
-fn aliases_of(link: &Link, placed: Placed, snapshot: &Snapshot, heard: &Heard<'_>) -> aliases::Asked {
+fn aliases_of(
+    subscription: &StreamSubscription,
+    placed: Placement,
+    snapshot: &Snapshot,
+    heard: &ReceivedResource<'_>,
+) -> aliases::Asked {
     if placed.view != Some(View::Named) {
         return aliases::Asked::new();
     }
-    aliases::asked_by(link, snapshot, &heard.envelope, &heard.name)
+    aliases::asked_by(subscription, snapshot, &heard.envelope, &heard.name)
 }
 
 /// Whether it answers clients with these parameters that an identity does not exist (any more): they may see it, or, with
@@ -580,34 +595,48 @@ fn concerns(removed: &Removed<'_>, view: View, snapshot: &Snapshot, parameters: 
 }
 
 /// Whether it answers a topic that asked for the name before this one, whose own answer is on its way.
-fn is_of_earlier(link: &Link, removed: &Removed<'_>) -> bool {
-    removed.asked.is_some_and(|asked| link.awaits_since(&removed.name).is_some_and(|at| at > asked))
+fn is_of_earlier(subscription: &StreamSubscription, removed: &Removed<'_>) -> bool {
+    removed.asked.is_some_and(|asked| subscription.awaits_since(&removed.name).is_some_and(|at| at > asked))
 }
 
 /// The view through which a stream brings a name, if anything subscribed to there covers it (R-Up-15).
-fn view_of(link: &Link, borrowed: &HashSet<Name>, placed: Option<View>, name: &str) -> Option<View> {
+fn view_of(
+    subscription: &StreamSubscription,
+    borrowed: &HashSet<Name>,
+    placed: Option<View>,
+    name: &str,
+) -> Option<View> {
     placed.filter(|view| match view {
-        View::Wildcard => link.covers_wildcard(),
-        View::Named => link.covered(name).is_some() || borrowed.contains(name) || link.covers_member(name),
+        View::Wildcard => subscription.covers_wildcard(),
+        View::Named => {
+            subscription.covered(name).is_some()
+                || borrowed.contains(name)
+                || subscription.covers_member(name)
+        }
     })
 }
 
 /// Whether it is so for a resource: a collection is none, whatever the origin calls its own.
-fn is_covered(link: &Link, borrowed: &HashSet<Name>, placed: Option<View>, name: &str) -> bool {
+fn is_covered(
+    subscription: &StreamSubscription,
+    borrowed: &HashSet<Name>,
+    placed: Option<View>,
+    name: &str,
+) -> bool {
     let is_resource = |view| view == View::Wildcard || Collection::named(name).is_none();
-    view_of(link, borrowed, placed, name).is_some_and(is_resource)
+    view_of(subscription, borrowed, placed, name).is_some_and(is_resource)
 }
 
 /// View by [`view_of`], and the name in the allocation that is already held.
 fn covering(
-    link: &Link,
+    subscription: &StreamSubscription,
     borrowed: &HashSet<Name>,
     placed: Option<View>,
     snapshot: &Snapshot,
     name: &str,
 ) -> Option<(View, Name)> {
     match placed? {
-        View::Wildcard if link.covers_wildcard() => {
+        View::Wildcard if subscription.covers_wildcard() => {
             let held = snapshot.get(name).map(|entry| entry.name().clone());
             Some((View::Wildcard, held.unwrap_or_else(|| name.into())))
         }
@@ -615,10 +644,10 @@ fn covering(
         View::Named => {
             let listed = || {
                 let held = snapshot.get(name).map(|entry| entry.name().clone());
-                link.covers_member(name).then(|| held.unwrap_or_else(|| name.into()))
+                subscription.covers_member(name).then(|| held.unwrap_or_else(|| name.into()))
             };
             let lent = || borrowed.get(name).cloned();
-            Some((View::Named, link.covered(name).cloned().or_else(lent).or_else(listed)?))
+            Some((View::Named, subscription.covered(name).cloned().or_else(lent).or_else(listed)?))
         }
     }
 }

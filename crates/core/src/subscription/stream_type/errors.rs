@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::StreamType;
-use crate::cache::{Owed, Update};
+use crate::cache::{OwedItems, Update};
 use crate::resource::Name;
 
 impl StreamType {
@@ -14,14 +14,14 @@ impl StreamType {
     /// clients held what became denied.
     pub(in crate::subscription) fn refuse(&mut self) {
         let own = self.own();
-        if !self.span.is_start() && own.answering.is_empty() && own.owed.refused.is_empty() {
+        if !self.position.is_start() && own.answering.is_empty() && own.owed.refused.is_empty() {
             return;
         }
         let snapshot = self.membership.of().snapshot();
         let mut refused = self.own().owed.refused.clone();
         refused.retain(|name, since| snapshot.denied(name.as_str()) == Some(*since));
         let subscription = self.subscription();
-        if self.span.is_start() {
+        if self.position.is_start() {
             refused.extend(snapshot.denied_of(subscription).map(|(name, since)| (name.clone(), since)));
         } else {
             let asked = self.own().answering.iter();
@@ -49,7 +49,7 @@ impl StreamType {
     }
 
     /// Takes the errors of an update that was said off what is owed, and notes those that follow.
-    pub(in crate::subscription) fn consume_errors(owed: &mut Owed, update: &Update) {
+    pub(in crate::subscription) fn consume_errors(owed: &mut OwedItems, update: &Update) {
         owed.errors.retain(|name| !update.owed().errors.contains(name));
         owed.errors.extend(update.errors_later().iter().cloned());
     }

@@ -16,7 +16,7 @@ use crate::resource::Parameters;
 
 /// Parameters given to clients that send none.
 #[derive(Clone, Debug, Default)]
-pub struct Given {
+pub struct NodeParameterRules {
     rules: Vec<Rule>,
     max_value_bytes: usize,
 }
@@ -66,7 +66,7 @@ pub enum Outcome<'a> {
     Absent(Missing),
 }
 
-impl Given {
+impl NodeParameterRules {
     /// No two rules may be for the same key; of those that are, the last would count.
     pub const fn new(rules: Vec<Rule>, max_value_bytes: usize) -> Self {
         Self { rules, max_value_bytes }

@@ -13,7 +13,7 @@ use crate::resource::{Name, Parameters, normal_form, without_directives};
 /// A subscription in the making: what is changed of an earlier one, so that a request costs what it says and not what was
 /// said before it.
 #[derive(Debug)]
-pub(super) struct Asks {
+pub(super) struct SubscriptionEdit {
     pub(super) wildcard: bool,
     before: Subscription,
     /// None of these is asked for in `before`.
@@ -26,7 +26,7 @@ pub(super) struct Asks {
     located: Option<BTreeMap<Name, Parameters>>,
 }
 
-impl Asks {
+impl SubscriptionEdit {
     /// Nothing, or the wildcard of a client that need not name it.
     pub(super) fn new(legacy_wildcard: bool) -> Self {
         Self { wildcard: legacy_wildcard, ..Self::of(&Subscription::none()) }

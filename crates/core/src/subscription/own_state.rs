@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::versions::{Quota, Versions};
-use crate::cache::{Generation, Owed};
+use crate::cache::{Generation, OwedItems};
 use crate::resource::Name;
 
 /// Versions that the first request of a type brought along from an earlier stream.
 #[derive(Debug)]
-pub(super) enum Brought {
+pub(super) enum ResumedVersions {
     /// Versions by name: `initial_resource_versions`.
     Versions(Versions),
     /// `version_info`: the digest of a whole set (R-SotW-10).
@@ -18,12 +18,12 @@ pub(super) enum Brought {
 
 /// Data that a client has beside its cohort and its place: a stream in its usual state has none of it.
 #[derive(Debug)]
-pub(super) struct Own {
-    pub(super) owed: Owed,
+pub(super) struct OwnState {
+    pub(super) owed: OwedItems,
     /// Size in bytes of the names that it asked for or let go, as last weighed together and since then. Names that it was told
     /// meanwhile still count: it is more than is owed, never less.
     pub(super) weight: usize,
-    pub(super) brought: Option<Brought>,
+    pub(super) brought: Option<ResumedVersions>,
     /// The charge for names that the client brought and that are gone, until it was told of all of them.
     pub(super) gone: Option<Box<dyn Quota>>,
     /// Names that the next full state answers for.
@@ -34,10 +34,10 @@ pub(super) struct Own {
     pub(super) let_go: Option<Generation>,
 }
 
-impl Own {
+impl OwnState {
     /// Nothing.
     pub(super) const NONE: Self = Self {
-        owed: Owed::NONE,
+        owed: OwedItems::NONE,
         weight: 0,
         brought: None,
         gone: None,

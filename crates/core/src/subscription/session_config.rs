@@ -8,18 +8,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::client::{Client, is_grpc};
-use super::given::Given;
-use super::grant::Grant;
+use super::node_parameters::NodeParameterRules;
+use super::permissions::Permissions;
 use super::refusal::{Bound, Denied, Refusal, clip};
-use crate::cache::{Allotment, Cache, Claim, Protocol, Subscription, TypeCache};
+use crate::cache::{Cache, Claim, ClientScope, Protocol, Subscription, TypeCache};
 use crate::pool::Tenant;
 use crate::proto::{self, ResourceLocator};
-use crate::resource::wire::{self, Malformed, Value};
+use crate::resource::wire::{self, MalformedError, Value};
 use crate::resource::{Kind, TypeUrl};
 
 /// Limits, timeouts and permissions of a stream.
 #[derive(Clone, Debug)]
-pub struct Rules {
+pub struct SessionConfig {
     /// An un-ACKed response holds its type back this long after the transport took it (R-SotW-06, R-Delta-17).
     pub ack_timeout: Duration,
     /// A stream to which nothing can be said closes after this while the origin is away or silent (R-Relay-07).
@@ -56,12 +56,12 @@ pub struct Rules {
     /// Whether clients may look on: where looking costs nothing, as with a directory, they are served as all others.
     pub observers: bool,
     /// The parameters of clients that send none (R-DP-17).
-    pub given: Given,
+    pub given: NodeParameterRules,
     /// Permissions of this peer.
-    pub grant: Grant,
+    pub permissions: Permissions,
 }
 
-impl Default for Rules {
+impl Default for SessionConfig {
     fn default() -> Self {
         let denied = [
             Kind::Endpoint,
@@ -89,13 +89,13 @@ impl Default for Rules {
             max_parameter_sets: 16,
             max_types: 64,
             observers: true,
-            given: Given::default(),
-            grant: Grant::default(),
+            given: NodeParameterRules::default(),
+            permissions: Permissions::default(),
         }
     }
 }
 
-impl Rules {
+impl SessionConfig {
     /// How long the origin must leave a name unanswered before it is taken for absent. Origins exist that never say so (O2),
     /// but neither does a dead connection: the silence has to outlast what keepalive needs to find one.
     pub fn longest_silence(&self) -> Duration {
@@ -133,7 +133,7 @@ impl Rules {
                 "secrets are served to peers that show a certificate, over a Unix socket, or over loopback unless downstream.secrets_over_loopback is false; set downstream.secrets_without_authentication to serve them here",
             ));
         }
-        self.grant.check_type(type_url)
+        self.permissions.check_type(type_url)
     }
 
     /// The store through which a client sees what it asks for of a type.
@@ -142,20 +142,21 @@ impl Rules {
         cache: &Cache,
         type_url: &TypeUrl,
         subscription: &Subscription,
-        allotted: &Allotment,
+        allotted: &ClientScope,
         tenant: Option<&Tenant>,
     ) -> Result<Arc<TypeCache>, Refusal> {
         self.check_weight(subscription)?;
-        let lens = subscription.lens(allotted);
+        let parameter_view = subscription.parameter_view(allotted);
         let max = self.max_parameter_sets;
-        if lens.parameters().len() > max {
+        if parameter_view.parameters().len() > max {
             let message = format!("more than {max} sets of dynamic parameters for one type in one stream");
             return Err(Refusal::exhausted(message).over(Bound::Parameters));
         }
-        self.grant.check_lens(&lens, allotted)?;
+        self.permissions.check_lens(&parameter_view, allotted)?;
         // A client chooses none of what the operator's rules impose.
-        let is_reserved = lens.parameters().iter().all(|parameters| *parameters == allotted.imposed);
-        Ok(cache.seen_by(Claim::Client { tenant, is_reserved }, type_url, &lens)?)
+        let is_reserved =
+            parameter_view.parameters().iter().all(|parameters| *parameters == allotted.imposed);
+        Ok(cache.seen_by(Claim::Client { tenant, is_reserved }, type_url, &parameter_view)?)
     }
 
     /// Client that a node describes, if this peer may claim to be it.
@@ -167,7 +168,7 @@ impl Rules {
             return Err(Refusal::invalid(format!("`node.{field}` is longer than {limit} bytes")));
         }
         let client = Client { node_id: node.id, cluster: node.cluster, user_agent: node.user_agent_name };
-        self.grant.check_node(&client)?;
+        self.permissions.check_node(&client)?;
         Ok(client)
     }
 }
@@ -186,7 +187,7 @@ pub(super) fn only_type(only: &TypeUrl, sent: &str) -> Result<TypeUrl, Refusal> 
 /// Features of a client beyond which its node is not decoded. What is known are a handful.
 const MAX_FEATURES: usize = 10_000;
 
-impl Rules {
+impl SessionConfig {
     /// Whether what a client subscribes to of one type stays within bounds.
     pub(super) fn check_weight(&self, subscription: &Subscription) -> Result<(), Refusal> {
         let (bytes, max) = (subscription.weight(), self.max_subscription_bytes);
@@ -251,11 +252,11 @@ impl Rules {
 }
 
 /// How many fields of this number a message has.
-fn parts(message: &[u8], number: u32) -> Result<usize, Malformed> {
+fn parts(message: &[u8], number: u32) -> Result<usize, MalformedError> {
     wire::fields(message).try_fold(0, |count, field| Ok(count + usize::from(field?.number == number)))
 }
 
-impl Rules {
+impl SessionConfig {
     /// Whether a whole list of names and locators stays within bounds.
     pub(super) fn check_list(&self, names: &[String], locators: &[ResourceLocator]) -> Result<(), Refusal> {
         self.check_names(names.iter(), names.len() + locators.len())?;
@@ -292,7 +293,7 @@ mod tests {
 
     #[test]
     fn what_is_small_on_the_wire_and_large_in_memory_is_refused_undecoded() {
-        let rules = Rules { max_names: 10, max_parameters: 2, ..Rules::default() };
+        let rules = SessionConfig { max_names: 10, max_parameters: 2, ..SessionConfig::default() };
         let many = |count| vec![String::new(); count];
         let locator = |count: usize| ResourceLocator {
             name: "a".to_owned(),
@@ -338,16 +339,20 @@ mod tests {
         let around = |number: u8| [&[number << 3 | 2, group.len() as u8], &group[..]].concat();
         for (protocol, node, locators) in [(Protocol::Sotw, 2, 7), (Protocol::Delta, 1, 8)] {
             for message in [group.to_vec(), around(node), around(locators)] {
-                let refusal = Rules::default().check_parts(protocol, &message).expect_err("a group");
+                let refusal = SessionConfig::default().check_parts(protocol, &message).expect_err("a group");
                 assert_eq!(refusal.code, Code::InvalidArgument, "{protocol:?} {message:?}");
             }
-            assert_eq!(Rules::default().check_parts(protocol, &around(12)), Ok(()), "it is not looked into");
+            assert_eq!(
+                SessionConfig::default().check_parts(protocol, &around(12)),
+                Ok(()),
+                "it is not looked into"
+            );
         }
     }
 
     #[test]
     fn a_subscription_weighs_its_names_spellings_and_locators() {
-        let rules = Rules { max_subscription_bytes: 10, ..Rules::default() };
+        let rules = SessionConfig { max_subscription_bytes: 10, ..SessionConfig::default() };
         let plain = Subscription::new(false, ["abcde", "fghij"].map(Name::from));
         assert_eq!((plain.weight(), rules.check_weight(&plain)), (10, Ok(())));
         let parameters = [("k", "v")].into_iter().collect();

@@ -3,49 +3,50 @@
 use bytes::Bytes;
 
 use super::super::Generation;
-use super::super::dialect::{Protocol, Ttl};
 use super::super::entry::{Entry, Seen};
+use super::super::profile::{Protocol, TtlSupport};
 use super::super::segments::Segment;
 use super::super::subscription::Look;
-use super::super::update::{Element, Owed, Update};
-use super::{News, Scan};
-use crate::resource::{Called, Constraints, Name, Resource, resource_name, wire};
-impl Scan<'_> {
+use super::super::update::{Element, OwedItems, Update};
+use super::{Diff, News};
+use crate::resource::{Constraints, Name, NameForm, Resource, resource_name, wire};
+impl Diff<'_> {
     /// When a client last had something to learn of an entry, and the entry's place in the order of that.
     pub(super) fn stamps(&self, entry: &Entry, look: &Look<'_>) -> (Generation, Generation) {
         if !self.is_timed {
             return (look.changed, entry.position());
         }
-        let renewed = self.subscription.tenure(entry).map_or(Generation::ZERO, |tenure| tenure.at());
+        let renewed = self.subscription.history(entry).map_or(Generation::ZERO, |history| history.at());
         (look.changed.max(renewed), entry.place())
     }
 
-    /// An entry's place in the order of what clients of this dialect have to learn.
+    /// An entry's place in the order of what clients of this profile have to learn.
     pub(super) fn place(&self, entry: &Entry) -> Generation {
         if self.is_timed { entry.place() } else { entry.position() }
     }
 
     /// Whether there is nothing to learn of an entry but that its time was renewed, of which the client surely holds the
     /// body (R-TTL-03).
-    pub(super) fn is_only_renewed(&self, entry: &Entry, look: &Look<'_>, owed: &Owed) -> bool {
+    pub(super) fn is_only_renewed(&self, entry: &Entry, look: &Look<'_>, owed: &OwedItems) -> bool {
         // Within a run through the changes, only what was told before it is sure.
-        let told = self.span.floor();
+        let told = self.position.floor();
         if !self.is_timed || look.changed > told || owed.names.contains(entry.name()) {
             return false;
         }
-        let tenure = self.subscription.tenure(entry);
-        tenure.is_some_and(|tenure| tenure.is_held(told, owed.doubt, self.now))
+        let history = self.subscription.history(entry);
+        history.is_some_and(|history| history.is_held(told, owed.doubt, self.now))
     }
 
     /// Makes a resource's part of an update a heartbeat, where that is all the client needs and it understands it: over
     /// state of the world nobody does (R-TTL-05, R-TTL-06).
-    pub(super) fn beat(&self, update: &mut Update, entry: &Entry, look: &Look<'_>, owed: &Owed) {
-        let is_understood = self.dialect.protocol == Protocol::Delta && self.dialect.ttl == Ttl::Heartbeats;
+    pub(super) fn beat(&self, update: &mut Update, entry: &Entry, look: &Look<'_>, owed: &OwedItems) {
+        let is_understood =
+            self.profile.protocol == Protocol::Delta && self.profile.ttl == TtlSupport::Heartbeats;
         if let Seen::Present(resource) = look.seen
             && is_understood
             && self.is_only_renewed(entry, look, owed)
         {
-            let lease = self.subscription.tenure(entry).and_then(|tenure| tenure.lease());
+            let lease = self.subscription.history(entry).and_then(|history| history.lease());
             let ttl = lease.map(|lease| lease.told(self.now));
             let head = resource.heartbeat(self.called(entry.name()), ttl);
             let forms = update.forms.get_or_insert_default();
@@ -92,14 +93,14 @@ impl Scan<'_> {
     fn head(&self, resource: &Resource) -> Option<(Bytes, bool)> {
         let name = resource.name();
         let entry = if self.is_timed { self.snapshot.get(name.as_str()) } else { None };
-        let lease = entry.and_then(|entry| self.subscription.tenure(entry)?.lease());
+        let lease = entry.and_then(|entry| self.subscription.history(entry)?.lease());
         let called = self.called(name);
         let is_plain = match called {
-            Called::Plain(own) => !self.is_delta() || own == name,
-            Called::Locator(_) => false,
+            NameForm::Plain(own) => !self.is_delta() || own == name,
+            NameForm::Locator(_) => false,
         };
         let ttl = lease.map(|lease| lease.told(self.now));
-        (!is_plain || ttl.is_some()).then(|| (self.dialect.head(resource, called, ttl), ttl.is_some()))
+        (!is_plain || ttl.is_some()).then(|| (self.profile.head(resource, called, ttl), ttl.is_some()))
     }
 
     /// Bytes that a resource takes in an update, with the removals of variants that it takes the place of.
@@ -162,8 +163,8 @@ impl Scan<'_> {
         past
     }
 
-    fn called<'n>(&'n self, name: &'n Name) -> Called<'n> {
+    fn called<'n>(&'n self, name: &'n Name) -> NameForm<'n> {
         let own = self.subscription.spelling(name);
-        if self.subscription.locates(name.as_str()) { Called::Locator(own) } else { Called::Plain(own) }
+        if self.subscription.locates(name.as_str()) { NameForm::Locator(own) } else { NameForm::Plain(own) }
     }
 }

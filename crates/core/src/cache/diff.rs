@@ -14,15 +14,15 @@ mod forms;
 
 use super::Generation;
 use super::change::Completeness;
+use super::change_log::Changed;
 use super::cohort::Cohort;
-use super::dialect::{Dialect, Protocol, Ttl};
 use super::entry::{Entry, Seen};
-use super::journal::Changed;
+use super::position::{FellBehindError, NextPosition, Part, Position};
+use super::profile::{Protocol, StreamProfile, TtlSupport};
 use super::snapshot::Snapshot;
-use super::span::{FellBehind, Next, Part, Span};
 use super::subscription::{Look, Subscription};
 use super::tally::Tally;
-use super::update::{Owed, Update};
+use super::update::{OwedItems, Update};
 use crate::resource::{Constraints, Form, Name, Resource, TypeUrl};
 
 /// State that an update is worked out from.
@@ -35,22 +35,22 @@ pub(super) struct Source<'a> {
 }
 
 /// One computation of an update.
-pub(super) struct Scan<'a> {
+pub(super) struct Diff<'a> {
     pub(super) snapshot: Arc<Snapshot>,
     type_url: &'a TypeUrl,
     index: u32,
     cohort: &'a Cohort,
     pub(super) subscription: &'a Subscription,
-    pub(super) dialect: Dialect,
-    pub(super) span: &'a Span,
+    pub(super) profile: StreamProfile,
+    pub(super) position: &'a Position,
     pub(super) now: Instant,
     /// Whether there is any time to tell.
     pub(super) is_timed: bool,
     touched: Generation,
     pub(super) limit: usize,
-    /// See [`Owed::refused`].
+    /// See [`OwedItems::refused`].
     refused: Option<&'a BTreeMap<Name, Generation>>,
-    /// See [`Owed::past`].
+    /// See [`OwedItems::past`].
     pub(super) past: Option<&'a BTreeMap<Name, Vec<Option<Constraints>>>>,
     /// All names that may have changed since, where the cohort remembers.
     changed: Option<Changed>,
@@ -79,7 +79,7 @@ enum Order {
 
 /// When an error is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Telling {
+enum ErrorTiming {
     Now,
     /// With the first part of the first answer, which says what does not exist.
     AtFirst,
@@ -90,39 +90,42 @@ enum Telling {
 }
 
 /// Entries of which an update has an error to tell, and whether the client is owed it.
-type Failing<'s> = Vec<(&'s Arc<Entry>, Telling, bool)>;
+type ErrorEntries<'s> = Vec<(&'s Arc<Entry>, ErrorTiming, bool)>;
 
-impl<'a> Scan<'a> {
+impl<'a> Diff<'a> {
     pub(super) fn new(
         source: Source<'a>,
         cohort: &'a Cohort,
-        span: &'a Span,
+        position: &'a Position,
         touched: Generation,
         limit: usize,
         now: Instant,
-    ) -> Result<Self, FellBehind> {
+    ) -> Result<Self, FellBehindError> {
         let Source { type_url, index, snapshot } = source;
-        let (subscription, dialect) = (&cohort.subscription, cohort.dialect);
-        if subscription.wildcard && span.removed != Generation::ZERO && span.removed < snapshot.horizon {
-            return Err(FellBehind);
+        let (subscription, profile) = (&cohort.subscription, cohort.profile);
+        if subscription.wildcard
+            && position.removed != Generation::ZERO
+            && position.removed < snapshot.horizon
+        {
+            return Err(FellBehindError);
         }
         if subscription.has_collections()
-            && span.removed != Generation::ZERO
-            && span.removed < snapshot.buried(subscription)
+            && position.removed != Generation::ZERO
+            && position.removed < snapshot.buried(subscription)
         {
-            return Err(FellBehind);
+            return Err(FellBehindError);
         }
-        if span.removed != Generation::ZERO
-            && span.removed < snapshot.aliases_buried
-            && span.removed < snapshot.aliases_buried_for(subscription)
+        if position.removed != Generation::ZERO
+            && position.removed < snapshot.aliases_buried
+            && position.removed < snapshot.aliases_buried_for(subscription)
         {
-            return Err(FellBehind);
+            return Err(FellBehindError);
         }
         // Within an answer in parts the place of an entry counts, which moves by changes that are no news to the cohort.
-        let from = span.added.min(span.removed);
-        let whole = !span.is_start() && !span.is_in_parts();
+        let from = position.added.min(position.removed);
+        let whole = !position.is_start() && !position.is_in_parts();
         let changed = if whole { cohort.changed_after(from) } else { None };
-        let is_timed = dialect.ttl != Ttl::Untold && snapshot.leased > 0;
+        let is_timed = profile.ttl != TtlSupport::Untold && snapshot.leased > 0;
         let (refused, past) = (None, None);
         Ok(Self {
             snapshot,
@@ -130,8 +133,8 @@ impl<'a> Scan<'a> {
             index,
             cohort,
             subscription,
-            dialect,
-            span,
+            profile,
+            position,
             now,
             is_timed,
             touched,
@@ -142,11 +145,11 @@ impl<'a> Scan<'a> {
         })
     }
 
-    pub(super) fn run(mut self, owed: &'a Owed) -> Update {
+    pub(super) fn run(mut self, owed: &'a OwedItems) -> Update {
         self.refused = Some(&owed.refused).filter(|refused| !refused.is_empty());
         self.past = Some(&owed.past).filter(|past| !past.is_empty());
         let update = self.look(owed);
-        // The journal may lag behind the snapshot: a partial update would take the client past changes that it never got.
+        // The change log may lag behind the snapshot: a partial update would take the client past changes that it never got.
         let is_listed = update.to <= self.touched;
         if self.changed.is_none() || (is_listed && (update.additions || update.removals)) {
             return update;
@@ -156,19 +159,19 @@ impl<'a> Scan<'a> {
         self.look(owed)
     }
 
-    fn look(&self, owed: &Owed) -> Update {
+    fn look(&self, owed: &OwedItems) -> Update {
         let mut update = self.blank();
-        let full_state = self.dialect.is_full_state(self.type_url.kind());
+        let full_state = self.profile.is_full_state(self.type_url.kind());
         if full_state {
             self.full_state(&mut update, owed);
         } else if self.is_whole_set()
-            && (self.span.is_start() || matches!(self.span.part, Part::Members { .. }))
+            && (self.position.is_start() || matches!(self.position.part, Part::Members { .. }))
         {
             self.members(&mut update);
         } else {
             self.changes(&mut update, owed);
         }
-        if self.dialect.protocol == Protocol::Sotw && !full_state {
+        if self.profile.protocol == Protocol::Sotw && !full_state {
             // Beside the full-state types there is no way to say that something is gone (R-SotW-19).
             update.absent.clear();
             update.removed.clear();
@@ -181,7 +184,7 @@ impl<'a> Scan<'a> {
             update.additions |= !update.resources.is_empty() || !update.absent.is_empty();
             update.removals |= !update.removed.is_empty();
         }
-        if self.subscription.locators().is_some() && self.dialect.protocol == Protocol::Delta {
+        if self.subscription.locators().is_some() && self.profile.protocol == Protocol::Delta {
             self.remember_variants(&mut update, owed);
         }
         self.write_forms(&mut update);
@@ -189,7 +192,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Which variants a client may hold of what it is told of, so that it can be told that they are gone.
-    fn remember_variants(&self, update: &mut Update, owed: &Owed) {
+    fn remember_variants(&self, update: &mut Update, owed: &OwedItems) {
         let told = update.resources.iter().map(|resource| (resource.name(), Some(resource.constraints())));
         let gone = update.absent.iter().chain(&update.removed).map(|name| (name, None));
         let mut all = BTreeMap::new();
@@ -210,9 +213,9 @@ impl<'a> Scan<'a> {
         Update {
             to: self.touched,
             seen: self.snapshot.generation,
-            next: Next::Done,
+            next: NextPosition::Done,
             at: self.snapshot.at,
-            dialect: self.dialect,
+            profile: self.profile,
             form: self.subscription.has_own_form().then(|| self.subscription.clone()),
             past: BTreeMap::new(),
             type_url: self.type_url.clone(),
@@ -232,9 +235,9 @@ impl<'a> Scan<'a> {
             unknown_name,
             known_name,
             wildcard: self.wildcard_completeness(),
-            from_start: self.span.is_start() || matches!(self.span.part, Part::Members { .. }),
+            from_start: self.position.is_start() || matches!(self.position.part, Part::Members { .. }),
             endpoints: Vec::new(),
-            owed: Owed::default(),
+            owed: OwedItems::default(),
             digest: 0,
             forms: None,
             frames: Default::default(),
@@ -252,7 +255,7 @@ impl<'a> Scan<'a> {
     }
 
     pub(super) fn is_delta(&self) -> bool {
-        self.dialect.protocol == Protocol::Delta
+        self.profile.protocol == Protocol::Delta
     }
 
     fn is_whole_set(&self) -> bool {
@@ -272,7 +275,7 @@ impl<'a> Scan<'a> {
     /// The whole wildcard set to a client that has nothing: segment by segment, and member by member where the whole
     /// segment would be too much (R-Up-23).
     fn members(&self, update: &mut Update) {
-        let (at, after) = match &self.span.part {
+        let (at, after) = match &self.position.part {
             Part::Members { at, after } => (*at, Some(after.as_str())),
             Part::Start | Part::Whole | Part::Changes { .. } | Part::Names { .. } => (self.touched, None),
         };
@@ -293,7 +296,7 @@ impl<'a> Scan<'a> {
             for member in segment.members().filter(is_next) {
                 let size = self.bytes_of(update, member);
                 if let Some(after) = last.filter(|_| bytes > 0 && bytes + size > self.limit) {
-                    update.next = Next::Members { at, after: after.into() };
+                    update.next = NextPosition::Members { at, after: after.into() };
                     break 'segments;
                 }
                 bytes += size;
@@ -305,13 +308,13 @@ impl<'a> Scan<'a> {
     }
 
     /// Tells the changes since, and what is owed.
-    fn changes(&self, update: &mut Update, owed: &Owed) {
-        let floor = self.span.floor();
-        let reach = self.span.reach();
+    fn changes(&self, update: &mut Update, owed: &OwedItems) {
+        let floor = self.position.floor();
+        let reach = self.position.reach();
         let order = self.order();
         let mut added = Added::new();
         let (mut bytes, mut has_news, mut is_full) = (0, false, false);
-        let mut failing = Failing::new();
+        let mut failing = ErrorEntries::new();
         let is_held = |entry: &Entry, resource: &Resource| {
             let held = owed.held.get(entry.name()).filter(|_| !owed.names.contains(entry.name()));
             held.is_some_and(|held| held.same_content(resource)) && !self.is_told_anyway(entry)
@@ -319,7 +322,7 @@ impl<'a> Scan<'a> {
         // Names that went, and those that were asked for and do not exist.
         let (mut lost, mut removed, mut absent) = (BTreeMap::new(), Vec::new(), Vec::new());
         self.for_each_candidate(order, |entry, look| {
-            let is_passed = self.span.has_passed(entry.name().as_str());
+            let is_passed = self.position.has_passed(entry.name().as_str());
             let news = self.news(entry, &look).filter(|_| !is_passed);
             let (held, news) = news.map_or((None, None), |news| match look.seen {
                 Seen::Present(resource) if is_held(entry, resource) => (Some(news), None),
@@ -331,7 +334,7 @@ impl<'a> Scan<'a> {
             if news.is_some() {
                 if is_full {
                     // To a client that is new what does not exist is said with the first part.
-                    return if self.span.is_start() {
+                    return if self.position.is_start() {
                         ControlFlow::Continue(())
                     } else {
                         ControlFlow::Break(())
@@ -368,15 +371,15 @@ impl<'a> Scan<'a> {
                     has_news = true;
                 }
                 Seen::Absent
-                    if look.changed > self.span.removed
-                        && look.since <= self.span.seen
+                    if look.changed > self.position.removed
+                        && look.since <= self.position.seen
                         && reach.is_none_or(|reach| look.changed <= reach) =>
                 {
                     update.to = update.to.max(look.changed);
                     has_news = true;
                     if self.is_seen_by_alias(entry.name()) {
                         // The client sees it by another name still.
-                    } else if self.span.is_start() {
+                    } else if self.position.is_start() {
                         absent.push(entry.name().clone());
                     } else {
                         removed.push((look.changed, entry.name().clone()));
@@ -406,8 +409,8 @@ impl<'a> Scan<'a> {
         let (own, is_cut) = self.owed(update, owed, &mut failing, &mut told);
         if is_cut || (own > 0 && bytes > 0 && own + bytes > self.limit) {
             // Too much for one response: what is owed goes first, and nothing else yet.
-            update.next = Next::Stay;
-            update.to = self.span.added;
+            update.next = NextPosition::Stay;
+            update.to = self.position.added;
             if self.snapshot.has_aliases() {
                 tell_once(update, &mut removed);
             }
@@ -434,7 +437,7 @@ impl<'a> Scan<'a> {
             added.sort_unstable_by_key(|news| news.place);
         }
         for News { resource, .. } in added {
-            let is_changed = !self.span.is_start() && !update.is_heartbeat(resource);
+            let is_changed = !self.position.is_start() && !update.is_heartbeat(resource);
             if let Some(service) = resource.eds_service().filter(|_| is_changed) {
                 update.endpoints.push(service.clone());
             }
@@ -444,10 +447,10 @@ impl<'a> Scan<'a> {
             if order == Order::Name {
                 let at = reach.unwrap_or(self.snapshot.generation);
                 self.keep_owed(update, |news| news.name > &name || news.changed > at);
-                (update.to, update.next) = (at, Next::Names { at, after: name });
+                (update.to, update.next) = (at, NextPosition::Names { at, after: name });
             } else {
                 self.keep_owed(update, |news| news.place > place);
-                (update.to, update.next) = (place, Next::Changes { floor });
+                (update.to, update.next) = (place, NextPosition::Changes { floor });
             }
         }
         // Changes since a run through names began are told again, where they were told at all.
@@ -466,7 +469,7 @@ impl<'a> Scan<'a> {
 
     fn is_news(&self, entry: &Entry, look: &Look<'_>) -> bool {
         let (changed, place) = self.stamps(entry, look);
-        changed > self.span.floor() && !self.span.has_told(entry.name().as_str(), changed, place)
+        changed > self.position.floor() && !self.position.has_told(entry.name().as_str(), changed, place)
     }
 
     /// News to tell of an entry beside removals and errors, if any.
@@ -482,12 +485,12 @@ impl<'a> Scan<'a> {
 
     /// Of what the client held with other parameters, what needs not be remembered: what it is told now, and once an answer
     /// is complete all that is known. What changed behind a run through names comes once more.
-    fn let_go_of_held(&self, update: &mut Update, owed: &Owed) {
+    fn let_go_of_held(&self, update: &mut Update, owed: &OwedItems) {
         let is_over = |name: &Name| {
             let entry = self.snapshot.get(name.as_str());
             let changed = entry.and_then(|entry| self.look_at(entry)).map(|look| look.changed);
             !matches!(self.snapshot.by_name(name.as_str()), Seen::Unknown)
-                && self.span.reach().is_none_or(|reach| changed.is_none_or(|changed| changed <= reach))
+                && self.position.reach().is_none_or(|reach| changed.is_none_or(|changed| changed <= reach))
         };
         let told = update.resources.iter().filter_map(|resource| owed.held.get_key_value(resource.name()));
         let is_cut = update.is_partial() || update.removed_to.is_some();
@@ -498,8 +501,8 @@ impl<'a> Scan<'a> {
 
     /// Whether an entry is told to a client that holds it: behind a cluster (R-ADS-05), or for its time (R-TTL-09).
     fn is_told_anyway(&self, entry: &Entry) -> bool {
-        let lease = self.subscription.tenure(entry).and_then(|tenure| tenure.lease());
-        (self.dialect.aggregated && entry.repushed != Generation::ZERO) || (self.is_timed && lease.is_some())
+        let lease = self.subscription.history(entry).and_then(|history| history.lease());
+        (self.profile.aggregated && entry.repushed != Generation::ZERO) || (self.is_timed && lease.is_some())
     }
 
     /// Tells which of the names that were asked for at first do not exist. Those that do not fit are owed.
@@ -535,7 +538,7 @@ impl<'a> Scan<'a> {
             let fit = fit.count();
             if fit < removed.len() {
                 removed.truncate(fit);
-                update.removed_to = Some(last.unwrap_or(self.span.removed));
+                update.removed_to = Some(last.unwrap_or(self.position.removed));
             }
         }
         update.removed.extend(removed.into_iter().map(|(_, name)| name));
@@ -543,7 +546,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Tells what the client is owed to be told is gone, up to the limit.
-    fn tell_gone(&self, update: &mut Update, owed: &Owed, told: &mut HashSet<Name>, mut bytes: usize) {
+    fn tell_gone(&self, update: &mut Update, owed: &OwedItems, told: &mut HashSet<Name>, mut bytes: usize) {
         for name in &owed.gone {
             if bytes >= self.limit {
                 return;
@@ -570,8 +573,8 @@ impl<'a> Scan<'a> {
     fn owed<'s>(
         &'s self,
         update: &mut Update,
-        owed: &Owed,
-        failing: &mut Failing<'s>,
+        owed: &OwedItems,
+        failing: &mut ErrorEntries<'s>,
         told: &mut HashSet<Name>,
     ) -> (usize, bool) {
         if owed.is_empty() {
@@ -590,7 +593,7 @@ impl<'a> Scan<'a> {
                 Some((entry, look)) => {
                     if look.failed.is_some() {
                         let body = matches!(look.seen, Seen::Present(_));
-                        let telling = if body { Telling::Later } else { Telling::Now };
+                        let telling = if body { ErrorTiming::Later } else { ErrorTiming::Now };
                         failing.push((entry, telling, true));
                     }
                     look.seen
@@ -638,14 +641,14 @@ impl<'a> Scan<'a> {
     }
 
     /// Everything that the client may see, and whether any of it is news.
-    fn full_state(&self, update: &mut Update, owed: &Owed) {
+    fn full_state(&self, update: &mut Update, owed: &OwedItems) {
         let mut has_news = false;
-        let mut failing = Failing::new();
+        let mut failing = ErrorEntries::new();
         self.for_each_candidate(self.order(), |entry, look| {
             let (changed, _) = self.stamps(entry, &look);
-            let is_news = changed > self.span.added;
+            let is_news = changed > self.position.added;
             if look.failed.is_some() {
-                let body = look.changed > self.span.added && self.given(look.seen).is_some();
+                let body = look.changed > self.position.added && self.given(look.seen).is_some();
                 failing.extend(self.telling(entry, &look, body).map(|telling| (entry, telling, false)));
             }
             match look.seen {
@@ -653,13 +656,13 @@ impl<'a> Scan<'a> {
                     if is_news && self.given(look.seen).is_some() =>
                 {
                     update.additions = true;
-                    has_news |= look.changed > self.span.added;
-                    let is_changed = !self.span.is_start() && !self.is_only_renewed(entry, &look, owed);
+                    has_news |= look.changed > self.position.added;
+                    let is_changed = !self.position.is_start() && !self.is_only_renewed(entry, &look, owed);
                     if let Some(service) = resource.eds_service().filter(|_| is_changed) {
                         update.endpoints.push(service.clone());
                     }
                 }
-                Seen::Absent if look.changed > self.span.removed && look.since <= self.span.seen => {
+                Seen::Absent if look.changed > self.position.removed && look.since <= self.position.seen => {
                     update.removals = true;
                     has_news = true;
                     let is_seen = |name| self.snapshot.has_aliases() && self.is_seen(name);
@@ -681,7 +684,7 @@ impl<'a> Scan<'a> {
             // That times were renewed is no change.
             update.at = None;
         }
-        if self.span.is_start() {
+        if self.position.is_start() {
             update.ghosts.clear();
             update.removals = false;
             // A client that asks for nothing is told nothing, not even that nothing is there.
@@ -723,7 +726,7 @@ impl<'a> Scan<'a> {
 
     fn effective_digest(&self) -> u128 {
         // A resource with several names counts once, and one that is kept from this client does not.
-        let is_kept = Tally::has_digest(self.subscription, self.dialect);
+        let is_kept = Tally::has_digest(self.subscription, self.profile);
         if is_kept && !self.snapshot.has_aliases() && self.refused.is_none() {
             return self.cohort.tally(&self.snapshot).digest;
         }
@@ -737,17 +740,18 @@ impl<'a> Scan<'a> {
         if self.changed.is_some() {
             return Order::None;
         }
-        match self.span.part {
+        match self.position.part {
             Part::Names { .. } => return Order::Name,
             Part::Changes { .. } => return Order::Place,
             Part::Start | Part::Whole | Part::Members { .. } => {}
         }
         let names = self.subscription.names().len();
-        let from = (Bound::Excluded(self.span.added.min(self.span.removed)), Bound::Unbounded);
+        let from = (Bound::Excluded(self.position.added.min(self.position.removed)), Bound::Unbounded);
         // How many names a collection stands for is not known before they are looked at.
         let has_collections = self.subscription.has_collections();
         let is_shorter = || {
-            !self.span.is_start() && (has_collections || self.snapshot.log.range(from).nth(names).is_none())
+            !self.position.is_start()
+                && (has_collections || self.snapshot.log.range(from).nth(names).is_none())
         };
         let few_renewed =
             || !self.is_timed || has_collections || self.snapshot.renewals.range(from).nth(names).is_none();
@@ -774,21 +778,22 @@ impl<'a> Scan<'a> {
                     None => ControlFlow::Continue(()),
                 };
                 let told = self.snapshot.log.range((
-                    Bound::Excluded(self.span.removed),
-                    Bound::Included(self.span.added.max(self.span.removed)),
+                    Bound::Excluded(self.position.removed),
+                    Bound::Included(self.position.added.max(self.position.removed)),
                 ));
-                let told = told.map(|(_, entry)| entry).filter(|entry| self.place(entry) <= self.span.added);
+                let told =
+                    told.map(|(_, entry)| entry).filter(|entry| self.place(entry) <= self.position.added);
                 self.news_by_place().chain(told).try_for_each(&mut look)
             }
             Order::Name => {
-                let passed = names.partition_point(|name| self.span.has_passed(name.as_str()));
+                let passed = names.partition_point(|name| self.position.has_passed(name.as_str()));
                 let in_order = names[passed..].iter().chain(&names[..passed]);
                 in_order.filter_map(entry).try_for_each(|entry| self.with_named(entry, &mut with))
             }
             Order::None => {
                 let names = self.changed.as_deref().unwrap_or(names);
                 let listed = self.snapshot.listed(self.subscription).filter(|_| self.changed.is_none());
-                // The journal is this scan's own.
+                // The change log is this computation's own.
                 let entries =
                     names.iter().filter_map(|name| self.snapshot.table.get(name.as_str())).chain(listed);
                 entries.into_iter().try_for_each(|entry| self.with_named(entry, &mut with))
@@ -806,14 +811,14 @@ impl<'a> Scan<'a> {
         let look = if self.subscription.has_collections() {
             self.look_at(entry)
         } else {
-            Some(Look::by_name(entry, self.dialect.aggregated))
+            Some(Look::by_name(entry, self.profile.aggregated))
         };
         look.map_or(ControlFlow::Continue(()), |look| with(entry, look))
     }
 
     /// Entries whose places are after what was added, in that order.
     fn news_by_place(&self) -> impl Iterator<Item = &Arc<Entry>> {
-        let since = || (Bound::Excluded(self.span.added), Bound::Unbounded);
+        let since = || (Bound::Excluded(self.position.added), Bound::Unbounded);
         let mut changes = self.snapshot.log.range(since()).peekable();
         let renewals = self.is_timed.then(|| self.snapshot.renewals.range(since()));
         let mut renewals = renewals.into_iter().flatten().peekable();

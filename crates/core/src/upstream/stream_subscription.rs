@@ -112,7 +112,7 @@ pub(super) struct Target<'a> {
 ///
 /// On one stream it carries the wildcard or names, never first the one and then the other.
 #[derive(Debug, Default)]
-pub(super) struct Link {
+pub(super) struct StreamSubscription {
     /// As in [`Target::is_only`], when the stream last asked for something.
     only: bool,
     /// Whether a request for the type was sent on this stream.
@@ -162,7 +162,7 @@ pub(super) struct Link {
     suspect_since: Option<Instant>,
 }
 
-impl Link {
+impl StreamSubscription {
     /// Whether nothing was ever asked for on it: else names may still come that were let go, which the origin does not send
     /// again (O1).
     pub(super) fn is_idle(&self) -> bool {
@@ -514,7 +514,7 @@ impl Link {
         if self.only && !self.lapsed && self.covers_wildcard() && self.awaits_more() {
             let lacked = self.unseen.drain().chain(self.late.drain()).collect();
             let absent = HashSet::default();
-            self.proof = Some(Proof::Given(Evidence { absent, lacked, reads_versions: false }));
+            self.proof = Some(Proof::NodeParameterRules(Evidence { absent, lacked, reads_versions: false }));
         }
     }
 
@@ -533,7 +533,7 @@ impl Link {
     /// Takes the evidence that the answer is complete. Names that were let go or answered since are in no need of it.
     pub(super) fn take_proof(&mut self, now: Instant) -> Option<Evidence<Vec<Name>>> {
         let Evidence { absent, lacked, reads_versions } = match self.proof.take()? {
-            Proof::Given(evidence) => evidence,
+            Proof::NodeParameterRules(evidence) => evidence,
             asked @ Proof::Asked { .. } => {
                 self.proof = Some(asked);
                 return None;

@@ -2,7 +2,7 @@
 //!
 //! Owns the answer to "with which parameters does this client ask for that name?". Knows nothing of resources.
 //!
-//! Invariant: two lenses that answer the same for every name that their clients ask for are equal, however the requests
+//! Invariant: two parameter views that answer the same for every name that their clients ask for are equal, however the requests
 //! that led to them were spelled, so that their clients share a store.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::resource::{Collection, Name, Parameters, Scope};
 
 /// Parameters and scope that a client has by the operator's rules, whatever it asks for.
 #[derive(Clone, Debug, Default)]
-pub struct Allotment {
+pub struct ClientScope {
     /// The parameters of what it asks for without any of its own (R-DP-17).
     pub given: Parameters,
     /// Parameters that complete its own, where they lack them.
@@ -21,7 +21,7 @@ pub struct Allotment {
     pub scope: Scope,
 }
 
-impl Allotment {
+impl ClientScope {
     /// The parameters that are meant by those that were sent. A locator without any is a plain name (R-DP-10).
     fn effective(&self, sent: &Parameters) -> Parameters {
         if sent.is_empty() { self.given.clone() } else { sent.completed_with(&self.imposed) }
@@ -30,23 +30,23 @@ impl Allotment {
 
 /// Parameters by name, as one client asks (R-DP-10, R-DP-12). Nearly all clients have the same for all names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Lens {
+pub struct ParameterView {
     common: Parameters,
     /// Names that are asked for with other parameters.
-    others: Option<Arc<Others>>,
+    others: Option<Arc<Overrides>>,
     /// Names that may be seen.
     scope: Scope,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Others {
+struct Overrides {
     /// Names, also `*` and those of collections.
     names: BTreeMap<Name, Parameters>,
     /// Each set of parameters once, the common ones too.
     distinct: Vec<Parameters>,
 }
 
-impl Others {
+impl Overrides {
     fn new(common: &Parameters, names: BTreeMap<Name, Parameters>) -> Arc<Self> {
         let mut distinct: Vec<Parameters> = std::iter::once(common).chain(names.values()).cloned().collect();
         distinct.sort_unstable();
@@ -55,7 +55,7 @@ impl Others {
     }
 }
 
-impl Lens {
+impl ParameterView {
     /// One set of parameters for every name.
     pub const fn uniform(parameters: Parameters) -> Self {
         Self { common: parameters, others: None, scope: Scope::ALL }
@@ -63,7 +63,7 @@ impl Lens {
 
     /// View of a client that asks for some names plainly, with the parameters that it is given (R-DP-17), and for others by
     /// locators.
-    pub fn new(allotted: &Allotment, asks_plainly: bool, located: &BTreeMap<Name, Parameters>) -> Self {
+    pub fn new(allotted: &ClientScope, asks_plainly: bool, located: &BTreeMap<Name, Parameters>) -> Self {
         let effective = |sent: &Parameters| allotted.effective(sent);
         let first = || located.values().next().map(effective);
         // A client that asks for nothing plainly has no use for what it would be given.
@@ -79,7 +79,7 @@ impl Lens {
         let collections = located.keys().any(|name| Collection::named(name.as_str()).is_some());
         let others = pairs().filter(|pair| collections || differs(pair));
         let others = others.map(|(name, parameters)| (name.clone(), parameters)).collect();
-        Self { others: Some(Others::new(common, others)), ..uniform }
+        Self { others: Some(Overrides::new(common, others)), ..uniform }
     }
 
     /// View of a client that asks for the wildcard and for these names. A name that it asks for with other parameters than
@@ -91,7 +91,7 @@ impl Lens {
         let apart = names.iter().filter(differs).map(|name| (name.clone(), self.of(name.as_str()).clone()));
         let mut all = others.names.clone();
         all.extend(apart);
-        Self { others: Some(Others::new(&self.common, all)), ..self }
+        Self { others: Some(Overrides::new(&self.common, all)), ..self }
     }
 
     /// Whether a name is asked for with other parameters than the wildcard.
@@ -141,8 +141,8 @@ mod tests {
         text.split_whitespace().filter_map(|pair| pair.split_once('=')).collect()
     }
 
-    fn given(text: &str) -> Allotment {
-        Allotment { given: set(text), ..Allotment::default() }
+    fn given(text: &str) -> ClientScope {
+        ClientScope { given: set(text), ..ClientScope::default() }
     }
 
     fn located(names: &[(&str, &str)]) -> BTreeMap<Name, Parameters> {
@@ -151,11 +151,11 @@ mod tests {
 
     #[test]
     fn r_dp_10_a_plain_name_is_one_without_parameters_and_may_be_given_some() {
-        let none = Allotment::default();
-        assert_eq!(Lens::new(&none, true, &located(&[("a", "")])), Lens::default());
-        let same = Lens::new(&given("env=prod"), true, &located(&[("a", ""), ("b", "env=prod")]));
-        assert_eq!(same, Lens::uniform(set("env=prod")));
-        let mixed = Lens::new(&given("env=prod"), true, &located(&[("b", "env=dev")]));
+        let none = ClientScope::default();
+        assert_eq!(ParameterView::new(&none, true, &located(&[("a", "")])), ParameterView::default());
+        let same = ParameterView::new(&given("env=prod"), true, &located(&[("a", ""), ("b", "env=prod")]));
+        assert_eq!(same, ParameterView::uniform(set("env=prod")));
+        let mixed = ParameterView::new(&given("env=prod"), true, &located(&[("b", "env=dev")]));
         assert_eq!((mixed.of("a"), mixed.of("b")), (&set("env=prod"), &set("env=dev")));
         assert_eq!(mixed.wildcard(), &set("env=prod"));
         assert_eq!(mixed.as_uniform(), None);
@@ -163,37 +163,48 @@ mod tests {
 
     #[test]
     fn what_is_imposed_completes_what_was_sent_and_never_overrules_it() {
-        let allotted = Allotment { imposed: set("env=prod"), ..given("env=prod v=9") };
-        let lens = Lens::new(&allotted, true, &located(&[("a", "v=1"), ("b", "env=dev"), ("c", "")]));
-        assert_eq!(lens.of("a"), &set("env=prod v=1"));
-        assert_eq!(lens.of("b"), &set("env=dev"), "for its own rule to refuse");
-        assert_eq!((lens.of("c"), lens.of("d")), (&set("env=prod v=9"), &set("env=prod v=9")));
+        let allotted = ClientScope { imposed: set("env=prod"), ..given("env=prod v=9") };
+        let parameter_view =
+            ParameterView::new(&allotted, true, &located(&[("a", "v=1"), ("b", "env=dev"), ("c", "")]));
+        assert_eq!(parameter_view.of("a"), &set("env=prod v=1"));
+        assert_eq!(parameter_view.of("b"), &set("env=dev"), "for its own rule to refuse");
+        assert_eq!(
+            (parameter_view.of("c"), parameter_view.of("d")),
+            (&set("env=prod v=9"), &set("env=prod v=9"))
+        );
     }
 
     #[test]
     fn who_asks_by_locators_alone_shares_with_all_of_the_same_parameters() {
-        let one = Lens::new(&given("env=prod"), false, &located(&[("a", "v=1"), ("b", "v=1")]));
-        assert_eq!(one, Lens::uniform(set("v=1")));
-        assert_eq!(one, Lens::new(&Allotment::default(), false, &located(&[("*", "v=1")])));
+        let one = ParameterView::new(&given("env=prod"), false, &located(&[("a", "v=1"), ("b", "v=1")]));
+        assert_eq!(one, ParameterView::uniform(set("v=1")));
+        assert_eq!(one, ParameterView::new(&ClientScope::default(), false, &located(&[("*", "v=1")])));
     }
 
     #[test]
     fn names_that_are_asked_for_beside_the_wildcard_with_other_parameters_are_kept_apart() {
         let star = located(&[("*", "v=1")]);
-        let lens = |name: &str| Lens::new(&Allotment::default(), true, &star).beside_wildcard(&[name.into()]);
-        assert_ne!(lens("a"), lens("b"), "the one sees through the wildcard what the other asks for by name");
-        assert!(lens("a").is_beside_wildcard("a") && !lens("a").is_beside_wildcard("b"));
-        let same = Lens::new(&given("v=1"), true, &star).beside_wildcard(&["a".into()]);
-        assert_eq!(same, Lens::uniform(set("v=1")));
+        let parameter_view = |name: &str| {
+            ParameterView::new(&ClientScope::default(), true, &star).beside_wildcard(&[name.into()])
+        };
+        assert_ne!(
+            parameter_view("a"),
+            parameter_view("b"),
+            "the one sees through the wildcard what the other asks for by name"
+        );
+        assert!(parameter_view("a").is_beside_wildcard("a") && !parameter_view("a").is_beside_wildcard("b"));
+        let same = ParameterView::new(&given("v=1"), true, &star).beside_wildcard(&["a".into()]);
+        assert_eq!(same, ParameterView::uniform(set("v=1")));
     }
 
     #[test]
     fn members_of_a_collection_are_seen_with_its_parameters() {
         let glob = "xdstp://a/t/foo/*";
-        let lens = Lens::new(&given("v=1"), true, &located(&[(glob, "v=2"), ("xdstp://a/t/foo/x", "v=1")]));
-        assert_eq!(lens.of("xdstp://a/t/foo/y"), &set("v=2"));
-        assert_eq!(lens.of("xdstp://a/t/foo/x"), &set("v=1"));
-        assert_eq!(lens.of("xdstp://a/t/bar/y"), &set("v=1"));
-        assert_eq!(lens.parameters().len(), 2);
+        let parameter_view =
+            ParameterView::new(&given("v=1"), true, &located(&[(glob, "v=2"), ("xdstp://a/t/foo/x", "v=1")]));
+        assert_eq!(parameter_view.of("xdstp://a/t/foo/y"), &set("v=2"));
+        assert_eq!(parameter_view.of("xdstp://a/t/foo/x"), &set("v=1"));
+        assert_eq!(parameter_view.of("xdstp://a/t/bar/y"), &set("v=1"));
+        assert_eq!(parameter_view.parameters().len(), 2);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::resource::{Called, Kind, Resource};
+use crate::resource::{Kind, NameForm, Resource};
 
 /// Which protocol a stream speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,7 +29,7 @@ impl Protocol {
 
 /// Whether a client is told for how long to keep what it is sent (R-TTL-07).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Ttl {
+pub enum TtlSupport {
     /// No: the relay removes what ends.
     #[default]
     Untold,
@@ -41,20 +41,20 @@ pub enum Ttl {
 
 /// Properties of a client, beside its subscription, that decide which bytes it is sent.
 ///
-/// A poll is of the dialect of a state-of-the-world stream of one type: it sees the same and is woken by the same. Its
-/// bytes are made elsewhere, from its [`Sight`](super::Sight).
+/// A poll is of the profile of a state-of-the-world stream of one type: it sees the same and is woken by the same. Its
+/// bytes are made elsewhere, from its [`SetState`](super::SetState).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Dialect {
+pub struct StreamProfile {
     /// The protocol of its stream.
     pub protocol: Protocol,
     /// Whether its types share one stream (ADS); of endpoints also that they are repeated behind changed members of the
     /// clusters (R-ADS-05).
     pub aggregated: bool,
-    /// See [`Ttl`].
-    pub ttl: Ttl,
+    /// See [`TtlSupport`].
+    pub ttl: TtlSupport,
 }
 
-impl Dialect {
+impl StreamProfile {
     /// Whether each response of such a type holds all that the client may see, so that nothing else can be owed
     /// (R-SotW-18).
     pub const fn is_full_state(self, kind: Kind) -> bool {
@@ -62,7 +62,7 @@ impl Dialect {
     }
 
     /// Encoded fields before the body of a resource that is told in a form of its own.
-    pub(super) fn head(self, resource: &Resource, called: Called<'_>, ttl: Option<Duration>) -> Bytes {
+    pub(super) fn head(self, resource: &Resource, called: NameForm<'_>, ttl: Option<Duration>) -> Bytes {
         match self.protocol {
             Protocol::Delta => resource.delta_head(called, ttl),
             Protocol::Sotw => resource.wrapped_head(called, ttl),

@@ -8,15 +8,15 @@ use smallvec::SmallVec;
 
 use super::super::client::USER_AGENT;
 use super::super::refusal::Refusal;
-use super::super::stream_type::{Moment, Pending};
+use super::super::stream_type::{EvaluationInput, Pending};
 use super::super::upstream_state::Upstream;
 use super::{Outgoing, Session};
-use crate::cache::{Class, FellBehind, Generation, Update};
+use crate::cache::{Class, FellBehindError, Generation, Update};
 use crate::resource::{Kind, Name};
 
 /// Next step of a stream.
 #[derive(Debug)]
-pub enum Next {
+pub enum NextStep {
     /// Say this.
     Say(Outgoing),
     /// Wait to be woken by the cache or the client, and at the latest look again then, which may be at once.
@@ -30,11 +30,11 @@ enum Decision {
     /// Say this part of an update of the type at this place.
     Say(usize, Arc<Update>, Class),
     /// Say nothing.
-    Rest(Next),
+    Rest(NextStep),
 }
 
-impl From<Next> for Decision {
-    fn from(next: Next) -> Self {
+impl From<NextStep> for Decision {
+    fn from(next: NextStep) -> Self {
         Self::Rest(next)
     }
 }
@@ -54,16 +54,16 @@ impl Session {
     ///
     /// A client that answers nothing is found out here, but not waited for: so long a wait is worth no timer on each stream. A
     /// stream that waits looks again every now and then, be it woken or not.
-    pub fn next(&mut self, now: Instant, upstream: Upstream) -> Next {
+    pub fn next(&mut self, now: Instant, upstream: Upstream) -> NextStep {
         match self.decide(now, upstream) {
-            Decision::Say(at, update, class) => Next::Say(self.say(at, &update, class)),
+            Decision::Say(at, update, class) => NextStep::Say(self.say(at, &update, class)),
             Decision::Rest(next) => next,
         }
     }
 
     /// As [`next`](Self::next), for a stream whose transport takes nothing now: `None` if there is something to say. It stays
     /// unsaid, and is worked out anew once there is room, as of that moment.
-    pub fn next_without_room(&mut self, now: Instant, upstream: Upstream) -> Option<Next> {
+    pub fn next_without_room(&mut self, now: Instant, upstream: Upstream) -> Option<NextStep> {
         match self.decide(now, upstream) {
             Decision::Say(..) => None,
             Decision::Rest(next) => Some(next),
@@ -72,14 +72,14 @@ impl Session {
 
     fn decide(&mut self, now: Instant, upstream: Upstream) -> Decision {
         if let Some(silent) = self.types.iter().find(|state| state.owes_answer(now, &self.rules)) {
-            return Next::Close(self.rules.unanswered(silent.membership.of().type_url())).into();
+            return NextStep::Close(self.rules.unanswered(silent.membership.of().type_url())).into();
         }
         let is_relay = self.client().is_some_and(|client| client.user_agent == USER_AGENT);
-        let moment = Moment { now, upstream, one_shot: self.is_one_shot(), is_relay };
+        let moment = EvaluationInput { now, upstream, one_shot: self.is_one_shot(), is_relay };
         let pending = match self.evaluate(moment) {
             Ok(Some(pending)) => pending,
-            Ok(None) => return Next::Wait(Some(now)).into(),
-            Err(behind) => return Next::Close(behind.into()).into(),
+            Ok(None) => return NextStep::Wait(Some(now)).into(),
+            Err(behind) => return NextStep::Close(behind.into()).into(),
         };
 
         self.guard(&pending, now);
@@ -103,7 +103,7 @@ impl Session {
                 if now >= cold
                     && let Some(excuse) = upstream.excuse()
                 {
-                    return Next::Close(Refusal::cold(excuse)).into();
+                    return NextStep::Close(Refusal::cold(excuse)).into();
                 }
                 deadline.not_after(if now < cold { cold } else { now + self.rules.cold_deadline });
             }
@@ -116,7 +116,7 @@ impl Session {
                 moments.into_iter().filter(|at| *at > now).for_each(|at| deadline.not_after(at));
             }
         }
-        Next::Wait(deadline.0).into()
+        NextStep::Wait(deadline.0).into()
     }
 
     /// Of how many names [`next`](Self::next) may have to work out what there is to say: of tens of thousands it takes
@@ -130,7 +130,10 @@ impl Session {
     /// happen, each before the next can be read. So all is as of the moment in which the last type was read if the marks of the
     /// others have not moved since they were, however long that took and whatever came of the last one meanwhile. `None` where
     /// changes come too fast.
-    fn evaluate(&mut self, moment: Moment) -> Result<Option<SmallVec<[Pending; 4]>>, FellBehind> {
+    fn evaluate(
+        &mut self,
+        moment: EvaluationInput,
+    ) -> Result<Option<SmallVec<[Pending; 4]>>, FellBehindError> {
         const ATTEMPTS: usize = 8;
         let mut read: SmallVec<[Option<Generation>; 4]> = SmallVec::from_elem(None, self.types.len());
         let mut pending: SmallVec<[Pending; 4]> = self.types.iter().map(|_| Pending::Nothing).collect();
@@ -242,20 +245,20 @@ impl Session {
         now: Instant,
     ) -> Option<Instant> {
         let until = self.types[at].holds? + self.rules.ack_timeout;
-        (self.dialect.aggregated && matches!(pending, Pending::Unknown) && now < until).then_some(until)
+        (self.profile.aggregated && matches!(pending, Pending::Unknown) && now < until).then_some(until)
     }
 
     fn say(&mut self, at: usize, update: &Update, class: Class) -> Outgoing {
         let state = &mut self.types[at];
         let type_url = state.membership.of().type_url().clone();
         // Only a client that was there when it happened has waited for it.
-        let live = !state.span.is_start() && !state.span.is_in_parts() && update.owed().is_empty();
+        let live = !state.position.is_start() && !state.position.is_in_parts() && update.owed().is_empty();
         let answered = state.take_answering();
         let frame = state.say(update, class, &mut self.own_nonces);
         state.owe_errors(&answered, update);
         self.unsaid = Some(at);
         self.responded = true;
-        if self.dialect.aggregated && self.rules.eds_repush && type_url.kind() == Kind::Cluster {
+        if self.profile.aggregated && self.rules.eds_repush && type_url.kind() == Kind::Cluster {
             self.repush_endpoints(at, update, &answered);
         }
         Outgoing { frame, type_url, changed_at: update.changed_at().filter(|_| live) }

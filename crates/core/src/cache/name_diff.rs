@@ -10,7 +10,7 @@ use crate::resource::Name;
 
 /// Changes that lead from an old list of names to a new one.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Difference {
+pub(super) struct NameDiff {
     /// Where in the new list names are that the old one does not have.
     pub(super) added: Vec<usize>,
     /// Where in the old list names are that the new one does not have.
@@ -19,31 +19,31 @@ pub(super) struct Difference {
     pub(super) kept: Vec<(usize, Name)>,
 }
 
-impl Difference {
+impl NameDiff {
     pub(super) fn between(old: &[Name], new: &[Name]) -> Self {
-        let (mut difference, mut at, mut of) = (Self::default(), 0, 0);
+        let (mut name_diff, mut at, mut of) = (Self::default(), 0, 0);
         while let (Some(before), Some(after)) = (old.get(of), new.get(at)) {
             let is_shared = before.same_allocation(after);
             match if is_shared { Ordering::Equal } else { before.cmp(after) } {
                 Ordering::Equal => {
                     if !is_shared {
-                        difference.kept.push((at, before.clone()));
+                        name_diff.kept.push((at, before.clone()));
                     }
                     (at, of) = (at + 1, of + 1);
                 }
                 Ordering::Less => {
-                    difference.removed.push(of);
+                    name_diff.removed.push(of);
                     of += 1;
                 }
                 Ordering::Greater => {
-                    difference.added.push(at);
+                    name_diff.added.push(at);
                     at += 1;
                 }
             }
         }
-        difference.added.extend(at..new.len());
-        difference.removed.extend(of..old.len());
-        difference
+        name_diff.added.extend(at..new.len());
+        name_diff.removed.extend(of..old.len());
+        name_diff
     }
 }
 
@@ -90,13 +90,13 @@ mod tests {
             prop_assert_eq!(&*made, &new[..]);
 
             let list = if shares { &made[..] } else { &new };
-            let difference = Difference::between(&old, list);
+            let name_diff = NameDiff::between(&old, list);
             let of = |list: &[Name], at: &[usize]| at.iter().map(|at| list[*at].clone()).collect::<BTreeSet<_>>();
-            prop_assert_eq!(of(list, &difference.added), added);
-            prop_assert_eq!(of(&old, &difference.removed), removed);
+            prop_assert_eq!(of(list, &name_diff.added), added);
+            prop_assert_eq!(of(&old, &name_diff.removed), removed);
             let both = before.intersection(&after).count();
-            prop_assert_eq!(difference.kept.len(), if shares { 0 } else { both });
-            prop_assert!(difference.kept.iter().all(|(at, name)| list[*at] == *name));
+            prop_assert_eq!(name_diff.kept.len(), if shares { 0 } else { both });
+            prop_assert!(name_diff.kept.iter().all(|(at, name)| list[*at] == *name));
         }
     }
 }
