@@ -1,5 +1,7 @@
 //! One version of one resource, encoded once.
 
+mod head;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,21 +11,22 @@ use xxhash_rust::xxh3;
 
 use super::wire::{self, MalformedError, Value};
 use super::{ConstraintError, Constraints, Kind, Name, Parameters, TypeUrl};
+pub use head::NameForm;
 
 // Field numbers of envoy.service.discovery.v3.Resource.
-pub(super) const RESOURCE_VERSION: u32 = 1;
-pub(super) const RESOURCE_BODY: u32 = 2;
-pub(super) const RESOURCE_NAME: u32 = 3;
+const RESOURCE_VERSION: u32 = 1;
+const RESOURCE_BODY: u32 = 2;
+const RESOURCE_NAME: u32 = 3;
 const RESOURCE_ALIASES: u32 = 4;
-pub(super) const RESOURCE_TTL: u32 = 6;
+const RESOURCE_TTL: u32 = 6;
 const RESOURCE_CACHE_CONTROL: u32 = 7;
-pub(super) const RESOURCE_RESOURCE_NAME: u32 = 8;
+const RESOURCE_RESOURCE_NAME: u32 = 8;
 // Of ResourceName.
 const NAMED_NAME: u8 = 1;
 const NAMED_CONSTRAINTS: u8 = 2;
 /// `resources` of DiscoveryResponse and DeltaDiscoveryResponse, and `resource` of Resource: the coincidence that
 /// lets one encoding serve both protocols.
-pub(super) const RESOURCES: u8 = 2;
+const RESOURCES: u8 = 2;
 /// The body of a resource that says where the resource is to be found (R-XT-07).
 const REDIRECT: &str = "type.googleapis.com/xds.core.v3.ResourceLocator";
 

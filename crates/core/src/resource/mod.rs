@@ -8,7 +8,6 @@
 
 mod constraints;
 mod encoded;
-mod head;
 mod kind;
 mod name;
 mod parameters;
@@ -17,8 +16,7 @@ pub mod wire;
 mod xdstp;
 
 pub use constraints::{ConstraintError, Constraints, MAX_DEPTH, MAX_NODES};
-pub use encoded::{Envelope, EnvelopeError, Form, Resource, parse_resource_name, resource_name};
-pub use head::NameForm;
+pub use encoded::{Envelope, EnvelopeError, Form, NameForm, Resource, parse_resource_name, resource_name};
 pub use kind::{Kind, TypeUrl, UnknownKindError};
 pub use name::{Name, NameMap, NameSet, take_out};
 pub use parameters::Parameters;
