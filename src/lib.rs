@@ -3,7 +3,6 @@
 pub mod admin;
 pub mod client;
 pub mod config;
-pub mod descriptors;
 pub mod directory;
 pub mod downstream;
 pub mod file_watch;
@@ -11,10 +10,11 @@ pub mod grpc;
 pub mod preview;
 pub mod relay;
 pub mod reload;
-pub mod rest;
 pub mod telemetry;
 pub mod tls;
 pub mod upstream;
 
-pub use deltafan_core::{cache, identity, pool, proto, resource, subscription};
+pub use deltafan_core::{
+    cache, descriptors, identity, json, limit, pool, proto, quota, resource, subscription,
+};
 pub use deltafan_http2 as http2;

@@ -12,7 +12,7 @@ use deltafan::config::{CertificateFiles, ClientTls, Config, DefaultAccess, Serve
 use deltafan::preview;
 use deltafan::proto::Node;
 use deltafan::relay::Relay;
-use deltafan::reload::{self, LoadError, WatchedConfig};
+use deltafan::reload::{self, ConfigLoadError, WatchedConfig};
 use deltafan::resource::{Name, TypeUrl};
 use deltafan::telemetry::{self, Lines};
 use tikv_jemallocator::Jemalloc;
@@ -212,7 +212,7 @@ fn load(path: &Path) -> Result<Config, ExitCode> {
     reload::load(path).map_err(bad_config)
 }
 
-fn bad_config(error: LoadError) -> ExitCode {
+fn bad_config(error: ConfigLoadError) -> ExitCode {
     eprintln!("{error}");
     ExitCode::from(BAD_CONFIG)
 }
@@ -294,7 +294,7 @@ async fn run(config: &Config, watched: WatchedConfig, signals: &mut Signals) -> 
         let rules = config.authorization.rules.len();
         tracing::info!(
             rules,
-            "peers that no rule is about may ask for everything, but for Secrets where they have proven nothing (authorization.default)"
+            "peers matched by no rule may request everything except Secrets, which need authentication (authorization.default)"
         );
     }
     let served = serve_until_asked(&relay, watched, signals).await;

@@ -20,6 +20,10 @@ use crate::subscription::{Missing, NodeField, Outcome};
 const MAX_BYTES: u64 = 16 << 20;
 
 /// The node in a file. An error names the file.
+///
+/// # Errors
+///
+/// File that cannot be read, is larger than 16 MiB, or holds no node.
 pub fn read_node(path: &Path) -> anyhow::Result<Node> {
     let read = || {
         let mut bytes = Vec::new();

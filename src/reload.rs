@@ -26,37 +26,41 @@ const POLL: Duration = Duration::from_secs(10);
 
 /// Errors of a configuration file. Prints one `FILE:LINE: ...` per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LoadError(String);
+pub struct ConfigLoadError(String);
 
-impl fmt::Display for LoadError {
+impl fmt::Display for ConfigLoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for LoadError {}
+impl std::error::Error for ConfigLoadError {}
 
-impl From<ConfigError> for LoadError {
+impl From<ConfigError> for ConfigLoadError {
     fn from(errors: ConfigError) -> Self {
         Self(errors.to_string())
     }
 }
 
-impl LoadError {
+impl ConfigLoadError {
     fn of(path: &Path, error: &anyhow::Error) -> Self {
         Self(format!("{}: {error:#}", path.display()))
     }
 }
 
 /// Reads a configuration and the files that it names, and checks all that can be checked before a start.
-pub fn load(path: &Path) -> Result<Config, LoadError> {
+///
+/// # Errors
+///
+/// [`ConfigLoadError`] with every problem of the configuration, or the first file of it that cannot be used.
+pub fn load(path: &Path) -> Result<Config, ConfigLoadError> {
     parse(&Config::read(path)?, path)
 }
 
-fn parse(text: &str, path: &Path) -> Result<Config, LoadError> {
+fn parse(text: &str, path: &Path) -> Result<Config, ConfigLoadError> {
     let config = Config::parse_file(text, path)?;
-    relay::load_descriptors(&config.rest).map_err(|error| LoadError::of(path, &error.into()))?;
-    relay::check_tls(&config).map_err(|error| LoadError::of(path, &error))?;
+    relay::load_descriptors(&config.rest).map_err(|error| ConfigLoadError::of(path, &error.into()))?;
+    relay::check_tls(&config).map_err(|error| ConfigLoadError::of(path, &error))?;
     Ok(config)
 }
 
@@ -65,9 +69,9 @@ fn parse(text: &str, path: &Path) -> Result<Config, LoadError> {
 pub struct WatchedConfig {
     path: PathBuf,
     /// Content when it was last read, or why that failed.
-    seen: Result<String, LoadError>,
+    seen: Result<String, ConfigLoadError>,
     /// Why that content could not be used. Files that it names may be fixed while it stays the same.
-    refused: Option<LoadError>,
+    refused: Option<ConfigLoadError>,
     /// Configuration at the start: a difference from this may need a restart.
     started: Config,
     /// Configuration that was last accepted.
@@ -77,7 +81,7 @@ pub struct WatchedConfig {
 /// Outcome of a reading.
 #[derive(Debug)]
 enum Outcome {
-    Refused(LoadError),
+    Refused(ConfigLoadError),
     Good {
         config: Box<Config>,
         /// Changes since the last accepted configuration.
@@ -89,7 +93,11 @@ enum Outcome {
 
 impl WatchedConfig {
     /// Reads the file for the first time.
-    pub fn open(path: &Path) -> Result<(Self, Config), LoadError> {
+    ///
+    /// # Errors
+    ///
+    /// As of [`load`].
+    pub fn open(path: &Path) -> Result<(Self, Config), ConfigLoadError> {
         let text = Config::read(path)?;
         let config = parse(&text, path)?;
         let (started, current) = (config.clone(), config.clone());
@@ -143,7 +151,7 @@ impl WatchedConfig {
     /// Reads the file, and the files that it names if those were at fault. `None` if nothing is new and no
     /// SIGHUP came.
     fn look(&mut self, asked: bool) -> Option<Outcome> {
-        let read = Config::read(&self.path).map_err(LoadError::from);
+        let read = Config::read(&self.path).map_err(ConfigLoadError::from);
         let is_new = read != self.seen || asked;
         if !is_new && self.refused.is_none() {
             return None;
@@ -168,7 +176,7 @@ impl WatchedConfig {
 /// Applies an accepted configuration, and logs the outcome.
 fn take(outcome: Outcome, relay: &Relay) {
     match outcome {
-        Outcome::Refused(LoadError(text)) => {
+        Outcome::Refused(ConfigLoadError(text)) => {
             telemetry::config_reloaded(ReloadResult::Refused, false);
             for line in text.lines() {
                 tracing::warn!("{line}");

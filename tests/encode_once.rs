@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use deltafan::cache::{Cache, Change, Completeness, Limits, Op, Protocol, Resend, View, Writer};
 use deltafan::descriptors::Descriptors;
+use deltafan::downstream::ResponseCache;
+use deltafan::json::JsonResponse;
 use deltafan::proto;
 use deltafan::resource::{Kind, Resource};
-use deltafan::rest::{Answer, Book};
 use deltafan::subscription::{
     NextStep, Outgoing, Poll, PollHistory, PollPeer, PollVerdict, Session, SessionConfig, Upstream,
 };
@@ -199,7 +200,7 @@ fn full_states_share_the_segments_that_did_not_change() {
 /// Long polls, which are answered with the whole in JSON.
 struct Pollers {
     fleet: Fleet,
-    book: Arc<Book>,
+    cache: Arc<ResponseCache>,
     memory: PollHistory,
     runtime: tokio::runtime::Runtime,
     polls: Vec<Poll>,
@@ -209,7 +210,7 @@ impl Pollers {
     fn new() -> Self {
         Self {
             fleet: Fleet::new(Protocol::Sotw, "rds"),
-            book: Book::new(Descriptors::default(), 256 << 20),
+            cache: ResponseCache::new(Descriptors::default(), 256 << 20),
             memory: PollHistory::default(),
             runtime: tokio::runtime::Builder::new_current_thread().build().unwrap(),
             polls: Vec::new(),
@@ -242,23 +243,23 @@ impl Pollers {
         self.polls.push(poll.unwrap());
     }
 
-    fn answers(&self) -> Vec<Answer> {
+    fn answers(&self) -> Vec<JsonResponse> {
         let answer = |poll: &Poll| {
             let verdict = poll.next(self.fleet.now, Upstream::Answering);
             let PollVerdict::Answer(version) = verdict else { panic!("{verdict:?}") };
             let asked = poll.asked();
-            let answer = self.book.answer(poll.type_url(), version, &asked, || poll.found());
+            let answer = self.cache.response(poll.type_url(), version, &asked, || poll.found());
             self.runtime.block_on(answer).unwrap()
         };
         self.polls.iter().map(answer).collect()
     }
 
     fn written(&self) -> (u64, u64) {
-        (self.book.resources_written(), self.book.answers_written())
+        (self.cache.writer().resources_written(), self.cache.writer().responses_written())
     }
 }
 
-fn text(answer: &Answer) -> serde_json::Value {
+fn text(answer: &JsonResponse) -> serde_json::Value {
     serde_json::from_slice(&answer.chunks().concat()).unwrap()
 }
 
@@ -315,7 +316,7 @@ fn polls_for_different_names_share_the_json_that_they_have_in_common() {
 #[test]
 fn a_small_budget_costs_time_and_nothing_else() {
     let _alone = ALONE.lock();
-    let mut pollers = Pollers { book: Book::new(Descriptors::default(), 1), ..Pollers::new() };
+    let mut pollers = Pollers { cache: ResponseCache::new(Descriptors::default(), 1), ..Pollers::new() };
     pollers.set(&["a", "b"], "1", 40_000);
     (0..3).for_each(|_| pollers.join(&["a", "b"], ""));
     let answers = pollers.answers();

@@ -42,7 +42,7 @@ fn held(relay: &Process) -> f64 {
 
 #[test]
 fn a_peer_is_shown_what_it_may_see_of_a_directory_and_the_log_says_who_may_see_all() {
-    let open = "peers that no rule is about may ask for everything";
+    let open = "peers matched by no rule may request everything";
     let relay = relay("authorization: {rules: [{peers: [127.0.0.1], names: [a]}]}\n");
     let mut client = Http1::connect(relay.listener);
     for (asked, seen) in [

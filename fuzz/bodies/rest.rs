@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deltafan::cache::{Cache, Limits};
+use deltafan::json::read;
 use deltafan::resource::Kind;
-use deltafan::rest::read;
 use deltafan::subscription::{Poll, PollHistory, PollPeer, SessionConfig, Upstream};
 
 const MAX_NAMES: usize = 20;

@@ -12,7 +12,7 @@ use deltafan::proto::{
     ResourceLocator, Status,
 };
 use deltafan::resource::{Envelope, TypeUrl, wire};
-use deltafan::subscription::{NextStep, Refusal, RequestKind, Session, SessionConfig, Upstream};
+use deltafan::subscription::{NextStep, RequestKind, Session, SessionConfig, SessionError, Upstream};
 use prost::Message as _;
 
 use super::input::Input;
@@ -189,7 +189,7 @@ impl Stream {
         }
     }
 
-    fn hear(&mut self, bed: &Bed, message: &[u8], quick: bool) -> Result<(), Refusal> {
+    fn hear(&mut self, bed: &Bed, message: &[u8], quick: bool) -> Result<(), SessionError> {
         if quick && let Some(kind) = self.session.on_ack(message) {
             self.in_flight.retain(|type_url, _| TypeUrl::from(type_url.as_str()).kind() != kind);
             return Ok(());
@@ -213,7 +213,7 @@ impl Stream {
     }
 
     /// What it says; an error is its end.
-    fn next(&mut self, bed: &Bed, taken: bool) -> Result<Option<Bytes>, Refusal> {
+    fn next(&mut self, bed: &Bed, taken: bool) -> Result<Option<Bytes>, SessionError> {
         let outgoing = match self.session.next(bed.now, bed.upstream) {
             NextStep::Say(outgoing) => outgoing,
             NextStep::Wait(_) => return Ok(None),

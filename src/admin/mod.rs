@@ -22,6 +22,10 @@ use tokio_util::sync::CancellationToken;
 /// Source of the answers.
 pub trait Report: Send + Sync + 'static {
     /// Whether clients should be sent here, or the reason against it.
+    ///
+    /// # Errors
+    ///
+    /// Reason against it, for operators.
     fn ready(&self) -> Result<(), String>;
 
     /// Metrics in the text format of Prometheus.
@@ -37,6 +41,10 @@ pub struct Admin {
 
 impl Admin {
     /// Binds an address.
+    ///
+    /// # Errors
+    ///
+    /// Error of the system if the address cannot be bound.
     pub async fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
         Ok(Self { address: socket.local_addr()?, socket })

@@ -76,6 +76,10 @@ pub struct Answer {
 }
 
 /// Asks over a delta stream and waits for the whole answer.
+///
+/// # Errors
+///
+/// Server that cannot be reached or speaks no xDS, with the remedy where there is one.
 pub async fn get(query: Query) -> anyhow::Result<Answer> {
     let (endpoint, way) = server(&query)?;
     let connected = dial(endpoint, way).await.map_err(anyhow::Error::msg);

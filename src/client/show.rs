@@ -21,6 +21,10 @@ pub enum Format {
 }
 
 /// Writes an answer out.
+///
+/// # Errors
+///
+/// Resource whose type has no descriptor, or whose body does not fit its type.
 pub fn show(answer: &Answer, format: Format) -> anyhow::Result<String> {
     match format {
         Format::Table => Ok(table(answer)),

@@ -206,6 +206,10 @@ impl Single<Pattern> for NamePattern {
 
 /// Reads a pattern of names of resources: `*` stands for anything within a segment, `**` for anything, and all else for
 /// itself.
+///
+/// # Errors
+///
+/// Words for the message of a key whose pattern is too large.
 pub fn name_pattern(text: &str) -> Result<Pattern, String> {
     let pattern = glob(text, text, Segments::Path)?;
     let literal = text.split('*').next().unwrap_or_default();

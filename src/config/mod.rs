@@ -176,21 +176,37 @@ section! {
 
 impl Config {
     /// Reads a file of at most 1 MiB.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] with every problem of the file, by line; also if it cannot be read.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         Self::parse_file(&Self::read(path)?, path)
     }
 
     /// The text of a file of at most 1 MiB.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the file cannot be read, is larger than 1 MiB, or is not UTF-8.
     pub fn read(path: &Path) -> Result<String, ConfigError> {
         yaml::read_file(path).map_err(|problem| ConfigError::single(&path.display().to_string(), problem))
     }
 
     /// Reads the text of a file.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] with every problem of the text, by line.
     pub fn parse_file(text: &str, path: &Path) -> Result<Self, ConfigError> {
         Self::parse_from(text, &path.display().to_string(), path.parent())
     }
 
     /// Reads a text. `origin` names it in messages; if it is a path, relative paths in the text start from its folder.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] with every problem of the text, by line.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ConfigError> {
         Self::parse_from(text, origin, Path::new(origin).parent())
     }

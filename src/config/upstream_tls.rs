@@ -131,6 +131,10 @@ impl fmt::Display for ServerIdentity {
 
 impl ServerIdentity {
     /// Identity that is expected at an address where nothing else is said.
+    ///
+    /// # Errors
+    ///
+    /// Words for the message of an address that no certificate can name.
     pub fn of_host(uri: &http::Uri) -> Result<Self, String> {
         let host = uri.host().unwrap_or_default();
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);

@@ -69,11 +69,15 @@ pub enum DirectoryError {
 /// Why a file holds no node.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-pub struct NotANode(#[from] document::DecodeError);
+pub struct NodeFileError(#[from] document::DecodeError);
 
 /// The encoding of the `envoy.config.core.v3.Node` in a file: by itself, or the `node` of a whole bootstrap. JSON where
 /// the file's name ends so, YAML elsewhere.
-pub fn read_node(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, NotANode> {
+///
+/// # Errors
+///
+/// [`NodeFileError`] if the bytes are neither JSON nor YAML, or hold no node.
+pub fn read_node(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, NodeFileError> {
     let format = document::Format::of(file).unwrap_or(document::Format::Yaml);
     Ok(readable::node(format, bytes)?)
 }

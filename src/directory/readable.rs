@@ -12,7 +12,7 @@ use super::{
 };
 use crate::descriptors::{ANY, DescriptorError, MAX_DEPTH, message, message_name};
 
-/// Of a YAML file. The library's own bounds are made for settings typed by people; the size of the file, which is
+/// Limit on the events of a YAML file. The library's own bounds are made for settings typed by people; the size of the file, which is
 /// bounded, bounds these too, save for aliases, which keep the library's.
 const MAX_YAML_EVENTS: usize = 64 << 20;
 

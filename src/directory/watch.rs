@@ -56,6 +56,10 @@ impl Default for Timing {
 
 impl Directory {
     /// Starts to watch a directory, which must exist.
+    ///
+    /// # Errors
+    ///
+    /// [`DirectoryError`] if the directory does not exist or cannot be watched.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DirectoryError> {
         Self::open_with(path.as_ref(), Timing::default())
     }

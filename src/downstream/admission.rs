@@ -1,38 +1,26 @@
 //! Admission: limits on the number of connections, in all, from each address and of each identity.
 //!
-//! Owns the counts. Knows nothing of sockets or TLS: the listener takes a slot before anything is read, and
-//! reports the identity as soon as it is proven.
-//!
-//! Invariants: dropping a [`ConnectionSlot`] gives everything back, however the connection ends · a count is
-//! kept only while it is not zero, so that the table is bounded by the open connections · an operation is a
-//! look-up or two under one lock.
+//! Knows nothing of sockets or TLS: the listener takes a slot before anything is read, and reports the identity as
+//! soon as it is proven. Dropping a [`ConnectionSlot`] gives everything back, however the connection ends.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use foldhash::HashMap;
-use parking_lot::Mutex;
-
 use super::overload::OverloadManager;
 use crate::config::ConnectionLimits;
 use crate::identity::{Peer, Source};
-use crate::pool::subtract;
-use crate::telemetry::Limit;
+use crate::limit::Limit;
+use crate::quota::{Quota, QuotaError, QuotaGuard};
+use crate::telemetry;
 
 /// Counts of open connections.
 #[derive(Debug)]
 pub struct Admission {
     limits: ConnectionLimits,
     overload: Arc<OverloadManager>,
-    table: Mutex<Table>,
-}
-
-#[derive(Debug, Default)]
-struct Table {
-    open: usize,
-    by_source: HashMap<Source, usize>,
-    by_identity: HashMap<Box<str>, usize>,
+    by_source: Arc<Quota<Source>>,
+    by_identity: Arc<Quota<Box<str>>>,
 }
 
 /// Limit that keeps a connection out.
@@ -52,7 +40,7 @@ impl AdmissionError {
 
     /// Counts the refusal, and logs it now and then.
     pub(super) fn report(self, peer: &dyn fmt::Display) {
-        if let Some(unsaid) = self.0.reach(Instant::now()) {
+        if let Some(unsaid) = telemetry::refused_at(self.0, Instant::now()) {
             let raise = self.0.key();
             tracing::warn!(%peer, raise, unsaid, "a connection is refused; raise the limit if this load is expected");
         }
@@ -63,14 +51,15 @@ impl AdmissionError {
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     of: Arc<Admission>,
-    source: Source,
-    identity: Option<Box<str>>,
+    _by_source: QuotaGuard<Source>,
+    by_identity: Option<QuotaGuard<Box<str>>>,
 }
 
 impl Admission {
     /// Creates empty counts.
     pub fn new(limits: ConnectionLimits, overload: Arc<OverloadManager>) -> Arc<Self> {
-        Arc::new(Self { limits, overload, table: Mutex::default() })
+        let by_source = Arc::new(Quota::new(limits.max_connections));
+        Arc::new(Self { limits, overload, by_source, by_identity: Arc::default() })
     }
 
     /// Overload manager, which refuses new clients while memory is short.
@@ -83,63 +72,26 @@ impl Admission {
         if self.overload.refuses_new() {
             return Err(AdmissionError(Limit::MemoryRefuse));
         }
-        let mut table = self.table.lock();
-        if table.open >= self.limits.max_connections {
-            return Err(AdmissionError(Limit::Connections));
-        }
-        let limit = self.limits.max_connections_per_address;
-        if !take(table.by_source.entry(source).or_default(), limit) {
-            return Err(AdmissionError(Limit::ConnectionsPerAddress));
-        }
-        table.open += 1;
-        drop(table);
-        Ok(ConnectionSlot { of: Arc::clone(self), source, identity: None })
+        let taken = self.by_source.take(source, self.limits.max_connections_per_address);
+        let by_source = taken.map_err(|error| match error {
+            QuotaError::All => AdmissionError(Limit::Connections),
+            QuotaError::Key => AdmissionError(Limit::ConnectionsPerAddress),
+        })?;
+        Ok(ConnectionSlot { of: Arc::clone(self), _by_source: by_source, by_identity: None })
     }
-}
-
-/// Limits are at least 1: a key that is refused is in the table already.
-const fn take(count: &mut usize, limit: usize) -> bool {
-    if *count >= limit {
-        return false;
-    }
-    *count += 1;
-    true
 }
 
 impl ConnectionSlot {
     /// Counts the identity that the peer has proven, if any. Called once.
     pub(super) fn identify(&mut self, peer: &Peer) -> Result<(), AdmissionError> {
         let Some(certificate) = &peer.certificate else { return Ok(()) };
-        if self.identity.is_some() {
+        if self.by_identity.is_some() {
             return Ok(());
         }
-        let identity = certificate.identity();
-        let mut table = self.of.table.lock();
         let limit = self.of.limits.max_connections_per_identity;
-        let taken = match table.by_identity.get_mut(identity) {
-            Some(count) => take(count, limit),
-            None => {
-                table.by_identity.insert(identity.into(), 1);
-                true
-            }
-        };
-        drop(table);
-        if !taken {
-            return Err(AdmissionError(Limit::ConnectionsPerIdentity));
-        }
-        self.identity = Some(identity.into());
+        let taken = self.of.by_identity.take(certificate.identity().into(), limit);
+        self.by_identity = Some(taken.map_err(|_| AdmissionError(Limit::ConnectionsPerIdentity))?);
         Ok(())
-    }
-}
-
-impl Drop for ConnectionSlot {
-    fn drop(&mut self) {
-        let mut table = self.of.table.lock();
-        table.open -= 1;
-        subtract(&mut table.by_source, &self.source, 1);
-        if let Some(identity) = self.identity.take() {
-            subtract(&mut table.by_identity, &identity, 1);
-        }
     }
 }
 
@@ -183,10 +135,8 @@ mod tests {
         let local = admission.by_source(Source::Unix).expect("another source");
         assert_eq!(admission.by_source(source(2)).err(), Some(AdmissionError(Limit::Connections)));
         drop(first);
-        let again = admission.by_source(source(1)).expect("what was given back");
-        drop((local, again));
-        let table = admission.table.lock();
-        assert_eq!((table.open, table.by_source.len()), (0, 0), "nothing is left behind");
+        assert!(admission.by_source(source(1)).is_ok(), "what was given back");
+        drop(local);
     }
 
     #[test]
@@ -217,13 +167,15 @@ mod tests {
         let mut plain = admission.by_source(source(9)).expect("a place");
         assert_eq!(plain.identify(&Peer::unproven(source(9))), Ok(()));
         open.truncate(3);
-        assert_eq!(admission.table.lock().by_identity["CN=a"], 1);
-        drop(open);
-        assert!(admission.table.lock().by_identity.is_empty());
+        let again = [(); 2].map(|()| {
+            let mut slot = admission.by_source(source(9)).expect("a place");
+            slot.identify(&peer(source(9), None, "CN=a")).map(|()| slot)
+        });
+        assert_eq!(again.map(|slot| slot.is_ok()), [true, false], "one of two places came back");
     }
 
     proptest! {
-        /// Counts match the open connections after any history, and no limit is passed.
+        /// A connection is let in exactly while the open ones leave room, after any history.
         #[test]
         fn the_counts_are_of_open_connections(steps in prop::collection::vec((0_u8..4, prop::option::of(0_u8..3), any::<bool>()), 0..200)) {
             let admission = admission(6, 3, 2);
@@ -246,10 +198,6 @@ mod tests {
                         }
                     }
                 }
-                let table = admission.table.lock();
-                prop_assert_eq!(table.open, open.len());
-                prop_assert_eq!(table.by_source.values().sum::<usize>(), open.len());
-                prop_assert_eq!(table.by_identity.values().sum::<usize>(), open.iter().filter(|(_, identity, _)| identity.is_some()).count());
             }
         }
     }

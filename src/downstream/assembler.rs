@@ -12,8 +12,8 @@ use super::connection::Connection;
 use super::request_memory::{MemoryShare, RequestMemory};
 use super::status::Status;
 use super::version_extractor::{Payer, TooLargeError, VersionExtractor};
+use crate::limit::Limit;
 use crate::subscription::Versions;
-use crate::telemetry::Limit;
 
 const PREFIX: usize = 5;
 /// Bytes after which a request has made progress: its timeout begins anew.

@@ -15,7 +15,7 @@ use super::stream::StreamBody;
 use super::unsent::Unsent;
 use crate::cache::Frame;
 use crate::http2::Backpressure;
-use crate::rest::Answer;
+use crate::json::JsonResponse;
 
 /// Body of a response.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) enum ResponseBody<B> {
     /// One gRPC message and its status; `None` once the status was taken.
     Unary(Option<Box<SendCursor<Frame>>>),
     /// JSON text that other clients are sent too.
-    Shared(Box<SendCursor<Answer>>),
+    Shared(Box<SendCursor<JsonResponse>>),
     /// Text for people and for clients that do not speak gRPC.
     Text(Option<Bytes>),
     /// Service of tonic: health.
@@ -44,7 +44,7 @@ impl<B> ResponseBody<B> {
     }
 
     /// Creates the answer to a poll.
-    pub(super) fn json(answer: Answer, connection: &Arc<Connection>, unsent: &Arc<Unsent>) -> Self {
+    pub(super) fn json(answer: JsonResponse, connection: &Arc<Connection>, unsent: &Arc<Unsent>) -> Self {
         Self::Shared(Box::new(SendCursor::new(answer, connection, unsent, Instant::now())))
     }
 }

@@ -18,10 +18,10 @@ use super::status::Status;
 use super::timer::LazyTimer;
 use crate::cache::{Frame, Protocol};
 use crate::identity::Peer;
+use crate::limit::Limit;
 use crate::proto;
 use crate::resource::Kind;
 use crate::subscription::{NextStep, Session, SessionConfig};
-use crate::telemetry::Limit;
 
 /// Reads the request and waits until every requested resource is known.
 pub(super) async fn fetch<B>(

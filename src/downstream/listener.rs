@@ -58,6 +58,10 @@ enum AcceptedSocket {
 
 impl Listener {
     /// Binds a TCP address.
+    ///
+    /// # Errors
+    ///
+    /// Error of the system if the address cannot be bound.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = socket2::Socket::new(
             socket2::Domain::for_address(address),
@@ -76,6 +80,10 @@ impl Listener {
     }
 
     /// Binds the path of a Unix socket. The file is removed when the listener is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Error of the system if the socket cannot be bound, or another process listens on it.
     pub fn bind_unix(path: &Path) -> io::Result<Self> {
         UnixSocket::bind(path, BACKLOG).map(|socket| Self { socket: Bound::Unix(socket), tls: None })
     }

@@ -14,9 +14,9 @@
 //! | `sniff`, `handshake` | protocol by the first bytes, TLS handshakes with permits |
 //! | `authz`, `policy` | rules by peer, everything that a reload may change |
 //! | `connection` | state, peer and cost of one connection |
-//! | `names`, `request_memory`, `unsent`, `send_cursor`, `poll_slots` | what a connection or peer takes: names, memory of requests and versions, messages that are being sent, polls |
+//! | `names`, `request_memory`, `unsent`, `send_cursor` | what a connection or peer takes: names, memory of requests and versions, messages that are being sent |
 //! | `connections`, `overload`, `admission` | age and drain of all connections, memory watermarks, limits on their number |
-//! | `poll_state`, `state` | state that polls share, and all connections |
+//! | `response_cache`, `poll_state`, `state` | JSON responses, state that polls share, and all connections |
 //! | `version_extractor`, `assembler` | versions taken out of a request as it arrives, a body cut into messages |
 //! | `stream`, `fetch`, `body` | gRPC streams, unary methods, bodies of responses |
 //! | `poll_error`, `poll_request`, `parked_poll`, `poll` | REST-JSON long polls |
@@ -41,10 +41,10 @@ mod policy;
 mod poll;
 mod poll_error;
 mod poll_request;
-mod poll_slots;
 mod poll_state;
 mod read_budget;
 mod request_memory;
+mod response_cache;
 mod routes;
 mod scheduler;
 mod send_cursor;
@@ -74,6 +74,7 @@ pub use overload::OverloadManager;
 pub use policy::Policy;
 pub use poll_state::PollState;
 pub use request_memory::RequestMemory;
+pub use response_cache::ResponseCache;
 pub use scheduler::FairScheduler;
 pub use state::{ServerState, UpstreamView};
 pub use unsent::Unsent;

@@ -18,7 +18,8 @@ use tikv_jemalloc_ctl::stats;
 
 use super::connections::Connections;
 use super::unsent::Unsent;
-use crate::telemetry::{self, Limit};
+use crate::limit::Limit;
+use crate::telemetry;
 
 /// Time between two measurements.
 const TICK: Duration = Duration::from_millis(250);
@@ -156,7 +157,7 @@ impl OverloadManager {
             let now = Instant::now();
             let closed = connections.close_costliest(actions.close, unsent, now);
             if closed > 0
-                && let Some(unsaid) = Limit::MemoryClose.reach(now)
+                && let Some(unsaid) = telemetry::refused_at(Limit::MemoryClose, now)
             {
                 let key = Limit::MemoryClose.key();
                 tracing::warn!(
@@ -167,7 +168,7 @@ impl OverloadManager {
                     "memory is short: closing the connections that take most"
                 );
             }
-            Limit::MemoryClose.count_all((closed as u64).saturating_sub(1));
+            telemetry::refused(Limit::MemoryClose, (closed as u64).saturating_sub(1));
         }
     }
 }

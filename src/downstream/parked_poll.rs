@@ -7,10 +7,11 @@ use std::time::Instant;
 use super::names::NameShare;
 use super::poll_error::PollError;
 use super::poll_request::{OpenedPoll, PollClient};
-use super::poll_slots::PollSlot;
 use super::scheduler::{BackgroundDrop, MANY_NAMES, RETRY};
 use super::state::ServerState;
 use super::timer::LazyTimer;
+use crate::identity::Source;
+use crate::quota::QuotaGuard;
 use crate::subscription::{Poll, PollVerdict};
 use crate::telemetry::PollGauge;
 
@@ -19,7 +20,7 @@ pub(super) struct ParkedPoll {
     poll: BackgroundDrop<Poll>,
     names: NameShare,
     /// Slot of its peer, once it needs one: a request that arrives slowly costs as much as a poll that waits.
-    slot: Option<PollSlot>,
+    slot: Option<QuotaGuard<Source>>,
     parked: bool,
     timer: LazyTimer,
     client: PollClient,
@@ -66,8 +67,8 @@ impl ParkedPoll {
             let PollVerdict::Wait(until) = verdict else { return task::Poll::Ready(Ok(verdict)) };
             if self.slot.is_none() {
                 let limit = self.server.policy.load().polls.max_polls_per_peer;
-                let slot = self.server.polls.slots.acquire(self.client.peer.source, limit);
-                self.slot = Some(slot.ok_or_else(PollError::too_many)?);
+                let slot = self.server.polls.parked.take(self.client.peer.source, limit);
+                self.slot = Some(slot.map_err(|_| PollError::too_many())?);
             }
             if !std::mem::replace(&mut self.parked, true) {
                 gauge.parked();

@@ -16,10 +16,11 @@ use super::poll_error::PollError;
 use super::poll_request::{PollClient, discard, open};
 use super::scheduler::{BackgroundDrop, MANY_NAMES};
 use super::state::ServerState;
+use crate::json::{JsonError, JsonResponse};
+use crate::limit::Limit;
 use crate::resource::Kind;
-use crate::rest::{Answer, Unwritable};
 use crate::subscription::{Poll, PollVerdict};
-use crate::telemetry::{Limit, PollGauge, PollOutcome};
+use crate::telemetry::{PollGauge, PollOutcome};
 
 /// Longest delay of the error for an answer that cannot be written; less if the hold is shorter.
 const ERROR_DELAY: Duration = Duration::from_secs(1);
@@ -79,7 +80,7 @@ where
 
 /// Answer to a poll.
 struct PollAnswer {
-    answer: Answer,
+    answer: JsonResponse,
     /// Time since the newest change that it waited for.
     waited: Option<Duration>,
 }
@@ -96,7 +97,7 @@ async fn write(
                 let found = server.scheduler.run(poll.names() > MANY_NAMES, || poll.found());
                 found.unwrap_or_else(|| poll.found())
             };
-            polls.book.answer(poll.type_url(), version, &poll.asked(), found).await
+            polls.responses.response(poll.type_url(), version, &poll.asked(), found).await
         }
         PollVerdict::Unknown => {
             poll.end(None, &polls.memory, Instant::now());
@@ -125,8 +126,8 @@ async fn write(
             drop(poll);
             tokio::time::sleep_until(until.into()).await;
             let outcome = match error {
-                Unwritable::UnknownType { .. } => PollOutcome::UnknownType,
-                Unwritable::Broken { .. } | Unwritable::Failed => PollOutcome::Unwritable,
+                JsonError::UnknownType { .. } => PollOutcome::UnknownType,
+                JsonError::Broken { .. } | JsonError::Failed => PollOutcome::Unwritable,
             };
             Err(PollError::new(outcome, StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
         }

@@ -3,9 +3,10 @@
 use http::{HeaderValue, Response, StatusCode, header};
 
 use super::body::{ResponseBody, text};
-use super::status::{limit_of, report};
-use crate::subscription::{Code, Refusal};
-use crate::telemetry::{Limit, PollOutcome};
+use super::status::report;
+use crate::limit::Limit;
+use crate::subscription::{Code, SessionError};
+use crate::telemetry::PollOutcome;
 
 /// Seconds after which to retry, with 429 and 503.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
@@ -66,14 +67,14 @@ impl PollError {
     }
 }
 
-impl From<Refusal> for PollError {
-    fn from(refusal: Refusal) -> Self {
+impl From<SessionError> for PollError {
+    fn from(refusal: SessionError) -> Self {
         let status = match refusal.code {
             Code::InvalidArgument => StatusCode::BAD_REQUEST,
             Code::PermissionDenied => StatusCode::FORBIDDEN,
             Code::ResourceExhausted => StatusCode::PAYLOAD_TOO_LARGE,
             Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         };
-        Self { limit: refusal.bound.map(limit_of), ..Self::refused(status, refusal.message) }
+        Self { limit: refusal.limit, ..Self::refused(status, refusal.message) }
     }
 }

@@ -14,16 +14,16 @@ use super::connection::Connection;
 use super::names::NameShare;
 use super::policy::Policy;
 use super::poll_error::PollError;
-use super::poll_slots::PollSlot;
 use super::request_memory::MemoryShare;
 use super::scheduler::{BackgroundDrop, LARGE_REQUEST, MANY_NAMES, lower_thread_priority};
 use super::state::ServerState;
 use crate::identity::{Peer, Source};
+use crate::json::{self, BoundsError, JsonRequestError};
+use crate::limit::Limit;
 use crate::proto;
+use crate::quota::QuotaGuard;
 use crate::resource::Kind;
-use crate::rest::{self, BadRequest, OutOfBounds};
 use crate::subscription::{Poll, PollPeer, SessionConfig};
-use crate::telemetry::Limit;
 
 /// Header of Envoy with the milliseconds for which it waits for the answer.
 const EXPECTED_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";
@@ -46,7 +46,7 @@ pub(super) struct PollClient {
 pub(super) struct OpenedPoll {
     pub(super) poll: BackgroundDrop<Poll>,
     /// Slot of its peer, if it needed one already.
-    pub(super) slot: Option<PollSlot>,
+    pub(super) slot: Option<QuotaGuard<Source>>,
     pub(super) names: NameShare,
 }
 
@@ -140,7 +140,7 @@ async fn read<B>(
     client: &PollClient,
     policy: &Policy,
     server: &ServerState,
-    slot: &mut Option<PollSlot>,
+    slot: &mut Option<QuotaGuard<Source>>,
 ) -> Result<(Bytes, MemoryShare), PollError>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
@@ -166,13 +166,8 @@ where
             let polled = Pin::new(&mut body).poll_frame(cx);
             if polled.is_pending() && slot.is_none() {
                 let per_peer = policy.polls.max_polls_per_peer;
-                *slot = Some(
-                    server
-                        .polls
-                        .slots
-                        .acquire(client.peer.source, per_peer)
-                        .ok_or_else(PollError::too_many)?,
-                );
+                let taken = server.polls.parked.take(client.peer.source, per_peer);
+                *slot = Some(taken.map_err(|_| PollError::too_many())?);
             }
             polled.map(Ok)
         };
@@ -232,8 +227,8 @@ async fn on_reader_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + '
 }
 
 fn parse(body: &[u8], rules: &SessionConfig) -> Result<proto::DiscoveryRequest, PollError> {
-    rest::read(body, rules.max_names, !rules.given.is_empty()).map_err(|error| match error {
-        BadRequest::OutOfBounds(OutOfBounds::TooMany(_)) => {
+    json::read(body, rules.max_names, !rules.given.is_empty()).map_err(|error| match error {
+        JsonRequestError::BoundsError(BoundsError::TooMany(_)) => {
             PollError::refused(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()).over(Limit::Names)
         }
         _ => PollError::refused(StatusCode::BAD_REQUEST, error.to_string()),

@@ -5,36 +5,38 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use super::poll_slots::PollSlots;
-use crate::rest::Book;
+use super::response_cache::ResponseCache;
+use crate::identity::Source;
+use crate::quota::Quota;
 use crate::subscription::PollHistory;
 use crate::telemetry;
 
 /// State of all long polls.
 #[derive(Debug)]
 pub struct PollState {
-    pub(super) book: Arc<Book>,
+    pub(super) responses: Arc<ResponseCache>,
     pub(super) memory: PollHistory,
-    pub(super) slots: Arc<PollSlots>,
+    /// Polls that wait, by address.
+    pub(super) parked: Arc<Quota<Source>>,
     pub(super) throttle: Mutex<telemetry::LogThrottle>,
     /// Permit to decode a large request: one at a time.
     pub(super) readers: Arc<Semaphore>,
 }
 
 impl PollState {
-    /// Creates the state for polls that `book` answers.
-    pub fn new(book: Arc<Book>) -> Self {
+    /// Creates the state for polls that share these responses.
+    pub fn new(responses: Arc<ResponseCache>) -> Self {
         Self {
-            book,
+            responses,
             memory: PollHistory::default(),
-            slots: Arc::default(),
+            parked: Arc::default(),
             throttle: Mutex::default(),
             readers: Arc::new(Semaphore::new(1)),
         }
     }
 
-    /// Drops cached answers that nobody asks for any more. Call it now and then.
+    /// Drops cached responses that nobody asks for any more. Call it now and then.
     pub async fn tidy(&self) {
-        self.book.tidy().await;
+        self.responses.tidy().await;
     }
 }

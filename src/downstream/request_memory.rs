@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 
 use super::connection::Connection;
 use super::status::report;
+use crate::limit::Limit;
 use crate::pool::Pool;
-use crate::subscription::Quota;
-use crate::telemetry::Limit;
+use crate::subscription::ByteCharge;
 
 /// Kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl MemoryShare {
     }
 }
 
-impl Quota for MemoryShare {
+impl ByteCharge for MemoryShare {
     fn charge(&mut self, bytes: usize) -> bool {
         let charged = self.set(bytes);
         if let Err(limit) = charged {

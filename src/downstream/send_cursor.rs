@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::connection::Connection;
 use super::unsent::{Sending, Unsent};
 use crate::cache::Frame;
-use crate::rest::Answer;
+use crate::json::JsonResponse;
 use crate::subscription::Outgoing;
 
 /// Message whose bytes are shared with others.
@@ -28,7 +28,7 @@ impl Chunks for Outgoing {
     }
 }
 
-impl Chunks for Answer {
+impl Chunks for JsonResponse {
     fn chunks(&self) -> &[Bytes] {
         self.chunks()
     }

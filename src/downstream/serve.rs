@@ -28,7 +28,8 @@ use super::transport::{BoxedTransport, Peek, Transport};
 use super::write_timeout::WriteTimeout;
 use crate::http2::Serve;
 use crate::identity::{Certificate, Peer, Source};
-use crate::telemetry::{self, Limit};
+use crate::limit::Limit;
+use crate::telemetry;
 
 /// Reason for an abnormal end. Not an [`anyhow::Error`]: hostile peers cause many, and with `RUST_BACKTRACE`
 /// each would walk the stack.
@@ -174,10 +175,10 @@ pub(super) async fn serve_http1<H: Health, IO: Transport>(
 fn note_limits(refused_streams: u64, idle: bool) {
     if refused_streams > 0 {
         report(Limit::Streams, "a connection", "too many streams");
-        Limit::Streams.count_all(refused_streams - 1);
+        telemetry::refused(Limit::Streams, refused_streams - 1);
     }
     if idle {
-        Limit::Idle.count();
+        telemetry::refused(Limit::Idle, 1);
     }
 }
 

@@ -15,7 +15,7 @@ use super::request_memory::RequestMemory;
 use super::scheduler::FairScheduler;
 use super::unsent::Unsent;
 use crate::cache::Cache;
-use crate::subscription::{Client, HiddenCounts, Refusal, Upstream};
+use crate::subscription::{Client, HiddenCounts, SessionError, Upstream};
 use crate::telemetry;
 
 /// State of the origin, as sessions see it.
@@ -64,7 +64,7 @@ pub struct ServerState {
 
 impl ServerState {
     /// Counts and logs a request that the operator's rules deny.
-    pub(super) fn note_denial(&self, refusal: &Refusal, peer: &dyn Display, client: Option<&Client>) {
+    pub(super) fn note_denial(&self, refusal: &SessionError, peer: &dyn Display, client: Option<&Client>) {
         let Some(denied) = refusal.denied else { return };
         telemetry::denied(denied.label(), 1);
         if let Some(unsaid) = self.denials.lock().say(Instant::now()) {

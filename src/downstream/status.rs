@@ -5,8 +5,8 @@ use std::time::Instant;
 use http::{HeaderMap, HeaderValue};
 use tonic::Code;
 
-use crate::subscription::{self, Bound};
-use crate::telemetry::Limit;
+use crate::limit::Limit;
+use crate::{subscription, telemetry};
 
 /// gRPC status, with the limit that was reached if that is why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,35 +113,21 @@ impl Status {
     }
 }
 
-impl From<subscription::Refusal> for Status {
-    fn from(refusal: subscription::Refusal) -> Self {
+impl From<subscription::SessionError> for Status {
+    fn from(refusal: subscription::SessionError) -> Self {
         let code = match refusal.code {
             subscription::Code::InvalidArgument => Code::InvalidArgument,
             subscription::Code::PermissionDenied => Code::PermissionDenied,
             subscription::Code::ResourceExhausted => Code::ResourceExhausted,
             subscription::Code::Unavailable => Code::Unavailable,
         };
-        Self { limit: refusal.bound.map(limit_of), ..Self::new(code, refusal.message) }
-    }
-}
-
-/// Limit of the configuration behind a bound of the core.
-pub(super) const fn limit_of(bound: Bound) -> Limit {
-    match bound {
-        Bound::Names => Limit::Names,
-        Bound::ConnectionNames => Limit::NamesPerConnection,
-        Bound::NameBytes => Limit::NameBytes,
-        Bound::SubscriptionBytes => Limit::SubscriptionBytes,
-        Bound::Parameters => Limit::Parameters,
-        Bound::ParameterSets => Limit::ParameterSets,
-        Bound::Types => Limit::Types,
-        Bound::Unacked => Limit::Unacked,
+        Self { limit: refusal.limit, ..Self::new(code, refusal.message) }
     }
 }
 
 /// Counts a client that reached a limit, and logs it now and then.
 pub(super) fn report(limit: Limit, whom: &str, why: &str) {
-    if let Some(unsaid) = limit.reach(Instant::now()) {
+    if let Some(unsaid) = telemetry::refused_at(limit, Instant::now()) {
         let raise = limit.key();
         tracing::warn!(
             whom,

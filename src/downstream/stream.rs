@@ -23,10 +23,11 @@ use super::version_extractor::Payer;
 use crate::cache::Protocol;
 use crate::http2::Backpressure;
 use crate::identity::Peer;
+use crate::limit::Limit;
 use crate::proto;
 use crate::resource::{Kind, TypeUrl};
-use crate::subscription::{NextStep, Outgoing, Refusal, RequestKind, Session, Versions};
-use crate::telemetry::{self, Limit, RequestResult, StreamGauge};
+use crate::subscription::{NextStep, Outgoing, RequestKind, Session, SessionError, Versions};
+use crate::telemetry::{self, RequestResult, StreamGauge};
 
 /// Requests read in a row before other tasks run.
 const REQUESTS_PER_POLL: usize = 32;
@@ -47,7 +48,7 @@ enum RequestOutcome {
 /// Reason for refusing a request.
 enum RequestError {
     Undecodable(prost::DecodeError),
-    Refused(Refusal),
+    Refused(SessionError),
 }
 
 impl From<prost::DecodeError> for RequestError {
@@ -56,8 +57,8 @@ impl From<prost::DecodeError> for RequestError {
     }
 }
 
-impl From<Refusal> for RequestError {
-    fn from(refusal: Refusal) -> Self {
+impl From<SessionError> for RequestError {
+    fn from(refusal: SessionError) -> Self {
         Self::Refused(refusal)
     }
 }

@@ -29,8 +29,8 @@ use slab::Slab;
 
 use super::connection::Connection;
 use super::status::report;
+use crate::limit::Limit;
 use crate::pool::Account;
-use crate::telemetry::Limit;
 
 /// Bytes below which a message is charged in full to each connection that it is sent to: sharing would save
 /// little, and counting shared bytes costs a lock.

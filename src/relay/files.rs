@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use crate::config::{self, Config, Source};
 use crate::descriptors::{DescriptorSet, Descriptors, SetError};
-use crate::tls::client::{ClientFiles, NoName};
+use crate::tls::client::{ClientFiles, ServerNameError};
 use crate::tls::files::Files;
 use crate::tls::reload::LoadError;
 use crate::tls::server::ServerFiles;
@@ -15,6 +15,10 @@ use crate::tls::server::ServerFiles;
 pub(super) const UPSTREAM_TLS: &str = "upstream.servers[].tls";
 
 /// Loads the descriptors that REST-JSON knows: those of the relay, and those in the configured files.
+///
+/// # Errors
+///
+/// [`DescriptorsError`] if a file cannot be read or is no descriptor set.
 pub fn load_descriptors(config: &config::Rest) -> Result<Descriptors, DescriptorsError> {
     let read = |path: &PathBuf| {
         let origin = path.display().to_string();
@@ -28,6 +32,10 @@ pub fn load_descriptors(config: &config::Rest) -> Result<Descriptors, Descriptor
 }
 
 /// Reads the files of all `tls` sections as a start would. The error names the first that cannot be used.
+///
+/// # Errors
+///
+/// First file that cannot be used, with its key.
 pub fn check_tls(config: &Config) -> anyhow::Result<()> {
     if let Source::Servers(servers) = &config.upstream.source {
         for server in servers.iter() {
@@ -45,7 +53,7 @@ pub fn check_tls(config: &Config) -> anyhow::Result<()> {
 }
 
 /// TLS files for a server.
-pub(super) fn tls_upstream(server: &config::Server) -> Result<Option<ClientFiles>, NoName> {
+pub(super) fn tls_upstream(server: &config::Server) -> Result<Option<ClientFiles>, ServerNameError> {
     let files = || ClientFiles::new(server.tls.clone().unwrap_or_default(), server.uri.as_uri());
     server.uri.is_tls().then(files).transpose()
 }

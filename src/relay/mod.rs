@@ -35,11 +35,10 @@ use crate::cache::Cache;
 use crate::config::{Changes, Config, ListenAddress};
 use crate::downstream::{
     Admission, Connections, FairScheduler, Handshakes, Listener, OverloadManager, PollState, RequestMemory,
-    ServerState, Unsent, UpstreamView,
+    ResponseCache, ServerState, Unsent, UpstreamView,
 };
 use crate::grpc::UPSTREAM_SERVICE;
 use crate::identity::Peer;
-use crate::rest::Book;
 use crate::tls::reload::Reloader;
 use crate::upstream::{Readiness, Tuner};
 
@@ -65,9 +64,13 @@ pub struct Relay {
 
 impl Relay {
     /// Binds all addresses, then starts. An error is a fault of the configuration or of the machine.
+    ///
+    /// # Errors
+    ///
+    /// Fault of the configuration or of the machine: a file that cannot be used, an address that cannot be bound.
     pub async fn start(config: &Config, metrics: PrometheusHandle) -> anyhow::Result<Self> {
         let descriptors = load_descriptors(&config.rest)?;
-        let book = Book::new(descriptors, config.rest.json_bytes);
+        let responses = ResponseCache::new(descriptors, config.rest.json_bytes);
         let reloader = Reloader::default();
         let everything = CancellationToken::new();
         let (draining, closed) = (everything.child_token(), everything.child_token());
@@ -97,8 +100,14 @@ impl Relay {
 
         let overload =
             OverloadManager::new(config.downstream.memory.refuse_above, config.downstream.memory.close_above);
-        let server =
-            Arc::new(server_state(config, Arc::clone(&cache), Arc::clone(&book), view, &overload, scheduler));
+        let server = Arc::new(server_state(
+            config,
+            Arc::clone(&cache),
+            Arc::clone(&responses),
+            view,
+            &overload,
+            scheduler,
+        ));
         let connections: Arc<Connections> = Arc::default();
         let listening = TaskTracker::new();
         listening.close();
@@ -114,7 +123,7 @@ impl Relay {
 
         let status = Arc::new(Status {
             cache,
-            book,
+            responses,
             origin,
             metrics,
             is_ready,
@@ -245,7 +254,7 @@ fn bind(
 fn server_state(
     config: &Config,
     cache: Arc<Cache>,
-    book: Arc<Book>,
+    responses: Arc<ResponseCache>,
     upstream: UpstreamView,
     overload: &Arc<OverloadManager>,
     scheduler: FairScheduler,
@@ -266,7 +275,7 @@ fn server_state(
         unsent: Unsent::new(config.downstream.max_unsent_bytes),
         upstream,
         rejections: Mutex::default(),
-        polls: PollState::new(book),
+        polls: PollState::new(responses),
         scheduler,
     }
 }

@@ -11,7 +11,7 @@ use super::origin::Origin;
 use crate::admin::Report;
 use crate::cache::Cache;
 use crate::downstream::OverloadManager;
-use crate::rest::Book;
+use crate::downstream::ResponseCache;
 use crate::telemetry::{self, TypeFigures};
 
 /// Readiness, or the reason against it.
@@ -21,7 +21,7 @@ pub(super) type Ready = Result<(), String>;
 #[derive(Debug)]
 pub(super) struct Status {
     pub(super) cache: Arc<Cache>,
-    pub(super) book: Arc<Book>,
+    pub(super) responses: Arc<ResponseCache>,
     pub(super) origin: Origin,
     pub(super) metrics: PrometheusHandle,
     pub(super) is_ready: watch::Receiver<Ready>,
@@ -52,7 +52,8 @@ impl Report for Status {
         }
         kinds.into_iter().for_each(|(kind, figures)| telemetry::report_type(kind.short(), figures));
         telemetry::report_encodes(self.cache.encoder().encodes());
-        telemetry::report_json(self.book.resources_written(), self.book.answers_written());
+        let json = self.responses.writer();
+        telemetry::report_json(json.resources_written(), json.responses_written());
         self.origin.report();
         self.metrics.render()
     }

@@ -18,7 +18,7 @@ use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogra
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 pub use deltafan_core::LogThrottle;
-pub use limits::Limit;
+pub use limits::{refused, refused_at};
 pub use lines::Lines;
 pub use log_budget::LogBudget;
 pub use polls::{PollGauge, PollOutcome};
@@ -61,6 +61,10 @@ const CONFIG_RESTART: &str = "deltafan_config_restart_pending";
 const BUILD: &str = "deltafan_build_info";
 
 /// Installs the recorder; once per process.
+///
+/// # Errors
+///
+/// A recorder is installed already.
 pub fn install() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildError> {
     // In seconds. Propagation within one machine begins at 100 µs.
     const BUCKETS: [f64; 16] = [
@@ -105,7 +109,7 @@ fn describe() {
     describe_gauge!(HELD_POLLS, "REST-JSON polls that are held because there is nothing new");
     describe_counter!(JSON_WRITTEN, "resources written as JSON, and answers put together from them");
     describe_gauge!(RESOURCES, "resources in the origin's wildcard set");
-    describe_gauge!(COHORTS, "groups of clients that are sent the same bytes");
+    describe_gauge!(COHORTS, "cohorts: groups of clients that are sent the same bytes");
     describe_gauge!(GENERATION, "newest generation of a type");
     describe_gauge!(
         UPSTREAM_CONNECTED,

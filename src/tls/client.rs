@@ -22,7 +22,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
-use super::diagnosis::{Diagnosis, WrongId};
+use super::diagnosis::{Diagnosis, IdentityError};
 use super::files::Files;
 use super::reload::{Fact, LoadError, Loaded, Reloaded, Reloader};
 use super::server::fact;
@@ -51,15 +51,19 @@ pub struct ClientFiles {
 /// A server's address is of no use with TLS.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct NoName(String);
+pub struct ServerNameError(String);
 
 impl ClientFiles {
     /// Those of a configuration, for the server at this address.
-    pub fn new(files: config::ClientTls, uri: &http::Uri) -> Result<Self, NoName> {
+    ///
+    /// # Errors
+    ///
+    /// [`ServerNameError`] if neither `server_name` nor the address names the server.
+    pub fn new(files: config::ClientTls, uri: &http::Uri) -> Result<Self, ServerNameError> {
         let host = ServerIdentity::of_host(uri);
         let expected = match &files.server_name {
             Some(expected) => expected.clone(),
-            None => host.clone().map_err(NoName)?,
+            None => host.clone().map_err(ServerNameError)?,
         };
         let name = match (&expected, host) {
             (ServerIdentity::Name(name), _) => name.clone(),
@@ -71,11 +75,19 @@ impl ClientFiles {
     }
 
     /// A client's side that follows these files. `of` is the key of the configuration that names them.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] if a file cannot be used.
     pub fn watch(self, reloader: &Reloader, of: &str) -> Result<Reloaded<ClientTls>, LoadError> {
         reloader.add(of, self.paths(), move |files| self.load(files))
     }
 
     /// A client's side as the files are now.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] if a file cannot be used.
     pub fn read(&self) -> Result<ClientTls, LoadError> {
         Ok(self.load(&Files::read(&self.paths())?)?.value)
     }
@@ -143,6 +155,10 @@ impl ClientFiles {
 
 impl ClientTls {
     /// Makes a connection a TLS connection for HTTP/2. The error says what an operator can do.
+    ///
+    /// # Errors
+    ///
+    /// Cause and remedy, for operators.
     pub async fn connect<S>(&self, socket: S) -> Result<TlsStream<S>, String>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -224,7 +240,7 @@ impl ServerCertVerifier for SpiffeVerifier {
         }
         match uris(leaf).as_slice() {
             [one] if *one == self.id => Ok(ServerCertVerified::assertion()),
-            presented => Err(CertificateError::Other(OtherError(Arc::new(WrongId {
+            presented => Err(CertificateError::Other(OtherError(Arc::new(IdentityError {
                 expected: self.id.clone(),
                 presented: presented.to_vec(),
             })))

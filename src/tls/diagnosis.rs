@@ -83,7 +83,7 @@ impl Diagnosis {
             Fault::InvalidPurpose | Fault::InvalidPurposeContext { .. } => {
                 format!("{whose} is not one for servers: {fault}")
             }
-            Fault::Other(other) if other.0.is::<WrongId>() => {
+            Fault::Other(other) if other.0.is::<IdentityError>() => {
                 format!("{whose}: {}; set server_name if that is right", other.0)
             }
             other => format!("{whose} cannot be accepted: {other}"),
@@ -147,7 +147,7 @@ fn ends(kind: ErrorKind) -> bool {
 /// Error: the certificate is for another SPIFFE ID.
 #[derive(Debug, thiserror::Error)]
 #[error("it is for {}, not for {expected}", list(presented))]
-pub(super) struct WrongId {
+pub(super) struct IdentityError {
     pub(super) expected: String,
     pub(super) presented: Vec<String>,
 }

@@ -25,6 +25,10 @@ pub struct Files(Vec<(PathBuf, Vec<u8>)>);
 
 impl Files {
     /// Reads all of them, so that none has changed between the first and the last.
+    ///
+    /// # Errors
+    ///
+    /// [`PemError`] if a file cannot be read, or they do not stop changing.
     pub fn read(paths: &[PathBuf]) -> Result<Self, PemError> {
         let mut before = stamps(paths);
         for _ in 1..ATTEMPTS {
@@ -44,6 +48,10 @@ impl Files {
     }
 
     /// Bytes that a file held; one that is none of the set counts as unreadable.
+    ///
+    /// # Errors
+    ///
+    /// [`PemError::Unreadable`] for a file of another set.
     pub fn bytes(&self, path: &Path) -> Result<&[u8], PemError> {
         match self.0.iter().find(|(of, _)| of == path) {
             Some((_, bytes)) => Ok(bytes),
@@ -55,11 +63,19 @@ impl Files {
     }
 
     /// The certificates of a file, in their order; at least one.
+    ///
+    /// # Errors
+    ///
+    /// [`PemError`] if there is none, or one cannot be read.
     pub fn certificates(&self, path: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
         pem::certificates_in(path, self.bytes(path)?)
     }
 
     /// The revocation lists of a file; at least one.
+    ///
+    /// # Errors
+    ///
+    /// [`PemError`] if there is none, or one cannot be read.
     pub fn revocation_lists(
         &self,
         path: &Path,
@@ -68,6 +84,10 @@ impl Files {
     }
 
     /// The private key of a file, the first one where there are several.
+    ///
+    /// # Errors
+    ///
+    /// [`PemError`] if there is none, or it cannot be read.
     pub fn private_key(&self, path: &Path) -> Result<PrivateKeyDer<'static>, PemError> {
         pem::private_key_in(path, self.bytes(path)?)
     }

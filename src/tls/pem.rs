@@ -49,16 +49,28 @@ pub enum PemError {
 }
 
 /// The certificates of a file, in their order; at least one.
+///
+/// # Errors
+///
+/// [`PemError`] if the file cannot be read, holds none, or one that cannot be read.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
     certificates_in(path, &read(path)?)
 }
 
 /// The revocation lists of a file; at least one.
+///
+/// # Errors
+///
+/// [`PemError`] if the file cannot be read, holds none, or one that cannot be read.
 pub fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, PemError> {
     revocation_lists_in(path, &read(path)?)
 }
 
 /// The private key of a file, the first one where there are several.
+///
+/// # Errors
+///
+/// [`PemError`] if the file cannot be read, holds none, or one that cannot be read.
 pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, PemError> {
     private_key_in(path, &read(path)?)
 }

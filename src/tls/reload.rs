@@ -158,6 +158,10 @@ impl Reloader {
     /// Reads a set of files for the first time, and again whenever they change. `of` is the key of the configuration that
     /// names them, and a label of metrics. `load` gets all files as of one moment; it is called on a thread that may
     /// block.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] if the files cannot be used now. Later, the last good ones stay in force.
     pub fn add<T, L>(&self, of: &str, paths: Vec<PathBuf>, load: L) -> Result<Reloaded<T>, LoadError>
     where
         T: Send + Sync + 'static,

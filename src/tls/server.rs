@@ -35,7 +35,7 @@ pub struct ServerTls {
 #[derive(Debug)]
 struct Clients {
     verifier: Arc<dyn ClientCertVerifier>,
-    /// Of the authorities and lists that it was made of.
+    /// Digest of the authorities and revocation lists that it was made of.
     digest: u128,
 }
 
@@ -100,6 +100,10 @@ impl ServerFiles {
     }
 
     /// Makes a server's side of them.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] if a file cannot be used, or the key is not that of the certificate.
     pub fn load(&self, files: &Files) -> Result<Loaded<ServerTls>, LoadError> {
         let provider = Arc::new(ring::default_provider());
         let (mut facts, mut warning) = (Vec::new(), None);

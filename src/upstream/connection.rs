@@ -30,7 +30,7 @@ const STREAM_WINDOW: u32 = 4 << 20;
 #[error(
     "`{uri}` is not the URI of a control plane: {reason}; expected http://HOST:PORT or https://HOST:PORT"
 )]
-pub struct BadUri {
+pub struct UriError {
     uri: String,
     reason: String,
 }
@@ -58,8 +58,12 @@ impl Default for Transport {
 
 impl Transport {
     /// Creates the endpoint of a server.
-    pub fn endpoint(&self, uri: &str) -> Result<Endpoint, BadUri> {
-        let bad = |reason: &dyn ToString| BadUri { uri: uri.to_owned(), reason: reason.to_string() };
+    ///
+    /// # Errors
+    ///
+    /// [`UriError`] if the text is no URI with a scheme and a host.
+    pub fn endpoint(&self, uri: &str) -> Result<Endpoint, UriError> {
+        let bad = |reason: &dyn ToString| UriError { uri: uri.to_owned(), reason: reason.to_string() };
         let endpoint = Endpoint::from_shared(uri.to_owned()).map_err(|error| bad(&reasons(&error)))?;
         if endpoint.uri().scheme().is_none() || endpoint.uri().host().is_none() {
             return Err(bad(&"scheme or host is missing"));

@@ -38,6 +38,10 @@ pub enum Target {
 
 /// Connects, and waits for the first frame of the server, at most for the connect timeout of the endpoint.
 /// The error is for operators.
+///
+/// # Errors
+///
+/// Stage that failed, its cause and the remedy, for operators.
 pub async fn dial(endpoint: Endpoint, target: Target) -> Result<Channel, String> {
     if (endpoint.uri().scheme() == Some(&http::uri::Scheme::HTTPS)) != matches!(target, Target::Tls(_)) {
         return Err(format!("{} and its TLS settings do not go together", endpoint.uri()));

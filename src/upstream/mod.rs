@@ -13,7 +13,7 @@ mod relay_watch;
 mod wait;
 
 pub use client::{Client, Options};
-pub use connection::{BadUri, Transport};
+pub use connection::{Transport, UriError};
 pub use deltafan_core::upstream::*;
 pub use dial::{Target, dial};
 pub use directory::{DirectorySource, DirectoryState};

@@ -9,7 +9,7 @@ use deltafan::config::name_pattern;
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, Node, ResourceLocator};
 use deltafan::resource::{Patterns, Scope};
 use deltafan::subscription::{
-    Code, Denied, HiddenCounts, NextStep, Permissions, Poll, PollHistory, PollPeer, PollVerdict, Refusal,
+    Code, Denied, HiddenCounts, NextStep, Permissions, Poll, PollHistory, PollPeer, PollVerdict, SessionError,
 };
 
 use crate::support::{Bed, Client, strings, url};
@@ -35,13 +35,13 @@ fn bed(permissions: Permissions) -> Bed {
     bed
 }
 
-fn denied(result: Result<impl std::fmt::Debug, Refusal>) -> Option<Denied> {
+fn denied(result: Result<impl std::fmt::Debug, SessionError>) -> Option<Denied> {
     let refusal = result.expect_err("it is refused");
     assert_eq!(refusal.code, Code::PermissionDenied, "{refusal}");
     refusal.denied
 }
 
-fn poll(bed: &Bed, short: &str, names: &[&str], node: Option<Node>) -> Result<Poll, Refusal> {
+fn poll(bed: &Bed, short: &str, names: &[&str], node: Option<Node>) -> Result<Poll, SessionError> {
     let rules = Arc::new(bed.rules.clone());
     let request = DiscoveryRequest { node, resource_names: strings(names), ..DiscoveryRequest::default() };
     let (memory, hold) = (PollHistory::default(), Duration::from_secs(1));
@@ -457,7 +457,12 @@ fn who_may_nothing_is_told_so_at_its_first_request() {
     );
 }
 
-fn locate(client: &mut Client, bed: &Bed, name: &str, pairs: &str) -> Result<impl std::fmt::Debug, Refusal> {
+fn locate(
+    client: &mut Client,
+    bed: &Bed,
+    name: &str,
+    pairs: &str,
+) -> Result<impl std::fmt::Debug, SessionError> {
     let parameters = wire::parameters(pairs);
     let dynamic_parameters =
         parameters.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();

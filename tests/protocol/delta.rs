@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use deltafan::cache::{Change, Protocol};
 use deltafan::proto;
-use deltafan::subscription::{NextStep, Quota, RequestKind, Versions};
+use deltafan::subscription::{ByteCharge, NextStep, RequestKind, Versions};
 
 use crate::support::{Bed, is_acked, strings, url};
 
@@ -243,7 +243,7 @@ fn r_delta_07_but_not_before_the_set_is_known() {
 #[derive(Debug)]
 struct Purse(usize, Arc<AtomicUsize>);
 
-impl Quota for Purse {
+impl ByteCharge for Purse {
     fn charge(&mut self, bytes: usize) -> bool {
         self.1.store(bytes, Ordering::Relaxed);
         bytes <= self.0

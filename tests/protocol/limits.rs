@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use deltafan::cache::{Change, Limits, Op, Protocol, Resend, View};
 use deltafan::identity::{Peer, Source};
+use deltafan::limit::Limit;
 use deltafan::pool::Tenant;
 use deltafan::proto::{DeltaDiscoveryRequest, ResourceLocator};
-use deltafan::subscription::{Bound, Code, NextStep, Refusal};
+use deltafan::subscription::{Code, NextStep, SessionError};
 use proptest::prelude::*;
 
 use super::support::{Bed, Client, strings, url};
@@ -17,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 fn is_closed(client: &mut Client, bed: &Bed) -> bool {
     match client.next(bed) {
         NextStep::Close(refusal) => {
-            assert_eq!((refusal.code, refusal.bound), (Code::ResourceExhausted, Some(Bound::Unacked)));
+            assert_eq!((refusal.code, refusal.limit), (Code::ResourceExhausted, Some(Limit::Unacked)));
             true
         }
         NextStep::Say(_) | NextStep::Wait(_) => false,
@@ -121,7 +122,7 @@ fn greedy(
     address: u8,
     connection: u64,
     mut request: impl FnMut() -> DeltaDiscoveryRequest,
-) -> (Vec<Client>, Refusal) {
+) -> (Vec<Client>, SessionError) {
     let mut streams = Vec::new();
     loop {
         let mut stream = stream(bed, address, connection);
@@ -141,7 +142,7 @@ fn a_client_that_asks_for_ever_new_parameters_leaves_room_for_others() {
     let taken = hostile.each_ref().map(|(streams, _)| streams.len());
     assert_eq!(taken, [256, 128, 64]);
     let (_, refusal) = &hostile[0];
-    assert_eq!((refusal.code, refusal.bound), (Code::ResourceExhausted, Some(Bound::ParameterSets)));
+    assert_eq!((refusal.code, refusal.limit), (Code::ResourceExhausted, Some(Limit::ParameterSets)));
     assert!(
         stream(&bed, 1, 9).on_delta_request(&bed, next()).is_ok(),
         "an ordinary client of the same address"
@@ -167,7 +168,7 @@ fn types_that_the_control_plane_does_not_have_leave_room_for_those_that_it_has()
     };
     let mut numbers = 0..;
     let hostile = greedy(&bed, 1, 1, || made_up(numbers.next().unwrap()));
-    assert_eq!((hostile.0.len(), hostile.1.bound), (16, Some(Bound::Types)));
+    assert_eq!((hostile.0.len(), hostile.1.limit), (16, Some(Limit::Types)));
     // The origin says of some that there is nothing, and has resources of others.
     for number in 0..8 {
         let type_url = format!("t/{number}").as_str().into();

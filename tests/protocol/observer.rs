@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use deltafan::cache::{Interest, Protocol};
 use deltafan::config::name_pattern;
+use deltafan::limit::Limit;
 use deltafan::proto::DeltaDiscoveryRequest;
 use deltafan::resource::{Name, Patterns, Scope};
-use deltafan::subscription::{Bound, Code, Denied, NextStep, OBSERVER, Permissions};
+use deltafan::subscription::{Code, Denied, NextStep, OBSERVER, Permissions};
 
 use crate::support::{Bed, Client, strings, url};
 
@@ -132,7 +133,7 @@ fn an_observer_has_the_rights_and_the_limits_of_any_client() {
         observer(bed, Protocol::Delta).on_delta_request(bed, request).expect_err("it is refused")
     };
     assert_eq!(refused(&bed, "sds", &["s"]).denied, Some(Denied::Secret));
-    assert_eq!(refused(&bed, "cds", &["a", "b"]).bound, Some(Bound::Names));
+    assert_eq!(refused(&bed, "cds", &["a", "b"]).limit, Some(Limit::Names));
     bed.rules.permissions = Permissions::nothing();
     assert_eq!(refused(&bed, "cds", &["a"]).code, Code::PermissionDenied);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use deltafan::cache::{Change, Completeness, SetVersion};
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
-use deltafan::subscription::{Code, Poll, PollHistory, PollPeer, PollVerdict, Refusal, Upstream};
+use deltafan::subscription::{Code, Poll, PollHistory, PollPeer, PollVerdict, SessionError, Upstream};
 
 use crate::support::{Bed, strings, url};
 use crate::wire;
@@ -30,7 +30,7 @@ impl Poller {
         Self { memory: PollHistory::default(), id: "envoy-1", agent: "envoy", hold: HOLD }
     }
 
-    fn try_ask(&self, bed: &Bed, short: &str, names: &[&str], version: &str) -> Result<Poll, Refusal> {
+    fn try_ask(&self, bed: &Bed, short: &str, names: &[&str], version: &str) -> Result<Poll, SessionError> {
         let request = proto::DiscoveryRequest {
             resource_names: strings(names),
             version_info: version.to_owned(),

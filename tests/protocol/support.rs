@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use deltafan::cache::{Cache, Change, Completeness, Lease, Limits, Op, Protocol, Resend, View, Writer};
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
-use deltafan::subscription::{NextStep, Refusal, RequestKind, Session, SessionConfig, Upstream};
+use deltafan::subscription::{NextStep, RequestKind, Session, SessionConfig, SessionError, Upstream};
 
 use crate::wire::{self, Told, type_url};
 
@@ -182,7 +182,7 @@ impl Client {
         &mut self,
         bed: &Bed,
         mut request: proto::DiscoveryRequest,
-    ) -> Result<RequestKind, Refusal> {
+    ) -> Result<RequestKind, SessionError> {
         request.node = request.node.or_else(|| self.node.take());
         self.session.on_sotw_request(request, bed.now)
     }
@@ -191,7 +191,7 @@ impl Client {
         &mut self,
         bed: &Bed,
         mut request: proto::DeltaDiscoveryRequest,
-    ) -> Result<RequestKind, Refusal> {
+    ) -> Result<RequestKind, SessionError> {
         request.node = request.node.or_else(|| self.node.take());
         self.session.on_delta_request(request, bed.now)
     }

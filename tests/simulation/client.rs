@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use deltafan::cache::{Cache, Completeness, Protocol};
 use deltafan::proto;
-use deltafan::subscription::{Refusal, Session, SessionConfig};
+use deltafan::subscription::{Session, SessionConfig, SessionError};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -102,7 +102,7 @@ pub(crate) struct Client {
     /// It was told to wait until then, and nothing happened to it since.
     pub(crate) asleep: Option<Option<Instant>>,
     /// Why its stream was closed.
-    pub(crate) refused: Option<Refusal>,
+    pub(crate) refused: Option<SessionError>,
 }
 
 fn session(

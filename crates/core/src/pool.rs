@@ -12,13 +12,13 @@
 //!
 //! Invariants: what is taken never exceeds the limit that it was taken under · a count is kept only while it is not zero.
 
-use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use foldhash::HashMap;
 
 use crate::identity::{Peer, Source};
+use crate::quota::subtract;
 
 /// A connection that takes from a pool, with the peer that is charged for it. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,19 +114,6 @@ impl Pool {
         let Charged { account, connection } = &**charged;
         subtract(&mut self.by_account, account, less);
         subtract(&mut self.by_connection, connection, less);
-    }
-}
-
-/// Takes so much from a count, and the count out of its table once it is zero.
-pub fn subtract<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K, less: usize) {
-    let Some(count) = counts.get_mut(key) else { return };
-    *count -= less;
-    if *count == 0 {
-        counts.remove(key);
-        // A storm of peers leaves no empty table behind.
-        if counts.len() < counts.capacity() / 8 {
-            counts.shrink_to(counts.len() * 2);
-        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::config::reference::write_keys;
 use crate::config::schema::{self, Effect, Key, Section, Shape};
 use crate::config::section::section;
 use crate::config::{Config, ListenAddress, NonEmpty, Source, check, reference, reload_table, yaml};
+use crate::limit::Limit;
 
 /// Writes the pages again instead of comparing them.
 const UPDATE: &str = "UPDATE_DOCS";
@@ -354,4 +355,13 @@ fn the_quick_start_serves_its_directory_on_loopback() {
     });
     expected.admin.address = "127.0.0.1:15000".parse().unwrap();
     assert_eq!(Config::load(&in_config("quickstart.yaml")).unwrap(), expected);
+}
+
+/// Log lines and metrics name the key that raises a limit.
+#[test]
+fn each_limit_names_a_key() {
+    for limit in Limit::ALL {
+        let is_a_key = all().iter().any(|(path, _)| path == limit.key());
+        assert!(is_a_key || limit.key() == "none: it is fixed", "{limit:?}: {}", limit.key());
+    }
 }

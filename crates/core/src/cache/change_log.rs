@@ -5,16 +5,19 @@ use smallvec::SmallVec;
 use super::Generation;
 use crate::resource::Name;
 
-/// More changed names than this are looked for among all.
+/// Longest list of changed names. With more changes since a position, all names of the cohort are looked at.
 const LISTED: usize = 8;
 
 /// Names that changed, each once.
 pub(super) type Changed = SmallVec<[Name; LISTED]>;
 
-/// The names of a cohort that changed lately, in the order in which they did.
+/// Names of a cohort that changed lately, in the order in which they did.
+///
+/// Example: `a` changes at 5, `b` at 6 and `a` again at 8. After 4 these are `a` and `b`, after 6 only `a`. A ninth change
+/// empties the log and begins it anew at its generation.
 #[derive(Debug, Default)]
 pub(super) struct ChangeLog {
-    /// It lists what changed after this.
+    /// Generation from which on it is complete.
     since: Generation,
     changed: SmallVec<[(Generation, Name); 1]>,
 }
@@ -67,7 +70,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_journal_lists_all_that_changed_since_or_says_that_it_cannot(
+        fn a_log_lists_all_that_changed_since_or_says_that_it_cannot(
             changes in proptest::collection::vec(proptest::collection::vec(0_u8..12, 1..12), 0..12),
             from in 0_u64..14,
         ) {

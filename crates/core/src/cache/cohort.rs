@@ -19,7 +19,9 @@ use super::tally::{Tallies, Tally};
 use super::update_cache::UpdateCache;
 use crate::resource::Name;
 
-/// How a session is woken. Wakes coalesce: a session that is woken looks at everything it serves.
+/// Waker of a session. Wakes coalesce: a session that is woken looks at everything it serves.
+///
+/// Example: 40 changes are published while a session waits for its turn. It wakes once, and one response holds them all.
 #[derive(Debug, Default)]
 pub struct WakeHandle(AtomicWaker);
 
@@ -42,7 +44,7 @@ pub struct Cohort {
     pub(super) profile: StreamProfile,
     pub(super) role: Role,
     touched: AtomicU64,
-    /// How many `members` there are, without the lock.
+    /// Number of `members`, readable without the lock.
     size: AtomicUsize,
     members: Mutex<Slab<Arc<WakeHandle>>>,
     update_cache: Mutex<UpdateCache>,

@@ -72,7 +72,7 @@ fn in_parts(
 }
 
 impl CohortIndex {
-    /// That of a store, and whether what it has is filled in from other stores.
+    /// Index of a store. `is_filled` says that its resources come from other stores.
     pub(super) fn new(is_filled: bool) -> Self {
         Self { is_filled, ..Self::default() }
     }

@@ -15,14 +15,15 @@ use super::diff::{Diff, Source};
 use super::frame::EncodeCount;
 use super::position::{FellBehindError, Position};
 use super::update::{OwedItems, Update};
-use super::update_cache::{Allowance, ByteCache, UpdateKey};
+use super::update_cache::{ByteCache, UpdateKey};
+use crate::quota::ByteQuota;
 
 /// Makes updates and shares them.
 #[derive(Debug)]
 pub struct Encoder {
     updates: ByteCache,
     /// Bytes that cohorts may keep outside of the byte cache.
-    small: Arc<Allowance>,
+    small: Arc<ByteQuota>,
     encodes: EncodeCount,
     /// Where an answer is cut. One that is being sent in parts goes on from where it stands, whatever this is then.
     response_bytes: AtomicUsize,
@@ -38,7 +39,7 @@ impl Encoder {
             .build_with_hasher(foldhash::fast::RandomState::default());
         Self {
             updates,
-            small: Arc::new(Allowance::new(small)),
+            small: Arc::new(ByteQuota::new(small)),
             encodes: EncodeCount::default(),
             response_bytes: AtomicUsize::new(response_bytes),
         }

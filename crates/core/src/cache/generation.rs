@@ -4,11 +4,14 @@ use std::fmt;
 
 /// A point in the history of a group's cache. Every change of one resource gets a generation of its own, and
 /// generations of all types of a group come from one counter, so that they order everything that happened.
+///
+/// Example: the control plane sends clusters `a` and `b`, then endpoints of `a`. The clusters get 1 and 2, the endpoints 3.
+/// A client at 1 has been told `a` alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Generation(u64);
 
 impl Generation {
-    /// Before anything happened.
+    /// Moment before the first change.
     pub const ZERO: Self = Self(0);
 
     /// The next one.
@@ -17,7 +20,7 @@ impl Generation {
         Self(self.0 + 1)
     }
 
-    /// As a number, for nonces and metrics.
+    /// Returns it as a number, for nonces and metrics.
     pub const fn get(self) -> u64 {
         self.0
     }

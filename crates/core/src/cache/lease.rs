@@ -16,7 +16,10 @@ use super::view::View;
 /// Tolerance for times: one that was told at most this long ago counts as told now.
 pub(super) const MOMENT: Duration = Duration::from_millis(100);
 
-/// A time that the origin gave.
+/// TTL that the origin gave, with the moment at which it ends.
+///
+/// Example: the origin gives 60 s at 10:00:00. A client that is told at once is told 60 s; one that comes at 10:00:20 is
+/// told 40 s. Both hold the resource until 10:01:00 (R-TTL-09).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     ttl: Duration,

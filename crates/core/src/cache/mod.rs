@@ -144,11 +144,19 @@ impl Cache {
     }
 
     /// The store of a type for clients without parameters, made when first asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreLimitError`] if the type is new and there may be no more types.
     pub fn of(&self, type_url: &TypeUrl) -> Result<Arc<TypeCache>, StoreLimitError> {
         self.seen(type_url, &ParameterView::default())
     }
 
     /// The store of a type for clients that see it so, made when first asked for. Nobody is charged for it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreLimitError`] if the store is new and there may be no more of its kind.
     pub fn seen(
         &self,
         type_url: &TypeUrl,
@@ -158,6 +166,10 @@ impl Cache {
     }
 
     /// Finds or makes a store for a client, which is charged for a new one.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreLimitError`] if the store is new and the client, or all clients together, may have no more of its kind.
     pub fn seen_by(
         &self,
         claim: Claim<'_>,
@@ -330,11 +342,19 @@ impl Writer {
     }
 
     /// Applies a change to what clients without parameters see, as a whole, and wakes those it concerns.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreLimitError`] if the type is new and there may be no more types; nothing is changed then.
     pub fn apply(&mut self, type_url: &TypeUrl, change: Change, now: Instant) -> Result<(), StoreLimitError> {
         self.apply_seen(type_url, &Parameters::NONE, change, now)
     }
 
     /// Like [`apply`](Self::apply), for what clients with these parameters see.
+    ///
+    /// # Errors
+    ///
+    /// As of [`apply`](Self::apply), also if there may be no more sets of parameters.
     pub fn apply_seen(
         &mut self,
         type_url: &TypeUrl,
@@ -358,6 +378,10 @@ impl Writer {
     }
 
     /// Brings a store of mixed parameters up to what the store of one set knows of what is newly wanted there.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreLimitError`] if the store of one of the sets is new and there may be no more of them.
     pub fn fill(&mut self, wanted: &Wanted, now: Instant) -> Result<(), StoreLimitError> {
         let Some(of) = &wanted.mixed else { return Ok(()) };
         // A name that a client may not see does not exist for it, whether it does or not.

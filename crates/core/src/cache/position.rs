@@ -1,21 +1,32 @@
 //! How far a client has been told, and how it moves on.
+//!
+//! Owns positions and their order. Knows nothing of resources or encodings.
+//!
+//! Example: a client stands at 7, and the log has a change of `a` at 5, of `b` at 8, and the removal of `c` at 9. Its update
+//! holds `b` and the removal of `c` and leads to 9. If additions go first (make before break), the first response holds `b`
+//! and leads to (added 9, removed 7); the second one holds the removal of `c` and leads to (9, 9).
 
 use super::Generation;
 use crate::resource::Name;
 
-/// How far a client has been told of one type.
+/// Position of a client in the history of one type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Position {
-    /// Of additions and changes.
+    /// Newest addition or change that it was told.
     pub added: Generation,
-    /// Of removals, which may lag behind (R-ADS-03).
+    /// Newest removal that it was told; may lag behind `added` (R-ADS-03).
     pub removed: Generation,
     /// The newest state that it was ever sent anything of: what came later it cannot hold.
     pub(super) seen: Generation,
-    /// Where it stands in an answer that is sent in parts (R-Up-23).
+    /// Place in an answer that is sent in parts (R-Up-23).
     pub(super) part: Part,
 }
 
+/// Place in an answer.
+///
+/// Example: 1,000 members do not fit into one response. The first part ends with the name `m500`, at generation 20: the
+/// client is at `Members { at: 20, after: "m500" }`. Meanwhile `m100` changes at 21. The second part holds `m501` and on as
+/// they are; then the run is over, and the next update, from 20 on, holds `m100`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Part {
     /// Before the first: told nothing yet. A state of its own: a store of which nothing was ever heard is at generation
@@ -34,12 +45,12 @@ pub(super) enum Part {
 }
 
 impl Position {
-    /// Told everything up to here.
+    /// Position of a client that was told everything up to `generation`.
     pub fn up_to(generation: Generation) -> Self {
         Self { added: generation, removed: generation, seen: generation, part: Part::Whole }
     }
 
-    /// Told nothing yet.
+    /// Whether nothing was told yet.
     pub fn is_start(&self) -> bool {
         self.part == Part::Start
     }
@@ -49,7 +60,7 @@ impl Position {
         matches!(self.part, Part::Changes { .. } | Part::Members { .. } | Part::Names { .. })
     }
 
-    /// Up to where it may have been told something.
+    /// Newest generation of which it may have been told something.
     pub fn told(&self) -> Generation {
         match self.part {
             Part::Members { at, .. } | Part::Names { at, .. } => self.added.max(at),
@@ -69,7 +80,7 @@ impl Position {
         matches!(&self.part, Part::Names { after, .. } if name <= after.as_str())
     }
 
-    /// Up to which change a run through names leads. What changes later is told once the run is over, since it may be of a
+    /// Generation to which a run through names leads. What changes later is told once the run is over, since it may be of a
     /// name that was passed; of the other names it is told twice.
     pub(super) fn reach(&self) -> Option<Generation> {
         match self.part {
@@ -90,7 +101,7 @@ impl Position {
         }
     }
 
-    /// Where it stands among additions after an update that leads to `to`.
+    /// Place among additions after an update that leads to `to`.
     pub(super) fn after(&self, next: &NextPosition, to: Generation) -> Self {
         let part = match next {
             NextPosition::Names { at, after } => Part::Names { at: *at, after: after.clone() },
@@ -102,10 +113,10 @@ impl Position {
     }
 }
 
-/// Where a client stands once it took an update.
+/// Place of a client once it took an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NextPosition {
-    /// Where it stood: the update held nothing but what it was owed.
+    /// Unchanged: the update held nothing but what it was owed.
     Stay,
     /// Within the changes up to `to`.
     Changes { floor: Generation },
@@ -117,7 +128,7 @@ pub(super) enum NextPosition {
     Done,
 }
 
-/// Which half of an update a response carries (R-ADS-03).
+/// Half of an update that a response carries (R-ADS-03).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Everything.

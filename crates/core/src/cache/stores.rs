@@ -26,12 +26,12 @@ use crate::resource::{Kind, TypeUrl};
 /// A peer asked for one more type, or set of parameters, than it may have of those that clients can have made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreLimitError {
-    /// Of types of which the control plane has sent no resource, with the limit of all peers.
+    /// Too many types of which the control plane has sent no resource. Holds the limit of all peers.
     #[error(
         "this client, or all of them, asked for too many resource types that the control plane does not have; all peers may have {0}"
     )]
     Types(usize),
-    /// Of sets of parameters, counted per type, with the limit of all peers.
+    /// Too many sets of parameters, counted per type. Holds the limit of all peers.
     #[error(
         "this client, or all of them, asked for too many sets of dynamic parameters; all peers may have {0} (cache.max_parameter_sets)"
     )]

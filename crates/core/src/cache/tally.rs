@@ -24,12 +24,12 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// All names of a subscription.
+    /// Totals over all names of a subscription.
     pub(super) fn of(snapshot: &Snapshot, subscription: &Subscription, profile: StreamProfile) -> Self {
         Self::of_some(snapshot, subscription, profile, subscription.names().iter())
     }
 
-    /// Of a few names that a subscription has.
+    /// Totals over a few names of a subscription.
     pub(super) fn of_some<'a>(
         snapshot: &Snapshot,
         subscription: &Subscription,

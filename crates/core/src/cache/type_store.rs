@@ -177,6 +177,10 @@ impl TypeCache {
     }
 
     /// Next update of a client of this cohort that stands here, made once for all of them.
+    ///
+    /// # Errors
+    ///
+    /// [`FellBehindError`] if removals after `position` are forgotten: the client has to reconnect.
     pub fn update(
         &self,
         cohort: &Cohort,
@@ -186,7 +190,11 @@ impl TypeCache {
         self.encoder.update(|| self.source(), cohort, position, now)
     }
 
-    /// That of a client that is owed something of its own.
+    /// Next update of a client that is owed something of its own; shared with nobody.
+    ///
+    /// # Errors
+    ///
+    /// As of [`update`](Self::update).
     pub fn own_update(
         &self,
         cohort: &Cohort,

@@ -3,13 +3,13 @@
 //! Nearly all members of a cohort stand at one of a few places, so that a short list is all it takes. Small updates
 //! are kept by the list; of large ones it remembers which there are, and the byte cache decides how long they live.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::Generation;
 use super::position::Position;
 use super::update::Update;
+use crate::quota::{ByteQuota, ByteQuotaGuard};
 
 /// Updates up to this weight need not go through the byte cache: of a cohort of few that would cost more than
 /// what it shares.
@@ -40,7 +40,7 @@ pub(super) struct UpdateCache {
 
 #[derive(Debug)]
 enum CachedUpdate {
-    Small { update: Arc<Update>, _spent: Spent },
+    Small { update: Arc<Update>, _kept: ByteQuotaGuard },
     Large(Weak<Update>),
 }
 
@@ -71,7 +71,7 @@ impl UpdateCache {
         &mut self,
         key: UpdateKey,
         made: Arc<Update>,
-        allowance: &Arc<Allowance>,
+        quota: &Arc<ByteQuota>,
         cache: &ByteCache,
         now: Instant,
     ) -> Arc<Update> {
@@ -89,11 +89,11 @@ impl UpdateCache {
         }
         self.near.retain(|(other, _)| other != position);
         let is_near = self.near.len() < NEAR;
-        let spent = if is_near && made.weight() <= SMALL { allowance.spend(made.weight()) } else { None };
-        if let Some(spent) = spent {
+        let kept = if is_near && made.weight() <= SMALL { quota.take(made.weight()) } else { None };
+        if let Some(kept) = kept {
             self.near.reserve_exact(1);
             self.near
-                .push((position.clone(), CachedUpdate::Small { update: Arc::clone(&made), _spent: spent }));
+                .push((position.clone(), CachedUpdate::Small { update: Arc::clone(&made), _kept: kept }));
             return made;
         }
         if is_near {
@@ -105,37 +105,5 @@ impl UpdateCache {
             self.cached.push(key);
         }
         made
-    }
-}
-
-/// How many bytes all cohorts together may keep.
-#[derive(Debug)]
-pub(super) struct Allowance {
-    left: AtomicU64,
-}
-
-impl Allowance {
-    pub(super) const fn new(bytes: u64) -> Self {
-        Self { left: AtomicU64::new(bytes) }
-    }
-
-    /// Takes a part of it, until that is dropped; `None` where not enough is left.
-    fn spend(self: &Arc<Self>, bytes: u32) -> Option<Spent> {
-        let less = |left: u64| left.checked_sub(bytes.into());
-        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()?;
-        Some(Spent { of: Arc::clone(self), bytes })
-    }
-}
-
-/// A part of an [`Allowance`].
-#[derive(Debug)]
-struct Spent {
-    of: Arc<Allowance>,
-    bytes: u32,
-}
-
-impl Drop for Spent {
-    fn drop(&mut self) {
-        self.of.left.fetch_add(self.bytes.into(), Ordering::Relaxed);
     }
 }

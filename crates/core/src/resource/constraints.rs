@@ -76,12 +76,16 @@ enum Tree {
     Any(Vec<Self>),
     /// At least two, sorted, none of them `All`; or none at all: what matches everybody, which is never part of another.
     All(Vec<Self>),
-    /// Of anything but a negation, or what matches everybody or nobody.
+    /// Negation; never of a negation, nor of a constraint that matches everybody or nobody.
     Not(Box<Self>),
 }
 
 impl Constraints {
     /// Reads an encoded `DynamicParameterConstraints`; `None` where it constrains nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ConstraintError`] if the bytes are no such message, or one with more parts or levels than are read.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, ConstraintError> {
         let mut nodes = 0;
         let tree = read(bytes, MAX_DEPTH, &mut nodes)?;

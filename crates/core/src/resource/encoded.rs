@@ -38,7 +38,7 @@ pub enum EnvelopeError {
     MalformedError,
     /// Neither `name` nor `resource_name`.
     #[error("a resource has no name")]
-    NoName,
+    ServerNameError,
     /// Both `name` and `resource_name` (R-DP-08).
     #[error("resource `{0}` has both `name` and `resource_name`; only one may be set")]
     TwoNames(String),
@@ -88,6 +88,10 @@ pub struct Envelope<'a> {
 
 impl<'a> Envelope<'a> {
     /// Takes the bytes of a `Resource` apart and checks them against the type of the response that holds it.
+    ///
+    /// # Errors
+    ///
+    /// [`EnvelopeError`] if the bytes are no such message, or the resource has no name or is of another type.
     pub fn parse(bytes: &'a [u8], expected: &TypeUrl) -> Result<Self, EnvelopeError> {
         let mut name = "";
         let mut resource_name: Option<&[u8]> = None;
@@ -120,7 +124,7 @@ impl<'a> Envelope<'a> {
             (name, constraints) = parse_resource_name(inner)?;
         }
         if name.is_empty() {
-            return Err(EnvelopeError::NoName);
+            return Err(EnvelopeError::ServerNameError);
         }
         let mut is_redirect = false;
         if let Some(any) = body {
@@ -415,6 +419,10 @@ fn digest(name: &str, constraints: Option<&Constraints>, version: &str, body_has
 type ReadName<'a> = (&'a str, Result<Option<Constraints>, ConstraintError>);
 
 /// Reads an `envoy.service.discovery.v3.ResourceName`.
+///
+/// # Errors
+///
+/// [`MalformedError`] if the bytes are no such message. Constraints that cannot be read are part of the result.
 pub fn parse_resource_name(message: &[u8]) -> Result<ReadName<'_>, MalformedError> {
     let (mut name, mut constraints) = ("", Ok(None));
     let mut constrained = false;
@@ -542,7 +550,7 @@ mod tests {
     fn r_up_13_envelope_faults_are_told_apart() {
         let body = any("type.googleapis.com/x.Y", b"");
         let parse = |bytes: &[u8]| Envelope::parse(bytes, &cds()).map(|_| ()).expect_err("a fault");
-        assert_eq!(parse(&field(2, &[])), EnvelopeError::NoName);
+        assert_eq!(parse(&field(2, &[])), EnvelopeError::ServerNameError);
         assert_eq!(parse(b"\x0b"), EnvelopeError::MalformedError);
         let both = [field(3, b"a"), field(8, &field(1, b"a"))].concat();
         assert_eq!(parse(&both), EnvelopeError::TwoNames("a".into()));

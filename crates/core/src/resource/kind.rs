@@ -122,6 +122,10 @@ pub struct TypeUrl {
 
 impl TypeUrl {
     /// A type by its short name (`cds`) or its URL. `type.googleapis.com/` may be left out of the URL.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownKindError`] if the text is neither a short name nor a type.
     pub fn from_user(text: &str) -> Result<Self, UnknownKindError> {
         if let Some(kind) = Kind::KNOWN.into_iter().find(|kind| kind.short() == text) {
             return Ok(kind.into());

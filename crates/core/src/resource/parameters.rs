@@ -41,7 +41,7 @@ impl Parameters {
 }
 
 impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Parameters {
-    /// Of a key that is there twice the last value counts, as in a protobuf map.
+    /// The last value of a repeated key counts, as in a protobuf map.
     fn from_iter<T: IntoIterator<Item = (K, V)>>(pairs: T) -> Self {
         let pairs: BTreeMap<Box<str>, Box<str>> =
             pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect();

@@ -18,7 +18,7 @@ use super::{Collection, is_xdstp};
 pub struct Pattern {
     text: Box<str>,
     whole: Regex,
-    /// Of names of the form xdstp, if it may match any: wildcards before the `?` do not reach beyond it.
+    /// Expression for xdstp names, if it may match any: wildcards before the `?` do not reach beyond it.
     xdstp: Option<Regex>,
 }
 

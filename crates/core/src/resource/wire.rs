@@ -33,6 +33,10 @@ pub struct Field<'a> {
 
 impl<'a> Field<'a> {
     /// The payload of a length-delimited field, or an error where another wire type was sent.
+    ///
+    /// # Errors
+    ///
+    /// [`MalformedError`] for another wire type.
     pub const fn bytes(&self) -> Result<&'a [u8], MalformedError> {
         match self.value {
             Value::Bytes(bytes) => Ok(bytes),
@@ -41,6 +45,10 @@ impl<'a> Field<'a> {
     }
 
     /// The payload of a string field.
+    ///
+    /// # Errors
+    ///
+    /// [`MalformedError`] for another wire type, or text that is not UTF-8.
     pub fn text(&self) -> Result<&'a str, MalformedError> {
         std::str::from_utf8(self.bytes()?).map_err(|_| MalformedError)
     }

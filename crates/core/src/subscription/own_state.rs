@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use super::versions::{Quota, Versions};
+use super::versions::{ByteCharge, Versions};
 use crate::cache::{Generation, OwedItems};
 use crate::resource::Name;
 
@@ -25,7 +25,7 @@ pub(super) struct OwnState {
     pub(super) weight: usize,
     pub(super) brought: Option<ResumedVersions>,
     /// The charge for names that the client brought and that are gone, until it was told of all of them.
-    pub(super) gone: Option<Box<dyn Quota>>,
+    pub(super) gone: Option<Box<dyn ByteCharge>>,
     /// Names that the next full state answers for.
     pub(super) answering: BTreeSet<Name>,
     /// Names that it may hold, and that are not known with the parameters that it has asked for since then.

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::client::Client;
-use super::refusal::{Denied, Refusal, clip};
+use super::session_error::{Denied, SessionError, clip};
 use crate::cache::{ClientScope, ParameterView, Subscription};
 use crate::resource::{Name, Parameters, Patterns, Scope, TypeUrl};
 
@@ -47,9 +47,9 @@ impl Permissions {
     }
 
     /// Whether the peer may claim this node.
-    pub(super) fn check_node(&self, client: &Client) -> Result<(), Refusal> {
+    pub(super) fn check_node(&self, client: &Client) -> Result<(), SessionError> {
         if self.nothing {
-            return Err(Refusal::denied(Denied::Peer, "this peer may ask for nothing (authorization)"));
+            return Err(SessionError::denied(Denied::Peer, "this peer may ask for nothing (authorization)"));
         }
         let claims = [
             (&self.node_ids, "id", &client.node_id, Denied::NodeId),
@@ -58,15 +58,15 @@ impl Permissions {
         for (allowed, field, claim, denied) in claims {
             if allowed.as_ref().is_some_and(|allowed| !allowed.matches(claim)) {
                 let message = format!("this peer may not claim this `node.{field}` (authorization)");
-                return Err(Refusal::denied(denied, message));
+                return Err(SessionError::denied(denied, message));
             }
         }
         Ok(())
     }
 
-    pub(super) fn check_type(&self, type_url: &TypeUrl) -> Result<(), Refusal> {
+    pub(super) fn check_type(&self, type_url: &TypeUrl) -> Result<(), SessionError> {
         match &self.types {
-            Some(types) if !types.contains(type_url) => Err(Refusal::denied(
+            Some(types) if !types.contains(type_url) => Err(SessionError::denied(
                 Denied::Type,
                 format!("this peer may not ask for {} (authorization)", clip(type_url.as_str())),
             )),
@@ -80,7 +80,7 @@ impl Permissions {
         &self,
         parameter_view: &ParameterView,
         allotted: &ClientScope,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), SessionError> {
         let refused = |parameters: &Parameters| {
             for (key, values) in &self.parameters {
                 if !parameters.get(key).is_some_and(|value| values.contains(value)) {
@@ -92,7 +92,7 @@ impl Permissions {
         };
         match parameter_view.parameters().iter().find_map(refused) {
             None => Ok(()),
-            Some(key) => Err(Refusal::denied(
+            Some(key) => Err(SessionError::denied(
                 Denied::Parameters,
                 format!(
                     "this peer may not ask without, or with this value of, the dynamic parameter `{key}` (authorization)"

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use super::permissions::HiddenCounts;
 use super::poll_history::{DeliveredVersion, OfferedVersion, PollHistory, PollKey, PollRecord};
-use super::refusal::Refusal;
 use super::session_config::{SessionConfig, only_type};
+use super::session_error::SessionError;
 use super::sotw_names::SotwNames;
 use super::upstream_state::Upstream;
 use crate::cache::{
@@ -76,6 +76,10 @@ pub struct Poll {
 
 impl Poll {
     /// A request to the service of one type. It may be held for so long.
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError`] if the request breaks the protocol, exceeds a limit, or asks for resources that are denied.
     #[expect(
         clippy::too_many_arguments,
         reason = "each is another's: the relay's, the request's, the caller's"
@@ -89,7 +93,7 @@ impl Poll {
         from: PollPeer<'_>,
         hold: Duration,
         now: Instant,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, SessionError> {
         let type_url = only_type(&kind.into(), &request.type_url)?;
         rules.check_type(&type_url)?;
         rules.check_list(&request.resource_names, &request.resource_locators)?;

@@ -15,13 +15,14 @@ mod sotw;
 use super::client::Client;
 use super::features::Features;
 use super::permissions::HiddenCounts;
-use super::refusal::{Bound, Refusal};
 use super::session_config::{SessionConfig, only_type};
+use super::session_error::SessionError;
 use super::stream_type::StreamType;
 use crate::cache::{
     Cache, ClientScope, Frame, Membership, Protocol, Role, StreamProfile, Subscription, TtlSupport,
     TypeCache, WakeHandle,
 };
+use crate::limit::Limit;
 use crate::pool::Tenant;
 use crate::proto;
 use crate::resource::{Kind, Name, TypeUrl};
@@ -31,24 +32,24 @@ use crate::resource::{Kind, Name, TypeUrl};
 pub enum RequestKind {
     /// A subscription, and no answer to a response.
     Subscribed {
-        /// Of this type.
+        /// Type of the request.
         type_url: TypeUrl,
     },
     /// The newest response was accepted.
     Ack {
-        /// Of this type.
+        /// Type of the request.
         type_url: TypeUrl,
     },
     /// The newest response was rejected.
     Nack {
-        /// Of this type.
+        /// Type of the request.
         type_url: TypeUrl,
-        /// For this reason.
+        /// Reason that the client gave.
         error: proto::Status,
     },
     /// It answers a response that is not the newest (R-SotW-04), or rejects it once more.
     Stale {
-        /// Of this type.
+        /// Type of the request.
         type_url: TypeUrl,
     },
 }
@@ -158,7 +159,11 @@ impl Session {
     }
 
     /// Whether a request has no more parts than it may, before it is decoded.
-    pub fn check_parts(&self, message: &[u8]) -> Result<(), Refusal> {
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError`] (RESOURCE_EXHAUSTED) for a request with more.
+    pub fn check_parts(&self, message: &[u8]) -> Result<(), SessionError> {
         self.rules.check_parts(self.profile.protocol, message)
     }
 
@@ -222,11 +227,11 @@ impl Session {
         &mut self,
         type_url: &TypeUrl,
         subscription: Subscription,
-    ) -> Result<Membership, Refusal> {
+    ) -> Result<Membership, SessionError> {
         self.rules.check_type(type_url)?;
         if self.types.len() >= self.rules.max_types {
             let message = format!("more than {} types on one stream", self.rules.max_types);
-            return Err(Refusal::exhausted(message).over(Bound::Types));
+            return Err(SessionError::exhausted(message).over(Limit::Types));
         }
         let of = self.store(type_url, &subscription)?;
         self.hidden += self.rules.permissions.hides_of(&subscription);
@@ -256,7 +261,7 @@ impl Session {
         &self,
         type_url: &TypeUrl,
         subscription: &Subscription,
-    ) -> Result<Arc<TypeCache>, Refusal> {
+    ) -> Result<Arc<TypeCache>, SessionError> {
         self.rules.store(&self.cache, type_url, subscription, &self.allotted, self.tenant.as_ref())
     }
 
@@ -266,10 +271,10 @@ impl Session {
     }
 
     /// Remembers the node of the first request; what later ones say of it is ignored (R-EP-05).
-    pub(super) fn meet(&mut self, node: Option<proto::Node>) -> Result<(), Refusal> {
+    pub(super) fn meet(&mut self, node: Option<proto::Node>) -> Result<(), SessionError> {
         if self.client.is_none() {
             let Some(node) = node else {
-                return Err(Refusal::invalid("the first request of a stream must carry `node`"));
+                return Err(SessionError::invalid("the first request of a stream must carry `node`"));
             };
             let given = self.rules.given.parameters(&node, self.spiffe_id.as_deref());
             let proven = self.rules.given.proven(self.spiffe_id.as_deref());
@@ -288,13 +293,13 @@ impl Session {
     }
 
     /// The type of a request: on a per-type stream implied, elsewhere required (R-EP-03).
-    pub(super) fn type_of(&self, sent: &str) -> Result<TypeUrl, Refusal> {
+    pub(super) fn type_of(&self, sent: &str) -> Result<TypeUrl, SessionError> {
         match &self.only {
             Some(only) => only_type(only, sent),
             None if sent.is_empty() => {
-                Err(Refusal::invalid("`type_url` is required on an aggregated stream"))
+                Err(SessionError::invalid("`type_url` is required on an aggregated stream"))
             }
-            None if sent.len() > self.rules.max_name_bytes => Err(Refusal::invalid(format!(
+            None if sent.len() > self.rules.max_name_bytes => Err(SessionError::invalid(format!(
                 "`type_url` is longer than {} bytes",
                 self.rules.max_name_bytes
             ))),

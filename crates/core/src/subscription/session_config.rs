@@ -10,8 +10,9 @@ use std::time::Duration;
 use super::client::{Client, is_grpc};
 use super::node_parameters::NodeParameterRules;
 use super::permissions::Permissions;
-use super::refusal::{Bound, Denied, Refusal, clip};
+use super::session_error::{Denied, SessionError, clip};
 use crate::cache::{Cache, Claim, ClientScope, Protocol, Subscription, TypeCache};
+use crate::limit::Limit;
 use crate::pool::Tenant;
 use crate::proto::{self, ResourceLocator};
 use crate::resource::wire::{self, MalformedError, Value};
@@ -111,24 +112,26 @@ impl SessionConfig {
         &self,
         mut names: impl Iterator<Item = &'a String>,
         count: usize,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), SessionError> {
         let limit = self.max_name_bytes;
         if let Some(long) = names.find(|name| name.len() > limit) {
             let start = clip(long);
-            let refusal = Refusal::invalid(format!("resource name `{start}` is longer than {limit} bytes"));
-            return Err(refusal.over(Bound::NameBytes));
+            let session_error =
+                SessionError::invalid(format!("resource name `{start}` is longer than {limit} bytes"));
+            return Err(session_error.over(Limit::NameBytes));
         }
         if count > self.max_names {
-            let refusal = Refusal::exhausted(format!("more than {} names of one type", self.max_names));
-            return Err(refusal.over(Bound::Names));
+            let session_error =
+                SessionError::exhausted(format!("more than {} names of one type", self.max_names));
+            return Err(session_error.over(Limit::Names));
         }
         Ok(())
     }
 
     /// Whether this peer may ask for a type at all. Secrets are for peers that have authenticated themselves only.
-    pub(super) fn check_type(&self, type_url: &TypeUrl) -> Result<(), Refusal> {
+    pub(super) fn check_type(&self, type_url: &TypeUrl) -> Result<(), SessionError> {
         if type_url.is_secret() && !self.serve_secrets {
-            return Err(Refusal::denied(
+            return Err(SessionError::denied(
                 Denied::Secret,
                 "secrets are served to peers that show a certificate, over a Unix socket, or over loopback unless downstream.secrets_over_loopback is false; set downstream.secrets_without_authentication to serve them here",
             ));
@@ -144,13 +147,13 @@ impl SessionConfig {
         subscription: &Subscription,
         allotted: &ClientScope,
         tenant: Option<&Tenant>,
-    ) -> Result<Arc<TypeCache>, Refusal> {
+    ) -> Result<Arc<TypeCache>, SessionError> {
         self.check_weight(subscription)?;
         let parameter_view = subscription.parameter_view(allotted);
         let max = self.max_parameter_sets;
         if parameter_view.parameters().len() > max {
             let message = format!("more than {max} sets of dynamic parameters for one type in one stream");
-            return Err(Refusal::exhausted(message).over(Bound::Parameters));
+            return Err(SessionError::exhausted(message).over(Limit::Parameters));
         }
         self.permissions.check_lens(&parameter_view, allotted)?;
         // A client chooses none of what the operator's rules impose.
@@ -160,12 +163,12 @@ impl SessionConfig {
     }
 
     /// Client that a node describes, if this peer may claim to be it.
-    pub(super) fn client(&self, node: proto::Node) -> Result<Client, Refusal> {
+    pub(super) fn client(&self, node: proto::Node) -> Result<Client, SessionError> {
         let limit = self.max_name_bytes;
         let texts =
             [("id", &node.id), ("cluster", &node.cluster), ("user_agent_name", &node.user_agent_name)];
         if let Some((field, _)) = texts.into_iter().find(|(_, text)| text.len() > limit) {
-            return Err(Refusal::invalid(format!("`node.{field}` is longer than {limit} bytes")));
+            return Err(SessionError::invalid(format!("`node.{field}` is longer than {limit} bytes")));
         }
         let client = Client { node_id: node.id, cluster: node.cluster, user_agent: node.user_agent_name };
         self.permissions.check_node(&client)?;
@@ -174,12 +177,12 @@ impl SessionConfig {
 }
 
 /// The type of a request to a service of one type: implied, and not to be contradicted (R-EP-03).
-pub(super) fn only_type(only: &TypeUrl, sent: &str) -> Result<TypeUrl, Refusal> {
+pub(super) fn only_type(only: &TypeUrl, sent: &str) -> Result<TypeUrl, SessionError> {
     if sent.is_empty() || sent == only.as_str() {
         return Ok(only.clone());
     }
     let sent = clip(sent);
-    Err(Refusal::invalid(format!(
+    Err(SessionError::invalid(format!(
         "`type_url` is `{sent}`, but this service serves `{only}`; leave it empty, or ask the service of that type"
     )))
 }
@@ -189,19 +192,23 @@ const MAX_FEATURES: usize = 10_000;
 
 impl SessionConfig {
     /// Whether what a client subscribes to of one type stays within bounds.
-    pub(super) fn check_weight(&self, subscription: &Subscription) -> Result<(), Refusal> {
+    pub(super) fn check_weight(&self, subscription: &Subscription) -> Result<(), SessionError> {
         let (bytes, max) = (subscription.weight(), self.max_subscription_bytes);
         if bytes <= max {
             return Ok(());
         }
         let message =
             format!("the names and locators of one type take {bytes} bytes, more than the limit of {max}");
-        Err(Refusal::exhausted(message).over(Bound::SubscriptionBytes))
+        Err(SessionError::exhausted(message).over(Limit::SubscriptionBytes))
     }
 
     /// Whether a request, decoded, would be of a size that its length lets expect. Groups are refused: the decoder would
     /// skip them, and read behind them what is not counted here.
-    pub fn check_parts(&self, protocol: Protocol, message: &[u8]) -> Result<(), Refusal> {
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError`] for a request with more parts (RESOURCE_EXHAUSTED), or one that cannot be decoded (INVALID_ARGUMENT).
+    pub fn check_parts(&self, protocol: Protocol, message: &[u8]) -> Result<(), SessionError> {
         // Names may come twice, which is nobody's fault, and beside them there is the wildcard.
         let max = self.max_names.saturating_mul(2).saturating_add(64);
         let (mut names, mut node_parts) = (0_usize, 0);
@@ -215,7 +222,7 @@ impl SessionConfig {
                     if parts(bytes, 2)? > self.max_parameters {
                         let max = self.max_parameters;
                         let message = format!("more than {max} dynamic parameters in one locator");
-                        return Err(Refusal::exhausted(message).over(Bound::Parameters));
+                        return Err(SessionError::exhausted(message).over(Limit::Parameters));
                     }
                 }
                 (Protocol::Sotw, 2) | (Protocol::Delta, 1) => node_parts += parts(bytes, 10)?,
@@ -224,30 +231,34 @@ impl SessionConfig {
         }
         if names > max {
             let message = format!("more than {max} names in one request");
-            return Err(Refusal::exhausted(message).over(Bound::Names));
+            return Err(SessionError::exhausted(message).over(Limit::Names));
         }
         if node_parts > MAX_FEATURES {
-            return Err(Refusal::exhausted(format!("more than {MAX_FEATURES} `node.client_features`")));
+            return Err(SessionError::exhausted(format!("more than {MAX_FEATURES} `node.client_features`")));
         }
         Ok(())
     }
 
     /// Refuses a connection that asks for more names than one may, over all its streams and requests.
-    pub fn check_connection(&self, names: usize) -> Result<(), Refusal> {
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError`] (RESOURCE_EXHAUSTED) above `downstream.max_names_per_connection`.
+    pub fn check_connection(&self, names: usize) -> Result<(), SessionError> {
         let max = self.max_connection_names;
         if names <= max {
             return Ok(());
         }
         let message = format!("more than {max} names over all streams and requests of one connection");
-        Err(Refusal::exhausted(message).over(Bound::ConnectionNames))
+        Err(SessionError::exhausted(message).over(Limit::NamesPerConnection))
     }
 
     /// A client that takes responses and answers none.
-    pub(super) fn unanswered(&self, type_url: &TypeUrl) -> Refusal {
+    pub(super) fn unanswered(&self, type_url: &TypeUrl) -> SessionError {
         let after = self.unacked_timeout;
         let message =
             format!("no response of {type_url} was answered for {after:?}; ACK or NACK what is sent");
-        Refusal::exhausted(message).over(Bound::Unacked)
+        SessionError::exhausted(message).over(Limit::Unacked)
     }
 }
 
@@ -258,7 +269,11 @@ fn parts(message: &[u8], number: u32) -> Result<usize, MalformedError> {
 
 impl SessionConfig {
     /// Whether a whole list of names and locators stays within bounds.
-    pub(super) fn check_list(&self, names: &[String], locators: &[ResourceLocator]) -> Result<(), Refusal> {
+    pub(super) fn check_list(
+        &self,
+        names: &[String],
+        locators: &[ResourceLocator],
+    ) -> Result<(), SessionError> {
         self.check_names(names.iter(), names.len() + locators.len())?;
         self.check_locators(locators.iter())
     }
@@ -267,14 +282,14 @@ impl SessionConfig {
     pub(super) fn check_locators<'a>(
         &self,
         locators: impl Iterator<Item = &'a ResourceLocator> + Clone,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), SessionError> {
         self.check_names(locators.clone().map(|locator| &locator.name), 0)?;
         for parameters in locators.map(|locator| &locator.dynamic_parameters) {
             if parameters.len() > self.max_parameters {
                 let max = self.max_parameters;
-                let refusal =
-                    Refusal::exhausted(format!("more than {max} dynamic parameters in one locator"));
-                return Err(refusal.over(Bound::Parameters));
+                let session_error =
+                    SessionError::exhausted(format!("more than {max} dynamic parameters in one locator"));
+                return Err(session_error.over(Limit::Parameters));
             }
             self.check_names(parameters.iter().flat_map(|(key, value)| [key, value]), 0)?;
         }
@@ -302,10 +317,10 @@ mod tests {
         let node = |features| Some(Node { client_features: many(features), ..Node::default() });
         for (count, locators, parameters, features, expected) in [
             (84, 0, 0, 0, Ok(())),
-            (85, 0, 0, 0, Err(Some(Bound::Names))),
-            (80, 5, 0, 0, Err(Some(Bound::Names))),
+            (85, 0, 0, 0, Err(Some(Limit::Names))),
+            (80, 5, 0, 0, Err(Some(Limit::Names))),
             (0, 84, 2, 0, Ok(())),
-            (0, 1, 3, 0, Err(Some(Bound::Parameters))),
+            (0, 1, 3, 0, Err(Some(Limit::Parameters))),
             (0, 0, 0, MAX_FEATURES, Ok(())),
             (0, 0, 0, MAX_FEATURES + 1, Err(None)),
         ] {
@@ -325,7 +340,7 @@ mod tests {
                 [(Protocol::Sotw, sotw.encode_to_vec()), (Protocol::Delta, delta.encode_to_vec())]
             {
                 let checked = rules.check_parts(protocol, &message);
-                let told = checked.as_ref().map_err(|refusal| refusal.bound).copied();
+                let told = checked.as_ref().map_err(|session_error| session_error.limit).copied();
                 assert_eq!(told, expected, "{protocol:?} {count} {locators} {parameters} {features}");
                 assert!(checked.is_ok_and(|()| true) || expected.is_err());
             }
@@ -339,8 +354,9 @@ mod tests {
         let around = |number: u8| [&[number << 3 | 2, group.len() as u8], &group[..]].concat();
         for (protocol, node, locators) in [(Protocol::Sotw, 2, 7), (Protocol::Delta, 1, 8)] {
             for message in [group.to_vec(), around(node), around(locators)] {
-                let refusal = SessionConfig::default().check_parts(protocol, &message).expect_err("a group");
-                assert_eq!(refusal.code, Code::InvalidArgument, "{protocol:?} {message:?}");
+                let session_error =
+                    SessionConfig::default().check_parts(protocol, &message).expect_err("a group");
+                assert_eq!(session_error.code, Code::InvalidArgument, "{protocol:?} {message:?}");
             }
             assert_eq!(
                 SessionConfig::default().check_parts(protocol, &around(12)),
@@ -357,7 +373,10 @@ mod tests {
         assert_eq!((plain.weight(), rules.check_weight(&plain)), (10, Ok(())));
         let parameters = [("k", "v")].into_iter().collect();
         let located = plain.located([(Name::from("abcde"), parameters)].into_iter().collect());
-        let refusal = rules.check_weight(&located).expect_err("twelve bytes");
-        assert_eq!((refusal.code, refusal.bound), (Code::ResourceExhausted, Some(Bound::SubscriptionBytes)));
+        let session_error = rules.check_weight(&located).expect_err("twelve bytes");
+        assert_eq!(
+            (session_error.code, session_error.limit),
+            (Code::ResourceExhausted, Some(Limit::SubscriptionBytes))
+        );
     }
 }

@@ -46,8 +46,8 @@ pub(super) enum Pending {
     Unknown,
     /// This.
     Update(Arc<Update>),
-    /// Something that counts as an addition, once the newest response is answered. What that is then, is worked out then.
-    /// Of what is dear to look at it may be removals: those of others, and routes, wait for the answer too.
+    /// Additions that are worked out once the newest response is answered: the gate is closed and the names are many.
+    /// Removals may be among them, so removals of other types, and routes, wait for the ACK too.
     Gated,
 }
 
@@ -160,7 +160,7 @@ impl StreamType {
         }
     }
 
-    /// Of how many names it has to be worked out what there is to say.
+    /// Number of names that have to be looked at for the next response.
     pub(super) fn looks_at(&self, now: Instant, rules: &SessionConfig) -> usize {
         let taken = self.in_flight.and_then(|in_flight| in_flight.taken);
         let stays_gated = self.is_gated() && taken.is_none_or(|taken| now < taken + rules.ack_timeout);

@@ -1,7 +1,7 @@
 //! The versions that a client says it holds: `initial_resource_versions`.
 //!
 //! Owns them in a compact form. A client of a large wildcard set brings hundreds of thousands, and a relay that is cold
-//! itself keeps them until the set is known. Invariant: a quota is charged for them as they grow. Once it is exhausted
+//! itself keeps them until the set is known. Invariant: they are charged for as they grow. Once that is refused
 //! there are none, and the client is answered as if it had sent none (R-Delta-06).
 
 use std::collections::HashMap;
@@ -9,9 +9,9 @@ use std::fmt;
 
 use crate::resource::normal_form;
 
-/// Bytes that somebody pays for, until it is dropped.
-pub trait Quota: fmt::Debug + Send + Sync {
-    /// Charges this many bytes in all. `false`: that is more than there is, and none may be taken.
+/// Bytes that a peer is charged for, until it is dropped.
+pub trait ByteCharge: fmt::Debug + Send + Sync {
+    /// Charges this many bytes in all. `false`: that is more than the peer may have, and none may be taken.
     fn charge(&mut self, bytes: usize) -> bool;
 }
 
@@ -21,7 +21,7 @@ pub struct Versions {
     /// Names and versions, one behind the other.
     text: String,
     entries: Vec<Entry>,
-    quota: Option<Box<dyn Quota>>,
+    charge: Option<Box<dyn ByteCharge>>,
     is_over: bool,
 }
 
@@ -34,9 +34,9 @@ struct Entry {
 }
 
 impl Versions {
-    /// None yet, and at most what this quota lets.
-    pub fn within(quota: Box<dyn Quota>) -> Self {
-        Self { quota: Some(quota), ..Self::default() }
+    /// None yet, and at most as many as this charge lets.
+    pub fn within(charge: Box<dyn ByteCharge>) -> Self {
+        Self { charge: Some(charge), ..Self::default() }
     }
 
     /// Adds a version, unless that is too much. Then all are let go. No resource has an empty name.
@@ -70,7 +70,7 @@ impl Versions {
             return true;
         }
         let bytes = text + entries * size_of::<Entry>();
-        if self.quota.as_mut().is_some_and(|quota| !quota.charge(bytes)) {
+        if self.charge.as_mut().is_some_and(|charge| !charge.charge(bytes)) {
             return false;
         }
         self.text.reserve_exact(text - self.text.len());
@@ -84,8 +84,8 @@ impl Versions {
     }
 
     /// Takes the charge for these versions over, for the names that are made of them.
-    pub fn take_quota(&mut self) -> Option<Box<dyn Quota>> {
-        self.quota.take()
+    pub fn take_charge(&mut self) -> Option<Box<dyn ByteCharge>> {
+        self.charge.take()
     }
 
     /// How many there are.
@@ -154,7 +154,7 @@ mod tests {
     #[derive(Debug)]
     struct Purse(Arc<AtomicUsize>, usize);
 
-    impl Quota for Purse {
+    impl ByteCharge for Purse {
         fn charge(&mut self, bytes: usize) -> bool {
             self.0.store(bytes, Ordering::Relaxed);
             bytes <= self.1

@@ -1,10 +1,12 @@
-//! How long to wait before the next attempt.
+//! Wait before the next attempt.
 
 use std::time::Duration;
 
 use rand::Rng;
 
 /// Exponential back-off with full jitter (R-Up-07).
+///
+/// Example: from 500 ms to 30 s the limits are 0.5, 1, 2, 4, 8, 16, 30, 30 s; each wait is a random time up to its limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     initial: Duration,

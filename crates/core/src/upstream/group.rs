@@ -369,7 +369,7 @@ impl Group {
 }
 
 /// Snapshot of a type for clients with these parameters; empty if there is none.
-pub fn snapshot(cache: &Cache, type_url: &TypeUrl, parameters: &Parameters) -> Arc<Snapshot> {
+pub(super) fn snapshot(cache: &Cache, type_url: &TypeUrl, parameters: &Parameters) -> Arc<Snapshot> {
     let of = cache.find(type_url, &ParameterView::uniform(parameters.clone()));
     of.map(|of| of.snapshot()).unwrap_or_default()
 }

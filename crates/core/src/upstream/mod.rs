@@ -4,7 +4,8 @@
 //! a wildcard set counts as complete and when a name nobody wants is let go. Knows nothing of clients: what they
 //! want comes from the cache as names with parameters, and nothing of theirs reaches the origin but those (R-Relay-14).
 //!
-//! [`Mux`] is a plain value that is told what happened and when. The program's `upstream` module moves bytes and tells it.
+//! [`Mux`] is a plain value that is told what happened and when; [`DirectoryMirror`] takes its place where the origin is a
+//! directory. The program's `upstream` module moves bytes and tells them.
 //!
 //! Invariants:
 //! - On one stream a type is subscribed to either as wildcard or by names, never both and never first the one and then the
@@ -19,6 +20,7 @@
 mod aliases;
 mod arrival;
 mod backoff;
+mod directory_mirror;
 mod disproved;
 mod doubts;
 mod expiry;
@@ -37,7 +39,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use backoff::Backoff;
-pub use group::snapshot;
+pub use directory_mirror::{DirectoryMirror, DirectoryResource};
 pub use mux::Mux;
 pub use readiness::{Readiness, Verdict};
 pub use response::ProtocolError;

@@ -165,8 +165,8 @@ impl Mux {
         StreamId::ALL.into_iter().find(|stream| self.renewal_at(*stream).is_some_and(|at| at <= now))
     }
 
-    /// Of an origin that has never answered the clients go to other relays. The wildcard that they asked for is kept then:
-    /// the answer to it is the first sign that the origin is well.
+    /// When a stream is due to be opened anew. Clients of an origin that has never answered go to other relays; the wildcard
+    /// that they asked for is kept then, since its answer is the first sign that the origin is well.
     fn renewal_at(&self, stream: StreamId) -> Option<Instant> {
         let open = self.streams[stream as usize].as_ref()?;
         let groups = self.groups.values().filter(|_| self.is_heard);
@@ -242,6 +242,10 @@ impl Mux {
 
     /// A message came. It is taken in before any timer is judged, however late: what has arrived is no silence. An error
     /// means that the stream is of no use any more.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtocolError`] if the message is no response: the stream has to end.
     pub fn on_message(
         &mut self,
         stream: StreamId,
@@ -272,7 +276,7 @@ impl Mux {
                     && let Some(unsaid) = self.unfit.say(now)
                 {
                     let name = response::clipped(name.as_str());
-                    tracing::warn!(%type_url, name, fault, unsaid, "the control plane sent a resource that is of no use as it is");
+                    tracing::warn!(%type_url, name, fault, unsaid, "the control plane sent an unusable resource");
                 }
                 self.writer.heard(&type_url, now);
                 self.note_habits(habits);

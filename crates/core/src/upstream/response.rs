@@ -199,7 +199,7 @@ pub(super) fn read<'a>(
 pub(super) struct ErrorReport<'a> {
     /// In its normal form.
     pub(super) name: Cow<'a, str>,
-    /// Of which variant, if it says so.
+    /// Constraints of the variant, if it names one.
     pub(super) constraints: Option<Constraints>,
     pub(super) failure: Arc<OriginError>,
     /// Whether a subscription of ours covers it.

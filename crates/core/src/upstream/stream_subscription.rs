@@ -76,11 +76,11 @@ pub(super) struct StreamSubscription {
     /// The last of these that was in a request which was cut.
     cut_at: Option<Name>,
     dirty: bool,
-    /// Of the wildcard; of names, while some that are held have not been claimed and not been heard of.
+    /// Stage of the answer for the wildcard; for names, while some that are held were neither claimed nor heard of.
     arrival: Arrival,
     /// Members, or names, that are held, could not be claimed, and have not been sent again on this stream.
     unseen: HashSet<Name>,
-    /// Of these, those that are in doubt because of this answer. They are judged by the next one.
+    /// Part of `unseen` that is in doubt because of this answer. The next answer judges them.
     late: HashSet<Name>,
     /// When silence means that there is nothing for these clients, given that others are answered.
     nothing_at: Option<Instant>,

@@ -66,7 +66,7 @@ pub(super) struct Topic {
     pub(super) parameters: Parameters,
     pub(super) wildcard: Want,
     pub(super) names: NameMap<Want>,
-    /// Of these, which are not asked for here: another topic's subscription brings them too (R-DP-16).
+    /// Wanted names that are not asked for here: another topic's subscription brings them too (R-DP-16).
     pub(super) borrowed: HashSet<Name>,
     /// Resources from a lender or an earlier stream that may be gone: kept until the answer to what is asked in their place,
     /// which takes their place whatever its constraints (R-DP-14, R-DP-16).
@@ -75,7 +75,7 @@ pub(super) struct Topic {
     doubts: Doubts,
     /// Streams in a row, of each view, on which nothing at all came for as long as an answer may take.
     pub(super) silent_streams: SilentStreams,
-    /// Of what is orphaned or borrowed, which identities the origin has said to be gone.
+    /// Identities among the orphaned and borrowed that the origin has said are gone.
     pub(super) disproved: Disproved,
     /// Whether a client waits for evidence, of each view, that what the origin has not sent does not exist.
     pub(super) needs_proof: [bool; 2],

@@ -23,7 +23,7 @@ const LONGEST: usize = 30;
 
 /// How to decode: per length, where its codes begin and which symbols they stand for.
 struct Decoding {
-    /// Of codes with `length` bits: the first, and where its symbol is in `symbols`.
+    /// First code by number of bits, with the index of its symbol in `symbols`.
     first: [(u32, usize); LONGEST + 1],
     count: [u32; LONGEST + 1],
     /// All symbols, in the order of their codes.

@@ -194,8 +194,8 @@ impl Diff<'_> {
         self.is_news(entry, look).then_some(News { name: entry.name(), changed, place, resource })
     }
 
-    /// Of what the client held with other parameters, what needs not be remembered: what it is told now, and once an answer
-    /// is complete all that is known. What changed behind a run through names comes once more.
+    /// Forgets variants that the client held with other parameters, where it is told their name now; once an answer is
+    /// complete, all whose names are known. What changed behind a run through names comes once more.
     fn let_go_of_held(&self, update: &mut Update, owed: &OwedItems) {
         let is_over = |name: &Name| {
             let entry = self.snapshot.get(name.as_str());
@@ -362,7 +362,7 @@ fn add_once(list: &mut Vec<(Generation, Name)>, mut names: BTreeMap<Name, Genera
     }
 }
 
-/// Of a resource that is seen by several names the newest copy is told, once (R-Delta-14). `removed` are to be told with it.
+/// Keeps one copy, the newest, of a resource that is seen by several names (R-Delta-14). `removed` are to be told with it.
 fn tell_once(update: &mut Update, removed: &mut Vec<(Generation, Name)>) {
     let mut told: HashSet<Name> = HashSet::default();
     update.resources.reverse();

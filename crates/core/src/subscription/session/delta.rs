@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::super::own_state::ResumedVersions;
-use super::super::refusal::{Bound, Refusal};
+use super::super::session_error::SessionError;
 use super::super::stream_type::StreamType;
 use super::super::subscription_edit::SubscriptionEdit;
 use super::super::versions::Versions;
 use super::{RequestKind, Session};
 use crate::cache::Subscription;
+use crate::limit::Limit;
 use crate::proto;
 use crate::resource::{Name, normal_form};
 
@@ -20,21 +21,30 @@ fn is_wildcard(name: &str) -> bool {
 
 impl Session {
     /// Takes in a request of a delta stream.
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError`] if the request breaks the protocol, exceeds a limit, or asks for resources that are denied. The stream has
+    /// to end.
     pub fn on_delta_request(
         &mut self,
         request: proto::DeltaDiscoveryRequest,
         now: Instant,
-    ) -> Result<RequestKind, Refusal> {
+    ) -> Result<RequestKind, SessionError> {
         self.on_delta_request_with(request, Versions::default(), now)
     }
 
     /// Takes in a request of which `initial_resource_versions`, or some of them, were taken out into `versions`.
+    ///
+    /// # Errors
+    ///
+    /// As of [`on_delta_request`](Self::on_delta_request).
     pub fn on_delta_request_with(
         &mut self,
         request: proto::DeltaDiscoveryRequest,
         mut versions: Versions,
         now: Instant,
-    ) -> Result<RequestKind, Refusal> {
+    ) -> Result<RequestKind, SessionError> {
         self.meet(request.node)?;
         let type_url = self.type_of(&request.type_url)?;
         let (subscribe, unsubscribe) = (request.resource_names_subscribe, request.resource_names_unsubscribe);
@@ -166,12 +176,12 @@ impl Session {
                 own.weight = bytes;
                 if count > max_owed {
                     let message = format!("more than {max_owed} names of one type to be answered");
-                    return Err(Refusal::exhausted(message).over(Bound::Names));
+                    return Err(SessionError::exhausted(message).over(Limit::Names));
                 }
                 if bytes > max_owed_bytes {
                     let message =
                         format!("names of more than {max_owed_bytes} bytes of one type to be answered");
-                    return Err(Refusal::exhausted(message).over(Bound::SubscriptionBytes));
+                    return Err(SessionError::exhausted(message).over(Limit::SubscriptionBytes));
                 }
             }
             state.trim();

@@ -7,7 +7,7 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use super::super::client::USER_AGENT;
-use super::super::refusal::Refusal;
+use super::super::session_error::SessionError;
 use super::super::stream_type::{EvaluationInput, Pending};
 use super::super::upstream_state::Upstream;
 use super::{Outgoing, Session};
@@ -22,7 +22,7 @@ pub enum NextStep {
     /// Wait to be woken by the cache or the client, and at the latest look again then, which may be at once.
     Wait(Option<Instant>),
     /// Close with this status.
-    Close(Refusal),
+    Close(SessionError),
 }
 
 /// A step that was decided on.
@@ -103,7 +103,7 @@ impl Session {
                 if now >= cold
                     && let Some(excuse) = upstream.excuse()
                 {
-                    return NextStep::Close(Refusal::cold(excuse)).into();
+                    return NextStep::Close(SessionError::cold(excuse)).into();
                 }
                 deadline.not_after(if now < cold { cold } else { now + self.rules.cold_deadline });
             }
@@ -119,8 +119,7 @@ impl Session {
         NextStep::Wait(deadline.0).into()
     }
 
-    /// Of how many names [`next`](Self::next) may have to work out what there is to say: of tens of thousands it takes
-    /// milliseconds.
+    /// Number of names that [`next`](Self::next) may have to look at. Tens of thousands take milliseconds.
     pub fn looks_at(&self, now: Instant) -> usize {
         self.types.iter().map(|state| state.looks_at(now, &self.rules)).sum()
     }

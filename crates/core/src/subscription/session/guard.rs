@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use super::super::guard::Guard;
-use super::super::refusal::clip;
+use super::super::session_error::clip;
 use super::super::stream_type::Pending;
 use super::super::stream_type::guard::{is_unknown, mark, protects};
 use super::Session;

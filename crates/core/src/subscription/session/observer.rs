@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::refusal::{Code, Refusal};
+use super::super::session_error::{Code, SessionError};
 use super::super::stream_type::{Pending, StreamType};
 use super::Session;
 use super::flush_order::NextStep;
@@ -28,8 +28,12 @@ impl Session {
         if now < ends {
             return Some(NextStep::Wait(Some(ends)));
         }
-        let refusal =
-            || Refusal { code: Code::Unavailable, message: NOT_HELD.to_owned(), denied: None, bound: None };
-        self.types.iter().any(StreamType::lacks).then(|| NextStep::Close(refusal()))
+        let session_error = || SessionError {
+            code: Code::Unavailable,
+            message: NOT_HELD.to_owned(),
+            denied: None,
+            limit: None,
+        };
+        self.types.iter().any(StreamType::lacks).then(|| NextStep::Close(session_error()))
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::super::own_state::ResumedVersions;
-use super::super::refusal::Refusal;
+use super::super::session_error::SessionError;
 use super::super::sotw_names::SotwNames;
 use super::super::stream_type::StreamType;
 use super::{RequestKind, Session};
@@ -13,11 +13,16 @@ use crate::resource::Name;
 
 impl Session {
     /// Takes in a request of a state-of-the-world stream.
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError`] if the request breaks the protocol, exceeds a limit, or asks for resources that are denied. The stream has
+    /// to end.
     pub fn on_sotw_request(
         &mut self,
         request: proto::DiscoveryRequest,
         now: Instant,
-    ) -> Result<RequestKind, Refusal> {
+    ) -> Result<RequestKind, SessionError> {
         self.meet(request.node)?;
         let type_url = self.type_of(&request.type_url)?;
         self.rules.check_list(&request.resource_names, &request.resource_locators)?;

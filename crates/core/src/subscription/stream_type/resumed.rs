@@ -45,7 +45,7 @@ impl StreamType {
             })
     }
 
-    /// Takes up the versions that the client says it holds (R-Delta-05 to R-Delta-07). From here on their quota is charged
+    /// Takes up the versions that the client says it holds (R-Delta-05 to R-Delta-07). From here on their charge is
     /// for the names of those that are gone, which take more. Where that is too much it is as if there were no versions; a
     /// client that was told something on this stream has to come again.
     pub(super) fn compare_versions(
@@ -55,7 +55,7 @@ impl StreamType {
         moment: EvaluationInput,
     ) -> Result<(), FellBehindError> {
         let Some(ResumedVersions::Versions(mut versions)) = self.take_brought() else { return Ok(()) };
-        let quota = versions.take_quota();
+        let charge = versions.take_charge();
         let subscription = self.membership.subscription().clone();
         let mut own = self.own.take().unwrap_or_else(|| Box::new(OwnState::NONE));
         let (owed, mut names) = (&mut own.owed, BTreeSet::new());
@@ -97,10 +97,10 @@ impl StreamType {
             }
         }
         brought.retain(|name, (is_there, _)| !*is_there && !subscription.contains(name));
-        own.gone = quota.or_else(|| own.gone.take());
+        own.gone = charge.or_else(|| own.gone.take());
         let gone = brought.keys().copied().chain(owed.gone.iter().map(Name::as_str));
         let bytes = gone.map(|name| NAME + name.len()).sum();
-        let fits = own.gone.as_mut().is_none_or(|quota| quota.charge(bytes));
+        let fits = own.gone.as_mut().is_none_or(|charge| charge.charge(bytes));
         if fits {
             owed.gone.extend(brought.into_keys().map(Name::from));
             owed.names.append(&mut names);

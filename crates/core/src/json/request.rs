@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use prost::Message as _;
 use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::outline::{self, OutOfBounds};
+use super::bounds::{self, BoundsError};
 use crate::proto;
 
 /// Values that a request may have beside the names that it asks for.
@@ -16,7 +16,7 @@ const OTHER_VALUES: usize = 1 << 16;
 
 /// Why a request cannot be read; its sender's fault.
 #[derive(Debug, thiserror::Error)]
-pub enum BadRequest {
+pub enum JsonRequestError {
     /// Nothing was sent.
     #[error("the body is empty; send a DiscoveryRequest as JSON, at least {{}}")]
     Empty,
@@ -25,13 +25,13 @@ pub enum BadRequest {
     NotText(#[from] std::str::Utf8Error),
     /// It is too large in a way that its length does not show.
     #[error("the body is refused: {0}")]
-    OutOfBounds(#[from] OutOfBounds),
+    BoundsError(#[from] BoundsError),
     /// It is no JSON, or a field has a value of a wrong type.
     #[error("the body is no DiscoveryRequest in proto3 JSON: {0}")]
     MalformedError(String),
 }
 
-impl From<serde_json::Error> for BadRequest {
+impl From<serde_json::Error> for JsonRequestError {
     fn from(error: serde_json::Error) -> Self {
         // It may quote what was sent.
         let text = error.to_string();
@@ -45,12 +45,16 @@ impl From<serde_json::Error> for BadRequest {
 
 /// Reads a request that asks for no more than about so many names. Of its node, what is large and seldom wanted is read
 /// with `whole_node` only.
-pub fn read(body: &[u8], max_names: usize, whole_node: bool) -> Result<proto::DiscoveryRequest, BadRequest> {
+pub fn read(
+    body: &[u8],
+    max_names: usize,
+    whole_node: bool,
+) -> Result<proto::DiscoveryRequest, JsonRequestError> {
     let text = std::str::from_utf8(body)?;
     if text.trim_ascii().is_empty() {
-        return Err(BadRequest::Empty);
+        return Err(JsonRequestError::Empty);
     }
-    outline::check(body, max_names.saturating_add(OTHER_VALUES))?;
+    bounds::check(body, max_names.saturating_add(OTHER_VALUES))?;
     let mut json = serde_json::Deserializer::from_str(text);
     let request = if whole_node {
         Message::<Request<true>>(PhantomData).deserialize(&mut json)?.0

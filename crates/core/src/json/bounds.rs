@@ -8,7 +8,7 @@ use crate::descriptors::MAX_DEPTH;
 
 /// Why a text is refused unparsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OutOfBounds {
+pub enum BoundsError {
     /// Brackets in brackets.
     #[error("it nests deeper than {MAX_DEPTH} levels")]
     TooDeep,
@@ -18,7 +18,7 @@ pub enum OutOfBounds {
 }
 
 /// Counts how deep a text nests, and the values in it.
-pub(super) fn check(text: &[u8], max_values: usize) -> Result<(), OutOfBounds> {
+pub(super) fn check(text: &[u8], max_values: usize) -> Result<(), BoundsError> {
     let (mut depth, mut values) = (0_usize, 0_usize);
     let mut bytes = text.iter();
     while let Some(byte) = bytes.next() {
@@ -39,10 +39,10 @@ pub(super) fn check(text: &[u8], max_values: usize) -> Result<(), OutOfBounds> {
             _ => {}
         }
         if depth > MAX_DEPTH {
-            return Err(OutOfBounds::TooDeep);
+            return Err(BoundsError::TooDeep);
         }
         if values > max_values {
-            return Err(OutOfBounds::TooMany(max_values));
+            return Err(BoundsError::TooMany(max_values));
         }
     }
     Ok(())
@@ -58,19 +58,19 @@ mod tests {
             [open.repeat(levels), "1".to_owned(), close.repeat(levels)].concat()
         };
         assert_eq!(check(nested("[", "]", MAX_DEPTH).as_bytes(), 1000), Ok(()));
-        assert_eq!(check(nested("[", "]", MAX_DEPTH + 1).as_bytes(), 1000), Err(OutOfBounds::TooDeep));
+        assert_eq!(check(nested("[", "]", MAX_DEPTH + 1).as_bytes(), 1000), Err(BoundsError::TooDeep));
         let mixed = nested("{\"value\":[", "]}", MAX_DEPTH / 2 + 1);
-        assert_eq!(check(mixed.as_bytes(), 1000), Err(OutOfBounds::TooDeep));
+        assert_eq!(check(mixed.as_bytes(), 1000), Err(BoundsError::TooDeep));
         let quoted = format!("[\"{}\\\"{}\"]", "[".repeat(500), "{".repeat(500));
         assert_eq!(check(quoted.as_bytes(), 1000), Ok(()));
         // Closing too often does not make room for more.
-        assert_eq!(check(format!("]]]]{}", "[".repeat(101)).as_bytes(), 1000), Err(OutOfBounds::TooDeep));
+        assert_eq!(check(format!("]]]]{}", "[".repeat(101)).as_bytes(), 1000), Err(BoundsError::TooDeep));
     }
 
     #[test]
     fn values_are_counted() {
         let list = format!("[{}]", vec!["0"; 100].join(","));
         assert_eq!(check(list.as_bytes(), 100), Ok(()));
-        assert_eq!(check(list.as_bytes(), 99), Err(OutOfBounds::TooMany(99)));
+        assert_eq!(check(list.as_bytes(), 99), Err(BoundsError::TooMany(99)));
     }
 }

@@ -45,6 +45,10 @@ pub struct Descriptors {
 
 impl Descriptors {
     /// The embedded descriptors with these sets.
+    ///
+    /// # Errors
+    ///
+    /// [`SetError`] if a set cannot be read, or does not fit the others.
     pub fn with(sets: &[DescriptorSet]) -> Result<Self, SetError> {
         if sets.is_empty() {
             return Ok(Self::default());
@@ -101,6 +105,10 @@ impl Descriptors {
     }
 
     /// Writes the canonical proto3 JSON of an encoded `google.protobuf.Any`, with `@type`, nested ones included.
+    ///
+    /// # Errors
+    ///
+    /// [`DescriptorError`] if the type has no descriptor, or the bytes do not fit it.
     pub fn write_json(&self, any: &[u8], out: &mut Vec<u8>) -> Result<(), DescriptorError> {
         let any = super::read_any(self.extended.as_ref().unwrap_or_else(|| pool()), any)?;
         let start = out.len();

@@ -17,9 +17,9 @@ pub use sets::{DescriptorSet, Descriptors, SetError};
 /// How deep messages may nest; protobuf's own default, but here an `Any` does not start a new count.
 pub const MAX_DEPTH: usize = 100;
 
-pub(crate) const ANY: &str = "google.protobuf.Any";
+pub const ANY: &str = "google.protobuf.Any";
 
-static PACKED: &[u8] = include_bytes!("../../proto/descriptors.binpb.gz");
+static PACKED: &[u8] = include_bytes!("../../../../proto/descriptors.binpb.gz");
 static POOL: OnceLock<DescriptorPool> = OnceLock::new();
 
 /// Why a resource cannot be shown.
@@ -43,6 +43,10 @@ pub fn pool() -> &'static DescriptorPool {
 }
 
 /// The canonical proto3 JSON of an encoded `google.protobuf.Any`, with `@type`, nested ones included.
+///
+/// # Errors
+///
+/// [`DescriptorError`] if the type has no descriptor, or the bytes do not fit it.
 pub fn any_to_json(any: &[u8]) -> Result<serde_json::Value, DescriptorError> {
     let any = read_any(pool(), any)?;
     serde_json::to_value(&any).map_err(|error| not_showable(&any, &error))
@@ -60,7 +64,7 @@ fn not_showable(any: &DynamicMessage, error: &serde_json::Error) -> DescriptorEr
 }
 
 /// The descriptor of a message, by its full name.
-pub(crate) fn message(name: &str) -> Result<MessageDescriptor, DescriptorError> {
+pub fn message(name: &str) -> Result<MessageDescriptor, DescriptorError> {
     message_in(pool(), name)
 }
 
@@ -69,20 +73,20 @@ fn message_in(pool: &DescriptorPool, name: &str) -> Result<MessageDescriptor, De
 }
 
 /// The full name of the message that a type URL means.
-pub(crate) fn message_name(type_url: &str) -> Result<&str, DescriptorError> {
+pub fn message_name(type_url: &str) -> Result<&str, DescriptorError> {
     let name = type_url.rsplit_once('/').map(|(_, name)| name);
     name.ok_or_else(|| DescriptorError::BadTypeUrl(type_url.to_owned()))
 }
 
 /// Decodes what an `Any` holds, whose type must be known.
-pub(crate) fn unpack_any(any: &DynamicMessage) -> Result<DynamicMessage, DescriptorError> {
+pub fn unpack_any(any: &DynamicMessage) -> Result<DynamicMessage, DescriptorError> {
     let name = message_name(any_type_url(any))?;
     let value = any.get_field_by_number(2);
     let value = value.as_deref().and_then(Value::as_bytes).map_or(&[][..], |value| &value[..]);
     parse(&message_in(any.descriptor().parent_pool(), name)?, value)
 }
 
-pub(crate) fn any_type_url(any: &DynamicMessage) -> &str {
+pub fn any_type_url(any: &DynamicMessage) -> &str {
     any.fields()
         .find(|(field, _)| field.number() == 1)
         .and_then(|(_, value)| value.as_str())

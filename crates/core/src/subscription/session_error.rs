@@ -3,20 +3,21 @@
 //! Owns their words and codes, with the limit that was reached or the right that is missing, for metrics and the log.
 
 use crate::cache::{FellBehindError, StoreLimitError};
+use crate::limit::Limit;
 use crate::resource::wire::MalformedError;
 
 /// Reason for closing a stream or refusing a request, and whose fault it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Refusal {
+pub struct SessionError {
     /// A gRPC status code.
     pub code: Code,
     /// For the peer's log: what was expected.
     pub message: String,
     /// Kind of denial, where the operator's rules are why.
     pub denied: Option<Denied>,
-    /// The bound that was reached, where it was one.
-    pub bound: Option<Bound>,
+    /// Limit that was reached, if that is why.
+    pub limit: Option<Limit>,
 }
 
 /// The gRPC status codes that a session closes with.
@@ -32,45 +33,45 @@ pub enum Code {
     Unavailable,
 }
 
-impl Refusal {
-    /// It is for this bound.
-    pub(super) const fn over(mut self, bound: Bound) -> Self {
-        self.bound = Some(bound);
+impl SessionError {
+    /// Attributes the refusal to a limit.
+    pub(super) const fn over(mut self, limit: Limit) -> Self {
+        self.limit = Some(limit);
         self
     }
 
     pub(super) fn denied(denied: Denied, message: impl Into<String>) -> Self {
-        Self { code: Code::PermissionDenied, message: message.into(), denied: Some(denied), bound: None }
+        Self { code: Code::PermissionDenied, message: message.into(), denied: Some(denied), limit: None }
     }
 
     pub(super) fn invalid(message: impl Into<String>) -> Self {
-        Self { code: Code::InvalidArgument, message: message.into(), denied: None, bound: None }
+        Self { code: Code::InvalidArgument, message: message.into(), denied: None, limit: None }
     }
 
     pub(super) fn exhausted(message: impl Into<String>) -> Self {
-        Self { code: Code::ResourceExhausted, message: message.into(), denied: None, bound: None }
+        Self { code: Code::ResourceExhausted, message: message.into(), denied: None, limit: None }
     }
 
     /// Nothing is known and the origin does not answer (R-Relay-07).
     pub(super) fn cold(excuse: &str) -> Self {
         let message = format!("nothing is cached yet and {excuse}; try another server or again");
-        Self { code: Code::Unavailable, message, denied: None, bound: None }
+        Self { code: Code::Unavailable, message, denied: None, limit: None }
     }
 }
 
-impl From<FellBehindError> for Refusal {
+impl From<FellBehindError> for SessionError {
     fn from(behind: FellBehindError) -> Self {
-        Self { code: Code::Unavailable, message: behind.to_string(), denied: None, bound: None }
+        Self { code: Code::Unavailable, message: behind.to_string(), denied: None, limit: None }
     }
 }
 
-impl From<StoreLimitError> for Refusal {
+impl From<StoreLimitError> for SessionError {
     fn from(full: StoreLimitError) -> Self {
-        let bound = match full {
-            StoreLimitError::Types(_) => Bound::Types,
-            StoreLimitError::ParameterSets(_) => Bound::ParameterSets,
+        let limit = match full {
+            StoreLimitError::Types(_) => Limit::Types,
+            StoreLimitError::ParameterSets(_) => Limit::ParameterSets,
         };
-        Self::exhausted(full.to_string()).over(bound)
+        Self::exhausted(full.to_string()).over(limit)
     }
 }
 
@@ -83,28 +84,7 @@ pub(super) fn clip(text: &str) -> String {
     }
 }
 
-/// Limit that caused a refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
-    /// `max_names`
-    Names,
-    /// `max_names_per_connection`
-    ConnectionNames,
-    /// `max_name_bytes`
-    NameBytes,
-    /// `max_subscription_bytes`
-    SubscriptionBytes,
-    /// Dynamic parameters of one locator, or sets of them for one type.
-    Parameters,
-    /// Sets of them that the cache keeps for all clients.
-    ParameterSets,
-    /// Types of one stream, or those that the control plane does not have, of all streams.
-    Types,
-    /// `unacked_timeout`
-    Unacked,
-}
-
-impl From<MalformedError> for Refusal {
+impl From<MalformedError> for SessionError {
     fn from(_: MalformedError) -> Self {
         Self::invalid("the request is not a proto3 message")
     }

@@ -1,0 +1,227 @@
+//! Responses as JSON, and how one is put together.
+//!
+//! The JSON of a resource is made once per version and shared by all responses. It is kept within a budget, and what is not
+//! found is made again.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use moka::policy::EvictionPolicy;
+use xxhash_rust::xxh3;
+
+use crate::cache::{SetContents, SetVersion};
+use crate::descriptors::{DescriptorError, Descriptors};
+use crate::resource::{Name, NameForm, Resource, TypeUrl};
+
+/// Bytes from which on the JSON of a resource is shared, not copied.
+const SHARED: usize = 32 << 10;
+/// Bytes at both ends of a shared resource that are copied, so that no chunk around it is tiny.
+const ENDS: usize = 4 << 10;
+/// Bytes at which a chunk of copied resources is closed.
+const BLOCK: usize = 256 << 10;
+/// Bytes of bodies that are written in a moment: about 1 ms.
+const SMALL: usize = 64 << 10;
+
+/// DiscoveryResponse as proto3 JSON. Cheap to clone.
+#[derive(Clone)]
+pub struct JsonResponse {
+    /// Its `version_info`.
+    pub version: SetVersion,
+    chunks: Arc<[Bytes]>,
+}
+
+impl fmt::Debug for JsonResponse {
+    /// Without the text: there may be a Secret in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JsonResponse").field("version", &self.version).field("bytes", &self.len()).finish()
+    }
+}
+
+impl JsonResponse {
+    /// Returns the text, in order.
+    pub fn chunks(&self) -> &[Bytes] {
+        &self.chunks
+    }
+
+    /// Returns the length of the text in bytes.
+    pub fn len(&self) -> usize {
+        self.chunks.iter().map(Bytes::len).sum()
+    }
+
+    /// Returns `false`: a response names at least its version.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Reason why there is no response. It lies in the origin's resource, for the operator to mend; never in the client.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum JsonError {
+    /// A type somewhere in the resource is not known here (R-REST-11).
+    #[error(
+        "resource `{name}` cannot be written as JSON: {error}; put the file descriptor set of that type into `rest.descriptor_sets`"
+    )]
+    UnknownType {
+        /// The resource's name.
+        name: Name,
+        /// Tells what is missing.
+        error: DescriptorError,
+    },
+    /// It is no valid message of its type, or one that JSON has no form for.
+    #[error("resource `{name}` cannot be written as JSON: {error}")]
+    Broken {
+        /// The resource's name.
+        name: Name,
+        /// Tells what is wrong.
+        error: DescriptorError,
+    },
+    /// The thread that wrote it panicked.
+    #[error("an answer could not be written, which is a fault of deltafan")]
+    Failed,
+}
+
+/// JSON of resources, by hash of their content.
+type ResourceCache = moka::sync::Cache<u128, Result<Bytes, DescriptorError>, foldhash::fast::RandomState>;
+
+/// Writes responses from the JSON of resources, which they share.
+#[derive(Debug)]
+pub struct JsonWriter {
+    descriptors: Descriptors,
+    resources: ResourceCache,
+    resources_written: AtomicU64,
+    responses_written: AtomicU64,
+}
+
+impl JsonWriter {
+    /// Creates a writer with these descriptors, which keeps so many bytes of JSON.
+    pub fn new(descriptors: Descriptors, budget: u64) -> Self {
+        let resources = moka::sync::Cache::builder()
+            .max_capacity(budget)
+            .weigher(|_, json: &Result<Bytes, _>| {
+                u32::try_from(json.as_ref().map_or(0, Bytes::len) + 128).unwrap_or(u32::MAX)
+            })
+            .eviction_policy(EvictionPolicy::lru())
+            .build_with_hasher(foldhash::fast::RandomState::default());
+        let (resources_written, responses_written) = Default::default();
+        Self { descriptors, resources, resources_written, responses_written }
+    }
+
+    /// Returns the number of resources written as JSON.
+    pub fn resources_written(&self) -> u64 {
+        self.resources_written.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of responses put together.
+    pub fn responses_written(&self) -> u64 {
+        self.responses_written.load(Ordering::Relaxed)
+    }
+
+    /// Whether writing the response takes so long that no other connection should wait for it.
+    pub fn is_slow(&self, found: &SetContents) -> bool {
+        let size: usize = found.resources.iter().map(|resource| resource.body().len()).sum();
+        size > SMALL || !self.descriptors.are_unpacked()
+    }
+
+    /// Writes a response.
+    ///
+    /// # Errors
+    /// A resource that has no JSON. A response is whole or an error; none has a part missing.
+    pub fn write(&self, type_url: &TypeUrl, found: &SetContents) -> Result<JsonResponse, JsonError> {
+        let is_located = |resource: &Resource| {
+            found.asked.as_ref().is_some_and(|asked| asked.locates(resource.name().as_str()))
+        };
+        let text = |resource: &Arc<Resource>| match is_located(resource) {
+            true => self.wrapped(resource),
+            false => self.resource(resource),
+        };
+        let texts: Vec<Bytes> = found.resources.iter().map(text).collect::<Result<_, _>>()?;
+        self.responses_written.fetch_add(1, Ordering::Relaxed);
+        // Only what this relay has known as long as any client is said of a response (R-REST-12).
+        let mut chunks = ChunkWriter::default();
+        // Debug output of a type URL would do, but only JSON's own escapes are JSON.
+        let type_url = serde_json::Value::from(type_url.as_str());
+        let version = found.version;
+        chunks.copy(
+            format!("{{\"versionInfo\":\"{version}\",\"typeUrl\":{type_url},\"resources\":[").as_bytes(),
+        );
+        for (at, text) in texts.iter().enumerate() {
+            if at > 0 {
+                chunks.copy(b",");
+            }
+            chunks.add(text);
+        }
+        chunks.copy(b"]}");
+        Ok(JsonResponse { version, chunks: chunks.close() })
+    }
+
+    fn resource(&self, resource: &Resource) -> Result<Bytes, JsonError> {
+        self.any(resource, resource.digest(), resource.body())
+    }
+
+    /// JSON of a resource that was asked for by locator: wrapped, with its constraints (R-DP-07, R-DP-11).
+    fn wrapped(&self, resource: &Resource) -> Result<Bytes, JsonError> {
+        let any = resource.wrapped(NameForm::Locator(resource.name()));
+        self.any(resource, xxh3::xxh3_128(&any), &any)
+    }
+
+    fn any(&self, resource: &Resource, key: u128, any: &[u8]) -> Result<Bytes, JsonError> {
+        let made = self.resources.get_with(key, || {
+            self.resources_written.fetch_add(1, Ordering::Relaxed);
+            let mut json = Vec::with_capacity(2 * any.len());
+            self.descriptors.write_json(any, &mut json)?;
+            json.shrink_to_fit();
+            Ok(json.into())
+        });
+        let name = || resource.name().clone();
+        made.map_err(|error| match error {
+            DescriptorError::UnknownType(_) => JsonError::UnknownType { name: name(), error },
+            _ => JsonError::Broken { name: name(), error },
+        })
+    }
+}
+
+/// Chunks of copied and shared text. None but the last is tiny: HTTP/2 peers count tiny DATA frames.
+#[derive(Debug, Default)]
+struct ChunkWriter {
+    done: Vec<Bytes>,
+    open: BytesMut,
+}
+
+impl ChunkWriter {
+    fn copy(&mut self, text: &[u8]) {
+        self.open.put_slice(text);
+    }
+
+    fn add(&mut self, text: &Bytes) {
+        if text.len() < SHARED {
+            self.copy(text);
+            if self.open.len() >= BLOCK {
+                self.turn();
+            }
+            return;
+        }
+        let end = text.len() - ENDS;
+        self.copy(&text[..ENDS]);
+        self.turn();
+        self.done.push(text.slice(ENDS..end));
+        self.copy(&text[end..]);
+    }
+
+    fn turn(&mut self) {
+        self.done.push(std::mem::take(&mut self.open).freeze());
+    }
+
+    fn close(mut self) -> Arc<[Bytes]> {
+        // The last few bytes go with what came before them.
+        if let Some(last) = self.done.pop_if(|last| self.open.len() < 256 && last.len() < 2 * BLOCK) {
+            let rest = std::mem::take(&mut self.open);
+            self.open.reserve(last.len() + rest.len());
+            self.open.put_slice(&last);
+            self.open.put_slice(&rest);
+        }
+        self.turn();
+        self.done.into()
+    }
+}

@@ -1,0 +1,100 @@
+//! Limits that peers reach: the one list of them, with their names in metrics and in the configuration.
+
+/// Declares the limits. Each row: the limit, its metric label, and the configuration key that raises it.
+macro_rules! limits {
+    ($($(#[doc = $help:literal])+ $limit:ident: $label:literal, $key:literal;)+) => {
+        /// Limit that caused a refusal or a disconnect.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Limit {
+            $($(#[doc = $help])+ $limit,)+
+        }
+
+        impl Limit {
+            /// All limits, in the order of their discriminants.
+            pub const ALL: [Self; [$($label),+].len()] = [$(Self::$limit),+];
+
+            /// Returns the value of the metric label `reason`.
+            pub const fn label(self) -> &'static str {
+                match self {
+                    $(Self::$limit => $label,)+
+                }
+            }
+
+            /// Returns the configuration key that raises it, or says that there is none.
+            pub const fn key(self) -> &'static str {
+                match self {
+                    $(Self::$limit => $key,)+
+                }
+            }
+        }
+    };
+}
+
+limits! {
+    /// Connections of all listeners.
+    Connections: "max_connections", "downstream.max_connections";
+    /// Connections from one address.
+    ConnectionsPerAddress: "max_connections_per_address", "downstream.max_connections_per_address";
+    /// Connections of one identity.
+    ConnectionsPerIdentity: "max_connections_per_identity", "downstream.max_connections_per_identity";
+    /// Streams of one connection.
+    Streams: "max_streams_per_connection", "downstream.max_streams_per_connection";
+    /// Bytes of one request.
+    RequestBytes: "max_request_bytes", "downstream.max_request_bytes";
+    /// Bytes of incomplete requests of one connection.
+    BufferedPerConnection: "max_buffered_request_bytes_per_connection", "downstream.max_buffered_request_bytes_per_connection";
+    /// Bytes of incomplete requests of all connections.
+    Buffered: "max_buffered_request_bytes", "downstream.max_buffered_request_bytes";
+    /// Bytes of the versions that clients of one connection say they hold.
+    VersionsPerConnection: "max_initial_version_bytes_per_connection", "downstream.max_initial_version_bytes_per_connection";
+    /// Bytes of the versions that all clients say they hold.
+    Versions: "max_initial_version_bytes", "downstream.max_initial_version_bytes";
+    /// Bytes of large messages that are being sent.
+    Unsent: "max_unsent_bytes", "downstream.max_unsent_bytes";
+    /// Names of one type and stream.
+    Names: "max_names", "downstream.max_names";
+    /// Names of all types and streams of one connection.
+    NamesPerConnection: "max_names_per_connection", "downstream.max_names_per_connection";
+    /// Bytes of one name.
+    NameBytes: "max_name_bytes", "downstream.max_name_bytes";
+    /// Bytes of all names and locators of one type and stream.
+    SubscriptionBytes: "max_subscription_bytes", "downstream.max_subscription_bytes";
+    /// Dynamic parameters of one locator, or sets of them of one stream.
+    Parameters: "parameters", "none: it is fixed";
+    /// Views through dynamic parameters, of all clients.
+    ParameterSets: "max_parameter_sets", "cache.max_parameter_sets";
+    /// Types of one stream; of all streams, types that the control plane does not have.
+    Types: "types", "none: it is fixed";
+    /// Polls of one address.
+    Polls: "max_polls_per_peer", "rest.max_polls_per_peer";
+    /// Time until the first request.
+    FirstRequest: "first_request_timeout", "downstream.first_request_timeout";
+    /// Time that a request or response may stand still.
+    Stall: "stall_timeout", "downstream.stall_timeout";
+    /// Time without a stream.
+    Idle: "idle_timeout", "downstream.idle_timeout";
+    /// Time without an ACK or NACK.
+    Unacked: "unacked_timeout", "downstream.unacked_timeout";
+    /// Memory above which new clients are refused.
+    MemoryRefuse: "memory_refuse_above", "downstream.memory.refuse_above";
+    /// Memory above which connections are closed.
+    MemoryClose: "memory_close_above", "downstream.memory.close_above";
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::Limit;
+
+    #[test]
+    fn each_limit_has_a_label_of_its_own_that_ends_as_its_key() {
+        let labels: HashSet<_> = Limit::ALL.map(Limit::label).into();
+        assert_eq!(labels.len(), Limit::ALL.len());
+        for (limit, place) in Limit::ALL.into_iter().zip(0..) {
+            assert_eq!(limit as usize, place);
+            let tail = limit.key().rsplit('.').next().expect("a word");
+            assert!(limit.key().starts_with("none") || limit.label().ends_with(tail), "{limit:?}");
+        }
+    }
+}

@@ -1,0 +1,520 @@
+//! The mirror of a directory of resource files, in the place of a control plane.
+//!
+//! Owns the resources of the last reading, to find changes, and the names that clients request. Knows nothing of files:
+//! it is told what they hold.
+//!
+//! Everything in the directory is a member of the wildcard set of its type, and the directory is complete: a type that no
+//! file mentions is known to be empty, and a name that no file holds is known not to exist. Before the first reading
+//! nothing is known (R-Relay-04).
+
+use std::cell::LazyCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::group::snapshot;
+use crate::cache::{Cache, Change, Completeness, Op, View, Wanted, Writer};
+use crate::resource::{Collection, Envelope, Name, Parameters, Resource, TypeUrl};
+
+/// Resource as a file of the directory holds it.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectoryResource<'a> {
+    /// Its type URL.
+    pub type_url: &'a str,
+    /// Its name, as it is spelled in the file.
+    pub name: &'a str,
+    /// Encoded `envoy.service.discovery.v3.Resource`.
+    pub wrapper: &'a Bytes,
+}
+
+/// Content of a file, and the resource that is served of it.
+#[derive(Clone, Debug)]
+struct Held {
+    wrapper: Bytes,
+    resource: Arc<Resource>,
+}
+
+/// Requested names, by the parameters of the clients.
+type Asked = BTreeMap<Parameters, BTreeSet<Name>>;
+
+/// Content of the directory at the last reading, and the names that clients request. A plain value, as
+/// [`Mux`](super::Mux) is.
+#[derive(Debug)]
+pub struct DirectoryMirror {
+    writer: Writer,
+    held: BTreeMap<TypeUrl, BTreeMap<Name, Held>>,
+    asked: BTreeMap<TypeUrl, Asked>,
+    read: bool,
+}
+
+impl DirectoryMirror {
+    /// Creates the mirror of a directory that has not been read.
+    pub fn new(writer: Writer) -> Self {
+        let (held, asked) = Default::default();
+        Self { writer, held, asked, read: false }
+    }
+
+    /// Returns the cache that it fills.
+    pub const fn cache(&self) -> &Arc<Cache> {
+        self.writer.cache()
+    }
+
+    /// Changes whether endpoints are sent again when their cluster changed (R-ADS-05).
+    pub fn set_eds_repush(&mut self, eds_repush: bool) {
+        self.writer.set_eds_repush(eds_repush);
+    }
+
+    /// Applies changes of the interest of clients.
+    pub fn on_interest(&mut self, wanted: Vec<Wanted>, now: Instant) {
+        for wanted in wanted {
+            let change = self.want(&wanted);
+            if self.read {
+                self.apply(&wanted.type_url, &wanted.parameters, change, now);
+                self.writer.heard(&wanted.type_url, now);
+            }
+            // Before the first reading too: names that a client may not see are answered without it.
+            self.writer.fill(&wanted, now).ok();
+        }
+    }
+
+    /// Answers a change of interest. A resource in a file is a member of the wildcard set, and the answer to
+    /// its name.
+    fn want(&mut self, wanted: &Wanted) -> Change {
+        let Wanted { type_url, parameters, interest, .. } = wanted;
+        let snapshot = snapshot(self.cache(), type_url, parameters);
+        let of_type = self.asked.entry(type_url.clone()).or_default();
+        let is_new = !of_type.contains_key(parameters);
+        let asked = of_type.entry(parameters.clone()).or_default();
+        let mut change = Change::default();
+        // Clients without parameters are told of everything, requested or not.
+        let is_untold = is_new && !parameters.is_empty();
+        // Lazy: most changes of interest are about names, and do not need the members.
+        let members = LazyCell::new(|| -> Vec<Arc<Resource>> {
+            if !is_untold {
+                return snapshot.members().cloned().collect();
+            }
+            let held = self.held.get(type_url).into_iter().flat_map(BTreeMap::values);
+            held.map(|held| Arc::clone(&held.resource)).filter(|r| r.matches(parameters)).collect()
+        });
+        if is_untold {
+            change.ops.extend(members.iter().map(|held| Op::held(View::Wildcard, Arc::clone(held), None)));
+        }
+        for (name, is_wanted) in &interest.names {
+            let (view, name) = (View::Named, name.clone());
+            let collection = Collection::named(name.as_str());
+            if !is_wanted {
+                asked.remove(&name);
+                let listed = snapshot.members_of(&name).map(|member| member.name().clone());
+                let nobodys = listed.filter(|name| !asked.contains(name));
+                change.ops.extend(nobodys.map(|name| Op::Forget { view, name }));
+                if !is_listed(asked, &name) {
+                    change.ops.push(Op::Forget { view, name });
+                }
+            } else if asked.insert(name.clone()) {
+                if let Some(collection) = collection {
+                    let covered = members.iter().filter(|held| collection.covers(held.name().as_str()));
+                    change.ops.extend(covered.map(|held| Op::held(view, Arc::clone(held), None)));
+                    change.ops.push(Op::Complete { name });
+                } else {
+                    // Not only as a member of the wildcard set: clients with a restricted view, or with other
+                    // parameters, see the name alone.
+                    let own =
+                        self.held.get(type_url).and_then(|held| held.get(&name)).map(|held| &held.resource);
+                    change.ops.push(match own.filter(|held| held.matches(parameters)) {
+                        Some(held) => Op::held(view, Arc::clone(held), None),
+                        None => Op::Remove { view, name },
+                    });
+                }
+            }
+        }
+        // A type that no file holds is forgotten with its last client: anybody may request any type with any
+        // parameters.
+        let is_wanted = interest.wildcard || !asked.is_empty();
+        let stays = parameters.is_empty() && self.held.contains_key(type_url);
+        let is_known = is_wanted || stays;
+        change.wildcard_known = Some(if is_known { Completeness::Complete } else { Completeness::Unknown });
+        if !is_wanted {
+            of_type.remove(parameters);
+            if !parameters.is_empty() {
+                let forget =
+                    |held: &Arc<Resource>| Op::Forget { view: View::Wildcard, name: held.name().clone() };
+                change.ops.extend(members.iter().map(forget));
+            }
+        }
+        self.asked.retain(|_, asked| !asked.is_empty());
+        change
+    }
+
+    /// Parameters whose clients are told of a type: none, and those in use.
+    fn audiences(&self, type_url: &TypeUrl) -> BTreeSet<Parameters> {
+        let asked = self.asked.get(type_url).into_iter().flat_map(BTreeMap::keys);
+        asked.cloned().chain([Parameters::NONE]).collect()
+    }
+
+    /// Operations that tell clients with these parameters of a changed name.
+    fn told(
+        &self,
+        type_url: &TypeUrl,
+        parameters: &Parameters,
+        name: &Name,
+        now_held: Option<&Arc<Resource>>,
+    ) -> Vec<Op> {
+        let asked = self.asked.get(type_url).and_then(|asked| asked.get(parameters));
+        let is_asked = asked.is_some_and(|asked| asked.contains(name) || is_listed(asked, name));
+        match now_held.filter(|resource| resource.matches(parameters)) {
+            Some(resource) => {
+                let views = std::iter::once(View::Wildcard).chain(is_asked.then_some(View::Named));
+                views.map(|view| Op::held(view, Arc::clone(resource), None)).collect()
+            }
+            None => {
+                let named = is_asked.then(|| match asked.is_some_and(|asked| asked.contains(name)) {
+                    true => Op::Remove { view: View::Named, name: name.clone() },
+                    false => Op::Withdraw { name: name.clone() },
+                });
+                let member = Op::Remove { view: View::Wildcard, name: name.clone() };
+                named.into_iter().chain([member]).collect()
+            }
+        }
+    }
+
+    /// Applies a reading of the whole directory: one change for each type that differs, in the order in which types refer
+    /// to each other. The resources come in the order of their type URLs and names: of two spellings of one name the
+    /// first counts (R-XT-01).
+    pub fn on_reading<'a>(
+        &mut self,
+        resources: impl IntoIterator<Item = DirectoryResource<'a>>,
+        now: Instant,
+    ) {
+        let mut changes = self.first_reading();
+        let mut gone = self.held.clone();
+        let mut found = BTreeSet::new();
+        let mut differs = Vec::new();
+        for DirectoryResource { type_url, name, wrapper } in resources {
+            let (type_url, name) = (TypeUrl::from(type_url), Name::normal(name));
+            if !found.insert((type_url.clone(), name.clone())) {
+                continue;
+            }
+            let held = self.held.get(&type_url).and_then(|held| held.get(&name));
+            gone.entry(type_url.clone()).or_default().remove(&name);
+            if held.is_some_and(|held| held.wrapper == *wrapper) {
+                continue;
+            }
+            if let Some(resource) = read(&type_url, &name, wrapper) {
+                let held = Held { wrapper: wrapper.clone(), resource: Arc::clone(&resource) };
+                self.held.entry(type_url.clone()).or_default().insert(name.clone(), held);
+                differs.push((type_url, name, Some(resource)));
+            }
+        }
+        for (type_url, names) in gone {
+            for name in names.into_keys() {
+                if let Some(held) = self.held.get_mut(&type_url) {
+                    held.remove(&name);
+                }
+                differs.push((type_url.clone(), name, None));
+            }
+        }
+        for (type_url, name, resource) in &differs {
+            for parameters in self.audiences(type_url) {
+                let ops = self.told(type_url, &parameters, name, resource.as_ref());
+                changes.entry((type_url.clone(), parameters)).or_default().ops.extend(ops);
+            }
+        }
+        self.held.retain(|_, held| !held.is_empty());
+        // A resource that no file holds is reported as absent.
+        self.cache().types().iter().for_each(|of| self.writer.heard(of.type_url(), now));
+        for ((type_url, parameters), mut change) in changes {
+            change.wildcard_known = Some(Completeness::Complete);
+            self.apply(&type_url, &parameters, change, now);
+        }
+    }
+
+    /// Answers to requests from before the first reading.
+    fn first_reading(&mut self) -> BTreeMap<(TypeUrl, Parameters), Change> {
+        if std::mem::replace(&mut self.read, true) {
+            return BTreeMap::new();
+        }
+        let absent = |name: &Name| match Collection::named(name.as_str()) {
+            Some(_) => Op::Complete { name: name.clone() },
+            None => Op::Remove { view: View::Named, name: name.clone() },
+        };
+        let change =
+            |names: &BTreeSet<Name>| Change { ops: names.iter().map(absent).collect(), ..Change::default() };
+        let of_type = |(type_url, asked): (&TypeUrl, &Asked)| {
+            let of = |(parameters, names): (&Parameters, _)| {
+                ((type_url.clone(), parameters.clone()), change(names))
+            };
+            asked.iter().map(of).collect::<Vec<_>>()
+        };
+        self.asked.iter().flat_map(of_type).collect()
+    }
+
+    fn apply(&mut self, type_url: &TypeUrl, parameters: &Parameters, change: Change, now: Instant) {
+        if let Err(error) = self.writer.apply_seen(type_url, parameters, change, now) {
+            tracing::warn!(%type_url, %error, "cannot serve resources of the directory");
+        }
+    }
+}
+
+/// Whether a name belongs to a requested collection.
+fn is_listed(asked: &BTreeSet<Name>, name: &Name) -> bool {
+    Collection::covering(name.as_str()).is_some_and(|covering| asked.contains(covering.as_str()))
+}
+
+fn read(type_url: &TypeUrl, name: &Name, wrapper: &Bytes) -> Option<Arc<Resource>> {
+    let envelope = Envelope::parse(wrapper, type_url).inspect_err(
+        |error| tracing::warn!(%type_url, %name, %error, "cannot serve a resource of the directory"),
+    );
+    let envelope = envelope.ok()?;
+    if let Err(error) = &envelope.constraints {
+        tracing::warn!(%type_url, %name, %error, "cannot serve a resource of the directory: its constraints are invalid");
+        return None;
+    }
+    envelope.encode(type_url, name.clone()).map(Arc::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::{
+        ClientScope, Limits, Membership, ParameterView, Protocol, Seen, Snapshot, StreamProfile,
+        Subscription, TtlSupport, WakeHandle,
+    };
+    use crate::resource::{Kind, Pattern, Scope, wire};
+
+    const CDS: Kind = Kind::Cluster;
+
+    struct Rig {
+        mirror: DirectoryMirror,
+        now: Instant,
+    }
+
+    /// View of clients that may see no more than `mine/**`.
+    fn mine() -> ParameterView {
+        let whole = regex::Regex::new("^mine/.*$").expect("an expression");
+        let scope = Scope::only([Pattern::new("mine/**", whole)].into_iter().collect());
+        ParameterView::new(&ClientScope { scope, ..ClientScope::default() }, true, &BTreeMap::new())
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let (_, writer) = Cache::new(Limits::default());
+            Self { mirror: DirectoryMirror::new(writer), now: Instant::now() }
+        }
+
+        fn client(&mut self, kind: Kind, wildcard: bool, names: &[&str]) -> Membership {
+            let of = self.mirror.cache().of(&kind.into()).expect("few types");
+            let subscription = Subscription::new(wildcard, names.iter().map(|name| (*name).into()));
+            let profile =
+                StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+            let client = of.join(subscription, profile, &Arc::new(WakeHandle::default()));
+            self.look();
+            client
+        }
+
+        fn look(&mut self) {
+            let interest = self.mirror.cache().take_interest();
+            self.mirror.on_interest(interest, self.now);
+        }
+
+        fn scan(&mut self, resources: &[(Kind, &str, &str)]) {
+            let wrapper = |(kind, name, version): &(Kind, &str, &str)| {
+                let type_url = TypeUrl::from(*kind).as_str().to_owned();
+                let mut any = bytes::BytesMut::new();
+                wire::put_field(&mut any, 1, type_url.as_bytes());
+                let mut wrapper = bytes::BytesMut::new();
+                wire::put_field(&mut wrapper, 3, name.as_bytes());
+                wire::put_field(&mut wrapper, 1, version.as_bytes());
+                wire::put_field(&mut wrapper, 2, &any);
+                ((type_url, (*name).to_owned()), wrapper.freeze())
+            };
+            let sorted: BTreeMap<(String, String), Bytes> = resources.iter().map(wrapper).collect();
+            let resources = sorted.iter().map(|((type_url, name), wrapper)| DirectoryResource {
+                type_url,
+                name,
+                wrapper,
+            });
+            self.mirror.on_reading(resources, self.now);
+        }
+
+        fn snapshot(&self, kind: Kind) -> Arc<Snapshot> {
+            self.mirror.cache().of(&kind.into()).expect("few types").snapshot()
+        }
+
+        fn seen(&self, kind: Kind, name: &str) -> String {
+            match self.snapshot(kind).by_name(name) {
+                Seen::Unknown => "unknown".to_owned(),
+                Seen::Absent => "absent".to_owned(),
+                Seen::Collection => "collection".to_owned(),
+                Seen::Unresolved(_) | Seen::Dropped(_) => "without a body".to_owned(),
+                Seen::Present(resource) => resource.version().to_owned(),
+                Seen::Denied(_) | Seen::Failed => unreachable!("a directory has no errors"),
+            }
+        }
+    }
+
+    #[test]
+    fn r_relay_04_nothing_is_known_before_the_first_reading() {
+        let mut rig = Rig::new();
+        let _client = rig.client(CDS, true, &["c1", "c2"]);
+        assert_eq!((rig.seen(CDS, "c1"), rig.snapshot(CDS).wildcard_known()), ("unknown".to_owned(), false));
+        let heard = |rig: &Rig, kind: Kind| {
+            rig.mirror.cache().of(&kind.into()).expect("few types").heard_since().is_some()
+        };
+        assert!(!heard(&rig, CDS));
+        rig.scan(&[(CDS, "c1", "v1")]);
+        let _other = rig.client(Kind::Listener, true, &[]);
+        assert!(heard(&rig, CDS) && heard(&rig, Kind::Listener), "it answers for every type once it is read");
+        assert_eq!((rig.seen(CDS, "c1"), rig.seen(CDS, "c2")), ("v1".to_owned(), "absent".to_owned()));
+        assert!(rig.snapshot(CDS).wildcard_known());
+    }
+
+    #[test]
+    fn a_name_that_may_not_be_seen_is_answered_for_before_the_first_reading() {
+        let mut rig = Rig::new();
+        let of = rig.mirror.cache().seen(&CDS.into(), &mine()).expect("few");
+        let subscription = Subscription::new(true, ["mine/a", "other"].map(Name::from));
+        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+        let _client = of.join(subscription, profile, &Arc::new(WakeHandle::default()));
+        rig.look();
+        let sees = |name: &str| of.snapshot().by_name(name).present().map(|held| held.version().to_owned());
+        assert!(matches!(of.snapshot().by_name("other"), Seen::Absent));
+        assert!(matches!(of.snapshot().by_name("mine/a"), Seen::Unknown) && !of.snapshot().wildcard_known());
+        rig.scan(&[(CDS, "mine/a", "v1"), (CDS, "other", "v1")]);
+        assert_eq!(sees("mine/a").as_deref(), Some("v1"));
+        assert!(matches!(of.snapshot().by_name("other"), Seen::Absent) && of.snapshot().wildcard_known());
+    }
+
+    #[test]
+    fn a_restricted_client_sees_its_names_by_name_and_by_wildcard() {
+        for (wildcard, names) in
+            [(true, &[][..]), (false, &["mine/a", "mine/b", "other"]), (true, &["mine/a"])]
+        {
+            let mut rig = Rig::new();
+            rig.scan(&[(CDS, "mine/a", "v1"), (CDS, "other", "v1")]);
+            let of = rig.mirror.cache().seen(&CDS.into(), &mine()).expect("few");
+            let subscription = Subscription::new(wildcard, names.iter().map(|name| Name::from(*name)));
+            let profile =
+                StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+            let _client = of.join(subscription.clone(), profile, &Arc::new(WakeHandle::default()));
+            rig.look();
+            let sees =
+                |name: &str| of.snapshot().seen_by(&subscription, name).map(|held| held.version().to_owned());
+            assert_eq!(of.snapshot().wildcard_known(), wildcard);
+            assert_eq!((sees("mine/a").as_deref(), sees("other")), (Some("v1"), None), "{subscription:?}");
+            rig.scan(&[(CDS, "mine/a", "v2"), (CDS, "mine/b", "v2"), (CDS, "other", "v2")]);
+            let b = if wildcard || names.contains(&"mine/b") { Some("v2") } else { None };
+            assert_eq!(
+                (sees("mine/a").as_deref(), sees("mine/b").as_deref(), sees("other")),
+                (Some("v2"), b, None)
+            );
+            rig.scan(&[(CDS, "other", "v2")]);
+            assert_eq!((sees("mine/a"), sees("mine/b"), sees("other")), (None, None, None));
+        }
+    }
+
+    #[test]
+    fn a_name_comes_and_goes_with_its_file() {
+        let mut rig = Rig::new();
+        rig.scan(&[]);
+        let client = rig.client(CDS, false, &["c1"]);
+        assert_eq!(rig.seen(CDS, "c1"), "absent");
+        for version in ["v1", "v2"] {
+            rig.scan(&[(CDS, "c1", version)]);
+            assert_eq!(rig.seen(CDS, "c1"), version);
+            assert_eq!(rig.snapshot(CDS).member_count(), 1);
+        }
+        rig.scan(&[]);
+        assert_eq!(rig.seen(CDS, "c1"), "absent");
+        assert_eq!(rig.snapshot(CDS).member_count(), 0);
+        drop(client);
+        rig.look();
+        assert_eq!(rig.seen(CDS, "c1"), "unknown", "nobody asks any more");
+    }
+
+    #[test]
+    fn r_xt_03_a_glob_has_the_members_that_files_hold() {
+        const GLOB: &str = "xdstp://a/t/*";
+        let mut rig = Rig::new();
+        let early = rig.client(CDS, false, &[GLOB]);
+        rig.scan(&[(CDS, "xdstp://a/t/x", "v1"), (CDS, "xdstp://a/t/x?k=v", "v1"), (CDS, "c", "v1")]);
+        let members = |rig: &Rig| {
+            let snapshot = rig.snapshot(CDS);
+            let text = |held: &Arc<Resource>| format!("{}@{}", held.name(), held.version());
+            snapshot.members_of(&GLOB.into()).map(text).collect::<Vec<_>>()
+        };
+        assert_eq!(members(&rig), ["xdstp://a/t/x@v1"]);
+        assert_eq!(rig.seen(CDS, GLOB), "collection");
+        let by_name = rig.client(CDS, false, &["xdstp://a/t/x"]);
+        rig.scan(&[(CDS, "xdstp://a/t/x", "v2"), (CDS, "xdstp://a/t/y", "v1")]);
+        assert_eq!(members(&rig), ["xdstp://a/t/x@v2", "xdstp://a/t/y@v1"]);
+        rig.scan(&[]);
+        assert_eq!(
+            (rig.seen(CDS, GLOB), rig.seen(CDS, "xdstp://a/t/x")),
+            ("absent".to_owned(), "absent".to_owned())
+        );
+        rig.scan(&[(CDS, "xdstp://a/t/x", "v3")]);
+        drop((early, by_name));
+        rig.look();
+        assert_eq!(members(&rig), Vec::<String>::new());
+        let _late = rig.client(CDS, false, &[GLOB]);
+        assert_eq!(members(&rig), ["xdstp://a/t/x@v3"]);
+    }
+
+    #[test]
+    fn r_xt_01_of_two_spellings_in_files_the_first_counts() {
+        let mut rig = Rig::new();
+        let files = [(CDS, "xdstp://a/t/x?a=1&b=2", "v1"), (CDS, "xdstp://a/t/x?b=2&a=1", "v2")];
+        rig.scan(&files);
+        let before = rig.snapshot(CDS).generation();
+        rig.scan(&files);
+        assert_eq!(rig.seen(CDS, "xdstp://a/t/x?a=1&b=2"), "v1");
+        assert_eq!((rig.snapshot(CDS).generation(), rig.snapshot(CDS).member_count()), (before, 1));
+    }
+
+    #[test]
+    fn a_type_that_no_file_mentions_is_known_to_be_empty() {
+        let mut rig = Rig::new();
+        rig.scan(&[(CDS, "c1", "v1")]);
+        assert!(rig.snapshot(CDS).wildcard_known());
+        let _client = rig.client(Kind::Secret, true, &[]);
+        assert!(rig.snapshot(Kind::Secret).wildcard_known());
+    }
+
+    #[test]
+    fn a_type_that_nobody_asks_for_any_more_leaves_nothing_behind() {
+        let mut rig = Rig::new();
+        rig.scan(&[(CDS, "c1", "v1")]);
+        let clients = [rig.client(CDS, true, &[]), rig.client(Kind::Secret, true, &["a"])];
+        drop(clients);
+        rig.look();
+        assert!(rig.mirror.asked.is_empty());
+        assert!(rig.snapshot(CDS).wildcard_known(), "it is in a file");
+        let _client = rig.client(Kind::Secret, true, &[]);
+        assert!(rig.snapshot(Kind::Secret).wildcard_known());
+    }
+
+    #[test]
+    fn an_unchanged_file_causes_nothing() {
+        let mut rig = Rig::new();
+        let _client = rig.client(CDS, true, &[]);
+        rig.scan(&[(CDS, "c1", "v1"), (CDS, "c2", "v1")]);
+        let first = rig.snapshot(CDS);
+        rig.scan(&[(CDS, "c1", "v1"), (CDS, "c2", "v1")]);
+        assert!(Arc::ptr_eq(&first, &rig.snapshot(CDS)));
+        rig.scan(&[(CDS, "c1", "v1"), (CDS, "c2", "v2")]);
+        let kept = |snapshot: &Snapshot| snapshot.by_name("c1").present().cloned();
+        assert!(Arc::ptr_eq(&kept(&first).expect("c1"), &kept(&rig.snapshot(CDS)).expect("c1")));
+        assert_eq!(rig.seen(CDS, "c2"), "v2");
+    }
+
+    #[test]
+    fn types_change_in_the_order_in_which_they_refer_to_each_other() {
+        let mut rig = Rig::new();
+        let kinds = [CDS, Kind::Endpoint, Kind::Listener, Kind::Route];
+        rig.scan(&kinds.map(|kind| (kind, "x", "v1")));
+        let order = kinds.map(|kind| rig.snapshot(kind).generation());
+        assert!(order.is_sorted() && order[0] < order[3], "{order:?}");
+    }
+}

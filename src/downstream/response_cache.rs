@@ -1,0 +1,178 @@
+//! Responses of long polls as JSON, shared by clients.
+//!
+//! A response is made once per version of the whole ([`SetVersion`]) and shared by all clients that are node_parameters it and ask for
+//! the same, through the same parameters and rules. Responses are kept within a budget while somebody asks for them, and
+//! what is not found is made again.
+//!
+//! Not in the core: those who ask for the same wait for one writer, a large response is written on another thread, and
+//! one that nobody asks for ends by the clock.
+//!
+//! Invariant: no client is node_parameters a response that was made for one that may see something else, whatever versions look like: a
+//! version is a hash over texts that clients choose, so that it alone is no key.
+
+use std::hash::{BuildHasher as _, Hash, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::policy::EvictionPolicy;
+
+use crate::cache::{SetContents, SetVersion};
+use crate::descriptors::Descriptors;
+use crate::json::{JsonError, JsonResponse, JsonWriter};
+use crate::resource::TypeUrl;
+
+/// Time after which a response that nobody asks for is dropped: there are as many as there are lists of names.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// By version, and by a hash of all else that the response depends on, with a secret of this process.
+type Responses = moka::future::Cache<(u128, u64), JsonResponse, foldhash::fast::RandomState>;
+
+/// Result in place of the response that was looked for. It is node_parameters to all requests that wait for that, and not kept: under
+/// the version that was looked for, it would be wrong for ever.
+#[derive(Clone, Debug)]
+enum Instead {
+    /// Response of a newer state.
+    Newer(JsonResponse),
+    /// No response.
+    None(JsonError),
+}
+
+/// Shares responses.
+#[derive(Debug)]
+pub struct ResponseCache {
+    writer: Arc<JsonWriter>,
+    responses: Responses,
+    secret: RandomState,
+}
+
+impl ResponseCache {
+    /// Creates a cache with these descriptors, and a budget in bytes for the JSON of resources and of responses.
+    pub fn new(descriptors: Descriptors, budget: u64) -> Arc<Self> {
+        let responses = moka::future::Cache::builder()
+            .max_capacity(budget / 2)
+            .weigher(|_, response: &JsonResponse| u32::try_from(response.len() + 128).unwrap_or(u32::MAX))
+            .time_to_idle(IDLE)
+            .eviction_policy(EvictionPolicy::lru())
+            .build_with_hasher(foldhash::fast::RandomState::default());
+        let writer = Arc::new(JsonWriter::new(descriptors, budget / 2));
+        Arc::new(Self { writer, responses, secret: RandomState::new() })
+    }
+
+    /// Drops responses that nobody asks for any more. Call it now and then.
+    pub async fn tidy(&self) {
+        self.responses.run_pending_tasks().await;
+    }
+
+    /// Returns the writer, with its counts.
+    pub fn writer(&self) -> &JsonWriter {
+        &self.writer
+    }
+
+    /// Returns the response of this version, or of the one that `found` has by now. If many clients ask for the same at the
+    /// same time, it is made once; the others wait without holding a thread. `asked` is all that `found` depends on beside the
+    /// state: a response made for one client is node_parameters to those whose `asked` is equal.
+    ///
+    /// # Errors
+    /// A resource that has no JSON.
+    pub async fn response(
+        &self,
+        type_url: &TypeUrl,
+        version: SetVersion,
+        asked: &(impl Hash + Sync),
+        found: impl FnOnce() -> SetContents,
+    ) -> Result<JsonResponse, JsonError> {
+        let write = async {
+            match self.write(type_url, found()).await {
+                Ok(response) if response.version == version => Ok(response),
+                Ok(newer) => Err(Instead::Newer(newer)),
+                Err(error) => Err(Instead::None(error)),
+            }
+        };
+        let key = (version.bits(), self.secret.hash_one(asked));
+        let made = self.responses.try_get_with(key, write).await;
+        made.or_else(|instead| match &*instead {
+            Instead::Newer(response) => Ok(response.clone()),
+            Instead::None(error) => Err(error.clone()),
+        })
+    }
+
+    async fn write(&self, type_url: &TypeUrl, found: SetContents) -> Result<JsonResponse, JsonError> {
+        if !self.writer.is_slow(&found) {
+            return self.writer.write(type_url, &found);
+        }
+        let (writer, type_url) = (Arc::clone(&self.writer), type_url.clone());
+        let writing = tokio::task::spawn_blocking(move || writer.write(&type_url, &found));
+        writing.await.unwrap_or(Err(JsonError::Failed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::{Envelope, Kind};
+
+    /// A resource of a type that can be written, or of one that nobody knows.
+    fn found(version: &str, type_name: &str) -> SetContents {
+        let type_url = TypeUrl::from(Kind::Cluster);
+        let inner = format!("type.googleapis.com/{type_name}");
+        let detail = [&[10, inner.len() as u8], inner.as_bytes()].concat();
+        // Cluster.metadata.typed_filter_metadata["x"], an Any.
+        let pair = [&[10, 1, b'x', 18, detail.len() as u8][..], &detail].concat();
+        let metadata = [&[18, pair.len() as u8][..], &pair].concat();
+        let cluster = [&[0xca, 1, metadata.len() as u8][..], &metadata].concat();
+        let url = type_url.as_str();
+        let any = [&[10, url.len() as u8], url.as_bytes(), &[18, cluster.len() as u8], &cluster].concat();
+        let sent = [&[18, 0x80 | (any.len() & 0x7f) as u8, (any.len() >> 7) as u8], &any[..], &[26, 1, b'a']]
+            .concat();
+        let resource = Envelope::parse(&sent, &type_url).unwrap().encode(&type_url, "a".into()).unwrap();
+        SetContents { version: version.parse().unwrap(), resources: vec![Arc::new(resource)], asked: None }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_under_a_version_that_it_does_not_have() {
+        let [old, new] = ["1", "2"].map(|digit| digit.repeat(32));
+        let type_url = TypeUrl::from(Kind::Cluster);
+        let cache = ResponseCache::new(Descriptors::default(), 1 << 20);
+        let ask =
+            async |found: SetContents| cache.response(&type_url, old.parse().unwrap(), &(), || found).await;
+
+        // A state that cannot be written came between looking and writing, and went again.
+        let error = ask(found(&new, "no.such.Type")).await.expect_err("an unknown type");
+        assert!(error.to_string().contains("no.such.Type"), "{error}");
+        let newer = ask(found(&new, "google.protobuf.Empty")).await.expect("it can be written");
+        assert_eq!(newer.version.to_string(), new);
+        let response = ask(found(&old, "google.protobuf.Empty")).await.expect("it can be written");
+        assert_eq!(response.version.to_string(), old);
+        assert_eq!(cache.writer().responses_written(), 2);
+        // A type without a special form has no `value`.
+        let text = String::from_utf8(response.chunks().concat()).unwrap();
+        assert!(text.contains(r#"{"x":{"@type":"type.googleapis.com/google.protobuf.Empty"}}"#), "{text}");
+
+        ask(found(&old, "no.such.Type")).await.expect("it is kept now");
+    }
+
+    #[tokio::test]
+    async fn a_response_is_given_only_to_clients_that_ask_for_the_same() {
+        let [old, new] = ["1", "2"].map(|digit| digit.repeat(32));
+        let type_url = TypeUrl::from(Kind::Cluster);
+        let cache = ResponseCache::new(Descriptors::default(), 1 << 20);
+        let ask = async |asked: &str, of: &str| {
+            let found = found(of, "google.protobuf.Empty");
+            cache
+                .response(&type_url, old.parse().unwrap(), &asked, || found)
+                .await
+                .expect("it can be written")
+        };
+        // Neither what is kept nor, below, what was newer than the version that both looked for.
+        ask("one", &old).await;
+        ask("other", &old).await;
+        assert_eq!(cache.writer().responses_written(), 2);
+        ask("one", &old).await;
+        assert_eq!(cache.writer().responses_written(), 2);
+
+        let shown = format!("{:?}", ask("one", &old).await);
+        assert!(shown.contains(&old) && !shown.contains("resources"), "{shown}");
+        let (one, other) = tokio::join!(ask("third", &new), ask("fourth", &old));
+        assert_eq!([one, other].map(|response| response.version.to_string()), [new, old]);
+    }
+}
