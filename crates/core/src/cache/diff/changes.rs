@@ -17,21 +17,67 @@ use crate::resource::{Form, Name, Resource};
 
 type Added<'s> = SmallVec<[News<'s>; 4]>;
 
+/// Changes since a position, before it is known how many of them fit.
+#[derive(Default)]
+struct Collected<'s> {
+    /// News in the order in which they are told.
+    added: Added<'s>,
+    /// Bytes of `added`.
+    bytes: usize,
+    failing: ErrorEntries<'s>,
+    /// Names that went, each with when it did.
+    removed: Vec<(Generation, Name)>,
+    /// Names that were asked for at first and do not exist.
+    absent: Vec<Name>,
+}
+
 impl Diff<'_> {
     /// Tells the changes since, and what is owed.
     pub(super) fn changes(&self, update: &mut Update, owed: &OwedItems) {
+        let order = self.order();
+        let Collected { added, bytes, mut failing, mut removed, absent } = self.collect(update, owed, order);
+        let mut told: HashSet<Name> = removed.iter().map(|(_, name)| name).chain(&absent).cloned().collect();
+        let (own, is_cut) = self.owed(update, owed, &mut failing, &mut told);
+        if is_cut || (own > 0 && bytes > 0 && own + bytes > self.limit) {
+            // Too much for one response: what is owed goes first, and nothing else yet.
+            update.next = NextPosition::Stay;
+            update.to = self.position.added;
+            if self.snapshot.has_aliases() {
+                tell_once(update, &mut removed);
+            }
+            self.keep_owed(update, |_| true);
+            self.tell_errors(update, failing, owed);
+            return;
+        }
+
+        let bytes = own + self.tell_absent(update, absent, own);
+        let bytes = bytes + self.tell_added(update, added, order, bytes);
+        // Changes since a run through names began are told again, where they were told at all.
+        update.to = self.position.reach().unwrap_or(update.to);
+        if self.snapshot.has_aliases() {
+            tell_once(update, &mut removed);
+        }
+        // Removals come with the last part, and behind it.
+        if !update.is_partial() {
+            let bytes = bytes + self.tell_removed(update, removed, bytes);
+            self.tell_gone(update, owed, &mut told, bytes);
+        }
+        self.let_go_of_held(update, owed);
+        self.tell_errors(update, failing, owed);
+    }
+
+    /// Goes through the entries that may have changed, until it has more than fits. An entry whose name the client holds in
+    /// this content is no news to it.
+    fn collect(&self, update: &mut Update, owed: &OwedItems, order: Order) -> Collected<'_> {
         let floor = self.position.floor();
         let reach = self.position.reach();
-        let order = self.order();
-        let mut added = Added::new();
-        let (mut bytes, mut has_news, mut is_full) = (0, false, false);
-        let mut failing = ErrorEntries::new();
+        let (mut all, mut lost) = (Collected::default(), BTreeMap::new());
+        let (mut has_news, mut is_full) = (false, false);
         let is_held = |entry: &Entry, resource: &Resource| {
             let held = owed.held.get(entry.name()).filter(|_| !owed.names.contains(entry.name()));
             held.is_some_and(|held| held.same_content(resource)) && !self.is_told_anyway(entry)
         };
-        // Names that went, and those that were asked for and do not exist.
-        let (mut lost, mut removed, mut absent) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let Collected { added, bytes, failing, removed, absent } = &mut all;
         self.for_each_candidate(order, |entry, look| {
             let is_passed = self.position.has_passed(entry.name().as_str());
             let news = self.news(entry, &look).filter(|_| !is_passed);
@@ -53,7 +99,7 @@ impl Diff<'_> {
                 }
                 // One more shows that more follows. It begins the next part, so what lies before it is looked at twice at
                 // most. Without an order all have to be known to tell which are first.
-                is_full = order != Order::None && bytes >= self.limit;
+                is_full = order != Order::None && *bytes >= self.limit;
             }
             if look.failed.is_some() {
                 let body = look.changed > floor && matches!((look.seen, news), (Seen::Present(_), Some(_)));
@@ -67,7 +113,7 @@ impl Diff<'_> {
                 } else {
                     has_news = true;
                 }
-                bytes += self.bytes_of(update, news.resource);
+                *bytes += self.bytes_of(update, news.resource);
                 added.push(news);
                 update.to = update.to.max(news.changed);
             }
@@ -108,7 +154,7 @@ impl Diff<'_> {
             }
             ControlFlow::Continue(())
         });
-        add_once(&mut removed, lost);
+        add_once(removed, lost);
         if self.is_timed && !has_news {
             // That times were renewed is no change.
             update.at = None;
@@ -116,22 +162,13 @@ impl Diff<'_> {
         if order == Order::None {
             added.sort_unstable_by_key(|news| news.place);
         }
-        let mut told: HashSet<Name> = removed.iter().map(|(_, name)| name).chain(&absent).cloned().collect();
-        let (own, is_cut) = self.owed(update, owed, &mut failing, &mut told);
-        if is_cut || (own > 0 && bytes > 0 && own + bytes > self.limit) {
-            // Too much for one response: what is owed goes first, and nothing else yet.
-            update.next = NextPosition::Stay;
-            update.to = self.position.added;
-            if self.snapshot.has_aliases() {
-                tell_once(update, &mut removed);
-            }
-            self.keep_owed(update, |_| true);
-            self.tell_errors(update, failing, owed);
-            return;
-        }
+        all
+    }
 
-        let mut bytes = own + self.tell_absent(update, absent, own);
-        let mut count = 0;
+    /// Tells as many of these as fit behind so many bytes, but one in any case; returns the bytes that they take. What does
+    /// not fit begins the next part.
+    fn tell_added(&self, update: &mut Update, mut added: Added<'_>, order: Order, before: usize) -> usize {
+        let (mut bytes, mut count) = (before, 0);
         for News { resource, .. } in &added {
             // Each part has something new.
             if count > 0 && bytes >= self.limit {
@@ -156,26 +193,15 @@ impl Diff<'_> {
         }
         if let Some((name, place)) = last.filter(|_| is_cut) {
             if order == Order::Name {
-                let at = reach.unwrap_or(self.snapshot.generation);
+                let at = self.position.reach().unwrap_or(self.snapshot.generation);
                 self.keep_owed(update, |news| news.name > &name || news.changed > at);
                 (update.to, update.next) = (at, NextPosition::Names { at, after: name });
             } else {
                 self.keep_owed(update, |news| news.place > place);
-                (update.to, update.next) = (place, NextPosition::Changes { floor });
+                (update.to, update.next) = (place, NextPosition::Changes { floor: self.position.floor() });
             }
         }
-        // Changes since a run through names began are told again, where they were told at all.
-        update.to = reach.unwrap_or(update.to);
-        if self.snapshot.has_aliases() {
-            tell_once(update, &mut removed);
-        }
-        // Removals come with the last part, and behind it.
-        if !update.is_partial() {
-            let bytes = bytes + self.tell_removed(update, removed, bytes);
-            self.tell_gone(update, owed, &mut told, bytes);
-        }
-        self.let_go_of_held(update, owed);
-        self.tell_errors(update, failing, owed);
+        bytes - before
     }
 
     fn is_news(&self, entry: &Entry, look: &Look<'_>) -> bool {
