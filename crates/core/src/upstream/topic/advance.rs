@@ -29,6 +29,24 @@ impl Topic {
         snapshot: &Snapshot,
         counters: &Counters,
     ) -> Change {
+        let mut change = self.end_times(settings, now, snapshot, counters);
+        for placed in placed {
+            self.advance_on(placed, settings, now, snapshot, &mut change);
+        }
+        self.answer_by_name(&mut change.ops, snapshot);
+        self.note(&change.ops);
+        change
+    }
+
+    /// Ends what has its time behind it: resources with a TTL, bodies that may not be kept, and what was disproved and not
+    /// answered since.
+    fn end_times(
+        &mut self,
+        settings: &Settings,
+        now: Instant,
+        snapshot: &Snapshot,
+        counters: &Counters,
+    ) -> Change {
         let mut change = Change::default();
         let ended = self.expiry.take_due(now);
         change.wildcard_known = self.note_lapse(&ended, snapshot);
@@ -54,79 +72,101 @@ impl Topic {
             self.orphans.remove(&(View::Named, name.clone()));
             change.ops.push(gone(&self.names, View::Named, name));
         }
-        for Placement { stream, view } in placed {
-            let Some(subscription) = &mut self.subscriptions[stream as usize] else { continue };
-            let asked = now.checked_sub(settings.answer_timeout);
-            if asked.is_some_and(|asked| subscription.give_up_on_suspects(asked)) {
-                self.renewals[stream as usize].insert(Renewal::Unanswered);
+        change
+    }
+
+    /// Does what has become due on one stream.
+    fn advance_on(
+        &mut self,
+        placed: Placement,
+        settings: &Settings,
+        now: Instant,
+        snapshot: &Snapshot,
+        change: &mut Change,
+    ) {
+        let Some(subscription) = &mut self.subscriptions[placed.stream as usize] else { return };
+        let asked = now.checked_sub(settings.answer_timeout);
+        if asked.is_some_and(|asked| subscription.give_up_on_suspects(asked)) {
+            self.renewals[placed.stream as usize].insert(Renewal::Unanswered);
+        }
+        let Some(view) = placed.view else { return };
+        let complete = if view == View::Named { subscription.complete(settings, now) } else { Vec::new() };
+        let degree = if subscription.has_asked() { subscription.step(settings, now) } else { None };
+        self.note_silence(placed, degree, settings, now, snapshot);
+        self.ask_about_open(placed, settings, now, snapshot);
+        self.doubt_kept_back(placed);
+        let Some(subscription) = &mut self.subscriptions[placed.stream as usize] else { return };
+        let unseen = match degree {
+            Some(_) if subscription.is_over() => subscription.take_unseen(),
+            // Resources that are missing after a long silence are asked for anew. They are taken for gone by an answer that is
+            // over.
+            Some(Completeness::Complete) => {
+                let (doubts, disproved) = (&self.doubts, &self.disproved);
+                let is_first = |name: &Name| doubts.get(view, name) != Some(Doubt::Missing);
+                subscription.note_late(|name| is_first(name) && !disproved.has(view, name))
             }
-            let Some(view) = view else { continue };
-            let complete =
-                if view == View::Named { subscription.complete(settings, now) } else { Vec::new() };
-            let degree = if subscription.has_asked() { subscription.step(settings, now) } else { None };
-            let is_late = subscription
-                .missing_since()
-                .is_some_and(|since| since + MISSING_TIMEOUTS * settings.answer_timeout <= now);
-            if is_late {
-                self.silent_streams.add(view);
-            }
-            let may_renew = self.silent_streams.may_renew(view);
-            let sweeps = settings.reconcile == Reconcile::Sweep;
-            if (is_late || (degree.is_some() && subscription.is_over()))
-                && self.doubts.met_silence(view, |name| !subscription.lacks(name))
-            {
-                // A sweep goes on without the versions that were told after a silence: the origin may never say what is gone.
-                if sweeps && may_renew {
-                    self.renewals[stream as usize].insert(Renewal::Doubt);
-                } else if !sweeps && !is_late && view == View::Named {
-                    self.doubts.note_unheeded();
-                }
-            }
-            if is_late {
-                // Nothing came at all, which is evidence of nothing.
-                let has_version = |name: &&Name| {
-                    let held = snapshot.held(view, name.as_str());
-                    held.is_some_and(|held| held.origin_version().is_some() && held.constraints().is_none())
-                };
-                // Everything was claimed and may be as it was: then there was nothing to say. Somebody may wait for a sign that
-                // the origin answers.
-                if subscription.misses_nothing()
-                    && may_renew
-                    && (view == View::Named || snapshot.completeness() < Completeness::Complete)
-                {
-                    self.renewals[stream as usize].insert(Renewal::Doubt);
-                }
-                let missing: Vec<Name> = subscription.note_missing().filter(has_version).cloned().collect();
-                self.doubt(Placement { stream, view: Some(view) }, missing, Doubt::Silence);
-            }
-            self.ask_about_open(Placement { stream, view: Some(view) }, settings, now, snapshot);
-            self.doubt_kept_back(Placement { stream, view: Some(view) });
-            let Some(subscription) = &mut self.subscriptions[stream as usize] else { continue };
-            let unseen = match degree {
-                Some(_) if subscription.is_over() => subscription.take_unseen(),
-                // Resources that are missing after a long silence are asked for anew. They are taken for gone by an answer that is
-                // over.
-                Some(Completeness::Complete) => {
-                    let (doubts, disproved) = (&self.doubts, &self.disproved);
-                    let is_first = |name: &Name| doubts.get(view, name) != Some(Doubt::Missing);
-                    subscription.note_late(|name| is_first(name) && !disproved.has(view, name))
-                }
-                _ => HashSet::default(),
-            };
-            for (name, unseen) in complete {
-                change.ops.extend(self.judge(Placement { stream, view: Some(view) }, unseen, settings));
-                change.ops.push(Op::Complete { name });
-            }
-            change.ops.extend(self.judge(Placement { stream, view: Some(view) }, unseen, settings));
-            if view == View::Wildcard {
-                let known = self.known_of_wildcard(stream, degree, settings, now, snapshot);
-                let more = known.filter(|known| *known > snapshot.completeness());
-                change.wildcard_known = change.wildcard_known.or(more);
+            _ => HashSet::default(),
+        };
+        for (name, unseen) in complete {
+            change.ops.extend(self.judge(placed, unseen, settings));
+            change.ops.push(Op::Complete { name });
+        }
+        change.ops.extend(self.judge(placed, unseen, settings));
+        if view == View::Wildcard {
+            let known = self.known_of_wildcard(placed.stream, degree, settings, now, snapshot);
+            let more = known.filter(|known| *known > snapshot.completeness());
+            change.wildcard_known = change.wildcard_known.or(more);
+        }
+    }
+
+    /// Doubts what is held where the origin is silent: at the end of an answer, or where nothing at all came of it for long.
+    fn note_silence(
+        &mut self,
+        placed: Placement,
+        degree: Option<Completeness>,
+        settings: &Settings,
+        now: Instant,
+        snapshot: &Snapshot,
+    ) {
+        let (Some(view), Some(subscription)) = (placed.view, &mut self.subscriptions[placed.stream as usize])
+        else {
+            return;
+        };
+        let is_late = subscription
+            .missing_since()
+            .is_some_and(|since| since + MISSING_TIMEOUTS * settings.answer_timeout <= now);
+        if is_late {
+            self.silent_streams.add(view);
+        }
+        let may_renew = self.silent_streams.may_renew(view);
+        let sweeps = settings.reconcile == Reconcile::Sweep;
+        if (is_late || (degree.is_some() && subscription.is_over()))
+            && self.doubts.met_silence(view, |name| !subscription.lacks(name))
+        {
+            // A sweep goes on without the versions that were told after a silence: the origin may never say what is gone.
+            if sweeps && may_renew {
+                self.renewals[placed.stream as usize].insert(Renewal::Doubt);
+            } else if !sweeps && !is_late && view == View::Named {
+                self.doubts.note_unheeded();
             }
         }
-        self.answer_by_name(&mut change.ops, snapshot);
-        self.note(&change.ops);
-        change
+        if is_late {
+            // Nothing came at all, which is evidence of nothing.
+            let has_version = |name: &&Name| {
+                let held = snapshot.held(view, name.as_str());
+                held.is_some_and(|held| held.origin_version().is_some() && held.constraints().is_none())
+            };
+            // Everything was claimed and may be as it was: then there was nothing to say. Somebody may wait for a sign that
+            // the origin answers.
+            if subscription.misses_nothing()
+                && may_renew
+                && (view == View::Named || snapshot.completeness() < Completeness::Complete)
+            {
+                self.renewals[placed.stream as usize].insert(Renewal::Doubt);
+            }
+            let missing: Vec<Name> = subscription.note_missing().filter(has_version).cloned().collect();
+            self.doubt(placed, missing, Doubt::Silence);
+        }
     }
 
     /// Members have come to their end. Where that leaves nothing of a set that is not complete, the origin was silent for as

@@ -2,13 +2,132 @@
 
 use std::time::Instant;
 
+use foldhash::HashSet;
+
 use super::super::aliases;
-use super::super::response::DecodedResponse;
+use super::super::response::{DecodedResponse, ErrorReport, ReceivedResource, Removed};
 use super::super::stream_subscription::StreamSubscription;
 use super::coverage::{aliases_of, concerns, is_covered, is_of_earlier, view_of};
 use super::{Absences, Placement, Topic};
 use crate::cache::{Snapshot, View};
-use crate::resource::Name;
+use crate::resource::{Name, Parameters};
+
+/// Relation of a response to the questions of a topic.
+#[derive(Default)]
+struct Findings {
+    /// Whether it answers a question, or holds what the subscription covers.
+    concerned: bool,
+    /// Whether it brings what is new to the set. Without that it is no part of the answer that is awaited.
+    brings_news: bool,
+    brings_kept_back: bool,
+    /// Whether it brings any resource but the one that was kept back.
+    brings_others: bool,
+    absences: Absences,
+}
+
+/// A topic that goes through a response.
+struct Hearing<'t> {
+    parameters: &'t Parameters,
+    borrowed: &'t HashSet<Name>,
+    subscription: &'t mut StreamSubscription,
+    placed: Placement,
+    snapshot: &'t Snapshot,
+    now: Instant,
+    /// Whether parts of an answer are awaited.
+    awaits: bool,
+    found: Findings,
+}
+
+impl Hearing<'_> {
+    /// Whether the topic asks by name: there the first word about a name is a part of the answer to all of them.
+    fn is_by_name(&self) -> bool {
+        self.placed.view == Some(View::Named)
+    }
+
+    fn is_new_member(&self, name: &str) -> bool {
+        self.placed.view == Some(View::Wildcard) && self.snapshot.held(View::Wildcard, name).is_none()
+    }
+
+    /// The origin says that a name does not exist. If that is its first word about the name, it says so of others too.
+    fn note_absence(&mut self, name: &str) {
+        if self.subscription.awaits_first_word(name) && self.snapshot.get(name).is_none() {
+            self.found.absences = Absences::Told;
+        }
+    }
+
+    fn hear_resource(&mut self, heard: &mut ReceivedResource<'_>) {
+        if !heard.matches(self.parameters) && heard.is_understood() {
+            return;
+        }
+        let others = aliases_of(self.subscription, self.placed, self.snapshot, heard);
+        let is_own = is_covered(self.subscription, self.borrowed, self.placed.view, &heard.name);
+        let own = is_own.then_some(&*heard.name);
+        for name in own.into_iter().chain(others.iter().map(Name::as_str)) {
+            self.found.concerned = true;
+            heard.covered = true;
+            if heard.envelope.body.is_none() && heard.envelope.ttl.is_none() {
+                self.note_absence(name);
+            }
+            // Held, not claimed, and not sent again before: an answer, however late it comes.
+            let was_unseen = self.subscription.saw(name);
+            let was_claimed = self.subscription.saw_claimed(name);
+            let is_heartbeat = heard.envelope.body.is_none() && heard.envelope.ttl.is_some();
+            let is_lacked = self.is_by_name() && self.snapshot.held(View::Named, name).is_none();
+            if is_heartbeat && is_lacked && self.subscription.suspect(name) {
+                // It exists, and is no answer.
+                self.found.brings_others = true;
+                continue;
+            }
+            let answers = self.subscription.heard(name, self.now);
+            heard.answers |= answers || was_unseen;
+            let is_first = was_unseen || was_claimed || self.is_new_member(name);
+            self.found.brings_news |= self.awaits && (is_first || (self.is_by_name() && answers));
+            let is_kept_back = self.subscription.is_kept_back(name);
+            self.found.brings_kept_back |= is_kept_back;
+            self.found.brings_others |= !is_kept_back;
+        }
+        self.found.brings_others |= !heard.covered;
+        if !is_own && self.parameters.is_empty() && self.is_by_name() {
+            self.subscription.note_unasked(&heard.name);
+        }
+    }
+
+    fn hear_removal(&mut self, removed: &mut Removed<'_>) {
+        if is_of_earlier(self.subscription, removed) {
+            return;
+        }
+        let view = view_of(self.subscription, self.borrowed, self.placed.view, &removed.name);
+        let is_concerned = view.is_some_and(|view| concerns(removed, view, self.snapshot, self.parameters));
+        if is_concerned {
+            self.note_absence(&removed.name);
+            let answers = self.subscription.heard(&removed.name, self.now);
+            let is_first =
+                self.subscription.saw(&removed.name) || self.subscription.saw_claimed(&removed.name);
+            self.found.brings_news |= self.awaits && (is_first || (self.is_by_name() && answers));
+        }
+        let has_aliases = || !aliases::held_by(self.subscription, self.snapshot, &removed.name).is_empty();
+        if is_concerned || (self.is_by_name() && has_aliases()) {
+            self.found.concerned = true;
+            removed.covered = true;
+        }
+    }
+
+    fn hear_error(&mut self, report: &mut ErrorReport<'_>) {
+        // The wildcard as a whole has no errors (R-Err-05).
+        let reportable = self.placed.view.filter(|_| &*report.name != Name::WILDCARD);
+        let Some(view) = view_of(self.subscription, self.borrowed, reportable, &report.name) else { return };
+        if report.matches(self.parameters) {
+            self.found.concerned = true;
+            if report.failure.is_not_found() {
+                self.note_absence(&report.name);
+            }
+            self.subscription.heard(&report.name, self.now);
+            self.found.brings_news |= self.awaits && self.subscription.saw(&report.name);
+            // Clients of the wildcard are told of no errors (R-Err-05).
+            report.covered |= view == View::Named || report.failure.is_not_found();
+        }
+    }
+}
 
 impl Topic {
     /// Notes which of its questions a response answers, and which parts of the response it covers. Returns whether there
@@ -22,95 +141,21 @@ impl Topic {
         now: Instant,
     ) -> bool {
         let Some(subscription) = &mut self.subscriptions[placed.stream as usize] else { return false };
-        let mut concerned = is_only || reading.is_empty();
-        // A response with nothing that is new to the set is no part of the answer that is awaited.
-        let mut brings_news = false;
-        let (mut brings_kept_back, mut brings_others) = (false, false);
-        let is_new_member =
-            |name: &str| placed.view == Some(View::Wildcard) && snapshot.held(View::Wildcard, name).is_none();
-        // The first word about a name is a part of the answer to all of them.
-        let is_by_name = placed.view == Some(View::Named);
-        let awaits = subscription.awaits_more();
-        // The first word about a name is that it does not exist: so the origin says it of others too.
-        let tells_absence = |subscription: &StreamSubscription, name: &str| {
-            subscription.awaits_first_word(name) && snapshot.get(name).is_none()
+        let mut hearing = Hearing {
+            parameters: &self.parameters,
+            borrowed: &self.borrowed,
+            awaits: subscription.awaits_more(),
+            subscription,
+            placed,
+            snapshot,
+            now,
+            found: Findings { concerned: is_only || reading.is_empty(), ..Findings::default() },
         };
-        let mut absences = Absences::Untold;
-        for heard in &mut reading.resources {
-            if !heard.matches(&self.parameters) && heard.is_understood() {
-                continue;
-            }
-            let others = aliases_of(subscription, placed, snapshot, heard);
-            let own =
-                is_covered(subscription, &self.borrowed, placed.view, &heard.name).then_some(&*heard.name);
-            for name in own.into_iter().chain(others.iter().map(Name::as_str)) {
-                concerned = true;
-                heard.covered = true;
-                let is_none = heard.envelope.body.is_none() && heard.envelope.ttl.is_none();
-                if is_none && tells_absence(subscription, name) {
-                    absences = Absences::Told;
-                }
-                // Held, not claimed, and not sent again before: an answer, however late it comes.
-                let was_unseen = subscription.saw(name);
-                let was_claimed = subscription.saw_claimed(name);
-                let is_heartbeat = heard.envelope.body.is_none() && heard.envelope.ttl.is_some();
-                let is_lacked = is_by_name && snapshot.held(View::Named, name).is_none();
-                if is_heartbeat && is_lacked && subscription.suspect(name) {
-                    // It exists, and is no answer.
-                    brings_others = true;
-                    continue;
-                }
-                let answers = subscription.heard(name, now);
-                heard.answers |= answers || was_unseen;
-                let is_first = was_unseen || was_claimed || is_new_member(name);
-                brings_news |= awaits && (is_first || (is_by_name && answers));
-                let is_kept_back = subscription.is_kept_back(name);
-                brings_kept_back |= is_kept_back;
-                brings_others |= !is_kept_back;
-            }
-            brings_others |= !heard.covered;
-            if own.is_none() && self.parameters.is_empty() && placed.view == Some(View::Named) {
-                subscription.note_unasked(&heard.name);
-            }
-        }
-        for removed in &mut reading.removed {
-            if is_of_earlier(subscription, removed) {
-                continue;
-            }
-            let view = view_of(subscription, &self.borrowed, placed.view, &removed.name);
-            let is_concerned = view.is_some_and(|view| concerns(removed, view, snapshot, &self.parameters));
-            if is_concerned {
-                if tells_absence(subscription, &removed.name) {
-                    absences = Absences::Told;
-                }
-                let answers = subscription.heard(&removed.name, now);
-                let is_first = subscription.saw(&removed.name) || subscription.saw_claimed(&removed.name);
-                brings_news |= awaits && (is_first || (is_by_name && answers));
-            }
-            let named = placed.view == Some(View::Named);
-            if is_concerned || (named && !aliases::held_by(subscription, snapshot, &removed.name).is_empty())
-            {
-                concerned = true;
-                removed.covered = true;
-            }
-        }
-        for report in &mut reading.reports {
-            // The wildcard as a whole has no errors (R-Err-05).
-            let reportable = placed.view.filter(|_| &*report.name != Name::WILDCARD);
-            let Some(view) = view_of(subscription, &self.borrowed, reportable, &report.name) else {
-                continue;
-            };
-            if report.matches(&self.parameters) {
-                concerned = true;
-                if report.failure.is_not_found() && tells_absence(subscription, &report.name) {
-                    absences = Absences::Told;
-                }
-                subscription.heard(&report.name, now);
-                brings_news |= awaits && subscription.saw(&report.name);
-                // Clients of the wildcard are told of no errors (R-Err-05).
-                report.covered |= view == View::Named || report.failure.is_not_found();
-            }
-        }
+        reading.resources.iter_mut().for_each(|heard| hearing.hear_resource(heard));
+        reading.removed.iter_mut().for_each(|removed| hearing.hear_removal(removed));
+        reading.reports.iter_mut().for_each(|report| hearing.hear_error(report));
+        let Hearing { subscription, found, .. } = hearing;
+        let Findings { concerned, brings_news, brings_kept_back, brings_others, absences } = found;
         self.habits.absences = self.habits.absences.max(absences);
         // A relay cuts an answer by its size, be it behind a single resource, and says so.
         let is_relay = self.habits.absences == Absences::Relay;
