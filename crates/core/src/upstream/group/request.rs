@@ -92,28 +92,37 @@ impl Group {
             self.topics.insert(parameters.clone(), topic);
         }
         if let Some(request) = whole.as_mut().filter(|_| self.plain && self.topics.len() > 1) {
-            // Several topics ask by one plain name, and what one let go of another may hold.
-            for names in [&mut request.resource_names_subscribe, &mut request.resource_names_unsubscribe] {
-                names.sort_unstable();
-                names.dedup();
-            }
-            request.resource_names_unsubscribe.retain(|name| {
-                !self.subscriptions(stream).any(|subscription| match name.as_str() {
-                    Name::WILDCARD => subscription.covers_wildcard(),
-                    name => subscription.covered(name).is_some(),
-                })
-            });
+            self.merge_plain_names(stream, request);
         }
+        self.note_request(stream, whole.is_some(), now);
+        (whole, more)
+    }
+
+    /// Keeps each plain name once: several topics may ask for it, and what one let go of another may hold.
+    fn merge_plain_names(&self, stream: StreamId, request: &mut DeltaDiscoveryRequest) {
+        for names in [&mut request.resource_names_subscribe, &mut request.resource_names_unsubscribe] {
+            names.sort_unstable();
+            names.dedup();
+        }
+        request.resource_names_unsubscribe.retain(|name| {
+            !self.subscriptions(stream).any(|subscription| match name.as_str() {
+                Name::WILDCARD => subscription.covers_wildcard(),
+                name => subscription.covered(name).is_some(),
+            })
+        });
+    }
+
+    /// Notes what the origin was asked for on a stream.
+    fn note_request(&mut self, stream: StreamId, has_asked: bool, now: Instant) {
         let has_doubts = || self.topics.values().any(|topic| !topic.orphans.is_empty());
-        if whole.is_some() && self.has_loans() && has_doubts() {
+        if has_asked && self.has_loans() && has_doubts() {
             self.loans_doubted.get_or_insert(now);
         }
-        self.started[stream as usize] |= whole.is_some();
+        self.started[stream as usize] |= has_asked;
         let asks_plainly = |subscription: &StreamSubscription| subscription.covers_wildcard();
         let plain_topics = self.topics.iter().filter(|(parameters, _)| self.plain || parameters.is_empty());
         let mut plain_links = plain_topics.filter_map(|(_, topic)| topic.subscription(stream));
         self.has_wildcard[stream as usize] |= plain_links.any(asks_plainly);
-        (whole, more)
     }
 }
 
