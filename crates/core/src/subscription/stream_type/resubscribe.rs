@@ -4,13 +4,64 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::super::own_state::{OwnState, ResumedVersions};
+use super::super::own_state::ResumedVersions;
 use super::super::versions::Versions;
 use super::StreamType;
 use crate::cache::{
     FellBehindError, Position, Protocol, Seen, Snapshot, StreamProfile, Subscription, TypeCache,
 };
-use crate::resource::{Name, Resource};
+use crate::resource::{Constraints, Name, Resource};
+
+/// Move of a type from one store to another.
+struct Move<'n> {
+    old: Arc<Snapshot>,
+    old_names: Subscription,
+    old_profile: StreamProfile,
+    /// How far the client was told of the old store.
+    told: Position,
+    new: Arc<Snapshot>,
+    names: &'n Subscription,
+}
+
+impl Move<'_> {
+    fn was_told(&self, name: &str) -> bool {
+        self.old.has_told(name, &self.old_names, self.old_profile, &self.told)
+    }
+
+    /// Whether a name is asked for by locator before and after, or neither.
+    fn is_spelled_alike(&self, name: &str) -> bool {
+        self.old_names.locates(name) == self.names.locates(name)
+    }
+
+    /// Whether the client was told what it sees now.
+    fn is_held(&self, name: &str) -> bool {
+        self.was_told(name)
+            && self.is_spelled_alike(name)
+            && match (self.old.seen_by(&self.old_names, name), self.new.seen_by(self.names, name)) {
+                (Some(told), Some(seen)) => told.same_content(seen),
+                _ => false,
+            }
+    }
+
+    /// Whether all of a set is seen, before or after.
+    fn is_set(&self) -> bool {
+        self.names.wildcard || self.old_names.wildcard || self.old_names.has_collections()
+    }
+
+    /// Variants that a client which asked by locator was told, of names of which it sees others now.
+    fn past_variants(&self) -> Vec<(Name, Vec<Option<Constraints>>)> {
+        let names = self.old_names.names().iter();
+        let seen = self.old.entries().map(|entry| entry.name()).filter(|_| self.is_set());
+        let told = names.chain(seen).filter(|name| self.old_names.locates(name.as_str()));
+        let changed = told.filter(|name| !self.is_held(name.as_str()));
+        let past = |name: &Name| {
+            let past: Vec<_> = self.old.variants(name.as_str()).collect();
+            // Where none is remembered, what was there before it went had no constraints.
+            if past.is_empty() { vec![None] } else { past }
+        };
+        changed.map(|name| (name.clone(), past(name))).collect()
+    }
+}
 
 impl StreamType {
     /// Changes what is subscribed to, and if it is seen through other parameters now, in which store.
@@ -94,82 +145,39 @@ impl StreamType {
         profile: StreamProfile,
     ) -> Result<(), FellBehindError> {
         self.look_again();
-        let (old, old_names) = (self.membership.of().snapshot(), self.subscription().clone());
-        let (new, told) = (of.snapshot(), self.position.clone());
-        let old_dialect = self.membership.profile();
-        let was_told = |name: &str| old.has_told(name, &old_names, old_dialect, &told);
-        let is_held = |name: &str| {
-            was_told(name)
-                && old_names.locates(name) == subscription.locates(name)
-                && match (old.seen_by(&old_names, name), new.seen_by(&subscription, name)) {
-                    (Some(told), Some(seen)) => told.same_content(seen),
-                    _ => false,
-                }
+        let moved = Move {
+            old: self.membership.of().snapshot(),
+            old_names: self.subscription().clone(),
+            old_profile: self.membership.profile(),
+            told: self.position.clone(),
+            new: of.snapshot(),
+            names: &subscription,
         };
-        let is_set = subscription.wildcard || old_names.wildcard || old_names.has_collections();
         let is_delta = profile.protocol == Protocol::Delta;
         // With the wildcard the position starts anew, whatever was told before.
-        let past = if is_delta && self.newest_nonce.is_some() && old_names.locators().is_some() {
-            let names = old_names.names().iter();
-            let seen = old.entries().map(|entry| entry.name()).filter(|_| is_set);
-            let told = names.chain(seen).filter(|name| old_names.locates(name.as_str()));
-            let changed = told.filter(|name| !is_held(name.as_str()));
-            let past = |name: &Name| {
-                let past: Vec<_> = old.variants(name.as_str()).collect();
-                // Where none is remembered, what was there before it went had no constraints.
-                if past.is_empty() { vec![None] } else { past }
-            };
-            changed.map(|name| (name.clone(), past(name))).collect()
-        } else {
-            Vec::new()
-        };
-        if !past.is_empty() {
-            let own = self.own.get_or_insert_with(|| Box::new(OwnState::NONE));
-            past.into_iter().for_each(|(name, past)| own.owed.remember(name, past));
+        if is_delta && self.newest_nonce.is_some() && moved.old_names.locators().is_some() {
+            let past = moved.past_variants();
+            if !past.is_empty() {
+                let own = self.own_mut();
+                past.into_iter().for_each(|(name, past)| own.owed.remember(name, past));
+            }
         }
         if self.position.is_start() {
             // Nothing was told that would have to be taken back.
-        } else if is_set && is_delta {
-            // As if it came back with what it holds. What is another variant now has no version to go by (R-DP-14).
-            let mut held = match self.take_brought() {
-                Some(ResumedVersions::Versions(brought)) => brought,
-                Some(ResumedVersions::Digest(_)) | None => Versions::default(),
-            };
-            held.forget_versions();
-            held.extend(old.held_by(&old_names, &told).map(|(name, held)| {
-                let held = held.filter(|held| is_held(held.name().as_str()));
-                (name.as_str(), held.map(Resource::version).unwrap_or_default())
-            }));
-            if held.is_over() {
-                return Err(FellBehindError);
-            }
-            self.own_mut().brought = Some(ResumedVersions::Versions(held));
+        } else if moved.is_set() && is_delta {
+            self.bring_held(&moved)?;
             self.position = Position::default();
-        } else if is_set || profile.is_full_state(self.kind) {
+        } else if moved.is_set() || profile.is_full_state(self.kind) {
             self.position = Position::default();
             self.must_answer = true;
         } else {
-            let owed = &mut self.own.get_or_insert_with(|| Box::new(OwnState::NONE)).owed;
-            let mut held = std::mem::take(&mut owed.held);
-            for name in subscription.names().iter().filter(|name| !is_held(name.as_str())) {
-                let seen = old.by_name(name.as_str()).present();
-                let seen = seen.filter(|_| was_told(name.as_str())).cloned();
-                let held = held.remove(name).or(seen).filter(|_| {
-                    old_names.locates(name.as_str()) == subscription.locates(name.as_str())
-                        && matches!(new.by_name(name.as_str()), Seen::Unknown)
-                });
-                match held.filter(|_| !owed.names.contains(name)) {
-                    Some(held) => drop(owed.held.insert(name.clone(), held)),
-                    None => drop(owed.names.insert(name.clone())),
-                }
-            }
-            self.trim();
-            self.position = Position::up_to(new.generation());
+            self.owe_others(&moved);
+            self.position = Position::up_to(moved.new.generation());
         }
         self.must_answer |= subscription.wildcard;
         self.may_hold = true;
         if profile.is_full_state(self.kind) {
-            self.note_obscured(&old, &new, &subscription);
+            self.note_obscured(&moved.old, &moved.new, &subscription);
         } else {
             // The wait for names that it may hold begins anew.
             self.waits = None;
@@ -177,6 +185,45 @@ impl StreamType {
         self.membership.change_store(of, subscription);
         self.unknown = None;
         Ok(())
+    }
+
+    /// Counts what was told as brought, as if the client came back with it. What is another variant now has no version to go
+    /// by (R-DP-14).
+    fn bring_held(&mut self, moved: &Move<'_>) -> Result<(), FellBehindError> {
+        let mut held = match self.take_brought() {
+            Some(ResumedVersions::Versions(brought)) => brought,
+            Some(ResumedVersions::Digest(_)) | None => Versions::default(),
+        };
+        held.forget_versions();
+        held.extend(moved.old.held_by(&moved.old_names, &moved.told).map(|(name, held)| {
+            let held = held.filter(|held| moved.is_held(held.name().as_str()));
+            (name.as_str(), held.map(Resource::version).unwrap_or_default())
+        }));
+        if held.is_over() {
+            return Err(FellBehindError);
+        }
+        self.own_mut().brought = Some(ResumedVersions::Versions(held));
+        Ok(())
+    }
+
+    /// Owes every name of which the client does not hold what it sees now. What it holds of a name that is not known yet is
+    /// remembered: in the same content it is no news.
+    fn owe_others(&mut self, moved: &Move<'_>) {
+        let owed = &mut self.own_mut().owed;
+        let mut held = std::mem::take(&mut owed.held);
+        for name in moved.names.names().iter().filter(|name| !moved.is_held(name.as_str())) {
+            let seen = moved.old.by_name(name.as_str()).present();
+            let seen = seen.filter(|_| moved.was_told(name.as_str())).cloned();
+            let held = held.remove(name).or(seen).filter(|_| {
+                moved.is_spelled_alike(name.as_str())
+                    && matches!(moved.new.by_name(name.as_str()), Seen::Unknown)
+            });
+            match held.filter(|_| !owed.names.contains(name)) {
+                Some(held) => drop(owed.held.insert(name.clone(), held)),
+                None => drop(owed.names.insert(name.clone())),
+            }
+        }
+        self.trim();
     }
 
     /// Notes which names the next full state waits for: those that were shown, and that the store of the new parameters does
