@@ -5,6 +5,7 @@ pub mod client;
 pub mod config;
 pub mod directory;
 pub mod downstream;
+mod fairness;
 pub mod file_watch;
 pub mod grpc;
 pub mod preview;

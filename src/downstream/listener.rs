@@ -17,6 +17,7 @@ use super::serve::{ConnectionError, PendingConnection, serve_tcp, serve_unix};
 use super::state::ServerState;
 use super::tls_accept::TlsListener;
 use super::unix::UnixSocket;
+use crate::fairness::{ACCEPTED_IN_A_ROW, LONGEST_ACCEPT_PAUSE};
 use crate::http2;
 use crate::identity::Source;
 use crate::telemetry;
@@ -31,11 +32,6 @@ const BACKLOG: i32 = 4096;
 /// outdated data for a slow one. The socket reports room when half of this is free, which is
 /// [`http2::MIN_BYTES`].
 const UNSENT: usize = 2 * http2::MIN_BYTES;
-/// Connections accepted in a row before waiting new ones are served; the rest stays in the kernel.
-const ACCEPTED_IN_A_ROW: usize = 16;
-
-/// Longest pause in between: accepting must not starve behind expensive connections.
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Address that clients connect to.
 #[derive(Debug)]
@@ -127,7 +123,7 @@ impl Listener {
             if count % ACCEPTED_IN_A_ROW == 0 {
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    _ = tokio::time::timeout(LONGEST_PAUSE, server.scheduler.yield_to_waiting()) => {}
+                    _ = tokio::time::timeout(LONGEST_ACCEPT_PAUSE, server.scheduler.yield_to_waiting()) => {}
                 }
             }
             let accepted = tokio::select! {

@@ -15,8 +15,9 @@ use super::names::NameShare;
 use super::policy::Policy;
 use super::poll_error::PollError;
 use super::request_memory::MemoryShare;
-use super::scheduler::{BackgroundDrop, LARGE_REQUEST, MANY_NAMES, lower_thread_priority};
+use super::scheduler::{BackgroundDrop, lower_thread_priority};
 use super::state::ServerState;
+use crate::fairness::{BODY_SLICE, LARGE_REQUEST, MANY_NAMES};
 use crate::identity::{Peer, Source};
 use crate::json::{self, BoundsError, JsonRequestError};
 use crate::limit::Limit;
@@ -29,8 +30,6 @@ use crate::subscription::{Poll, PollPeer, SessionConfig};
 const EXPECTED_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";
 /// Part of that time that is left for the way back: 200 ms, or a fifth if that is shorter.
 const RETURN_MARGIN: Duration = Duration::from_millis(200);
-/// Time for which a body is read in a row, however fast it arrives.
-const SLICE: Duration = Duration::from_micros(500);
 /// Text for a client whose request is not whole when its connection closes.
 const CLOSING: &str = "the relay closes this connection; reconnect";
 
@@ -184,7 +183,7 @@ where
                 let reason = "too much of requests has come that are not whole yet";
                 PollError::refused(StatusCode::SERVICE_UNAVAILABLE, reason).over(limit)
             })?;
-            if slice_start.elapsed() >= SLICE {
+            if slice_start.elapsed() >= BODY_SLICE {
                 tokio::task::yield_now().await;
                 slice_start = Instant::now();
             }

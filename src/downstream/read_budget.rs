@@ -12,9 +12,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Reads in a row. TLS reads 4 KiB at a time: 8 reads are some hundred of the smallest records, and more than
-/// the largest one.
-const READS_IN_A_ROW: u8 = 8;
+use crate::fairness::READS_IN_A_ROW;
 
 /// Transport with a limited number of reads in a row.
 #[derive(Debug)]

@@ -32,37 +32,15 @@ use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 
-/// Part of a thread's time that a connection earns.
-const REFILL_DIVISOR: u32 = 128;
-/// Largest budget.
-const MAX_BUDGET: Duration = Duration::from_millis(5);
-/// Largest debt: the machine may have taken the time, and not the connection.
-const MAX_DEBT: Duration = Duration::from_millis(100);
-/// Seconds after which time taken counts at most half.
-const DECAY_SECONDS: f32 = 1.0;
-/// Seconds of a thread that a new connection is assumed to have taken: its cost is not known yet.
-const NEWCOMER_SECONDS: f32 = 0.02;
-/// Seconds for which others go first, for each second that a connection took lately.
-const HANDICAP: f32 = 10.0;
-/// Longest time for which others go first.
-const MAX_HANDICAP: Duration = Duration::from_secs(1);
-/// Budget below which a poll needs a permit: about the time of one poll.
-const MIN_BUDGET: Duration = Duration::from_millis(1);
+use crate::fairness::{
+    DECAY_SECONDS, HANDICAP, MAX_BUDGET, MAX_DEBT, MAX_HANDICAP, MIN_BUDGET, NEWCOMER_SECONDS,
+    RECLAIM_QUEUE_LEN, REFILL_DIVISOR, RETRY,
+};
 
 thread_local! {
     /// Permit of the connection that this thread polls.
     static PERMIT: Cell<Option<Permit>> = const { Cell::new(None) };
 }
-
-/// Time after which long work is tried again when no thread was free for it.
-pub(super) const RETRY: Duration = Duration::from_millis(2);
-/// Bytes above which decoding a request is moved off the worker.
-pub(super) const LARGE_REQUEST: usize = 64 << 10;
-/// Names above which evaluating or dropping a subscription is moved off the worker.
-pub(super) const MANY_NAMES: usize = 20_000;
-
-/// Values that may wait to be dropped: no limit counts their memory any more.
-const RECLAIM_QUEUE_LEN: usize = 8;
 
 /// CPU time of a process. Clones share it.
 #[derive(Clone, Debug)]

@@ -14,13 +14,13 @@ use super::assembler::Assembler;
 use super::connection::Connection;
 use super::limits::TransportLimits;
 use super::names::NameShare;
-use super::scheduler::{LARGE_REQUEST, MANY_NAMES, RETRY};
 use super::send_cursor::SendCursor;
 use super::state::ServerState;
 use super::status::Status;
 use super::timer::LazyTimer;
 use super::version_extractor::Payer;
 use crate::cache::Protocol;
+use crate::fairness::{LARGE_REQUEST, MANY_NAMES, REQUEST_SLICE, REQUESTS_IN_A_ROW, RETRY};
 use crate::http2::Backpressure;
 use crate::identity::Peer;
 use crate::limit::Limit;
@@ -29,10 +29,6 @@ use crate::resource::{Kind, TypeUrl};
 use crate::subscription::{NextStep, Outgoing, RequestKind, Session, SessionError, Versions};
 use crate::telemetry::{self, RequestResult, StreamGauge};
 
-/// Requests read in a row before other tasks run.
-const REQUESTS_PER_POLL: usize = 32;
-/// Longest time for that: a short request can be long to handle.
-const SLICE: Duration = Duration::from_millis(1);
 /// Fraction of `stall_timeout` after which a stream without a send window checks whether it still has
 /// something to send: it checks four times.
 const RECHECK: u32 = 4;
@@ -155,7 +151,7 @@ where
 
     /// Reads and handles requests. `Ready` ends the stream.
     fn read(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<Status> {
-        for _ in 0..REQUESTS_PER_POLL {
+        for _ in 0..REQUESTS_IN_A_ROW {
             let message = match self.requests.poll_message(cx) {
                 Poll::Pending => return self.charge_memory(now),
                 Poll::Ready(None) => return Poll::Ready(Status::ok()),
@@ -178,7 +174,7 @@ where
             if let Err(status) = self.count_names() {
                 return Poll::Ready(status);
             }
-            if now.elapsed() >= SLICE {
+            if now.elapsed() >= REQUEST_SLICE {
                 break;
             }
         }

@@ -6,6 +6,7 @@
 
 pub mod cache;
 pub mod descriptors;
+mod fairness;
 pub mod identity;
 pub mod json;
 pub mod limit;

@@ -17,13 +17,11 @@ use super::super::wait::{Clock, now, sleep_until};
 use super::super::{Backoff, Mux, StreamId, Tuning};
 use super::secondary::Secondary;
 use crate::cache::Wanted;
+use crate::fairness::MESSAGES_IN_A_ROW;
 use crate::proto::DeltaDiscoveryRequest;
 
 /// ACKs that may wait for the transport before responses are no longer read.
 const ACKS: usize = 256;
-
-/// Messages that are read in a row before requests, clients and timers get a turn.
-const MESSAGES_IN_A_ROW: u32 = 32;
 
 /// Time between two checks for unanswered subscriptions. A refusal of the stream takes a round trip, and
 /// comes before the first check.

@@ -20,19 +20,8 @@ use super::profile::{Role, StreamProfile, TtlSupport};
 use super::queue::Queue;
 use super::snapshot::{Snapshot, Touch};
 use super::subscription::Subscription;
+use crate::fairness::{NAMES_ALTERED_IN_PLACE, NAMES_PER_SLICE, UPSTREAM_NAME_BYTES};
 use crate::resource::Name;
-
-/// Names, about, that the upstream takes at once: what one client asks for or lets go is not to hold up what all others are
-/// told, neither when it is asked for nor when it is answered.
-const TAKEN_AT_ONCE: usize = 500;
-/// And bytes of names: about what a request upstream takes, so that the rest waits here, in its order.
-const BYTES_AT_ONCE: usize = 16 << 10;
-
-/// Names by which a cohort differs from what it was when it is altered in one go.
-const ALTERED_AT_ONCE: usize = 5000;
-
-/// Names that are listed before other clients of the type, which may wait, have their turn.
-const LISTED_AT_ONCE: usize = 500;
 
 #[derive(Debug, Default)]
 pub(super) struct CohortIndex {
@@ -62,7 +51,7 @@ fn in_parts(
     names: &[Name],
     mut with: impl FnMut(&mut CohortIndex, &Name),
 ) {
-    let mut parts = names.chunks(LISTED_AT_ONCE).peekable();
+    let mut parts = names.chunks(NAMES_PER_SLICE).peekable();
     while let Some(part) = parts.next() {
         part.iter().for_each(|name| with(cohort_index, name));
         if parts.peek().is_some() {
@@ -123,7 +112,7 @@ impl CohortIndex {
             let cohort = Arc::new(Cohort::new(this.next_id, shared, profile, role, now()));
             let at = this.cohorts.insert(Arc::clone(&cohort));
             let (slot, names) = (at as u32, cohort.subscription.names());
-            let is_many = names.len() > TAKEN_AT_ONCE;
+            let is_many = names.len() > NAMES_PER_SLICE;
             in_parts(this, names, |this, name| this.list(name, slot, role, is_many));
             if this.find(key, subscription, profile, role).is_some() {
                 // Another one was as far first.
@@ -156,7 +145,7 @@ impl CohortIndex {
         }
         let NameDiff { added, removed, kept } =
             NameDiff::between(old.subscription.names(), subscription.names());
-        if added.len() + removed.len() > ALTERED_AT_ONCE {
+        if added.len() + removed.len() > NAMES_ALTERED_IN_PLACE {
             return Err(subscription);
         }
         let known = added
@@ -164,7 +153,7 @@ impl CohortIndex {
             .filter_map(|at| Some((*at, self.clients.shared(&subscription.names()[*at])?.clone())));
         let shared: Vec<(usize, Name)> = known.chain(kept).collect();
         subscription.share(shared);
-        let is_many = added.len() + removed.len() > TAKEN_AT_ONCE;
+        let is_many = added.len() + removed.len() > NAMES_PER_SLICE;
         added.iter().for_each(|at| self.list(&subscription.names()[*at], slot, role, is_many));
         removed.iter().for_each(|at| self.unlist(&old.subscription.names()[*at], slot, role, is_many));
         let turns = self.audience(role).alter(&old.subscription, &subscription, slot);
@@ -248,7 +237,7 @@ impl CohortIndex {
         let turns = this.audience(cohort.role).remove(&cohort.subscription, slot);
         this.turn_wildcard(turns, cohort.role);
         let names = cohort.subscription.names();
-        let is_many = names.len() > TAKEN_AT_ONCE;
+        let is_many = names.len() > NAMES_PER_SLICE;
         in_parts(this, names, |this, name| this.unlist(name, slot, cohort.role, is_many));
         this.cohorts.remove(at);
     }
@@ -306,12 +295,12 @@ impl CohortIndex {
         }
         self.wildcard_dirty = false;
         self.wildcard_looked = false;
-        let looked = self.looked.take(TAKEN_AT_ONCE, BYTES_AT_ONCE);
-        let mut names = self.dirty.take(TAKEN_AT_ONCE, BYTES_AT_ONCE);
+        let looked = self.looked.take(NAMES_PER_SLICE, UPSTREAM_NAME_BYTES);
+        let mut names = self.dirty.take(NAMES_PER_SLICE, UPSTREAM_NAME_BYTES);
         let taken: usize = names.iter().map(|name| name.as_str().len()).sum();
         // Some in any case, however many ask for few.
-        let (count, bytes) = (TAKEN_AT_ONCE - names.len(), BYTES_AT_ONCE.saturating_sub(taken));
-        let many = self.dirty_many.take(count.max(TAKEN_AT_ONCE / 5), bytes.max(BYTES_AT_ONCE / 5));
+        let (count, bytes) = (NAMES_PER_SLICE - names.len(), UPSTREAM_NAME_BYTES.saturating_sub(taken));
+        let many = self.dirty_many.take(count.max(NAMES_PER_SLICE / 5), bytes.max(UPSTREAM_NAME_BYTES / 5));
         names.extend(many);
         let with_wanted = |name: Name| {
             let is_wanted = self.wants(name.as_str());

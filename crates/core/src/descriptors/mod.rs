@@ -64,6 +64,10 @@ fn not_showable(any: &DynamicMessage, error: &serde_json::Error) -> DescriptorEr
 }
 
 /// The descriptor of a message, by its full name.
+///
+/// # Errors
+///
+/// [`DescriptorError::UnknownType`] for a name that no descriptor has.
 pub fn message(name: &str) -> Result<MessageDescriptor, DescriptorError> {
     message_in(pool(), name)
 }
@@ -73,12 +77,20 @@ fn message_in(pool: &DescriptorPool, name: &str) -> Result<MessageDescriptor, De
 }
 
 /// The full name of the message that a type URL means.
+///
+/// # Errors
+///
+/// [`DescriptorError::BadTypeUrl`] for a URL without a slash.
 pub fn message_name(type_url: &str) -> Result<&str, DescriptorError> {
     let name = type_url.rsplit_once('/').map(|(_, name)| name);
     name.ok_or_else(|| DescriptorError::BadTypeUrl(type_url.to_owned()))
 }
 
 /// Decodes what an `Any` holds, whose type must be known.
+///
+/// # Errors
+///
+/// [`DescriptorError`] if the type has no descriptor, or the bytes do not fit it.
 pub fn unpack_any(any: &DynamicMessage) -> Result<DynamicMessage, DescriptorError> {
     let name = message_name(any_type_url(any))?;
     let value = any.get_field_by_number(2);

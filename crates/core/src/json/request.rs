@@ -45,6 +45,10 @@ impl From<serde_json::Error> for JsonRequestError {
 
 /// Reads a request that asks for no more than about so many names. Of its node, what is large and seldom wanted is read
 /// with `whole_node` only.
+///
+/// # Errors
+///
+/// [`JsonRequestError`] for a body that is no such request, or a larger one than may be.
 pub fn read(
     body: &[u8],
     max_names: usize,

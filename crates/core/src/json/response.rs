@@ -13,6 +13,7 @@ use xxhash_rust::xxh3;
 
 use crate::cache::{SetContents, SetVersion};
 use crate::descriptors::{DescriptorError, Descriptors};
+use crate::fairness::QUICK_JSON_BYTES;
 use crate::resource::{Name, NameForm, Resource, TypeUrl};
 
 /// Bytes from which on the JSON of a resource is shared, not copied.
@@ -21,8 +22,6 @@ const SHARED: usize = 32 << 10;
 const ENDS: usize = 4 << 10;
 /// Bytes at which a chunk of copied resources is closed.
 const BLOCK: usize = 256 << 10;
-/// Bytes of bodies that are written in a moment: about 1 ms.
-const SMALL: usize = 64 << 10;
 
 /// DiscoveryResponse as proto3 JSON. Cheap to clone.
 #[derive(Clone)]
@@ -121,7 +120,7 @@ impl JsonWriter {
     /// Whether writing the response takes so long that no other connection should wait for it.
     pub fn is_slow(&self, found: &SetContents) -> bool {
         let size: usize = found.resources.iter().map(|resource| resource.body().len()).sum();
-        size > SMALL || !self.descriptors.are_unpacked()
+        size > QUICK_JSON_BYTES || !self.descriptors.are_unpacked()
     }
 
     /// Writes a response.

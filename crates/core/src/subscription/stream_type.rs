@@ -22,10 +22,8 @@ use crate::cache::{
     Class, Completeness, FellBehindError, Frame, Generation, Membership, Nonce, Position, Protocol, Role,
     Seen, StreamProfile, Subscription, Update,
 };
+use crate::fairness::NAMES_EVALUATED_FREELY;
 use crate::resource::{Kind, Name};
-
-/// Names of which a look at all of them takes noticeable time.
-const DEAR: usize = 1000;
 
 /// A response that was sent and not answered.
 #[derive(Clone, Copy, Debug)]
@@ -177,7 +175,7 @@ impl StreamType {
 
     /// Whether to look at it costs so much that it is not done for the order of removals alone.
     fn is_dear(&self) -> bool {
-        self.subscription().names().len() + self.own().owed.names.len() > DEAR
+        self.subscription().names().len() + self.own().owed.names.len() > NAMES_EVALUATED_FREELY
     }
 
     /// Whether it has something to say that counts as an addition: a forced answer does, somebody waits for it.

@@ -21,14 +21,13 @@ use super::topic::{Absences, OriginHabits, Renewal};
 use super::{Counters, Locators, Settings, StreamId, Tuning};
 use crate::LogThrottle;
 use crate::cache::{Cache, View, Writer};
+use crate::fairness::ACKS_IN_A_ROW;
 use crate::proto::{DeltaDiscoveryRequest, Status};
 use crate::resource::{Name, TypeUrl};
 use stream::{Ack, RenewalPace, Stream};
 
 /// ACKs that wait for a stream take no more than about this; an origin that lets them pile up does not read.
 const ACK_BYTES: usize = 1 << 20;
-/// ACKs that go before what clients ask for has a turn.
-const ACKS_IN_A_ROW: u32 = 64;
 /// google.rpc.Code
 const INVALID_ARGUMENT: i32 = 3;
 

@@ -1,4 +1,4 @@
-//! Input of a connection that is not whole yet.
+//! Input of a connection that is not whole yet: the start of a frame, or a header block of which more is to come.
 
 use std::time::Instant;
 
@@ -11,6 +11,7 @@ pub(super) struct Arriving {
     pub(super) block: Option<Block>,
 }
 
+/// Part of a connection's input: each begins with the end of the one before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
     #[default]

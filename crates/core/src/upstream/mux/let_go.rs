@@ -10,10 +10,9 @@ use super::super::topic::Want;
 use super::super::{Locators, StreamId};
 use super::Mux;
 use crate::cache::{Change, Seen, Snapshot};
+use crate::fairness::NAMES_PER_SLICE;
 use crate::resource::{Name, Parameters, TypeUrl};
 
-/// Names that are let go before others have their turn: what one client asked for is due at one moment.
-const LET_GO_AT_ONCE: usize = 500;
 /// Shortest time after which a name that nobody wants and is kept is looked at again, however short the linger.
 const KEPT: Duration = Duration::from_secs(1);
 
@@ -45,7 +44,7 @@ impl Mux {
         // Those of one type and time stand together.
         let mut seen: Option<(TypeUrl, Parameters, Arc<Snapshot>)> = None;
         let mut count = 0;
-        while count < LET_GO_AT_ONCE
+        while count < NAMES_PER_SLICE
             && let Some(Departure { type_url, parameters, name: item, is_early }) = self.lingering.next(now)
         {
             // One that goes early makes room for as many as have come.

@@ -12,20 +12,17 @@ use super::proof::Proof;
 use super::target::Target;
 use super::{Asked, Awaited, Incomplete, StreamSubscription};
 use crate::cache::{Completeness, Named, View};
+use crate::fairness::UPSTREAM_NAME_BYTES;
 use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Collection, Name, Resource, take_out};
 
 /// A request is cut when its names reach this many bytes: servers that kept gRPC's default take 4 MiB.
 const REQUEST_BYTES: usize = 1 << 20;
 
-/// All others at so many: what is answered all at once holds up everything else that the origin says. With
-/// [`Settings::request_interval`] it is the pace at which new names are asked for, some fifty thousand in a second.
-const NAMES_BYTES: usize = 16 << 10;
-
 /// How many bytes of names go into a request, which may be the first one for a type of which something is held: that one
 /// says the versions, and what is behind it is not said with versions any more (R-Delta-05).
 pub(in crate::upstream) const fn room(is_first_of_held: bool) -> usize {
-    if is_first_of_held { REQUEST_BYTES } else { NAMES_BYTES }
+    if is_first_of_held { REQUEST_BYTES } else { UPSTREAM_NAME_BYTES }
 }
 
 /// The versions of a wildcard's members go into one request, and no more than this of them: servers that kept gRPC's

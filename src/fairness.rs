@@ -1,0 +1,61 @@
+//! Bounds on the work of one turn: after so much, a task gives its thread to others, or a thread its core.
+//!
+//! A smaller value means more turns for expensive peers; a larger one, longer waits for all others. The core has such
+//! bounds of its own for names.
+//!
+//! Costs are of an optimized build on one core of a small virtual machine, with names of 55 bytes of which nothing is held
+//! yet: lower bounds.
+
+use std::time::Duration;
+
+// Threads: the budget of each connection, see `downstream::scheduler`.
+
+/// Part of a thread's time that a connection earns: one 128th, 7.8 ms per second.
+pub(crate) const REFILL_DIVISOR: u32 = 128;
+/// Largest budget that a connection saves up: 5 polls of 1 ms.
+pub(crate) const MAX_BUDGET: Duration = Duration::from_millis(5);
+/// Largest debt: the machine may have taken the time, and not the connection.
+pub(crate) const MAX_DEBT: Duration = Duration::from_millis(100);
+/// Budget below which a poll needs a permit: about the time of one poll.
+pub(crate) const MIN_BUDGET: Duration = Duration::from_millis(1);
+/// Seconds after which time taken counts at most half.
+pub(crate) const DECAY_SECONDS: f32 = 1.0;
+/// Seconds of a thread that a new connection is assumed to have taken: its cost is not known yet.
+pub(crate) const NEWCOMER_SECONDS: f32 = 0.02;
+/// Seconds for which others go first, for each second that a connection took lately.
+pub(crate) const HANDICAP: f32 = 10.0;
+/// Longest time for which others go first.
+pub(crate) const MAX_HANDICAP: Duration = Duration::from_secs(1);
+
+// Long work: what is moved off the worker threads.
+
+/// Names above which evaluating or dropping a subscription is moved off the worker.
+///
+/// Cost of 20,000 names: 2.2 ms to subscribe to, 0.2 ms to evaluate, 1.5 ms to drop.
+pub(crate) const MANY_NAMES: usize = 20_000;
+/// Bytes above which decoding a request is moved off the worker.
+///
+/// Cost of 57,000 bytes with 1,000 names: 0.02 ms to decode, 0.09 ms to subscribe to.
+pub(crate) const LARGE_REQUEST: usize = 64 << 10;
+/// Time after which long work is tried again when no thread was free for it.
+pub(crate) const RETRY: Duration = Duration::from_millis(2);
+/// Values that may wait to be dropped: no limit counts their memory any more.
+pub(crate) const RECLAIM_QUEUE_LEN: usize = 8;
+
+// Sockets and streams: what one peer is given in a row.
+
+/// Connections accepted in a row before waiting new ones are served; the rest stays in the kernel.
+pub(crate) const ACCEPTED_IN_A_ROW: usize = 16;
+/// Longest pause in between: accepting must not starve behind expensive connections.
+pub(crate) const LONGEST_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Reads in a row from a socket. TLS reads 4 KiB at a time: 8 reads are some hundred of the smallest records,
+/// and more than the largest one.
+pub(crate) const READS_IN_A_ROW: u8 = 8;
+/// Requests of a stream read in a row.
+pub(crate) const REQUESTS_IN_A_ROW: usize = 32;
+/// Longest time for that: a short request can be long to handle. HTTP/2 gives a whole connection as long.
+pub(crate) const REQUEST_SLICE: Duration = Duration::from_millis(1);
+/// Time for which the body of a long poll is read in a row, however fast it arrives.
+pub(crate) const BODY_SLICE: Duration = Duration::from_micros(500);
+/// Messages of the control plane read in a row before requests, clients and timers get a turn.
+pub(crate) const MESSAGES_IN_A_ROW: u32 = 32;
