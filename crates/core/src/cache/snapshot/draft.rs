@@ -106,7 +106,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Changes an entry. Returns whether its body is told again though it is the same, and whether its endpoints are.
-    fn edit(&mut self, entry: &mut Entry, op: Op) -> (bool, bool) {
+    fn edit(&self, entry: &mut Entry, op: Op) -> (bool, bool) {
         let mut resent = false;
         let mut repush = false;
         match op {
