@@ -44,7 +44,7 @@ lint: ## Check formatting, lints of Rust and Go, and the form of comments and do
 	cargo fmt --check $(DESCRIPTORS)
 	cargo fmt --check $(FUZZ)
 	cargo clippy --locked --all-targets -- -D warnings
-	cargo test --locked --quiet --test docs
+	cargo test --locked --quiet --test repo docs::
 	@if command -v go >/dev/null; then \
 	  unformatted=$$(gofmt -l $(GO)); \
 	  if [[ -n $$unformatted ]]; then echo "gofmt -w is due for:" $$unformatted >&2; exit 1; fi; \
@@ -67,7 +67,7 @@ fuzz-check: ## Check that the fuzz targets compile.
 msrv: ## Check that the oldest Rust version of Cargo.toml compiles the program.
 	@cargo +$(MSRV) --version >/dev/null 2>&1 || rustup toolchain install $(MSRV) --profile minimal || \
 	  { echo "make msrv: no Rust $(MSRV), and rustup could not install it" >&2; exit 1; }
-	cargo +$(MSRV) check --locked --workspace
+	cargo +$(MSRV) check --locked
 
 soak: ## Run random histories against the models for longer: make soak STEPS=100000000.
 	DELTAFAN_STEPS=$(STEPS) cargo test --locked --release --test simulation

@@ -6,8 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[allow(dead_code, reason = "what other tests send or read")]
-mod wire;
+use deltafan_test_support::wire;
 
 #[path = "timed_simulation/client.rs"]
 mod client;

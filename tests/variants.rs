@@ -5,8 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[allow(dead_code, reason = "what other tests send or read")]
-mod wire;
+use deltafan_test_support::wire;
 
 #[path = "variants/client.rs"]
 mod client;

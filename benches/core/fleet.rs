@@ -71,7 +71,7 @@ impl Shape {
         SessionConfig { given: NodeParameterRules::new(rules, 256), ..SessionConfig::default() }
     }
 
-    /// What one change changes, so that every client has exactly one thing to learn.
+    /// Resource of one change, so that every client has exactly one thing to learn.
     fn changed(&self, round: usize) -> Vec<usize> {
         match self.names {
             0 => vec![round % self.resources],
@@ -160,7 +160,7 @@ impl Fleet {
         for (at, request) in requests {
             assert!(self.sessions[at].on_ack(&request).is_some());
         }
-        // What a stream does after each request: it looks whether there is more to say.
+        // As a stream does after each request: it looks whether there is more to say.
         for session in &mut self.sessions {
             black_box(session.next(self.now, Upstream::Answering));
         }
@@ -179,7 +179,7 @@ impl Fleet {
         self.apply(change, &self.shape.parameters());
     }
 
-    /// What is for everybody, in the store of each set.
+    /// Resources for everybody, in the store of each set.
     fn apply(&mut self, change: Change, parameters: &[Parameters]) {
         let type_url = self.shape.type_url();
         for parameters in parameters {

@@ -27,7 +27,7 @@ fn print(row: &str, figures: &[(usize, Duration)]) {
 }
 
 /// One type with one client that accepts everything.
-struct Bed {
+struct Fixture {
     writer: Writer,
     session: Session,
     protocol: Protocol,
@@ -35,7 +35,7 @@ struct Bed {
     now: Instant,
 }
 
-impl Bed {
+impl Fixture {
     fn new(protocol: Protocol) -> Self {
         let (cache, writer) = Cache::new(Limits::default());
         let now = Instant::now();
@@ -117,21 +117,21 @@ fn leave(wildcard: bool) {
 /// One name of many changes.
 fn change(protocol: Protocol, forgets: bool) {
     let figure = |names: usize| {
-        let mut bed = Bed::new(protocol);
-        bed.ask((0..names).map(name).collect());
-        let all = (0..names).map(|at| bed.set(View::Named, at, 0)).collect();
-        bed.apply(all);
-        bed.catch_up();
+        let mut fixture = Fixture::new(protocol);
+        fixture.ask((0..names).map(name).collect());
+        let all = (0..names).map(|at| fixture.set(View::Named, at, 0)).collect();
+        fixture.apply(all);
+        fixture.catch_up();
         let took = (1..=TURNS).map(|turn| {
             if forgets {
-                let other = vec![bed.set(View::Named, names + turn, 0)];
-                bed.apply(other);
+                let other = vec![fixture.set(View::Named, names + turn, 0)];
+                fixture.apply(other);
                 let name = name(names + turn).into();
-                bed.apply(vec![Op::Forget { view: View::Named, name }]);
+                fixture.apply(vec![Op::Forget { view: View::Named, name }]);
             }
-            let one = vec![bed.set(View::Named, turn * 7919 % names, turn)];
-            bed.apply(one);
-            bed.catch_up()
+            let one = vec![fixture.set(View::Named, turn * 7919 % names, turn)];
+            fixture.apply(one);
+            fixture.catch_up()
         });
         (names, median(took.collect()))
     };
@@ -146,24 +146,24 @@ fn change(protocol: Protocol, forgets: bool) {
 /// A client is behind by so many entries, which it is told in parts: what each entry costs.
 fn catch_up(view: View) {
     let figure = |stale: usize| {
-        let mut bed = Bed::new(Protocol::Delta);
-        bed.ask(match view {
+        let mut fixture = Fixture::new(Protocol::Delta);
+        fixture.ask(match view {
             View::Wildcard => vec!["*".to_owned()],
             View::Named => (0..stale).map(name).collect(),
         });
         for version in 0..2 {
-            let all = (0..stale).map(|at| bed.set(view, at, version)).collect();
-            bed.apply(all);
+            let all = (0..stale).map(|at| fixture.set(view, at, version)).collect();
+            fixture.apply(all);
             if version == 0 {
-                bed.catch_up();
+                fixture.catch_up();
             }
         }
         // By its names only where the log is the longer list.
-        let more = (0..stale).map(|at| bed.set(View::Wildcard, stale + at, 0)).collect();
+        let more = (0..stale).map(|at| fixture.set(View::Wildcard, stale + at, 0)).collect();
         if view == View::Named {
-            bed.apply(more);
+            fixture.apply(more);
         }
-        let took = bed.catch_up();
+        let took = fixture.catch_up();
         (stale, took / stale as u32)
     };
     let row = match view {

@@ -1,4 +1,4 @@
-//! What the core costs without sockets: nanoseconds per client-update and per ACK, and how long a change takes
+//! Cost of the core without sockets: nanoseconds per client-update and per ACK, and how long a change takes
 //! while clients join; and how single operations grow with what is beside them.
 //!
 //!     cargo bench --bench core                          # everything

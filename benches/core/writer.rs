@@ -1,4 +1,4 @@
-//! What the writer waits for, and what a large subscription costs to change.
+//! Time that the writer waits, and the cost of a change to a large subscription.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! The same load against any xDS server: nothing of ours is started but the load client.
+//! The load of the bench against any xDS server: nothing of ours is started but the load client.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -25,10 +25,10 @@ pub(crate) struct Options {
     /// Its process, where it runs on this machine: adds CPU and memory.
     #[arg(long, value_name = "PID", requires = "target")]
     pub(crate) target_pid: Option<u32>,
-    /// What the clients speak.
+    /// Protocol of the clients.
     #[arg(long, default_value = "delta", requires = "target")]
     pub(crate) transport: Transport,
-    /// What they subscribe to.
+    /// Subscription of each client.
     #[arg(long, default_value = "eds", requires = "target")]
     pub(crate) kind: Kind,
     /// How many there are.
@@ -165,7 +165,7 @@ fn watch(driver: &mut Driver, options: &Options, seconds: u64) -> io::Result<()>
     Ok(())
 }
 
-/// What the server's process has used.
+/// CPU time and memory that the server's process has used.
 struct Usage(Option<(Threads, u64)>);
 
 impl Usage {

@@ -176,7 +176,7 @@ pub(crate) fn run_blaster(clients: usize, first: &[u8], message: &[u8], ack: usi
     for line in io::stdin().lock().lines() {
         let seconds = line?.parse().map_err(io::Error::other)?;
         for peer in &mut peers {
-            // What was said before the first message, or came after the last time was over.
+            // Left out: said before the first message, or come after the last time was over.
             peer.write(message)?;
             peer.read(&mut buffer)?;
             peer.read = 0;

@@ -7,7 +7,7 @@ use super::response::{Hear, Responses};
 
 /// The largest window there is.
 pub(crate) const WINDOW: u32 = 0x7fff_ffff;
-/// What a server takes before it says more, which nobody here listens to.
+/// Bytes that a server takes before it says more, which nobody here listens to.
 pub(crate) const DEFAULT_WINDOW: u32 = 65_535;
 
 const DATA: u8 = 0;
@@ -36,7 +36,7 @@ fn frame_head(out: &mut Vec<u8>, len: usize, kind: u8, flags: u8, stream: u32) {
     out.extend_from_slice(&[a, b, c, kind, flags, d, e, f, g]);
 }
 
-/// What a client says first: it takes so many bytes, and never says that it takes more.
+/// First bytes of a client: it takes so many bytes, and never says that it takes more.
 pub(crate) fn preface(out: &mut Vec<u8>, window: u32) {
     out.extend_from_slice(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     const INITIAL_WINDOW_SIZE: u16 = 4;
@@ -46,7 +46,7 @@ pub(crate) fn preface(out: &mut Vec<u8>, window: u32) {
     frame(out, WINDOW_UPDATE, 0, 0, &(window - DEFAULT_WINDOW).to_be_bytes());
 }
 
-/// What a server says first.
+/// First bytes of a server.
 pub(crate) fn server_preface(out: &mut Vec<u8>) {
     frame(out, SETTINGS, 0, 0, &[]);
 }
@@ -105,7 +105,7 @@ pub(crate) struct Ended {
 pub(crate) struct Reader {
     head: [u8; HEAD],
     have: usize,
-    /// What is missing of the frame's payload.
+    /// Bytes of the frame's payload that are missing.
     left: usize,
     /// The payload of a PING, which may come in pieces.
     ping: Vec<u8>,

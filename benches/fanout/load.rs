@@ -19,7 +19,7 @@ use super::shape::{Load, Transport};
 use super::tls::{self, Session};
 
 pub(crate) const WAKE: Token = Token(usize::MAX);
-/// What the kernel may keep for a client that does not read.
+/// Bytes that the kernel may keep for a client that does not read.
 const SILENT_BUFFER: usize = 16 << 10;
 
 /// Runs the load as the lines on stdin say: `expect N` waits for N responses and tells when they came, `tally` tells
@@ -88,7 +88,7 @@ struct Clients<'a> {
     heard: Heard,
 }
 
-/// What came, over all connections.
+/// Messages that came, over all connections.
 struct Heard {
     transport: Transport,
     counts_resources: bool,
@@ -206,7 +206,7 @@ impl<'a> Clients<'a> {
         Ok(())
     }
 
-    /// Who stops reading has a window for its first state, with some to spare, as clients that keep theirs small have:
+    /// A client that stops reading has a window for its first state, with some to spare, as clients that keep theirs small have:
     /// what follows is the server's to hold, or to let go.
     fn window(&self, silent: bool) -> u32 {
         const OF_RESOURCE: usize = 1024;
@@ -219,7 +219,7 @@ impl<'a> Clients<'a> {
 
     /// Waits for so many responses and returns when they came.
     fn expect(&mut self, count: usize) -> io::Result<Arrivals> {
-        // What nobody waited for, like a second response to a change, is no answer to the next.
+        // A message that nobody waited for, like a second response to a change, is no answer to the next.
         self.heard.times.clear();
         self.tally();
         println!("waiting");

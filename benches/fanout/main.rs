@@ -1,4 +1,4 @@
-//! What a change costs the relay per client, beside what it costs others and what it must cost anybody.
+//! Cost of a change to the relay per client, beside its cost to others and the least that it must cost anybody.
 //!
 //! The relay runs as a process of its own, pinned to one core; origin and load client share another. All figures
 //! that are compared come from interleaved rounds of one run. `benches/README.md` says how to read them.
@@ -67,7 +67,7 @@ struct Cli {
     role: Option<Role>,
 }
 
-/// What this program is when the bench starts it again as a process of its own.
+/// Role of this program when the bench starts it again as a process of its own.
 #[derive(Subcommand)]
 #[command(disable_help_subcommand = true)]
 enum Role {

@@ -1,4 +1,4 @@
-//! What a process costs, read from /proc; a clock that all processes share; medians and quantiles.
+//! Cost of a process, read from /proc; a clock that all processes share; medians and quantiles.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -25,7 +25,7 @@ impl Threads {
         Ok(Self(threads))
     }
 
-    /// What was used in between, but for the last of threads that ended.
+    /// Use in between, but for the last of threads that ended.
     pub(crate) fn since(&self, before: &Self) -> u64 {
         let of = |(id, now): (_, &u64)| now.saturating_sub(before.0.get(id).copied().unwrap_or(0));
         self.0.iter().map(of).sum()

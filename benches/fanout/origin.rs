@@ -21,7 +21,7 @@ pub(crate) const FIRST_VERSION: u64 = 1;
 /// The key of the dynamic parameter that the relay gives clients, and that tells variants apart.
 pub(crate) const PARAMETER: &str = "cluster";
 
-/// What the relay asked for of a type.
+/// Names of a type that the relay asked for.
 #[derive(Default)]
 struct Topic {
     wildcard: bool,
@@ -38,7 +38,7 @@ struct Held {
     variants: usize,
 }
 
-/// What the bench tells the origin.
+/// Commands of the bench to the origin.
 enum Order {
     Fill { kind: Kind, count: usize, bytes: usize, variants: usize, done: std::sync::mpsc::Sender<()> },
     Change { kind: Kind, which: Vec<usize>, bytes: Option<usize> },
@@ -70,7 +70,7 @@ impl Origin {
         self.fill_variants(kind, count, bytes, 0);
     }
 
-    /// The same, with so many variants of each, one for each set of parameters.
+    /// Resources with so many variants of each, one for each set of parameters.
     pub(crate) fn fill_variants(&self, kind: Kind, count: usize, bytes: usize, variants: usize) {
         let (done, filled) = std::sync::mpsc::channel();
         self.order(Order::Fill { kind, count, bytes, variants, done });
@@ -83,7 +83,7 @@ impl Origin {
         self.order(Order::Change { kind, which, bytes: None });
     }
 
-    /// The same, with bodies of another size from now on.
+    /// Resources with bodies of another size from now on.
     pub(crate) fn change_size(&self, kind: Kind, which: Vec<usize>, bytes: usize) {
         self.order(Order::Change { kind, which, bytes: Some(bytes) });
     }
@@ -200,7 +200,7 @@ impl State {
             Order::Fill { kind, count, bytes, variants, done } => {
                 let versions = (0..count).map(|at| (resource_name(at), FIRST_VERSION)).collect();
                 self.held.insert(kind.type_url(), Held { versions, bytes, variants });
-                // Who filled it waits, unless it is gone with the whole bench.
+                // The side that filled it waits, unless it is gone with the whole bench.
                 _ = done.send(());
             }
             Order::Change { kind, which, bytes } => {
@@ -318,7 +318,7 @@ enum Named {
     Plainly,
     /// As to who asked by locators; it is for everybody.
     ForAll,
-    /// The same; it is for one set of parameters.
+    /// A resource for one set of parameters.
     For(String),
 }
 

@@ -15,7 +15,7 @@ use super::report::{Arrivals, Joined, Tally};
 use super::shape::{Kind, Load};
 
 const HEAD_END: &[u8] = b"\r\n\r\n";
-/// What an answer begins with; its version follows.
+/// Beginning of an answer; its version follows.
 const VERSION: &[u8] = b"{\"versionInfo\":\"";
 
 struct Client {
@@ -35,7 +35,7 @@ struct Clients<'a> {
     sums: Tally,
 }
 
-/// The same lines as the load client of streams understands.
+/// Reads the lines that the load client of streams understands.
 pub(crate) fn run(target: SocketAddr, load: &Load) -> io::Result<()> {
     let mut clients = Clients {
         load,

@@ -107,7 +107,7 @@ impl Process {
         writeln!(self.stdin, "{line}")
     }
 
-    /// What follows `verb` in the next line, which has to begin with it.
+    /// The rest of the next line, which has to begin with `verb`.
     pub(crate) fn hear(&mut self, verb: &str) -> io::Result<String> {
         let mut line = String::new();
         self.stdout.read_line(&mut line)?;
@@ -118,7 +118,7 @@ impl Process {
         }
     }
 
-    /// The same, where what follows is JSON.
+    /// The rest of the next line behind `verb`, as JSON.
     pub(crate) fn hear_value<T: DeserializeOwned>(&mut self, verb: &str) -> io::Result<T> {
         Ok(serde_json::from_str(&self.hear(verb)?)?)
     }

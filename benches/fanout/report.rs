@@ -1,8 +1,8 @@
-//! What the load client tells the bench, as JSON on its stdout.
+//! Reports of the load client to the bench, as JSON on its stdout.
 
 use serde::{Deserialize, Serialize};
 
-/// What came in and went out over some time.
+/// Traffic in and out over some time.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Tally {
     pub(crate) messages: u64,

@@ -41,7 +41,7 @@ impl Text {
     }
 }
 
-/// What was in a response.
+/// Contents of a response.
 pub(crate) struct Summary {
     pub(crate) resources: usize,
     type_url: Text,
@@ -71,7 +71,7 @@ impl Summary {
     }
 }
 
-/// Who is told of what was read.
+/// Listener that is told of what was read.
 pub(crate) trait Hear {
     /// A resource of a delta response has this version, where that is a number.
     fn version(&mut self, version: u64);

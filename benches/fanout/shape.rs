@@ -1,4 +1,4 @@
-//! What is measured: who subscribes to what, over how many connections.
+//! Shape of a load: subscriptions of the clients, and their number of connections.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// What a client speaks, aggregated.
+/// Protocol of a client, aggregated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 pub(crate) enum Transport {
     Delta,

@@ -12,7 +12,7 @@ use super::target::Relay;
 /// The factor by which cost may grow from 100 resources to 10,000. A mere walk over the table per update, with nothing
 /// done to what is in it, was seen to make it 1.7; noise, 1.05.
 const FLAT: f64 = 1.3;
-/// What 400 clients may add to the relay's memory by four pushes of 1 MiB; a copy for each of those who do not
+/// Memory that 400 clients may add to the relay by four pushes of 1 MiB; a copy for each of those who do not
 /// read would add 200 at once.
 const PUSHES_MIB: f64 = 32.0;
 /// Of dynamic parameters.
@@ -40,7 +40,7 @@ pub(crate) fn run(cores: Cores) -> io::Result<()> {
     ] {
         let Encoded { frames, generations } = encoded(cores, load)?;
         // A table also moves on when its set becomes complete, which may happen meanwhile; and whoever looks just then is
-        // told by a frame of its own (tests/encode_once.rs counts exactly, without a clock).
+        // told by a frame of its own (tests/alloc counts exactly, without a clock).
         let expected = (CHANGES * tables)..=((CHANGES + 1) * tables);
         check(
             frames <= 2 * generations && expected.contains(&(generations as usize)),

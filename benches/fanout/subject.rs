@@ -16,7 +16,7 @@ pub(crate) const RESOURCE_BYTES: usize = 300;
 /// Changes of one measured round: enough for the clock of the scheduler.
 pub(crate) const CHANGES: usize = 10;
 
-/// What a client-update costs.
+/// Cost of a client-update.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) cpu_us: f64,
@@ -26,7 +26,7 @@ pub(crate) struct Cost {
     pub(crate) p99_ms: f64,
     pub(crate) last_ms: f64,
     pub(crate) rss_mib: f64,
-    /// What a client read, frames and all, and what it wrote.
+    /// Bytes that a client read, frames and all, and those that it wrote.
     pub(crate) bytes: f64,
     pub(crate) sent: f64,
 }

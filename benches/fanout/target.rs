@@ -1,4 +1,4 @@
-//! What is measured: the relay, a peer, the raw loop; and the load client that drives them.
+//! Subjects of a measurement: the relay, a peer, the raw loop; and the load client that drives them.
 
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -203,7 +203,7 @@ impl Driver {
         self.0.hear_value("got")
     }
 
-    /// What came since the last answer.
+    /// Traffic since the last answer.
     pub(crate) fn tally(&mut self) -> io::Result<Tally> {
         self.0.say("tally")?;
         self.0.hear_value("tally")

@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-/// Whom the relay's certificate is for.
+/// Name in the relay's certificate.
 const NAME: &str = "localhost";
 
 /// An authority, and what it certified: files for as long as this lives.
@@ -42,7 +42,7 @@ impl Certificates {
     }
 }
 
-/// What a listener of the relay is configured with.
+/// Configuration of a listener of the relay.
 pub(crate) fn of_listener(folder: &Path) -> String {
     let file = |name| folder.join(name).display().to_string();
     format!(
@@ -53,7 +53,7 @@ pub(crate) fn of_listener(folder: &Path) -> String {
     )
 }
 
-/// What clients connect with. Nothing is resumed: each handshake is a whole one.
+/// Configuration of clients. Nothing is resumed: each handshake is a whole one.
 pub(crate) fn of_clients(folder: &Path) -> io::Result<Arc<ClientConfig>> {
     let certificate = |name| CertificateDer::from_pem_file(folder.join(name)).map_err(io::Error::other);
     let mut roots = RootCertStore::empty();
@@ -80,7 +80,7 @@ impl Session {
     pub(crate) fn new(config: &Arc<ClientConfig>) -> io::Result<Self> {
         let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
         let mut session = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
-        // What is said before the handshake is over waits for that.
+        // Bytes that are sent before the handshake is over wait for that.
         session.set_buffer_limit(None);
         Ok(Self(Box::new(session)))
     }

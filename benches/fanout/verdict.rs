@@ -1,6 +1,6 @@
 //! Figures beside what they are to reach (`docs/benchmarks.md`). They say, they do not fail: machines differ.
 
-/// What a figure has to reach, and what it had better.
+/// Bound that a figure has to reach, and one that it had better.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Goal {
     pub(crate) must: f64,

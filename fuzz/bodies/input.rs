@@ -35,7 +35,7 @@ impl<'a> Input<'a> {
         self.take(len)
     }
 
-    /// What is left.
+    /// Bytes that are left.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }

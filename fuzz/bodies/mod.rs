@@ -1,6 +1,6 @@
-//! What each fuzz target does with its input, and what has to hold whatever the input is.
+//! Bodies of the fuzz targets: each runs an input and checks what has to hold whatever the input is.
 //!
-//! The targets in `fuzz/targets` run these bodies under libFuzzer, and `tests/corpus.rs` runs them over the kept corpus.
+//! The targets in `fuzz/targets` run these bodies under libFuzzer, and `tests/repo/corpus.rs` runs them over the kept corpus.
 //! They use the library from outside, so that what they find is what a peer could cause.
 
 mod against_h2;

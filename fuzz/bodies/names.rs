@@ -6,7 +6,7 @@ pub(crate) fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let normal = normal_form(text).into_owned();
     assert_eq!(normal_form(&normal), normal, "a normal form is its own");
-    // What is not well formed is opaque, directives and all.
+    // A name that is not well formed is opaque, directives and all.
     let is_well_formed = normal_form(&format!("{normal}#")) == normal;
     let without = normal_form(without_directives(text));
     assert!(!is_well_formed || without == normal, "directives are no part of a name");

@@ -9,7 +9,7 @@ use deltafan::resource::Kind;
 use deltafan::subscription::{Poll, PollHistory, PollPeer, SessionConfig, Upstream};
 
 const MAX_NAMES: usize = 20;
-/// What a request may have beside its names.
+/// Parts that a request may have beside its names.
 const OTHERS: usize = 1 << 16;
 
 pub(crate) fn run(data: &[u8]) {

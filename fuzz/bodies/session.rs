@@ -212,7 +212,7 @@ impl Stream {
         Ok(())
     }
 
-    /// What it says; an error is its end.
+    /// Says the next thing; an error is its end.
     fn next(&mut self, bed: &Bed, taken: bool) -> Result<Option<Bytes>, SessionError> {
         let outgoing = match self.session.next(bed.now, bed.upstream) {
             NextStep::Say(outgoing) => outgoing,

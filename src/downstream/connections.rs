@@ -338,16 +338,16 @@ mod tests {
         assert_eq!(connections.close_costliest(9, &unsent, now), 1, "there are no more");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_drain_ends_with_its_window_however_many_connections_there_are() {
         const WINDOW: Duration = Duration::from_millis(200);
         let connections: Arc<Connections> = Arc::default();
         let _open: Vec<_> =
             (0..2000).map(|_| connections.open(Duration::from_secs(3600), Instant::now())).collect();
-        let start = Instant::now();
+        let start = tokio::time::Instant::now();
         connections.drain(WINDOW).await;
         assert!(connections.all().iter().all(|connection| connection.is_closing()));
-        assert!(start.elapsed() < WINDOW * 3, "{:?}", start.elapsed());
+        assert!(start.elapsed() <= WINDOW + Duration::from_millis(10), "{:?}", start.elapsed());
     }
 
     fn open(connections: &Arc<Connections>, last: u8) -> ConnectionGuard {

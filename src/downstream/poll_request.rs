@@ -233,3 +233,20 @@ fn parse(body: &[u8], rules: &SessionConfig) -> Result<proto::DiscoveryRequest, 
         _ => PollError::refused(StatusCode::BAD_REQUEST, error.to_string()),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r_rest_06_a_poll_is_answered_before_its_client_gives_up() {
+        let longest = Duration::from_secs(60);
+        for (expected, held) in [("1000", 800), ("5000", 4_800), ("100", 80), ("0", 60_000), ("soon", 60_000)]
+        {
+            let headers =
+                HeaderMap::from_iter([(EXPECTED_TIMEOUT.parse().unwrap(), expected.parse().unwrap())]);
+            assert_eq!(hold(longest, &headers), Duration::from_millis(held), "{expected}");
+        }
+        assert_eq!(hold(longest, &HeaderMap::new()), longest);
+    }
+}

@@ -1,13 +1,12 @@
-//! Questions at the end of a scene of attacks: is everybody still there, and is everything free again?
+//! Questions at the end of a row of attacks: is everybody still there, and is everything free again?
 
 use std::time::{Duration, Instant};
 
 use deltafan::proto::{DeltaDiscoveryRequest, ResourceLocator};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, connect, node};
+use deltafan_test_support::http1::Http1;
+use deltafan_test_support::process::Process;
 use tokio::runtime::Runtime;
-
-use crate::support::client::{CDS, DELTA_ADS, Delta, EDS, connect, node};
-use crate::support::http1::Http1;
-use crate::support::process::Process;
 
 /// Connections of those that mean well, have what they want and say nothing.
 const BYSTANDERS: usize = 20;

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, FETCH_CLUSTERS, connect, node, try_unary};
 use futures_util::future::join_all;
 use tonic::transport::Channel;
 
+use super::fixture::{Attack, Fixture};
 use super::peer::Target;
-use super::scene::{Attack, Scene};
-use crate::support::client::{CDS, DELTA_ADS, Delta, connect, node, try_unary};
 
-const FETCH_CLUSTERS: &str = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
 /// Connections of an attacker, and requests at a time on each.
 const CONNECTIONS: usize = 10;
 const AT_A_TIME: usize = 20;
@@ -44,9 +43,9 @@ async fn fetch(channel: Channel, names: &[&str]) {
 }
 
 #[test]
-fn who_asks_for_what_is_cheap_without_end() {
-    let scene = Scene::start("");
-    scene.suffer(&[
+fn cheap_requests_without_end() {
+    let fixture = Fixture::start("");
+    fixture.suffer(&[
         Attack {
             name: "unary Fetch of all clusters, on 20 connections",
             bound: "turns: a 128th of a thread for each connection",

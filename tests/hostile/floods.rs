@@ -1,10 +1,10 @@
 //! Floods of frames: what costs the sender little and brings nothing.
 
+use super::fixture::{Attack, Fixture};
 use super::peer::{
     CONTINUATION, DATA, DELTA_ADS, END_HEADERS, END_STREAM, HEADERS, PING, PRIORITY, RST_STREAM,
     WINDOW_UPDATE, call, call_block, field, frame, setting, stream,
 };
-use super::scene::{Attack, Scene};
 
 /// Frames in one write.
 const BATCH: u32 = 1000;
@@ -14,10 +14,10 @@ fn batch(turn: u32, piece: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn what_resets_streams() {
+fn floods_of_resets() {
     const BUDGET: &str = "budget of useless frames (2000, then 500/s), ENHANCE_YOUR_CALM";
-    let scene = Scene::start("");
-    scene.suffer(&[
+    let fixture = Fixture::start("");
+    fixture.suffer(&[
         Attack {
             name: "rapid reset",
             bound: BUDGET,
@@ -105,10 +105,10 @@ fn huffman_bomb() -> Vec<u8> {
 }
 
 #[test]
-fn what_comes_in_heads() {
+fn floods_of_heads() {
     const LIST: &str = "head of 16 KiB (MAX_HEADER_LIST_SIZE), 431; table of 4 KiB; budget";
-    let scene = Scene::start("");
-    scene.suffer(&[
+    let fixture = Fixture::start("");
+    fixture.suffer(&[
         Attack {
             name: "CONTINUATION flood",
             bound: "8 continuations, 32 KiB, first_request_timeout",
@@ -171,11 +171,11 @@ fn what_comes_in_heads() {
 }
 
 #[test]
-fn what_is_not_about_a_request() {
+fn floods_of_frames_about_no_request() {
     const BUDGET: &str = "budget of useless frames, ENHANCE_YOUR_CALM";
     const FAIR: &str = "64 KiB, then others have their turn";
-    let scene = Scene::start("");
-    scene.suffer(&[
+    let fixture = Fixture::start("");
+    fixture.suffer(&[
         Attack {
             name: "SETTINGS, with 900 streams whose windows move",
             bound: BUDGET,

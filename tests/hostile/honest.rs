@@ -9,18 +9,17 @@ use std::time::{Duration, Instant};
 
 use deltafan::proto::DeltaDiscoveryRequest;
 use deltafan::resource::{Envelope, TypeUrl};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, connect};
+use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
 use parking_lot::Mutex;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
-use crate::support::client::{CDS, DELTA_ADS, Delta, EDS, connect};
-use crate::support::origin::{Origin, OriginStream, resource, response};
-
 /// Between two changes.
 const PACE: Duration = Duration::from_millis(4);
-/// What changes.
+/// Name of the resource that changes.
 const PULSE: &str = "pulse";
-/// What there is beside it: clusters, and endpoints that are worth not reading.
+/// Resources beside it: clusters, and endpoints that are worth not reading.
 const CLUSTERS: usize = 100;
 const ENDPOINTS: usize = 64;
 const ENDPOINT_BYTES: usize = 32 << 10;

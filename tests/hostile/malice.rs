@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use deltafan::proto::DeltaDiscoveryRequest;
+use deltafan_test_support::client::CDS;
 use prost::Message as _;
 
+use super::fixture::{Attack, Fixture};
 use super::peer::{DELTA_ADS, END_HEADERS, HEADERS, Target, call, call_block, field, frame, message, stream};
-use super::scene::{Attack, Scene};
-use crate::support::client::CDS;
 
 /// Posts a body of JSON again and again, on connections that are kept for as long as the relay keeps them.
 fn post(target: &Target, headers: &str, body: &str) {
@@ -30,10 +30,10 @@ fn filled(start: &str, piece: &str, end: &str) -> String {
 }
 
 #[test]
-fn what_is_dear_to_read_in_json() {
+fn json_that_is_dear_to_read() {
     const OUTLINE: &str = "max_request_bytes; depth of 100 across all forms, values counted before parsing";
-    let scene = Scene::start("");
-    scene.suffer(&[
+    let fixture = Fixture::start("");
+    fixture.suffer(&[
         Attack {
             name: "JSON: 4 MiB of brackets",
             bound: OUTLINE,
@@ -111,11 +111,11 @@ fn calls(target: &Target, bytes: &[u8]) {
 }
 
 #[test]
-fn what_is_dear_to_read_in_protobuf() {
+fn protobuf_that_is_dear_to_read() {
     const DEPTH: &str = "depth of 100 (prost); INVALID_ARGUMENT";
-    let scene = Scene::start("");
+    let fixture = Fixture::start("");
     let body = "\x1f\u{8b}".repeat(100);
-    let mut refused = Target::new(scene.relay().listener, Duration::from_secs(2)).peer().unwrap();
+    let mut refused = Target::new(fixture.relay().listener, Duration::from_secs(2)).peer().unwrap();
     assert!(refused.say(
         format!(
             "POST /v3/discovery:clusters HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-encoding: gzip\r\ncontent-length: {}\r\n\r\n{body}",
@@ -125,7 +125,7 @@ fn what_is_dear_to_read_in_protobuf() {
     ));
     let said = refused.hear(Duration::from_secs(5));
     assert!(said.starts_with(b"HTTP/1.1 415 "), "{}", String::from_utf8_lossy(&said));
-    scene.suffer(&[
+    fixture.suffer(&[
         Attack {
             name: "protobuf: node.metadata 2,000 levels deep",
             bound: DEPTH,

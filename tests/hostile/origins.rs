@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use deltafan::resource::{TypeUrl, wire};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, connect};
+use deltafan_test_support::origin::{Origin, OriginStream, resource, response};
+use deltafan_test_support::process::Process;
 use prost::Message as _;
 
-use super::scene::{mib, resident};
-use crate::support::client::{CDS, DELTA_ADS, Delta, connect};
-use crate::support::origin::{Origin, OriginStream, resource, response};
-use crate::support::process::Process;
+use super::fixture::{mib, resident};
 
-/// What is said again and again, by the number of the turn.
+/// Response that is said again and again, by the number of the turn.
 type Says = fn(&TypeUrl, u64) -> Vec<Bytes>;
 
 /// Beyond what is stored.
@@ -24,7 +24,7 @@ const EACH: u64 = 1 << 10;
 struct Villain {
     name: &'static str,
     turns: u64,
-    /// What it may have stored.
+    /// Memory that it may have stored.
     stores: u64,
     says: Says,
 }
@@ -151,7 +151,7 @@ async fn until_told(client: &mut Delta, name: &str) {
     loop {
         let response = client.response().await;
         assert!(!response.removed_resources.iter().any(|name| name == "kept"), "it was never taken back");
-        let told = crate::support::client::names(&response);
+        let told = deltafan_test_support::client::names(&response);
         client.ack(&response).await;
         if told.iter().any(|told| told == name) {
             return;
@@ -235,7 +235,7 @@ async fn a_control_plane_that_hangs_up() {
 }
 
 async fn listen_again(address: std::net::SocketAddr) -> Origin {
-    // What was accepted may hold the port for a moment.
+    // An accepted connection may hold the port for a moment.
     for _ in 0..200 {
         if tokio::net::TcpListener::bind(address).await.is_ok() {
             break;

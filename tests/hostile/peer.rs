@@ -22,7 +22,7 @@ pub(crate) fn tcp(address: SocketAddr) -> io::Result<Box<dyn Socket>> {
     Ok(Box::new(TcpStream::connect_timeout(&address, Duration::from_secs(2))?))
 }
 
-/// Whom to attack, and for how long.
+/// Target of an attack, and its duration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
@@ -175,7 +175,7 @@ pub(crate) fn setting(id: u16, value: u32) -> Vec<u8> {
     frame(SETTINGS, 0, 0, &[&id.to_be_bytes()[..], &value.to_be_bytes()].concat())
 }
 
-/// What a client says first: it takes so much on each stream, and the most there is on all of them.
+/// First bytes of a client: it takes so much on each stream, and the most there is on all of them.
 pub(crate) fn preface(window: u32) -> Vec<u8> {
     let more = (0x7fff_ffff_u32 - 65_535).to_be_bytes();
     [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &setting(4, window), &frame(WINDOW_UPDATE, 0, 0, &more)]

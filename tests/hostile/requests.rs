@@ -1,10 +1,10 @@
 //! Subscriptions that ask for too much, or for the same again and again.
 
 use deltafan::proto::{DeltaDiscoveryRequest, ResourceLocator};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, connect, node};
 
+use super::fixture::{Attack, Fixture};
 use super::peer::Target;
-use super::scene::{Attack, Scene};
-use crate::support::client::{CDS, DELTA_ADS, Delta, EDS, connect, node};
 
 /// Runs an attack by gRPC to its end; what it holds goes then.
 fn over_grpc<F: Future<Output = ()>>(target: &Target, attack: impl FnOnce(tonic::transport::Channel) -> F) {
@@ -46,9 +46,9 @@ async fn says(stream: &Delta, request: DeltaDiscoveryRequest) -> bool {
 }
 
 #[test]
-fn who_asks_for_too_much() {
-    let scene = Scene::start("");
-    scene.suffer(&[
+fn requests_for_too_much() {
+    let fixture = Fixture::start("");
+    fixture.suffer(&[
         Attack {
             name: "subscriptions: 90,000 names",
             bound: "max_names, max_request_bytes",

@@ -1,15 +1,15 @@
-//! Who takes time: to say something, to read, to acknowledge, to leave.
+//! Peers that take time: to say something, to read, to acknowledge, to leave.
 
 use std::time::Duration;
 
 use deltafan::proto::{DeltaDiscoveryRequest, Node};
+use deltafan_test_support::client::{CDS, EDS};
 use prost::Message as _;
 
+use super::fixture::{Attack, Fixture};
 use super::peer::{
     DATA, DELTA_ADS, HEADERS, Peer, Target, call, call_block, frame, message, preface, stream,
 };
-use super::scene::{Attack, Scene};
-use crate::support::client::{CDS, EDS};
 
 const TIMEOUT: &str = "first_request_timeout";
 
@@ -34,10 +34,10 @@ pub(crate) fn drip(target: &Target, mut peers: Vec<Peer>, trickle: &[u8]) {
 }
 
 #[test]
-fn who_is_slow_to_speak() {
+fn peers_that_are_slow_to_speak() {
     const EACH: usize = 500;
-    let scene = Scene::start("");
-    scene.suffer(&[
+    let fixture = Fixture::start("");
+    fixture.suffer(&[
         Attack {
             name: "slow first bytes",
             bound: TIMEOUT,
@@ -109,9 +109,9 @@ fn who_is_slow_to_speak() {
 }
 
 #[test]
-fn who_is_slow_to_read() {
-    let scene = Scene::start("");
-    scene.suffer(&[
+fn peers_that_are_slow_to_read() {
+    let fixture = Fixture::start("");
+    fixture.suffer(&[
         Attack {
             name: "windows of zero, 2 MiB pending for each of 400 streams",
             bound: "stall_timeout; bytes are shared",

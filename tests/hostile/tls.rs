@@ -1,4 +1,4 @@
-//! What can be done to TLS, before its handshake, in it and after it. The honest client is on a cleartext listener of the
+//! Attacks on TLS, before its handshake, in it and after it. The honest client is on a cleartext listener of the
 //! same relay: what is shown is what handshakes and records cost everybody.
 
 use std::io::{self, Read, Write};
@@ -6,6 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use deltafan_test_support::certificates::{Authority, replace};
 use rustls::crypto::cipher::{AeadKey, Iv, OutboundChunks, OutboundPlainMessage};
 use rustls::version::TLS13;
 use rustls::{
@@ -14,10 +15,9 @@ use rustls::{
 };
 use tempfile::TempDir;
 
+use super::fixture::{Attack, Fixture};
 use super::peer::{PING, Peer, Socket, Target, call, frame, message, preface};
-use super::scene::{Attack, Scene};
 use super::slow::drip;
-use crate::support::certificates::{Authority, replace};
 
 const HANDSHAKE: &str = "handshake_timeout; half of the threads at a time, a poll each";
 const RECORDS: &str = "records of 16 KiB, messages of 64 KiB (rustls); the connection ends";
@@ -53,7 +53,7 @@ fn tls(address: SocketAddr) -> io::Result<Box<dyn Socket>> {
     Ok(Box::new(shake_hands(address, &CLIENT)?))
 }
 
-/// What a client says first, in one record.
+/// First bytes of a client, in one record.
 fn hello() -> Vec<u8> {
     let config = Arc::clone(CLIENT.get().unwrap());
     let mut session = ClientConnection::new(config, "localhost".try_into().unwrap()).unwrap();
@@ -63,7 +63,7 @@ fn hello() -> Vec<u8> {
 }
 
 /// A relay of two listeners, the second with TLS.
-fn scene(is_mutual: bool) -> (Scene, TempDir) {
+fn fixture(is_mutual: bool) -> (Fixture, TempDir) {
     let home = tempfile::tempdir().unwrap();
     let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
     let server = servers.server();
@@ -91,7 +91,7 @@ fn scene(is_mutual: bool) -> (Scene, TempDir) {
         config.enable_secret_extraction = true;
         CLIENT.set(Arc::new(config)).expect("set once");
     }
-    (Scene::start_with(&listeners, ""), home)
+    (Fixture::start_with(&listeners, ""), home)
 }
 
 /// Says something on connection after connection, each for as long as it is taken.
@@ -155,17 +155,17 @@ fn key_updates(target: &Target) {
 }
 
 /// Whether the attack was one: so many handshakes ended like this.
-fn ended(scene: &Scene, result: &str, at_least: f64) {
-    let count = scene.relay().metric(&format!("deltafan_tls_handshakes_total{{result=\"{result}\"}}"));
+fn ended(fixture: &Fixture, result: &str, at_least: f64) {
+    let count = fixture.relay().metric(&format!("deltafan_tls_handshakes_total{{result=\"{result}\"}}"));
     println!("{count} handshakes ended with {result}");
     assert!(count >= at_least, "{count} handshakes ended with {result}");
 }
 
 #[test]
 fn before_and_in_the_handshake() {
-    let (scene, _home) = scene(false);
+    let (fixture, _home) = fixture(false);
     // TLS is what is attacked, so what begins in cleartext goes to the same listener.
-    scene.suffer(&[
+    fixture.suffer(&[
         Attack {
             name: "TLS: a hello byte by byte",
             bound: HANDSHAKE,
@@ -230,7 +230,7 @@ fn before_and_in_the_handshake() {
             },
         },
     ]);
-    scene.suffer_over(
+    fixture.suffer_over(
         tls,
         &[
             Attack {
@@ -289,13 +289,13 @@ fn before_and_in_the_handshake() {
             },
         ],
     );
-    ended(&scene, "ok", 100.0);
+    ended(&fixture, "ok", 100.0);
 }
 
 #[test]
 fn certificates_that_are_dear_to_verify() {
-    let (scene, _home) = scene(true);
-    scene.suffer(&[
+    let (fixture, _home) = fixture(true);
+    fixture.suffer(&[
         Attack {
             name: "TLS: certificates with 2,000 names",
             bound: "64 KiB of certificates (rustls)",
@@ -319,6 +319,6 @@ fn certificates_that_are_dear_to_verify() {
             },
         },
     ]);
-    ended(&scene, "ok", 10.0);
-    ended(&scene, "bad_certificate", 10.0);
+    ended(&fixture, "ok", 10.0);
+    ended(&fixture, "bad_certificate", 10.0);
 }

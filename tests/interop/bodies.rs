@@ -4,11 +4,11 @@
 use std::process::Command;
 
 use deltafan::proto::{DiscoveryRequest, Node};
+use deltafan_test_support::client::{CDS, FETCH_CLUSTERS, connect, unary};
+use deltafan_test_support::process::Process;
 use prost::Message as _;
 
-use crate::bed::{FETCH_CLUSTERS, Implementation, require};
-use crate::support::client::{CDS, connect, unary};
-use crate::support::process::Process;
+use crate::fixture::{Implementation, require};
 
 const MEGABYTE: usize = 1 << 20;
 /// Of each cluster, all of which are one response.

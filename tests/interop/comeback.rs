@@ -17,8 +17,8 @@ use serde_json::Value;
 use tokio::runtime::{Handle, Runtime};
 
 use crate::{
-    bed::{
-        ControlPlane, ForeignBed, Transport, get,
+    fixture::{
+        ControlPlane, ForeignFixture, Transport, get,
         resources::{CLUSTER, ENDPOINTS, LISTENER, ROUTES, numbered},
     },
     fleet::client::{Client, Held, Subscription},
@@ -112,17 +112,17 @@ impl Case {
 fn clients_come_back(control_plane: ControlPlane) {
     let served = if control_plane.serves_clusters_only() { &TYPES[..1] } else { &TYPES[..] };
     let cases: Vec<_> = CASES.iter().filter(|case| case.types().all(|each| served.contains(&each))).collect();
-    let Some(bed) = ForeignBed::start(control_plane, cases.len()) else { return };
+    let Some(fixture) = ForeignFixture::start(control_plane, cases.len()) else { return };
     let mut world = World::default();
     for type_url in served {
-        NAMES[..3].iter().for_each(|name| world.set(&bed, type_url, name));
+        NAMES[..3].iter().for_each(|name| world.set(&fixture, type_url, name));
     }
 
     let runtime = Runtime::new().unwrap();
     let mut places: Vec<_> = cases
         .into_iter()
         .enumerate()
-        .map(|(at, case)| Place::new(case, bed.port(at), runtime.handle()))
+        .map(|(at, case)| Place::new(case, fixture.port(at), runtime.handle()))
         .collect();
     for visit in 0..=RETURNS {
         places.iter_mut().for_each(|place| place.enter(runtime.handle(), visit));
@@ -137,11 +137,11 @@ fn clients_come_back(control_plane: ControlPlane) {
         thread::sleep(AWAY);
         // One changes, one goes or comes back, and another one the other way round.
         for type_url in served {
-            world.set(&bed, type_url, NAMES[2 * (visit % 2)]);
-            world.toggle(&bed, type_url, NAMES[1]);
-            world.toggle(&bed, type_url, NAMES[3]);
+            world.set(&fixture, type_url, NAMES[2 * (visit % 2)]);
+            world.toggle(&fixture, type_url, NAMES[1]);
+            world.toggle(&fixture, type_url, NAMES[3]);
         }
-        // What is still subscribed for somebody reaches the relay, as over state of the world nobody is told that an
+        // A resource that is still subscribed for somebody reaches the relay, as over state of the world nobody is told that an
         // endpoint or a route has gone.
         thread::sleep(QUIET);
     }
@@ -277,17 +277,17 @@ struct World {
 }
 
 impl World {
-    fn set(&mut self, bed: &ForeignBed, type_url: &'static str, name: &'static str) {
+    fn set(&mut self, fixture: &ForeignFixture, type_url: &'static str, name: &'static str) {
         self.changes += 1;
-        bed.origin.put(&numbered(type_url, name, self.changes));
+        fixture.origin.put(&numbered(type_url, name, self.changes));
         self.resources.entry(type_url).or_default().insert(name, self.changes);
     }
 
-    fn toggle(&mut self, bed: &ForeignBed, type_url: &'static str, name: &'static str) {
+    fn toggle(&mut self, fixture: &ForeignFixture, type_url: &'static str, name: &'static str) {
         if self.resources.entry(type_url).or_default().remove(name).is_some() {
-            bed.origin.delete(type_url, name);
+            fixture.origin.delete(type_url, name);
         } else {
-            self.set(bed, type_url, name);
+            self.set(fixture, type_url, name);
         }
     }
 

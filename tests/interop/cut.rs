@@ -5,8 +5,8 @@
 
 use std::{collections::BTreeSet, thread, time::Duration};
 
-use crate::bed::{
-    ControlPlane, Envoy, ForeignBed, Link, PATIENCE, Transport, eventually, http_backend,
+use crate::fixture::{
+    ControlPlane, Envoy, ForeignFixture, Link, PATIENCE, Transport, eventually, http_backend,
     resources::{CLUSTER, ENDPOINTS, cluster, endpoints, listener, routes},
 };
 
@@ -39,24 +39,24 @@ const LISTENERS: [&str; 2] = ["ingress", "another"];
 const SPARE: [&str; 2] = ["spare-0", "spare-1"];
 
 fn envoys_come_back(control_plane: ControlPlane) {
-    let Some(bed) = ForeignBed::start_for_envoys(control_plane, TRANSPORTS.len()) else { return };
+    let Some(fixture) = ForeignFixture::start_for_envoys(control_plane, TRANSPORTS.len()) else { return };
     // All of the transports are aggregated.
     let source = TRANSPORTS[0].config_source();
     let backends = [("a", http_backend("a")), ("b", http_backend("b"))];
     let put_cluster = |name: &str, port: u16| {
-        bed.origin.put(&endpoints(name, port));
-        bed.origin.put(&cluster(name, &source, "1s"));
+        fixture.origin.put(&endpoints(name, port));
+        fixture.origin.put(&cluster(name, &source, "1s"));
     };
     put_cluster(BACKEND, backends[0].1);
     put_cluster(SPARE[0], backends[0].1);
     for name in LISTENERS {
-        bed.origin.put(&routes(&format!("{name}-routes"), BACKEND));
-        bed.origin.put(&listener(name, &source, &format!("{name}-routes")));
+        fixture.origin.put(&routes(&format!("{name}-routes"), BACKEND));
+        fixture.origin.put(&listener(name, &source, &format!("{name}-routes")));
     }
 
-    let link = Link::to(bed.port(0));
+    let link = Link::to(fixture.port(0));
     let start = |(at, transport): (usize, &Transport)| {
-        bed.start_envoy(&format!("envoy-{at}"), *transport, link.port())
+        fixture.start_envoy(&format!("envoy-{at}"), *transport, link.port())
     };
     let envoys: Vec<_> = TRANSPORTS.iter().enumerate().map(start).collect();
     for envoy in &envoys {
@@ -68,9 +68,9 @@ fn envoys_come_back(control_plane: ControlPlane) {
         let (backend, port) = backends[round % 2];
         let (new, old) = (SPARE[round % 2], SPARE[(round + 1) % 2]);
         put_cluster(new, port);
-        bed.origin.put(&endpoints(BACKEND, port));
-        bed.origin.delete(CLUSTER, old);
-        bed.origin.delete(ENDPOINTS, old);
+        fixture.origin.put(&endpoints(BACKEND, port));
+        fixture.origin.delete(CLUSTER, old);
+        fixture.origin.delete(ENDPOINTS, old);
         link.mend();
         wait_until_all_hold(&envoys, backend, new);
     }

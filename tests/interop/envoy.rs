@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::bed::{
-    Bed, Envoy, PATIENCE, Transport, always, eventually, http_backend, is_direct,
+use crate::fixture::{
+    Envoy, Fixture, PATIENCE, Transport, always, eventually, http_backend, is_direct,
     resources::{CLUSTER, ENDPOINTS, cluster, endpoints, listener, routes},
     skipped,
 };
@@ -13,7 +13,7 @@ macro_rules! over_each_transport {
         $(mod $module {
             $(#[test]
             fn $scenario() {
-                super::$scenario(crate::bed::Transport::$transport);
+                super::$scenario(crate::fixture::Transport::$transport);
             })*
         })*
     };
@@ -62,9 +62,9 @@ over_each_transport! {
 const BACKEND: &str = "backend";
 const INGRESS: &str = "ingress";
 
-/// A bed with one listener, whose route leads to a cluster with one of two backends, "a" at first.
+/// A fixture with one listener, whose route leads to a cluster with one of two backends, "a" at first.
 struct World {
-    bed: Bed,
+    fixture: Fixture,
     transport: Transport,
     a: u16,
     b: u16,
@@ -76,26 +76,26 @@ impl World {
             skipped("the control plane speaks gRPC only");
             return None;
         }
-        let bed = Bed::start(envoys)?;
-        let world = Self { bed, transport, a: http_backend("a"), b: http_backend("b") };
+        let fixture = Fixture::start(envoys)?;
+        let world = Self { fixture, transport, a: http_backend("a"), b: http_backend("b") };
         let source = transport.config_source();
         world.put_cluster(BACKEND, "1s");
         world.lead_to(world.a);
-        world.bed.origin.put(&routes("ingress-routes", BACKEND));
-        world.bed.origin.put(&listener(INGRESS, &source, "ingress-routes"));
+        world.fixture.origin.put(&routes("ingress-routes", BACKEND));
+        world.fixture.origin.put(&listener(INGRESS, &source, "ingress-routes"));
         Some(world)
     }
 
     fn envoy(&self, id: &str) -> Envoy {
-        self.bed.start_envoy(id, self.transport)
+        self.fixture.start_envoy(id, self.transport)
     }
 
     fn put_cluster(&self, name: &str, connect_timeout: &str) {
-        self.bed.origin.put(&cluster(name, &self.transport.config_source(), connect_timeout));
+        self.fixture.origin.put(&cluster(name, &self.transport.config_source(), connect_timeout));
     }
 
     fn lead_to(&self, port: u16) {
-        self.bed.origin.put(&endpoints(BACKEND, port));
+        self.fixture.origin.put(&endpoints(BACKEND, port));
     }
 }
 
@@ -147,7 +147,7 @@ fn activates_a_changed_cluster_within_two_seconds(transport: Transport) {
         if active { Ok(()) } else { Err(format!("{clusters:?}")) }
     };
     if is_direct() {
-        // What makes this a test of the relay: without it the cluster is still warming.
+        // This makes it a test of the relay: without it the cluster is still warming.
         eventually(PATIENCE, "the change arrives", || match envoy.dynamic_clusters()?.warming.len() {
             1 => Ok(()),
             _ => Err("no cluster is warming".to_owned()),
@@ -168,7 +168,7 @@ fn drops_a_removed_cluster(transport: Transport) {
     const SPARE: &str = "spare";
     let Some(world) = World::start(transport, 1) else { return };
     world.put_cluster(SPARE, "1s");
-    world.bed.origin.put(&endpoints(SPARE, world.b));
+    world.fixture.origin.put(&endpoints(SPARE, world.b));
     let envoy = world.envoy("envoy");
     eventually(PATIENCE, "both clusters have their endpoints", || {
         let clusters = envoy.clusters()?;
@@ -177,8 +177,8 @@ fn drops_a_removed_cluster(transport: Transport) {
         if known { Ok(()) } else { Err(format!("{clusters:?}")) }
     });
 
-    world.bed.origin.delete(CLUSTER, SPARE);
-    world.bed.origin.delete(ENDPOINTS, SPARE);
+    world.fixture.origin.delete(CLUSTER, SPARE);
+    world.fixture.origin.delete(ENDPOINTS, SPARE);
     eventually(PATIENCE, "the removed cluster is gone", || {
         let clusters = envoy.clusters()?;
         if clusters.contains_key(SPARE) { Err(format!("{clusters:?}")) } else { Ok(()) }
@@ -195,16 +195,16 @@ fn survives_a_relay_restart(transport: Transport) {
     let envoy = world.envoy("envoy");
     wait_until_answers(&envoy, "a");
 
-    world.bed.stop_relay();
+    world.fixture.stop_relay();
     always(Duration::from_secs(1), "Envoy keeps its configuration", || answers(&envoy, "a"));
-    world.bed.start_relay_again();
+    world.fixture.start_relay_again();
     always(Duration::from_secs(2), "Envoy keeps its configuration", || answers(&envoy, "a"));
     world.lead_to(world.b);
     wait_until_answers(&envoy, "b");
 
     // Not only the newly subscribed endpoints, but the clusters that it held before are still followed.
     world.put_cluster("late", "1s");
-    world.bed.origin.put(&endpoints("late", world.a));
+    world.fixture.origin.put(&endpoints("late", world.a));
     eventually(PATIENCE, "a new cluster arrives", || match envoy.clusters()?.get("late") {
         Some(ports) if *ports == [world.a] => Ok(()),
         other => Err(format!("{other:?}")),
@@ -216,7 +216,7 @@ fn survives_a_dead_origin(transport: Transport) {
     let mut envoys = vec![world.envoy("envoy")];
     wait_until_answers(&envoys[0], "a");
 
-    world.bed.origin.kill();
+    world.fixture.origin.kill();
     always(Duration::from_secs(1), "Envoy keeps its configuration", || answers(&envoys[0], "a"));
     if !is_direct() {
         // Only a cache can configure it.
@@ -225,7 +225,7 @@ fn survives_a_dead_origin(transport: Transport) {
     }
 
     world.lead_to(world.b);
-    world.bed.origin.start_again();
+    world.fixture.origin.start_again();
     for envoy in &envoys {
         wait_until_answers(envoy, "b");
         assert_eq!(envoy.clusters().unwrap()[BACKEND], [world.b]);

@@ -3,8 +3,9 @@
 
 use std::{thread, time::Duration};
 
-use crate::bed::{
-    Bed, CallResult, GrpcBackends, GrpcClient, Implementation, PATIENCE, Transport, eventually, is_direct,
+use crate::fixture::{
+    CallResult, Fixture, GrpcBackends, GrpcClient, Implementation, PATIENCE, Transport, eventually,
+    is_direct,
     resources::{api_listener, cluster, endpoints, routes},
 };
 
@@ -13,12 +14,12 @@ macro_rules! each_implementation {
         $(mod $module {
             #[test]
             fn follows_an_endpoint_change() {
-                super::follows_an_endpoint_change(crate::bed::Implementation::$implementation);
+                super::follows_an_endpoint_change(crate::fixture::Implementation::$implementation);
             }
 
             #[test]
             fn survives_a_dead_origin() {
-                super::survives_a_dead_origin(crate::bed::Implementation::$implementation);
+                super::survives_a_dead_origin(crate::fixture::Implementation::$implementation);
             }
         })*
     };
@@ -35,7 +36,7 @@ const TARGET: &str = "greeter.example";
 const BACKEND: &str = "greeter-cluster";
 
 struct World {
-    bed: Bed,
+    fixture: Fixture,
     clients: Implementation,
     backends: GrpcBackends,
 }
@@ -43,11 +44,11 @@ struct World {
 impl World {
     fn start(clients: Implementation) -> Option<Self> {
         clients.require()?;
-        let bed = Bed::start(0)?;
-        let backends = bed.start_grpc_backends(&["a", "b"]);
-        let world = Self { bed, clients, backends };
+        let fixture = Fixture::start(0)?;
+        let backends = fixture.start_grpc_backends(&["a", "b"]);
+        let world = Self { fixture, clients, backends };
         let source = Transport::SotwAds.config_source();
-        let origin = &world.bed.origin;
+        let origin = &world.fixture.origin;
         origin.put(&api_listener(TARGET, &source, "greeter-routes"));
         origin.put(&routes("greeter-routes", BACKEND));
         origin.put(&cluster(BACKEND, &source, "1s"));
@@ -56,11 +57,11 @@ impl World {
     }
 
     fn client(&self, id: &str) -> GrpcClient {
-        self.bed.start_grpc_client(self.clients, id, TARGET)
+        self.fixture.start_grpc_client(self.clients, id, TARGET)
     }
 
     fn lead_to(&self, backend: &str) {
-        self.bed.origin.put(&endpoints(BACKEND, self.backends.port(backend)));
+        self.fixture.origin.put(&endpoints(BACKEND, self.backends.port(backend)));
     }
 }
 
@@ -95,7 +96,7 @@ fn survives_a_dead_origin(clients: Implementation) {
     let mut clients = vec![world.client("grpc-client")];
     wait_until_answers(&clients[0], "a");
 
-    world.bed.origin.kill();
+    world.fixture.origin.kill();
     let before = clients[0].results().len();
     thread::sleep(Duration::from_secs(1));
     assert!(clients[0].results().len() > before, "it calls on");
@@ -105,7 +106,7 @@ fn survives_a_dead_origin(clients: Implementation) {
     }
 
     world.lead_to("b");
-    world.bed.origin.start_again();
+    world.fixture.origin.start_again();
     for client in &clients {
         wait_until_answers(client, "b");
         assert_no_call_failed(client);

@@ -2,9 +2,10 @@
 
 use std::process::Command;
 
-use crate::bed::{in_repository, require};
-use crate::support::certificates::{Authority, replace};
-use crate::support::process::Process;
+use deltafan_test_support::certificates::{Authority, replace};
+use deltafan_test_support::process::Process;
+
+use crate::fixture::{in_repository, require};
 
 /// Of the version in tests/interop/h2spec/go.mod; a run that leaves some out is no proof.
 const CASES: usize = 146;

@@ -6,13 +6,13 @@ use std::process::Command;
 
 use deltafan::proto::DiscoveryRequest;
 use deltafan::resource::TypeUrl;
+use deltafan_test_support::client::{connect, node, unary};
+use deltafan_test_support::http1::Http1;
+use deltafan_test_support::process::Process;
 
-use crate::bed::{in_repository, require};
-use crate::support::client::{connect, node, unary};
-use crate::support::http1::Http1;
-use crate::support::process::Process;
+use crate::fixture::{in_repository, require};
 
-/// What the special forms of proto3 JSON are for, in the places where Envoy has them.
+/// Fields with special forms in proto3 JSON, in the places where Envoy has them.
 const SPECIAL: &str = r##"
 type_url: type.googleapis.com/envoy.config.cluster.v3.Cluster
 resources:
@@ -63,7 +63,7 @@ const METHODS: [(&str, &str, &str); 4] = [
 
 /// Every answer of the examples, and what proto3 JSON has special forms for.
 #[tokio::test(flavor = "multi_thread")]
-async fn r_rest_11_another_parser_reads_what_was_meant() {
+async fn r_rest_11_another_parser_reads_the_same_resources() {
     let python = in_repository(".venv/bin/python");
     if require(python.exists(), "no Python").is_none() {
         return;

@@ -1,30 +1,32 @@
 //! Envoy and gRPC on a relay that lets in only clients with certificates, behind a control plane that does the same.
 //! Everybody has a SPIFFE ID.
 
-use crate::bed::{
-    CallResult, Envoy, Implementation, PATIENCE, SecureBed, Transport, eventually, http_backend, is_direct,
+use deltafan_test_support::authority::Authority;
+
+use crate::fixture::{
+    CallResult, Envoy, Implementation, PATIENCE, SecureFixture, Transport, eventually, http_backend,
+    is_direct,
     resources::{api_listener, cluster, endpoints, listener, routes},
     skipped,
 };
-use crate::support::authority::Authority;
 
 const BACKEND: &str = "backend";
 const INGRESS: &str = "ingress";
 
-fn start(envoys: usize, authority: &Authority) -> Option<SecureBed> {
+fn start(envoys: usize, authority: &Authority) -> Option<SecureFixture> {
     if is_direct() {
         skipped("what is tested is the relay's TLS");
         return None;
     }
-    SecureBed::start(envoys, authority)
+    SecureFixture::start(envoys, authority)
 }
 
 /// A listener whose route leads to a cluster.
-fn put_world(bed: &SecureBed) {
+fn put_world(fixture: &SecureFixture) {
     let source = Transport::DeltaAds.config_source();
-    bed.origin.put(&cluster(BACKEND, &source, "1s"));
-    bed.origin.put(&routes("ingress-routes", BACKEND));
-    bed.origin.put(&listener(INGRESS, &source, "ingress-routes"));
+    fixture.origin.put(&cluster(BACKEND, &source, "1s"));
+    fixture.origin.put(&routes("ingress-routes", BACKEND));
+    fixture.origin.put(&listener(INGRESS, &source, "ingress-routes"));
 }
 
 fn wait_until_answers(envoy: &Envoy, expected: &str) {
@@ -38,30 +40,30 @@ fn wait_until_answers(envoy: &Envoy, expected: &str) {
 #[test]
 fn envoy_follows_through_a_rotation() {
     let (old, new) = (Authority::new("old"), Authority::new("new"));
-    let Some(bed) = start(2, &old) else { return };
+    let Some(fixture) = start(2, &old) else { return };
     let (a, b) = (http_backend("a"), http_backend("b"));
-    put_world(&bed);
-    bed.origin.put(&endpoints(BACKEND, a));
-    let envoy = bed.start_envoy("envoy");
+    put_world(&fixture);
+    fixture.origin.put(&endpoints(BACKEND, a));
+    let envoy = fixture.start_envoy("envoy");
     wait_until_answers(&envoy, "a");
 
-    let mut reloads = bed.relay.lock().metric("deltafan_tls_reloads_total");
-    let ended = || bed.relay.lock().metric("deltafan_streams_ended_total");
+    let mut reloads = fixture.relay.lock().metric("deltafan_tls_reloads_total");
+    let ended = || fixture.relay.lock().metric("deltafan_streams_ended_total");
     for (authority, trusted) in [(&old, &[&old, &new][..]), (&new, &[&old, &new]), (&new, &[&new])] {
         assert_eq!(ended(), 0.0, "no stream is lost while the old authority is trusted");
-        bed.certify(authority, trusted);
+        fixture.certify(authority, trusted);
         for (name, port) in [("b", b), ("a", a), ("b", b), ("a", a)] {
-            bed.origin.put(&endpoints(BACKEND, port));
+            fixture.origin.put(&endpoints(BACKEND, port));
             wait_until_answers(&envoy, name);
         }
         // The listener's files and those upstream.
         reloads += 2.0;
         eventually(PATIENCE, "the relay has read both sets again", || {
-            let so_far = bed.relay.lock().metric("deltafan_tls_reloads_total");
+            let so_far = fixture.relay.lock().metric("deltafan_tls_reloads_total");
             if so_far >= reloads { Ok(()) } else { Err(format!("{so_far} of {reloads}")) }
         });
     }
-    assert_eq!(bed.relay.lock().metric("deltafan_tls_reload_failures_total"), 0.0);
+    assert_eq!(fixture.relay.lock().metric("deltafan_tls_reload_failures_total"), 0.0);
     // Its connection was let in by the old authority, which counts no longer.
     eventually(PATIENCE, "Envoy has come again, with its new certificate", || {
         match envoy.stat("cluster.deltafan.upstream_cx_total")? {
@@ -70,28 +72,28 @@ fn envoy_follows_through_a_rotation() {
         }
     });
     assert_eq!(ended(), 1.0, "no other stream is lost");
-    assert_eq!(bed.origin.stats().connections.ever, 1, "nor did the relay");
+    assert_eq!(fixture.origin.stats().connections.ever, 1, "nor did the relay");
 
-    // Who comes now needs the new ones.
-    let refused = bed.get_clusters(&old);
+    // A client that comes now needs the new ones.
+    let refused = fixture.get_clusters(&old);
     let told = String::from_utf8(refused.stderr).unwrap();
     assert!(
         !refused.status.success() && told.contains("the server refused the client certificate"),
         "{told}"
     );
-    let answered = bed.get_clusters(&new);
+    let answered = fixture.get_clusters(&new);
     assert!(answered.status.success(), "{answered:?}");
-    let newcomer = bed.start_envoy("newcomer");
+    let newcomer = fixture.start_envoy("newcomer");
     wait_until_answers(&newcomer, "a");
 
     // And so do those that have to come again: the relay to the control plane, the Envoys to the relay.
-    bed.origin.kill();
-    bed.origin.put(&endpoints(BACKEND, b));
-    bed.origin.start_again();
+    fixture.origin.kill();
+    fixture.origin.put(&endpoints(BACKEND, b));
+    fixture.origin.start_again();
     wait_until_answers(&envoy, "b");
-    bed.relay.lock().stop();
-    bed.relay.lock().start_again();
-    bed.origin.put(&endpoints(BACKEND, a));
+    fixture.relay.lock().stop();
+    fixture.relay.lock().start_again();
+    fixture.origin.put(&endpoints(BACKEND, a));
     wait_until_answers(&envoy, "a");
     wait_until_answers(&newcomer, "a");
     assert!(envoy.stat("cluster.deltafan.upstream_cx_total").unwrap() > 1);
@@ -115,14 +117,14 @@ fn grpc_follows_an_endpoint_change(clients: Implementation) {
     if clients.require().is_none() {
         return;
     }
-    let Some(bed) = start(0, &authority) else { return };
-    let backends = bed.start_grpc_backends(&["a", "b"]);
+    let Some(fixture) = start(0, &authority) else { return };
+    let backends = fixture.start_grpc_backends(&["a", "b"]);
     let source = Transport::SotwAds.config_source();
-    bed.origin.put(&api_listener(TARGET, &source, "greeter-routes"));
-    bed.origin.put(&routes("greeter-routes", BACKEND));
-    bed.origin.put(&cluster(BACKEND, &source, "1s"));
-    bed.origin.put(&endpoints(BACKEND, backends.port("a")));
-    let client = bed.start_grpc_client(clients, "grpc-client", TARGET);
+    fixture.origin.put(&api_listener(TARGET, &source, "greeter-routes"));
+    fixture.origin.put(&routes("greeter-routes", BACKEND));
+    fixture.origin.put(&cluster(BACKEND, &source, "1s"));
+    fixture.origin.put(&endpoints(BACKEND, backends.port("a")));
+    let client = fixture.start_grpc_client(clients, "grpc-client", TARGET);
     let wait_until_answers = |expected: &str| {
         let expected = CallResult::Answer { answer: expected.to_owned() };
         eventually(PATIENCE, "the call reaches the backend", || match client.results().last() {
@@ -131,6 +133,6 @@ fn grpc_follows_an_endpoint_change(clients: Implementation) {
         });
     };
     wait_until_answers("a");
-    bed.origin.put(&endpoints(BACKEND, backends.port("b")));
+    fixture.origin.put(&endpoints(BACKEND, backends.port("b")));
     wait_until_answers("b");
 }

@@ -6,6 +6,7 @@ use deltafan::{
     grpc::RawCodec,
     proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
 };
+use deltafan_test_support::client::{DELTA_ADS, connect, names, node};
 use http::uri::PathAndQuery;
 use prost::Message as _;
 use tokio::{
@@ -16,12 +17,9 @@ use tokio::{
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::client::Grpc;
 
-use crate::{
-    bed::{
-        ControlPlane, ForeignBed, PATIENCE, eventually, in_repository,
-        resources::{CLUSTER, ENDPOINTS, LISTENER, ROUTES, numbered},
-    },
-    support::client::{DELTA_ADS, connect, names, node},
+use crate::fixture::{
+    ControlPlane, ForeignFixture, PATIENCE, eventually, in_repository,
+    resources::{CLUSTER, ENDPOINTS, LISTENER, ROUTES, numbered},
 };
 
 /// Nothing has come for so long: probably nothing will.
@@ -131,7 +129,7 @@ const COLUMNS: &[(&str, &[(ControlPlane, &str)])] = &[
 ];
 
 #[test]
-fn the_document_says_what_control_planes_answer() {
+fn the_document_has_the_answers_of_control_planes() {
     let document = fs::read_to_string(in_repository(DOCUMENT)).unwrap();
     let asked: Vec<_> = COLUMNS
         .iter()
@@ -165,8 +163,8 @@ fn the_document_says_what_control_planes_answer() {
 #[test]
 fn a_snapshot_cache_is_silent_to_a_node_that_it_does_not_know() {
     let plane = ControlPlane::Go("v0.14.0", &["--cache", "snapshot", "--node", "another"]);
-    let Some(bed) = ForeignBed::start(plane, 0) else { return };
-    let heard = Runtime::new().unwrap().block_on(experiment(&bed, CLUSTER, &[Empty], PATIENT));
+    let Some(fixture) = ForeignFixture::start(plane, 0) else { return };
+    let heard = Runtime::new().unwrap().block_on(experiment(&fixture, CLUSTER, &[Empty], PATIENT));
     assert_eq!(heard, "silence");
 }
 
@@ -181,12 +179,12 @@ fn column(document: &str, at: usize) -> Vec<String> {
 
 /// Makes all experiments; `None` where the control plane is not installed.
 fn ask(plane: ControlPlane, type_url: &'static str, expected: &[String]) -> Option<Vec<String>> {
-    let bed = ForeignBed::start(plane, 0)?;
+    let fixture = ForeignFixture::start(plane, 0)?;
     let runtime = Runtime::new().unwrap();
     let answer = |steps: &[Step], silence| {
-        bed.origin.delete(type_url, "x");
-        HAS.iter().for_each(|name| bed.origin.put(&numbered(type_url, name, 1)));
-        runtime.block_on(experiment(&bed, type_url, steps, silence))
+        fixture.origin.delete(type_url, "x");
+        HAS.iter().for_each(|name| fixture.origin.put(&numbered(type_url, name, 1)));
+        runtime.block_on(experiment(&fixture, type_url, steps, silence))
     };
     // A JVM takes its time for the first of them.
     eventually(PATIENCE, "the control plane answers", || match answer(&[Subscribe(&["a"])], PATIENT) {
@@ -201,8 +199,8 @@ fn ask(plane: ControlPlane, type_url: &'static str, expected: &[String]) -> Opti
     Some(EXPERIMENTS.iter().zip(expected).map(answer).collect())
 }
 
-async fn experiment(bed: &ForeignBed, type_url: &str, steps: &[Step], silence: Duration) -> String {
-    let mut call = Call::start(bed.origin.port()).await;
+async fn experiment(fixture: &ForeignFixture, type_url: &str, steps: &[Step], silence: Duration) -> String {
+    let mut call = Call::start(fixture.origin.port()).await;
     let mut request = DeltaDiscoveryRequest {
         node: Some(node("asking")),
         type_url: type_url.to_owned(),
@@ -217,8 +215,8 @@ async fn experiment(bed: &ForeignBed, type_url: &str, steps: &[Step], silence: D
                     held.iter().map(|name| ((*name).to_owned(), "old".to_owned())).collect();
                 continue;
             }
-            Change(name) => bed.origin.put(&numbered(type_url, name, 2)),
-            Delete(name) => bed.origin.delete(type_url, name),
+            Change(name) => fixture.origin.put(&numbered(type_url, name, 2)),
+            Delete(name) => fixture.origin.delete(type_url, name),
             Empty => call.send(&mut request),
             Subscribe(subscribed) => {
                 request.resource_names_subscribe = names(subscribed);

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use deltafan::proto::DeltaDiscoveryResponse;
 use deltafan::resource::{Kind, TypeUrl};
+use deltafan_test_support::origin::{Origin, OriginStream, resource, response, timed};
+use deltafan_test_support::process::Process;
 
-use crate::bed::{AloneEnvoy, Transport, always, eventually};
-use crate::support::origin::{Origin, OriginStream, resource, response, timed};
-use crate::support::process::Process;
+use crate::fixture::{AloneEnvoy, Transport, always, eventually};
 
 const TTL: Duration = Duration::from_secs(3);
 const TIMED: &str = "timed";

@@ -8,19 +8,19 @@ use bytes::BytesMut;
 use deltafan::descriptors;
 use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use deltafan::resource::{Kind, TypeUrl, wire};
+use deltafan_test_support::origin::{Origin, OriginStream, response};
 use parking_lot::Mutex;
 use prost::Message as _;
 use prost_reflect::DynamicMessage;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::bed::{PATIENCE, ScriptedBed, Transport, always, eventually};
-use crate::support::origin::{Origin, OriginStream, response};
+use crate::fixture::{PATIENCE, ScriptedBed, Transport, always, eventually};
 
 const INGRESS: &str = "ingress";
 const ROUTES: &str = "routes";
 
-/// What the control plane answers for hosts, and what it was asked for.
+/// Answers of the control plane for hosts, and the names that it was asked for.
 #[derive(Debug, Default)]
 struct Script {
     /// The answer of each host.
@@ -29,7 +29,7 @@ struct Script {
 }
 
 impl Script {
-    /// What was asked for by an alias of the form `routes/host`: without such a host a resource without a body (R-Delta-22).
+    /// Answer to a name that is an alias of the form `routes/host`: without such a host a resource without a body (R-Delta-22).
     fn virtual_host(&self, alias: &str) -> BytesMut {
         // Names of routes may have slashes, names of hosts not (R-Delta-23).
         let host = alias.rsplit_once('/').unwrap().1;
@@ -144,7 +144,7 @@ async fn play(mut stream: OriginStream, script: Arc<Mutex<Script>>, mut changes:
 fn r_delta_21_envoy_gets_virtual_hosts_on_demand() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut origin = runtime.block_on(Origin::start());
-    let Some(bed) = ScriptedBed::start(2, origin.address().port()) else { return };
+    let Some(fixture) = ScriptedBed::start(2, origin.address().port()) else { return };
     let script = Arc::new(Mutex::new(Script::default()));
     let (change, changes) = watch::channel(());
     let player = Arc::clone(&script);
@@ -159,13 +159,13 @@ fn r_delta_21_envoy_gets_virtual_hosts_on_demand() {
     };
     set("one.example", "the first");
 
-    let first = bed.start_envoy("first", Transport::DeltaAds);
+    let first = fixture.start_envoy("first", Transport::DeltaAds);
     eventually(PATIENCE, "a virtual host is asked for on demand", || {
         first.request_to(INGRESS, "one.example").and_then(|answer| expect("the first", answer))
     });
     assert_eq!(script.lock().asked, [format!("{ROUTES}/one.example")], "by its alias, once");
 
-    let second = bed.start_envoy("second", Transport::DeltaAds);
+    let second = fixture.start_envoy("second", Transport::DeltaAds);
     eventually(PATIENCE, "another Envoy gets it from the relay", || {
         second.request_to(INGRESS, "one.example").and_then(|answer| expect("the first", answer))
     });

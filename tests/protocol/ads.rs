@@ -7,355 +7,354 @@ use bytes::BytesMut;
 use deltafan::cache::{Change, Op, Protocol, Resend, View};
 use deltafan::resource::Resource;
 use deltafan::subscription::NextStep;
-
-use crate::support::{Bed, Client, show, url};
-use crate::wire;
+use deltafan_test_support::fixture::{Client, Fixture, show, url};
+use deltafan_test_support::wire;
 
 const NAMES: &[(&str, &[&str])] = &[("rds", &["r"]), ("eds", &["eds-a"]), ("vhds", &["v"]), ("sds", &["s"])];
 
 /// A stream of each protocol that is subscribed to clusters, listeners, and by name to the rest.
-fn both(bed: &Bed, named: &[&str]) -> [Client; 2] {
-    let (mut sotw, mut delta) = (bed.sotw(), bed.delta());
+fn both(fixture: &Fixture, named: &[&str]) -> [Client; 2] {
+    let (mut sotw, mut delta) = (fixture.sotw(), fixture.delta());
     for short in ["cds", "lds"] {
-        sotw.ask(bed, short, &[]);
-        delta.change(bed, short, "");
+        sotw.ask(fixture, short, &[]);
+        delta.change(fixture, short, "");
     }
     for (short, names) in NAMES.iter().filter(|(short, _)| named.contains(short)) {
-        sotw.ask(bed, short, names);
-        delta.change(bed, short, &names.join(" "));
+        sotw.ask(fixture, short, names);
+        delta.change(fixture, short, &names.join(" "));
     }
     [sotw, delta]
 }
 
 #[test]
-fn r_ads_01_what_waits_is_said_in_the_order_of_dependence() {
-    let mut bed = Bed::knowing(&["cds", "lds"]);
-    let [mut sotw, mut delta] = both(&bed, &["sds", "vhds", "rds", "eds"]);
-    bed.named("sds s:1");
-    bed.named("vhds v:1");
-    bed.named("rds r:1");
-    bed.origin("lds l:1");
-    bed.named("eds eds-a:1");
-    bed.origin("cds eds-a:1");
+fn r_ads_01_waiting_types_are_said_in_the_order_of_dependence() {
+    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    let [mut sotw, mut delta] = both(&fixture, &["sds", "vhds", "rds", "eds"]);
+    fixture.named("sds s:1");
+    fixture.named("vhds v:1");
+    fixture.named("rds r:1");
+    fixture.origin("lds l:1");
+    fixture.named("eds eds-a:1");
+    fixture.origin("cds eds-a:1");
     let order = ["cds eds-a:1", "eds eds-a:1", "lds l:1", "rds r:1", "vhds v:1", "sds s:1"];
-    assert_eq!(sotw.acked_with(&bed, NAMES), order);
-    assert_eq!(delta.acked(&bed), order);
+    assert_eq!(sotw.acked_with(&fixture, NAMES), order);
+    assert_eq!(delta.acked(&fixture), order);
 }
 
 #[test]
 fn r_ads_02_a_type_that_follows_clusters_waits_for_a_gated_cds() {
-    let mut bed = Bed::knowing(&["cds", "lds"]);
-    bed.origin("cds x:1");
-    bed.named("rds r:x");
-    for mut client in both(&bed, &["rds"]) {
-        let clusters = client.poll(&bed).unwrap();
-        assert_eq!(client.told(&bed), ["lds", "rds r:x"]);
+    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    fixture.origin("cds x:1");
+    fixture.named("rds r:x");
+    for mut client in both(&fixture, &["rds"]) {
+        let clusters = client.poll(&fixture).unwrap();
+        assert_eq!(client.told(&fixture), ["lds", "rds r:x"]);
         let (lds, rds) = (client.newest("lds").clone(), client.newest("rds").clone());
-        client.ack(&bed, &lds, &[]);
-        client.ack(&bed, &rds, &["r"]);
+        client.ack(&fixture, &lds, &[]);
+        client.ack(&fixture, &rds, &["r"]);
         // The cluster that the route needs cannot be said yet: the response before it is not answered.
-        bed.origin("cds y:1");
-        bed.named("rds r:y");
-        assert!(client.told(&bed).is_empty());
-        client.ack(&bed, &clusters, &[]);
-        let told = client.acked_with(&bed, NAMES);
+        fixture.origin("cds y:1");
+        fixture.named("rds r:y");
+        assert!(client.told(&fixture).is_empty());
+        client.ack(&fixture, &clusters, &[]);
+        let told = client.acked_with(&fixture, NAMES);
         assert!(told[0].starts_with("cds ") && told[0].contains("y:1"), "{told:?}");
         assert_eq!(told[1..], ["rds r:y"]);
-        bed.origin("cds -y");
-        bed.named("rds r:x");
+        fixture.origin("cds -y");
+        fixture.named("rds r:x");
     }
 }
 
 #[test]
 fn r_ads_02_a_cds_that_is_never_acked_holds_routes_back_for_a_time_only() {
-    let mut bed = Bed::knowing(&["cds", "lds"]);
-    bed.origin("cds x:1");
-    let [_, mut client] = both(&bed, &["rds"]);
-    assert_eq!(client.told(&bed), ["cds x:1", "lds"]);
-    bed.origin("cds y:1");
-    bed.named("rds r:y");
-    assert!(client.told(&bed).is_empty());
-    bed.after(bed.rules.ack_timeout);
-    assert_eq!(client.told(&bed), ["cds y:1", "rds r:y"]);
+    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    fixture.origin("cds x:1");
+    let [_, mut client] = both(&fixture, &["rds"]);
+    assert_eq!(client.told(&fixture), ["cds x:1", "lds"]);
+    fixture.origin("cds y:1");
+    fixture.named("rds r:y");
+    assert!(client.told(&fixture).is_empty());
+    fixture.after(fixture.rules.ack_timeout);
+    assert_eq!(client.told(&fixture), ["cds y:1", "rds r:y"]);
 }
 
 #[test]
 fn r_ads_03_of_very_many_names_removals_that_wait_for_an_answer_hold_routes_back_too() {
     let all: Vec<String> = (0..1100).map(|n| format!("e{n}")).collect();
     for (names, is_many) in [(&all[..2], false), (&all[..], true)] {
-        let mut bed = Bed::knowing(&["cds", "lds"]);
-        let [_, mut client] = both(&bed, &["rds"]);
-        bed.named("rds r:0");
-        client.acked(&bed);
-        bed.named(&format!("eds {}:1", names.join(":1 ")));
-        client.change(&bed, "eds", &names.join(" "));
-        let endpoints = client.poll(&bed).unwrap();
-        bed.named("eds -e0");
-        assert!(client.told(&bed).is_empty(), "the answer is awaited");
-        bed.named("rds r:1");
+        let mut fixture = Fixture::knowing(&["cds", "lds"]);
+        let [_, mut client] = both(&fixture, &["rds"]);
+        fixture.named("rds r:0");
+        client.acked(&fixture);
+        fixture.named(&format!("eds {}:1", names.join(":1 ")));
+        client.change(&fixture, "eds", &names.join(" "));
+        let endpoints = client.poll(&fixture).unwrap();
+        fixture.named("eds -e0");
+        assert!(client.told(&fixture).is_empty(), "the answer is awaited");
+        fixture.named("rds r:1");
         let route: &[&str] = if is_many { &[] } else { &["rds r:1"] };
-        assert_eq!(client.told(&bed), route, "{} names", names.len());
-        client.ack(&bed, &endpoints, &[]);
-        let told = client.acked(&bed);
+        assert_eq!(client.told(&fixture), route, "{} names", names.len());
+        client.ack(&fixture, &endpoints, &[]);
+        let told = client.acked(&fixture);
         assert_eq!(told.last().map(String::as_str), Some("eds -e0"), "removals come last");
         assert_eq!(told.contains(&"rds r:1".to_owned()), is_many);
     }
 }
 
 /// `[CDS+Y][RDS X→Y][CDS−X]` for clients that fell behind.
-fn move_from_x_to_y(bed: &mut Bed) {
-    bed.origin("cds y:1");
-    bed.named("rds r:y");
-    bed.origin("cds -x");
+fn move_from_x_to_y(fixture: &mut Fixture) {
+    fixture.origin("cds y:1");
+    fixture.named("rds r:y");
+    fixture.origin("cds -x");
 }
 
 #[test]
 fn r_ads_03_coalescing_keeps_make_before_break() {
-    let mut bed = Bed::knowing(&["cds", "lds"]);
-    bed.origin("cds keep:1 x:1");
-    bed.named("rds r:x");
-    let [mut sotw, mut delta] = both(&bed, &["rds"]);
-    sotw.acked_with(&bed, NAMES);
-    delta.acked(&bed);
-    move_from_x_to_y(&mut bed);
-    assert_eq!(sotw.acked_with(&bed, NAMES), ["cds keep:1 x:1 y:1", "rds r:y", "cds keep:1 y:1"]);
-    assert_eq!(delta.acked(&bed), ["cds y:1", "rds r:y", "cds -x"]);
-    bed.after(Duration::from_secs(60));
-    assert!(sotw.told(&bed).is_empty() && delta.told(&bed).is_empty());
+    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    fixture.origin("cds keep:1 x:1");
+    fixture.named("rds r:x");
+    let [mut sotw, mut delta] = both(&fixture, &["rds"]);
+    sotw.acked_with(&fixture, NAMES);
+    delta.acked(&fixture);
+    move_from_x_to_y(&mut fixture);
+    assert_eq!(sotw.acked_with(&fixture, NAMES), ["cds keep:1 x:1 y:1", "rds r:y", "cds keep:1 y:1"]);
+    assert_eq!(delta.acked(&fixture), ["cds y:1", "rds r:y", "cds -x"]);
+    fixture.after(Duration::from_secs(60));
+    assert!(sotw.told(&fixture).is_empty() && delta.told(&fixture).is_empty());
 }
 
 #[test]
 fn r_ads_03_removals_wait_for_a_route_that_is_gated() {
-    let mut bed = Bed::knowing(&["cds", "lds"]);
-    bed.origin("cds keep:1 x:1");
-    bed.named("rds r:x");
-    for mut client in both(&bed, &["rds"]) {
-        while let Some(told) = client.poll(&bed) {
+    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    fixture.origin("cds keep:1 x:1");
+    fixture.named("rds r:x");
+    for mut client in both(&fixture, &["rds"]) {
+        while let Some(told) = client.poll(&fixture) {
             // The route is not answered.
             if told.type_url.kind().short() != "rds" {
-                client.ack(&bed, &told, &[]);
+                client.ack(&fixture, &told, &[]);
             }
         }
         let route = client.newest("rds").clone();
-        move_from_x_to_y(&mut bed);
-        let clusters = client.poll(&bed).unwrap();
+        move_from_x_to_y(&mut fixture);
+        let clusters = client.poll(&fixture).unwrap();
         assert!(!clusters.removed.contains(&"x".to_owned()));
-        client.ack(&bed, &clusters, &[]);
-        assert!(client.told(&bed).is_empty(), "the removal waits with the route");
-        client.ack(&bed, &route, &["r"]);
-        let told = client.acked_with(&bed, NAMES);
+        client.ack(&fixture, &clusters, &[]);
+        assert!(client.told(&fixture).is_empty(), "the removal waits with the route");
+        client.ack(&fixture, &route, &["r"]);
+        let told = client.acked_with(&fixture, NAMES);
         assert_eq!(told[0], "rds r:y");
         assert!(told[1].starts_with("cds ") && told.len() == 2, "{told:?}");
-        bed.origin("cds x:1");
-        bed.named("rds r:x");
-        bed.origin("cds -y");
+        fixture.origin("cds x:1");
+        fixture.named("rds r:x");
+        fixture.origin("cds -y");
     }
 }
 
 #[test]
 fn r_ads_03_removals_go_in_reverse_order() {
-    let mut bed = Bed::knowing(&["cds", "lds"]);
-    bed.origin("cds eds-a:1");
-    bed.origin("lds l:1");
-    bed.named("eds eds-a:1");
-    bed.named("rds r:1");
-    let [mut sotw, mut delta] = both(&bed, &["rds", "eds"]);
-    sotw.acked_with(&bed, NAMES);
-    delta.acked(&bed);
-    bed.origin("cds -eds-a");
-    bed.named("eds -eds-a");
-    bed.origin("lds -l");
-    bed.named("rds -r");
-    assert_eq!(delta.acked(&bed), ["rds -r", "lds -l", "eds -eds-a", "cds -eds-a"]);
-    assert_eq!(sotw.acked_with(&bed, NAMES), ["lds", "cds"]);
+    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    fixture.origin("cds eds-a:1");
+    fixture.origin("lds l:1");
+    fixture.named("eds eds-a:1");
+    fixture.named("rds r:1");
+    let [mut sotw, mut delta] = both(&fixture, &["rds", "eds"]);
+    sotw.acked_with(&fixture, NAMES);
+    delta.acked(&fixture);
+    fixture.origin("cds -eds-a");
+    fixture.named("eds -eds-a");
+    fixture.origin("lds -l");
+    fixture.named("rds -r");
+    assert_eq!(delta.acked(&fixture), ["rds -r", "lds -l", "eds -eds-a", "cds -eds-a"]);
+    assert_eq!(sotw.acked_with(&fixture, NAMES), ["lds", "cds"]);
 }
 
 #[test]
 fn r_ads_03_a_removal_that_was_taken_back_while_it_waited_is_not_said() {
-    let mut bed = Bed::knowing(&["cds", "lds"]);
-    bed.origin("cds x:1");
-    bed.named("rds r:x");
-    for mut client in both(&bed, &["rds"]) {
-        client.acked_with(&bed, NAMES);
-        move_from_x_to_y(&mut bed);
-        let clusters = client.poll(&bed).unwrap();
-        client.ack(&bed, &clusters, &[]);
-        bed.origin("cds x:2");
-        let told = client.acked_with(&bed, NAMES);
+    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    fixture.origin("cds x:1");
+    fixture.named("rds r:x");
+    for mut client in both(&fixture, &["rds"]) {
+        client.acked_with(&fixture, NAMES);
+        move_from_x_to_y(&mut fixture);
+        let clusters = client.poll(&fixture).unwrap();
+        client.ack(&fixture, &clusters, &[]);
+        fixture.origin("cds x:2");
+        let told = client.acked_with(&fixture, NAMES);
         assert!(told[0].contains("x:2"), "{told:?}");
         assert_eq!(told[1..], ["rds r:y"]);
-        bed.origin("cds x:1 -y");
-        bed.named("rds r:x");
+        fixture.origin("cds x:1 -y");
+        fixture.named("rds r:x");
     }
 }
 
 #[test]
 fn r_ads_04_per_type_streams_do_not_wait_for_each_other() {
-    let mut bed = Bed::new();
-    bed.named("rds r:1");
-    let mut client = bed.client(Protocol::Delta, Some("rds"));
-    client.change(&bed, "rds", "r");
-    assert_eq!(client.told(&bed), ["rds r:1"], "clusters are not known, and no matter");
+    let mut fixture = Fixture::new();
+    fixture.named("rds r:1");
+    let mut client = fixture.client(Protocol::Delta, Some("rds"));
+    client.change(&fixture, "rds", "r");
+    assert_eq!(client.told(&fixture), ["rds r:1"], "clusters are not known, and no matter");
 }
 
 #[test]
 fn r_ads_05_v1_endpoints_follow_a_changed_cluster_unchanged() {
-    let mut bed = Bed::knowing(&["cds", "lds"]);
-    bed.origin("cds eds-a:1 plain:1");
-    bed.named("eds eds-a:1");
-    let [mut sotw, mut delta] = both(&bed, &["eds"]);
-    sotw.acked_with(&bed, NAMES);
-    delta.acked(&bed);
-    bed.origin("cds eds-a:2");
-    assert_eq!(sotw.acked_with(&bed, NAMES), ["cds eds-a:2 plain:1", "eds eds-a:1"]);
-    assert_eq!(delta.acked(&bed), ["cds eds-a:2", "eds eds-a:1"]);
-    bed.origin("cds plain:2");
-    assert_eq!(delta.acked(&bed), ["cds plain:2"], "no cluster of EDS");
-    assert_eq!(sotw.acked_with(&bed, NAMES), ["cds eds-a:2 plain:2"]);
+    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    fixture.origin("cds eds-a:1 plain:1");
+    fixture.named("eds eds-a:1");
+    let [mut sotw, mut delta] = both(&fixture, &["eds"]);
+    sotw.acked_with(&fixture, NAMES);
+    delta.acked(&fixture);
+    fixture.origin("cds eds-a:2");
+    assert_eq!(sotw.acked_with(&fixture, NAMES), ["cds eds-a:2 plain:1", "eds eds-a:1"]);
+    assert_eq!(delta.acked(&fixture), ["cds eds-a:2", "eds eds-a:1"]);
+    fixture.origin("cds plain:2");
+    assert_eq!(delta.acked(&fixture), ["cds plain:2"], "no cluster of EDS");
+    assert_eq!(sotw.acked_with(&fixture, NAMES), ["cds eds-a:2 plain:2"]);
 }
 
 #[test]
 fn r_ads_05_v1_endpoints_are_repeated_to_those_that_were_sent_the_cluster_alone() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds plain:1 eds-m:1");
-    bed.named("cds eds-a:1 eds-b:1");
-    bed.named("eds eds-a:1 eds-b:1 eds-m:1");
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds plain:1 eds-m:1");
+    fixture.named("cds eds-a:1 eds-b:1");
+    fixture.named("eds eds-a:1 eds-b:1 eds-m:1");
     let endpoints: [(&str, &[&str]); 2] = [("eds", &["eds-a", "eds-b", "eds-m"]), ("cds", &["eds-a"])];
     for protocol in [Protocol::Sotw, Protocol::Delta] {
         // Of which clusters a client is told, then whether it is sent the endpoints of `eds-a` and of the member again.
         for (clusters, of_a, of_member) in
             [("", false, false), ("eds-b", false, false), ("eds-a", true, false), ("*", false, true)]
         {
-            let mut client = bed.client(protocol, None);
+            let mut client = fixture.client(protocol, None);
             match protocol {
                 _ if clusters.is_empty() => {}
-                Protocol::Sotw if clusters == "*" => drop(client.ask(&bed, "cds", &[])),
-                Protocol::Sotw => drop(client.ask(&bed, "cds", &[clusters])),
-                Protocol::Delta => drop(client.change(&bed, "cds", clusters)),
+                Protocol::Sotw if clusters == "*" => drop(client.ask(&fixture, "cds", &[])),
+                Protocol::Sotw => drop(client.ask(&fixture, "cds", &[clusters])),
+                Protocol::Delta => drop(client.change(&fixture, "cds", clusters)),
             }
             match protocol {
-                Protocol::Sotw => client.ask(&bed, "eds", endpoints[0].1),
-                Protocol::Delta => client.change(&bed, "eds", "eds-a eds-b eds-m"),
+                Protocol::Sotw => client.ask(&fixture, "eds", endpoints[0].1),
+                Protocol::Delta => client.change(&fixture, "eds", "eds-a eds-b eds-m"),
             };
             let asked = if clusters == "*" { Vec::new() } else { vec![clusters] };
             let names = [endpoints[0], ("cds", &asked[..])];
-            client.acked_with(&bed, &names);
+            client.acked_with(&fixture, &names);
             let again = |told: &[String], name: &str| told.contains(&format!("eds {name}:1"));
-            bed.named("cds eds-a:2");
-            let told = client.acked_with(&bed, &names);
+            fixture.named("cds eds-a:2");
+            let told = client.acked_with(&fixture, &names);
             assert_eq!(again(&told, "eds-a"), of_a, "{protocol:?} of {clusters}: {told:?}");
-            bed.origin("cds eds-m:2");
-            let told = client.acked_with(&bed, &names);
+            fixture.origin("cds eds-m:2");
+            let told = client.acked_with(&fixture, &names);
             assert_eq!(again(&told, "eds-m"), of_member, "{protocol:?} of {clusters}: {told:?}");
-            bed.named("cds eds-a:1");
-            bed.origin("cds eds-m:1");
+            fixture.named("cds eds-a:1");
+            fixture.origin("cds eds-m:1");
         }
     }
 }
 
 /// A client may ask for its clusters after their endpoints, and let them go.
 #[test]
-fn r_ads_05_v1_whether_endpoints_are_repeated_follows_what_is_asked_for() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds eds-a:1");
-    bed.named("eds eds-a:1");
-    let mut client = bed.delta();
-    client.change(&bed, "eds", "eds-a");
-    client.change(&bed, "cds", "*");
-    client.acked(&bed);
-    bed.origin("cds eds-a:2");
-    assert_eq!(client.acked(&bed), ["cds eds-a:2", "eds eds-a:1"]);
-    client.change(&bed, "cds", "-*");
-    bed.origin("cds eds-a:3");
-    assert!(client.acked(&bed).is_empty());
-    client.change(&bed, "cds", "eds-a");
-    assert_eq!(client.acked(&bed), ["cds eds-a:3", "eds eds-a:1"]);
-    bed.origin("cds eds-a:4");
-    assert_eq!(client.acked(&bed), ["cds eds-a:4", "eds eds-a:1"]);
+fn r_ads_05_v1_whether_endpoints_are_repeated_follows_the_subscription() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds eds-a:1");
+    fixture.named("eds eds-a:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "eds", "eds-a");
+    client.change(&fixture, "cds", "*");
+    client.acked(&fixture);
+    fixture.origin("cds eds-a:2");
+    assert_eq!(client.acked(&fixture), ["cds eds-a:2", "eds eds-a:1"]);
+    client.change(&fixture, "cds", "-*");
+    fixture.origin("cds eds-a:3");
+    assert!(client.acked(&fixture).is_empty());
+    client.change(&fixture, "cds", "eds-a");
+    assert_eq!(client.acked(&fixture), ["cds eds-a:3", "eds eds-a:1"]);
+    fixture.origin("cds eds-a:4");
+    assert_eq!(client.acked(&fixture), ["cds eds-a:4", "eds eds-a:1"]);
 }
 
 /// The client is sent the cluster as a member, and lets the wildcard go before it could be sent the endpoints.
 #[test]
 fn r_ads_05_v1_endpoints_that_were_to_be_repeated_come_though_the_wildcard_is_let_go() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds eds-a:1 eds-b:1");
-    bed.named("eds eds-a:1 eds-b:1");
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "* eds-a");
-    client.change(&bed, "eds", "eds-a eds-b");
-    let told = client.poll(&bed).unwrap();
-    client.ack(&bed, &told, &[]);
-    let endpoints = client.poll(&bed).unwrap();
-    bed.origin("cds eds-a:2");
-    let told = client.poll(&bed).unwrap();
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds eds-a:1 eds-b:1");
+    fixture.named("eds eds-a:1 eds-b:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "* eds-a");
+    client.change(&fixture, "eds", "eds-a eds-b");
+    let told = client.poll(&fixture).unwrap();
+    client.ack(&fixture, &told, &[]);
+    let endpoints = client.poll(&fixture).unwrap();
+    fixture.origin("cds eds-a:2");
+    let told = client.poll(&fixture).unwrap();
     assert_eq!(show(&told), "cds eds-a:2");
-    client.ack(&bed, &told, &[]);
-    assert!(client.poll(&bed).is_none(), "the ACK of EDS is awaited");
-    client.change(&bed, "cds", "-*");
-    client.ack(&bed, &endpoints, &[]);
-    assert_eq!(client.acked(&bed), ["eds eds-a:1"]);
-    assert!(client.acked(&bed).is_empty());
+    client.ack(&fixture, &told, &[]);
+    assert!(client.poll(&fixture).is_none(), "the ACK of EDS is awaited");
+    client.change(&fixture, "cds", "-*");
+    client.ack(&fixture, &endpoints, &[]);
+    assert_eq!(client.acked(&fixture), ["eds eds-a:1"]);
+    assert!(client.acked(&fixture).is_empty());
 }
 
 #[test]
 fn r_ads_05_v1_endpoints_come_though_the_cds_is_not_acked() {
-    let mut bed = Bed::knowing(&["cds", "lds"]);
-    bed.origin("cds eds-a:1");
-    bed.named("eds eds-a:1");
-    for mut client in both(&bed, &["eds"]) {
-        client.acked_with(&bed, NAMES);
-        bed.origin("cds eds-a:2");
+    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    fixture.origin("cds eds-a:1");
+    fixture.named("eds eds-a:1");
+    for mut client in both(&fixture, &["eds"]) {
+        client.acked_with(&fixture, NAMES);
+        fixture.origin("cds eds-a:2");
         // A client that warms the cluster answers neither before the endpoints came.
-        assert_eq!(client.told(&bed), ["cds eds-a:2", "eds eds-a:1"]);
-        bed.origin("cds eds-a:1");
+        assert_eq!(client.told(&fixture), ["cds eds-a:2", "eds eds-a:1"]);
+        fixture.origin("cds eds-a:1");
     }
 }
 
 #[test]
 fn r_ads_05_v1_endpoints_follow_the_second_cds_when_the_first_is_gated() {
-    let mut bed = Bed::knowing(&["cds", "lds"]);
-    bed.origin("cds eds-a:1");
-    bed.named("eds eds-a:1");
-    for mut client in both(&bed, &["eds"]) {
-        client.acked_with(&bed, NAMES);
-        bed.origin("cds eds-a:2");
-        let first = client.poll(&bed).unwrap();
-        let endpoints = client.poll(&bed).unwrap();
-        client.ack(&bed, &endpoints, &["eds-a"]);
+    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    fixture.origin("cds eds-a:1");
+    fixture.named("eds eds-a:1");
+    for mut client in both(&fixture, &["eds"]) {
+        client.acked_with(&fixture, NAMES);
+        fixture.origin("cds eds-a:2");
+        let first = client.poll(&fixture).unwrap();
+        let endpoints = client.poll(&fixture).unwrap();
+        client.ack(&fixture, &endpoints, &["eds-a"]);
         // The cluster changes again, and what is said of it is gated by the response before.
-        bed.origin("cds eds-a:3");
-        while let Some(early) = client.poll(&bed) {
-            client.ack(&bed, &early, &["eds-a"]);
+        fixture.origin("cds eds-a:3");
+        while let Some(early) = client.poll(&fixture) {
+            client.ack(&fixture, &early, &["eds-a"]);
         }
-        client.ack(&bed, &first, &[]);
-        let told = client.acked_with(&bed, NAMES);
+        client.ack(&fixture, &first, &[]);
+        let told = client.acked_with(&fixture, NAMES);
         let cds = told.iter().position(|told| told == "cds eds-a:3").expect("the second CDS");
         assert_eq!(told[cds + 1..], ["eds eds-a:1"], "endpoints after the second CDS");
-        bed.origin("cds eds-a:1");
+        fixture.origin("cds eds-a:1");
     }
 }
 
 #[test]
 fn r_ads_05_v1_endpoints_follow_a_cluster_that_changed_between_two_streams() {
-    let mut bed = Bed::knowing(&["cds", "lds"]);
-    bed.origin("cds eds-a:2");
-    bed.named("eds eds-a:1");
+    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    fixture.origin("cds eds-a:2");
+    fixture.named("eds eds-a:1");
     // The endpoints are asked for and answered first; then the client shows which clusters it holds.
-    let mut client = bed.delta();
-    client.change(&bed, "eds", "eds-a");
-    assert_eq!(client.acked(&bed), ["eds eds-a:1"]);
-    client.resume(&bed, "cds", &[], &[("eds-a", "1")]);
-    assert_eq!(client.acked(&bed), ["cds eds-a:2", "eds eds-a:1"]);
+    let mut client = fixture.delta();
+    client.change(&fixture, "eds", "eds-a");
+    assert_eq!(client.acked(&fixture), ["eds eds-a:1"]);
+    client.resume(&fixture, "cds", &[], &[("eds-a", "1")]);
+    assert_eq!(client.acked(&fixture), ["cds eds-a:2", "eds eds-a:1"]);
 }
 
-/// What it is told, with clusters and endpoints answered and the route not.
-fn told_and_acked(client: &mut Client, bed: &Bed, clusters: &str) -> Vec<String> {
+/// Responses to it, with clusters and endpoints answered and the route not.
+fn told_and_acked(client: &mut Client, fixture: &Fixture, clusters: &str) -> Vec<String> {
     let mut all = Vec::new();
-    while let Some(told) = client.poll(bed) {
+    while let Some(told) = client.poll(fixture) {
         all.push(show(&told));
         match told.type_url.kind().short() {
-            "cds" => drop(client.ack(bed, &told, &[clusters])),
-            "eds" => drop(client.ack(bed, &told, &["eds-a"])),
+            "cds" => drop(client.ack(fixture, &told, &[clusters])),
+            "eds" => drop(client.ack(fixture, &told, &["eds-a"])),
             _ => {}
         }
     }
@@ -364,117 +363,120 @@ fn told_and_acked(client: &mut Client, bed: &Bed, clusters: &str) -> Vec<String>
 
 #[test]
 fn r_ads_05_v1_endpoints_follow_a_cluster_that_is_newly_asked_for_by_name() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds eds-a:1");
-    bed.named("eds eds-a:1");
-    bed.named("rds r:1");
-    let mut client = bed.sotw();
-    client.ask(&bed, "cds", &["*"]);
-    client.ask(&bed, "eds", &["eds-a"]);
-    client.ask(&bed, "rds", &["r"]);
-    assert_eq!(told_and_acked(&mut client, &bed, "*"), ["cds eds-a:1", "eds eds-a:1", "rds r:1"]);
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds eds-a:1");
+    fixture.named("eds eds-a:1");
+    fixture.named("rds r:1");
+    let mut client = fixture.sotw();
+    client.ask(&fixture, "cds", &["*"]);
+    client.ask(&fixture, "eds", &["eds-a"]);
+    client.ask(&fixture, "rds", &["r"]);
+    assert_eq!(told_and_acked(&mut client, &fixture, "*"), ["cds eds-a:1", "eds eds-a:1", "rds r:1"]);
     // By its name there is another version than the member, whose end waits for the route: it is held until then.
-    bed.named("cds eds-a:2");
-    bed.named("rds r:2");
-    bed.origin("cds -eds-a other:1");
-    assert_eq!(told_and_acked(&mut client, &bed, "*"), ["cds eds-a:1 other:1"]);
-    client.ask(&bed, "cds", &["eds-a"]);
-    assert_eq!(told_and_acked(&mut client, &bed, "eds-a"), ["cds eds-a:2", "eds eds-a:1"]);
+    fixture.named("cds eds-a:2");
+    fixture.named("rds r:2");
+    fixture.origin("cds -eds-a other:1");
+    assert_eq!(told_and_acked(&mut client, &fixture, "*"), ["cds eds-a:1 other:1"]);
+    client.ask(&fixture, "cds", &["eds-a"]);
+    assert_eq!(told_and_acked(&mut client, &fixture, "eds-a"), ["cds eds-a:2", "eds eds-a:1"]);
 }
 
 #[test]
 fn r_ads_05_v1_per_type_streams_are_not_sent_endpoints_again() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds eds-a:1");
-    bed.named("eds eds-a:1");
-    let mut sotw = bed.client(Protocol::Sotw, Some("eds"));
-    sotw.ask(&bed, "eds", &["eds-a"]);
-    let mut delta = bed.client(Protocol::Delta, Some("eds"));
-    delta.change(&bed, "eds", "eds-a");
-    sotw.acked_with(&bed, NAMES);
-    delta.acked(&bed);
-    bed.origin("cds eds-a:2");
-    assert!(sotw.told(&bed).is_empty() && delta.told(&bed).is_empty());
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds eds-a:1");
+    fixture.named("eds eds-a:1");
+    let mut sotw = fixture.client(Protocol::Sotw, Some("eds"));
+    sotw.ask(&fixture, "eds", &["eds-a"]);
+    let mut delta = fixture.client(Protocol::Delta, Some("eds"));
+    delta.change(&fixture, "eds", "eds-a");
+    sotw.acked_with(&fixture, NAMES);
+    delta.acked(&fixture);
+    fixture.origin("cds eds-a:2");
+    assert!(sotw.told(&fixture).is_empty() && delta.told(&fixture).is_empty());
 }
 
 #[test]
 fn r_ads_05_v1_a_name_is_not_shown_to_the_wildcard_by_being_sent_again() {
-    let mut bed = Bed::knowing(&["cds", "eds"]);
-    bed.origin("cds eds-a:1");
-    bed.named("eds eds-a:1");
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "*");
-    client.change(&bed, "eds", "*");
-    assert_eq!(client.acked(&bed), ["cds eds-a:1", "eds"]);
-    bed.origin("cds eds-a:2");
-    assert_eq!(client.acked(&bed), ["cds eds-a:2"], "R-Relay-03");
+    let mut fixture = Fixture::knowing(&["cds", "eds"]);
+    fixture.origin("cds eds-a:1");
+    fixture.named("eds eds-a:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "*");
+    client.change(&fixture, "eds", "*");
+    assert_eq!(client.acked(&fixture), ["cds eds-a:1", "eds"]);
+    fixture.origin("cds eds-a:2");
+    assert_eq!(client.acked(&fixture), ["cds eds-a:2"], "R-Relay-03");
 }
 
 #[test]
 fn r_ads_05_an_unsolicited_resend_is_fanned_out() {
-    let mut bed = Bed::knowing(&["cds", "lds"]);
-    bed.named("eds eds-a:1");
-    let [mut sotw, mut delta] = both(&bed, &["eds"]);
-    sotw.acked_with(&bed, NAMES);
-    delta.acked(&bed);
-    bed.resend(View::Named, "eds eds-a:1");
-    assert_eq!(sotw.acked_with(&bed, NAMES), ["eds eds-a:1"]);
-    assert_eq!(delta.acked(&bed), ["eds eds-a:1"]);
-    bed.named("eds eds-a:1");
-    assert!(sotw.told(&bed).is_empty() && delta.told(&bed).is_empty(), "an answer to our own question");
+    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    fixture.named("eds eds-a:1");
+    let [mut sotw, mut delta] = both(&fixture, &["eds"]);
+    sotw.acked_with(&fixture, NAMES);
+    delta.acked(&fixture);
+    fixture.resend(View::Named, "eds eds-a:1");
+    assert_eq!(sotw.acked_with(&fixture, NAMES), ["eds eds-a:1"]);
+    assert_eq!(delta.acked(&fixture), ["eds eds-a:1"]);
+    fixture.named("eds eds-a:1");
+    assert!(
+        sotw.told(&fixture).is_empty() && delta.told(&fixture).is_empty(),
+        "an answer to our own question"
+    );
 }
 
 #[test]
 fn r_ads_07_types_that_do_not_depend_on_each_other_do_not_wait() {
-    let mut bed = Bed::knowing(&["cds", "lds"]);
-    bed.origin("cds eds-a:1");
-    for mut client in both(&bed, &["eds", "sds"]) {
+    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    fixture.origin("cds eds-a:1");
+    for mut client in both(&fixture, &["eds", "sds"]) {
         // The answer of neither CDS nor EDS comes.
-        assert_eq!(show(&client.poll(&bed).unwrap()), "cds eds-a:1");
-        bed.origin("cds b:1");
-        bed.named("eds eds-a:1");
-        bed.named("sds s:1");
-        assert_eq!(client.told(&bed)[..2], ["eds eds-a:1", "sds s:1"]);
-        bed.origin("cds -b");
-        bed.named("eds -eds-a");
-        bed.named("sds -s");
+        assert_eq!(show(&client.poll(&fixture).unwrap()), "cds eds-a:1");
+        fixture.origin("cds b:1");
+        fixture.named("eds eds-a:1");
+        fixture.named("sds s:1");
+        assert_eq!(client.told(&fixture)[..2], ["eds eds-a:1", "sds s:1"]);
+        fixture.origin("cds -b");
+        fixture.named("eds -eds-a");
+        fixture.named("sds -s");
     }
 }
 
 #[test]
 fn r_ads_03_names_that_are_never_answered_hold_routes_back_for_a_time_only() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds a:1");
-    bed.named("rds r:1");
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "*");
-    client.change(&bed, "rds", "r");
-    assert_eq!(client.acked(&bed), ["cds a:1", "rds r:1"]);
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1");
+    fixture.named("rds r:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "*");
+    client.change(&fixture, "rds", "r");
+    assert_eq!(client.acked(&fixture), ["cds a:1", "rds r:1"]);
     // On demand: a cluster after the other is asked for, and the origin says of none that it does not exist.
-    client.change(&bed, "cds", "n0");
-    bed.named("rds r:2");
-    let asked = bed.now;
+    client.change(&fixture, "cds", "n0");
+    fixture.named("rds r:2");
+    let asked = fixture.now;
     let mut told = Vec::new();
     for number in 1..20 {
-        bed.after(Duration::from_secs(1));
-        told.extend(client.acked(&bed));
+        fixture.after(Duration::from_secs(1));
+        told.extend(client.acked(&fixture));
         if !told.is_empty() {
             break;
         }
-        client.change(&bed, "cds", &format!("n{number}"));
+        client.change(&fixture, "cds", &format!("n{number}"));
     }
-    assert_eq!(told, ["rds r:2"], "nothing within {:?}", bed.now - asked);
-    assert!(bed.now - asked <= bed.rules.ack_timeout);
+    assert_eq!(told, ["rds r:2"], "nothing within {:?}", fixture.now - asked);
+    assert!(fixture.now - asked <= fixture.rules.ack_timeout);
     // Even if there is a new name whenever the stream is looked at.
     for number in 100..130 {
-        bed.named(&format!("rds r:{number}"));
-        let asked = bed.now;
-        while client.acked(&bed).is_empty() {
-            bed.after(Duration::from_millis(100));
-            client.change(&bed, "cds", &format!("n{number}-{:?}", bed.now - asked));
-            assert!(bed.now - asked <= bed.rules.ack_timeout + Duration::from_secs(1));
+        fixture.named(&format!("rds r:{number}"));
+        let asked = fixture.now;
+        while client.acked(&fixture).is_empty() {
+            fixture.after(Duration::from_millis(100));
+            client.change(&fixture, "cds", &format!("n{number}-{:?}", fixture.now - asked));
+            assert!(fixture.now - asked <= fixture.rules.ack_timeout + Duration::from_secs(1));
         }
-        bed.after(Duration::from_millis(700));
+        fixture.after(Duration::from_millis(700));
     }
 }
 
@@ -488,18 +490,18 @@ fn cluster(name: &str, service: &str) -> Arc<Resource> {
 }
 
 /// A client that came back to a relay that knows everything but the endpoints of `name`.
-fn comes_back(bed: &Bed, protocol: Protocol, name: &str) -> Client {
-    let mut client = bed.client(protocol, None);
+fn comes_back(fixture: &Fixture, protocol: Protocol, name: &str) -> Client {
+    let mut client = fixture.client(protocol, None);
     match protocol {
         Protocol::Delta => {
-            client.change(bed, "cds", "*");
-            client.change(bed, "eds", &format!("eds-a {name}"));
-            client.change(bed, "lds", "*");
+            client.change(fixture, "cds", "*");
+            client.change(fixture, "eds", &format!("eds-a {name}"));
+            client.change(fixture, "lds", "*");
         }
         Protocol::Sotw => {
-            client.ask(bed, "cds", &[]);
-            client.ask(bed, "eds", &["eds-a", name]);
-            client.ask(bed, "lds", &[]);
+            client.ask(fixture, "cds", &[]);
+            client.ask(fixture, "eds", &["eds-a", name]);
+            client.ask(fixture, "lds", &[]);
         }
     }
     client
@@ -508,14 +510,14 @@ fn comes_back(bed: &Bed, protocol: Protocol, name: &str) -> Client {
 #[test]
 fn r_ads_03_a_name_that_no_cluster_asks_for_holds_nothing_back() {
     for protocol in [Protocol::Delta, Protocol::Sotw] {
-        let mut bed = Bed::knowing(&["cds", "lds"]);
-        bed.origin("cds eds-a:1 b:1");
-        bed.origin("lds l:1");
-        bed.named("eds eds-a:1");
+        let mut fixture = Fixture::knowing(&["cds", "lds"]);
+        fixture.origin("cds eds-a:1 b:1");
+        fixture.origin("lds l:1");
+        fixture.named("eds eds-a:1");
         // Of a cluster that is gone, and of one that has no endpoints of its own.
         for name in ["eds-gone", "b"] {
-            let mut client = comes_back(&bed, protocol, name);
-            let told = client.acked_with(&bed, &[("eds", &["eds-a", name])]);
+            let mut client = comes_back(&fixture, protocol, name);
+            let told = client.acked_with(&fixture, &[("eds", &["eds-a", name])]);
             assert_eq!(told, ["cds b:1 eds-a:1", "eds eds-a:1", "lds l:1"], "{protocol:?} {name}");
         }
     }
@@ -524,76 +526,88 @@ fn r_ads_03_a_name_that_no_cluster_asks_for_holds_nothing_back() {
 #[test]
 fn r_ads_03_endpoints_that_a_cluster_asks_for_hold_routes_back() {
     for protocol in [Protocol::Delta, Protocol::Sotw] {
-        let mut bed = Bed::knowing(&["cds", "lds"]);
-        bed.origin("cds eds-a:1 eds-c:1");
-        bed.origin("lds l:1");
-        bed.named("eds eds-a:1");
+        let mut fixture = Fixture::knowing(&["cds", "lds"]);
+        fixture.origin("cds eds-a:1 eds-c:1");
+        fixture.origin("lds l:1");
+        fixture.named("eds eds-a:1");
         let names: &[(&str, &[&str])] = &[("eds", &["eds-a", "eds-c"])];
-        let mut client = comes_back(&bed, protocol, "eds-c");
-        assert_eq!(client.acked_with(&bed, names), ["cds eds-a:1 eds-c:1", "eds eds-a:1"], "{protocol:?}");
-        // It goes: nobody asks for them any more.
-        bed.origin("cds -eds-c");
+        let mut client = comes_back(&fixture, protocol, "eds-c");
         assert_eq!(
-            client.acked_with(&bed, names),
+            client.acked_with(&fixture, names),
+            ["cds eds-a:1 eds-c:1", "eds eds-a:1"],
+            "{protocol:?}"
+        );
+        // It goes: nobody asks for them any more.
+        fixture.origin("cds -eds-c");
+        assert_eq!(
+            client.acked_with(&fixture, names),
             ["lds l:1", "cds eds-a:1"].map(|told| match protocol {
                 Protocol::Delta if told.starts_with("cds") => "cds -eds-c",
                 _ => told,
             })
         );
         // Another cluster asks for them by their name.
-        let mut client = comes_back(&bed, protocol, "eds-c");
-        bed.after(Duration::from_secs(1));
+        let mut client = comes_back(&fixture, protocol, "eds-c");
+        fixture.after(Duration::from_secs(1));
         let (view, resend, resource) = (View::Wildcard, Resend::Unsolicited, cluster("other", "eds-c"));
         let op = Op::Set { view, resource, resend, lease: None };
-        bed.apply("cds", Change { ops: vec![op], ..Change::default() });
-        assert_eq!(client.acked_with(&bed, names), ["cds eds-a:1 other:1", "eds eds-a:1"], "{protocol:?}");
-        bed.named("eds eds-c:1");
-        assert_eq!(client.acked_with(&bed, names), ["eds eds-c:1", "lds l:1"]);
+        fixture.apply("cds", Change { ops: vec![op], ..Change::default() });
+        assert_eq!(
+            client.acked_with(&fixture, names),
+            ["cds eds-a:1 other:1", "eds eds-a:1"],
+            "{protocol:?}"
+        );
+        fixture.named("eds eds-c:1");
+        assert_eq!(client.acked_with(&fixture, names), ["eds eds-c:1", "lds l:1"]);
     }
 }
 
 #[test]
 fn r_ads_03_endpoints_hold_routes_back_from_when_a_cluster_asks_for_them() {
-    let mut bed = Bed::knowing(&["cds", "lds"]);
-    bed.origin("cds eds-a:1");
-    bed.origin("lds l:1");
-    bed.named("eds eds-a:1");
-    let mut client = comes_back(&bed, Protocol::Delta, "eds-c");
-    assert_eq!(client.acked(&bed), ["cds eds-a:1", "eds eds-a:1", "lds l:1"]);
-    bed.origin("cds eds-c:1");
-    bed.origin("lds l:2");
-    assert_eq!(client.acked(&bed), ["cds eds-c:1"]);
+    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    fixture.origin("cds eds-a:1");
+    fixture.origin("lds l:1");
+    fixture.named("eds eds-a:1");
+    let mut client = comes_back(&fixture, Protocol::Delta, "eds-c");
+    assert_eq!(client.acked(&fixture), ["cds eds-a:1", "eds eds-a:1", "lds l:1"]);
+    fixture.origin("cds eds-c:1");
+    fixture.origin("lds l:2");
+    assert_eq!(client.acked(&fixture), ["cds eds-c:1"]);
     // Nor does another of its own names make a difference.
-    client.change(&bed, "eds", "eds-b");
-    assert!(client.acked(&bed).is_empty());
-    client.change(&bed, "eds", "-eds-c");
-    assert_eq!(client.acked(&bed), ["lds l:2"]);
-    client.change(&bed, "eds", "eds-c");
-    client.change(&bed, "cds", "eds-a");
-    client.change(&bed, "cds", "-*");
-    bed.origin("lds l:3");
-    assert_eq!(client.acked(&bed), ["cds eds-a:1", "eds eds-a:1", "lds l:3"], "it has let go of the cluster");
+    client.change(&fixture, "eds", "eds-b");
+    assert!(client.acked(&fixture).is_empty());
+    client.change(&fixture, "eds", "-eds-c");
+    assert_eq!(client.acked(&fixture), ["lds l:2"]);
+    client.change(&fixture, "eds", "eds-c");
+    client.change(&fixture, "cds", "eds-a");
+    client.change(&fixture, "cds", "-*");
+    fixture.origin("lds l:3");
+    assert_eq!(
+        client.acked(&fixture),
+        ["cds eds-a:1", "eds eds-a:1", "lds l:3"],
+        "it has let go of the cluster"
+    );
 }
 
 #[test]
 fn r_ads_03_endpoints_on_a_stream_without_clusters_hold_routes_back() {
-    let mut bed = Bed::knowing(&["lds"]);
-    bed.origin("lds l:1");
-    let mut client = bed.delta();
-    client.change(&bed, "eds", "static");
-    client.change(&bed, "lds", "*");
-    assert!(client.acked(&bed).is_empty(), "its clusters may be of its own configuration");
-    let due = bed.now + Duration::from_secs(1);
-    while bed.now < due {
+    let mut fixture = Fixture::knowing(&["lds"]);
+    fixture.origin("lds l:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "eds", "static");
+    client.change(&fixture, "lds", "*");
+    assert!(client.acked(&fixture).is_empty(), "its clusters may be of its own configuration");
+    let due = fixture.now + Duration::from_secs(1);
+    while fixture.now < due {
         assert!(client.session.take_delays().is_empty());
-        let NextStep::Wait(Some(until)) = client.next(&bed) else { panic!("it waits") };
-        bed.now = until;
+        let NextStep::Wait(Some(until)) = client.next(&fixture) else { panic!("it waits") };
+        fixture.now = until;
     }
-    assert_eq!(bed.now, due);
+    assert_eq!(fixture.now, due);
     for delays in [1, 0] {
-        assert!(client.acked(&bed).is_empty());
+        assert!(client.acked(&fixture).is_empty());
         assert_eq!(client.session.take_delays().len(), delays, "counted once");
     }
-    bed.after(bed.rules.ack_timeout);
-    assert_eq!(client.acked(&bed), ["lds l:1"]);
+    fixture.after(fixture.rules.ack_timeout);
+    assert_eq!(client.acked(&fixture), ["lds l:1"]);
 }

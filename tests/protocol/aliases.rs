@@ -3,16 +3,15 @@
 use deltafan::cache::Protocol;
 use deltafan::subscription::{NextStep, Upstream};
 use deltafan::upstream::{Reconcile, Settings};
-
-use crate::support::Client;
-use crate::whole::{Primary, Secondary, Whole};
+use deltafan_test_support::fixture::Client;
+use deltafan_test_support::whole::{Primary, Secondary, Whole};
 
 /// Nothing said.
 const NONE: [&str; 0] = [];
 
-/// What a client is told, all of it ACKed.
+/// Responses to a client, all of them ACKed.
 fn told(client: &mut Client, whole: &Whole) -> Vec<String> {
-    client.acked(&whole.bed)
+    client.acked(&whole.fixture)
 }
 
 /// A relay that holds `r/v` for who asks for its alias `r/a`, and that client.
@@ -50,8 +49,8 @@ fn r_delta_21_an_alias_goes_over_the_wire_as_it_came() {
     let (whole, client) = resolved();
     let frame = {
         let mut late = whole.delta();
-        late.change(&whole.bed, "vhds", "r/a");
-        let NextStep::Say(outgoing) = late.next(&whole.bed) else { panic!("an answer") };
+        late.change(&whole.fixture, "vhds", "r/a");
+        let NextStep::Say(outgoing) = late.next(&whole.fixture) else { panic!("an answer") };
         outgoing.frame.message()
     };
     let has = |text: &[u8]| frame.windows(text.len()).any(|part| part == text);
@@ -66,8 +65,8 @@ fn r_delta_21_a_name_is_let_go_by_either_name() {
     assert_eq!(whole.asked(Primary), "r/v");
     whole.says(Primary, "vhds r/v:1=r/a,r/b");
     told(&mut by_name, &whole);
-    by_alias.change(&whole.bed, "vhds", "-r/v");
-    by_name.change(&whole.bed, "vhds", "-r/b");
+    by_alias.change(&whole.fixture, "vhds", "-r/v");
+    by_name.change(&whole.fixture, "vhds", "-r/b");
     whole.says(Primary, "vhds r/v:2=r/a,r/b");
     assert_eq!([told(&mut by_alias, &whole), told(&mut by_name, &whole)], [NONE, NONE]);
     whole.requests(Primary);
@@ -77,10 +76,10 @@ fn r_delta_21_a_name_is_let_go_by_either_name() {
 }
 
 #[test]
-fn r_delta_21_what_a_client_held_by_another_name_is_not_taken_from_it() {
+fn r_delta_21_a_resource_held_by_another_name_is_not_taken_from_a_client() {
     let mut whole = Whole::new();
     let mut client = whole.delta();
-    client.resume(&whole.bed, "vhds", &["r/a", "r/x"], &[("r/v", "1"), ("r/gone", "1")]);
+    client.resume(&whole.fixture, "vhds", &["r/a", "r/x"], &[("r/v", "1"), ("r/gone", "1")]);
     assert_eq!(whole.asked(Primary), "r/a r/x");
     whole.says(Primary, "vhds -r/x");
     assert_eq!(told(&mut client, &whole), NONE, "r/a may be either of them");
@@ -88,16 +87,16 @@ fn r_delta_21_what_a_client_held_by_another_name_is_not_taken_from_it() {
     assert_eq!(told(&mut client, &whole), ["vhds r/v:1 -r/gone -r/x"]);
 
     let mut again = whole.delta();
-    again.resume(&whole.bed, "vhds", &["r/a"], &[("r/v", "1"), ("r/gone", "1")]);
+    again.resume(&whole.fixture, "vhds", &["r/a"], &[("r/v", "1"), ("r/gone", "1")]);
     assert_eq!(told(&mut again, &whole), ["vhds r/v:1 -r/gone"]);
 
     // While the origin is away it cannot be found out.
-    whole.bed.upstream = Upstream::Away;
+    whole.fixture.upstream = Upstream::Away;
     let mut late = whole.delta();
-    late.resume(&whole.bed, "vhds", &["r/a", "r/b"], &[("r/w", "1")]);
+    late.resume(&whole.fixture, "vhds", &["r/a", "r/b"], &[("r/w", "1")]);
     assert_eq!(told(&mut late, &whole), NONE);
     whole.pass(60_000);
-    assert!(matches!(late.next(&whole.bed), NextStep::Close(_)), "it may turn to another server");
+    assert!(matches!(late.next(&whole.fixture), NextStep::Close(_)), "it may turn to another server");
 }
 
 #[test]
@@ -160,26 +159,26 @@ fn r_relay_20_an_alias_moves_from_one_resource_to_another() {
 }
 
 #[test]
-fn r_relay_20_a_slow_client_is_told_what_it_holds_is_gone_and_nothing_that_it_never_had() {
+fn r_relay_20_a_slow_client_is_told_removals_of_held_names_and_of_no_others() {
     let mut whole = Whole::new();
     let mut client = whole.asking("vhds", "r/a");
     whole.asked(Primary);
     whole.says(Primary, "vhds r/v:1=r/a");
-    let first = client.poll(&whole.bed).unwrap();
+    let first = client.poll(&whole.fixture).unwrap();
     whole.says(Primary, "vhds r/w:1=r/a -r/v");
     whole.says(Primary, "vhds r/x:1=r/a -r/w");
     assert_eq!(told(&mut client, &whole), NONE, "the gate");
-    client.ack(&whole.bed, &first, &[]);
+    client.ack(&whole.fixture, &first, &[]);
     assert_eq!(told(&mut client, &whole), ["vhds r/x:1 -r/v"]);
     let first = {
         whole.says(Primary, "vhds r/x:2=r/a");
-        client.poll(&whole.bed).unwrap()
+        client.poll(&whole.fixture).unwrap()
     };
     for name in ["r/1", "r/2", "r/3", "r/4", "r/5", "r/6", "r/7", "r/8", "r/9", "r/10", "r/11"] {
         whole.says(Primary, &format!("vhds {name}:1=r/a"));
     }
-    client.ack(&whole.bed, &first, &[]);
-    let next = client.next(&whole.bed);
+    client.ack(&whole.fixture, &first, &[]);
+    let next = client.next(&whole.fixture);
     assert!(matches!(next, NextStep::Close(_)), "more than is remembered: {next:?}");
 }
 
@@ -241,20 +240,20 @@ fn r_relay_20_aliases_that_nobody_asked_for_leave_no_trace() {
 #[test]
 fn r_relay_20_over_state_of_the_world_an_alias_is_a_name_like_any_other() {
     let mut whole = Whole::new();
-    let mut client = whole.bed.client(Protocol::Sotw, None);
-    client.ask(&whole.bed, "cds", &["a", "b", "own"]);
+    let mut client = whole.fixture.client(Protocol::Sotw, None);
+    client.ask(&whole.fixture, "cds", &["a", "b", "own"]);
     assert_eq!(whole.asked(Primary), "a b own");
     whole.says(Primary, "cds own:1=a,b");
     let names: &[(&str, &[&str])] = &[("cds", &["a", "b", "own"])];
-    assert_eq!(client.acked_with(&whole.bed, names), ["cds own:1"], "once");
+    assert_eq!(client.acked_with(&whole.fixture, names), ["cds own:1"], "once");
     whole.says(Primary, "cds own:2=b");
-    assert_eq!(client.acked_with(&whole.bed, names), ["cds own:2"]);
+    assert_eq!(client.acked_with(&whole.fixture, names), ["cds own:2"]);
     whole.says(Primary, "cds -own");
-    assert_eq!(client.acked_with(&whole.bed, names), ["cds"]);
+    assert_eq!(client.acked_with(&whole.fixture, names), ["cds"]);
 }
 
 #[test]
-fn r_delta_09_an_alias_that_is_let_go_beside_a_wildcard_is_answered_by_what_it_stands_for() {
+fn r_delta_09_an_alias_that_is_let_go_beside_a_wildcard_is_answered_by_its_resource() {
     let mut whole = Whole::new();
     let mut client = whole.asking("vhds", "* r/a r/b");
     whole.asked(Primary);
@@ -263,7 +262,7 @@ fn r_delta_09_an_alias_that_is_let_go_beside_a_wildcard_is_answered_by_what_it_s
     whole.says(Secondary, "vhds r/v:1=r/a r/w:1=r/b");
     whole.pass(6_000);
     assert_eq!(told(&mut client, &whole), ["vhds r/v:1 r/w:1"]);
-    client.change(&whole.bed, "vhds", "-r/a -r/b");
+    client.change(&whole.fixture, "vhds", "-r/a -r/b");
     assert!(told(&mut client, &whole).is_empty(), "the other may be a member that has not come yet");
     whole.asked(Primary);
     whole.says(Primary, "vhds r/v:1=r/a");
@@ -271,7 +270,7 @@ fn r_delta_09_an_alias_that_is_let_go_beside_a_wildcard_is_answered_by_what_it_s
 }
 
 #[test]
-fn r_relay_03_what_was_asked_for_by_an_alias_is_not_shown_to_the_wildcard() {
+fn r_relay_03_a_resource_asked_for_by_an_alias_is_not_shown_to_the_wildcard() {
     let mut whole = Whole::new();
     // Envoy's first request for virtual hosts is empty, which is the legacy wildcard (R-Delta-23).
     let mut first = whole.asking("vhds", "");
@@ -281,7 +280,7 @@ fn r_relay_03_what_was_asked_for_by_an_alias_is_not_shown_to_the_wildcard() {
     whole.pass(1_000);
     assert_eq!(told(&mut first, &whole), ["vhds r/member:1"]);
     assert_eq!(told(&mut second, &whole), ["vhds r/member:1"]);
-    first.change(&whole.bed, "vhds", "r/host.example");
+    first.change(&whole.fixture, "vhds", "r/host.example");
     assert_eq!(whole.asked(Primary), "");
     assert_eq!(whole.asked(Secondary), "r/host.example");
     whole.says(Secondary, "vhds r/v:1=r/host.example");
@@ -296,14 +295,14 @@ fn r_relay_03_what_was_asked_for_by_an_alias_is_not_shown_to_the_wildcard() {
 fn r_delta_14_a_member_that_is_held_by_an_alias_too_is_told_once_and_removed_last() {
     let mut whole = Whole::new();
     let mut client = whole.asking("vhds", "*");
-    client.change(&whole.bed, "vhds", "r/a r/v");
+    client.change(&whole.fixture, "vhds", "r/a r/v");
     whole.asked(Primary);
     whole.asked(Secondary);
     whole.says(Primary, "vhds r/v:1=r/a");
     whole.says(Secondary, "vhds r/v:1=r/a");
     whole.pass(1_000);
     assert_eq!(told(&mut client, &whole), ["vhds r/v:1"]);
-    client.change(&whole.bed, "vhds", "-r/v");
+    client.change(&whole.fixture, "vhds", "-r/v");
     assert_eq!(told(&mut client, &whole), ["vhds r/v:1"], "beside a wildcard it is answered");
     whole.says(Primary, "vhds -r/v");
     assert_eq!(told(&mut client, &whole), NONE, "it has it through the alias still");
@@ -321,9 +320,9 @@ fn r_delta_22_an_alias_of_nothing_is_passed_on_and_is_no_removal() {
     let mut late = whole.asking("vhds", "r/a");
     assert_eq!(told(&mut late, &whole), ["vhds r/a:unresolved"], "at once");
     assert_eq!(whole.asked(Primary), "", "without a word upstream");
-    let mut sotw = whole.bed.client(Protocol::Sotw, None);
-    sotw.ask(&whole.bed, "vhds", &["r/a"]);
-    assert_eq!(sotw.told(&whole.bed), NONE, "there are no words for it");
+    let mut sotw = whole.fixture.client(Protocol::Sotw, None);
+    sotw.ask(&whole.fixture, "vhds", &["r/a"]);
+    assert_eq!(sotw.told(&whole.fixture), NONE, "there are no words for it");
 
     whole.says(Primary, "vhds r/v:1=r/a");
     assert_eq!(told(&mut first, &whole), ["vhds r/v:1"]);
@@ -353,7 +352,7 @@ fn r_delta_22_it_is_no_version_to_be_claimed_and_forgotten_with_its_last_client(
 }
 
 #[test]
-fn r_delta_22_what_was_held_by_that_very_name_is_not_removed_by_it() {
+fn r_delta_22_a_resource_held_by_that_very_name_is_not_removed_by_it() {
     let mut whole = Whole::new();
     let mut client = whole.asking("vhds", "r/a");
     whole.asked(Primary);
@@ -363,8 +362,8 @@ fn r_delta_22_what_was_held_by_that_very_name_is_not_removed_by_it() {
     assert_eq!(told(&mut client, &whole), ["vhds r/a:unresolved"]);
 
     // Nor in a response of its own, when removals have to wait for another type (R-ADS-03).
-    client.change(&whole.bed, "rds", "x");
-    client.change(&whole.bed, "vhds", "r/z");
+    client.change(&whole.fixture, "rds", "x");
+    client.change(&whole.fixture, "vhds", "r/z");
     whole.asked(Primary);
     whole.says(Primary, "rds x:0");
     whole.says(Primary, "vhds r/v:1=r/a");
@@ -372,11 +371,11 @@ fn r_delta_22_what_was_held_by_that_very_name_is_not_removed_by_it() {
     whole.says(Primary, "vhds r/a:2 r/z:1 -r/v");
     assert_eq!(told(&mut client, &whole), ["vhds r/a:2 r/z:1 -r/v"]);
     whole.says(Primary, "rds x:1");
-    let gate = client.poll(&whole.bed).unwrap();
+    let gate = client.poll(&whole.fixture).unwrap();
     whole.says(Primary, "rds x:2");
     whole.says(Primary, "vhds r/a:?=r/a -r/z");
     assert_eq!(told(&mut client, &whole), ["vhds r/a:unresolved"]);
-    client.ack(&whole.bed, &gate, &[]);
+    client.ack(&whole.fixture, &gate, &[]);
     assert_eq!(told(&mut client, &whole), ["rds x:2", "vhds -r/z"]);
 }
 

@@ -1,4 +1,4 @@
-//! What a peer may ask for, on every transport and in every order.
+//! Permissions of a peer, on every transport and in every order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,9 +11,8 @@ use deltafan::resource::{Patterns, Scope};
 use deltafan::subscription::{
     Code, Denied, HiddenCounts, NextStep, Permissions, Poll, PollHistory, PollPeer, PollVerdict, SessionError,
 };
-
-use crate::support::{Bed, Client, strings, url};
-use crate::wire::{self, variant};
+use deltafan_test_support::fixture::{Client, Fixture, strings, url};
+use deltafan_test_support::wire::{self, variant};
 
 fn patterns(texts: &[&str]) -> Patterns {
     texts.iter().map(|text| name_pattern(text).unwrap()).collect()
@@ -28,11 +27,11 @@ fn may_send(key: &str, values: &[&str]) -> Permissions {
     Permissions { parameters: BTreeMap::from([(key.into(), values)]), ..Permissions::default() }
 }
 
-/// A bed whose clients, from here on, may no more than this.
-fn bed(permissions: Permissions) -> Bed {
-    let mut bed = Bed::knowing(&["cds", "eds", "lds", "rds"]);
-    bed.rules.permissions = permissions;
-    bed
+/// A fixture whose clients, from here on, may no more than this.
+fn fixture(permissions: Permissions) -> Fixture {
+    let mut fixture = Fixture::knowing(&["cds", "eds", "lds", "rds"]);
+    fixture.rules.permissions = permissions;
+    fixture
 }
 
 fn denied(result: Result<impl std::fmt::Debug, SessionError>) -> Option<Denied> {
@@ -41,16 +40,25 @@ fn denied(result: Result<impl std::fmt::Debug, SessionError>) -> Option<Denied> 
     refusal.denied
 }
 
-fn poll(bed: &Bed, short: &str, names: &[&str], node: Option<Node>) -> Result<Poll, SessionError> {
-    let rules = Arc::new(bed.rules.clone());
+fn poll(fixture: &Fixture, short: &str, names: &[&str], node: Option<Node>) -> Result<Poll, SessionError> {
+    let rules = Arc::new(fixture.rules.clone());
     let request = DiscoveryRequest { node, resource_names: strings(names), ..DiscoveryRequest::default() };
     let (memory, hold) = (PollHistory::default(), Duration::from_secs(1));
-    Poll::new(&bed.cache, &rules, &memory, url(short).kind(), request, PollPeer::default(), hold, bed.now)
+    Poll::new(
+        &fixture.cache,
+        &rules,
+        &memory,
+        url(short).kind(),
+        request,
+        PollPeer::default(),
+        hold,
+        fixture.now,
+    )
 }
 
 /// The names of what a poll is answered with; `None` where it is not answered.
-fn answered(bed: &Bed, poll: &Poll) -> Option<Vec<String>> {
-    match poll.next(bed.now, bed.upstream) {
+fn answered(fixture: &Fixture, poll: &Poll) -> Option<Vec<String>> {
+    match poll.next(fixture.now, fixture.upstream) {
         PollVerdict::Answer(_) => {
             Some(poll.found().resources.iter().map(|found| found.name().to_string()).collect())
         }
@@ -60,77 +68,80 @@ fn answered(bed: &Bed, poll: &Poll) -> Option<Vec<String>> {
 
 #[test]
 fn a_refused_name_is_answered_as_absent_and_nobody_upstream_hears_of_it() {
-    let mut bed = bed(may_see(&["mine/**"]));
-    let mut client = bed.delta();
-    client.change(&bed, "eds", "mine/a theirs/b");
-    let wanted: Vec<_> = bed.cache.take_interest();
+    let mut fixture = fixture(may_see(&["mine/**"]));
+    let mut client = fixture.delta();
+    client.change(&fixture, "eds", "mine/a theirs/b");
+    let wanted: Vec<_> = fixture.cache.take_interest();
     let asked: Vec<String> = wanted
         .iter()
         .flat_map(|wanted| wanted.interest.names.iter().map(|(name, _)| name.to_string()))
         .collect();
     assert_eq!(asked, ["mine/a"]);
-    wanted.iter().for_each(|wanted| bed.writer.fill(wanted, bed.now).unwrap());
-    assert_eq!(client.acked(&bed), ["eds -theirs/b"]);
+    wanted.iter().for_each(|wanted| fixture.writer.fill(wanted, fixture.now).unwrap());
+    assert_eq!(client.acked(&fixture), ["eds -theirs/b"]);
     assert_eq!(client.session.take_hidden(), HiddenCounts { names: 1, wildcards: 0 });
     assert_eq!(client.session.take_hidden(), HiddenCounts::default(), "it is counted once");
 
     // It exists, for others; it comes, changes and goes, and this client hears nothing of it.
-    bed.named("eds mine/a:1 theirs/b:1");
-    assert_eq!(client.acked(&bed), ["eds mine/a:1"]);
-    bed.named("eds theirs/b:2");
-    assert_eq!(client.acked(&bed), Vec::<String>::new());
-    bed.named("eds -theirs/b");
-    assert_eq!(client.acked(&bed), Vec::<String>::new());
+    fixture.named("eds mine/a:1 theirs/b:1");
+    assert_eq!(client.acked(&fixture), ["eds mine/a:1"]);
+    fixture.named("eds theirs/b:2");
+    assert_eq!(client.acked(&fixture), Vec::<String>::new());
+    fixture.named("eds -theirs/b");
+    assert_eq!(client.acked(&fixture), Vec::<String>::new());
 
     // Asked for once more, the answer is the same.
-    bed.named("eds theirs/b:3");
-    client.change(&bed, "eds", "theirs/b");
-    bed.fill();
-    assert_eq!(client.acked(&bed), ["eds -theirs/b"]);
+    fixture.named("eds theirs/b:3");
+    client.change(&fixture, "eds", "theirs/b");
+    fixture.fill();
+    assert_eq!(client.acked(&fixture), ["eds -theirs/b"]);
 }
 
 #[test]
 fn r_relay_05_a_client_that_may_see_some_waits_for_the_set_as_all_others_do() {
-    let mut bed = Bed::new();
-    bed.rules.permissions = may_see(&["mine/**"]);
-    bed.origin("cds mine/a:1 theirs/b:1");
-    bed.know("cds", Completeness::Presumed);
-    let (mut fresh, mut back) = (bed.sotw(), bed.sotw());
-    fresh.ask(&bed, "cds", &[]);
+    let mut fixture = Fixture::new();
+    fixture.rules.permissions = may_see(&["mine/**"]);
+    fixture.origin("cds mine/a:1 theirs/b:1");
+    fixture.know("cds", Completeness::Presumed);
+    let (mut fresh, mut back) = (fixture.sotw(), fixture.sotw());
+    fresh.ask(&fixture, "cds", &[]);
     let version_info = "of an earlier stream".to_owned();
     let type_url = url("cds").as_str().to_owned();
-    back.on_sotw_request(&bed, DiscoveryRequest { version_info, type_url, ..DiscoveryRequest::default() })
-        .unwrap();
-    bed.fill();
-    assert_eq!(fresh.acked(&bed), ["cds mine/a:1"]);
-    assert!(back.told(&bed).is_empty());
-    bed.origin("cds mine/c:1");
-    bed.known("cds");
-    assert_eq!(fresh.acked(&bed), ["cds mine/a:1 mine/c:1"]);
-    assert_eq!(back.told(&bed), ["cds mine/a:1 mine/c:1"]);
+    back.on_sotw_request(
+        &fixture,
+        DiscoveryRequest { version_info, type_url, ..DiscoveryRequest::default() },
+    )
+    .unwrap();
+    fixture.fill();
+    assert_eq!(fresh.acked(&fixture), ["cds mine/a:1"]);
+    assert!(back.told(&fixture).is_empty());
+    fixture.origin("cds mine/c:1");
+    fixture.known("cds");
+    assert_eq!(fresh.acked(&fixture), ["cds mine/a:1 mine/c:1"]);
+    assert_eq!(back.told(&fixture), ["cds mine/a:1 mine/c:1"]);
 
     // A store that is filled later inherits what is known by then.
-    bed.know("cds", Completeness::Presumed);
-    bed.rules.permissions = may_see(&["theirs/**"]);
-    let mut other = bed.sotw();
-    other.ask(&bed, "cds", &[]);
-    bed.fill();
-    assert_eq!(other.acked(&bed), ["cds theirs/b:1"]);
+    fixture.know("cds", Completeness::Presumed);
+    fixture.rules.permissions = may_see(&["theirs/**"]);
+    let mut other = fixture.sotw();
+    other.ask(&fixture, "cds", &[]);
+    fixture.fill();
+    assert_eq!(other.acked(&fixture), ["cds theirs/b:1"]);
 }
 
 #[test]
 fn a_refused_name_is_no_more_than_one_that_does_not_exist() {
     let mut told = Vec::new();
     for exists in [false, true] {
-        let mut bed = bed(may_see(&["mine/**"]));
-        bed.origin("cds mine/a:1");
+        let mut fixture = fixture(may_see(&["mine/**"]));
+        fixture.origin("cds mine/a:1");
         if exists {
-            bed.origin("cds theirs/b:1");
+            fixture.origin("cds theirs/b:1");
         }
-        let mut client = bed.delta();
-        client.resume(&bed, "cds", &["*", "theirs/b"], &[("theirs/b", "1"), ("theirs/c", "1")]);
-        bed.fill();
-        told.push(client.acked(&bed));
+        let mut client = fixture.delta();
+        client.resume(&fixture, "cds", &["*", "theirs/b"], &[("theirs/b", "1"), ("theirs/c", "1")]);
+        fixture.fill();
+        told.push(client.acked(&fixture));
     }
     assert_eq!(told[0], told[1]);
     assert!(told[0].iter().any(|said| said.contains("-theirs/b") && said.contains("-theirs/c")), "{told:?}");
@@ -138,193 +149,193 @@ fn a_refused_name_is_no_more_than_one_that_does_not_exist() {
 
 #[test]
 fn a_wildcard_is_filtered_on_streams_of_both_kinds_and_in_polls() {
-    let mut bed = bed(may_see(&["mine/**"]));
-    bed.origin("cds mine/a:1 theirs/b:1");
-    let (mut delta, mut sotw) = (bed.delta(), bed.sotw());
-    delta.change(&bed, "cds", "*");
-    sotw.ask(&bed, "cds", &[]);
-    let first = poll(&bed, "cds", &[], None).unwrap();
-    bed.fill();
-    assert_eq!(delta.acked(&bed), ["cds mine/a:1"]);
-    assert_eq!(sotw.acked(&bed), ["cds mine/a:1"]);
-    assert_eq!(answered(&bed, &first).unwrap(), ["mine/a"]);
+    let mut fixture = fixture(may_see(&["mine/**"]));
+    fixture.origin("cds mine/a:1 theirs/b:1");
+    let (mut delta, mut sotw) = (fixture.delta(), fixture.sotw());
+    delta.change(&fixture, "cds", "*");
+    sotw.ask(&fixture, "cds", &[]);
+    let first = poll(&fixture, "cds", &[], None).unwrap();
+    fixture.fill();
+    assert_eq!(delta.acked(&fixture), ["cds mine/a:1"]);
+    assert_eq!(sotw.acked(&fixture), ["cds mine/a:1"]);
+    assert_eq!(answered(&fixture, &first).unwrap(), ["mine/a"]);
     assert_eq!(first.hidden().wildcards, 1);
     assert_eq!(delta.session.take_hidden().wildcards, 1);
 
-    bed.origin("cds theirs/b:2 mine/c:1 -mine/a");
-    assert_eq!(delta.acked(&bed), ["cds mine/c:1 -mine/a"]);
-    assert_eq!(sotw.acked(&bed), ["cds mine/c:1"]);
+    fixture.origin("cds theirs/b:2 mine/c:1 -mine/a");
+    assert_eq!(delta.acked(&fixture), ["cds mine/c:1 -mine/a"]);
+    assert_eq!(sotw.acked(&fixture), ["cds mine/c:1"]);
     let version = first.found().version;
-    bed.origin("cds theirs/d:1 -theirs/b");
-    assert_eq!((delta.acked(&bed), sotw.acked(&bed)), (vec![], vec![]));
+    fixture.origin("cds theirs/d:1 -theirs/b");
+    assert_eq!((delta.acked(&fixture), sotw.acked(&fixture)), (vec![], vec![]));
     assert_eq!(first.found().version, version, "nor can it be told from the version");
 }
 
 #[test]
 fn a_wildcard_that_becomes_known_before_its_clients_are_heard_of_lacks_nothing() {
-    let mut bed = Bed::new();
-    bed.rules.permissions = may_see(&["mine/**"]);
-    bed.origin("cds mine/a:1 theirs/b:1");
-    let (mut delta, mut sotw) = (bed.delta(), bed.sotw());
-    delta.change(&bed, "cds", "*");
-    sotw.ask(&bed, "cds", &[]);
-    bed.known("cds");
+    let mut fixture = Fixture::new();
+    fixture.rules.permissions = may_see(&["mine/**"]);
+    fixture.origin("cds mine/a:1 theirs/b:1");
+    let (mut delta, mut sotw) = (fixture.delta(), fixture.sotw());
+    delta.change(&fixture, "cds", "*");
+    sotw.ask(&fixture, "cds", &[]);
+    fixture.known("cds");
     for _ in 0..2 {
         assert_eq!(
-            (delta.acked(&bed), sotw.acked(&bed)),
+            (delta.acked(&fixture), sotw.acked(&fixture)),
             (vec!["cds mine/a:1".to_owned()], vec!["cds mine/a:1".to_owned()])
         );
-        bed.fill();
-        (delta, sotw) = (bed.delta(), bed.sotw());
-        delta.change(&bed, "cds", "*");
-        sotw.ask(&bed, "cds", &[]);
+        fixture.fill();
+        (delta, sotw) = (fixture.delta(), fixture.sotw());
+        delta.change(&fixture, "cds", "*");
+        sotw.ask(&fixture, "cds", &[]);
     }
 }
 
 #[test]
 fn a_refused_name_holds_no_state_of_the_world_back() {
-    let mut bed = bed(may_see(&["mine/**"]));
-    bed.origin("cds mine/a:1 theirs/b:1");
-    let mut sotw = bed.sotw();
-    sotw.ask(&bed, "cds", &["mine/a", "theirs/b"]);
-    let polled = poll(&bed, "cds", &["mine/a", "theirs/b"], None).unwrap();
-    bed.fill();
-    bed.named("cds mine/a:1 theirs/b:1");
-    assert_eq!(sotw.acked_with(&bed, &[("cds", &["mine/a", "theirs/b"])]), ["cds mine/a:1"]);
-    assert_eq!(answered(&bed, &polled).unwrap(), ["mine/a"]);
+    let mut fixture = fixture(may_see(&["mine/**"]));
+    fixture.origin("cds mine/a:1 theirs/b:1");
+    let mut sotw = fixture.sotw();
+    sotw.ask(&fixture, "cds", &["mine/a", "theirs/b"]);
+    let polled = poll(&fixture, "cds", &["mine/a", "theirs/b"], None).unwrap();
+    fixture.fill();
+    fixture.named("cds mine/a:1 theirs/b:1");
+    assert_eq!(sotw.acked_with(&fixture, &[("cds", &["mine/a", "theirs/b"])]), ["cds mine/a:1"]);
+    assert_eq!(answered(&fixture, &polled).unwrap(), ["mine/a"]);
 }
 
 #[test]
 fn r_relay_07_that_a_name_may_not_be_seen_says_nothing_of_the_others() {
-    let mut bed = bed(may_see(&["mine/**"]));
-    bed.upstream = deltafan::subscription::Upstream::Away;
-    let mut sotw = bed.sotw();
-    sotw.ask(&bed, "cds", &["mine/a", "theirs/b"]);
-    let polled = poll(&bed, "cds", &["mine/a", "theirs/b"], None).unwrap();
-    bed.fill();
-    bed.after(bed.rules.settle * 2);
-    assert_eq!(sotw.told(&bed), Vec::<String>::new());
-    assert_eq!(answered(&bed, &polled), None);
-    bed.named("cds mine/a:1");
-    assert_eq!(sotw.told(&bed), ["cds mine/a:1"]);
+    let mut fixture = fixture(may_see(&["mine/**"]));
+    fixture.upstream = deltafan::subscription::Upstream::Away;
+    let mut sotw = fixture.sotw();
+    sotw.ask(&fixture, "cds", &["mine/a", "theirs/b"]);
+    let polled = poll(&fixture, "cds", &["mine/a", "theirs/b"], None).unwrap();
+    fixture.fill();
+    fixture.after(fixture.rules.settle * 2);
+    assert_eq!(sotw.told(&fixture), Vec::<String>::new());
+    assert_eq!(answered(&fixture, &polled), None);
+    fixture.named("cds mine/a:1");
+    assert_eq!(sotw.told(&fixture), ["cds mine/a:1"]);
 }
 
 #[test]
-fn what_is_told_to_some_never_reaches_those_who_may_see_less() {
-    let mut bed = bed(Permissions::default());
-    bed.origin("cds mine/a:1 theirs/b:1");
-    let mut all = bed.delta();
-    bed.rules.permissions = may_see(&["mine/**"]);
-    let mut some = bed.delta();
-    let mut same = bed.delta();
+fn resources_of_some_never_reach_clients_that_may_see_less() {
+    let mut fixture = fixture(Permissions::default());
+    fixture.origin("cds mine/a:1 theirs/b:1");
+    let mut all = fixture.delta();
+    fixture.rules.permissions = may_see(&["mine/**"]);
+    let mut some = fixture.delta();
+    let mut same = fixture.delta();
     for client in [&mut all, &mut some, &mut same] {
-        client.change(&bed, "cds", "* theirs/b");
+        client.change(&fixture, "cds", "* theirs/b");
     }
-    bed.fill();
-    assert_eq!(all.acked(&bed), ["cds mine/a:1 theirs/b:1"]);
-    assert_eq!(some.acked(&bed), ["cds mine/a:1 -theirs/b"]);
-    assert_eq!(same.acked(&bed), ["cds mine/a:1 -theirs/b"]);
-    let before = bed.cache.encoder().encodes();
-    bed.origin("cds mine/a:2 theirs/b:2");
-    assert_eq!(all.acked(&bed), ["cds mine/a:2 theirs/b:2"]);
-    assert_eq!(some.acked(&bed), ["cds mine/a:2"]);
-    assert_eq!(same.acked(&bed), ["cds mine/a:2"]);
+    fixture.fill();
+    assert_eq!(all.acked(&fixture), ["cds mine/a:1 theirs/b:1"]);
+    assert_eq!(some.acked(&fixture), ["cds mine/a:1 -theirs/b"]);
+    assert_eq!(same.acked(&fixture), ["cds mine/a:1 -theirs/b"]);
+    let before = fixture.cache.encoder().encodes();
+    fixture.origin("cds mine/a:2 theirs/b:2");
+    assert_eq!(all.acked(&fixture), ["cds mine/a:2 theirs/b:2"]);
+    assert_eq!(some.acked(&fixture), ["cds mine/a:2"]);
+    assert_eq!(same.acked(&fixture), ["cds mine/a:2"]);
     assert_eq!(
-        bed.cache.encoder().encodes() - before,
+        fixture.cache.encoder().encodes() - before,
         2,
         "those who may see the same share what they are told"
     );
 }
 
 #[test]
-fn another_name_of_what_may_not_be_seen_shows_nothing() {
-    let mut bed = bed(may_see(&["mine/**"]));
-    let mut client = bed.delta();
-    client.change(&bed, "vhds", "mine/alias");
-    bed.fill();
+fn another_name_of_a_hidden_resource_shows_nothing() {
+    let mut fixture = fixture(may_see(&["mine/**"]));
+    let mut client = fixture.delta();
+    client.change(&fixture, "vhds", "mine/alias");
+    fixture.fill();
     let resource = wire::resource(&url("vhds"), "theirs/b", "1", 0);
     let alias = |resource| Op::Alias { name: "mine/alias".into(), resource, resend: Resend::Unsolicited };
     let change = Change { ops: vec![alias(resource)], ..Change::default() };
-    bed.apply("vhds", change);
-    assert_eq!(client.acked(&bed), ["vhds -mine/alias"]);
+    fixture.apply("vhds", change);
+    assert_eq!(client.acked(&fixture), ["vhds -mine/alias"]);
     // It stands for something else now.
     let resource = wire::resource(&url("vhds"), "mine/c", "1", 0);
-    bed.apply("vhds", Change { ops: vec![alias(resource)], ..Change::default() });
-    assert_eq!(client.acked(&bed), ["vhds mine/c:1"]);
+    fixture.apply("vhds", Change { ops: vec![alias(resource)], ..Change::default() });
+    assert_eq!(client.acked(&fixture), ["vhds mine/c:1"]);
 }
 
 #[test]
 fn a_collection_shows_the_members_that_may_be_seen() {
-    let mut bed = bed(may_see(&["xdstp://mine/**", "xdstp://shared/envoy.E/foo/a*"]));
-    let mut client = bed.delta();
+    let mut fixture = fixture(may_see(&["xdstp://mine/**", "xdstp://shared/envoy.E/foo/a*"]));
+    let mut client = fixture.delta();
     let (shared, theirs) = ("xdstp://shared/envoy.E/foo/*", "xdstp://theirs/envoy.E/foo/*");
-    client.change(&bed, "eds", &format!("{shared} {theirs}"));
-    bed.fill();
-    assert_eq!(client.acked(&bed), [format!("eds -{theirs}")]);
+    client.change(&fixture, "eds", &format!("{shared} {theirs}"));
+    fixture.fill();
+    assert_eq!(client.acked(&fixture), [format!("eds -{theirs}")]);
     let text =
         "xdstp://shared/envoy.E/foo/a1:1 xdstp://shared/envoy.E/foo/b1:1 xdstp://theirs/envoy.E/foo/a1:1";
-    bed.named(&format!("eds {text}"));
-    assert_eq!(client.acked(&bed), ["eds xdstp://shared/envoy.E/foo/a1:1"]);
+    fixture.named(&format!("eds {text}"));
+    assert_eq!(client.acked(&fixture), ["eds xdstp://shared/envoy.E/foo/a1:1"]);
 }
 
 #[test]
 fn another_spelling_is_the_same_name() {
-    let mut bed = bed(may_see(&["xdstp://mine/envoy.E/a"]));
-    let mut client = bed.delta();
+    let mut fixture = fixture(may_see(&["xdstp://mine/envoy.E/a"]));
+    let mut client = fixture.delta();
     // The one name is spelled with an escape; the other hides a segment.
-    client.change(&bed, "eds", "xdstp://mine/envoy.E/%61 xdstp://mine/envoy.E/a%2F..%2Fb");
-    bed.fill();
-    assert_eq!(client.acked(&bed), ["eds -xdstp://mine/envoy.E/a%2F..%2Fb"]);
-    bed.named("eds xdstp://mine/envoy.E/a:1");
-    assert_eq!(client.acked(&bed), ["eds xdstp://mine/envoy.E/%61:1"]);
+    client.change(&fixture, "eds", "xdstp://mine/envoy.E/%61 xdstp://mine/envoy.E/a%2F..%2Fb");
+    fixture.fill();
+    assert_eq!(client.acked(&fixture), ["eds -xdstp://mine/envoy.E/a%2F..%2Fb"]);
+    fixture.named("eds xdstp://mine/envoy.E/a:1");
+    assert_eq!(client.acked(&fixture), ["eds xdstp://mine/envoy.E/%61:1"]);
 }
 
 #[test]
 fn neither_context_parameters_nor_dot_segments_lead_out_of_a_pattern() {
-    let mut bed = bed(may_see(&["xdstp://mine/envoy.E/foo/*", "plain/**"]));
-    let mut client = bed.delta();
+    let mut fixture = fixture(may_see(&["xdstp://mine/envoy.E/foo/*", "plain/**"]));
+    let mut client = fixture.delta();
     let hidden = ["plain/../theirs", "xdstp://mine/envoy.E/foo/..", "xdstp://mine/envoy.E/foo/x?env=prod"];
-    client.change(&bed, "eds", &hidden.join(" "));
-    bed.fill();
-    assert_eq!(client.acked(&bed), [format!("eds -{}", hidden.join(" -"))]);
-    bed.named("eds plain/../theirs:1 xdstp://mine/envoy.E/foo/x?env=prod:1");
-    assert_eq!(client.acked(&bed), [""; 0], "nor if the control plane tells them");
+    client.change(&fixture, "eds", &hidden.join(" "));
+    fixture.fill();
+    assert_eq!(client.acked(&fixture), [format!("eds -{}", hidden.join(" -"))]);
+    fixture.named("eds plain/../theirs:1 xdstp://mine/envoy.E/foo/x?env=prod:1");
+    assert_eq!(client.acked(&fixture), [""; 0], "nor if the control plane tells them");
 }
 
 #[test]
-fn an_error_of_what_may_not_be_seen_is_not_told() {
-    let mut bed = bed(may_see(&["mine/**"]));
-    let mut client = bed.client_with(&["xds.config.resource-in-sotw"], deltafan::cache::Protocol::Delta);
-    client.change(&bed, "eds", "mine/a theirs/b");
-    bed.fill();
-    client.acked(&bed);
+fn an_error_of_a_hidden_resource_is_not_told() {
+    let mut fixture = fixture(may_see(&["mine/**"]));
+    let mut client = fixture.client_with(&["xds.config.resource-in-sotw"], deltafan::cache::Protocol::Delta);
+    client.change(&fixture, "eds", "mine/a theirs/b");
+    fixture.fill();
+    client.acked(&fixture);
     let failure = |name: &str| Op::Fail {
         name: name.into(),
         failure: Arc::new(OriginError::new(7, "the owner is somebody")),
         listed: false,
     };
-    bed.apply("eds", Change { ops: vec![failure("theirs/b"), failure("mine/a")], ..Change::default() });
-    assert_eq!(client.acked(&bed), ["eds !mine/a:7"]);
+    fixture.apply("eds", Change { ops: vec![failure("theirs/b"), failure("mine/a")], ..Change::default() });
+    assert_eq!(client.acked(&fixture), ["eds !mine/a:7"]);
 }
 
 #[test]
 fn names_that_are_let_go_leave_nothing_behind() {
-    let mut bed = bed(may_see(&["mine/**"]));
-    let mut stays = bed.delta();
-    stays.change(&bed, "eds", "mine/a");
-    let mut client = bed.delta();
-    client.change(&bed, "eds", "mine/a");
+    let mut fixture = fixture(may_see(&["mine/**"]));
+    let mut stays = fixture.delta();
+    stays.change(&fixture, "eds", "mine/a");
+    let mut client = fixture.delta();
+    client.change(&fixture, "eds", "mine/a");
     for round in 0..20 {
         let names: Vec<String> = (0..50).map(|at| format!("theirs/{round}-{at}")).collect();
-        client.change(&bed, "eds", &names.join(" "));
-        bed.fill();
-        client.acked(&bed);
+        client.change(&fixture, "eds", &names.join(" "));
+        fixture.fill();
+        client.acked(&fixture);
         let gone: Vec<String> = names.iter().map(|name| format!("-{name}")).collect();
-        client.change(&bed, "eds", &gone.join(" "));
-        bed.fill();
-        client.acked(&bed);
+        client.change(&fixture, "eds", &gone.join(" "));
+        fixture.fill();
+        client.acked(&fixture);
     }
-    let held: usize = bed.cache.types().iter().map(|of| of.snapshot().entries().count()).sum();
+    let held: usize = fixture.cache.types().iter().map(|of| of.snapshot().entries().count()).sum();
     assert!(held < 10, "{held} names are still known");
 }
 
@@ -337,13 +348,13 @@ fn a_node_that_may_not_be_claimed_ends_the_stream_whatever_comes_first() {
     };
     let node =
         |id: &str, cluster: &str| Node { id: id.to_owned(), cluster: cluster.to_owned(), ..Node::default() };
-    let bed = bed(permissions);
+    let fixture = fixture(permissions);
     let delta = |client: &mut Client, node: Option<Node>| {
         client.node = node;
         let type_url = url("cds").as_str().to_owned();
         let names = strings(&["*"]);
         client.on_delta_request(
-            &bed,
+            &fixture,
             DeltaDiscoveryRequest {
                 type_url,
                 resource_names_subscribe: names,
@@ -358,13 +369,13 @@ fn a_node_that_may_not_be_claimed_ends_the_stream_whatever_comes_first() {
         ("prod-1", "edge", None),
     ] {
         let node = node(id, cluster);
-        let mut client = bed.sotw();
+        let mut client = fixture.sotw();
         client.node = Some(node.clone());
         let type_url = url("cds").as_str().to_owned();
         let heard =
-            client.on_sotw_request(&bed, DiscoveryRequest { type_url, ..DiscoveryRequest::default() });
-        let polled = poll(&bed, "cds", &[], Some(node.clone()));
-        let changed = delta(&mut bed.delta(), Some(node));
+            client.on_sotw_request(&fixture, DiscoveryRequest { type_url, ..DiscoveryRequest::default() });
+        let polled = poll(&fixture, "cds", &[], Some(node.clone()));
+        let changed = delta(&mut fixture.delta(), Some(node));
         if let Some(expected) = expected {
             assert_eq!(denied(heard), Some(expected));
             assert_eq!(denied(changed), Some(expected));
@@ -373,9 +384,9 @@ fn a_node_that_may_not_be_claimed_ends_the_stream_whatever_comes_first() {
             assert!(heard.is_ok() && changed.is_ok() && polled.is_ok());
         }
     }
-    assert_eq!(denied(poll(&bed, "cds", &[], None)), Some(Denied::NodeId), "saying nothing is no way in");
-    // Who a stream is, its first request says: another node later changes nothing (R-EP-05).
-    let mut client = bed.delta();
+    assert_eq!(denied(poll(&fixture, "cds", &[], None)), Some(Denied::NodeId), "saying nothing is no way in");
+    // The first request says which node a stream is: another node later changes nothing (R-EP-05).
+    let mut client = fixture.delta();
     delta(&mut client, Some(node("prod-1", "edge"))).unwrap();
     delta(&mut client, Some(node("dev-1", "core"))).unwrap();
     assert_eq!(client.session.client().unwrap().node_id, "prod-1");
@@ -384,30 +395,30 @@ fn a_node_that_may_not_be_claimed_ends_the_stream_whatever_comes_first() {
 #[test]
 fn a_type_that_may_not_be_asked_for_ends_the_stream() {
     let permissions = Permissions { types: Some(BTreeSet::from([url("cds")])), ..Permissions::default() };
-    let mut bed = bed(permissions);
-    bed.origin("cds a:1");
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "*");
-    bed.fill();
-    assert_eq!(client.acked(&bed), ["cds a:1"]);
+    let mut fixture = fixture(permissions);
+    fixture.origin("cds a:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "*");
+    fixture.fill();
+    assert_eq!(client.acked(&fixture), ["cds a:1"]);
     let request = |short: &str| DeltaDiscoveryRequest {
         type_url: url(short).as_str().to_owned(),
         ..DeltaDiscoveryRequest::default()
     };
-    assert_eq!(denied(client.on_delta_request(&bed, request("eds"))), Some(Denied::Type));
-    let mut only = bed.client(deltafan::cache::Protocol::Sotw, Some("eds"));
-    assert_eq!(denied(only.on_sotw_request(&bed, DiscoveryRequest::default())), Some(Denied::Type));
-    assert_eq!(denied(poll(&bed, "eds", &[], None)), Some(Denied::Type));
-    bed.rules.serve_secrets = false;
-    bed.rules.permissions = Permissions::default();
-    assert_eq!(denied(poll(&bed, "sds", &["a"], None)), Some(Denied::Secret));
+    assert_eq!(denied(client.on_delta_request(&fixture, request("eds"))), Some(Denied::Type));
+    let mut only = fixture.client(deltafan::cache::Protocol::Sotw, Some("eds"));
+    assert_eq!(denied(only.on_sotw_request(&fixture, DiscoveryRequest::default())), Some(Denied::Type));
+    assert_eq!(denied(poll(&fixture, "eds", &[], None)), Some(Denied::Type));
+    fixture.rules.serve_secrets = false;
+    fixture.rules.permissions = Permissions::default();
+    assert_eq!(denied(poll(&fixture, "sds", &["a"], None)), Some(Denied::Secret));
 }
 
 #[test]
-fn who_finds_no_room_for_what_it_may_see_is_told_so() {
+fn a_client_without_room_for_its_view_is_told_so() {
     let limits = Limits { parameter_sets: 1, ..Limits::default() };
-    let mut bed = Bed::with_limits(limits);
-    bed.rules.permissions =
+    let mut fixture = Fixture::with_limits(limits);
+    fixture.rules.permissions =
         Permissions { names: Scope::only(patterns(&["mine/**"])), ..may_send("env", &["prod", "test"]) };
     let locator = ResourceLocator {
         name: "mine/a".to_owned(),
@@ -418,14 +429,14 @@ fn who_finds_no_room_for_what_it_may_see_is_told_so() {
         resource_locators_subscribe: vec![locator],
         ..DeltaDiscoveryRequest::default()
     };
-    let refusal = bed.delta().on_delta_request(&bed, request).expect_err("it would wait for ever");
+    let refusal = fixture.delta().on_delta_request(&fixture, request).expect_err("it would wait for ever");
     assert_eq!(refusal.code, Code::ResourceExhausted, "{refusal}");
 }
 
 #[test]
 fn secrets_are_not_had_by_another_url_of_their_type() {
-    let mut bed = bed(Permissions::default());
-    bed.rules.serve_secrets = false;
+    let mut fixture = fixture(Permissions::default());
+    fixture.rules.serve_secrets = false;
     for type_url in [
         url("sds").as_str(),
         "example.com/envoy.extensions.transport_sockets.tls.v3.Secret",
@@ -438,28 +449,32 @@ fn secrets_are_not_had_by_another_url_of_their_type() {
             resource_names_subscribe: strings(&["s"]),
             ..DeltaDiscoveryRequest::default()
         };
-        assert_eq!(denied(bed.delta().on_delta_request(&bed, request)), Some(Denied::Secret), "{type_url}");
+        assert_eq!(
+            denied(fixture.delta().on_delta_request(&fixture, request)),
+            Some(Denied::Secret),
+            "{type_url}"
+        );
     }
 }
 
 #[test]
-fn who_may_nothing_is_told_so_at_its_first_request() {
-    let bed = bed(Permissions::nothing());
+fn a_client_without_any_permission_is_told_so_at_its_first_request() {
+    let fixture = fixture(Permissions::nothing());
     let type_url = url("cds").as_str().to_owned();
     let delta = DeltaDiscoveryRequest { type_url: type_url.clone(), ..DeltaDiscoveryRequest::default() };
-    assert_eq!(denied(bed.delta().on_delta_request(&bed, delta)), Some(Denied::Peer));
+    assert_eq!(denied(fixture.delta().on_delta_request(&fixture, delta)), Some(Denied::Peer));
     let sotw = DiscoveryRequest { type_url, ..DiscoveryRequest::default() };
-    assert_eq!(denied(bed.sotw().on_sotw_request(&bed, sotw)), Some(Denied::Peer));
-    assert_eq!(denied(poll(&bed, "cds", &[], None)), Some(Denied::Peer));
+    assert_eq!(denied(fixture.sotw().on_sotw_request(&fixture, sotw)), Some(Denied::Peer));
+    assert_eq!(denied(poll(&fixture, "cds", &[], None)), Some(Denied::Peer));
     assert!(
-        matches!(bed.delta().session.next(bed.now, bed.upstream), NextStep::Wait(_)),
+        matches!(fixture.delta().session.next(fixture.now, fixture.upstream), NextStep::Wait(_)),
         "nothing before it asks"
     );
 }
 
 fn locate(
     client: &mut Client,
-    bed: &Bed,
+    fixture: &Fixture,
     name: &str,
     pairs: &str,
 ) -> Result<impl std::fmt::Debug, SessionError> {
@@ -471,12 +486,12 @@ fn locate(
         resource_locators_subscribe: vec![ResourceLocator { name: name.to_owned(), dynamic_parameters }],
         ..DeltaDiscoveryRequest::default()
     };
-    client.on_delta_request(bed, request)
+    client.on_delta_request(fixture, request)
 }
 
 #[test]
 fn r_dp_17_parameters_of_others_can_neither_be_sent_nor_evaded() {
-    let mut bed = bed(may_send("env", &["prod"]));
+    let mut fixture = fixture(may_send("env", &["prod"]));
     let set = |rule: &str, version: &str| Op::Set {
         view: View::Named,
         resource: variant(&url("eds"), "a", version, rule),
@@ -484,59 +499,59 @@ fn r_dp_17_parameters_of_others_can_neither_be_sent_nor_evaded() {
         lease: None,
     };
     // Another's, and one for all who do not say that they are of production.
-    let mut client = bed.delta();
-    assert_eq!(denied(locate(&mut client, &bed, "a", "env=dev")), Some(Denied::Parameters));
-    assert_eq!(denied(locate(&mut bed.delta(), &bed, "a", "env=")), Some(Denied::Parameters));
-    let mut client = bed.delta();
-    locate(&mut client, &bed, "a", "v=1").unwrap();
-    let mut plain = bed.sotw();
-    plain.ask(&bed, "eds", &["a"]);
-    bed.fill();
+    let mut client = fixture.delta();
+    assert_eq!(denied(locate(&mut client, &fixture, "a", "env=dev")), Some(Denied::Parameters));
+    assert_eq!(denied(locate(&mut fixture.delta(), &fixture, "a", "env=")), Some(Denied::Parameters));
+    let mut client = fixture.delta();
+    locate(&mut client, &fixture, "a", "v=1").unwrap();
+    let mut plain = fixture.sotw();
+    plain.ask(&fixture, "eds", &["a"]);
+    fixture.fill();
     for (pairs, op) in [("env=prod", set("env=prod", "1")), ("", set("!env=prod", "2"))] {
         let change = Change { ops: vec![op], ..Change::default() };
-        bed.writer.apply_seen(&url("eds"), &wire::parameters(pairs), change, bed.now).unwrap();
+        fixture.writer.apply_seen(&url("eds"), &wire::parameters(pairs), change, fixture.now).unwrap();
     }
     let change = Change { ops: vec![set("env=prod", "1")], ..Change::default() };
-    bed.writer.apply_seen(&url("eds"), &wire::parameters("env=prod v=1"), change, bed.now).unwrap();
-    assert_eq!(client.acked(&bed).len(), 1, "what it leaves out it is given");
-    assert_eq!(plain.acked_with(&bed, &[("eds", &["a"])]), ["eds a:1"]);
+    fixture.writer.apply_seen(&url("eds"), &wire::parameters("env=prod v=1"), change, fixture.now).unwrap();
+    assert_eq!(client.acked(&fixture).len(), 1, "what it leaves out it is given");
+    assert_eq!(plain.acked_with(&fixture, &[("eds", &["a"])]), ["eds a:1"]);
 
     // Where more than one value is allowed, one has to be said.
-    bed.rules.permissions = may_send("env", &["prod", "canary"]);
-    assert_eq!(denied(locate(&mut bed.delta(), &bed, "a", "v=1")), Some(Denied::Parameters));
-    locate(&mut bed.delta(), &bed, "a", "env=canary").unwrap();
-    assert_eq!(denied(poll(&bed, "eds", &["a"], None)), Some(Denied::Parameters));
+    fixture.rules.permissions = may_send("env", &["prod", "canary"]);
+    assert_eq!(denied(locate(&mut fixture.delta(), &fixture, "a", "v=1")), Some(Denied::Parameters));
+    locate(&mut fixture.delta(), &fixture, "a", "env=canary").unwrap();
+    assert_eq!(denied(poll(&fixture, "eds", &["a"], None)), Some(Denied::Parameters));
 }
 
 #[test]
-fn who_asks_by_name_for_a_member_of_the_wildcard_set_sees_it() {
-    let mut bed = bed(may_see(&["mine/**"]));
-    bed.origin("cds mine/a:1");
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "mine/a");
-    bed.fill();
-    assert_eq!(client.acked(&bed), ["cds mine/a:1"]);
-    bed.origin("cds mine/a:2");
-    assert_eq!(client.acked(&bed), ["cds mine/a:2"]);
-    bed.named("cds -mine/a");
-    bed.origin("cds -mine/a");
-    assert_eq!(client.acked(&bed), ["cds -mine/a"]);
+fn a_client_that_asks_by_name_for_a_member_of_the_wildcard_set_sees_it() {
+    let mut fixture = fixture(may_see(&["mine/**"]));
+    fixture.origin("cds mine/a:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "mine/a");
+    fixture.fill();
+    assert_eq!(client.acked(&fixture), ["cds mine/a:1"]);
+    fixture.origin("cds mine/a:2");
+    assert_eq!(client.acked(&fixture), ["cds mine/a:2"]);
+    fixture.named("cds -mine/a");
+    fixture.origin("cds -mine/a");
+    assert_eq!(client.acked(&fixture), ["cds -mine/a"]);
 }
 
 #[test]
-fn who_comes_with_the_wildcard_is_told_all_of_it_whatever_is_said_first() {
-    let mut bed = bed(may_see(&["mine/**"]));
-    bed.origin("cds mine/a:1 theirs/b:1");
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "*");
+fn a_client_that_comes_with_the_wildcard_is_told_all_of_it_whatever_is_said_first() {
+    let mut fixture = fixture(may_see(&["mine/**"]));
+    fixture.origin("cds mine/a:1 theirs/b:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "*");
     // The origin speaks before the store of this client is filled.
-    bed.known("cds");
-    assert_eq!(client.acked(&bed), ["cds mine/a:1"]);
-    bed.fill();
-    assert_eq!(client.acked(&bed), Vec::<String>::new());
+    fixture.known("cds");
+    assert_eq!(client.acked(&fixture), ["cds mine/a:1"]);
+    fixture.fill();
+    assert_eq!(client.acked(&fixture), Vec::<String>::new());
 }
 
-/// What a client holds, as it goes by what it is told.
+/// State of a client, as it goes by its responses.
 #[derive(Default)]
 struct Holding {
     names: BTreeSet<String>,
@@ -545,43 +560,43 @@ struct Holding {
 }
 
 impl Holding {
-    fn change(&mut self, client: &mut Client, bed: &Bed, name: &str) {
+    fn change(&mut self, client: &mut Client, fixture: &Fixture, name: &str) {
         match name.strip_prefix('-') {
             Some("*") => self.wildcard = false,
             Some(name) => drop(self.names.remove(name)),
             None if name == "*" => self.wildcard = true,
             None => drop(self.names.insert(name.to_owned())),
         }
-        client.change(bed, "cds", name);
+        client.change(fixture, "cds", name);
         let (names, wildcard) = (&self.names, self.wildcard);
         self.held.retain(|name, _| wildcard || names.contains(name));
     }
 
-    fn hear(&mut self, client: &mut Client, bed: &Bed) {
-        while let Some(told) = client.poll(bed) {
+    fn hear(&mut self, client: &mut Client, fixture: &Fixture) {
+        while let Some(told) = client.poll(fixture) {
             told.resources.iter().for_each(|(name, text)| drop(self.held.insert(name.clone(), text.clone())));
             told.removed.iter().for_each(|name| drop(self.held.remove(name)));
-            client.ack(bed, &told, &[]);
+            client.ack(fixture, &told, &[]);
         }
     }
 }
 
 #[test]
-fn who_may_see_less_and_asks_again_is_not_told_what_went_meanwhile() {
-    let mut bed = bed(Permissions::default());
-    bed.rules.permissions = may_see(&["mine/**"]);
-    let (mut client, mut holding) = (bed.delta(), Holding::default());
-    bed.origin("cds mine/b:0");
-    holding.change(&mut client, &bed, "mine/b");
-    bed.fill();
-    holding.hear(&mut client, &bed);
+fn a_client_that_may_see_less_and_asks_again_is_not_told_removals_from_meanwhile() {
+    let mut fixture = fixture(Permissions::default());
+    fixture.rules.permissions = may_see(&["mine/**"]);
+    let (mut client, mut holding) = (fixture.delta(), Holding::default());
+    fixture.origin("cds mine/b:0");
+    holding.change(&mut client, &fixture, "mine/b");
+    fixture.fill();
+    holding.hear(&mut client, &fixture);
     assert_eq!(holding.held.len(), 1);
     // It is let go, removed and asked for again before the upstream hears that it was let go.
-    holding.change(&mut client, &bed, "-mine/b");
-    bed.origin("cds -mine/b");
-    holding.change(&mut client, &bed, "mine/b");
-    bed.fill();
-    holding.hear(&mut client, &bed);
+    holding.change(&mut client, &fixture, "-mine/b");
+    fixture.origin("cds -mine/b");
+    holding.change(&mut client, &fixture, "mine/b");
+    fixture.fill();
+    holding.hear(&mut client, &fixture);
     assert_eq!(holding.held, BTreeMap::new());
 }
 
@@ -590,44 +605,44 @@ proptest::proptest! {
 
     /// Whatever happens, who may see less holds what who may see all holds of it, and nothing else.
     #[test]
-    fn who_may_see_less_holds_what_is_left_of_what_all_hold(
+    fn a_client_that_may_see_less_holds_its_share_of_the_common_set(
         steps in proptest::collection::vec((0_u8..8, 0_usize..4, 0_u8..4), 1..40),
     ) {
         const NAMES: [&str; 4] = ["mine/a", "mine/b", "theirs/a", "theirs/b"];
-        let mut bed = bed(Permissions::default());
-        let mut all = (bed.delta(), Holding::default());
-        bed.rules.permissions = may_see(&["mine/**"]);
-        let mut some = (bed.delta(), Holding::default());
+        let mut fixture = fixture(Permissions::default());
+        let mut all = (fixture.delta(), Holding::default());
+        fixture.rules.permissions = may_see(&["mine/**"]);
+        let mut some = (fixture.delta(), Holding::default());
         for (what, at, version) in steps {
             let name = NAMES[at];
             match what {
-                0 => bed.origin(&format!("cds {name}:{version}")),
-                1 => bed.origin(&format!("cds -{name}")),
-                2 => bed.named(&format!("cds {name}:{version}")),
-                3 => bed.named(&format!("cds -{name}")),
+                0 => fixture.origin(&format!("cds {name}:{version}")),
+                1 => fixture.origin(&format!("cds -{name}")),
+                2 => fixture.named(&format!("cds {name}:{version}")),
+                3 => fixture.named(&format!("cds -{name}")),
                 _ => {
                     let change = ["*", "-*", name, &format!("-{name}")][usize::from(what) - 4].to_owned();
                     for (client, holding) in [&mut all, &mut some] {
-                        holding.change(client, &bed, &change);
+                        holding.change(client, &fixture, &change);
                     }
                 }
             }
             if version > 0 {
-                bed.fill();
+                fixture.fill();
             }
             for (client, holding) in [&mut all, &mut some] {
-                holding.hear(client, &bed);
+                holding.hear(client, &fixture);
             }
         }
-        bed.fill();
+        fixture.fill();
         // In the end the origin answers for each name: a client that was told of a member by its name keeps it until then.
         for name in NAMES {
-            if matches!(bed.cache.of(&url("cds")).unwrap().snapshot().by_name(name), Seen::Unknown) {
-                bed.named(&format!("cds -{name}"));
+            if matches!(fixture.cache.of(&url("cds")).unwrap().snapshot().by_name(name), Seen::Unknown) {
+                fixture.named(&format!("cds -{name}"));
             }
         }
         for (client, holding) in [&mut all, &mut some] {
-            holding.hear(client, &bed);
+            holding.hear(client, &fixture);
         }
         let expected: BTreeMap<_, _> =
             all.1.held.iter().filter(|(name, _)| name.starts_with("mine/")).collect();
@@ -638,7 +653,7 @@ proptest::proptest! {
 /// A rule's own views are as many as there are rules: clients that choose parameters leave room for them.
 #[test]
 fn views_that_the_rules_impose_have_room_whatever_clients_choose() {
-    let mut bed = Bed::with_limits(Limits { parameter_sets: 1, ..Limits::default() });
+    let mut fixture = Fixture::with_limits(Limits { parameter_sets: 1, ..Limits::default() });
     let located = |env: &str| DeltaDiscoveryRequest {
         type_url: url("eds").as_str().to_owned(),
         resource_locators_subscribe: vec![ResourceLocator {
@@ -647,18 +662,21 @@ fn views_that_the_rules_impose_have_room_whatever_clients_choose() {
         }],
         ..DeltaDiscoveryRequest::default()
     };
-    let mut greedy = bed.delta();
-    greedy.on_delta_request(&bed, located("1")).unwrap();
-    assert_eq!(bed.delta().on_delta_request(&bed, located("2")).unwrap_err().code, Code::ResourceExhausted);
+    let mut greedy = fixture.delta();
+    greedy.on_delta_request(&fixture, located("1")).unwrap();
+    assert_eq!(
+        fixture.delta().on_delta_request(&fixture, located("2")).unwrap_err().code,
+        Code::ResourceExhausted
+    );
     for permissions in [may_see(&["mine/**"]), may_send("env", &["prod"])] {
-        bed.rules.permissions = permissions;
-        bed.delta().change(&bed, "eds", "mine/a");
+        fixture.rules.permissions = permissions;
+        fixture.delta().change(&fixture, "eds", "mine/a");
     }
     // A parameter that is imposed on a client has room, one that it chooses has none.
-    assert!(bed.delta().on_delta_request(&bed, located("prod")).is_ok());
-    bed.rules.permissions = may_send("env", &["prod", "test"]);
+    assert!(fixture.delta().on_delta_request(&fixture, located("prod")).is_ok());
+    fixture.rules.permissions = may_send("env", &["prod", "test"]);
     assert_eq!(
-        bed.delta().on_delta_request(&bed, located("test")).unwrap_err().code,
+        fixture.delta().on_delta_request(&fixture, located("test")).unwrap_err().code,
         Code::ResourceExhausted
     );
 }
@@ -666,17 +684,17 @@ fn views_that_the_rules_impose_have_room_whatever_clients_choose() {
 /// A rule imposes a view, and a client chooses the types all the same.
 #[test]
 fn made_up_types_are_bounded_whatever_the_rules_impose() {
-    let mut bed = Bed::with_limits(Limits { types: 5, ..Limits::default() });
-    bed.rules.permissions = may_send("env", &["prod"]);
+    let mut fixture = Fixture::with_limits(Limits { types: 5, ..Limits::default() });
+    fixture.rules.permissions = may_send("env", &["prod"]);
     let asked = |number: u32| DeltaDiscoveryRequest {
         type_url: format!("t/{number}"),
         resource_names_subscribe: strings(&["a"]),
         ..DeltaDiscoveryRequest::default()
     };
-    let mut client = bed.delta();
-    assert!((0..5).all(|number| client.on_delta_request(&bed, asked(number)).is_ok()));
-    assert_eq!(client.on_delta_request(&bed, asked(5)).unwrap_err().code, Code::ResourceExhausted);
+    let mut client = fixture.delta();
+    assert!((0..5).all(|number| client.on_delta_request(&fixture, asked(number)).is_ok()));
+    assert_eq!(client.on_delta_request(&fixture, asked(5)).unwrap_err().code, Code::ResourceExhausted);
     drop(client);
-    bed.cache.take_interest();
-    assert!(bed.delta().on_delta_request(&bed, asked(6)).is_ok(), "what nobody uses makes room");
+    fixture.cache.take_interest();
+    assert!(fixture.delta().on_delta_request(&fixture, asked(6)).is_ok(), "what nobody uses makes room");
 }

@@ -7,126 +7,125 @@ use std::time::Duration;
 use deltafan::cache::{Change, Protocol};
 use deltafan::proto;
 use deltafan::subscription::{ByteCharge, NextStep, RequestKind, Versions};
-
-use crate::support::{Bed, is_acked, strings, url};
+use deltafan_test_support::fixture::{Fixture, is_acked, strings, url};
 
 #[test]
-fn r_delta_10_a_wildcard_that_is_asked_for_again_counts_what_is_in_flight_as_held() {
+fn r_delta_10_a_wildcard_that_is_asked_for_again_counts_resources_in_flight_as_held() {
     for let_go in ["-* -h2", "-*"] {
-        let mut bed = Bed::knowing(&["cds"]);
-        bed.origin("cds h1:1 h2:1 h3:1");
-        let mut client = bed.delta();
-        client.change(&bed, "cds", if let_go.contains("h2") { "* h2" } else { "*" });
-        let in_flight = client.poll(&bed).unwrap();
+        let mut fixture = Fixture::knowing(&["cds"]);
+        fixture.origin("cds h1:1 h2:1 h3:1");
+        let mut client = fixture.delta();
+        client.change(&fixture, "cds", if let_go.contains("h2") { "* h2" } else { "*" });
+        let in_flight = client.poll(&fixture).unwrap();
         assert_eq!(in_flight.resources.len(), 3);
         // It reads that after it has asked for everything again, and holds it.
-        client.change(&bed, "cds", let_go);
-        bed.origin("cds -h2");
-        client.change(&bed, "cds", "*");
-        bed.origin("cds -h3");
-        client.ack(&bed, &in_flight, &[]);
-        assert_eq!(client.acked(&bed), ["cds h1:1 -h2 -h3"]);
-        bed.origin("cds h2:2");
-        assert_eq!(client.acked(&bed), ["cds h2:2"]);
+        client.change(&fixture, "cds", let_go);
+        fixture.origin("cds -h2");
+        client.change(&fixture, "cds", "*");
+        fixture.origin("cds -h3");
+        client.ack(&fixture, &in_flight, &[]);
+        assert_eq!(client.acked(&fixture), ["cds h1:1 -h2 -h3"]);
+        fixture.origin("cds h2:2");
+        assert_eq!(client.acked(&fixture), ["cds h2:2"]);
     }
 }
 
 #[test]
-fn r_delta_10_what_went_before_the_wildcard_was_let_go_is_told_too() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds h1:1 h2:1");
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "*");
-    let in_flight = client.poll(&bed).unwrap();
-    bed.origin("cds -h2");
-    client.change(&bed, "cds", "-*");
-    assert!(client.told(&bed).is_empty());
-    bed.origin("cds x:1");
-    assert!(client.told(&bed).is_empty());
-    client.change(&bed, "cds", "*");
-    client.ack(&bed, &in_flight, &[]);
-    assert_eq!(client.acked(&bed), ["cds h1:1 x:1 -h2"]);
-    client.change(&bed, "cds", "-*");
-    bed.origin("cds -x");
-    client.change(&bed, "cds", "*");
-    assert_eq!(client.acked(&bed), ["cds h1:1"], "it had answered");
+fn r_delta_10_removals_from_before_the_wildcard_was_let_go_are_told_too() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds h1:1 h2:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "*");
+    let in_flight = client.poll(&fixture).unwrap();
+    fixture.origin("cds -h2");
+    client.change(&fixture, "cds", "-*");
+    assert!(client.told(&fixture).is_empty());
+    fixture.origin("cds x:1");
+    assert!(client.told(&fixture).is_empty());
+    client.change(&fixture, "cds", "*");
+    client.ack(&fixture, &in_flight, &[]);
+    assert_eq!(client.acked(&fixture), ["cds h1:1 x:1 -h2"]);
+    client.change(&fixture, "cds", "-*");
+    fixture.origin("cds -x");
+    client.change(&fixture, "cds", "*");
+    assert_eq!(client.acked(&fixture), ["cds h1:1"], "it had answered");
 }
 
 #[test]
 fn r_delta_10_a_wildcard_that_was_let_go_after_the_last_answer_is_not_held() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds h1:1 h2:1");
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "*");
-    assert_eq!(client.acked(&bed), ["cds h1:1 h2:1"]);
-    client.change(&bed, "cds", "-*");
-    bed.origin("cds -h2");
-    client.change(&bed, "cds", "*");
-    assert_eq!(client.acked(&bed), ["cds h1:1"]);
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds h1:1 h2:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "*");
+    assert_eq!(client.acked(&fixture), ["cds h1:1 h2:1"]);
+    client.change(&fixture, "cds", "-*");
+    fixture.origin("cds -h2");
+    client.change(&fixture, "cds", "*");
+    assert_eq!(client.acked(&fixture), ["cds h1:1"]);
 }
 
 #[test]
-fn r_delta_07_what_was_brought_and_let_go_is_not_held_any_more() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds a:1 b:1");
-    let mut client = bed.delta();
-    client.resume(&bed, "cds", &["a"], &[("b", "1")]);
-    client.change(&bed, "cds", "-b");
-    client.change(&bed, "cds", "*");
-    assert_eq!(client.acked(&bed), ["cds a:1 b:1"]);
+fn r_delta_07_a_name_brought_and_let_go_is_not_held_any_more() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1 b:1");
+    let mut client = fixture.delta();
+    client.resume(&fixture, "cds", &["a"], &[("b", "1")]);
+    client.change(&fixture, "cds", "-b");
+    client.change(&fixture, "cds", "*");
+    assert_eq!(client.acked(&fixture), ["cds a:1 b:1"]);
 }
 
 #[test]
 fn r_delta_01_a_nonce_makes_an_answer_and_error_detail_a_nack() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds a:1");
-    let mut client = bed.delta();
-    assert!(matches!(client.change(&bed, "cds", ""), RequestKind::Subscribed { .. }));
-    let told = client.poll(&bed).unwrap();
-    assert!(matches!(client.change(&bed, "cds", "x"), RequestKind::Subscribed { .. }), "spontaneous");
-    assert!(is_acked(&client.ack(&bed, &told, &[])));
-    bed.origin("cds a:2");
-    let told = client.poll(&bed).unwrap();
-    assert!(matches!(client.nack(&bed, &told, &[]), RequestKind::Nack { .. }));
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1");
+    let mut client = fixture.delta();
+    assert!(matches!(client.change(&fixture, "cds", ""), RequestKind::Subscribed { .. }));
+    let told = client.poll(&fixture).unwrap();
+    assert!(matches!(client.change(&fixture, "cds", "x"), RequestKind::Subscribed { .. }), "spontaneous");
+    assert!(is_acked(&client.ack(&fixture, &told, &[])));
+    fixture.origin("cds a:2");
+    let told = client.poll(&fixture).unwrap();
+    assert!(matches!(client.nack(&fixture, &told, &[]), RequestKind::Nack { .. }));
 }
 
 #[test]
 fn r_delta_02_subscriptions_count_whatever_the_nonce() {
-    let mut bed = Bed::knowing(&["eds"]);
-    bed.named("eds a:1");
-    let mut client = bed.delta();
-    client.change(&bed, "eds", "x");
+    let mut fixture = Fixture::knowing(&["eds"]);
+    fixture.named("eds a:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "eds", "x");
     let request = proto::DeltaDiscoveryRequest {
         type_url: url("eds").as_str().to_owned(),
         response_nonce: "nobody sent this".to_owned(),
         resource_names_subscribe: strings(&["a"]),
         ..proto::DeltaDiscoveryRequest::default()
     };
-    assert!(matches!(client.on_delta_request(&bed, request).unwrap(), RequestKind::Stale { .. }));
-    assert_eq!(client.told(&bed), ["eds a:1"]);
+    assert!(matches!(client.on_delta_request(&fixture, request).unwrap(), RequestKind::Stale { .. }));
+    assert_eq!(client.told(&fixture), ["eds a:1"]);
 }
 
 #[test]
 fn r_delta_03_lists_are_increments_and_unsubscribing_comes_last() {
-    let mut bed = Bed::knowing(&["eds"]);
-    bed.named("eds a:1 b:1 c:1");
-    let mut client = bed.delta();
-    client.change(&bed, "eds", "a c -c");
-    assert_eq!(client.acked(&bed), ["eds a:1"]);
-    client.change(&bed, "eds", "b");
-    assert_eq!(client.acked(&bed), ["eds b:1"]);
-    client.change(&bed, "eds", "c -c");
-    bed.named("eds a:2 b:2 c:2");
-    assert_eq!(client.acked(&bed), ["eds a:2 b:2"]);
+    let mut fixture = Fixture::knowing(&["eds"]);
+    fixture.named("eds a:1 b:1 c:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "eds", "a c -c");
+    assert_eq!(client.acked(&fixture), ["eds a:1"]);
+    client.change(&fixture, "eds", "b");
+    assert_eq!(client.acked(&fixture), ["eds b:1"]);
+    client.change(&fixture, "eds", "c -c");
+    fixture.named("eds a:2 b:2 c:2");
+    assert_eq!(client.acked(&fixture), ["eds a:2 b:2"]);
 }
 
 #[test]
 fn r_delta_03_a_subscription_may_ride_on_a_nack() {
-    let mut bed = Bed::knowing(&["eds"]);
-    bed.named("eds a:1 b:1");
-    let mut client = bed.delta();
-    client.change(&bed, "eds", "a");
-    let told = client.poll(&bed).unwrap();
+    let mut fixture = Fixture::knowing(&["eds"]);
+    fixture.named("eds a:1 b:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "eds", "a");
+    let told = client.poll(&fixture).unwrap();
     let request = proto::DeltaDiscoveryRequest {
         type_url: url("eds").as_str().to_owned(),
         response_nonce: told.nonce,
@@ -134,108 +133,108 @@ fn r_delta_03_a_subscription_may_ride_on_a_nack() {
         error_detail: Some(proto::Status::default()),
         ..proto::DeltaDiscoveryRequest::default()
     };
-    assert!(matches!(client.on_delta_request(&bed, request).unwrap(), RequestKind::Nack { .. }));
-    assert_eq!(client.told(&bed), ["eds b:1"]);
+    assert!(matches!(client.on_delta_request(&fixture, request).unwrap(), RequestKind::Nack { .. }));
+    assert_eq!(client.told(&fixture), ["eds b:1"]);
 }
 
 #[test]
 fn r_delta_04_resubscribe_is_answered() {
-    let mut bed = Bed::knowing(&["eds"]);
-    bed.named("eds a:1 b:1 -c");
-    let mut client = bed.delta();
-    client.change(&bed, "eds", "a b c");
-    assert_eq!(client.acked(&bed), ["eds a:1 b:1 -c"]);
-    client.change(&bed, "eds", "a c");
-    assert_eq!(client.acked(&bed), ["eds a:1 -c"]);
-    client.change(&bed, "eds", "-a");
-    client.change(&bed, "eds", "a");
-    assert_eq!(client.acked(&bed), ["eds a:1"]);
+    let mut fixture = Fixture::knowing(&["eds"]);
+    fixture.named("eds a:1 b:1 -c");
+    let mut client = fixture.delta();
+    client.change(&fixture, "eds", "a b c");
+    assert_eq!(client.acked(&fixture), ["eds a:1 b:1 -c"]);
+    client.change(&fixture, "eds", "a c");
+    assert_eq!(client.acked(&fixture), ["eds a:1 -c"]);
+    client.change(&fixture, "eds", "-a");
+    client.change(&fixture, "eds", "a");
+    assert_eq!(client.acked(&fixture), ["eds a:1"]);
 }
 
 #[test]
 fn r_delta_05_versions_in_a_later_request_are_not_looked_at() {
-    let mut bed = Bed::knowing(&["eds"]);
-    bed.named("eds a:1");
-    let mut client = bed.delta();
-    client.change(&bed, "eds", "x");
-    client.resume(&bed, "eds", &["a"], &[("a", "1"), ("gone", "1")]);
-    assert_eq!(client.told(&bed), ["eds a:1"]);
+    let mut fixture = Fixture::knowing(&["eds"]);
+    fixture.named("eds a:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "eds", "x");
+    client.resume(&fixture, "eds", &["a"], &[("a", "1"), ("gone", "1")]);
+    assert_eq!(client.told(&fixture), ["eds a:1"]);
 }
 
 #[test]
 fn r_delta_06_a_reconnect_skips_members_but_resends_names() {
-    let mut bed = Bed::knowing(&["cds", "eds"]);
-    bed.origin("cds a:1 b:2");
-    bed.named("eds a:1");
-    let mut client = bed.delta();
-    client.resume(&bed, "cds", &[], &[("a", "1"), ("b", "1")]);
-    client.resume(&bed, "eds", &["a"], &[("a", "1")]);
-    assert_eq!(client.told(&bed), ["cds b:2", "eds a:1"]);
+    let mut fixture = Fixture::knowing(&["cds", "eds"]);
+    fixture.origin("cds a:1 b:2");
+    fixture.named("eds a:1");
+    let mut client = fixture.delta();
+    client.resume(&fixture, "cds", &[], &[("a", "1"), ("b", "1")]);
+    client.resume(&fixture, "eds", &["a"], &[("a", "1")]);
+    assert_eq!(client.told(&fixture), ["cds b:2", "eds a:1"]);
 }
 
 /// Versions are no names: how many a client may subscribe to is no bound for them.
 #[test]
 fn r_delta_06_a_wildcard_client_comes_back_whatever_it_holds() {
     const HELD: usize = 30_000;
-    let mut bed = Bed::knowing(&["cds"]);
-    (bed.rules.max_names, bed.rules.max_subscription_bytes) = (1000, 64 << 10);
+    let mut fixture = Fixture::knowing(&["cds"]);
+    (fixture.rules.max_names, fixture.rules.max_subscription_bytes) = (1000, 64 << 10);
     let names: Vec<String> = (0..HELD).map(|number| format!("{number:0>80}")).collect();
-    bed.origin(&format!(
+    fixture.origin(&format!(
         "cds {}",
         names.iter().map(|name| format!("{name}:1")).collect::<Vec<_>>().join(" ")
     ));
     let mut held: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "1")).collect();
     held[7].1 = "0";
     held.push(("gone", "1"));
-    let mut client = bed.delta();
-    client.resume(&bed, "cds", &["*"], &held);
-    assert_eq!(client.acked(&bed), [format!("cds {}:1 -gone", names[7])]);
+    let mut client = fixture.delta();
+    client.resume(&fixture, "cds", &["*"], &held);
+    assert_eq!(client.acked(&fixture), [format!("cds {}:1 -gone", names[7])]);
 }
 
 #[test]
 fn r_delta_06_versions_of_names_are_trusted_where_configured() {
-    let mut bed = Bed::knowing(&["eds"]);
-    bed.rules.trust_initial_versions = true;
-    bed.named("eds a:1 b:2");
-    let mut client = bed.delta();
-    client.resume(&bed, "eds", &["a", "b"], &[("a", "1"), ("b", "1")]);
-    assert_eq!(client.told(&bed), ["eds b:2"]);
-    let mut current = bed.delta();
-    current.resume(&bed, "eds", &["a", "b"], &[("a", "1"), ("b", "2")]);
-    assert!(current.told(&bed).is_empty(), "nor is it told that there is nothing to say");
+    let mut fixture = Fixture::knowing(&["eds"]);
+    fixture.rules.trust_initial_versions = true;
+    fixture.named("eds a:1 b:2");
+    let mut client = fixture.delta();
+    client.resume(&fixture, "eds", &["a", "b"], &[("a", "1"), ("b", "1")]);
+    assert_eq!(client.told(&fixture), ["eds b:2"]);
+    let mut current = fixture.delta();
+    current.resume(&fixture, "eds", &["a", "b"], &[("a", "1"), ("b", "2")]);
+    assert!(current.told(&fixture).is_empty(), "nor is it told that there is nothing to say");
 }
 
 /// It has not forgotten what it claims. Sent all of it again, it would tell it to its own clients once more.
 #[test]
-fn r_delta_06_a_relay_is_not_sent_again_what_it_holds() {
-    let mut bed = Bed::knowing(&["eds"]);
-    bed.named("eds a:1 b:2");
-    let mut relay = bed.client_as("deltafan", Protocol::Delta, None);
-    relay.resume(&bed, "eds", &["a", "b"], &[("a", "1"), ("b", "1")]);
-    assert_eq!(relay.told(&bed), ["eds b:2"]);
+fn r_delta_06_a_relay_is_not_sent_held_resources_again() {
+    let mut fixture = Fixture::knowing(&["eds"]);
+    fixture.named("eds a:1 b:2");
+    let mut relay = fixture.client_as("deltafan", Protocol::Delta, None);
+    relay.resume(&fixture, "eds", &["a", "b"], &[("a", "1"), ("b", "1")]);
+    assert_eq!(relay.told(&fixture), ["eds b:2"]);
 }
 
 #[test]
-fn r_delta_07_what_is_gone_since_is_removed_on_reconnect() {
-    let mut bed = Bed::knowing(&["cds", "eds"]);
-    bed.origin("cds a:1");
-    bed.named("eds a:1 -b");
-    let mut client = bed.delta();
-    client.resume(&bed, "cds", &["*"], &[("a", "1"), ("gone", "1")]);
-    client.resume(&bed, "eds", &["a", "b"], &[("a", "1"), ("b", "1"), ("unwanted", "1")]);
-    assert_eq!(client.acked(&bed), ["cds", "eds a:1 -b -unwanted", "cds -gone"]);
+fn r_delta_07_a_resource_gone_since_is_removed_on_reconnect() {
+    let mut fixture = Fixture::knowing(&["cds", "eds"]);
+    fixture.origin("cds a:1");
+    fixture.named("eds a:1 -b");
+    let mut client = fixture.delta();
+    client.resume(&fixture, "cds", &["*"], &[("a", "1"), ("gone", "1")]);
+    client.resume(&fixture, "eds", &["a", "b"], &[("a", "1"), ("b", "1"), ("unwanted", "1")]);
+    assert_eq!(client.acked(&fixture), ["cds", "eds a:1 -b -unwanted", "cds -gone"]);
 }
 
 #[test]
 fn r_delta_07_but_not_before_the_set_is_known() {
-    let mut bed = Bed::new();
-    bed.origin("cds a:1");
-    let mut client = bed.delta();
-    client.resume(&bed, "cds", &[], &[("b", "1"), ("gone", "1")]);
-    assert!(!client.told(&bed).iter().any(|told| told.contains('-')));
-    bed.origin("cds b:1");
-    bed.known("cds");
-    let told = client.acked(&bed).join(" ");
+    let mut fixture = Fixture::new();
+    fixture.origin("cds a:1");
+    let mut client = fixture.delta();
+    client.resume(&fixture, "cds", &[], &[("b", "1"), ("gone", "1")]);
+    assert!(!client.told(&fixture).iter().any(|told| told.contains('-')));
+    fixture.origin("cds b:1");
+    fixture.known("cds");
+    let told = client.acked(&fixture).join(" ");
     assert!(told.contains("-gone") && !told.contains("-b"), "{told}");
 }
 
@@ -260,10 +259,10 @@ impl Drop for Purse {
 fn names_that_are_gone_are_charged_until_they_are_told() {
     // The versions fit into either, and the names into the larger one.
     for (room, fits) in [(100_000, true), (10_000, false)] {
-        let mut bed = Bed::knowing(&["eds"]);
-        bed.named("eds a:1");
-        let mut client = bed.delta();
-        client.change(&bed, "cds", "*");
+        let mut fixture = Fixture::knowing(&["eds"]);
+        fixture.named("eds a:1");
+        let mut client = fixture.delta();
+        client.change(&fixture, "cds", "*");
         let charged = Arc::new(AtomicUsize::new(0));
         let mut versions = Versions::within(Box::new(Purse(room, Arc::clone(&charged))));
         (0..500).for_each(|n| versions.add(&format!("{n:03}"), ""));
@@ -273,12 +272,12 @@ fn names_that_are_gone_are_charged_until_they_are_told() {
             resource_names_subscribe: strings(&["a"]),
             ..Default::default()
         };
-        client.session.on_delta_request_with(request, versions, bed.now).unwrap();
-        assert_eq!(client.acked(&bed), ["eds a:1"], "removals wait for the clusters");
+        client.session.on_delta_request_with(request, versions, fixture.now).unwrap();
+        assert_eq!(client.acked(&fixture), ["eds a:1"], "removals wait for the clusters");
         let paid = charged.load(Ordering::Relaxed);
         assert_eq!(paid >= 500 * 50, fits, "{paid} bytes of {room}");
-        bed.known("cds");
-        let rest = client.acked(&bed);
+        fixture.known("cds");
+        let rest = client.acked(&fixture);
         let removed: usize = rest.iter().map(|told| told.matches(" -").count()).sum();
         assert_eq!(removed, if fits { 500 } else { 0 }, "{rest:?}");
         assert_eq!(charged.load(Ordering::Relaxed), 0, "given back");
@@ -287,9 +286,9 @@ fn names_that_are_gone_are_charged_until_they_are_told() {
 
 #[test]
 fn a_wildcard_client_of_which_too_much_is_gone_is_told_all_as_if_it_had_brought_nothing() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds a:1 b:1");
-    let mut client = bed.delta();
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1 b:1");
+    let mut client = fixture.delta();
     let mut versions = Versions::within(Box::new(Purse(10_000, Arc::default())));
     versions.extend([("a", "1")]);
     (0..400).for_each(|n| versions.add(&format!("{n:03}"), ""));
@@ -299,234 +298,234 @@ fn a_wildcard_client_of_which_too_much_is_gone_is_told_all_as_if_it_had_brought_
         resource_names_subscribe: strings(&["*"]),
         ..Default::default()
     };
-    client.session.on_delta_request_with(request, versions, bed.now).unwrap();
-    assert_eq!(client.acked(&bed), ["cds a:1 b:1"]);
-    bed.origin("cds b:2 -a");
-    assert_eq!(client.acked(&bed), ["cds b:2 -a"]);
+    client.session.on_delta_request_with(request, versions, fixture.now).unwrap();
+    assert_eq!(client.acked(&fixture), ["cds a:1 b:1"]);
+    fixture.origin("cds b:2 -a");
+    assert_eq!(client.acked(&fixture), ["cds b:2 -a"]);
 }
 
 #[test]
 fn r_delta_07_a_name_subscribed_meanwhile_and_unknown_is_not_said_to_be_gone() {
-    let mut bed = Bed::knowing(&["eds"]);
-    bed.named("eds a:1");
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "*");
-    client.resume(&bed, "eds", &["a"], &[("b", "1")]);
-    assert_eq!(client.acked(&bed), ["eds a:1"], "removals wait for the clusters");
-    client.change(&bed, "eds", "b");
-    bed.known("cds");
-    assert_eq!(client.acked(&bed), ["cds"]);
+    let mut fixture = Fixture::knowing(&["eds"]);
+    fixture.named("eds a:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "*");
+    client.resume(&fixture, "eds", &["a"], &[("b", "1")]);
+    assert_eq!(client.acked(&fixture), ["eds a:1"], "removals wait for the clusters");
+    client.change(&fixture, "eds", "b");
+    fixture.known("cds");
+    assert_eq!(client.acked(&fixture), ["cds"]);
 }
 
 #[test]
-fn r_delta_07_versions_of_what_a_client_let_go_of_while_it_waited_do_not_count() {
-    let mut bed = Bed::new();
-    bed.origin("cds a:1 b:1");
-    let mut client = bed.delta();
-    client.resume(&bed, "cds", &["*"], &[("a", "1")]);
-    assert!(client.acked(&bed).is_empty(), "which removals it needs is not known yet");
-    client.change(&bed, "cds", "-*");
-    client.change(&bed, "cds", "*");
-    bed.known("cds");
-    assert_eq!(client.acked(&bed), ["cds a:1 b:1"]);
+fn r_delta_07_versions_of_names_that_a_client_let_go_of_while_it_waited_do_not_count() {
+    let mut fixture = Fixture::new();
+    fixture.origin("cds a:1 b:1");
+    let mut client = fixture.delta();
+    client.resume(&fixture, "cds", &["*"], &[("a", "1")]);
+    assert!(client.acked(&fixture).is_empty(), "which removals it needs is not known yet");
+    client.change(&fixture, "cds", "-*");
+    client.change(&fixture, "cds", "*");
+    fixture.known("cds");
+    assert_eq!(client.acked(&fixture), ["cds a:1 b:1"]);
 }
 
 #[test]
 fn r_delta_08_the_vector_of_the_protocol() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds a:1");
-    bed.named("cds A:1");
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "");
-    assert_eq!(client.acked(&bed), ["cds a:1"]);
-    client.change(&bed, "cds", "A");
-    assert_eq!(client.acked(&bed), ["cds A:1"]);
-    bed.origin("cds a:2");
-    assert_eq!(client.acked(&bed), ["cds a:2"], "the wildcard goes on");
-    client.change(&bed, "cds", "-*");
-    bed.origin("cds a:3");
-    bed.named("cds A:2");
-    assert_eq!(client.acked(&bed), ["cds A:2"]);
-    client.change(&bed, "cds", "-A");
-    bed.named("cds A:3");
-    assert!(client.acked(&bed).is_empty());
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1");
+    fixture.named("cds A:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "");
+    assert_eq!(client.acked(&fixture), ["cds a:1"]);
+    client.change(&fixture, "cds", "A");
+    assert_eq!(client.acked(&fixture), ["cds A:1"]);
+    fixture.origin("cds a:2");
+    assert_eq!(client.acked(&fixture), ["cds a:2"], "the wildcard goes on");
+    client.change(&fixture, "cds", "-*");
+    fixture.origin("cds a:3");
+    fixture.named("cds A:2");
+    assert_eq!(client.acked(&fixture), ["cds A:2"]);
+    client.change(&fixture, "cds", "-A");
+    fixture.named("cds A:3");
+    assert!(client.acked(&fixture).is_empty());
 }
 
 #[test]
 fn r_delta_08_a_first_request_that_unsubscribes_is_no_wildcard() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds a:1");
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "-x");
-    assert!(client.told(&bed).is_empty());
-    let mut legacy = bed.delta();
-    legacy.change(&bed, "cds", "");
-    legacy.change(&bed, "cds", "-*");
-    assert!(legacy.told(&bed).is_empty(), "`-*` ends a legacy wildcard too");
-    let mut endpoints = bed.delta();
-    endpoints.change(&bed, "eds", "");
-    bed.origin("eds a:1");
-    assert!(endpoints.told(&bed).is_empty(), "no legacy wildcard for endpoints");
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "-x");
+    assert!(client.told(&fixture).is_empty());
+    let mut legacy = fixture.delta();
+    legacy.change(&fixture, "cds", "");
+    legacy.change(&fixture, "cds", "-*");
+    assert!(legacy.told(&fixture).is_empty(), "`-*` ends a legacy wildcard too");
+    let mut endpoints = fixture.delta();
+    endpoints.change(&fixture, "eds", "");
+    fixture.origin("eds a:1");
+    assert!(endpoints.told(&fixture).is_empty(), "no legacy wildcard for endpoints");
 }
 
 #[test]
 fn r_delta_09_unsubscribing_beside_a_wildcard_is_answered() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds a:1 b:1");
-    bed.named("cds a:1 x:1");
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "* a x");
-    assert_eq!(client.acked(&bed), ["cds a:1 b:1 x:1"]);
-    client.change(&bed, "cds", "-a");
-    assert_eq!(client.acked(&bed), ["cds a:1"], "it is a member");
-    client.change(&bed, "cds", "-x");
-    assert_eq!(client.acked(&bed), ["cds -x"], "it is not");
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1 b:1");
+    fixture.named("cds a:1 x:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "* a x");
+    assert_eq!(client.acked(&fixture), ["cds a:1 b:1 x:1"]);
+    client.change(&fixture, "cds", "-a");
+    assert_eq!(client.acked(&fixture), ["cds a:1"], "it is a member");
+    client.change(&fixture, "cds", "-x");
+    assert_eq!(client.acked(&fixture), ["cds -x"], "it is not");
 }
 
 #[test]
 fn r_delta_09_the_answer_waits_until_the_set_is_known() {
-    let mut bed = Bed::new();
-    bed.named("cds x:1");
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "* x");
-    assert_eq!(client.acked(&bed), ["cds x:1"]);
-    client.change(&bed, "cds", "-x");
-    assert!(client.acked(&bed).is_empty());
-    bed.known("cds");
-    assert_eq!(client.acked(&bed), ["cds -x"]);
+    let mut fixture = Fixture::new();
+    fixture.named("cds x:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "* x");
+    assert_eq!(client.acked(&fixture), ["cds x:1"]);
+    client.change(&fixture, "cds", "-x");
+    assert!(client.acked(&fixture).is_empty());
+    fixture.known("cds");
+    assert_eq!(client.acked(&fixture), ["cds -x"]);
 }
 
 #[test]
 fn r_delta_10_members_cannot_be_unsubscribed_one_by_one() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds a:1");
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "*");
-    assert_eq!(client.acked(&bed), ["cds a:1"]);
-    client.change(&bed, "cds", "-a -never-heard-of");
-    assert!(client.acked(&bed).is_empty());
-    bed.origin("cds a:2");
-    assert_eq!(client.acked(&bed), ["cds a:2"]);
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "*");
+    assert_eq!(client.acked(&fixture), ["cds a:1"]);
+    client.change(&fixture, "cds", "-a -never-heard-of");
+    assert!(client.acked(&fixture).is_empty());
+    fixture.origin("cds a:2");
+    assert_eq!(client.acked(&fixture), ["cds a:2"]);
 }
 
 #[test]
 fn r_delta_11_a_first_wildcard_is_answered_though_it_is_empty_or_current() {
-    let mut bed = Bed::knowing(&["cds", "lds"]);
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "*");
-    assert_eq!(client.acked(&bed), ["cds"]);
-    bed.origin("lds a:1");
-    client.resume(&bed, "lds", &[], &[("a", "1")]);
-    assert_eq!(client.acked(&bed), ["lds"]);
+    let mut fixture = Fixture::knowing(&["cds", "lds"]);
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "*");
+    assert_eq!(client.acked(&fixture), ["cds"]);
+    fixture.origin("lds a:1");
+    client.resume(&fixture, "lds", &[], &[("a", "1")]);
+    assert_eq!(client.acked(&fixture), ["lds"]);
 }
 
 #[test]
-fn r_delta_12_only_what_changed_is_sent() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds a:1 b:1 c:1");
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "*");
-    client.acked(&bed);
-    bed.origin("cds b:2");
-    assert_eq!(client.acked(&bed), ["cds b:2"]);
+fn r_delta_12_only_changed_resources_are_sent() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1 b:1 c:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "*");
+    client.acked(&fixture);
+    fixture.origin("cds b:2");
+    assert_eq!(client.acked(&fixture), ["cds b:2"]);
 }
 
 #[test]
 fn r_delta_13_absent_is_said_once_and_the_subscription_stays() {
-    let mut bed = Bed::knowing(&["eds"]);
-    let mut client = bed.delta();
-    client.change(&bed, "eds", "a");
-    assert!(client.acked(&bed).is_empty(), "not yet known");
-    bed.named("eds -a");
-    assert_eq!(client.acked(&bed), ["eds -a"]);
-    bed.named("eds -a");
-    assert!(client.acked(&bed).is_empty());
-    bed.named("eds a:1");
-    assert_eq!(client.acked(&bed), ["eds a:1"]);
+    let mut fixture = Fixture::knowing(&["eds"]);
+    let mut client = fixture.delta();
+    client.change(&fixture, "eds", "a");
+    assert!(client.acked(&fixture).is_empty(), "not yet known");
+    fixture.named("eds -a");
+    assert_eq!(client.acked(&fixture), ["eds -a"]);
+    fixture.named("eds -a");
+    assert!(client.acked(&fixture).is_empty());
+    fixture.named("eds a:1");
+    assert_eq!(client.acked(&fixture), ["eds a:1"]);
 }
 
 #[test]
-fn r_delta_14_what_came_and_went_while_a_client_was_slow_is_netted_out() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds a:1 b:1");
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "*");
-    client.acked(&bed);
-    bed.origin("cds -a b:2 c:1");
-    bed.origin("cds a:2 -b -c");
-    assert_eq!(client.acked(&bed), ["cds a:2 -b"]);
+fn r_delta_14_a_resource_that_came_and_went_while_a_client_was_slow_is_netted_out() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1 b:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "*");
+    client.acked(&fixture);
+    fixture.origin("cds -a b:2 c:1");
+    fixture.origin("cds a:2 -b -c");
+    assert_eq!(client.acked(&fixture), ["cds a:2 -b"]);
 }
 
 #[test]
 fn r_delta_14_a_member_that_went_came_and_went_is_removed() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds a:1");
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "*");
-    client.acked(&bed);
-    bed.origin("cds -a");
-    bed.origin("cds a:2");
-    bed.origin("cds -a");
-    assert_eq!(client.acked(&bed), ["cds -a"]);
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "*");
+    client.acked(&fixture);
+    fixture.origin("cds -a");
+    fixture.origin("cds a:2");
+    fixture.origin("cds -a");
+    assert_eq!(client.acked(&fixture), ["cds -a"]);
 }
 
 #[test]
 fn r_delta_14_an_unsubscribed_name_that_is_both_owed_and_gone_is_said_once() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds a:1");
-    bed.named("cds a:1");
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "* a");
-    client.acked(&bed);
-    bed.origin("cds -a");
-    client.change(&bed, "cds", "-a");
-    assert_eq!(client.acked(&bed), ["cds -a"]);
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1");
+    fixture.named("cds a:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "* a");
+    client.acked(&fixture);
+    fixture.origin("cds -a");
+    client.change(&fixture, "cds", "-a");
+    assert_eq!(client.acked(&fixture), ["cds -a"]);
 }
 
 #[test]
-fn r_delta_16_removals_reach_who_nacked() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds a:1");
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "*");
-    let told = client.poll(&bed).unwrap();
-    client.nack(&bed, &told, &[]);
-    assert!(client.told(&bed).is_empty(), "what was refused is not repeated");
-    bed.origin("cds -a");
-    assert_eq!(client.told(&bed), ["cds -a"]);
+fn r_delta_16_removals_reach_a_client_that_nacked() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "*");
+    let told = client.poll(&fixture).unwrap();
+    client.nack(&fixture, &told, &[]);
+    assert!(client.told(&fixture).is_empty(), "what was refused is not repeated");
+    fixture.origin("cds -a");
+    assert_eq!(client.told(&fixture), ["cds -a"]);
 }
 
 #[test]
 fn r_delta_17_a_missing_ack_holds_back_for_a_time_only() {
-    let mut bed = Bed::knowing(&["cds"]);
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "*");
-    client.poll(&bed).unwrap();
-    bed.origin("cds a:1");
-    let NextStep::Wait(Some(opens)) = client.next(&bed) else { panic!("gated") };
-    bed.after(bed.rules.ack_timeout - Duration::from_millis(1));
-    assert!(client.told(&bed).is_empty());
-    bed.now = opens;
-    assert_eq!(client.told(&bed), ["cds a:1"]);
+    let mut fixture = Fixture::knowing(&["cds"]);
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "*");
+    client.poll(&fixture).unwrap();
+    fixture.origin("cds a:1");
+    let NextStep::Wait(Some(opens)) = client.next(&fixture) else { panic!("gated") };
+    fixture.after(fixture.rules.ack_timeout - Duration::from_millis(1));
+    assert!(client.told(&fixture).is_empty());
+    fixture.now = opens;
+    assert_eq!(client.told(&fixture), ["cds a:1"]);
 }
 
 #[test]
-fn r_delta_18_a_wildcard_client_is_not_sent_what_others_asked_for() {
-    let mut bed = Bed::knowing(&["cds"]);
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "*");
-    client.acked(&bed);
-    bed.named("cds x:1");
-    bed.named("cds -x");
-    assert!(client.acked(&bed).is_empty());
+fn r_delta_18_a_wildcard_client_is_not_sent_names_of_others() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "*");
+    client.acked(&fixture);
+    fixture.named("cds x:1");
+    fixture.named("cds -x");
+    assert!(client.acked(&fixture).is_empty());
 }
 
 #[test]
 fn r_delta_20_the_system_version_is_the_newest_of_the_origin() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.apply("cds", Change { system_version: Some("v7".into()), ..Change::default() });
-    bed.origin("cds a:1");
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "*");
-    assert_eq!(client.poll(&bed).unwrap().version, "v7");
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.apply("cds", Change { system_version: Some("v7".into()), ..Change::default() });
+    fixture.origin("cds a:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "*");
+    assert_eq!(client.poll(&fixture).unwrap().version, "v7");
 }

@@ -1,4 +1,4 @@
-//! What comes along with a resource: redirects (R-XT-07) and what may not be kept (R-XT-09).
+//! Envelopes of resources: redirects (R-XT-07) and resources that may not be kept (R-XT-09).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,18 +9,17 @@ use deltafan::cache::Protocol;
 use deltafan::proto::{DeltaDiscoveryResponse, DiscoveryRequest};
 use deltafan::resource::{Envelope, EnvelopeError};
 use deltafan::subscription::{Poll, PollHistory, PollPeer, PollVerdict};
+use deltafan_test_support::fixture::Client;
+use deltafan_test_support::whole::{Primary, Whole};
+use deltafan_test_support::wire::{self, put, type_url};
 use prost::Message as _;
-
-use crate::support::Client;
-use crate::whole::{Primary, Whole};
-use crate::wire::{self, put, type_url};
 
 /// Nothing said.
 const NONE: [&str; 0] = [];
 const REDIRECTED: &str = "xdstp://auth/t/web";
 
 fn told(client: &mut Client, whole: &Whole) -> Vec<String> {
-    client.acked(&whole.bed)
+    client.acked(&whole.fixture)
 }
 
 fn redirect(name: &str) -> bytes::BytesMut {
@@ -37,8 +36,8 @@ fn redirect(name: &str) -> bytes::BytesMut {
 fn r_xt_07_a_redirect_is_passed_on_and_a_body_of_any_other_type_is_not() {
     let mut whole = Whole::new();
     let mut client = whole.asking("eds", REDIRECTED);
-    let mut sotw = whole.bed.client(Protocol::Sotw, None);
-    sotw.ask(&whole.bed, "eds", &[REDIRECTED]);
+    let mut sotw = whole.fixture.client(Protocol::Sotw, None);
+    sotw.ask(&whole.fixture, "eds", &[REDIRECTED]);
     whole.asked(Primary);
     let response = DeltaDiscoveryResponse {
         type_url: type_url("eds").as_str().to_owned(),
@@ -46,9 +45,9 @@ fn r_xt_07_a_redirect_is_passed_on_and_a_body_of_any_other_type_is_not() {
         resources: vec![redirect(REDIRECTED).freeze()],
         ..DeltaDiscoveryResponse::default()
     };
-    whole.mux.on_message(Primary, response.encode_to_vec().into(), whole.bed.now).unwrap();
+    whole.mux.on_message(Primary, response.encode_to_vec().into(), whole.fixture.now).unwrap();
     assert_eq!(told(&mut client, &whole), [format!("eds {REDIRECTED}:redirect")]);
-    let of_sotw = sotw.poll(&whole.bed).map(|told| told.resources);
+    let of_sotw = sotw.poll(&whole.fixture).map(|told| told.resources);
     assert!(of_sotw.is_none_or(|resources| resources.is_empty()), "it would be of another type (R-SotW-22)");
 
     let plain = redirect("web");
@@ -85,10 +84,10 @@ fn r_xt_09_a_newcomer_makes_the_relay_ask_again_and_is_served_by_the_answer() {
     let (mut whole, mut first) = uncacheable();
     whole.pass(1_000);
     let mut newcomers = [whole.asking("eds", "e"), whole.asking("eds", "e")];
-    let mut sotw = whole.bed.client(Protocol::Sotw, None);
-    sotw.ask(&whole.bed, "eds", &["e"]);
+    let mut sotw = whole.fixture.client(Protocol::Sotw, None);
+    sotw.ask(&whole.fixture, "eds", &["e"]);
     newcomers.iter_mut().for_each(|client| assert_eq!(told(client, &whole), NONE));
-    assert_eq!(sotw.told(&whole.bed), NONE);
+    assert_eq!(sotw.told(&whole.fixture), NONE);
     let requests = whole.requests(Primary);
     assert_eq!(requests.len(), 1, "one request for all of them: {requests:?}");
     assert_eq!(requests[0].resource_names_subscribe, ["e"]);
@@ -97,12 +96,12 @@ fn r_xt_09_a_newcomer_makes_the_relay_ask_again_and_is_served_by_the_answer() {
 
     whole.says(Primary, "eds e:1!");
     newcomers.iter_mut().for_each(|client| assert_eq!(told(client, &whole), ["eds e:1"]));
-    assert_eq!(sotw.acked_with(&whole.bed, &[("eds", &["e"])]), ["eds e:1"]);
+    assert_eq!(sotw.acked_with(&whole.fixture, &[("eds", &["e"])]), ["eds e:1"]);
     assert_eq!(told(&mut first, &whole), NONE, "it is the version that it holds");
 
     // To subscribe again is to ask again.
     whole.pass(1_000);
-    first.change(&whole.bed, "eds", "e");
+    first.change(&whole.fixture, "eds", "e");
     assert_eq!(told(&mut first, &whole), NONE);
     assert_eq!(whole.asked(Primary), "e");
     whole.says(Primary, "eds e:2!");
@@ -111,15 +110,15 @@ fn r_xt_09_a_newcomer_makes_the_relay_ask_again_and_is_served_by_the_answer() {
 }
 
 #[test]
-fn r_xt_09_who_could_not_be_told_in_time_is_told_by_another_copy() {
+fn r_xt_09_a_client_that_could_not_be_told_in_time_is_told_by_another_copy() {
     let mut whole = Whole::new();
     let mut client = whole.asking("eds", "d e");
     whole.asked(Primary);
     whole.says(Primary, "eds d:1");
-    let first = client.poll(&whole.bed).unwrap();
+    let first = client.poll(&whole.fixture).unwrap();
     whole.says(Primary, "eds e:1!");
     whole.pass(2_000);
-    client.ack(&whole.bed, &first, &[]);
+    client.ack(&whole.fixture, &first, &[]);
     assert_eq!(told(&mut client, &whole), NONE);
     assert_eq!(whole.asked(Primary), "e");
     whole.says(Primary, "eds e:1!");
@@ -130,7 +129,7 @@ fn r_xt_09_who_could_not_be_told_in_time_is_told_by_another_copy() {
 #[test]
 fn r_xt_09_a_change_of_something_else_does_not_ask_for_it() {
     let (mut whole, mut client) = uncacheable();
-    client.change(&whole.bed, "eds", "d");
+    client.change(&whole.fixture, "eds", "d");
     whole.asked(Primary);
     whole.pass(1_000);
     whole.says(Primary, "eds d:1");
@@ -141,7 +140,7 @@ fn r_xt_09_a_change_of_something_else_does_not_ask_for_it() {
 }
 
 #[test]
-fn r_up_03_no_version_is_claimed_of_what_was_not_kept() {
+fn r_up_03_no_version_is_claimed_of_a_resource_that_was_not_kept() {
     let (mut whole, mut client) = uncacheable();
     whole.pass(1_000);
     whole.reconnect();
@@ -200,7 +199,7 @@ impl Wake for Bell {
 }
 
 #[test]
-fn r_xt_09_who_waits_for_what_was_not_kept_is_woken_when_it_comes() {
+fn r_xt_09_a_client_that_waits_for_a_resource_not_kept_is_woken_when_it_comes() {
     let (mut whole, first) = uncacheable();
     whole.pass(1_000);
     let mut late = whole.asking("eds", "e");
@@ -215,10 +214,10 @@ fn r_xt_09_who_waits_for_what_was_not_kept_is_woken_when_it_comes() {
 }
 
 #[test]
-fn r_xt_09_a_poll_waits_for_what_was_not_kept() {
+fn r_xt_09_a_poll_waits_for_a_resource_that_was_not_kept() {
     let (mut whole, first) = uncacheable();
     whole.pass(1_000);
-    let (memory, rules) = (PollHistory::default(), Arc::new(whole.bed.rules.clone()));
+    let (memory, rules) = (PollHistory::default(), Arc::new(whole.fixture.rules.clone()));
     let poll = |whole: &Whole, version: &str| {
         let request = DiscoveryRequest {
             resource_names: vec!["e".to_owned()],
@@ -228,26 +227,26 @@ fn r_xt_09_a_poll_waits_for_what_was_not_kept() {
         let hold = Duration::from_secs(5);
         let kind = type_url("eds").kind();
         Poll::new(
-            &whole.bed.cache,
+            &whole.fixture.cache,
             &rules,
             &memory,
             kind,
             request,
             PollPeer { key: b"peer", ..PollPeer::default() },
             hold,
-            whole.bed.now,
+            whole.fixture.now,
         )
         .unwrap()
     };
     let newcomer = poll(&whole, "");
-    let verdict = |poll: &Poll, whole: &Whole| poll.next(whole.bed.now, whole.bed.upstream);
+    let verdict = |poll: &Poll, whole: &Whole| poll.next(whole.fixture.now, whole.fixture.upstream);
     assert!(matches!(verdict(&newcomer, &whole), PollVerdict::Wait(_)));
     assert_eq!(whole.asked(Primary), "e");
     whole.says(Primary, "eds e:1!");
     let PollVerdict::Answer(version) = verdict(&newcomer, &whole) else { panic!("an answer") };
     assert_eq!((newcomer.found().version, newcomer.found().resources.len()), (version, 1));
 
-    // Who holds it is told nothing when it is dropped, and does not ask for it.
+    // A client that holds it is told nothing when it is dropped, and does not ask for it.
     let holder = poll(&whole, &version.to_string());
     whole.pass(1_000);
     assert_eq!(whole.seen("eds", "e"), "dropped");

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use deltafan::cache::{Limits, Op, OriginError, Protocol, Resend, Seen, View};
+use deltafan_test_support::fixture::{Client, Fixture, fail, show, url};
+use deltafan_test_support::wire::{self, Told};
 use proptest::prelude::*;
 
-use crate::errors::{DENIED, NOT_FOUND, UNAVAILABLE, fail};
-use crate::support::{Bed, Client, show, url};
-use crate::wire::{self, Told};
+use crate::errors::{DENIED, NOT_FOUND, UNAVAILABLE};
 
 /// What a client that reads errors knows (R-Err-01): a name's error until another comes, or the resource.
 struct Reader {
@@ -27,8 +27,8 @@ struct Reader {
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 impl Reader {
-    fn new(bed: &Bed, protocol: Protocol, short: &'static str) -> Self {
-        let client = bed.client(protocol, None);
+    fn new(fixture: &Fixture, protocol: Protocol, short: &'static str) -> Self {
+        let client = fixture.client(protocol, None);
         let (names, held, errors, refused, stirred) = Default::default();
         Self { client, protocol, short, names, held, errors, refused, stirred }
     }
@@ -42,7 +42,7 @@ impl Reader {
         self.names.iter().copied().chain(["z"]).collect()
     }
 
-    fn toggle(&mut self, bed: &Bed, name: &'static str, denied: &BTreeSet<&'static str>) {
+    fn toggle(&mut self, fixture: &Fixture, name: &'static str, denied: &BTreeSet<&'static str>) {
         let leaves = self.names.remove(name);
         if leaves {
             self.held.remove(name);
@@ -55,21 +55,21 @@ impl Reader {
         match self.protocol {
             Protocol::Delta => {
                 let text = if leaves { format!("-{name} z") } else { format!("{name} z") };
-                self.client.change(bed, self.short, &text);
+                self.client.change(fixture, self.short, &text);
             }
             Protocol::Sotw => {
                 let list = self.list();
-                self.client.ask(bed, self.short, &list);
+                self.client.ask(fixture, self.short, &list);
             }
         }
     }
 
-    fn poll(&mut self, bed: &Bed, ack: bool) -> bool {
-        let Some(told) = self.client.poll(bed) else { return false };
+    fn poll(&mut self, fixture: &Fixture, ack: bool) -> bool {
+        let Some(told) = self.client.poll(fixture) else { return false };
         self.take(&told);
         if ack {
             let list = self.list();
-            self.client.ack(bed, &told, if self.protocol == Protocol::Sotw { &list } else { &[] });
+            self.client.ack(fixture, &told, if self.protocol == Protocol::Sotw { &list } else { &[] });
         }
         true
     }
@@ -102,8 +102,8 @@ impl Reader {
         }
     }
 
-    fn check(&self, bed: &Bed) {
-        let snapshot = bed.cache.of(&url(self.short)).unwrap().snapshot();
+    fn check(&self, fixture: &Fixture) {
+        let snapshot = fixture.cache.of(&url(self.short)).unwrap().snapshot();
         for &name in &self.names {
             let entry = snapshot.get(name);
             let held = self.held.get(name).map(|text| text.split('/').next().unwrap());
@@ -163,13 +163,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn play(steps: Vec<Step>, small: bool, full_state: bool) {
     let short = if full_state { "cds" } else { "eds" };
     let limits = Limits { response_bytes: if small { 60 } else { 1 << 20 }, ..Limits::default() };
-    let mut bed = Bed::with_limits(limits);
+    let mut fixture = Fixture::with_limits(limits);
     // Some of them answer nothing for longer than would be borne.
-    bed.rules.unacked_timeout = Duration::from_secs(24 * 60 * 60);
-    bed.known(short);
-    bed.named(&format!("{short} z:1"));
+    fixture.rules.unacked_timeout = Duration::from_secs(24 * 60 * 60);
+    fixture.known(short);
+    fixture.named(&format!("{short} z:1"));
     let mut readers: Vec<Reader> = (0..6)
-        .map(|at| Reader::new(&bed, if at % 2 == 0 { Protocol::Delta } else { Protocol::Sotw }, short))
+        .map(|at| Reader::new(&fixture, if at % 2 == 0 { Protocol::Delta } else { Protocol::Sotw }, short))
         .collect();
     let mut denied = BTreeSet::new();
     for step in steps {
@@ -182,20 +182,20 @@ fn play(steps: Vec<Step>, small: bool, full_state: bool) {
             Step::Fail { at, code } => fail(NAMES[at], code),
             Step::Repush { at } => Op::Repush { name: NAMES[at].into() },
             Step::Toggle { who, at } => {
-                readers[who].toggle(&bed, NAMES[at], &denied);
+                readers[who].toggle(&fixture, NAMES[at], &denied);
                 continue;
             }
             Step::Poll { who, ack } => {
-                readers[who].poll(&bed, ack);
-                bed.after(Duration::from_secs(1));
+                readers[who].poll(&fixture, ack);
+                fixture.after(Duration::from_secs(1));
                 continue;
             }
         };
         let name = NAMES.into_iter().find(|name| *name == op.name().as_str()).unwrap();
-        bed.ops(short, vec![op]);
+        fixture.ops(short, vec![op]);
         readers.iter_mut().for_each(|reader| _ = reader.stirred.insert(name));
         let is_denied =
-            matches!(bed.cache.of(&url(short)).unwrap().snapshot().by_name(name), Seen::Denied(_));
+            matches!(fixture.cache.of(&url(short)).unwrap().snapshot().by_name(name), Seen::Denied(_));
         if is_denied {
             denied.insert(name);
         } else {
@@ -206,13 +206,13 @@ fn play(steps: Vec<Step>, small: bool, full_state: bool) {
     for reader in &mut readers {
         for _ in 0..2 {
             let mut said = 0;
-            while reader.poll(&bed, true) {
+            while reader.poll(&fixture, true) {
                 said += 1;
                 assert!(said < 100, "it goes on and on");
             }
-            bed.after(Duration::from_secs(60));
+            fixture.after(Duration::from_secs(60));
         }
-        reader.check(&bed);
+        reader.check(&fixture);
     }
 }
 

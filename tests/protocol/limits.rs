@@ -1,4 +1,4 @@
-//! What a client may not do for ever.
+//! Limits on a client that would go on for ever.
 
 use std::time::Duration;
 
@@ -8,15 +8,14 @@ use deltafan::limit::Limit;
 use deltafan::pool::Tenant;
 use deltafan::proto::{DeltaDiscoveryRequest, ResourceLocator};
 use deltafan::subscription::{Code, NextStep, SessionError};
+use deltafan_test_support::fixture::{Client, Fixture, strings, url};
+use deltafan_test_support::wire;
 use proptest::prelude::*;
-
-use super::support::{Bed, Client, strings, url};
-use super::wire;
 
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-fn is_closed(client: &mut Client, bed: &Bed) -> bool {
-    match client.next(bed) {
+fn is_closed(client: &mut Client, fixture: &Fixture) -> bool {
+    match client.next(fixture) {
         NextStep::Close(refusal) => {
             assert_eq!((refusal.code, refusal.limit), (Code::ResourceExhausted, Some(Limit::Unacked)));
             true
@@ -26,80 +25,80 @@ fn is_closed(client: &mut Client, bed: &Bed) -> bool {
 }
 
 /// A client that was told `a` and has not answered.
-fn told(bed: &mut Bed, protocol: Protocol) -> Client {
-    bed.rules.unacked_timeout = TIMEOUT;
-    bed.origin("cds a:1");
-    let mut client = bed.client(protocol, None);
-    client.ask_or_change(bed, "cds", "*");
-    assert_eq!(client.told(bed), ["cds a:1"]);
+fn told(fixture: &mut Fixture, protocol: Protocol) -> Client {
+    fixture.rules.unacked_timeout = TIMEOUT;
+    fixture.origin("cds a:1");
+    let mut client = fixture.client(protocol, None);
+    client.ask_or_change(fixture, "cds", "*");
+    assert_eq!(client.told(fixture), ["cds a:1"]);
     client
 }
 
 #[test]
 fn r_relay_22_a_client_that_answers_nothing_is_closed_however_much_it_is_told() {
     for protocol in [Protocol::Sotw, Protocol::Delta] {
-        let mut bed = Bed::knowing(&["cds"]);
-        let mut client = told(&mut bed, protocol);
+        let mut fixture = Fixture::knowing(&["cds"]);
+        let mut client = told(&mut fixture, protocol);
         for version in 2..=10 {
-            bed.after(TIMEOUT / 10);
-            bed.origin(&format!("cds a:{version}"));
-            assert_eq!(client.told(&bed).len(), 1, "its gate opens by itself");
+            fixture.after(TIMEOUT / 10);
+            fixture.origin(&format!("cds a:{version}"));
+            assert_eq!(client.told(&fixture).len(), 1, "its gate opens by itself");
         }
-        bed.after(TIMEOUT / 10 - Duration::from_millis(1));
-        assert!(!is_closed(&mut client, &bed));
-        bed.after(Duration::from_millis(1));
-        assert!(is_closed(&mut client, &bed));
+        fixture.after(TIMEOUT / 10 - Duration::from_millis(1));
+        assert!(!is_closed(&mut client, &fixture));
+        fixture.after(Duration::from_millis(1));
+        assert!(is_closed(&mut client, &fixture));
     }
 }
 
 #[test]
 fn r_relay_22_any_answer_gives_it_time_and_an_ack_all_of_it() {
     for protocol in [Protocol::Sotw, Protocol::Delta] {
-        let mut bed = Bed::knowing(&["cds"]);
-        let mut client = told(&mut bed, protocol);
+        let mut fixture = Fixture::knowing(&["cds"]);
+        let mut client = told(&mut fixture, protocol);
         let first = client.newest("cds").clone();
-        bed.after(TIMEOUT / 2);
-        bed.origin("cds a:2");
-        let second = client.poll(&bed).unwrap();
-        bed.after(TIMEOUT / 2 - Duration::from_secs(1));
+        fixture.after(TIMEOUT / 2);
+        fixture.origin("cds a:2");
+        let second = client.poll(&fixture).unwrap();
+        fixture.after(TIMEOUT / 2 - Duration::from_secs(1));
         // Of the one before: it is slow, but it is there.
-        client.ack(&bed, &first, &[]);
-        bed.after(TIMEOUT - Duration::from_secs(1));
-        assert!(!is_closed(&mut client, &bed));
-        client.nack(&bed, &second, &[]);
-        bed.after(10 * TIMEOUT);
-        assert!(!is_closed(&mut client, &bed), "nothing is owed");
+        client.ack(&fixture, &first, &[]);
+        fixture.after(TIMEOUT - Duration::from_secs(1));
+        assert!(!is_closed(&mut client, &fixture));
+        client.nack(&fixture, &second, &[]);
+        fixture.after(10 * TIMEOUT);
+        assert!(!is_closed(&mut client, &fixture), "nothing is owed");
     }
 }
 
 #[test]
-fn r_relay_22_who_lets_go_of_all_owes_no_answer() {
-    let mut bed = Bed::knowing(&["cds"]);
-    let mut client = told(&mut bed, Protocol::Delta);
-    client.change(&bed, "cds", "-*");
-    bed.after(2 * TIMEOUT);
-    assert!(!is_closed(&mut client, &bed));
+fn r_relay_22_a_client_that_lets_go_of_all_owes_no_answer() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    let mut client = told(&mut fixture, Protocol::Delta);
+    client.change(&fixture, "cds", "-*");
+    fixture.after(2 * TIMEOUT);
+    assert!(!is_closed(&mut client, &fixture));
 }
 
 #[test]
-fn r_relay_22_what_the_transport_has_not_taken_need_not_be_answered() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.rules.unacked_timeout = TIMEOUT;
-    bed.origin("cds a:1");
-    let mut client = bed.delta();
-    client.change(&bed, "cds", "*");
-    assert!(matches!(client.next(&bed), NextStep::Say(_)));
-    bed.after(2 * TIMEOUT);
-    assert!(!is_closed(&mut client, &bed), "that is the transport's fault, which ends by itself");
-    client.session.taken(bed.now);
-    bed.after(TIMEOUT);
-    assert!(is_closed(&mut client, &bed));
+fn r_relay_22_a_response_that_the_transport_has_not_taken_need_not_be_answered() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.rules.unacked_timeout = TIMEOUT;
+    fixture.origin("cds a:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "cds", "*");
+    assert!(matches!(client.next(&fixture), NextStep::Say(_)));
+    fixture.after(2 * TIMEOUT);
+    assert!(!is_closed(&mut client, &fixture), "that is the transport's fault, which ends by itself");
+    client.session.taken(fixture.now);
+    fixture.after(TIMEOUT);
+    assert!(is_closed(&mut client, &fixture));
 }
 
 /// A stream over this connection from this address.
-fn stream(bed: &Bed, address: u8, connection: u64) -> Client {
+fn stream(fixture: &Fixture, address: u8, connection: u64) -> Client {
     let peer = Peer::unproven(Source::of([10, 0, 0, address].into()));
-    let mut client = bed.delta();
+    let mut client = fixture.delta();
     client.session = client.session.charged_to(Some(Tenant::new(&peer, connection)));
     client
 }
@@ -118,15 +117,15 @@ fn with_parameters(value: u64) -> DeltaDiscoveryRequest {
 
 /// Streams over one connection ask for something new each until one is refused. They stay.
 fn greedy(
-    bed: &Bed,
+    fixture: &Fixture,
     address: u8,
     connection: u64,
     mut request: impl FnMut() -> DeltaDiscoveryRequest,
 ) -> (Vec<Client>, SessionError) {
     let mut streams = Vec::new();
     loop {
-        let mut stream = stream(bed, address, connection);
-        if let Err(refusal) = stream.on_delta_request(bed, request()) {
+        let mut stream = stream(fixture, address, connection);
+        if let Err(refusal) = stream.on_delta_request(fixture, request()) {
             return (streams, refusal);
         }
         streams.push(stream);
@@ -135,39 +134,39 @@ fn greedy(
 
 #[test]
 fn a_client_that_asks_for_ever_new_parameters_leaves_room_for_others() {
-    let bed = Bed::with_limits(Limits { parameter_sets: 1024, ..Limits::default() });
+    let fixture = Fixture::with_limits(Limits { parameter_sets: 1024, ..Limits::default() });
     let mut values = 0..;
     let mut next = || with_parameters(values.next().unwrap());
-    let hostile = [1, 2, 3].map(|connection| greedy(&bed, 1, connection, &mut next));
+    let hostile = [1, 2, 3].map(|connection| greedy(&fixture, 1, connection, &mut next));
     let taken = hostile.each_ref().map(|(streams, _)| streams.len());
     assert_eq!(taken, [256, 128, 64]);
     let (_, refusal) = &hostile[0];
     assert_eq!((refusal.code, refusal.limit), (Code::ResourceExhausted, Some(Limit::ParameterSets)));
     assert!(
-        stream(&bed, 1, 9).on_delta_request(&bed, next()).is_ok(),
+        stream(&fixture, 1, 9).on_delta_request(&fixture, next()).is_ok(),
         "an ordinary client of the same address"
     );
     let elsewhere: Vec<_> = (10..110)
         .map(|connection| {
-            let mut client = stream(&bed, 2, connection);
-            client.on_delta_request(&bed, next()).map(|_| client).expect("a client of another address")
+            let mut client = stream(&fixture, 2, connection);
+            client.on_delta_request(&fixture, next()).map(|_| client).expect("a client of another address")
         })
         .collect();
     drop((hostile, elsewhere));
-    bed.cache.take_interest();
-    assert_eq!(greedy(&bed, 3, 200, &mut next).0.len(), 256, "all has come back");
+    fixture.cache.take_interest();
+    assert_eq!(greedy(&fixture, 3, 200, &mut next).0.len(), 256, "all has come back");
 }
 
 #[test]
 fn types_that_the_control_plane_does_not_have_leave_room_for_those_that_it_has() {
-    let mut bed = Bed::with_limits(Limits { types: 64, ..Limits::default() });
+    let mut fixture = Fixture::with_limits(Limits { types: 64, ..Limits::default() });
     let made_up = |number: usize| DeltaDiscoveryRequest {
         type_url: format!("t/{number}"),
         resource_names_subscribe: strings(&["a"]),
         ..DeltaDiscoveryRequest::default()
     };
     let mut numbers = 0..;
-    let hostile = greedy(&bed, 1, 1, || made_up(numbers.next().unwrap()));
+    let hostile = greedy(&fixture, 1, 1, || made_up(numbers.next().unwrap()));
     assert_eq!((hostile.0.len(), hostile.1.limit), (16, Some(Limit::Types)));
     // The origin says of some that there is nothing, and has resources of others.
     for number in 0..8 {
@@ -181,14 +180,14 @@ fn types_that_the_control_plane_does_not_have_leave_room_for_those_that_it_has()
                 lease: None,
             }],
         };
-        bed.writer.apply(&type_url, Change { ops, ..Change::default() }, bed.now).unwrap();
+        fixture.writer.apply(&type_url, Change { ops, ..Change::default() }, fixture.now).unwrap();
     }
     // Four are nobody's now.
-    let more = greedy(&bed, 1, 1, || made_up(numbers.next().unwrap()));
+    let more = greedy(&fixture, 1, 1, || made_up(numbers.next().unwrap()));
     assert_eq!(more.0.len(), 4);
-    let mut honest = stream(&bed, 2, 2);
+    let mut honest = stream(&fixture, 2, 2);
     assert!(
-        (100..108).all(|number| honest.on_delta_request(&bed, made_up(number)).is_ok()),
+        (100..108).all(|number| honest.on_delta_request(&fixture, made_up(number)).is_ok()),
         "another address"
     );
 }
@@ -222,41 +221,41 @@ proptest! {
         is_delta: bool,
     ) {
         let protocol = if is_delta { Protocol::Delta } else { Protocol::Sotw };
-        let mut bed = Bed::knowing(&["cds"]);
-        let mut client = told(&mut bed, protocol);
+        let mut fixture = Fixture::knowing(&["cds"]);
+        let mut client = told(&mut fixture, protocol);
         let first = client.newest("cds").clone();
-        let (mut newest, mut since, mut version) = (first.clone(), Some(bed.now), 1);
+        let (mut newest, mut since, mut version) = (first.clone(), Some(fixture.now), 1);
         for step in steps {
             match step {
                 Step::Change => {
                     version += 1;
-                    bed.origin(&format!("cds a:{version}"));
+                    fixture.origin(&format!("cds a:{version}"));
                 }
-                Step::Wait(seconds) => bed.after(Duration::from_secs(seconds)),
+                Step::Wait(seconds) => fixture.after(Duration::from_secs(seconds)),
                 Step::Ack => {
-                    client.ack(&bed, &newest, &[]);
+                    client.ack(&fixture, &newest, &[]);
                     since = None;
                 }
                 Step::Nack => {
-                    client.nack(&bed, &newest, &[]);
+                    client.nack(&fixture, &newest, &[]);
                     since = None;
                 }
                 Step::AckFirst => {
-                    client.ack(&bed, &first, &[]);
-                    since = since.filter(|_| newest.nonce != first.nonce).map(|_| bed.now);
+                    client.ack(&fixture, &first, &[]);
+                    since = since.filter(|_| newest.nonce != first.nonce).map(|_| fixture.now);
                 }
-                // What a client asks for again is no answer, and moves nothing.
-                Step::Repeat if is_delta => drop(client.change(&bed, "cds", "-x")),
+                // A repeated request is no answer, and moves nothing.
+                Step::Repeat if is_delta => drop(client.change(&fixture, "cds", "-x")),
                 Step::Repeat => {}
             }
-            let due = since.is_some_and(|since| bed.now >= since + TIMEOUT);
+            let due = since.is_some_and(|since| fixture.now >= since + TIMEOUT);
             if due {
-                prop_assert!(is_closed(&mut client, &bed));
+                prop_assert!(is_closed(&mut client, &fixture));
                 break;
             }
-            while let Some(next) = client.poll(&bed) {
+            while let Some(next) = client.poll(&fixture) {
                 newest = next;
-                since.get_or_insert(bed.now);
+                since.get_or_insert(fixture.now);
             }
         }
     }

@@ -5,31 +5,30 @@ use std::collections::BTreeMap;
 use deltafan::cache::{Change, Limits, Op, Protocol, Resend, View};
 use deltafan::proto;
 use deltafan::subscription::{Code, NextStep};
+use deltafan_test_support::fixture::{Client, Fixture, show, strings, url};
 
-use crate::support::{Bed, Client, show, strings, url};
-
-fn split() -> Bed {
+fn split() -> Fixture {
     split_at(2500)
 }
 
-fn split_at(response_bytes: usize) -> Bed {
-    let mut bed = Bed::with_limits(Limits { response_bytes, ..Limits::default() });
-    bed.known("thing");
-    bed
+fn split_at(response_bytes: usize) -> Fixture {
+    let mut fixture = Fixture::with_limits(Limits { response_bytes, ..Limits::default() });
+    fixture.known("thing");
+    fixture
 }
 
 #[test]
 fn r_up_23_a_large_answer_is_sent_in_parts_whatever_happens_meanwhile() {
-    let mut bed = split_at(25_000);
+    let mut fixture = split_at(25_000);
     let names: Vec<String> = (0..400).map(|n| format!("n{n:03}:1")).collect();
-    bed.bulky(&format!("thing {}", names.join(" ")));
-    let mut client = bed.delta();
-    client.change(&bed, "thing", "*");
-    let first = client.poll(&bed).unwrap();
+    fixture.bulky(&format!("thing {}", names.join(" ")));
+    let mut client = fixture.delta();
+    client.change(&fixture, "thing", "*");
+    let first = client.poll(&fixture).unwrap();
     assert!(first.resources.len() < 400, "cut");
-    client.ack(&bed, &first, &[]);
-    bed.bulky("thing n000:2 -n001 n399:2 -n398 n1:1");
-    let rest = client.acked(&bed).join(" ");
+    client.ack(&fixture, &first, &[]);
+    fixture.bulky("thing n000:2 -n001 n399:2 -n398 n1:1");
+    let rest = client.acked(&fixture).join(" ");
     for word in ["n000:2", "n399:2", "n1:1", "n397:1", "-n001"] {
         assert!(rest.split(' ').any(|other| other == word), "{word}");
     }
@@ -40,15 +39,15 @@ fn r_up_23_a_large_answer_is_sent_in_parts_whatever_happens_meanwhile() {
 /// Another relay could not tell the first part from the whole otherwise.
 #[test]
 fn r_up_23_each_part_but_the_last_says_that_more_follows() {
-    let mut bed = split();
+    let mut fixture = split();
     let names: Vec<String> = (0..100).map(|n| format!("n{n:02}:1")).collect();
-    bed.bulky(&format!("thing {}", names.join(" ")));
+    fixture.bulky(&format!("thing {}", names.join(" ")));
     for held in [&[][..], &[("n00", "0")]] {
-        let mut client = bed.delta();
-        client.resume(&bed, "thing", &["*"], held);
+        let mut client = fixture.delta();
+        client.resume(&fixture, "thing", &["*"], held);
         let mut more = Vec::new();
-        while let Some(part) = client.poll(&bed) {
-            client.ack(&bed, &part, &[]);
+        while let Some(part) = client.poll(&fixture) {
+            client.ack(&fixture, &part, &[]);
             more.push(part.nonce.ends_with('>'));
         }
         let last = more.pop();
@@ -60,14 +59,14 @@ fn r_up_23_each_part_but_the_last_says_that_more_follows() {
 #[test]
 fn r_up_23_a_part_of_just_the_limit_says_that_more_follows() {
     for limit in 200..400 {
-        let mut bed = split_at(limit);
+        let mut fixture = split_at(limit);
         let names: Vec<String> = (0..20).map(|n| format!("n{n:02}:1")).collect();
-        bed.origin(&format!("thing {}", names.join(" ")));
-        let mut client = bed.delta();
-        client.resume(&bed, "thing", &["*"], &[("n00", "0")]);
+        fixture.origin(&format!("thing {}", names.join(" ")));
+        let mut client = fixture.delta();
+        client.resume(&fixture, "thing", &["*"], &[("n00", "0")]);
         let mut more = Vec::new();
-        while let Some(part) = client.poll(&bed) {
-            client.ack(&bed, &part, &[]);
+        while let Some(part) = client.poll(&fixture) {
+            client.ack(&fixture, &part, &[]);
             more.push(part.nonce.ends_with('>'));
         }
         assert_eq!((more.pop(), more.contains(&false)), (Some(false), false), "{limit}: {more:?}");
@@ -78,44 +77,44 @@ fn r_up_23_a_part_of_just_the_limit_says_that_more_follows() {
 /// said too.
 #[test]
 fn r_up_23_an_answer_of_which_no_more_follows_after_all_has_an_end() {
-    let mut bed = split_at(50);
-    bed.named("thing a:1 b:1 c:1");
+    let mut fixture = split_at(50);
+    fixture.named("thing a:1 b:1 c:1");
     for user_agent in ["deltafan", "envoy"] {
         for (asked, let_go) in [("b x y", None), ("b c", Some("-c"))] {
-            let mut client = bed.client_as(user_agent, Protocol::Delta, None);
-            client.change(&bed, "thing", "a");
-            client.acked(&bed);
-            client.change(&bed, "thing", asked);
-            let first = client.poll(&bed).unwrap();
+            let mut client = fixture.client_as(user_agent, Protocol::Delta, None);
+            client.change(&fixture, "thing", "a");
+            client.acked(&fixture);
+            client.change(&fixture, "thing", asked);
+            let first = client.poll(&fixture).unwrap();
             assert_eq!((show(&first).as_str(), first.nonce.ends_with('>')), ("other b:1", true));
-            client.ack(&bed, &first, &[]);
-            let_go.into_iter().for_each(|names| _ = client.change(&bed, "thing", names));
-            let last = client.poll(&bed).map(|last| (show(&last), last.nonce.ends_with('>')));
+            client.ack(&fixture, &first, &[]);
+            let_go.into_iter().for_each(|names| _ = client.change(&fixture, "thing", names));
+            let last = client.poll(&fixture).map(|last| (show(&last), last.nonce.ends_with('>')));
             let expected = (user_agent == "deltafan").then(|| ("other".to_owned(), false));
             assert_eq!(last, expected, "{asked} asked for by {user_agent}");
-            assert!(client.poll(&bed).is_none());
+            assert!(client.poll(&fixture).is_none());
         }
     }
 }
 
 #[test]
 fn r_up_23_a_wildcard_answer_is_cut_below_the_limit_and_only_a_larger_resource_is_sent_whole() {
-    let mut bed = split();
+    let mut fixture = split();
     let names: Vec<String> = (0..100).map(|n| format!("n{n:02}:1")).collect();
-    bed.bulky(&format!("thing {}", names.join(" ")));
-    let large = crate::wire::resource(&url("thing"), "n50", "2", 4000);
+    fixture.bulky(&format!("thing {}", names.join(" ")));
+    let large = deltafan_test_support::wire::resource(&url("thing"), "n50", "2", 4000);
     let op = Op::Set { view: View::Wildcard, resource: large, resend: Resend::Unsolicited, lease: None };
-    bed.apply("thing", Change { ops: vec![op], ..Change::default() });
+    fixture.apply("thing", Change { ops: vec![op], ..Change::default() });
     for protocol in [Protocol::Delta, Protocol::Sotw] {
-        let mut client = bed.client(protocol, None);
-        client.ask_or_change(&bed, "thing", "*");
+        let mut client = fixture.client(protocol, None);
+        client.ask_or_change(&fixture, "thing", "*");
         let mut told = Vec::new();
-        while let NextStep::Say(outgoing) = client.next(&bed) {
-            client.session.taken(bed.now);
-            let part = crate::wire::read(protocol, &outgoing.frame);
+        while let NextStep::Say(outgoing) = client.next(&fixture) {
+            client.session.taken(fixture.now);
+            let part = deltafan_test_support::wire::read(protocol, &outgoing.frame);
             let alone = part.resources.len() == 1;
             assert!(alone || outgoing.frame.len() < 2600, "{} bytes of {part:?}", outgoing.frame.len());
-            client.ack(&bed, &part, if protocol == Protocol::Sotw { &["*"] } else { &[] });
+            client.ack(&fixture, &part, if protocol == Protocol::Sotw { &["*"] } else { &[] });
             told.extend(part.resources.into_iter().map(|(name, _)| name));
         }
         let all: Vec<String> = (0..100).map(|n| format!("n{n:02}")).collect();
@@ -125,22 +124,22 @@ fn r_up_23_a_wildcard_answer_is_cut_below_the_limit_and_only_a_larger_resource_i
 
 #[test]
 fn r_up_23_names_fewer_than_the_changes_are_told_in_parts_whatever_happens_meanwhile() {
-    let mut bed = split();
+    let mut fixture = split();
     let all = |names: std::ops::Range<usize>, version: usize| {
         names.map(|n| format!("n{n:02}:{version}")).collect::<Vec<_>>().join(" ")
     };
-    bed.bulky(&format!("thing {}", all(0..60, 1)));
-    let mut client = bed.delta();
+    fixture.bulky(&format!("thing {}", all(0..60, 1)));
+    let mut client = fixture.delta();
     let names: Vec<String> = (0..20).map(|n| format!("n{n:02}")).collect();
-    client.change(&bed, "thing", &names.join(" "));
-    let first = client.poll(&bed).unwrap();
+    client.change(&fixture, "thing", &names.join(" "));
+    let first = client.poll(&fixture).unwrap();
     let told: Vec<&str> = first.resources.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(told, ["n00", "n01", "n02"]);
-    client.ack(&bed, &first, &[]);
+    client.ack(&fixture, &first, &[]);
     // Of what was told already and of what was not.
-    bed.bulky("thing n00:2 -n01 n10:2 -n11 n19:2 -n18 n50:2");
-    bed.named("thing -n01 -n11 -n18");
-    let rest = client.acked(&bed);
+    fixture.bulky("thing n00:2 -n01 n10:2 -n11 n19:2 -n18 n50:2");
+    fixture.named("thing -n01 -n11 -n18");
+    let rest = client.acked(&fixture);
     let words: Vec<&str> = rest.iter().flat_map(|told| told.split(' ')).collect();
     for word in ["n00:2", "n10:2", "n19:2", "-n01"] {
         assert!(words.contains(&word), "{word} in {rest:?}");
@@ -153,23 +152,23 @@ fn r_up_23_names_fewer_than_the_changes_are_told_in_parts_whatever_happens_meanw
         assert_eq!(words.iter().filter(|other| **other == word).count(), 1, "{word} in {rest:?}");
     }
     // That was all, and the next change finds it where all others are.
-    bed.bulky("thing n05:2");
-    assert_eq!(client.acked(&bed), ["other n05:2"]);
+    fixture.bulky("thing n05:2");
+    assert_eq!(client.acked(&fixture), ["other n05:2"]);
 }
 
 /// A reload may change where answers are cut while one is being sent.
 #[test]
 fn r_up_23_a_large_answer_goes_on_where_it_stands_when_it_is_cut_elsewhere() {
     let parts = [25_000, 10_000_000].map(|response_bytes| {
-        let mut bed = split_at(25_000);
+        let mut fixture = split_at(25_000);
         let names: Vec<String> = (0..400).map(|n| format!("n{n:03}:1")).collect();
-        bed.bulky(&format!("thing {}", names.join(" ")));
-        let mut client = bed.delta();
-        client.change(&bed, "thing", "*");
-        let first = client.poll(&bed).unwrap();
-        client.ack(&bed, &first, &[]);
-        bed.cache.set_limits(&Limits { response_bytes, ..Limits::default() });
-        let rest = client.acked(&bed);
+        fixture.bulky(&format!("thing {}", names.join(" ")));
+        let mut client = fixture.delta();
+        client.change(&fixture, "thing", "*");
+        let first = client.poll(&fixture).unwrap();
+        client.ack(&fixture, &first, &[]);
+        fixture.cache.set_limits(&Limits { response_bytes, ..Limits::default() });
+        let rest = client.acked(&fixture);
         let told = first.resources.len() + rest.join(" ").matches(":1").count();
         assert_eq!(told, 400, "each once, in parts of {response_bytes} bytes");
         rest.len()
@@ -179,13 +178,13 @@ fn r_up_23_a_large_answer_goes_on_where_it_stands_when_it_is_cut_elsewhere() {
 
 #[test]
 fn r_up_23_names_that_do_not_exist_are_said_once_in_a_split_answer() {
-    let mut bed = split();
-    bed.named("thing -x -y");
-    bed.bulky("thing a:1 b:1 c:1 d:1 e:1 f:1 g:1");
-    bed.apply("thing", Change::default());
-    let mut client = bed.delta();
-    client.change(&bed, "thing", "* x y");
-    let told = client.acked(&bed);
+    let mut fixture = split();
+    fixture.named("thing -x -y");
+    fixture.bulky("thing a:1 b:1 c:1 d:1 e:1 f:1 g:1");
+    fixture.apply("thing", Change::default());
+    let mut client = fixture.delta();
+    client.change(&fixture, "thing", "* x y");
+    let told = client.acked(&fixture);
     assert!(told.len() > 1, "{told:?}");
     let told = told.join(" ");
     assert_eq!((told.matches("-x").count(), told.matches("-y").count()), (1, 1), "{told}");
@@ -194,31 +193,31 @@ fn r_up_23_names_that_do_not_exist_are_said_once_in_a_split_answer() {
 
 #[test]
 fn r_up_23_a_split_answer_has_no_empty_part() {
-    let mut bed = split();
-    bed.bulky("thing a:1 b:1 c:1 d:1 e:1 f:1 g:1");
-    let mut client = bed.delta();
-    client.change(&bed, "thing", "*");
-    client.acked(&bed);
-    bed.bulky("thing a:2 b:2 c:2 d:2");
-    client.change(&bed, "thing", "a");
-    bed.bulky("thing a:3");
-    bed.apply(
+    let mut fixture = split();
+    fixture.bulky("thing a:1 b:1 c:1 d:1 e:1 f:1 g:1");
+    let mut client = fixture.delta();
+    client.change(&fixture, "thing", "*");
+    client.acked(&fixture);
+    fixture.bulky("thing a:2 b:2 c:2 d:2");
+    client.change(&fixture, "thing", "a");
+    fixture.bulky("thing a:3");
+    fixture.apply(
         "thing",
         Change { ops: vec![Op::Remove { view: View::Named, name: "a".into() }], ..Change::default() },
     );
-    let told = client.acked(&bed);
+    let told = client.acked(&fixture);
     assert!(told.iter().all(|told| told.contains(':')), "{told:?}");
 }
 
 /// Reads until there is nothing more: how often each name was told to be gone. No response exceeds the limit for responses
 /// by more than one name.
-fn told_gone(client: &mut Client, bed: &Bed) -> BTreeMap<String, usize> {
+fn told_gone(client: &mut Client, fixture: &Fixture) -> BTreeMap<String, usize> {
     let mut gone = BTreeMap::new();
-    while let Some(told) = client.poll(bed) {
+    while let Some(told) = client.poll(fixture) {
         let bytes: usize = told.removed.iter().map(String::len).sum();
         assert!(bytes < 2500 + 100, "{bytes} bytes of {} names in one response", told.removed.len());
         told.removed.iter().for_each(|name| *gone.entry(name.clone()).or_default() += 1);
-        client.ack(bed, &told, &[]);
+        client.ack(fixture, &told, &[]);
     }
     gone
 }
@@ -233,79 +232,83 @@ fn each_once(names: &[String]) -> BTreeMap<String, usize> {
 
 #[test]
 fn r_up_23_many_removals_are_told_in_parts() {
-    let (mut bed, names) = (split(), long_names());
+    let (mut fixture, names) = (split(), long_names());
     let all = |form: &dyn Fn(&String) -> String| names.iter().map(form).collect::<Vec<_>>().join(" ");
-    bed.known("cds");
-    bed.origin(&format!("thing {}", all(&|name| format!("{name}:1"))));
-    bed.named(&format!("thing {}", all(&|name| format!("by-{name}:1"))));
-    let (mut member, mut by_name) = (bed.delta(), bed.delta());
-    member.change(&bed, "thing", "*");
-    member.change(&bed, "cds", "*");
-    by_name.change(&bed, "thing", &all(&|name| format!("by-{name}")));
-    member.acked(&bed);
-    by_name.acked(&bed);
-    bed.origin(&format!("thing {}", all(&|name| format!("-{name}"))));
-    bed.named(&format!("thing {}", all(&|name| format!("-by-{name}"))));
+    fixture.known("cds");
+    fixture.origin(&format!("thing {}", all(&|name| format!("{name}:1"))));
+    fixture.named(&format!("thing {}", all(&|name| format!("by-{name}:1"))));
+    let (mut member, mut by_name) = (fixture.delta(), fixture.delta());
+    member.change(&fixture, "thing", "*");
+    member.change(&fixture, "cds", "*");
+    by_name.change(&fixture, "thing", &all(&|name| format!("by-{name}")));
+    member.acked(&fixture);
+    by_name.acked(&fixture);
+    fixture.origin(&format!("thing {}", all(&|name| format!("-{name}"))));
+    fixture.named(&format!("thing {}", all(&|name| format!("-by-{name}"))));
 
-    let first = member.poll(&bed).unwrap();
+    let first = member.poll(&fixture).unwrap();
     assert!(!first.removed.is_empty() && first.removed.len() < 400);
-    member.ack(&bed, &first, &[]);
-    bed.origin("cds a:1");
-    bed.origin(&format!("thing {}:2 new:1", names[399]));
-    assert_eq!(member.poll(&bed).unwrap().type_url, url("cds"), "an addition goes first all the same");
-    member.ack(&bed, &member.newest("cds").clone(), &[]);
-    let again = member.poll(&bed).unwrap();
+    member.ack(&fixture, &first, &[]);
+    fixture.origin("cds a:1");
+    fixture.origin(&format!("thing {}:2 new:1", names[399]));
+    assert_eq!(member.poll(&fixture).unwrap().type_url, url("cds"), "an addition goes first all the same");
+    member.ack(&fixture, &member.newest("cds").clone(), &[]);
+    let again = member.poll(&fixture).unwrap();
     assert_eq!(again.resources.len(), 2, "those of the type go along with removals, or before them");
-    member.ack(&bed, &again, &[]);
-    let mut gone = told_gone(&mut member, &bed);
+    member.ack(&fixture, &again, &[]);
+    let mut gone = told_gone(&mut member, &fixture);
     for name in first.removed.iter().chain(&again.removed) {
         *gone.entry(name.clone()).or_default() += 1;
     }
     assert_eq!(gone, each_once(&names[..399]));
     let by: Vec<String> = names.iter().map(|name| format!("by-{name}")).collect();
-    assert_eq!(told_gone(&mut by_name, &bed), each_once(&by));
+    assert_eq!(told_gone(&mut by_name, &fixture), each_once(&by));
 }
 
 #[test]
 fn r_up_23_many_names_that_do_not_exist_are_told_in_parts() {
-    let (mut bed, names) = (split(), long_names());
-    bed.named(&format!(
+    let (mut fixture, names) = (split(), long_names());
+    fixture.named(&format!(
         "thing {}",
         names.iter().map(|name| format!("-{name}")).collect::<Vec<_>>().join(" ")
     ));
-    bed.bulky("thing a:1 b:1 c:1 d:1 e:1");
-    let (mut at_first, mut later) = (bed.delta(), bed.delta());
-    at_first.change(&bed, "thing", &format!("* {}", names.join(" ")));
-    assert_eq!(told_gone(&mut at_first, &bed), each_once(&names));
-    later.change(&bed, "thing", "a");
-    later.acked(&bed);
-    later.change(&bed, "thing", &names.join(" "));
-    assert_eq!(told_gone(&mut later, &bed), each_once(&names));
-    let mut let_go = bed.delta();
-    let_go.change(&bed, "thing", "*");
-    let_go.acked(&bed);
-    let_go.change(&bed, "thing", &names.join(" "));
-    told_gone(&mut let_go, &bed);
-    let_go.change(&bed, "thing", &names.iter().map(|name| format!("-{name}")).collect::<Vec<_>>().join(" "));
-    assert_eq!(told_gone(&mut let_go, &bed), each_once(&names));
+    fixture.bulky("thing a:1 b:1 c:1 d:1 e:1");
+    let (mut at_first, mut later) = (fixture.delta(), fixture.delta());
+    at_first.change(&fixture, "thing", &format!("* {}", names.join(" ")));
+    assert_eq!(told_gone(&mut at_first, &fixture), each_once(&names));
+    later.change(&fixture, "thing", "a");
+    later.acked(&fixture);
+    later.change(&fixture, "thing", &names.join(" "));
+    assert_eq!(told_gone(&mut later, &fixture), each_once(&names));
+    let mut let_go = fixture.delta();
+    let_go.change(&fixture, "thing", "*");
+    let_go.acked(&fixture);
+    let_go.change(&fixture, "thing", &names.join(" "));
+    told_gone(&mut let_go, &fixture);
+    let_go.change(
+        &fixture,
+        "thing",
+        &names.iter().map(|name| format!("-{name}")).collect::<Vec<_>>().join(" "),
+    );
+    assert_eq!(told_gone(&mut let_go, &fixture), each_once(&names));
 }
 
 #[test]
-fn r_up_23_what_a_client_that_comes_back_holds_and_is_gone_is_told_in_parts() {
-    let (mut bed, names) = (split(), long_names());
-    bed.bulky("thing a:1 b:1 c:1 d:1 e:1");
+fn r_up_23_removals_for_a_client_that_comes_back_are_told_in_parts() {
+    let (mut fixture, names) = (split(), long_names());
+    fixture.bulky("thing a:1 b:1 c:1 d:1 e:1");
     let held: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "1")).collect();
-    let mut client = bed.delta();
-    client.resume(&bed, "thing", &["*"], &held);
-    assert_eq!(told_gone(&mut client, &bed), each_once(&names));
+    let mut client = fixture.delta();
+    client.resume(&fixture, "thing", &["*"], &held);
+    assert_eq!(told_gone(&mut client, &fixture), each_once(&names));
 }
 
 #[test]
 fn limits_of_names_and_types_refuse_the_stream() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.rules.max_names = 3;
-    bed.rules.max_name_bytes = 100;
-    bed.rules.max_types = 2;
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.rules.max_names = 3;
+    fixture.rules.max_name_bytes = 100;
+    fixture.rules.max_types = 2;
     let request = |short: &str, names: &[&str]| proto::DeltaDiscoveryRequest {
         type_url: url(short).as_str().to_owned(),
         resource_names_subscribe: strings(names),
@@ -313,9 +316,9 @@ fn limits_of_names_and_types_refuse_the_stream() {
     };
     let long = "n".repeat(101);
     let code = |client: &mut Client, short, names: &[&str]| {
-        client.on_delta_request(&bed, request(short, names)).map_err(|refusal| refusal.code)
+        client.on_delta_request(&fixture, request(short, names)).map_err(|refusal| refusal.code)
     };
-    let mut client = bed.delta();
+    let mut client = fixture.delta();
     code(&mut client, "cds", &["a", "b", "c"]).unwrap();
     code(&mut client, "cds", &["a", "b", "c"]).expect("the same names again are not more names");
     assert_eq!(code(&mut client, "cds", &["d"]), Err(Code::ResourceExhausted));
@@ -324,15 +327,15 @@ fn limits_of_names_and_types_refuse_the_stream() {
     code(&mut client, "eds", &[]).unwrap();
     assert_eq!(code(&mut client, "lds", &[]), Err(Code::ResourceExhausted));
 
-    let mut sotw = bed.client(Protocol::Sotw, None);
+    let mut sotw = fixture.client(Protocol::Sotw, None);
     let names = |names: &[&str]| proto::DiscoveryRequest {
         type_url: url("cds").as_str().to_owned(),
         resource_names: strings(names),
         ..proto::DiscoveryRequest::default()
     };
     assert_eq!(
-        sotw.on_sotw_request(&bed, names(&["a", "b", "c", "d"])).unwrap_err().code,
+        sotw.on_sotw_request(&fixture, names(&["a", "b", "c", "d"])).unwrap_err().code,
         Code::ResourceExhausted
     );
-    assert_eq!(sotw.on_sotw_request(&bed, names(&[&long])).unwrap_err().code, Code::InvalidArgument);
+    assert_eq!(sotw.on_sotw_request(&fixture, names(&[&long])).unwrap_err().code, Code::InvalidArgument);
 }

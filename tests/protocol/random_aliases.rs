@@ -5,12 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use deltafan::proto::DeltaDiscoveryRequest;
 use deltafan::upstream::StreamId;
+use deltafan_test_support::fixture::Client;
+use deltafan_test_support::whole::{Primary, Secondary, Whole};
+use deltafan_test_support::wire::Told;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-
-use crate::support::Client;
-use crate::whole::{Primary, Secondary, Whole};
-use crate::wire::Told;
 
 const OWN: [&str; 5] = ["r/1", "r/2", "r/3", "r/4", "r/5"];
 const ALIASES: [&str; 5] = ["r/a", "r/b", "r/c", "r/d", "r/e"];
@@ -116,7 +115,7 @@ struct Keeper {
 
 impl Keeper {
     fn listen(&mut self, whole: &Whole) -> bool {
-        let Some(told) = self.client.poll(&whole.bed) else { return false };
+        let Some(told) = self.client.poll(&whole.fixture) else { return false };
         for name in &told.removed {
             self.held.remove(name);
         }
@@ -132,7 +131,7 @@ impl Keeper {
 
     fn answer(&mut self, whole: &Whole) {
         if let Some(told) = self.unanswered.take() {
-            self.client.ack(&whole.bed, &told, &[]);
+            self.client.ack(&whole.fixture, &told, &[]);
         }
     }
 }
@@ -204,12 +203,12 @@ fn history(seed: u64) {
                     let all: Vec<String> = keeper.names.iter().map(|name| format!("-{name}")).collect();
                     let rest: Vec<String> =
                         keeper.names.iter().filter(|kept| *kept != name).cloned().collect();
-                    keeper.client.change(&whole.bed, "vhds", &all.join(" "));
-                    keeper.client.change(&whole.bed, "vhds", &rest.join(" "));
+                    keeper.client.change(&whole.fixture, "vhds", &all.join(" "));
+                    keeper.client.change(&whole.fixture, "vhds", &rest.join(" "));
                     keeper.held.clear();
                     keeper.names = rest.into_iter().collect();
                 } else {
-                    keeper.client.change(&whole.bed, "vhds", name);
+                    keeper.client.change(&whole.fixture, "vhds", name);
                     keeper.names.insert(name.to_owned());
                 }
             }

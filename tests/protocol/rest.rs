@@ -9,9 +9,8 @@ use deltafan::cache::{Change, Completeness, SetVersion};
 use deltafan::proto;
 use deltafan::resource::TypeUrl;
 use deltafan::subscription::{Code, Poll, PollHistory, PollPeer, PollVerdict, SessionError, Upstream};
-
-use crate::support::{Bed, strings, url};
-use crate::wire;
+use deltafan_test_support::fixture::{Fixture, strings, url};
+use deltafan_test_support::wire;
 
 const HOLD: Duration = Duration::from_millis(800);
 const MOMENT: Duration = Duration::from_millis(1);
@@ -30,7 +29,13 @@ impl Poller {
         Self { memory: PollHistory::default(), id: "envoy-1", agent: "envoy", hold: HOLD }
     }
 
-    fn try_ask(&self, bed: &Bed, short: &str, names: &[&str], version: &str) -> Result<Poll, SessionError> {
+    fn try_ask(
+        &self,
+        fixture: &Fixture,
+        short: &str,
+        names: &[&str],
+        version: &str,
+    ) -> Result<Poll, SessionError> {
         let request = proto::DiscoveryRequest {
             resource_names: strings(names),
             version_info: version.to_owned(),
@@ -41,37 +46,37 @@ impl Poller {
             }),
             ..proto::DiscoveryRequest::default()
         };
-        let (rules, kind) = (Arc::new(bed.rules.clone()), url(short).kind());
+        let (rules, kind) = (Arc::new(fixture.rules.clone()), url(short).kind());
         Poll::new(
-            &bed.cache,
+            &fixture.cache,
             &rules,
             &self.memory,
             kind,
             request,
             PollPeer { key: b"peer", ..PollPeer::default() },
             self.hold,
-            bed.now,
+            fixture.now,
         )
     }
 
-    fn ask(&self, bed: &Bed, short: &str, names: &[&str], version: &str) -> Poll {
-        self.try_ask(bed, short, names, version).unwrap()
+    fn ask(&self, fixture: &Fixture, short: &str, names: &[&str], version: &str) -> Poll {
+        self.try_ask(fixture, short, names, version).unwrap()
     }
 
-    /// What it is answered with at once: the version, and what it holds then.
-    fn told(&self, bed: &Bed, short: &str, names: &[&str], version: &str) -> (String, String) {
-        let poll = self.ask(bed, short, names, version);
-        let PollVerdict::Answer(version) = look(bed, &poll) else { panic!("{:?}", look(bed, &poll)) };
+    /// The answer that comes at once: the version, and what the client holds then.
+    fn told(&self, fixture: &Fixture, short: &str, names: &[&str], version: &str) -> (String, String) {
+        let poll = self.ask(fixture, short, names, version);
+        let PollVerdict::Answer(version) = look(fixture, &poll) else { panic!("{:?}", look(fixture, &poll)) };
         let found = poll.found();
         assert_eq!(found.version, version);
         let holds = show(&url(short), &poll);
-        poll.end(Some(version), &self.memory, bed.now);
+        poll.end(Some(version), &self.memory, fixture.now);
         (version.to_string(), holds)
     }
 }
 
-fn look(bed: &Bed, poll: &Poll) -> PollVerdict {
-    poll.next(bed.now, bed.upstream)
+fn look(fixture: &Fixture, poll: &Poll) -> PollVerdict {
+    poll.next(fixture.now, fixture.upstream)
 }
 
 fn show(type_url: &TypeUrl, poll: &Poll) -> String {
@@ -90,9 +95,11 @@ fn answer(verdict: PollVerdict) -> SetVersion {
     version
 }
 
-fn waits(bed: &Bed, poll: &Poll) -> Duration {
-    let PollVerdict::Wait(until) = look(bed, poll) else { panic!("{:?}: it should wait", look(bed, poll)) };
-    until - bed.now
+fn waits(fixture: &Fixture, poll: &Poll) -> Duration {
+    let PollVerdict::Wait(until) = look(fixture, poll) else {
+        panic!("{:?}: it should wait", look(fixture, poll))
+    };
+    until - fixture.now
 }
 
 struct Bell(std::sync::atomic::AtomicBool);
@@ -104,80 +111,81 @@ impl Wake for Bell {
 }
 
 #[test]
-fn r_rest_04_who_holds_the_current_version_is_told_so_at_the_end_of_the_hold() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds a:1");
+fn r_rest_04_a_client_that_holds_the_current_version_is_told_so_at_the_end_of_the_hold() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1");
     let client = Poller::new();
-    let (version, _) = client.told(&bed, "cds", &[], "");
-    let poll = client.ask(&bed, "cds", &[], &version);
-    assert_eq!(waits(&bed, &poll), HOLD);
-    bed.after(HOLD - MOMENT);
-    assert_eq!(waits(&bed, &poll), MOMENT);
-    bed.after(MOMENT);
-    assert_eq!(look(&bed, &poll), PollVerdict::NotModified);
+    let (version, _) = client.told(&fixture, "cds", &[], "");
+    let poll = client.ask(&fixture, "cds", &[], &version);
+    assert_eq!(waits(&fixture, &poll), HOLD);
+    fixture.after(HOLD - MOMENT);
+    assert_eq!(waits(&fixture, &poll), MOMENT);
+    fixture.after(MOMENT);
+    assert_eq!(look(&fixture, &poll), PollVerdict::NotModified);
 }
 
 #[test]
-fn r_rest_05_a_poll_is_held_until_what_it_asks_for_changes() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.named("eds a:1 b:1 c:1");
+fn r_rest_05_a_poll_is_held_until_its_resources_change() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.named("eds a:1 b:1 c:1");
     let client = Poller::new();
-    let (version, _) = client.told(&bed, "eds", &["a", "b"], "");
-    let poll = client.ask(&bed, "eds", &["b", "a"], &version);
+    let (version, _) = client.told(&fixture, "eds", &["a", "b"], "");
+    let poll = client.ask(&fixture, "eds", &["b", "a"], &version);
     let bell = Arc::new(Bell(false.into()));
     poll.wake_handle().register(&Waker::from(Arc::clone(&bell)));
     let rang = || bell.0.load(std::sync::atomic::Ordering::Relaxed);
-    bed.after(MOMENT);
-    bed.named("eds c:2");
+    fixture.after(MOMENT);
+    fixture.named("eds c:2");
     assert!(!rang(), "what others ask for wakes nobody else");
-    bed.named("eds b:2");
+    fixture.named("eds b:2");
     assert!(rang());
-    let next = answer(look(&bed, &poll));
+    let next = answer(look(&fixture, &poll));
     assert_ne!(next.to_string(), version);
     assert_eq!(show(&url("eds"), &poll), "a:1 b:2", "an answer is the whole of what was asked for");
-    assert_eq!(poll.changed_at(), Some(bed.now));
+    assert_eq!(poll.changed_at(), Some(fixture.now));
 }
 
 #[test]
 fn r_rest_05_a_resend_without_a_change_ends_no_poll() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds a:1");
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1");
     let client = Poller::new();
-    let (version, _) = client.told(&bed, "cds", &[], "");
-    let poll = client.ask(&bed, "cds", &[], &version);
-    bed.resend(deltafan::cache::View::Wildcard, "cds a:1");
-    bed.origin("cds b:1");
-    bed.origin("cds -b");
-    assert_eq!(waits(&bed, &poll), HOLD, "what came and went in between is no difference");
+    let (version, _) = client.told(&fixture, "cds", &[], "");
+    let poll = client.ask(&fixture, "cds", &[], &version);
+    fixture.resend(deltafan::cache::View::Wildcard, "cds a:1");
+    fixture.origin("cds b:1");
+    fixture.origin("cds -b");
+    assert_eq!(waits(&fixture, &poll), HOLD, "what came and went in between is no difference");
 }
 
 #[test]
 fn r_rest_07_a_changed_list_of_names_is_answered_at_once_with_any_version() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.named("eds a:1 b:1 -c");
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.named("eds a:1 b:1 -c");
     let client = Poller::new();
-    let (a, _) = client.told(&bed, "eds", &["a"], "");
-    let (ab, holds) = client.told(&bed, "eds", &["a", "b"], &a);
+    let (a, _) = client.told(&fixture, "eds", &["a"], "");
+    let (ab, holds) = client.told(&fixture, "eds", &["a", "b"], &a);
     assert_eq!(holds, "a:1 b:1");
     // Also where nothing is found for the name that is new, and when names are given up.
-    let (abc, holds) = client.told(&bed, "eds", &["a", "b", "c"], &ab);
+    let (abc, holds) = client.told(&fixture, "eds", &["a", "b", "c"], &ab);
     assert_eq!(holds, "a:1 b:1");
-    assert_eq!(client.told(&bed, "eds", &["a"], &abc).0, a);
-    // The same list in another order, or twice, is the same list.
-    let poll = client.ask(&bed, "eds", &["b", "a", "b"], &ab);
-    assert_eq!(waits(&bed, &poll), HOLD);
+    assert_eq!(client.told(&fixture, "eds", &["a"], &abc).0, a);
+    // A list in another order, or with a name twice, is no other list.
+    let poll = client.ask(&fixture, "eds", &["b", "a", "b"], &ab);
+    assert_eq!(waits(&fixture, &poll), HOLD);
 }
 
 #[test]
-fn r_rest_07_the_version_says_what_was_asked_for_and_found_and_nothing_else() {
-    let version = |bed: &Bed, short: &str, names: &[&str]| Poller::new().told(bed, short, names, "").0;
-    let mut one = Bed::knowing(&["cds", "lds"]);
+fn r_rest_07_the_version_covers_the_names_and_their_resources_and_nothing_else() {
+    let version =
+        |fixture: &Fixture, short: &str, names: &[&str]| Poller::new().told(fixture, short, names, "").0;
+    let mut one = Fixture::knowing(&["cds", "lds"]);
     for text in ["cds z:1", "cds a:1 b:1", "cds a:2 b:7", "cds -z", "cds b:1", "lds a:2 b:1"] {
         one.origin(text);
     }
     one.named("cds c:4 -d");
     // Another relay, which was started later and heard it in one go.
-    let mut other = Bed::knowing(&["cds", "lds"]);
+    let mut other = Fixture::knowing(&["cds", "lds"]);
     other.origin("lds b:1 a:2");
     other.named("cds -d c:4");
     other.origin("cds b:1 a:2");
@@ -208,186 +216,189 @@ fn r_rest_07_the_version_says_what_was_asked_for_and_found_and_nothing_else() {
 
 #[test]
 fn r_rest_07_a_body_that_changed_under_its_version_is_another_version_on_every_replica() {
-    let version = |bed: &Bed| Poller::new().told(bed, "cds", &[], "").0;
-    let mut one = Bed::knowing(&["cds"]);
+    let version = |fixture: &Fixture| Poller::new().told(fixture, "cds", &[], "").0;
+    let mut one = Fixture::knowing(&["cds"]);
     one.origin("cds a:1");
     let before = version(&one);
     one.origin("cds a:1/other");
     let after = version(&one);
     assert_ne!(before, after);
-    let mut late = Bed::knowing(&["cds"]);
+    let mut late = Fixture::knowing(&["cds"]);
     late.origin("cds a:1/other");
     assert_eq!(version(&late), after, "who never saw the first body agrees");
 }
 
 #[test]
-fn r_rest_08_what_was_rejected_is_given_again_only_after_the_hold() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds a:1");
+fn r_rest_08_a_rejected_version_is_given_again_only_after_the_hold() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1");
     let client = Poller::new();
-    let (good, _) = client.told(&bed, "cds", &[], "");
-    bed.origin("cds a:2");
-    let (bad, _) = client.told(&bed, "cds", &[], &good);
+    let (good, _) = client.told(&fixture, "cds", &[], "");
+    fixture.origin("cds a:2");
+    let (bad, _) = client.told(&fixture, "cds", &[], &good);
     for _ in 0..3 {
         // It says that it still holds what it had before.
-        bed.after(MOMENT);
-        let poll = client.ask(&bed, "cds", &[], &good);
-        assert_eq!(waits(&bed, &poll), HOLD);
-        bed.after(HOLD);
-        let again = answer(look(&bed, &poll));
+        fixture.after(MOMENT);
+        let poll = client.ask(&fixture, "cds", &[], &good);
+        assert_eq!(waits(&fixture, &poll), HOLD);
+        fixture.after(HOLD);
+        let again = answer(look(&fixture, &poll));
         assert_eq!(again.to_string(), bad, "it may have been lost on the way");
-        poll.end(Some(again), &client.memory, bed.now);
+        poll.end(Some(again), &client.memory, fixture.now);
     }
-    let poll = client.ask(&bed, "cds", &[], &good);
-    bed.origin("cds a:3");
-    let better = answer(look(&bed, &poll));
+    let poll = client.ask(&fixture, "cds", &[], &good);
+    fixture.origin("cds a:3");
+    let better = answer(look(&fixture, &poll));
     assert_ne!(better.to_string(), bad, "what is new is given at once");
-    poll.end(Some(better), &client.memory, bed.now);
+    poll.end(Some(better), &client.memory, fixture.now);
     // Once it is accepted nothing is held against the client that it said before.
-    let poll = client.ask(&bed, "cds", &[], &better.to_string());
-    poll.end(None, &client.memory, bed.now);
-    client.told(&bed, "cds", &[], &good);
+    let poll = client.ask(&fixture, "cds", &[], &better.to_string());
+    poll.end(None, &client.memory, fixture.now);
+    client.told(&fixture, "cds", &[], &good);
 }
 
 #[test]
 fn r_rest_08_a_first_answer_can_be_rejected_too_and_concerns_nobody_else() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds a:1");
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1");
     let client = Poller::new();
-    client.told(&bed, "cds", &[], "");
-    let poll = client.ask(&bed, "cds", &[], "");
-    assert_eq!(waits(&bed, &poll), HOLD);
+    client.told(&fixture, "cds", &[], "");
+    let poll = client.ask(&fixture, "cds", &[], "");
+    assert_eq!(waits(&fixture, &poll), HOLD);
     drop(poll);
     let Poller { memory, .. } = client;
     let other = Poller { memory, id: "envoy-2", ..Poller::new() };
-    other.told(&bed, "cds", &[], "");
-    other.told(&bed, "cds", &["a"], "");
+    other.told(&fixture, "cds", &[], "");
+    other.told(&fixture, "cds", &["a"], "");
     // People with curl say no name, and cannot be told from one another.
     let Poller { memory, .. } = other;
     let nameless = Poller { memory, id: "", ..Poller::new() };
-    nameless.told(&bed, "cds", &[], "");
-    nameless.told(&bed, "cds", &[], "");
+    nameless.told(&fixture, "cds", &[], "");
+    nameless.told(&fixture, "cds", &[], "");
 }
 
 #[test]
-fn r_rest_08_who_holds_nothing_waits_a_second_at_most() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds a:1");
+fn r_rest_08_a_client_that_holds_nothing_waits_a_second_at_most() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1");
     let client = Poller { hold: Duration::from_secs(120), ..Poller::new() };
-    client.told(&bed, "cds", &[], "");
-    let restarted = client.ask(&bed, "cds", &[], "");
-    assert_eq!(waits(&bed, &restarted), Duration::from_secs(1));
-    bed.after(Duration::from_secs(1));
-    answer(look(&bed, &restarted));
+    client.told(&fixture, "cds", &[], "");
+    let restarted = client.ask(&fixture, "cds", &[], "");
+    assert_eq!(waits(&fixture, &restarted), Duration::from_secs(1));
+    fixture.after(Duration::from_secs(1));
+    answer(look(&fixture, &restarted));
 }
 
 #[test]
-fn r_rest_08_who_comes_back_after_a_while_is_answered_at_once() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.origin("cds a:1");
+fn r_rest_08_a_client_that_comes_back_after_a_while_is_answered_at_once() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.origin("cds a:1");
     let client = Poller::new();
-    client.told(&bed, "cds", &[], "");
-    bed.after(Duration::from_secs(30));
-    client.told(&bed, "cds", &[], "");
+    client.told(&fixture, "cds", &[], "");
+    fixture.after(Duration::from_secs(30));
+    client.told(&fixture, "cds", &[], "");
 }
 
 #[test]
-fn r_rest_09_what_is_not_known_is_never_shown_as_empty() {
+fn r_rest_09_an_unknown_set_is_never_shown_as_empty() {
     for short in ["cds", "lds", "rds", "eds"] {
-        let mut bed = Bed::new();
+        let mut fixture = Fixture::new();
         let client = Poller::new();
         let names: &[&str] = if ["rds", "eds"].contains(&short) { &["a"] } else { &[] };
-        let fresh = client.ask(&bed, short, names, "");
-        let holder = client.ask(&bed, short, names, "of another server");
-        bed.after(HOLD);
-        assert_eq!(look(&bed, &fresh), PollVerdict::Unknown, "{short}");
-        assert_eq!(look(&bed, &holder), PollVerdict::NotModified, "{short}: it may keep what it has");
+        let fresh = client.ask(&fixture, short, names, "");
+        let holder = client.ask(&fixture, short, names, "of another server");
+        fixture.after(HOLD);
+        assert_eq!(look(&fixture, &fresh), PollVerdict::Unknown, "{short}");
+        assert_eq!(look(&fixture, &holder), PollVerdict::NotModified, "{short}: it may keep what it has");
     }
     // A set of which some is there and more may come.
-    let mut bed = Bed::new();
-    bed.origin("cds a:1");
-    let poll = Poller::new().ask(&bed, "cds", &[], "");
-    bed.after(HOLD);
-    assert_eq!(look(&bed, &poll), PollVerdict::Unknown);
+    let mut fixture = Fixture::new();
+    fixture.origin("cds a:1");
+    let poll = Poller::new().ask(&fixture, "cds", &[], "");
+    fixture.after(HOLD);
+    assert_eq!(look(&fixture, &poll), PollVerdict::Unknown);
 }
 
 #[test]
-fn r_rest_09_what_is_known_to_be_empty_is_an_answer() {
-    let mut bed = Bed::knowing(&["cds"]);
-    bed.named("eds -a");
+fn r_rest_09_a_set_known_to_be_empty_is_an_answer() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    fixture.named("eds -a");
     let client = Poller::new();
-    assert_eq!(client.told(&bed, "cds", &[], "").1, "");
-    assert_eq!(client.told(&bed, "eds", &["a"], "").1, "");
-    let poll = client.ask(&bed, "cds", &[], &client.told(&bed, "cds", &[], "x").0);
-    assert_eq!(waits(&bed, &poll), HOLD);
+    assert_eq!(client.told(&fixture, "cds", &[], "").1, "");
+    assert_eq!(client.told(&fixture, "eds", &["a"], "").1, "");
+    let poll = client.ask(&fixture, "cds", &[], &client.told(&fixture, "cds", &[], "x").0);
+    assert_eq!(waits(&fixture, &poll), HOLD);
 }
 
 #[test]
 fn r_rest_09_a_full_state_waits_for_names_that_its_client_may_hold() {
-    let mut bed = Bed::knowing(&["lds"]);
-    bed.named("lds a:1");
+    let mut fixture = Fixture::knowing(&["lds"]);
+    fixture.named("lds a:1");
     let client = Poller { hold: Duration::from_secs(120), ..Poller::new() };
-    // Who holds nothing cannot lose anything.
-    let fresh = client.ask(&bed, "lds", &["a", "b"], "");
-    assert_eq!(waits(&bed, &fresh), bed.rules.settle);
-    let holder = client.ask(&bed, "lds", &["a", "b"], "of another server");
-    bed.after(bed.rules.settle);
-    answer(look(&bed, &fresh));
-    waits(&bed, &holder);
-    bed.after(bed.rules.cold_deadline);
+    // A client that holds nothing cannot lose anything.
+    let fresh = client.ask(&fixture, "lds", &["a", "b"], "");
+    assert_eq!(waits(&fixture, &fresh), fixture.rules.settle);
+    let holder = client.ask(&fixture, "lds", &["a", "b"], "of another server");
+    fixture.after(fixture.rules.settle);
+    answer(look(&fixture, &fresh));
+    waits(&fixture, &holder);
+    fixture.after(fixture.rules.cold_deadline);
     for upstream in [CUT_OFF, Upstream::Silent] {
-        assert!(matches!(holder.next(bed.now, upstream), PollVerdict::Wait(_)), "nobody can have answered");
+        assert!(
+            matches!(holder.next(fixture.now, upstream), PollVerdict::Wait(_)),
+            "nobody can have answered"
+        );
     }
-    bed.writer.unheard();
-    assert!(matches!(look(&bed, &holder), PollVerdict::Wait(_)), "nor for other types only");
-    bed.writer.heard(&url("lds"), bed.now);
-    let patience = bed.rules.longest_silence();
-    assert_eq!(waits(&bed, &holder), patience, "the rest of its answer is on its way");
-    bed.after(patience);
-    answer(look(&bed, &holder));
+    fixture.writer.unheard();
+    assert!(matches!(look(&fixture, &holder), PollVerdict::Wait(_)), "nor for other types only");
+    fixture.writer.heard(&url("lds"), fixture.now);
+    let patience = fixture.rules.longest_silence();
+    assert_eq!(waits(&fixture, &holder), patience, "the rest of its answer is on its way");
+    fixture.after(patience);
+    answer(look(&fixture, &holder));
 }
 
 #[test]
 fn r_rest_09_a_set_that_settled_is_for_polls_that_offer_no_version() {
-    let mut bed = Bed::new();
-    bed.origin("cds a:1");
-    bed.know("cds", Completeness::Presumed);
+    let mut fixture = Fixture::new();
+    fixture.origin("cds a:1");
+    fixture.know("cds", Completeness::Presumed);
     let client = Poller::new();
-    answer(look(&bed, &client.ask(&bed, "cds", &[], "")));
-    let holder = client.ask(&bed, "cds", &[], "of another server");
-    waits(&bed, &holder);
-    assert_eq!(holder.expire(bed.now + HOLD, bed.upstream), PollVerdict::NotModified);
-    bed.known("cds");
-    answer(look(&bed, &holder));
+    answer(look(&fixture, &client.ask(&fixture, "cds", &[], "")));
+    let holder = client.ask(&fixture, "cds", &[], "of another server");
+    waits(&fixture, &holder);
+    assert_eq!(holder.expire(fixture.now + HOLD, fixture.upstream), PollVerdict::NotModified);
+    fixture.known("cds");
+    answer(look(&fixture, &holder));
 }
 
 #[test]
 fn r_rest_09_short_polls_in_a_row_wait_no_longer_than_one_long_one() {
-    let mut bed = Bed::knowing(&["lds"]);
-    bed.named("lds a:1");
+    let mut fixture = Fixture::knowing(&["lds"]);
+    fixture.named("lds a:1");
     let client = Poller::new();
     let mut polls = 0;
-    let start = bed.now;
+    let start = fixture.now;
     loop {
-        let poll = client.ask(&bed, "lds", &["a", "b"], "of another server");
-        bed.after(HOLD);
-        match look(&bed, &poll) {
-            PollVerdict::NotModified => poll.end(None, &client.memory, bed.now),
+        let poll = client.ask(&fixture, "lds", &["a", "b"], "of another server");
+        fixture.after(HOLD);
+        match look(&fixture, &poll) {
+            PollVerdict::NotModified => poll.end(None, &client.memory, fixture.now),
             PollVerdict::Answer(_) => break,
             other => panic!("{other:?}"),
         }
         polls += 1;
         assert!(polls < 100, "an origin that never answers for one name withholds the others for ever");
     }
-    assert!(bed.now - start < bed.rules.longest_silence() + 2 * HOLD);
-    // What deletes nothing is given after a moment, however short the hold is.
-    let hasty = Poller { hold: bed.rules.settle / 3, ..Poller::new() };
-    bed.named("eds a:1");
+    assert!(fixture.now - start < fixture.rules.longest_silence() + 2 * HOLD);
+    // A set that deletes nothing is given after a moment, however short the hold is.
+    let hasty = Poller { hold: fixture.rules.settle / 3, ..Poller::new() };
+    fixture.named("eds a:1");
     let polls = (0..10).find(|_| {
-        let poll = hasty.ask(&bed, "eds", &["a", "b"], "x");
-        bed.after(hasty.hold);
-        let answered = matches!(look(&bed, &poll), PollVerdict::Answer(_));
-        poll.end(None, &hasty.memory, bed.now);
+        let poll = hasty.ask(&fixture, "eds", &["a", "b"], "x");
+        fixture.after(hasty.hold);
+        let answered = matches!(look(&fixture, &poll), PollVerdict::Answer(_));
+        poll.end(None, &hasty.memory, fixture.now);
         answered
     });
     assert!(polls.is_some_and(|polls| polls >= 2), "{polls:?}");
@@ -395,13 +406,13 @@ fn r_rest_09_short_polls_in_a_row_wait_no_longer_than_one_long_one() {
 
 #[test]
 fn r_rest_10_each_request_is_its_own_first_one() {
-    let mut bed = Bed::knowing(&["cds", "eds", "srds"]);
-    bed.origin("cds a:1 b:1");
-    bed.origin("eds a:1");
-    bed.origin("srds a:1");
-    bed.named("cds c:1");
+    let mut fixture = Fixture::knowing(&["cds", "eds", "srds"]);
+    fixture.origin("cds a:1 b:1");
+    fixture.origin("eds a:1");
+    fixture.origin("srds a:1");
+    fixture.named("cds c:1");
     let client = Poller::new();
-    let holds = |short: &str, names: &[&str]| client.told(&bed, short, names, "x").1;
+    let holds = |short: &str, names: &[&str]| client.told(&fixture, short, names, "x").1;
     assert_eq!(holds("cds", &["a"]), "a:1");
     assert_eq!(holds("cds", &[]), "a:1 b:1", "an empty list is the wildcard, whatever was asked for before");
     assert_eq!(holds("cds", &["*", "c"]), "a:1 b:1 c:1");
@@ -409,30 +420,30 @@ fn r_rest_10_each_request_is_its_own_first_one() {
     assert_eq!(holds("eds", &[]), "", "R-SotW-14: an empty list of endpoints means nothing");
     assert_eq!(holds("eds", &["*"]), "a:1");
     let grpc = Poller { agent: "gRPC C-core", ..Poller::new() };
-    assert_eq!(grpc.told(&bed, "cds", &[], "").1, "");
+    assert_eq!(grpc.told(&fixture, "cds", &[], "").1, "");
 }
 
 #[test]
 fn r_rest_13_a_request_beyond_the_limits_is_refused_with_its_reason() {
-    let mut bed = Bed::new();
-    bed.rules.max_names = 2;
-    bed.rules.serve_secrets = false;
+    let mut fixture = Fixture::new();
+    fixture.rules.max_names = 2;
+    fixture.rules.serve_secrets = false;
     let client = Poller::new();
-    let refusal = |short: &str, names: &[&str]| client.try_ask(&bed, short, names, "").unwrap_err();
+    let refusal = |short: &str, names: &[&str]| client.try_ask(&fixture, short, names, "").unwrap_err();
     assert_eq!(refusal("eds", &["a", "b", "c"]).code, Code::ResourceExhausted);
     assert_eq!(refusal("eds", &[&"x".repeat(20_000)]).code, Code::InvalidArgument);
     assert_eq!(refusal("sds", &["a"]).code, Code::PermissionDenied);
     let request = proto::DiscoveryRequest { type_url: url("lds").as_str().to_owned(), ..Default::default() };
-    let rules = Arc::new(bed.rules.clone());
+    let rules = Arc::new(fixture.rules.clone());
     let wrong = Poll::new(
-        &bed.cache,
+        &fixture.cache,
         &rules,
         &client.memory,
         url("cds").kind(),
         request,
         PollPeer::default(),
         HOLD,
-        bed.now,
+        fixture.now,
     )
     .unwrap_err();
     assert_eq!(wrong.code, Code::InvalidArgument);
@@ -444,11 +455,11 @@ fn r_rest_13_a_request_beyond_the_limits_is_refused_with_its_reason() {
 
 #[test]
 fn polls_for_the_same_are_one_cohort_and_the_last_to_go_leaves_nothing() {
-    let bed = Bed::knowing(&["eds"]);
-    let of = bed.cache.of(&url("eds")).unwrap();
+    let fixture = Fixture::knowing(&["eds"]);
+    let of = fixture.cache.of(&url("eds")).unwrap();
     let client = Poller::new();
-    let mut polls: Vec<Poll> = (0..100).map(|_| client.ask(&bed, "eds", &["a", "b"], "")).collect();
-    polls.push(client.ask(&bed, "eds", &["a"], ""));
+    let mut polls: Vec<Poll> = (0..100).map(|_| client.ask(&fixture, "eds", &["a", "b"], "")).collect();
+    polls.push(client.ask(&fixture, "eds", &["a"], ""));
     assert_eq!(of.cohorts(), 2);
     assert!(of.wants("b"));
     polls.truncate(1);
@@ -459,16 +470,16 @@ fn polls_for_the_same_are_one_cohort_and_the_last_to_go_leaves_nothing() {
 }
 
 #[test]
-fn a_set_that_becomes_known_wakes_who_waits_for_it() {
-    let mut bed = Bed::new();
+fn a_set_that_becomes_known_wakes_clients_that_wait_for_it() {
+    let mut fixture = Fixture::new();
     let client = Poller::new();
-    let poll = client.ask(&bed, "cds", &[], "");
-    bed.origin("cds a:1");
-    waits(&bed, &poll);
+    let poll = client.ask(&fixture, "cds", &[], "");
+    fixture.origin("cds a:1");
+    waits(&fixture, &poll);
     let bell = Arc::new(Bell(false.into()));
     poll.wake_handle().register(&Waker::from(Arc::clone(&bell)));
-    bed.apply("cds", Change { wildcard_known: Some(Completeness::Complete), ..Change::default() });
+    fixture.apply("cds", Change { wildcard_known: Some(Completeness::Complete), ..Change::default() });
     assert!(bell.0.load(std::sync::atomic::Ordering::Relaxed));
-    answer(look(&bed, &poll));
+    answer(look(&fixture, &poll));
     assert_eq!(show(&url("cds"), &poll), "a:1");
 }

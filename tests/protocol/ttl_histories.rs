@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use deltafan::cache::{Limits, Protocol, View};
+use deltafan_test_support::fixture::{Client, Fixture};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-
-use crate::support::{Bed, Client};
 
 const NAMES: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
 const FEATURE: &str = "xds.config.supports-resource-ttl";
@@ -32,18 +31,18 @@ struct Truth {
 }
 
 impl Truth {
-    fn say(&self, bed: &mut Bed, text: &str, unasked: bool) {
+    fn say(&self, fixture: &mut Fixture, text: &str, unasked: bool) {
         let text = format!("{} {text}", self.short);
         match (self.short, unasked) {
-            ("cds", true) => bed.resend(View::Wildcard, &text),
-            ("cds", false) => bed.answer(View::Wildcard, &text),
-            (_, true) => bed.resend(View::Named, &text),
-            (_, false) => bed.answer(View::Named, &text),
+            ("cds", true) => fixture.resend(View::Wildcard, &text),
+            ("cds", false) => fixture.answer(View::Wildcard, &text),
+            (_, true) => fixture.resend(View::Named, &text),
+            (_, false) => fixture.answer(View::Named, &text),
         }
     }
 
     /// Anything that an origin may say.
-    fn speak(&mut self, bed: &mut Bed, rng: &mut StdRng) {
+    fn speak(&mut self, fixture: &mut Fixture, rng: &mut StdRng) {
         let mut items = Vec::new();
         let count = if rng.random_bool(0.2) { NAMES.len() } else { rng.random_range(1..4) };
         let unasked = rng.random_bool(0.3);
@@ -53,7 +52,7 @@ impl Truth {
                 continue;
             }
             let ttl = rng.random_bool(0.8).then(|| rng.random_range(1..12) * 500);
-            let until = ttl.map(|ttl| bed.now + Duration::from_millis(ttl));
+            let until = ttl.map(|ttl| fixture.now + Duration::from_millis(ttl));
             let suffix = ttl.map(|ttl| format!("@{ttl}")).unwrap_or_default();
             let item = match (rng.random_range(0..10), self.held.get_mut(name)) {
                 (0, Some(_)) => {
@@ -77,7 +76,7 @@ impl Truth {
             items.push((name, item));
         }
         let items: Vec<String> = items.into_iter().map(|(_, item)| item).collect();
-        self.say(bed, &items.join(" "), unasked);
+        self.say(fixture, &items.join(" "), unasked);
     }
 
     fn next_end(&self) -> Option<Instant> {
@@ -85,13 +84,13 @@ impl Truth {
     }
 
     /// The relay takes away what ended.
-    fn expire(&mut self, bed: &mut Bed) {
-        let has_ended = |held: &(u64, Option<Instant>)| held.1.is_some_and(|until| until <= bed.now);
+    fn expire(&mut self, fixture: &mut Fixture) {
+        let has_ended = |held: &(u64, Option<Instant>)| held.1.is_some_and(|until| until <= fixture.now);
         let ended = self.held.iter().filter(|(_, held)| has_ended(held));
         let ended: Vec<String> = ended.map(|(name, _)| format!("-{name}")).collect();
         self.held.retain(|_, held| !has_ended(held));
         if !ended.is_empty() {
-            self.say(bed, &ended.join(" "), false);
+            self.say(fixture, &ended.join(" "), false);
         }
     }
 }
@@ -108,22 +107,22 @@ struct Holder {
 }
 
 impl Holder {
-    fn join(bed: &Bed, short: &'static str, is_prompt: bool) -> Self {
-        let client = bed.client_with(&[FEATURE], Protocol::Delta);
+    fn join(fixture: &Fixture, short: &'static str, is_prompt: bool) -> Self {
+        let client = fixture.client_with(&[FEATURE], Protocol::Delta);
         let mut holder = Self { client, short, names: Vec::new(), held: Held::new(), is_prompt };
-        holder.come_again(bed);
+        holder.come_again(fixture);
         holder
     }
 
     /// A new stream, to which it brings what it holds.
-    fn come_again(&mut self, bed: &Bed) {
-        self.drop_ended(bed.now);
-        self.client = bed.client_with(&[FEATURE], Protocol::Delta);
+    fn come_again(&mut self, fixture: &Fixture) {
+        self.drop_ended(fixture.now);
+        self.client = fixture.client_with(&[FEATURE], Protocol::Delta);
         let versions: Vec<_> = self.held.iter().map(|(name, held)| (*name, held.0.to_string())).collect();
         let versions: Vec<_> = versions.iter().map(|(name, version)| (*name, version.as_str())).collect();
         let names: &[&str] = if self.short == "cds" { &["*"] } else { &self.names };
         if !names.is_empty() {
-            self.client.resume(bed, self.short, names, &versions);
+            self.client.resume(fixture, self.short, names, &versions);
         }
     }
 
@@ -131,28 +130,28 @@ impl Holder {
         self.held.retain(|_, held| held.1.is_none_or(|until| until > now));
     }
 
-    fn resubscribe(&mut self, bed: &Bed, rng: &mut StdRng) {
+    fn resubscribe(&mut self, fixture: &Fixture, rng: &mut StdRng) {
         let name = NAMES[rng.random_range(0..NAMES.len())];
         if let Some(at) = self.names.iter().position(|held| *held == name) {
-            self.client.change(bed, self.short, &format!("-{name}"));
+            self.client.change(fixture, self.short, &format!("-{name}"));
             self.names.remove(at);
             self.held.remove(name);
         } else {
-            self.client.change(bed, self.short, name);
+            self.client.change(fixture, self.short, name);
             self.names.push(name);
         }
     }
 
     /// Takes what there is; one response in so many is refused.
-    fn take(&mut self, bed: &Bed, truth: &Truth, refuses: Option<&mut StdRng>) {
+    fn take(&mut self, fixture: &Fixture, truth: &Truth, refuses: Option<&mut StdRng>) {
         let mut refuses = refuses;
-        self.drop_ended(bed.now);
-        while let Some(told) = self.client.poll(bed) {
+        self.drop_ended(fixture.now);
+        while let Some(told) = self.client.poll(fixture) {
             let mut next = self.held.clone();
             for (name, text) in &told.resources {
                 let (text, ttl) =
                     text.split_once('@').map_or((text.as_str(), None), |(text, ttl)| (text, Some(ttl)));
-                let until = ttl.map(|ttl| bed.now + Duration::from_millis(ttl.parse().unwrap()));
+                let until = ttl.map(|ttl| fixture.now + Duration::from_millis(ttl.parse().unwrap()));
                 let (version, name) = (text.trim_start_matches('~').parse().unwrap(), known(name));
                 if text.starts_with('~') {
                     let held = self.held.get(name).map(|held| held.0);
@@ -167,10 +166,10 @@ impl Holder {
             }
             told.removed.iter().for_each(|name| _ = next.remove(name.as_str()));
             if refuses.as_mut().is_some_and(|rng| rng.random_bool(0.2)) {
-                self.client.nack(bed, &told, &[]);
+                self.client.nack(fixture, &told, &[]);
             } else {
                 self.held = next;
-                self.client.ack(bed, &told, &[]);
+                self.client.ack(fixture, &told, &[]);
             }
         }
     }
@@ -192,52 +191,53 @@ impl Holder {
 fn history(seed: u64) {
     let rng = &mut StdRng::seed_from_u64(seed);
     let response_bytes = if rng.random_bool(0.3) { 300 } else { 1 << 20 };
-    let mut bed = Bed::with_limits(Limits { response_bytes, ..Limits::default() });
-    bed.known("cds");
+    let mut fixture = Fixture::with_limits(Limits { response_bytes, ..Limits::default() });
+    fixture.known("cds");
     let mut truths = ["cds", "eds"].map(|short| Truth { short, held: Held::new(), version: 0 });
     let mut holders: Vec<Holder> = Vec::new();
     for at in 0..8 {
-        holders.push(Holder::join(&bed, ["cds", "eds"][at % 2], at < 4));
+        holders.push(Holder::join(&fixture, ["cds", "eds"][at % 2], at < 4));
     }
     for _ in 0..150 {
-        let end = bed.now + Duration::from_millis(rng.random_range(0..800));
+        let end = fixture.now + Duration::from_millis(rng.random_range(0..800));
         while let Some(due) = truths.iter().filter_map(Truth::next_end).min().filter(|due| *due <= end) {
-            bed.now = bed.now.max(due);
-            truths.iter_mut().for_each(|truth| truth.expire(&mut bed));
+            fixture.now = fixture.now.max(due);
+            truths.iter_mut().for_each(|truth| truth.expire(&mut fixture));
             let prompt = holders.iter_mut().filter(|holder| holder.is_prompt);
-            prompt.for_each(|holder| holder.take(&bed, &truths[usize::from(holder.short == "eds")], None));
+            prompt
+                .for_each(|holder| holder.take(&fixture, &truths[usize::from(holder.short == "eds")], None));
         }
-        bed.now = end;
+        fixture.now = end;
         let at = rng.random_range(0..2);
-        truths[at].speak(&mut bed, rng);
+        truths[at].speak(&mut fixture, rng);
         // What ends at once does.
-        truths.iter_mut().for_each(|truth| truth.expire(&mut bed));
+        truths.iter_mut().for_each(|truth| truth.expire(&mut fixture));
         let who = rng.random_range(0..holders.len());
         match rng.random_range(0..8) {
-            0 => holders[who].come_again(&bed),
-            1..=4 if holders[who].short == "eds" => holders[who].resubscribe(&bed, rng),
+            0 => holders[who].come_again(&fixture),
+            1..=4 if holders[who].short == "eds" => holders[who].resubscribe(&fixture, rng),
             _ => {}
         }
         for holder in &mut holders {
             let truth = &truths[usize::from(holder.short == "eds")];
             if holder.is_prompt {
-                holder.take(&bed, truth, None);
+                holder.take(&fixture, truth, None);
                 holder.check(truth);
             } else if rng.random_bool(0.2) {
-                holder.take(&bed, truth, Some(rng));
+                holder.take(&fixture, truth, Some(rng));
             }
         }
     }
     for truth in &mut truths {
         for name in NAMES {
             truth.version += 1;
-            truth.held.insert(name, (truth.version, Some(bed.now + Duration::from_secs(60))));
-            truth.say(&mut bed, &format!("{name}:{}@60000", truth.version), false);
+            truth.held.insert(name, (truth.version, Some(fixture.now + Duration::from_secs(60))));
+            truth.say(&mut fixture, &format!("{name}:{}@60000", truth.version), false);
         }
     }
     for holder in &mut holders {
         let truth = &truths[usize::from(holder.short == "eds")];
-        holder.take(&bed, truth, None);
+        holder.take(&fixture, truth, None);
         holder.check(truth);
     }
 }

@@ -11,7 +11,7 @@ use crate::subject::{PeerSubject, RelaySubject, Subject as _};
 use crate::target::Driver;
 use crate::verdict::Goal;
 
-/// What the joins of one server took.
+/// Time and bytes of the joins of one server.
 #[derive(Default)]
 struct Joins {
     ms: Vec<f64>,

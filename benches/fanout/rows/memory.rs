@@ -1,4 +1,4 @@
-//! What clients that are up to date and quiet cost in resident memory. Single-shot: each figure takes a fresh relay.
+//! Resident memory of clients that are up to date and quiet. Single-shot: each figure takes a fresh relay.
 
 use std::io;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const POOL: usize = 2048;
 /// After the last ACK was written, until the relay has read it and let go of what it had in hand.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// What a fleet adds to a relay that knows all names already, in KiB.
+/// Memory that a fleet adds to a relay that knows all names already, in KiB.
 pub(super) fn growth(bench: &Bench, load: &Load) -> io::Result<f64> {
     let origin = Origin::start();
     for kind in &load.kinds {

@@ -20,7 +20,7 @@ use super::shape::{Load, Transport};
 use super::verdict::Goal;
 use update::{Goals, update};
 
-/// What all rows have in common.
+/// Common parts of all rows.
 pub(crate) struct Bench {
     pub(crate) cores: Cores,
     /// Of each measurement that has any; the median counts.

@@ -1,4 +1,4 @@
-//! What REST-JSON polls cost, beside delta streams.
+//! Cost of REST-JSON polls, beside delta streams.
 
 use std::io;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub(super) fn update(bench: &Bench, name: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// What polls that are held add, and what they cost while nothing changes.
+/// Memory that held polls add, and their cost while nothing changes.
 pub(super) fn held(bench: &Bench, name: &str) -> io::Result<()> {
     const CLIENTS: usize = 5000;
     const HOLD: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! What dynamic parameters cost: a fleet in sets of them, beside one of the same size that has none.
+//! Cost of dynamic parameters: a fleet in sets of them, beside one of the same size that has none.
 
 use std::io;
 

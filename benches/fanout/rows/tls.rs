@@ -1,4 +1,4 @@
-//! What TLS costs, with certificates on both sides: per update, per client, and when a fleet shakes hands.
+//! Cost of TLS, with certificates on both sides: per update, per client, and when a fleet shakes hands.
 
 use std::io;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a change costs per client that is told of it.
+//! Cost of a change per client that is told of it.
 
 use std::io;
 
@@ -17,7 +17,7 @@ use crate::subject::{CHANGES, Cost, FloorSubject, PeerSubject, RESOURCE_BYTES, R
 use crate::target::{Driver, address};
 use crate::verdict::Goal;
 
-/// What a row has to reach.
+/// Figures that a row has to reach.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Goals {
     /// How many times less CPU than LinearCache.
@@ -93,7 +93,7 @@ fn compare(what: &str, value: f64, goal: Option<(Goal, bool)>) {
     }
 }
 
-/// What an update costs at 10,000 resources, of what it costs at 100: the median of interleaved rounds.
+/// Cost of an update at 10,000 resources, as a share of that at 100: the median of interleaved rounds.
 pub(crate) fn flatness(cores: Cores, clients: usize, rounds: usize) -> io::Result<f64> {
     let mut few = RelaySubject::start(cores, &Load::delta(clients, 100))?;
     let mut many = RelaySubject::start(cores, &Load::delta(clients, 10_000))?;
@@ -156,7 +156,7 @@ impl Blaster {
         Ok(Self { driver, process })
     }
 
-    /// What the load client takes per second, and what each costs it in microseconds.
+    /// Updates that the load client takes per second, and the cost of each in microseconds.
     fn blast(&mut self) -> io::Result<(f64, f64)> {
         const SECONDS: u64 = 2;
         self.driver.tally()?;

@@ -203,7 +203,7 @@ mod tests {
     proptest! {
         /// The counts are those of all that is taken, in any order, and a newcomer is served unless many are greedy.
         #[test]
-        fn counts_are_of_what_is_taken(steps in prop::collection::vec((0_u8..5, 0_u64..4, 1_usize..200, any::<bool>()), 0..300)) {
+        fn counts_are_of_taken_places(steps in prop::collection::vec((0_u8..5, 0_u64..4, 1_usize..200, any::<bool>()), 0..300)) {
             let mut pool = Pool::default();
             let mut held: Vec<(Tenant, usize)> = Vec::new();
             for (address, connection, amount, gives_back) in steps {

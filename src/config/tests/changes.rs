@@ -18,7 +18,7 @@ fn told(live: &[&str], restart: &[&str]) -> Changes {
 }
 
 #[test]
-fn what_differs_is_named_by_its_key_whatever_the_notation() {
+fn a_difference_is_named_by_its_key_whatever_the_notation() {
     assert_eq!(changes("", ""), Changes::default());
     assert_eq!(changes("downstream: {drain: 20s}\n", "downstream: {drain: 20000ms}\n"), Changes::default());
     assert_eq!(

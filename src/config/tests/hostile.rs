@@ -40,7 +40,7 @@ fn aliases_are_refused_before_they_can_grow() {
 }
 
 #[test]
-fn an_alias_to_what_holds_it_is_refused() {
+fn an_alias_to_a_node_that_holds_it_is_refused() {
     let text = refused_part("node: {metadata: &a {b: *a}}\n");
     assert_eq!(text, "f:2: aliases (`*name`) are not allowed; write the value out");
 }
@@ -104,7 +104,7 @@ fn binary_garbage_is_refused() {
 }
 
 #[test]
-fn what_is_no_file_is_refused() {
+fn a_path_that_is_no_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let name = folder.path().display();
     let errors = Config::load(folder.path()).unwrap_err().to_string();
@@ -134,7 +134,7 @@ fn patterns_that_would_cost_much_are_refused() {
 }
 
 #[test]
-fn what_a_file_says_cannot_steer_a_terminal() {
+fn text_of_a_file_cannot_steer_a_terminal() {
     let text = refused_part("\"\\e[2J\\n\\u009b\": 1\n");
     assert!(text.starts_with("f:2: unknown key `\\u{1b}[2J\\n\\u{9b}` at the top level; "), "{text}");
 }

@@ -130,7 +130,7 @@ fn authorization() {
 }
 
 #[test]
-fn what_later_versions_will_do_is_refused_by_name() {
+fn features_of_later_versions_are_refused_by_name() {
     for (text, message) in [
         ("snapshot:\n  path: /p\n", "f:3: `snapshot` is not supported yet by this version; leave it out"),
         ("groups: [{}]\n", "f:2: `groups` is not supported yet by this version; leave it out or write []"),
@@ -464,7 +464,7 @@ fn server_uris() {
 }
 
 #[test]
-fn what_yaml_has_beyond_plain_data_is_refused() {
+fn yaml_beyond_plain_data_is_refused() {
     for (text, message) in [
         ("node: {id: !!str 5}\n", "f:2: tags (`!name`) are not allowed; quote what is meant as text"),
         ("---\n{}\n", "f:2: a second document starts here; only one is allowed"),

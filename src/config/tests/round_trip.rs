@@ -55,7 +55,7 @@ fn everything() -> Config {
 }
 
 #[test]
-fn tls_upstream_is_what_the_file_says() {
+fn tls_upstream_is_as_in_the_file() {
     let file = "upstream:\n  servers:\n  - uri: HTTPS://[::1]:1/\n    tls: {ca_file: a, cert_file: /b, key_file: ../c, ";
     let names =
         ["control-plane", "10.0.0.1", "::1", "spiffe://mesh.example/ns/istio/sa/istiod", "spiffe://mesh"];
@@ -88,7 +88,7 @@ fn tls_upstream_is_what_the_file_says() {
 }
 
 #[test]
-fn values_are_what_the_file_says() {
+fn values_are_as_in_the_file() {
     let config = everything();
     assert_eq!((config.node.id.as_str(), config.node.cluster.as_str()), ("007", "0123"));
     assert_eq!(config.node.locality.sub_zone, "true");
@@ -126,7 +126,7 @@ fn values_are_what_the_file_says() {
 }
 
 #[test]
-fn what_is_printed_reads_back_equal() {
+fn a_printed_configuration_reads_back_equal() {
     for config in [everything(), Config::parse(UPSTREAM, "f").unwrap()] {
         let printed = config.to_string();
         assert_eq!(Config::parse(&printed, "elsewhere/g").unwrap(), config, "{printed}");

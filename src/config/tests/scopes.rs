@@ -31,7 +31,7 @@ fn scope(texts: &[&str]) -> Scope {
 
 proptest::proptest! {
     #[test]
-    fn a_pattern_matches_what_its_parts_say(
+    fn a_pattern_matches_as_its_parts_say(
         text in "[ab./é\\n\\[]{0,8}", wild in "([ab./é\\n\\[]|\\*|\\*\\*){0,6}",
     ) {
         proptest::prop_assert_eq!(pattern(&wild).matches(&text), naive(&wild, &text));

@@ -60,7 +60,7 @@ fn counts_are_digits() {
 
 proptest! {
     #[test]
-    fn what_is_printed_reads_back(millis in any::<u64>(), bytes in any::<u64>()) {
+    fn a_printed_value_reads_back(millis in any::<u64>(), bytes in any::<u64>()) {
         prop_assert_eq!(parse_duration(&format_duration(millis)), Ok(millis));
         prop_assert_eq!(parse_size(&format_size(bytes)), Ok(bytes));
     }

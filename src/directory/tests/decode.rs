@@ -100,7 +100,7 @@ fn the_wrapper_carries_name_version_and_the_any_as_it_came() {
 }
 
 #[test]
-fn versions_follow_the_content_and_stay_what_they_were() {
+fn versions_follow_the_content_and_stay_as_they_were() {
     let version =
         |document: &Value| decode(Format::Json, &write(Format::Json, document)).unwrap().remove(0).version;
     let labels: serde_json::Map<_, _> = (0..50).map(|n| (format!("k{n}"), n.into())).collect();
@@ -264,7 +264,7 @@ fn unknown_types_are_named() {
 }
 
 #[test]
-fn errors_say_where_and_what() {
+fn errors_name_the_place_and_the_cause() {
     let fields = json!({"@type": CLUSTER, "name": "a", "conect_timeout": "1s"});
     let message = error(Format::Json, write(Format::Json, &response(&[cluster("x"), fields])));
     assert!(

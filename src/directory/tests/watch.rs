@@ -112,7 +112,7 @@ async fn files_are_created_changed_renamed_over_and_deleted() {
 }
 
 #[tokio::test]
-async fn a_bad_file_keeps_what_it_held_until_it_is_good_again_or_gone() {
+async fn resources_of_a_bad_file_are_kept_until_it_is_good_again_or_gone() {
     let mut fixture = Fixture::new();
     fixture.write("a.json", &["a"]);
     fixture.write("b.json", &["b"]);
@@ -243,7 +243,7 @@ async fn a_link_to_the_directory_may_be_moved() {
 }
 
 #[tokio::test]
-async fn polling_sees_what_no_event_tells() {
+async fn polling_sees_changes_without_events() {
     let mut fixture = Fixture::new();
     let outside = fixture.root.path().join("outside");
     fs::create_dir(&outside).unwrap();

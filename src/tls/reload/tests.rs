@@ -112,7 +112,7 @@ fn a_bad_set_changes_nothing_until_it_is_mended() {
 }
 
 #[test]
-fn what_nobody_holds_is_forgotten_and_the_thread_ends() {
+fn files_that_nobody_holds_are_forgotten_and_the_thread_ends() {
     let home = TempDir::new().unwrap();
     write(home.path(), "1");
     let reloader = Reloader::default();

@@ -17,7 +17,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Request, Status, client::Grpc, transport::Channel};
 
 use super::codec::ProstCodec;
-use crate::bed::{
+use crate::fixture::{
     Transport,
     resources::{CLUSTER, ENDPOINTS, LISTENER, ROUTES},
 };
@@ -64,7 +64,7 @@ struct Any {
     value: Bytes,
 }
 
-/// What clusters, endpoints, listeners and routes have in common: field 1 is their name.
+/// Common part of clusters, endpoints, listeners and routes: field 1 is their name.
 #[derive(Clone, PartialEq, Message)]
 struct Named {
     #[prost(string, tag = "1")]

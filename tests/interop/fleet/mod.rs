@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use self::client::{Client, Subscription};
-use crate::bed::{
-    Bed, PATIENCE, Transport, eventually, is_direct,
+use crate::fixture::{
+    Fixture, PATIENCE, Transport, eventually, is_direct,
     resources::{CLUSTER, ENDPOINTS, LISTENER, ROUTES, api_listener, cluster, endpoints, routes},
 };
 
@@ -18,15 +18,15 @@ const SERVICES: usize = 20;
 
 #[test]
 fn a_hundred_mixed_clients_are_one_client_upstream() {
-    let Some(bed) = Bed::start(0) else { return };
+    let Some(fixture) = Fixture::start(0) else { return };
     let world = services();
-    world.values().flat_map(BTreeMap::values).for_each(|resource| bed.origin.put(resource));
+    world.values().flat_map(BTreeMap::values).for_each(|resource| fixture.origin.put(resource));
 
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let clients: Vec<_> = (0..CLIENTS)
         .map(|index| {
             let transport = Transport::ALL[index % Transport::ALL.len()];
-            Client::start(runtime.handle(), bed.xds_port(), transport, &subscriptions(index))
+            Client::start(runtime.handle(), fixture.xds_port(), transport, &subscriptions(index))
         })
         .collect();
     wait_until_all_hold(&clients, &world);
@@ -35,24 +35,24 @@ fn a_hundred_mixed_clients_are_one_client_upstream() {
     let changed = "service-7";
     let before = held_endpoints(&clients, changed);
     assert_eq!(before.len(), 1, "all hold the same");
-    bed.origin.put(&endpoints(changed, 9));
+    fixture.origin.put(&endpoints(changed, 9));
     eventually(PATIENCE, "all follow the change", || {
         let after = held_endpoints(&clients, changed);
         if after.len() == 1 && after != before { Ok(()) } else { Err(format!("{} forms", after.len())) }
     });
     wait_until_all_hold(&clients, &world);
 
-    assert_upstream_is_one_client(&bed);
+    assert_upstream_is_one_client(&fixture);
 
     drop(clients);
     eventually(PATIENCE, "what nobody wants any more is unsubscribed", || {
-        let wanted = bed.origin.stats().wanted;
+        let wanted = fixture.origin.stats().wanted;
         if wanted.values().all(BTreeMap::is_empty) { Ok(()) } else { Err(format!("{wanted:?}")) }
     });
 }
 
-fn assert_upstream_is_one_client(bed: &Bed) {
-    let stats = bed.origin.stats();
+fn assert_upstream_is_one_client(fixture: &Fixture) {
+    let stats = fixture.origin.stats();
     for (type_url, names) in services() {
         let wanted = &stats.subscribed[&type_url];
         assert!(names.keys().all(|name| wanted.contains_key(name) || wanted.contains_key("*")), "{stats:?}");

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r_ttl_09_what_is_told_is_all_of_it_at_first_and_then_what_is_left() {
+    fn r_ttl_09_a_ttl_is_told_whole_at_first_and_then_as_the_rest_of_it() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let ttl = Duration::new(10, 500);

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_imposed_completes_what_was_sent_and_never_overrules_it() {
+    fn imposed_parameters_complete_those_sent_and_never_overrule_them() {
         let allotted = ClientScope { imposed: set("env=prod"), ..given("env=prod v=9") };
         let parameter_view =
             ParameterView::new(&allotted, true, &located(&[("a", "v=1"), ("b", "env=dev"), ("c", "")]));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_by_locators_alone_shares_with_all_of_the_same_parameters() {
+    fn a_client_that_asks_by_locators_alone_shares_with_all_of_the_same_parameters() {
         let one = ParameterView::new(&given("env=prod"), false, &located(&[("a", "v=1"), ("b", "v=1")]));
         assert_eq!(one, ParameterView::uniform(set("v=1")));
         assert_eq!(one, ParameterView::new(&ClientScope::default(), false, &located(&[("*", "v=1")])));

@@ -187,7 +187,7 @@ mod tests {
     use crate::resource::{Kind, Name, Parameters};
 
     #[test]
-    fn what_is_asked_for_in_another_way_has_another_version() {
+    fn names_asked_for_in_another_way_have_another_version() {
         let version = |located: &[(&str, &[(&str, &str)])]| {
             let parameters = |pairs: &[(&str, &str)]| pairs.iter().copied().collect::<Parameters>();
             let located =

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_peer_says_cannot_steer_a_terminal() {
+    fn parameters_of_a_peer_cannot_steer_a_terminal() {
         let parameters: Parameters = [("a\n", "\u{1b}[2J"), ("b", "x y")].into_iter().collect();
         assert_eq!(parameters.to_string(), r"a\n=\u{1b}[2J, b=x y");
     }

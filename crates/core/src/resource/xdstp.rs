@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn r_xt_01_what_is_not_well_formed_is_opaque() {
+    fn r_xt_01_a_name_that_is_not_well_formed_is_opaque() {
         for name in [
             "",
             "cluster?b=1&a=2",

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_again_stays() {
+    fn a_memory_that_is_renewed_stays() {
         let (mut poll_history, start) = (PollRecords::default(), Instant::now());
         let past = PollRecord { waits_since: Some(start), ..PollRecord::default() };
         poll_history.remember(PollKey(1), past, start);

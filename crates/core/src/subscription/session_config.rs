@@ -307,7 +307,7 @@ mod tests {
     use crate::subscription::Code;
 
     #[test]
-    fn what_is_small_on_the_wire_and_large_in_memory_is_refused_undecoded() {
+    fn a_message_small_on_the_wire_and_large_in_memory_is_refused_undecoded() {
         let rules = SessionConfig { max_names: 10, max_parameters: 2, ..SessionConfig::default() };
         let many = |count| vec![String::new(); count];
         let locator = |count: usize| ResourceLocator {
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_refused_wherever_it_would_hide_what_is_counted() {
+    fn a_group_is_refused_wherever_it_would_hide_counted_fields() {
         // The start of group 12, and its end.
         let group = [0x63, 0x64];
         let around = |number: u8| [&[number << 3 | 2, group.len() as u8], &group[..]].concat();

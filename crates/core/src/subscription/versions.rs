@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_versions_take_is_charged_and_all_are_let_go_where_it_is_too_much() {
+    fn memory_of_versions_is_charged_and_all_are_let_go_where_it_is_too_much() {
         let charged = Arc::new(AtomicUsize::new(0));
         let mut versions = Versions::within(Box::new(Purse(Arc::clone(&charged), 20_000)));
         let mut most = 0;

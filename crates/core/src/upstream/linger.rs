@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_goes_in_order_and_then_the_oldest_of_what_is_too_much() {
+    fn due_names_go_in_order_and_then_the_oldest_of_those_that_are_too_many() {
         let now = Instant::now();
         let (type_url, set) = (TypeUrl::from(Kind::Endpoint), Parameters::from_iter([("k", "v")]));
         let mut lingering = Lingering::new(2, 10);

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_that_is_cut_off_from_its_control_plane_makes_what_it_says_stale() {
+    fn words_of_a_relay_that_is_cut_off_from_its_control_plane_are_stale() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let mut state = UpstreamState::new(start);

@@ -328,7 +328,7 @@ fn streams_are_limited() {
 }
 
 #[test]
-fn windows_hold_the_peer_back_until_what_came_was_read() {
+fn windows_hold_the_peer_back_until_its_bytes_were_read() {
     let mut case = Case::open();
     case.receive(&request(1)).expect("a good request");
     case.receive(&frame(Kind::Data, 0, 1, &[0; 1000])).expect("all that the window allows");

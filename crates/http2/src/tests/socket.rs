@@ -442,7 +442,7 @@ async fn a_wake_up_from_another_task_is_never_lost() {
 }
 
 #[tokio::test]
-async fn the_window_is_given_back_whoever_reads_and_whoever_does_not() {
+async fn the_window_is_given_back_for_streams_that_are_read_and_for_others() {
     let (mut peer, _served) = serve(1 << 20, |request: Request<RequestBody>| {
         let elsewhere = request.uri().query().is_none();
         async move {

@@ -186,7 +186,7 @@ proptest! {
     }
 
     #[test]
-    fn r_dp_03_what_is_not_mentioned_does_not_matter(
+    fn r_dp_03_parameters_that_are_not_mentioned_do_not_matter(
         raw in any_raw(), pairs in any_parameters(), other in "[b-z]{1,3}", text in "\\PC{0,4}",
     ) {
         let parsed = raw.parse();
@@ -250,7 +250,7 @@ fn r_dp_02_nothing_at_all_is_for_everybody_and_its_negation_for_nobody() {
 }
 
 #[test]
-fn r_dp_03_no_constraints_match_who_says_anything_or_nothing() {
+fn r_dp_03_no_constraints_match_any_parameters_and_none() {
     assert!(serves(&Raw::Unset, &[]));
     assert!(serves(&Raw::Unset, &[("env", "prod"), ("", "")]));
     assert!(serves(&value("env", "prod"), &[("env", "prod"), ("version", "2")]));
@@ -274,7 +274,7 @@ fn r_dp_02_a_default_for_clients_that_do_not_send_the_key() {
 }
 
 #[test]
-fn people_read_what_is_meant() {
+fn constraints_are_written_out_for_people() {
     let raw = Raw::And(vec![value("env", "prod"), not(Raw::Or(vec![exists("canary"), value("v", "1")]))]);
     let text = raw.parse().unwrap().to_string();
     assert_eq!(text, r#"(env = "prod" and not (v = "1" or exists(canary)))"#);

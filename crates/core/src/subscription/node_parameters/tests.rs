@@ -74,7 +74,7 @@ fn r_dp_17_every_part_of_a_node_can_be_a_parameter() {
 }
 
 #[test]
-fn r_dp_17_metadata_is_text_or_what_json_writes_as_a_word() {
+fn r_dp_17_metadata_is_text_or_a_word_of_json() {
     let number = |number| value(Kind::NumberValue(number));
     for (said, expected) in [
         (text("prod"), Some("prod")),

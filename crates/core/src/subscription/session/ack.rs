@@ -180,7 +180,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
         #[test]
-        fn what_is_told_from_bytes_is_what_decoding_tells(
+        fn an_ack_read_from_bytes_is_the_one_that_decoding_gives(
             delta: bool,
             listed in lists(),
             again in lists(),

@@ -147,7 +147,7 @@ fn an_origin_with_a_slow_first_answer_is_not_asked_anew_for_ever() {
 
 /// `Topic::advance` takes `unseen` after 3 s of silence though it is in doubt already: nobody judges it afterwards.
 #[test]
-fn what_is_gone_is_removed_also_where_the_answer_takes_four_seconds() {
+fn a_missing_resource_is_removed_also_where_the_answer_takes_four_seconds() {
     let mut rig = Rig::sweeping();
     rig.open(Primary);
     rig.client("a", CDS, &["*"]);
@@ -440,7 +440,7 @@ fn an_origin_that_answers_for_each_name_proves_nothing_by_silence() {
 }
 
 #[test]
-fn an_origin_that_sends_what_was_claimed_is_not_asked_for_proof_again() {
+fn an_origin_that_sends_claimed_resources_is_not_asked_for_proof_again() {
     let first = Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1");
     let mut rig = waiting_for_proof(&["*"], &first);
     rig.requests(Primary);
@@ -471,7 +471,7 @@ fn r_up_21_a_sweep_that_is_met_with_silence_asks_by_version() {
 /// An origin that never says which of the versions that it was told are gone (java-control-plane). What it has is asked for
 /// once more without versions.
 #[test]
-fn r_up_21_what_a_sweep_claimed_after_a_silence_is_swept() {
+fn r_up_21_resources_that_a_sweep_claimed_after_a_silence_are_swept() {
     for news in [None, Some("v2")] {
         let mut rig = Rig::sweeping();
         rig.open(Primary);
@@ -594,7 +594,7 @@ fn a_client_waits_for_proof_no_longer_than_for_two_silences() {
 
 /// A set that cannot be proven any more has no deadline that has passed.
 #[test]
-fn what_turns_out_to_be_unprovable_does_not_spin() {
+fn an_absence_that_turns_out_to_be_unprovable_does_not_spin() {
     let mut rig = waiting_for_proof(&["*"], &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
     rig.requests(Primary);
     rig.pass(4_000);
@@ -753,7 +753,7 @@ fn o4_the_first_words_about_names_are_parts_of_an_answer() {
 /// An origin without versions, and a first answer that took 20 s. Nothing is taken for gone before the silence after it was
 /// four times as long; asked on another stream, the origin answers at once.
 #[test]
-fn what_is_missing_from_a_slow_answer_is_asked_for_anew_before_it_is_over() {
+fn a_name_missing_from_a_slow_answer_is_asked_for_anew_before_it_is_over() {
     let mut rig = Rig::connected();
     rig.client("a", CDS, &["*"]);
     rig.requests(Primary);
@@ -802,7 +802,7 @@ fn nothing_is_gone_because_of_one_silence_though_the_next_stream_has_to_wait() {
 
 /// Its stream ended before the origin could answer, and on the next one nothing else was left to keep back.
 #[test]
-fn what_was_told_on_a_stream_that_ended_too_soon_is_told_again() {
+fn versions_told_on_a_stream_that_ended_too_soon_are_told_again() {
     let mut rig = Rig::connected();
     rig.client("a", EDS, &["e1"]);
     rig.requests(Primary);
@@ -823,7 +823,7 @@ fn what_was_told_on_a_stream_that_ended_too_soon_is_told_again() {
 
 /// Members that have not come again may still come, and others with them.
 #[test]
-fn r_relay_05_a_set_that_lacks_what_is_held_is_shown_to_no_newcomer_after_a_short_silence() {
+fn r_relay_05_a_set_that_lacks_held_resources_is_shown_to_no_newcomer_after_a_short_silence() {
     use crate::cache::Completeness::{Complete, Settled};
     let mut rig = Rig::connected();
     rig.client("a", CDS, &["*"]);
@@ -884,7 +884,7 @@ fn o2_an_origin_that_stays_silent_about_all_that_is_held_does_not_renew_the_stre
 /// An origin that answers something on each stream and never says that a name is gone (java-control-plane): what it did not say of
 /// the versions of some names it will not say of the others.
 #[test]
-fn o2_an_origin_that_says_nothing_of_what_is_gone_does_not_renew_the_stream_for_ever() {
+fn an_origin_that_says_nothing_of_gone_names_does_not_renew_the_stream_for_ever() {
     let held: Vec<String> = (0..50).map(|n| format!("e{n}")).collect();
     let words: [fn(Answer) -> Answer; 2] = [|answer| answer.remove("x"), |answer| answer.set("other", "v1")];
     for (word, said) in words.into_iter().enumerate() {
@@ -922,7 +922,7 @@ fn o2_an_origin_that_says_nothing_of_what_is_gone_does_not_renew_the_stream_for_
 /// The answer to a name crosses the word that it is let go, be it the last one: an origin that keeps what it has sent does
 /// not send it again (O1), though nothing else was asked for meanwhile.
 #[test]
-fn o1_a_name_whose_answer_comes_when_nothing_is_wanted_is_asked_for_on_another_stream() {
+fn a_name_whose_answer_comes_when_nothing_is_wanted_is_asked_for_on_another_stream() {
     let mut rig = Rig::connected();
     rig.client("a", EDS, &["e"]);
     rig.client("b", CDS, &["c"]);

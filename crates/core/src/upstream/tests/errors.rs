@@ -77,7 +77,7 @@ fn r_err_01_a_name_is_not_both_sent_and_in_error() {
 }
 
 #[test]
-fn r_err_01_what_nothing_covers_is_ignored() {
+fn r_err_01_an_error_that_no_subscription_covers_is_ignored() {
     let mut rig = rig(&["e1"]);
     rig.hear(Primary, &Answer::of(EDS, "1").fail("e2", UNAVAILABLE).fail("e3", NOT_FOUND).fail("*", DENIED));
     assert_eq!(rig.snapshot(EDS).entries().count(), 0);
@@ -85,7 +85,7 @@ fn r_err_01_what_nothing_covers_is_ignored() {
 }
 
 #[test]
-fn r_err_01_an_error_answers_what_was_asked() {
+fn r_err_01_an_error_answers_a_request() {
     let mut rig = rig(&["e1"]);
     rig.hear(Primary, &Answer::of(EDS, "1").fail("e1", UNAVAILABLE));
     rig.hear(Primary, &Answer::of(EDS, "2").set("e1", "v1"));
@@ -94,7 +94,7 @@ fn r_err_01_an_error_answers_what_was_asked() {
 }
 
 #[test]
-fn r_err_02_a_sweep_spares_what_is_in_error() {
+fn r_err_02_a_sweep_spares_resources_in_error() {
     let mut rig = Rig::sweeping();
     rig.open(Primary);
     rig.client("a", EDS, &["e1", "e2"]);
@@ -141,7 +141,7 @@ fn r_err_05_on_the_wildcard_only_a_removal_counts() {
 }
 
 #[test]
-fn r_err_06_what_is_denied_stays_held() {
+fn r_err_06_a_denied_resource_stays_held() {
     let mut rig = rig(&["e1"]);
     rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1"));
     rig.hear(Primary, &Answer::of(EDS, "2").fail("e1", DENIED));

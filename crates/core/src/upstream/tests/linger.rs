@@ -20,7 +20,7 @@ fn rig() -> Rig {
 }
 
 #[test]
-fn r_relay_16_what_nobody_wants_is_let_go_after_the_linger_time() {
+fn r_relay_16_an_unwanted_name_is_let_go_after_the_linger_time() {
     let mut rig = rig();
     rig.leave("a");
     rig.leave("b");
@@ -37,7 +37,7 @@ fn r_relay_16_what_nobody_wants_is_let_go_after_the_linger_time() {
 }
 
 #[test]
-fn r_relay_16_what_one_client_let_go_is_let_go_in_parts() {
+fn r_relay_16_the_names_of_one_client_are_let_go_in_parts() {
     let mut rig = rig();
     let names: Vec<String> = (0..2_000).map(|n| format!("n{n}")).collect();
     rig.client("many", EDS, &names.iter().map(String::as_str).collect::<Vec<_>>());
@@ -62,7 +62,7 @@ fn r_relay_16_what_one_client_let_go_is_let_go_in_parts() {
 }
 
 #[test]
-fn r_relay_16_what_is_held_is_kept_while_the_origin_is_away() {
+fn r_relay_16_held_resources_are_kept_while_the_origin_is_away() {
     let mut rig = rig();
     rig.close();
     rig.leave("a");
@@ -86,7 +86,7 @@ fn r_relay_16_what_is_held_is_kept_while_the_origin_is_away() {
 }
 
 #[test]
-fn r_relay_17_what_is_wanted_again_in_time_costs_nothing_upstream() {
+fn r_relay_17_a_name_wanted_again_in_time_costs_nothing_upstream() {
     let mut rig = rig();
     let generation = rig.snapshot(EDS).generation();
     for _ in 0..5 {
@@ -105,7 +105,7 @@ fn r_relay_17_what_is_wanted_again_in_time_costs_nothing_upstream() {
 }
 
 #[test]
-fn r_relay_16_who_came_at_the_last_moment_keeps_the_name() {
+fn r_relay_16_a_client_of_the_last_moment_keeps_the_name() {
     let mut rig = rig();
     rig.leave("a");
     rig.leave("b");

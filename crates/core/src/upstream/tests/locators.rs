@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cache::{ParameterView, TtlSupport};
-use crate::proto::ResourceLocator;
+use crate::proto::{ResourceError, ResourceLocator, ResourceName, Status};
 use crate::resource::Parameters;
 use crate::upstream::Locators;
 
@@ -38,12 +38,39 @@ impl Answer {
     }
 
     fn remove_variant(mut self, name: &str, rule: &str) -> Self {
-        let name = crate::proto::ResourceName {
-            name: name.to_owned(),
-            dynamic_parameter_constraints: constraints(rule).into(),
-        };
+        let name =
+            ResourceName { name: name.to_owned(), dynamic_parameter_constraints: constraints(rule).into() };
         self.0.removed_resource_names.push(name);
         self
+    }
+
+    fn error(mut self, name: &str, rule: &[u8], code: i32) -> Self {
+        self.0.resource_errors.push(ResourceError {
+            resource_name: Some(ResourceName {
+                name: name.to_owned(),
+                dynamic_parameter_constraints: rule.to_vec().into(),
+            }),
+            error_detail: Some(Status { code, message: "?".to_owned() }),
+        });
+        self
+    }
+
+    fn variant_ttl(self, name: &str, rule: &str, version: &str, seconds: u8) -> Self {
+        let any = any(&self.1, version);
+        let named = resource_name(name, &constraints(rule));
+        self.raw(
+            [field(8, &named), field(1, version.as_bytes()), field(2, &any), field(6, &[8, seconds])]
+                .concat(),
+        )
+    }
+
+    fn variant_alias(self, name: &str, rule: &str, version: &str, alias: &str) -> Self {
+        let any = any(&self.1, version);
+        let named = resource_name(name, &constraints(rule));
+        self.raw(
+            [field(8, &named), field(1, version.as_bytes()), field(4, alias.as_bytes()), field(2, &any)]
+                .concat(),
+        )
     }
 }
 
@@ -89,6 +116,24 @@ fn located(locators: &[ResourceLocator]) -> Vec<String> {
     texts
 }
 
+/// One client with these parameters, and the first answer to its request.
+fn answered(kind: Kind, pairs: &str, names: &[&str], first: impl FnOnce(Answer) -> Answer) -> Rig {
+    let mut rig = Rig::connected();
+    rig.client_with("one", kind, pairs, names);
+    rig.requests(Primary);
+    rig.hear(Primary, &first(Answer::of(kind, "1")));
+    rig
+}
+
+/// The stream ends and another begins after so many milliseconds; its first requests.
+fn reconnect(rig: &mut Rig, away: u64) -> Vec<DeltaDiscoveryRequest> {
+    rig.close();
+    rig.pass(away);
+    rig.open(Primary);
+    rig.pass(20);
+    rig.requests(Primary)
+}
+
 /// `asked` and `let go` of the one request that there is.
 fn exchange(rig: &mut Rig, stream: StreamId) -> (Vec<String>, Vec<String>) {
     let request = rig.request(stream);
@@ -96,7 +141,7 @@ fn exchange(rig: &mut Rig, stream: StreamId) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn r_dp_16_names_are_asked_for_with_the_parameters_of_those_who_want_them() {
+fn r_dp_16_names_are_asked_for_with_the_parameters_of_their_clients() {
     let mut rig = Rig::connected();
     rig.client("plain", EDS, &["a"]);
     rig.client_with("prod", EDS, "env=prod", &["a"]);
@@ -122,11 +167,8 @@ fn r_dp_16_names_are_asked_for_with_the_parameters_of_those_who_want_them() {
 }
 
 #[test]
-fn r_dp_16_a_live_variant_serves_all_whom_it_is_for_without_a_word_upstream() {
-    let mut rig = Rig::connected();
-    rig.client_with("one", EDS, "env=prod v=1", &["a"]);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(EDS, "1").variant("a", "env=prod", "1"));
+fn r_dp_16_a_live_variant_serves_all_that_it_is_for_without_a_word_upstream() {
+    let mut rig = answered(EDS, "env=prod v=1", &["a"], |first| first.variant("a", "env=prod", "1"));
     rig.client_with("two", EDS, "env=prod v=2", &["a"]);
     rig.pass(50);
     assert!(rig.requests(Primary).is_empty());
@@ -139,7 +181,7 @@ fn r_dp_16_a_live_variant_serves_all_whom_it_is_for_without_a_word_upstream() {
 }
 
 #[test]
-fn r_dp_16_who_loses_a_borrowed_variant_keeps_it_until_its_own_answer() {
+fn r_dp_16_a_borrower_whose_variant_goes_keeps_it_until_its_own_answer() {
     for found in [true, false] {
         let mut rig = Rig::connected();
         rig.client_with("one", EDS, "env=prod v=1", &["a"]);
@@ -170,10 +212,7 @@ fn r_dp_16_who_loses_a_borrowed_variant_keeps_it_until_its_own_answer() {
 
 #[test]
 fn r_dp_16_when_the_lender_leaves_the_borrower_asks_in_the_same_request() {
-    let mut rig = Rig::connected();
-    rig.client_with("one", EDS, "env=prod v=1", &["a"]);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(EDS, "1").variant("a", "env=prod", "1"));
+    let mut rig = answered(EDS, "env=prod v=1", &["a"], |first| first.variant("a", "env=prod", "1"));
     rig.client_with("two", EDS, "env=prod v=2", &["a"]);
     rig.leave("one");
     rig.pass(59_000);
@@ -185,11 +224,9 @@ fn r_dp_16_when_the_lender_leaves_the_borrower_asks_in_the_same_request() {
 }
 
 #[test]
-fn r_dp_13_a_variant_that_is_replaced_is_one_change_for_each_who_sees_it() {
-    let mut rig = Rig::connected();
-    rig.client_with("one", CDS, "env=prod v=1", &["*"]);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(CDS, "1").variant("a", "env=prod", "1").set("b", "1"));
+fn r_dp_13_a_variant_that_is_replaced_is_one_change_for_each_client_that_sees_it() {
+    let mut rig =
+        answered(CDS, "env=prod v=1", &["*"], |first| first.variant("a", "env=prod", "1").set("b", "1"));
     rig.pass(1_000);
     let before = rig.snapshot_with(CDS, "env=prod v=1");
     assert!(before.wildcard_known());
@@ -391,16 +428,10 @@ fn r_up_18_an_origin_that_does_not_answer_locators_is_asked_by_plain_names() {
 
 #[test]
 fn r_up_18_an_origin_that_knows_constraints_may_be_slow() {
-    let mut rig = Rig::connected();
-    rig.client_with("one", EDS, "v=1", &["a", "b"]);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(EDS, "1").variant("a", "v=1", "1"));
+    let mut rig = answered(EDS, "v=1", &["a", "b"], |first| first.variant("a", "v=1", "1"));
     rig.pass(60_000);
     assert!(rig.requests(Primary).is_empty());
-    let mut rig = Rig::connected();
-    rig.client_with("one", EDS, "v=1", &["a", "b"]);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(EDS, "1").set("a", "1").remove("b"));
+    let mut rig = answered(EDS, "v=1", &["a", "b"], |first| first.set("a", "1").remove("b"));
     rig.pass(60_000);
     assert!(rig.requests(Primary).is_empty(), "nothing is left unanswered");
 }
@@ -417,4 +448,6 @@ fn r_up_18_plain_asks_by_names_from_the_start() {
 
 mod away;
 mod doubts;
-mod review;
+mod loans;
+mod sets;
+mod variants;

@@ -57,7 +57,7 @@ fn r_up_02_a_new_stream_starts_with_everything_wanted_and_the_versions_held() {
 }
 
 #[test]
-fn r_up_03_a_named_stream_claims_only_what_it_brought_itself() {
+fn r_up_03_a_named_stream_claims_only_resources_that_it_brought_itself() {
     let mut rig = Rig::connected();
     rig.client("a", CDS, &["*"]);
     rig.requests(Primary);
@@ -217,7 +217,7 @@ fn r_up_20_a_request_is_cut_before_it_is_too_long_for_a_server() {
 }
 
 #[test]
-fn r_up_20_names_have_their_turn_whoever_goes_on_asking_for_earlier_ones() {
+fn r_up_20_names_have_their_turn_though_others_go_on_asking_for_earlier_ones() {
     let mut rig = Rig::connected();
     rig.client("first", EDS, &["e"]);
     rig.requests(Primary);

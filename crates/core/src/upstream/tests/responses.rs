@@ -124,7 +124,7 @@ fn r_up_14_the_bytes_of_a_resource_are_kept() {
 }
 
 #[test]
-fn r_up_15_what_nothing_covers_is_ignored_and_takes_no_memory() {
+fn r_up_15_a_resource_that_no_subscription_covers_is_ignored_and_takes_no_memory() {
     let mut rig = rig();
     let flood = (0..100).fold(Answer::of(EDS, "1"), |answer, n| answer.set(&format!("x{n}"), "v"));
     rig.hear(Primary, &flood.set("e1", "v").remove("y"));
@@ -134,7 +134,7 @@ fn r_up_15_what_nothing_covers_is_ignored_and_takes_no_memory() {
 }
 
 #[test]
-fn removals_of_what_is_no_member_take_no_memory() {
+fn removals_of_names_that_are_no_members_take_no_memory() {
     let mut rig = Rig::connected();
     rig.client("a", CDS, &["*"]);
     rig.requests(Primary);

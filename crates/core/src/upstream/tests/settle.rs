@@ -87,7 +87,7 @@ fn r_relay_05_a_set_is_known_when_it_was_quiet_for_the_settle_time() {
 
 /// An origin that has other versions of what is held sends these in parts too.
 #[test]
-fn o4_the_first_word_about_what_was_claimed_is_a_part_of_the_answer() {
+fn the_first_word_about_a_claimed_resource_is_a_part_of_the_answer() {
     let mut rig = rig();
     let names: Vec<String> = (0..9).map(|n| format!("c{n}")).collect();
     let first = names.iter().fold(Answer::of(CDS, "1"), |answer, name| answer.set(name, "v1"));
@@ -229,7 +229,7 @@ fn r_relay_21_answers_to_a_reconnect_are_not() {
 }
 
 #[test]
-fn r_up_21_trust_removes_what_the_origin_says_is_gone() {
+fn r_up_21_trust_removes_resources_that_the_origin_says_are_gone() {
     let mut rig = reconnected(Rig::new());
     let requests = rig.requests(Primary);
     assert!(requests.iter().all(|request| request.initial_resource_versions.len() == 1));
@@ -242,7 +242,7 @@ fn r_up_21_trust_removes_what_the_origin_says_is_gone() {
 }
 
 #[test]
-fn r_up_21_sweep_removes_what_is_not_sent_again() {
+fn r_up_21_sweep_removes_resources_that_are_not_sent_again() {
     let mut rig = reconnected(Rig::sweeping());
     let requests = rig.requests(Primary);
     assert_eq!(requests.len(), 2);

@@ -14,7 +14,7 @@ fn unanswered(rig: &Rig) -> (usize, Option<u128>, Vec<Kind>) {
 }
 
 #[test]
-fn what_is_asked_for_is_unanswered_until_something_is_said_of_it() {
+fn a_name_is_unanswered_until_something_is_said_of_it() {
     let mut rig = Rig::connected();
     assert_eq!(unanswered(&rig), (0, None, vec![]));
     rig.client("wild", CDS, &["*"]);
@@ -34,7 +34,7 @@ fn what_is_asked_for_is_unanswered_until_something_is_said_of_it() {
 }
 
 #[test]
-fn what_is_let_go_is_not_waited_for() {
+fn a_name_that_is_let_go_is_not_waited_for() {
     let mut rig = Rig::with(Settings { linger: Duration::ZERO, ..Settings::default() });
     rig.open(Primary);
     rig.client("named", EDS, &["a", "b"]);
@@ -91,7 +91,7 @@ fn a_wildcard_that_was_asked_for_stays_until_anything_was_ever_answered() {
 }
 
 #[test]
-fn what_is_kept_without_a_linger_is_not_looked_at_again_at_once() {
+fn a_name_kept_without_a_linger_is_not_looked_at_again_at_once() {
     let mut rig = Rig::with(Settings { linger: Duration::ZERO, ..Settings::default() });
     rig.open(Primary);
     rig.client("named", EDS, &["a"]);

@@ -107,7 +107,7 @@ fn r_ttl_02_a_heartbeat_moves_the_end_or_takes_it_away() {
 }
 
 #[test]
-fn r_ttl_09_what_expired_is_removed_for_everybody() {
+fn r_ttl_09_an_expired_resource_is_removed_for_everybody() {
     let mut rig = Rig::connected();
     rig.client("w", CDS, &["*"]);
     rig.requests(Primary);
@@ -121,7 +121,7 @@ fn r_ttl_09_what_expired_is_removed_for_everybody() {
 }
 
 #[test]
-fn r_ttl_09_what_expired_is_asked_for_again_without_a_version() {
+fn r_ttl_09_an_expired_resource_is_asked_for_again_without_a_version() {
     let mut rig = rig();
     rig.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 10, true).set("e2", "v1"));
     rig.pass(10_000);
@@ -152,7 +152,7 @@ fn r_ttl_09_an_end_comes_while_the_origin_is_away_too() {
 }
 
 #[test]
-fn r_ttl_09_what_is_let_go_has_no_timer() {
+fn r_ttl_09_a_resource_that_is_let_go_has_no_timer() {
     let mut rig = rig();
     rig.client("w", CDS, &["*"]);
     rig.pass(10);
@@ -173,7 +173,7 @@ fn r_ttl_09_what_is_let_go_has_no_timer() {
 
 /// R-TTL-08: what is unset is there still, be the version there or be none to say, as long as it is the one held.
 #[test]
-fn r_ttl_08_a_heartbeat_keeps_what_is_held_and_nothing_else() {
+fn r_ttl_08_a_heartbeat_keeps_held_resources_and_nothing_else() {
     let mut rig = rig();
     rig.timed("t", EDS, &["e1", "e2"]);
     let unversioned = field(3, b"e2");
@@ -197,7 +197,7 @@ fn r_ttl_08_a_heartbeat_keeps_what_is_held_and_nothing_else() {
 }
 
 #[test]
-fn r_ttl_02_what_had_no_ttl_and_gets_none_is_no_change() {
+fn r_ttl_02_a_resource_that_had_no_ttl_and_gets_none_is_no_change() {
     let mut rig = rig();
     rig.timed("t", EDS, &["e1", "e2"]);
     rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1"));
@@ -213,7 +213,7 @@ fn r_ttl_02_what_had_no_ttl_and_gets_none_is_no_change() {
 
 /// A heartbeat that was under way when the time ended: the origin takes the resource for delivered.
 #[test]
-fn r_ttl_09_what_ended_too_early_is_had_back_on_another_stream() {
+fn r_ttl_09_a_resource_that_ended_too_early_is_had_back_on_another_stream() {
     let mut rig = rig();
     rig.client("w", CDS, &["*"]);
     rig.pass(10);
@@ -253,7 +253,7 @@ fn r_ttl_09_a_name_that_ended_too_early_is_waited_for_before_another_stream() {
 
 /// The origin says that there is a member which is not held: a client that may hold it is told of no set that lacks it.
 #[test]
-fn r_ttl_09_a_set_that_lacks_what_the_origin_takes_for_delivered_is_not_complete() {
+fn r_ttl_09_a_set_that_lacks_resources_that_the_origin_takes_for_delivered_is_not_complete() {
     let mut rig = Rig::connected();
     rig.client("w", CDS, &["*"]);
     rig.requests(Primary);
@@ -277,7 +277,7 @@ fn r_ttl_09_a_set_that_lacks_what_the_origin_takes_for_delivered_is_not_complete
 
 /// A member that was claimed came to its end before the answer: that the origin sends nothing else says that it is a member.
 #[test]
-fn r_ttl_09_what_ended_after_it_was_claimed_is_no_proof_that_there_is_no_more() {
+fn r_ttl_09_a_resource_that_ended_after_it_was_claimed_is_no_proof_that_there_is_no_more() {
     let mut rig = Rig::connected();
     rig.client("w", CDS, &["*"]);
     rig.requests(Primary);

@@ -120,7 +120,7 @@ fn r_xt_05_a_member_stays_while_it_is_asked_for_in_either_way() {
 }
 
 #[test]
-fn r_xt_05_after_a_reconnect_members_are_claimed_and_what_went_is_told() {
+fn r_xt_05_after_a_reconnect_members_are_claimed_and_removals_are_told() {
     let mut rig = collecting();
     rig.pass(200);
     rig.close();

@@ -105,7 +105,7 @@ proptest! {
     }
 
     #[test]
-    fn r_dp_06_what_matches_differently_is_never_the_same(raw in any_raw(), seed: u64) {
+    fn r_dp_06_constraints_that_match_differently_are_never_the_same(raw in any_raw(), seed: u64) {
         let other = altered(&raw, &mut StdRng::seed_from_u64(seed));
         let (a, b) = (raw.parse(), other.parse());
         let differ = clients().iter().any(|client| matches(a.as_ref(), client) != matches(b.as_ref(), client));

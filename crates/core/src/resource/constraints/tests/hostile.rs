@@ -83,7 +83,7 @@ fn r_dp_02_the_number_of_constraints_is_bounded() {
 
 /// As many and as deep as is allowed, with keys that differ in their last byte only: sorting compares them in full.
 #[test]
-fn what_is_costly_to_bring_into_order_takes_bounded_time() {
+fn constraints_that_are_costly_to_bring_into_order_take_bounded_time() {
     let long = "k".repeat(2000);
     let mut raw = exists("a");
     for level in 2..MAX_DEPTH {
@@ -116,7 +116,7 @@ fn r_dp_02_a_constraint_without_a_kind_is_refused_at_any_depth() {
 
 /// A kind that a later version may know is no reason to match everybody.
 #[test]
-fn r_dp_02_what_is_not_understood_is_refused() {
+fn r_dp_02_constraints_that_are_not_understood_are_refused() {
     let [single, other] = [exists("a"), value("b", "x")].map(|raw| raw.encode());
     let key = field(KEY, b"a");
     let exists = field(EXISTS, &[]);

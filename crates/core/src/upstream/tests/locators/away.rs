@@ -1,14 +1,6 @@
-//! Variants that go while the origin is away.
+//! Variants and versions across a reconnect: what went, came or was claimed while the origin was away.
 
 use super::*;
-
-fn reconnect(rig: &mut Rig) {
-    rig.close();
-    rig.pass(30_000);
-    rig.open(Primary);
-    rig.pass(20);
-    rig.requests(Primary);
-}
 
 /// Two sets of parameters are subscribed to, a third borrows from them.
 fn lent() -> Rig {
@@ -43,10 +35,10 @@ fn assert_gone(rig: &mut Rig, sees: &[&str]) {
 }
 
 #[test]
-fn r_dp_16_what_was_lent_by_two_and_went_while_away_is_gone_for_the_borrower() {
+fn r_dp_16_a_variant_lent_by_two_that_went_while_away_is_gone_for_the_borrower() {
     for together in [true, false] {
         let mut rig = lent();
-        reconnect(&mut rig);
+        reconnect(&mut rig, 30_000);
         let answer = Answer::of(EDS, "2").variant("n", "a=x", "new");
         if together {
             rig.mux.on_message(Primary, answer.remove("n").bytes(), rig.now).expect("a response");
@@ -67,9 +59,9 @@ fn r_dp_16_what_was_lent_by_two_and_went_while_away_is_gone_for_the_borrower() {
 
 /// An origin that says nothing where nothing matches: the one word of the name is the new variant.
 #[test]
-fn r_dp_16_what_was_lent_and_went_while_away_is_gone_though_the_origin_is_silent_of_it() {
+fn r_dp_16_a_lent_variant_that_went_while_away_is_gone_though_the_origin_is_silent_of_it() {
     let mut rig = lent();
-    reconnect(&mut rig);
+    reconnect(&mut rig, 30_000);
     rig.mux
         .on_message(Primary, Answer::of(EDS, "2").variant("n", "a=x", "new").bytes(), rig.now)
         .expect("a response");
@@ -83,7 +75,7 @@ fn r_dp_16_what_was_lent_and_went_while_away_is_gone_though_the_origin_is_silent
 #[test]
 fn r_up_18_a_plain_removal_after_the_fallback_is_of_all() {
     let mut rig = lent();
-    reconnect(&mut rig);
+    reconnect(&mut rig, 30_000);
     rig.pass(6_000);
     assert_eq!(rig.renewed.len(), 1, "plain names");
     let asked: Vec<String> =
@@ -137,7 +129,7 @@ fn r_dp_14_an_origin_that_hangs_takes_no_variant_away() {
         rig.requests(Primary);
         rig.hear(Primary, &Answer::of(kind, "1").variant("a", "v=1", "1"));
         rig.pass(3_000);
-        reconnect(&mut rig);
+        reconnect(&mut rig, 30_000);
         for _ in 0..100 {
             rig.pass(2_000);
             rig.requests(Primary);
@@ -148,7 +140,7 @@ fn r_dp_14_an_origin_that_hangs_takes_no_variant_away() {
 
 /// The lender is not answered, because nothing is there for it; for the borrower there is.
 #[test]
-fn r_dp_16_a_loan_of_what_is_not_answered_ends_with_a_question() {
+fn r_dp_16_a_loan_without_an_answer_ends_with_a_question() {
     let mut rig = Rig::connected();
     rig.client_with("y", EDS, "a=y b=1", &["n"]);
     rig.client_with("other", EDS, "a=y", &["k"]);
@@ -156,7 +148,7 @@ fn r_dp_16_a_loan_of_what_is_not_answered_ends_with_a_question() {
     rig.requests(Primary);
     rig.hear(Primary, &Answer::of(EDS, "1").variant("n", "b=1", "dead").variant("k", "a=y", "1"));
     rig.client_with("b", EDS, "b=1", &["n"]);
-    reconnect(&mut rig);
+    reconnect(&mut rig, 30_000);
     rig.mux
         .on_message(Primary, Answer::of(EDS, "2").variant("k", "a=y", "1").bytes(), rig.now)
         .expect("a response");
@@ -175,7 +167,7 @@ fn r_dp_16_a_loan_of_what_is_not_answered_ends_with_a_question() {
 
 /// One topic lends what may be gone, another one what is there.
 #[test]
-fn r_dp_16_a_loan_of_what_is_not_answered_ends_though_others_lend_another_variant() {
+fn r_dp_16_a_loan_without_an_answer_ends_though_others_lend_another_variant() {
     let mut rig = Rig::connected();
     rig.client_with("b", EDS, "b=1", &["n"]);
     rig.client_with("c", EDS, "c=1", &["n"]);
@@ -183,7 +175,7 @@ fn r_dp_16_a_loan_of_what_is_not_answered_ends_though_others_lend_another_varian
     rig.requests(Primary);
     rig.hear(Primary, &Answer::of(EDS, "1").variant("n", "b=1", "dead"));
     rig.client_with("both", EDS, "b=1 c=1", &["n"]);
-    reconnect(&mut rig);
+    reconnect(&mut rig, 30_000);
     rig.hear(Primary, &Answer::of(EDS, "2").variant("n", "c=1", "new"));
     assert_eq!(rig.seen_with(EDS, "b=1 c=1", "n"), "dead", "nobody has said that it is gone");
     rig.pass(4_000);
@@ -192,7 +184,7 @@ fn r_dp_16_a_loan_of_what_is_not_answered_ends_though_others_lend_another_varian
 
 /// The wildcard is answered before the names are asked for on the other stream.
 #[test]
-fn r_dp_06_what_is_said_to_be_gone_before_it_is_asked_for_is_gone_there_too() {
+fn r_dp_06_a_name_said_to_be_gone_before_it_is_asked_for_is_gone_there_too() {
     let mut rig = Rig::connected();
     rig.client_with("wildcard", CDS, "b=1 c=1", &["*"]);
     rig.client_with("name", CDS, "a=1 b=1", &["n"]);
@@ -204,7 +196,7 @@ fn r_dp_06_what_is_said_to_be_gone_before_it_is_asked_for_is_gone_there_too() {
     for stream in [Primary, Secondary] {
         rig.hear(stream, &Answer::of(CDS, "1").variant("n", "b=1", "dead"));
     }
-    reconnect(&mut rig);
+    reconnect(&mut rig, 30_000);
     rig.hear(Primary, &Answer::of(CDS, "2").variant("n", "c=1", "new"));
     rig.open(Secondary);
     rig.pass(20);
@@ -216,7 +208,7 @@ fn r_dp_06_what_is_said_to_be_gone_before_it_is_asked_for_is_gone_there_too() {
 
 /// A removal names no parameters, and may answer any question for its name.
 #[test]
-fn r_dp_05_nothing_for_those_who_asked_first_takes_nothing_from_those_who_asked_later() {
+fn r_dp_05_a_removal_for_early_clients_takes_nothing_from_late_ones() {
     for answers in [true, false] {
         let mut rig = Rig::connected();
         rig.client_with("lender", EDS, "a=1 b=1", &["n"]);
@@ -259,7 +251,7 @@ fn r_dp_04_a_variant_takes_nothing_away_that_is_held_beside_it() {
         rig.hear(stream, &Answer::of(CDS, "1").set("n", "1").set("a", "1"));
     }
     rig.pass(20_000);
-    reconnect(&mut rig);
+    reconnect(&mut rig, 30_000);
     rig.hear(Primary, &Answer::of(CDS, "2").set("a", "1").variant("n", "a=1", "2"));
     rig.open(Secondary);
     rig.pass(20);
@@ -314,4 +306,65 @@ fn r_up_18_a_plain_wildcard_that_is_shared_is_kept_up_to_date_for_all() {
     rig.client_with("two", CDS, "v=2", &["*"]);
     rig.hear(Primary, &Answer::of(CDS, "2").set("a", "2").remove("b"));
     assert_eq!(rig.members_with(CDS, "v=2"), ["a:2"]);
+}
+
+/// While away the variant was split; the origin was told nothing of what is held, so sends only the new one.
+#[test]
+fn after_a_reconnect_a_new_variant_replaces_the_held_one() {
+    for (kind, name) in [(EDS, "a"), (CDS, "*")] {
+        let mut rig = answered(kind, "env=prod v=1", &[name], |first| first.variant("a", "env=prod", "old"));
+        rig.pass(1_000);
+        reconnect(&mut rig, 1_000);
+        rig.hear(Primary, &Answer::of(kind, "2").variant("a", "env=prod,v=1", "new"));
+        rig.pass(30_000);
+        assert_eq!(rig.seen_with(kind, "env=prod v=1", "a"), "new", "{name}");
+        if name == "*" {
+            assert_eq!(rig.members_with(kind, "env=prod v=1"), ["a:new"]);
+        }
+    }
+}
+
+/// The origin does not know that a variant is held: it says by the plain name that there is none.
+#[test]
+fn after_a_reconnect_a_removal_or_not_found_by_the_plain_name_answers_for_the_variant() {
+    for answer in [Answer::of(EDS, "2").remove("a"), Answer::of(EDS, "2").error("a", b"", 5)] {
+        let mut rig = answered(EDS, "v=1", &["a"], |first| first.variant("a", "v=1", "old"));
+        reconnect(&mut rig, 1_000);
+        rig.hear(Primary, &answer);
+        rig.pass(30_000);
+        assert_eq!(rig.seen_with(EDS, "v=1", "a"), "absent");
+    }
+}
+
+/// All that is held is for everybody; a plain topic claims its version, so the origin need not send it again.
+#[test]
+fn versions_that_were_claimed_do_not_look_like_locators_ignored() {
+    let mut rig = Rig::connected();
+    rig.client("plain", EDS, &["a", "b"]);
+    rig.client_with("one", EDS, "v=1", &["b"]);
+    rig.pass(20);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(EDS, "1").set("a", "1").set("b", "1"));
+    let requests = reconnect(&mut rig, 1_000);
+    assert_eq!(requests[0].initial_resource_versions.len(), 1);
+    rig.hear(Primary, &Answer::of(EDS, "2").set("a", "1"));
+    rig.pass(10_000);
+    assert_eq!(rig.mux.counters().locators_ignored.get(), 0);
+}
+
+/// A member without a version was deleted while the relay was away.
+#[test]
+fn members_without_a_version_are_swept_after_a_reconnect() {
+    let mut rig = Rig::connected();
+    rig.client("star", CDS, &["*"]);
+    rig.requests(Primary);
+    rig.hear(Primary, &Answer::of(CDS, "1").set_body("a", "", "a").set("b", "1"));
+    rig.pass(1_000);
+    reconnect(&mut rig, 1_000);
+    for round in ["2", "3"] {
+        rig.hear(Primary, &Answer::of(CDS, round).set("c", "1"));
+        rig.pass(30_000);
+        rig.requests(Primary);
+    }
+    assert!(!rig.members(CDS).iter().any(|member| member.starts_with("a@")), "{:?}", rig.members(CDS));
 }

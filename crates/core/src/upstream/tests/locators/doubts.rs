@@ -1,4 +1,4 @@
-//! Failing tests of locators and plain names: what a review of the change for issue 14 could prove.
+//! Locators and plain names without evidence: pauses, full requests and origins that hang.
 
 use super::*;
 

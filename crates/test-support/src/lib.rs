@@ -1,0 +1,36 @@
+//! Scripted control planes, clients and certificates, over real sockets and over the pure core (`fixture`, `whole`), and the
+//! relay's binary as a process.
+//!
+//! Owns what tests of several crates need, so that it is compiled once. Knows nothing of what a test proves.
+
+#![allow(
+    missing_debug_implementations,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on panics"
+)]
+
+pub mod authority;
+pub mod certificates;
+pub mod client;
+pub mod fixture;
+pub mod front;
+pub mod http1;
+pub mod origin;
+pub mod process;
+pub mod whole;
+pub mod wire;
+
+use std::time::{Duration, Instant};
+
+/// Long enough for anything that is to happen, on a machine however busy.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Waits until something holds.
+pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds().await {
+        assert!(Instant::now() < deadline, "no {what} in time");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

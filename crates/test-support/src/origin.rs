@@ -1,0 +1,313 @@
+//! A control plane that does what the test says.
+//!
+//! It speaks `DeltaAggregatedResources` over real sockets and has no mind of its own: the test accepts streams, looks
+//! at requests and sends responses. Everything that waits gives up after [`PATIENCE`].
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use deltafan::resource::{TypeUrl, wire};
+use futures_util::{Stream, StreamExt as _};
+use prost::Message as _;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::server::{Grpc, NamedService, StreamingService};
+use tonic::{Request, Response, Status, Streaming};
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+
+pub use crate::PATIENCE;
+
+/// A listening control plane. Dropping it closes everything.
+#[derive(Debug)]
+pub struct Origin {
+    address: SocketAddr,
+    streams: mpsc::UnboundedReceiver<OriginStream>,
+    is_relay: Arc<AtomicBool>,
+    health: HealthReporter,
+    stop: CancellationToken,
+}
+
+impl Origin {
+    /// Listens on a free port.
+    pub async fn start() -> Self {
+        Self::listen(([127, 0, 0, 1], 0).into()).await
+    }
+
+    /// Listens on this address.
+    pub async fn listen(address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).await.expect("a port to listen on");
+        let address = listener.local_addr().expect("an address");
+        let (accepted, streams) = mpsc::unbounded_channel();
+        let stop = CancellationToken::new();
+        let is_relay = Arc::new(AtomicBool::new(false));
+        let (health, health_service) = tonic_health::server::health_reporter();
+        let server = tonic::transport::Server::builder()
+            .initial_stream_window_size(64 << 10)
+            .add_service(health_service)
+            .add_service(Service { accepted, is_relay: Arc::clone(&is_relay) })
+            .serve_with_incoming(TcpListenerStream::new(listener).map(|socket| {
+                // A small response would wait for the ACK of the one before, and that for a timer.
+                socket.and_then(|socket| socket.set_nodelay(true).map(|()| socket))
+            }));
+        let stopped = stop.clone();
+        tokio::spawn(async move { stopped.run_until_cancelled(server).await });
+        Self { address, streams, is_relay, health, stop }
+    }
+
+    /// Says on streams that are opened from now on whether it is a relay.
+    pub fn set_relay(&self, is_relay: bool) {
+        self.is_relay.store(is_relay, Ordering::Relaxed);
+    }
+
+    /// Says, as a relay, whether its own control plane answers it.
+    pub async fn says(&self, is_answered: bool) {
+        let status = if is_answered { ServingStatus::Serving } else { ServingStatus::NotServing };
+        self.health.set_service_status("deltafan.upstream", status).await;
+    }
+
+    /// Ends the watches of that, and begins none.
+    pub async fn says_no_more(&self) {
+        self.health.clone().clear_service_status("deltafan.upstream").await;
+    }
+
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URI of it.
+    pub fn uri(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The next stream that a client opens.
+    pub async fn accept(&mut self) -> OriginStream {
+        within(self.streams.recv()).await.expect("the server runs")
+    }
+
+    /// The next stream that a client opens, however long it takes.
+    pub async fn next_stream(&mut self) -> Option<OriginStream> {
+        self.streams.recv().await
+    }
+
+    /// Whether no client opens a stream for so long.
+    pub async fn is_quiet_for(&mut self, time: Duration) -> bool {
+        tokio::time::timeout(time, self.streams.recv()).await.is_err()
+    }
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// One stream of a client.
+#[derive(Debug)]
+pub struct OriginStream {
+    peer: Option<SocketAddr>,
+    requests: Streaming<DeltaDiscoveryRequest>,
+    responses: mpsc::UnboundedSender<Result<Bytes, Status>>,
+}
+
+impl OriginStream {
+    /// The client's end of the connection: the same for streams that share one.
+    pub const fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    /// The next request.
+    pub async fn expect_request(&mut self) -> DeltaDiscoveryRequest {
+        let request = within(self.requests.message()).await.expect("an intact stream");
+        request.expect("a request, not the end of the stream")
+    }
+
+    /// The next request, however long it takes; `None` at the end of the stream.
+    pub async fn next_request(&mut self) -> Option<DeltaDiscoveryRequest> {
+        self.requests.message().await.ok().flatten()
+    }
+
+    /// The next request, which has to be the ACK of this nonce.
+    pub async fn expect_ack(&mut self, nonce: &str) {
+        let request = self.expect_request().await;
+        assert_eq!((&*request.response_nonce, &request.error_detail), (nonce, &None), "an ACK: {request:?}");
+    }
+
+    /// Waits until the client gives the stream up.
+    pub async fn expect_end(&mut self) {
+        let end = within(self.requests.message()).await;
+        assert!(!matches!(end, Ok(Some(_))), "the end of the stream, not {end:?}");
+    }
+
+    /// Whether the client says nothing for so long.
+    pub async fn is_quiet_for(&mut self, time: Duration) -> bool {
+        tokio::time::timeout(time, self.requests.message()).await.is_err()
+    }
+
+    /// Sends a response.
+    pub fn send(&self, response: &DeltaDiscoveryResponse) {
+        self.send_bytes(response.encode_to_vec().into());
+    }
+
+    /// Sends any bytes as a message.
+    pub fn send_bytes(&self, message: Bytes) {
+        self.responses.send(Ok(message)).expect("the stream is open");
+    }
+
+    /// Sends any bytes as a message, if the stream is still open.
+    pub fn try_send_bytes(&self, message: Bytes) -> bool {
+        self.responses.send(Ok(message)).is_ok()
+    }
+
+    /// Ends the stream in order.
+    pub fn close(self) {}
+
+    /// Ends the stream with an error.
+    pub fn fail(self, status: Status) {
+        self.responses.send(Err(status)).expect("the stream is open");
+    }
+}
+
+/// A response of a type, to which resources are added.
+pub fn response(type_url: &TypeUrl, nonce: &str) -> DeltaDiscoveryResponse {
+    DeltaDiscoveryResponse {
+        type_url: type_url.as_str().to_owned(),
+        nonce: nonce.to_owned(),
+        ..Default::default()
+    }
+}
+
+/// An encoded `Resource`; what is in it is of no importance.
+pub fn resource(type_url: &TypeUrl, name: &str, version: &str, body: &[u8]) -> Bytes {
+    let mut any = BytesMut::new();
+    wire::put_field(&mut any, 1, type_url.as_str().as_bytes());
+    wire::put_field(&mut any, 2, body);
+    let mut out = BytesMut::new();
+    wire::put_field(&mut out, 3, name.as_bytes());
+    wire::put_field(&mut out, 1, version.as_bytes());
+    wire::put_field(&mut out, 2, &any);
+    out.freeze()
+}
+
+/// An encoded `Resource` with a TTL; without a body it is a heartbeat.
+pub fn timed(type_url: &TypeUrl, name: &str, version: &str, body: Option<&[u8]>, ttl: Duration) -> Bytes {
+    let mut out = BytesMut::new();
+    match body {
+        Some(body) => out.extend_from_slice(&resource(type_url, name, version, body)),
+        None => {
+            wire::put_field(&mut out, 3, name.as_bytes());
+            wire::put_field(&mut out, 1, version.as_bytes());
+        }
+    }
+    let mut seconds = BytesMut::from(&[1 << 3][..]);
+    wire::put_varint(&mut seconds, ttl.as_secs());
+    wire::put_field(&mut out, 6, &seconds);
+    out.freeze()
+}
+
+async fn within<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(PATIENCE, future).await.expect("this happens in time")
+}
+
+#[derive(Clone, Debug)]
+struct Service {
+    accepted: mpsc::UnboundedSender<OriginStream>,
+    is_relay: Arc<AtomicBool>,
+}
+
+impl NamedService for Service {
+    const NAME: &'static str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
+}
+
+impl tower::Service<http::Request<Body>> for Service {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let service = self.clone();
+        assert!(request.uri().path().ends_with("/DeltaAggregatedResources"), "{}", request.uri());
+        let is_relay = self.is_relay.load(Ordering::Relaxed);
+        Box::pin(async move {
+            let mut response = Grpc::new(Raw).streaming(service, request).await;
+            if is_relay {
+                response.headers_mut().insert("x-deltafan-relay", http::HeaderValue::from_static("1"));
+            }
+            Ok(response)
+        })
+    }
+}
+
+impl StreamingService<DeltaDiscoveryRequest> for Service {
+    type Response = Bytes;
+    type ResponseStream = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
+    type Future = Ready<Result<Response<Self::ResponseStream>, Status>>;
+
+    fn call(&mut self, request: Request<Streaming<DeltaDiscoveryRequest>>) -> Self::Future {
+        let (responses, mut queue) = mpsc::unbounded_channel();
+        let peer = request.remote_addr();
+        let stream = OriginStream { peer, requests: request.into_inner(), responses };
+        if self.accepted.send(stream).is_err() {
+            return ready(Err(Status::unavailable("the test is over")));
+        }
+        ready(Ok(Response::new(Box::pin(futures_util::stream::poll_fn(move |context| {
+            queue.poll_recv(context)
+        })))))
+    }
+}
+
+/// Responses are bytes, so that a test can send nonsense.
+#[derive(Clone, Copy, Debug)]
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Bytes;
+    type Decode = DeltaDiscoveryRequest;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, message: Bytes, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        bytes::BufMut::put(out, message);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = DeltaDiscoveryRequest;
+    type Error = Status;
+
+    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<DeltaDiscoveryRequest>, Status> {
+        let message = message.copy_to_bytes(message.remaining());
+        DeltaDiscoveryRequest::decode(message).map(Some).map_err(|error| Status::internal(error.to_string()))
+    }
+}

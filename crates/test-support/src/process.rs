@@ -1,0 +1,302 @@
+//! The relay's binary on a directory, as a process of its own.
+
+use std::fmt;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::PATIENCE;
+use crate::client::CDS;
+use crate::origin::{Origin, OriginStream};
+
+const LISTENERS: &str = "[{address: \"127.0.0.1:0\"}]";
+
+/// The relay's binary: cargo names it to a test program, and puts it into the folder above that.
+pub fn program() -> PathBuf {
+    std::env::var_os("CARGO_BIN_EXE_deltafan").map_or_else(
+        || std::env::current_exe().unwrap().parent().unwrap().with_file_name("deltafan"),
+        PathBuf::from,
+    )
+}
+
+/// A relay that is ready, and ends with this value.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    log: mpsc::Receiver<String>,
+    pub listener: SocketAddr,
+    /// The last of its listeners.
+    pub last_listener: SocketAddr,
+    pub admin: SocketAddr,
+    home: TempDir,
+    /// The part of the configuration that stays.
+    base: String,
+    logged: Arc<AtomicUsize>,
+}
+
+impl Process {
+    /// Starts it on `files` with further lines of configuration under `downstream`.
+    pub fn start(files: &[(&str, &str)], downstream: &str) -> Self {
+        Self::launch("{directory: ./resources}", files, LISTENERS, downstream)
+    }
+
+    /// Starts it on `files`, with these listeners instead of one in cleartext.
+    pub fn listening(listeners: &str, files: &[(&str, &str)], downstream: &str) -> Self {
+        Self::launch("{directory: ./resources}", files, listeners, downstream)
+    }
+
+    /// Starts it on `files` with further keys beside the directory.
+    pub fn on_directory(upstream: &str, files: &[(&str, &str)], downstream: &str) -> Self {
+        Self::launch(&format!("{{directory: ./resources, {upstream}}}"), files, LISTENERS, downstream)
+    }
+
+    /// Starts it on a control plane.
+    pub fn behind(origin: &str, downstream: &str) -> Self {
+        Self::behind_with(origin, LISTENERS, downstream)
+    }
+
+    /// Starts it on a control plane, with these listeners instead of one in cleartext.
+    pub fn behind_with(origin: &str, listeners: &str, downstream: &str) -> Self {
+        let servers = format!("{{servers: [{{uri: \"{origin}\"}}], backoff: {{initial: 50ms, max: 500ms}}}}");
+        Self::launch(&servers, &[], listeners, downstream)
+    }
+
+    /// Starts it on a control plane with these keys beside the server, and does not wait until it is ready.
+    pub fn unready_behind(origin: &str, upstream: &str) -> Self {
+        let upstream = format!("{{servers: [{{uri: \"{origin}\"}}], {upstream}}}");
+        Self::begin(&upstream, &[], LISTENERS, "")
+    }
+
+    fn launch(upstream: &str, files: &[(&str, &str)], listeners: &str, downstream: &str) -> Self {
+        let process = Self::begin(upstream, files, listeners, downstream);
+        process.wait_for("readiness", || process.admin_get("/ready").0 == 200);
+        process
+    }
+
+    fn begin(upstream: &str, files: &[(&str, &str)], listeners: &str, downstream: &str) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let resources = home.path().join("resources");
+        std::fs::create_dir(&resources).unwrap();
+        for (name, text) in files {
+            std::fs::write(resources.join(name), text).unwrap();
+        }
+        let config = home.path().join("relay.yaml");
+        let base = format!(
+            "node: {{id: test}}\nupstream: {upstream}\nadmin: {{address: \"127.0.0.1:0\"}}\n\
+             downstream:\n  listeners: {listeners}\n"
+        );
+        std::fs::write(&config, format!("{base}{downstream}")).unwrap();
+        let mut child = Command::new(program())
+            .args(["serve", "--log-format", "json", "--config"])
+            .arg(&config)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+
+        // The log is read to its end, so that the relay never waits for the pipe.
+        let log = BufReader::new(child.stderr.take().unwrap());
+        let (lines, serving) = mpsc::channel();
+        let logged = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&logged);
+        std::thread::spawn(move || {
+            for line in log.lines().map_while(Result::ok) {
+                eprintln!("relay: {line}");
+                count.fetch_add(1, Ordering::Relaxed);
+                _ = lines.send(line);
+            }
+        });
+        let (listener, last_listener, admin) = loop {
+            let line = serving.recv_timeout(PATIENCE).expect("the relay says that it serves");
+            let event: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
+            if event["message"] == "serving" {
+                let all = event["listeners"].as_str().unwrap();
+                let all = all.strip_prefix('[').unwrap().strip_suffix(']').unwrap();
+                // Of Unix sockets the test knows the path.
+                let mut listeners = all.split(", ").filter_map(|one| one.parse().ok());
+                let listener = listeners.next().unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
+                break (
+                    listener,
+                    listeners.last().unwrap_or(listener),
+                    event["admin"].as_str().unwrap().parse().unwrap(),
+                );
+            }
+        };
+        Self { child, log: serving, listener, last_listener, admin, home, base, logged }
+    }
+
+    /// The number of the process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Lines it has written to its log.
+    pub fn log_lines(&self) -> usize {
+        self.logged.load(Ordering::Relaxed)
+    }
+
+    /// Whether a line of its log so far, structured or not, says this. Each is looked at once.
+    pub fn has_written(&self, text: &str) -> bool {
+        self.log.try_iter().any(|line| line.contains(text))
+    }
+
+    /// CPU time it has used.
+    pub fn cpu(&self) -> Duration {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let nanos = |task: std::fs::DirEntry| {
+            let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+            text.split(' ').next()?.parse::<u64>().ok()
+        };
+        Duration::from_nanos(tasks.flatten().filter_map(nanos).sum())
+    }
+
+    /// How often one of its threads has waited for something until now.
+    pub fn waits(&self) -> u64 {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let waits = |task: std::fs::DirEntry| {
+            let status = std::fs::read_to_string(task.path().join("status")).ok()?;
+            let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+            line.trim().parse::<u64>().ok()
+        };
+        tasks.flatten().filter_map(waits).sum()
+    }
+
+    /// Bytes of memory it holds.
+    pub fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+
+    /// The events of the log so far that say this, each once.
+    pub fn said(&self, message: &str) -> Vec<serde_json::Value> {
+        self.events().into_iter().filter(|event| event["message"] == message).collect()
+    }
+
+    /// The events of the log so far, each once.
+    pub fn events(&self) -> Vec<serde_json::Value> {
+        self.log.try_iter().filter_map(|line| serde_json::from_str(&line).ok()).collect()
+    }
+
+    pub fn uri(&self) -> String {
+        format!("http://{}", self.listener)
+    }
+
+    /// Puts a file into the directory, as careful writers do: whole or not at all.
+    pub fn write(&self, name: &str, text: &str) {
+        let hidden = self.resources().join(format!(".{name}.new"));
+        std::fs::write(&hidden, text).unwrap();
+        std::fs::rename(hidden, self.resources().join(name)).unwrap();
+    }
+
+    /// The file of its configuration.
+    pub fn config(&self) -> PathBuf {
+        self.home.path().join("relay.yaml")
+    }
+
+    /// Its configuration with other further lines under `downstream`.
+    pub fn config_with(&self, downstream: &str) -> String {
+        format!("{}{downstream}", self.base)
+    }
+
+    /// Puts another configuration in the place of the one it has, whole or not at all.
+    pub fn reconfigure(&self, text: &str) {
+        let new = self.home.path().join("relay.yaml.new");
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(new, self.config()).unwrap();
+    }
+
+    /// Times that it has read its configuration again with this result.
+    pub fn reloads(&self, result: &str) -> f64 {
+        self.metric(&format!("deltafan_config_reloads_total{{result=\"{result}\"}}"))
+    }
+
+    pub fn resources(&self) -> PathBuf {
+        Path::join(self.home.path(), "resources")
+    }
+
+    /// Status and body of a page of the admin address.
+    pub fn admin_get(&self, path: &str) -> (u16, String) {
+        http1(self.admin, &format!("GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n"))
+    }
+
+    /// The value of a metric; zero where it has not been counted yet.
+    pub fn metric(&self, name: &str) -> f64 {
+        let (_, text) = self.admin_get("/metrics");
+        let values = text.lines().filter(|line| line.starts_with(name));
+        values.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+    }
+
+    pub fn wait_for(&self, what: &str, mut done: impl FnMut() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !done() {
+            assert!(Instant::now() < deadline, "no {what} in time");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub fn terminate(&self) {
+        self.signal("TERM");
+    }
+
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the relay does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// Status and body of whatever answers to these bytes; status 0 where nobody answers in HTTP.
+pub fn http1(server: SocketAddr, request: &str) -> (u16, String) {
+    let Ok(mut socket) = TcpStream::connect(server) else { return (0, String::new()) };
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    _ = socket.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+    (status, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+}
+
+/// A resource file with clusters of these names.
+pub fn clusters<N: fmt::Display>(names: impl IntoIterator<Item = N>) -> String {
+    let entry = |name| format!("- \"@type\": {CDS}\n  name: {name}\n  connect_timeout: 1s\n");
+    format!("type_url: {CDS}\nresources:\n{}", names.into_iter().map(entry).collect::<String>())
+}
+
+/// A relay on a directory with the clusters `a` and `b`, with further lines of configuration under `downstream`.
+pub fn relay(downstream: &str) -> Process {
+    Process::start(&[("clusters.yaml", &clusters(["a", "b"]))], downstream)
+}
+
+/// A relay, its control plane, and the control plane's side of the stream between them.
+pub async fn relay_and_origin(downstream: &'static str) -> (Process, Origin, OriginStream) {
+    let mut origin = Origin::start().await;
+    let uri = origin.uri();
+    let relay = tokio::task::spawn_blocking(move || Process::behind(&uri, downstream)).await.unwrap();
+    let stream = origin.accept().await;
+    (relay, origin, stream)
+}

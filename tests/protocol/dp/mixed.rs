@@ -1,0 +1,263 @@
+//! Dynamic parameters of one client that differ from name to name or change (R-DP-*).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use deltafan::cache::{Change, Limits, Op, OriginError, View};
+use deltafan::subscription::NextStep;
+use deltafan_test_support::fixture::{Client, Fixture, url};
+use deltafan_test_support::wire::parameters;
+
+use super::{list, locate};
+
+/// A wildcard and, with parameters, a name of it are answered.
+fn answer_both(fixture: &mut Fixture) {
+    fixture.fill();
+    fixture.seen("v=2", View::Named, "cds a:2[v=2]");
+    fixture.seen("", View::Wildcard, "cds a:1[!v] b:1");
+    fixture.known("cds");
+}
+
+#[test]
+fn a_name_asked_for_by_locator_beside_a_wildcard_is_the_variant_of_its_own_parameters() {
+    let mut fixture = Fixture::new();
+    let mut client = fixture.delta();
+    locate(&mut client, &fixture, "cds", &["*"], &[("a", "v=2")]);
+    answer_both(&mut fixture);
+    let told = client.acked(&fixture).join(" ");
+    assert!(
+        told.contains(r#"a{v = "2"}:2"#) && !told.contains(":1 b") && !told.contains("not exists"),
+        "{told}"
+    );
+}
+
+#[test]
+fn over_state_of_the_world_a_name_beside_a_wildcard_is_the_variant_of_its_own_parameters() {
+    let mut fixture = Fixture::new();
+    let mut client = fixture.sotw();
+    list(&mut client, &fixture, "cds", &["*"], &[("a", "v=2")]);
+    answer_both(&mut fixture);
+    assert_eq!(client.told(&fixture), [r#"cds a{v = "2"}:2 b:1"#]);
+}
+
+#[test]
+fn a_store_of_mixed_parameters_is_filled_with_its_own_wildcard() {
+    let mut fixture = Fixture::new();
+    // Somebody has the wildcard with v=2.
+    let mut other = fixture.delta();
+    locate(&mut other, &fixture, "cds", &[], &[("*", "v=2")]);
+    fixture.fill();
+    fixture.seen("v=2", View::Wildcard, "cds x:2[v=2] y:2[v=2]");
+    fixture.known_to("v=2", "cds");
+    // This one has it with v=1, and one name with v=2.
+    let mut client = fixture.sotw();
+    list(&mut client, &fixture, "cds", &[], &[("*", "v=1"), ("a", "v=2")]);
+    fixture.fill();
+    fixture.seen("v=2", View::Named, "cds a:2[v=2]");
+    let told = client.told(&fixture);
+    assert!(told.is_empty(), "its wildcard is not known: {told:?}");
+}
+
+#[test]
+fn a_removal_that_was_not_told_yet_is_told_after_a_change_of_parameters() {
+    let mut fixture = Fixture::new();
+    for pairs in ["v=1", "v=2"] {
+        fixture.known_to(pairs, "cds");
+        fixture.seen(pairs, View::Wildcard, "cds a:1 b:1");
+    }
+    let mut client = fixture.delta();
+    locate(&mut client, &fixture, "cds", &[], &[("*", "v=1")]);
+    let told = client.poll(&fixture).unwrap();
+    fixture.seen("v=1", View::Wildcard, "cds -a");
+    fixture.seen("v=2", View::Wildcard, "cds -a");
+    assert!(client.poll(&fixture).is_none(), "the ACK is awaited");
+    locate(&mut client, &fixture, "cds", &[], &[("*", "v=2")]);
+    client.ack(&fixture, &told, &[]);
+    assert!(client.acked(&fixture).join(" ").contains("-a"), "it holds `a`");
+}
+
+#[test]
+fn stores_of_mixed_parameters_that_nobody_has_any_more_are_dropped() {
+    let mut fixture = Fixture::new();
+    let mut client = fixture.delta();
+    for number in 0..200 {
+        let name = format!("n{number}");
+        locate(&mut client, &fixture, "eds", &["a"], &[(&name, "v=2")]);
+        fixture.fill();
+    }
+    fixture.seen("", View::Named, "eds a:1");
+    fixture.fill();
+    let mixed = fixture.cache.types().iter().filter(|of| of.parameter_view().as_uniform().is_none()).count();
+    assert!(mixed <= 2, "{mixed} stores for one client, each of them updated with each change");
+}
+
+#[test]
+fn a_client_that_comes_when_nothing_is_there_any_more_is_told_of_the_name() {
+    let mut fixture = Fixture::new();
+    fixture.seen("v=1", View::Named, "eds a:1[env]");
+    fixture.seen("v=1", View::Named, "eds -a");
+    let mut client = fixture.delta();
+    locate(&mut client, &fixture, "eds", &[], &[("a", "v=1")]);
+    assert_eq!(client.acked(&fixture), ["eds -a{exists(env)} -a{}"]);
+}
+
+#[test]
+fn a_variant_held_with_the_old_parameters_is_removed_by_its_identity() {
+    let mut fixture = Fixture::new();
+    let mut client = fixture.delta();
+    fixture.seen("v=1", View::Named, "eds a:1[v=1]");
+    locate(&mut client, &fixture, "eds", &[], &[("a", "v=1")]);
+    client.acked(&fixture);
+    fixture.seen("v=2", View::Named, "eds -a");
+    locate(&mut client, &fixture, "eds", &[], &[("a", "v=2")]);
+    let told = client.acked(&fixture).join(" ");
+    assert!(told.contains(r#"-a{v = "1"}"#), "{told}");
+}
+
+#[test]
+fn new_names_with_other_parameters_take_nothing_away_though_the_store_was_filled_before() {
+    let mut fixture = Fixture::new();
+    fixture.seen("v=1", View::Named, "eds a:1");
+    fixture.seen("v=2", View::Named, "eds b:2");
+    let mut first = fixture.delta();
+    locate(&mut first, &fixture, "eds", &[], &[("a", "v=1"), ("b", "v=2")]);
+    fixture.fill();
+    let mut client = fixture.delta();
+    locate(&mut client, &fixture, "eds", &[], &[("a", "v=1")]);
+    client.acked(&fixture);
+    locate(&mut client, &fixture, "eds", &[], &[("b", "v=2")]);
+    assert_eq!(client.acked(&fixture), ["eds b{}:2"]);
+}
+
+#[test]
+fn a_variant_told_before_the_wildcard_was_asked_for_is_taken_back_after_a_change_of_parameters() {
+    let mut fixture = Fixture::new();
+    let mut client = fixture.delta();
+    locate(&mut client, &fixture, "eds", &["x"], &[("a", "env=prod v=2")]);
+    fixture.fill();
+    fixture.seen("env=prod v=2", View::Named, "eds a:1[env=prod]");
+    fixture.seen("", View::Named, "eds x:1");
+    let told = client.poll(&fixture).unwrap();
+    fixture.seen("env=prod v=2", View::Named, "eds a:2[v=2]");
+    assert!(client.poll(&fixture).is_none(), "the ACK is awaited");
+    locate(&mut client, &fixture, "eds", &["*"], &[]);
+    fixture.fill();
+    locate(&mut client, &fixture, "eds", &[], &[("m", "env=prod")]);
+    fixture.fill();
+    fixture.known("eds");
+    client.ack(&fixture, &told, &[]);
+    let told = client.acked(&fixture).join(" ");
+    assert!(told.contains(r#"a{v = "2"}:2"#) && told.contains(r#"-a{env = "prod"}"#), "{told}");
+}
+
+#[test]
+fn an_error_of_a_located_name_is_told() {
+    let mut fixture = Fixture::new();
+    let mut client = fixture.delta();
+    locate(&mut client, &fixture, "eds", &[], &[("a", "v=1")]);
+    fixture.fill();
+    let fail = Op::Fail { name: "a".into(), failure: Arc::new(OriginError::new(5, "no")), listed: false };
+    let change = Change { ops: vec![fail], ..Change::default() };
+    fixture.writer.apply_seen(&url("eds"), &parameters("v=1"), change, fixture.now).unwrap();
+    assert_eq!(client.acked(&fixture), ["eds -a{} !a:5"]);
+    assert!(!matches!(client.next(&fixture), NextStep::Close(_)));
+}
+
+/// Reads until there is nothing more: bodies, then removals, by identity. No response exceeds the limit for responses by
+/// more than one name.
+fn told_in_parts(client: &mut Client, fixture: &Fixture, cut: usize) -> [Vec<String>; 2] {
+    let [mut is, mut gone] = [Vec::new(), Vec::new()];
+    while let Some(told) = client.poll(fixture) {
+        let names = told.resources.iter().map(|(name, _)| name).chain(&told.removed);
+        let bytes: usize = names.map(String::len).sum();
+        assert!(bytes < cut + 2000, "{bytes} bytes of names in one response");
+        client.ack(fixture, &told, &[]);
+        is.extend(told.resources.into_iter().map(|(name, _)| name));
+        gone.extend(told.removed);
+    }
+    [is, gone]
+}
+
+#[test]
+fn r_up_23_a_response_by_locator_is_cut_by_the_size_of_its_constraints() {
+    const CUT: usize = 20_000;
+    let mut fixture = Fixture::with_limits(Limits { response_bytes: CUT, ..Limits::default() });
+    let pairs = format!("v={}", "x".repeat(300));
+    let names: Vec<String> = (0..200).map(|number| format!("n{number:03}")).collect();
+    let all = |form: &dyn Fn(&String) -> String| {
+        format!("eds {}", names.iter().map(form).collect::<Vec<_>>().join(" "))
+    };
+    let located: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), pairs.as_str())).collect();
+    let mut client = fixture.delta();
+    locate(&mut client, &fixture, "eds", &[], &located);
+    fixture.seen(&pairs, View::Named, &all(&|name| format!("{name}:1[{pairs}]")));
+    let [is, gone] = told_in_parts(&mut client, &fixture, CUT);
+    assert_eq!((is.len(), gone.len()), (200, 0));
+    // Variants that were replaced go with what takes their place.
+    fixture.seen(&pairs, View::Named, &all(&|name| format!("{name}:2[{pairs},!q]")));
+    let [is, gone] = told_in_parts(&mut client, &fixture, CUT);
+    assert_eq!((is.len(), gone.len()), (200, 200));
+    fixture.seen(&pairs, View::Named, &all(&|name| format!("-{name}")));
+    let [is, gone] = told_in_parts(&mut client, &fixture, CUT);
+    assert_eq!((is.len(), gone.len()), (0, 400), "both variants of each");
+    locate(&mut client, &fixture, "eds", &[], &located);
+    let [is, gone] = told_in_parts(&mut client, &fixture, CUT);
+    assert_eq!((is.len(), gone.len()), (0, 600), "and its name alone");
+    let mut newcomer = fixture.delta();
+    locate(&mut newcomer, &fixture, "eds", &[], &located);
+    let [is, gone] = told_in_parts(&mut newcomer, &fixture, CUT);
+    assert_eq!((is.len(), gone.len()), (0, 600));
+}
+
+/// Each name is seen through other parameters than the rest, so that each request leads to another store.
+#[test]
+fn r_sotw_18_a_list_of_locators_that_changes_holds_back_known_names_for_a_bounded_time() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    (fixture.rules.cold_deadline, fixture.rules.dead_unnoticed) = (Duration::from_secs(1), Duration::ZERO);
+    fixture.named("cds a:0");
+    let mut client = fixture.sotw();
+    list(&mut client, &fixture, "cds", &["a"], &[]);
+    let told = client.poll(&fixture).unwrap();
+    client.ack(&fixture, &told, &["a"]);
+    let mut told = Vec::new();
+    for number in 1..50 {
+        fixture.after(Duration::from_millis(500));
+        list(&mut client, &fixture, "cds", &["a"], &[(&format!("n{number}"), "v=2")]);
+        fixture.fill();
+        fixture.named(&format!("cds a:{number}"));
+        fixture.fill();
+        told.extend(client.told(&fixture));
+    }
+    assert!(told.len() > 5, "{} of 49 changes: {told:?}", told.len());
+}
+
+/// A name that becomes unknown with its new parameters is waited for as long as any, however long the client waits for
+/// others.
+#[test]
+fn r_relay_04_a_held_name_that_new_parameters_make_unknown_is_waited_for_anew() {
+    let mut fixture = Fixture::knowing(&["cds"]);
+    (fixture.rules.cold_deadline, fixture.rules.dead_unnoticed) = (Duration::from_secs(1), Duration::ZERO);
+    let step = Duration::from_millis(250);
+    let mut client = fixture.sotw();
+    fixture.seen("v=1", View::Named, "cds a:1[v=1]");
+    fixture.named("cds other:1");
+    list(&mut client, &fixture, "cds", &["b"], &[("a", "v=1")]);
+    fixture.fill();
+    fixture.named("cds b:1");
+    fixture.fill();
+    assert_eq!(client.told(&fixture), [r#"cds a{v = "1"}:1 b:1"#]);
+    list(&mut client, &fixture, "cds", &["b"], &[("a", "v=1"), ("silent", "v=3")]);
+    fixture.fill();
+    fixture.after(Duration::from_millis(2500));
+    assert!(client.poll(&fixture).is_none());
+    list(&mut client, &fixture, "cds", &["b"], &[("a", "v=2"), ("silent", "v=3")]);
+    fixture.fill();
+    for _ in 0..8 {
+        fixture.after(step);
+        assert_eq!(client.told(&fixture), [""; 0], "`a` is unknown, and held");
+    }
+    fixture.seen("v=2", View::Named, "cds a:2[v=2]");
+    fixture.fill();
+    fixture.after(Duration::from_secs(1));
+    assert_eq!(client.told(&fixture), [r#"cds a{v = "2"}:2 b:1"#]);
+}

@@ -1,0 +1,26 @@
+//! The rules of the protocol, one test or more for each, over the pure core: no sockets, and time is an argument.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod ads;
+mod aliases;
+mod authorization;
+mod bounds;
+mod concurrency;
+mod cost;
+mod delta;
+mod dp;
+mod envelope;
+mod ep;
+mod errors;
+mod errors_random;
+mod limits;
+mod observer;
+mod parts;
+mod random_aliases;
+mod relay;
+mod rest;
+mod sotw;
+mod ttl;
+mod ttl_histories;
+mod xdstp;

@@ -1,0 +1,272 @@
+//! Permissions over the real binary: two tenants with certificates of their own, on every transport.
+
+use std::path::Path;
+
+use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, DiscoveryResponse, ResourceLocator};
+use deltafan_test_support::certificates::{Authority, Identity, connect_tls, replace, shake_hands};
+use deltafan_test_support::client::{
+    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, FETCH_CLUSTERS, LDS, SDS, SOTW_ADS, Sotw, names, node, unary,
+};
+use deltafan_test_support::origin::Origin;
+use deltafan_test_support::process::Process;
+use prost::Message as _;
+use rustls::version::TLS13;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tonic::Code;
+use tonic::transport::Channel;
+
+const BODY: &str = "hunter2-is-the-body-of-a-secret";
+
+const RULES: &str = r#"authorization:
+  default: deny
+  rules:
+  - peers: ["spiffe://mesh/ns/prod/**"]
+    node_ids: ["prod-*"]
+    types: [cds, sds]
+    names: ["prod/**"]
+  - peers: ["spiffe://mesh/ns/dev/**"]
+    names: ["dev/**"]
+"#;
+
+fn clusters() -> String {
+    let cluster = |name: &str| format!("- {{\"@type\": {CDS}, name: {name}, type: STATIC}}\n");
+    format!("resources:\n{}{}{}", cluster("prod/a"), cluster("prod/b"), cluster("dev/a"))
+}
+
+fn secrets() -> String {
+    format!(
+        "resources:\n- {{\"@type\": {SDS}, name: prod/key, generic_secret: {{secret: {{inline_string: {BODY}}}}}}}\n"
+    )
+}
+
+struct Fixture {
+    relay: Process,
+    servers: Authority,
+    clients: Authority,
+    _home: TempDir,
+}
+
+impl Fixture {
+    async fn start(more: &'static str, origin: Option<String>) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+        let server = servers.server();
+        let files =
+            [("cert.pem", &server.cert_pem), ("key.pem", &server.key_pem), ("clients.pem", &clients.pem())];
+        files.into_iter().for_each(|(name, text)| replace(&home.path().join(name), text));
+        let listeners = listeners(home.path());
+        let relay = tokio::task::spawn_blocking(move || match origin {
+            Some(origin) => Process::behind_with(&origin, &listeners, more),
+            None => {
+                let files = [("clusters.yaml", &*clusters()), ("secrets.yaml", &*secrets())];
+                Process::listening(&listeners, &files, more)
+            }
+        });
+        Self { relay: relay.await.unwrap(), servers, clients, _home: home }
+    }
+
+    fn identity(&self, who: &str) -> Identity {
+        self.clients.client(&format!("spiffe://mesh/ns/{who}/sa/envoy"))
+    }
+
+    async fn connect(&self, who: &str) -> Channel {
+        let config = self.servers.trusting(Some(&self.identity(who)), &[&TLS13], &["h2"]);
+        connect_tls(self.relay.listener, config).await.unwrap()
+    }
+
+    /// The status and the body of a poll.
+    async fn poll(&self, who: &str, id: &str, what: &str) -> (u16, String) {
+        let config = self.servers.trusting(Some(&self.identity(who)), &[&TLS13], &["http/1.1"]);
+        let mut socket = shake_hands(self.relay.listener, config).await.unwrap();
+        let body = format!("{{\"node\":{{\"id\":\"{id}\"}}}}");
+        let request = format!(
+            "POST /v3/discovery:{what} HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        socket.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        // A connection may end without TLS's own goodbye.
+        _ = socket.read_to_end(&mut answer).await;
+        let text = String::from_utf8(answer).unwrap();
+        (text.split(' ').nth(1).unwrap().parse().unwrap(), text)
+    }
+
+    fn denied(&self, what: &str) -> f64 {
+        self.relay.metric(&format!("deltafan_denied_total{{what=\"{what}\"}}"))
+    }
+}
+
+fn listeners(home: &Path) -> String {
+    let at = home.display();
+    format!(
+        "[{{address: \"127.0.0.1:0\", tls: {{cert_file: {at}/cert.pem, key_file: {at}/key.pem, client_ca_file: {at}/clients.pem}}}}]"
+    )
+}
+
+fn of_sotw(response: &DiscoveryResponse) -> usize {
+    response.resources.len()
+}
+
+fn fetch(id: &str) -> DiscoveryRequest {
+    DiscoveryRequest { node: Some(node(id)), ..DiscoveryRequest::default() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_tenant_sees_its_own_on_every_transport() {
+    let fixture = Fixture::start(RULES, None).await;
+    for (who, id, own) in [("prod", "prod-1", vec!["prod/a", "prod/b"]), ("dev", "any", vec!["dev/a"])] {
+        let channel = fixture.connect(who).await;
+        for method in [DELTA_ADS, DELTA_CLUSTERS] {
+            let mut stream = Delta::open(&channel, method).await;
+            stream.subscribe(id, CDS, &["*", "prod/a", "dev/a", "other"]).await;
+            let (mut seen, mut gone) = (Vec::new(), Vec::new());
+            // Absent names may be told beside those that are there, or behind them.
+            while seen.len() < own.len() || gone.len() < 2 {
+                let told = stream.response().await;
+                seen.extend(names(&told));
+                gone.extend(told.removed_resources.clone());
+                stream.ack(&told).await;
+            }
+            seen.sort_unstable();
+            gone.sort_unstable();
+            assert_eq!(seen, own, "{who} {method}");
+            let absent = if who == "prod" { ["dev/a", "other"] } else { ["other", "prod/a"] };
+            assert_eq!(gone, absent, "{who} {method}");
+        }
+        let mut stream = Sotw::open(&channel, SOTW_ADS).await;
+        stream.subscribe(id, CDS, &[]).await;
+        assert_eq!(of_sotw(&stream.response().await), own.len(), "{who}");
+        let answer = unary(&channel, FETCH_CLUSTERS, fetch(id)).await.unwrap();
+        assert_eq!(of_sotw(&DiscoveryResponse::decode(answer).unwrap()), own.len(), "{who}");
+        let (status, text) = fixture.poll(who, id, "clusters").await;
+        assert_eq!(status, 200, "{text}");
+        for name in ["prod/a", "prod/b", "dev/a"] {
+            assert_eq!(text.contains(name), own.contains(&name), "{who}: {text}");
+        }
+    }
+    assert!(fixture.denied("name") >= 4.0 && fixture.denied("wildcard") >= 6.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_or_request_without_permission_ends_its_stream_on_every_transport() {
+    let fixture = Fixture::start(RULES, None).await;
+    for (who, id, type_url, what) in [
+        ("prod", "dev-1", CDS, "node_id"),
+        ("prod", "", CDS, "node_id"),
+        ("prod", "prod-1", LDS, "type"),
+        ("other", "prod-1", CDS, "peer"),
+    ] {
+        let before = fixture.denied(what);
+        let channel = fixture.connect(who).await;
+        let mut stream = Delta::open(&channel, DELTA_ADS).await;
+        stream.subscribe(id, type_url, &["*"]).await;
+        assert_eq!(stream.end().await.code(), Code::PermissionDenied, "{who} {id}");
+        let mut stream = Sotw::open(&channel, SOTW_ADS).await;
+        stream.subscribe(id, type_url, &[]).await;
+        assert_eq!(stream.end().await.code(), Code::PermissionDenied, "{who} {id}");
+        let polled = fixture.poll(who, id, if type_url == CDS { "clusters" } else { "listeners" }).await;
+        assert_eq!(polled.0, 403, "{who} {id}: {}", polled.1);
+        let mut expected = 3.0;
+        if type_url == CDS {
+            let answer = unary(&channel, FETCH_CLUSTERS, fetch(id)).await.unwrap_err();
+            assert_eq!(answer.code(), Code::PermissionDenied);
+            expected += 1.0;
+        }
+        assert_eq!(fixture.denied(what) - before, expected, "{what}");
+    }
+    // The first request says which node a stream is.
+    let channel = fixture.connect("prod").await;
+    let mut stream = Delta::open(&channel, DELTA_ADS).await;
+    stream.subscribe("prod-1", CDS, &["prod/a"]).await;
+    let told = stream.response().await;
+    stream.ack(&told).await;
+    stream.subscribe("dev-1", CDS, &["dev/a"]).await;
+    let told = stream.response().await;
+    assert_eq!((names(&told), told.removed_resources), (Vec::<String>::new(), vec!["dev/a".to_owned()]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_is_for_clients_with_permission_and_in_no_log_or_metric() {
+    let fixture = Fixture::start(RULES, None).await;
+    for (who, id, sees) in [("prod", "prod-1", true), ("dev", "any", false)] {
+        let channel = fixture.connect(who).await;
+        let mut stream = Delta::open(&channel, DELTA_ADS).await;
+        stream.subscribe(id, SDS, &["prod/key"]).await;
+        let told = stream.response().await;
+        assert_eq!(names(&told).len(), usize::from(sees));
+        assert_eq!(told.removed_resources.len(), usize::from(!sees));
+        // A rejection that quotes what it rejects is the client's own word; the relay adds nothing to it.
+        stream.nack(&told).await;
+        let (status, text) = fixture.poll(who, id, "secrets").await;
+        assert!(status == 200 || status == 304 || status == 503, "{text}");
+        assert!(!text.contains(BODY) || sees);
+    }
+    fixture.relay.wait_for("the rejection in the log", || {
+        fixture.relay.has_written("a client rejected an update (NACK)")
+    });
+    assert!(!fixture.relay.has_written(BODY));
+    assert!(!fixture.relay.admin_get("/metrics").1.contains(BODY));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_that_change_end_the_connections_whose_rights_they_change_and_no_others() {
+    let fixture = Fixture::start(RULES, None).await;
+    let mut streams = Vec::new();
+    for (who, id) in [("prod", "prod-1"), ("dev", "any")] {
+        let channel = fixture.connect(who).await;
+        let mut stream = Delta::open(&channel, DELTA_ADS).await;
+        stream.subscribe(id, CDS, &["*"]).await;
+        let told = stream.response().await;
+        stream.ack(&told).await;
+        streams.push((channel, stream));
+    }
+    let [(_, mut prod), (_, mut dev)] = <[_; 2]>::try_from(streams).ok().unwrap();
+    fixture
+        .relay
+        .reconfigure(&fixture.relay.config_with(&RULES.replace("prod/**\"]\n  -", "prod/a\"]\n  -")));
+    assert_eq!(prod.end().await.code(), Code::Unavailable);
+    // The other tenant is told of changes as before.
+    let clusters = clusters().replace("dev/a, type: STATIC", "dev/a, type: EDS");
+    fixture.relay.write("clusters.yaml", &clusters);
+    assert_eq!(names(&dev.response().await), ["dev/a"]);
+    let channel = fixture.connect("prod").await;
+    let mut stream = Delta::open(&channel, DELTA_ADS).await;
+    stream.subscribe("prod-1", CDS, &["*"]).await;
+    assert_eq!(names(&stream.response().await), ["prod/a"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_is_given_parameters_by_its_certificate_and_can_send_no_others() {
+    const PARAMETERS: &str = r#"dynamic_parameters:
+- key: ns
+  from: peer.spiffe_id
+  pattern: "spiffe://mesh/ns/([^/]+)/.*"
+"#;
+    let mut origin = Origin::start().await;
+    let fixture = Fixture::start(PARAMETERS, Some(origin.uri())).await;
+    let channel = fixture.connect("prod").await;
+    let stream = Delta::open(&channel, DELTA_ADS).await;
+    // Parameters that it sends itself count for nothing.
+    stream.subscribe("dev", CDS, &["a"]).await;
+    let mut asked = origin.accept().await;
+    let request = asked.expect_request().await;
+    let [locator] = &request.resource_locators_subscribe[..] else { panic!("{request:?}") };
+    assert_eq!(locator.name, "a");
+    assert_eq!(locator.dynamic_parameters.get("ns").map(String::as_str), Some("prod"));
+
+    let mut spoofing = Delta::open(&channel, DELTA_ADS).await;
+    let locator = ResourceLocator {
+        name: "a".to_owned(),
+        dynamic_parameters: [("ns".to_owned(), "dev".to_owned())].into(),
+    };
+    let request = DeltaDiscoveryRequest {
+        node: Some(node("dev")),
+        type_url: CDS.to_owned(),
+        resource_locators_subscribe: vec![locator],
+        ..DeltaDiscoveryRequest::default()
+    };
+    spoofing.send(request).await;
+    assert_eq!(spoofing.end().await.code(), Code::PermissionDenied);
+    assert_eq!(fixture.denied("parameters"), 1.0);
+}

@@ -1,0 +1,190 @@
+//! `deltafan check --node`: which dynamic parameters a node would be given, by the real binary.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use deltafan_test_support::process::program;
+use tempfile::TempDir;
+
+const UPSTREAM: &str = "upstream: {servers: [{uri: \"http://cp:18000\"}]}\n";
+const RULES: &str = r#"
+downstream: {max_name_bytes: 40}
+dynamic_parameters:
+- {key: env, from: node.metadata.env, pattern: "(prod|canary)-.*", default: prod}
+- {key: cluster, from: node.cluster}
+- {key: zone, from: node.locality.zone}
+- {key: version, from: node.metadata.build.version}
+"#;
+
+struct Files(TempDir);
+
+impl Files {
+    fn with(rules: &str) -> Self {
+        let files = Self(tempfile::tempdir().unwrap());
+        files.write("relay.yaml", &format!("{UPSTREAM}{rules}"));
+        files
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn check(&self, node: &Path) -> Output {
+        let config = self.0.path().join("relay.yaml");
+        let mut command = Command::new(program());
+        command.arg("check").arg("--config").arg(config).arg("--node").arg(node).output().unwrap()
+    }
+
+    /// Output for a good node.
+    fn given(&self, node: &Path) -> String {
+        let output = self.check(node);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() && stderr.is_empty(), "{stderr}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The complaint about a bad one, without the path that it begins with.
+    fn refused(&self, node: &Path) -> String {
+        let output = self.check(node);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(output.stdout.is_empty());
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        let start = format!("deltafan: {}: ", node.display());
+        stderr.strip_prefix(&start).unwrap_or_else(|| panic!("{stderr}")).trim_end().to_owned()
+    }
+}
+
+fn in_config(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name)
+}
+
+#[test]
+fn r_dp_17_a_node_is_shown_with_its_given_parameters_and_why() {
+    let files = Files::with(RULES);
+    let json = r#"{"id": "a", "cluster": "edge", "locality": {"zone": "eu-1"}, "userAgentBuildVersion": {"version": {}},
+        "metadata": {"env": "canary-7", "build": {"version": 1.50, "other": [null]}}}"#;
+    let yaml = "
+id: a
+cluster: edge
+locality: {zone: eu-1}
+user_agent_build_version: {version: {}}
+metadata: {env: canary-7, build: {version: 1.50, other: [~]}}
+";
+    let bootstrap = format!("static_resources: {{unknown_to_us: 1}}\nnode:{}", yaml.replace('\n', "\n  "));
+    let expected = r#"env = "canary"  # node.metadata.env, by (prod|canary)-.*
+cluster = "edge"  # node.cluster
+zone = "eu-1"  # node.locality.zone
+version = "1.5"  # node.metadata.build.version
+"#;
+    for (name, text) in
+        [("node.json", json), ("node.yaml", yaml), ("node", yaml), ("node.yml", json), ("b.yaml", &bootstrap)]
+    {
+        assert_eq!(files.given(&files.write(name, text)), expected, "{name}");
+    }
+    let node = files.write("other.yaml", "metadata: {env: prod, build: {version: [1]}}\ncluster: \"\"");
+    let expected = r#"env = "prod"  # the default: node.metadata.env does not match (prod|canary)-.*
+cluster is absent  # the node has no node.cluster
+zone is absent  # the node has no node.locality.zone
+version is absent  # node.metadata.build.version is neither text, nor a number, nor true or false
+"#;
+    assert_eq!(files.given(&node), expected);
+    let long = files
+        .write("long.yaml", &format!("cluster: {}\nmetadata: {{env: {}}}", "c".repeat(40), "e".repeat(41)));
+    let shown = files.given(&long);
+    assert!(
+        shown.contains("# the default: node.metadata.env is longer than `downstream.max_name_bytes`"),
+        "{shown}"
+    );
+    assert!(shown.contains(&format!("cluster = {:?}", "c".repeat(40))), "{shown}");
+}
+
+#[test]
+fn r_dp_17_the_bootstraps_of_clients_are_read() {
+    let files = Files::with(RULES);
+    for bootstrap in [
+        "envoy-delta-ads.yaml",
+        "envoy-delta-ads-mtls.yaml",
+        "envoy-delta-per-type.yaml",
+        "envoy-sotw-ads.yaml",
+        "envoy-sotw-per-type.yaml",
+        "envoy-rest.yaml",
+        "grpc-bootstrap.json",
+        "grpc-bootstrap-mtls.json",
+    ] {
+        let shown = files.given(&in_config(bootstrap));
+        assert!(shown.contains("\ncluster = \"edge\"  # node.cluster\n"), "{bootstrap}: {shown}");
+    }
+}
+
+#[test]
+fn without_rules_nothing_is_given() {
+    let files = Files::with("dynamic_parameters: []\n");
+    let shown = files.given(&in_config("envoy-delta-ads.yaml"));
+    assert_eq!(shown, "no parameters: the configuration has no `dynamic_parameters`\n");
+}
+
+#[test]
+fn a_file_that_is_no_node_is_told_with_its_path_and_the_reason() {
+    let files = Files::with(RULES);
+    for (name, text, reason) in [
+        ("a.json", "{", "not JSON: EOF"),
+        ("a.json", "", "not JSON: EOF"),
+        ("a.yaml", "{a", "not YAML: "),
+        ("a.yaml", "", "expected an envoy.config.core.v3.Node, or a bootstrap with a `node`, as an object"),
+        ("a.json", "[1]", "expected an envoy.config.core.v3.Node"),
+        ("a.json", r#"{"node": "me"}"#, "expected an envoy.config.core.v3.Node"),
+        ("a.json", r#"{"node": {"id": 7}}"#, "its `node` is not a valid envoy.config.core.v3.Node: "),
+        ("a.json", r#"{"node": {"name": "x"}}"#, "its `node` is not a valid envoy.config.core.v3.Node: "),
+        (
+            "a.yaml",
+            "static_resources: {}",
+            "it has no `node`, and by itself it is not a valid envoy.config.core.v3.Node: ",
+        ),
+        ("a.yaml", "id: a\nid: b", "not YAML: "),
+    ] {
+        let told = files.refused(&files.write(name, text));
+        assert!(told.starts_with(reason), "{text}: {told}");
+    }
+    assert!(files.refused(&files.0.path().join("none.yaml")).starts_with("cannot be read: No such file"));
+    assert!(files.refused(files.0.path()).starts_with("cannot be read: "));
+    assert_eq!(files.refused(Path::new("/dev/zero")), "is larger than 16777216 bytes");
+}
+
+#[test]
+fn hostile_nodes_neither_crash_it_nor_steer_a_terminal() {
+    let files = Files::with(RULES);
+    for (name, open, close) in
+        [("bomb.json", "{\"a\":", "}"), ("bomb.yaml", "{a: ", "}"), ("list.json", "[", "]")]
+    {
+        for levels in [120, 100_000] {
+            let bomb =
+                format!("{{\"metadata\": {{\"env\": {}1{}}}}}", open.repeat(levels), close.repeat(levels));
+            assert!(!files.refused(&files.write(name, &bomb)).is_empty());
+        }
+    }
+    // Readable as JSON, but deeper than a message may nest.
+    let deep = format!("{{\"metadata\": {{\"env\": {}1{}}}}}", "[".repeat(60), "]".repeat(60));
+    let told = files.refused(&files.write("deep.json", &deep));
+    assert!(told.contains("recursion limit"), "{told}");
+
+    let node = files.write("steer.json", r#"{"cluster": "\u001b[2J\n\"", "metadata": {"env": "\u001b"}}"#);
+    let shown = files.given(&node);
+    assert!(shown.contains("\ncluster = \"\\u{1b}[2J\\n\\\"\"  # node"), "{shown}");
+    assert!(!shown.contains('\u{1b}'));
+    let unknown = files.write("unknown.json", r#"{"\u001b[2J\n": 1}"#);
+    assert!(!files.refused(&unknown).contains('\u{1b}'));
+    let files = Files::with("dynamic_parameters: [{key: \"\\e[2J\\n\", from: \"node.metadata.\\e\"}]\n");
+    assert_eq!(files.given(&node), "\\u{1b}[2J\\n is absent  # the node has no node.metadata.\\u{1b}\n");
+}
+
+#[test]
+fn a_wrong_configuration_comes_first() {
+    let files = Files::with("dynamic_parameters: [{key: a, from: node.idd}]\n");
+    let output = files.check(&in_config("envoy-delta-ads.yaml"));
+    assert_eq!(output.status.code(), Some(78));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("relay.yaml:2: `dynamic_parameters[].from`: `node.idd` is no part of a node; did you mean `node.id`?"), "{stderr}");
+}

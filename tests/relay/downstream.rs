@@ -1,0 +1,561 @@
+//! The binary over real sockets: what a peer may do wrong, how streams end, and what the directory source shows.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use deltafan::grpc::RawCodec;
+use deltafan::proto::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse};
+use deltafan_test_support::client::{
+    CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, EDS, FETCH_CLUSTERS, PATIENCE, SOTW_ADS, Sotw, connect, names,
+    node, unary,
+};
+use deltafan_test_support::process::{Process, clusters, http1, program, relay};
+use http::uri::PathAndQuery;
+use prost::Message as _;
+use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+/// A client that must not notice what another does: it gets what it asks for.
+async fn is_served(relay: &Process) {
+    is_served_with(relay, &["a", "b"]).await;
+}
+
+/// A client gets these clusters in the end.
+async fn is_served_with(relay: &Process, clusters: &[&str]) {
+    let channel = connect(&relay.uri()).await;
+    let mut stream = Delta::open(&channel, DELTA_ADS).await;
+    stream.subscribe("honest", CDS, &["*"]).await;
+    let mut held = BTreeSet::new();
+    while !held.iter().eq(clusters) {
+        let response = stream.response().await;
+        stream.ack(&response).await;
+        held.extend(names(&response));
+        held.retain(|name| !response.removed_resources.contains(name));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn faults_of_a_request_close_its_stream_with_a_clear_status() {
+    let relay = relay("");
+    let channel = connect(&relay.uri()).await;
+    let long = "x".repeat(1 << 20);
+    let cds = CDS.to_owned();
+    let node = Some(node("faulty"));
+    let cases = [
+        (
+            "no type",
+            DELTA_ADS,
+            DeltaDiscoveryRequest { node: node.clone(), ..Default::default() },
+            Code::InvalidArgument,
+            "`type_url` is required",
+        ),
+        (
+            "a type that is not the service's (R-EP-03)",
+            DELTA_CLUSTERS,
+            DeltaDiscoveryRequest { node: node.clone(), type_url: EDS.to_owned(), ..Default::default() },
+            Code::InvalidArgument,
+            "serves `type.googleapis.com/envoy.config.cluster.v3.Cluster`",
+        ),
+        (
+            "no node",
+            DELTA_ADS,
+            DeltaDiscoveryRequest { type_url: cds.clone(), ..Default::default() },
+            Code::InvalidArgument,
+            "must carry `node`",
+        ),
+        (
+            "a name of a megabyte",
+            DELTA_ADS,
+            DeltaDiscoveryRequest {
+                node: node.clone(),
+                type_url: cds.clone(),
+                resource_names_subscribe: vec![long.clone()],
+                ..Default::default()
+            },
+            Code::InvalidArgument,
+            "is longer than 16384 bytes",
+        ),
+        (
+            "a request over the limit",
+            DELTA_ADS,
+            DeltaDiscoveryRequest {
+                node: node.clone(),
+                type_url: cds.clone(),
+                resource_names_subscribe: vec![long; 5],
+                ..Default::default()
+            },
+            Code::ResourceExhausted,
+            "over the limit of 4194304",
+        ),
+        (
+            "a type of a megabyte",
+            DELTA_ADS,
+            DeltaDiscoveryRequest { node, type_url: "t".repeat(1 << 20), ..Default::default() },
+            Code::InvalidArgument,
+            "`type_url` is longer",
+        ),
+    ];
+    for (what, method, request, code, message) in cases {
+        let mut stream = Delta::open(&channel, method).await;
+        stream.send(request).await;
+        let status = stream.end().await;
+        assert_eq!(status.code(), code, "{what}: {status:?}");
+        assert!(status.message().contains(message), "{what}: {status:?}");
+        assert!(status.message().len() < 400, "{what}: a message fit for a log");
+    }
+    is_served(&relay).await;
+    assert!(
+        relay.metric("deltafan_streams_ended_total{transport=\"delta\",code=\"invalid_argument\"}") >= 5.0
+    );
+}
+
+/// Bytes that are no gRPC, or no message of the method, sent over a real HTTP/2 stream.
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_are_no_request_close_their_stream_only() {
+    let relay = relay("");
+    let socket = tokio::net::TcpStream::connect(relay.listener).await.unwrap();
+    let (mut h2, connection) = hyper::client::conn::http2::handshake(
+        hyper_util::rt::TokioExecutor::new(),
+        hyper_util::rt::TokioIo::new(socket),
+    )
+    .await
+    .unwrap();
+    tokio::spawn(connection);
+    let call = |path: &'static str, content_type: &'static str, body: Bytes| {
+        let request = http::Request::post(format!("http://relay{path}")).header("content-type", content_type);
+        let answer = h2.send_request(request.body(http_body_util::Full::new(body)).unwrap());
+        async move {
+            let response = answer.await.unwrap();
+            let (parts, body) = response.into_parts();
+            let body = http_body_util::BodyExt::collect(body).await.unwrap();
+            let trailer = body.trailers().and_then(|trailers| trailers.get("grpc-status").cloned());
+            let code = parts.headers.get("grpc-status").cloned().or(trailer);
+            (parts.status.as_u16(), code.map(|code| code.to_str().unwrap().to_owned()))
+        }
+    };
+    let mut call = call;
+    let grpc = "application/grpc";
+    let status = |code: Code| (200, Some((code as i32).to_string()));
+    let garbage = Bytes::from_static(b"\0\0\0\0\x03\xff\xff\xff");
+    assert_eq!(call(DELTA_ADS, grpc, garbage).await, status(Code::InvalidArgument), "no protobuf");
+    let compressed = Bytes::from_static(b"\x01\0\0\0\0");
+    assert_eq!(call(DELTA_ADS, grpc, compressed).await, status(Code::Unimplemented), "compressed");
+    let cut = Bytes::from_static(b"\0\0\0\0\x09abc");
+    assert_eq!(call(SOTW_ADS, grpc, cut).await, status(Code::InvalidArgument), "cut off");
+    let huge = Bytes::from_static(b"\0\xff\xff\xff\xff");
+    assert_eq!(call(SOTW_ADS, grpc, huge).await, status(Code::ResourceExhausted), "4 GiB foretold");
+    assert_eq!(call(FETCH_CLUSTERS, grpc, Bytes::new()).await, status(Code::InvalidArgument), "no request");
+    assert_eq!(
+        call("/a.Service/Method", grpc, Bytes::new()).await,
+        status(Code::Unimplemented),
+        "unknown method"
+    );
+    assert_eq!(call(DELTA_ADS, "text/html", Bytes::new()).await, (415, None));
+    assert_eq!(call("/nothing", "text/html", Bytes::new()).await, (404, None));
+    assert_eq!(call(SOTW_ADS, grpc, Bytes::new()).await, status(Code::Ok), "a stream that ends at once");
+    is_served(&relay).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_are_no_http2_are_turned_away() {
+    let relay = relay("");
+    let post =
+        format!("POST {DELTA_ADS} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    let (status, body) = http1(relay.listener, &post);
+    assert_eq!(status, 426, "{body}");
+    assert!(body.contains("HTTP/2"), "{body}");
+
+    for garbage in [
+        &[0_u8; 4096][..],
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nnonsense nonsense nonsense",
+        b"\x16\x03\x01\x02\0\x01",
+    ] {
+        let mut socket = TcpStream::connect(relay.listener).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        _ = socket.write_all(garbage);
+        _ = socket.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        _ = socket.read_to_end(&mut answer);
+    }
+    is_served(&relay).await;
+}
+
+/// gRPC's C core takes a DATA frame behind a status for a fault of the transport, and tells its user UNKNOWN.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_alone_ends_the_stream_with_its_headers() {
+    const HEADERS: u8 = 1;
+    const END_STREAM: u8 = 1;
+    let relay = relay("");
+    let wrong_type = DiscoveryRequest { type_url: EDS.to_owned(), ..Default::default() };
+    for (path, message) in [
+        ("/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats", Vec::new()),
+        (FETCH_CLUSTERS, wrong_type.encode_to_vec()),
+        // A health check of a service that nobody has registered.
+        ("/grpc.health.v1.Health/Check", b"\x0a\x01x".to_vec()),
+    ] {
+        let mut socket = TcpStream::connect(relay.listener).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.write_all(&raw_stream(path, &message, END_STREAM)).unwrap();
+        let flags = loop {
+            let mut head = [0; 9];
+            socket.read_exact(&mut head).unwrap();
+            let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+            socket.read_exact(&mut payload).unwrap();
+            if head[3] == HEADERS {
+                break head[4];
+            }
+        };
+        assert_eq!(flags & END_STREAM, END_STREAM, "{path}");
+    }
+    is_served(&relay).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_asks_nothing_is_closed() {
+    let relay = relay("  first_request_timeout: 300ms\n");
+    let channel = connect(&relay.uri()).await;
+    let status = Delta::open(&channel, DELTA_ADS).await.end().await;
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_directory_is_followed_on_every_protocol() {
+    let relay = relay("");
+    let channel = connect(&relay.uri()).await;
+    let mut delta = Delta::open(&channel, DELTA_ADS).await;
+    delta.subscribe("delta", CDS, &[]).await;
+    let first = delta.response().await;
+    assert_eq!(names(&first), ["a", "b"]);
+    delta.ack(&first).await;
+    let mut sotw = Sotw::open(&channel, SOTW_ADS).await;
+    sotw.subscribe("sotw", CDS, &[]).await;
+    let first = sotw.response().await;
+    assert_eq!(first.resources.len(), 2);
+    sotw.ack(&first, &[]).await;
+
+    relay.write("clusters.yaml", &clusters(&["b", "c"]));
+    let change = delta.response().await;
+    assert_eq!(names(&change), ["c"]);
+    assert_eq!(change.removed_resources, ["a"]);
+    assert_eq!(sotw.response().await.resources.len(), 2);
+
+    relay.write("clusters.yaml", "type_url: [");
+    relay.wait_for("the failing file in the metrics", || {
+        relay.metric("deltafan_directory_failing_files") == 1.0
+    });
+    delta.ack(&change).await;
+    delta.silence().await;
+
+    let request = DiscoveryRequest { node: Some(node("fetch")), ..DiscoveryRequest::default() };
+    let fetched = unary(&channel, FETCH_CLUSTERS, request.clone()).await.unwrap();
+    assert_eq!(DiscoveryResponse::decode(fetched).unwrap().resources.len(), 2, "the last good state");
+    let none = DiscoveryRequest { resource_names: vec!["none".to_owned()], ..request };
+    let fetched = unary(&channel, FETCH_CLUSTERS, none).await.unwrap();
+    assert_eq!(DiscoveryResponse::decode(fetched).unwrap().resources.len(), 0, "known to be absent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_ep_06_a_type_nobody_has_heard_of_is_answered_on_ads() {
+    let relay = relay("");
+    let channel = connect(&relay.uri()).await;
+    let mut stream = Delta::open(&channel, DELTA_ADS).await;
+    stream.subscribe("curious", "type.googleapis.com/example.v1.Thing", &["x"]).await;
+    assert_eq!(stream.response().await.removed_resources, ["x"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_clients_share_one_encoding() {
+    let relay = relay("");
+    let mut streams = Vec::new();
+    for id in 0..100 {
+        let channel = connect(&relay.uri()).await;
+        let mut stream = Delta::open(&channel, DELTA_ADS).await;
+        stream.subscribe(&format!("client-{id}"), CDS, &["*"]).await;
+        let response = stream.response().await;
+        stream.ack(&response).await;
+        streams.push((stream, response.nonce));
+    }
+    relay.wait_for("the ACKs", || {
+        relay.metric("deltafan_requests_total{type=\"cds\",transport=\"delta\",result=\"ack\"}") >= 100.0
+    });
+    let (encodes, responses) =
+        (relay.metric("deltafan_encodes_total"), relay.metric("deltafan_responses_total"));
+
+    relay.write("clusters.yaml", &clusters(&["a", "b", "c"]));
+    for (stream, first) in &mut streams {
+        let response = stream.response().await;
+        assert_eq!(names(&response), ["c"]);
+        assert_ne!(response.nonce, *first);
+    }
+    relay.wait_for("the count", || relay.metric("deltafan_responses_total") >= responses + 100.0);
+    assert_eq!(relay.metric("deltafan_encodes_total"), encodes + 1.0);
+    assert_eq!(relay.metric("deltafan_cohorts{type=\"cds\"}"), 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_and_readiness_say_whether_to_send_clients_here() {
+    use tonic_health::pb::health_check_response::ServingStatus;
+    use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+    let relay = relay("  drain: 20s\n");
+    let channel = connect(&relay.uri()).await;
+    let status = |message: Bytes| HealthCheckResponse::decode(message).unwrap().status();
+    let answer =
+        unary(&channel, "/grpc.health.v1.Health/Check", HealthCheckRequest::default()).await.unwrap();
+    assert_eq!(status(answer), ServingStatus::Serving);
+    let mut grpc = tonic::client::Grpc::new(channel.clone());
+    grpc.ready().await.unwrap();
+    let (path, codec) = (PathAndQuery::from_static("/grpc.health.v1.Health/Watch"), RawCodec::default());
+    let request = tonic::Request::new(HealthCheckRequest::default());
+    let mut watch = grpc.server_streaming(request, path, codec).await.unwrap().into_inner();
+    let mut watched = async || {
+        let message = tokio::time::timeout(PATIENCE, watch.message()).await.expect("in time");
+        status(message.unwrap().unwrap())
+    };
+    assert_eq!(watched().await, ServingStatus::Serving);
+    assert_eq!(relay.admin_get("/healthz").0, 200);
+    assert_eq!(relay.admin_get("/nothing").0, 404);
+    assert_eq!(http1(relay.admin, "POST /ready HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").0, 405);
+
+    relay.terminate();
+    assert_eq!(watched().await, ServingStatus::NotServing);
+    let (code, reason) = relay.admin_get("/ready");
+    assert_eq!((code, reason.as_str()), (503, "not ready: draining\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_drains_and_exits_with_zero() {
+    let mut relay = relay("  drain: 5s\n");
+    let channel = connect(&relay.uri()).await;
+    let mut stream = Delta::open(&channel, DELTA_ADS).await;
+    stream.subscribe("drained", CDS, &["*"]).await;
+    let response = stream.response().await;
+    stream.ack(&response).await;
+
+    relay.terminate();
+    let status = stream.end().await;
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    drop((stream, channel));
+    assert_eq!(relay.wait().code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn get_takes_a_star_for_everything() {
+    let relay = relay("");
+    let get = std::process::Command::new(program())
+        .args(["get", "cds", "*", "--server", &relay.uri()])
+        .output()
+        .unwrap();
+    let table = String::from_utf8(get.stdout).unwrap();
+    assert!(get.status.success(), "{table}");
+    assert_eq!(table.lines().count(), 3, "{table}");
+}
+
+/// A client that rejects whatever it is sent is told of once, and so is its text, whatever it holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn rejections_do_not_flood_the_log() {
+    let relay = relay("");
+    let channel = connect(&relay.uri()).await;
+    let mut stream = Delta::open(&channel, DELTA_ADS).await;
+    stream.subscribe("nacker", CDS, &["a"]).await;
+    for _ in 0..20 {
+        let response = stream.response().await;
+        stream.nack(&response).await;
+        stream.subscribe("nacker", CDS, &["a"]).await;
+    }
+    relay.wait_for("the rejections", || {
+        relay.metric("deltafan_requests_total{type=\"cds\",transport=\"delta\",result=\"nack\"}") == 20.0
+    });
+    let told = relay.said("a client rejected an update (NACK)");
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0]["node"], "nacker");
+    assert_eq!(told[0]["text"], "rejected by the test");
+}
+
+/// A watch of the relay's health does not hold up its drain, and learns of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_health_watch_ends_with_a_drain() {
+    let mut relay = relay("  drain: 30s\n");
+    let channel = connect(&relay.uri()).await;
+    let mut client = HealthClient::new(channel.clone());
+    let mut watch = client.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
+    assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::Serving);
+
+    relay.terminate();
+    assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::NotServing);
+    assert_eq!(watch.message().await.unwrap_err().code(), Code::Unavailable);
+    drop((watch, client, channel));
+    assert_eq!(relay.wait().code(), Some(0), "long before the window is over");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_grow_old() {
+    let relay = relay("  max_connection_age: 1s\n  stall_timeout: 1s\n");
+    let channel = connect(&relay.uri()).await;
+    let mut stream = Delta::open(&channel, DELTA_ADS).await;
+    stream.subscribe("old", CDS, &["*"]).await;
+    stream.response().await;
+    let status = stream.end().await;
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    is_served(&relay).await;
+}
+
+/// Each has a time of its own, so that clients that connected together do not come back together.
+#[test]
+fn connections_of_one_moment_grow_old_at_different_times() {
+    const AGE: f64 = 3.0;
+    let relay = relay("  max_connection_age: 3s\n");
+    let request = DeltaDiscoveryRequest {
+        node: Some(node("old")),
+        type_url: CDS.to_owned(),
+        ..DeltaDiscoveryRequest::default()
+    };
+    let clients: Vec<_> = (0..30)
+        .map(|_| {
+            let mut socket = TcpStream::connect(relay.listener).unwrap();
+            let opened = Instant::now();
+            socket.write_all(&raw_stream(DELTA_ADS, &request.encode_to_vec(), 0)).unwrap();
+            thread::spawn(move || {
+                wait_for_goaway(&mut socket);
+                opened.elapsed().as_secs_f64()
+            })
+        })
+        .collect();
+    let mut ages: Vec<_> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+    ages.sort_by(f64::total_cmp);
+    let (first, last) = (ages[0], ages[ages.len() - 1]);
+    assert!(first > AGE * 0.8 - 0.1, "too early: {ages:.3?}");
+    // How evenly, and how late at most, is proved in virtual time: a busy machine adds to each of them.
+    assert!(last - first > AGE * 0.1, "all at once: {ages:.3?}");
+}
+
+fn wait_for_goaway(socket: &mut TcpStream) {
+    const GOAWAY: u8 = 7;
+    let mut head = [0; 9];
+    loop {
+        socket.read_exact(&mut head).unwrap();
+        if head[3] == GOAWAY {
+            return;
+        }
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        io::copy(&mut socket.take(length.into()), &mut io::sink()).unwrap();
+    }
+}
+
+/// A watch of the health service ends with nothing but its connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_grow_old_though_somebody_watches_their_health() {
+    let relay = relay("  max_connection_age: 1s\n  stall_timeout: 1s\n");
+    let mut socket = TcpStream::connect(relay.listener).unwrap();
+    socket.write_all(&raw_stream("/grpc.health.v1.Health/Watch", &[], 0)).unwrap();
+    relay.wait_for("the connection", || relay.metric("deltafan_connections") == 1.0);
+    relay.wait_for("its end", || relay.metric("deltafan_connections") == 0.0);
+}
+
+/// A client that never says anything does not keep a place for half an hour.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_says_nothing_is_closed() {
+    let relay = relay("  first_request_timeout: 1s\n");
+    let _socket = TcpStream::connect(relay.listener).unwrap();
+    relay.wait_for("the connection", || relay.metric("deltafan_connections") == 1.0);
+    relay.wait_for("its end", || relay.metric("deltafan_connections") == 0.0);
+}
+
+/// R-Relay-22: who takes nothing is given up, and nobody else notices.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_22_a_connection_that_takes_nothing_is_closed() {
+    let many: Vec<String> = (0..20_000).map(|number| format!("cluster-{number}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let relay = Process::start(&[("clusters.yaml", &clusters(&many))], "  stall_timeout: 1s\n");
+    let connections = || relay.metric("deltafan_connections");
+
+    // An HTTP/2 client that opens no window beyond the default and never reads.
+    let mut socket = TcpStream::connect(relay.listener).unwrap();
+    let request =
+        DiscoveryRequest { node: Some(node("stuck")), type_url: CDS.to_owned(), ..Default::default() };
+    socket.write_all(&raw_stream(SOTW_ADS, &request.encode_to_vec(), 0)).unwrap();
+    relay.wait_for("the connection", || connections() == 1.0);
+    relay.wait_for("its end", || connections() == 0.0);
+
+    let channel = connect(&relay.uri()).await;
+    let mut stream = Sotw::open(&channel, SOTW_ADS).await;
+    stream.subscribe("healthy", CDS, &[]).await;
+    assert_eq!(stream.response().await.resources.len(), many.len());
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    stream.silence().await;
+}
+
+/// R-Relay-22: a response that has not begun is dropped for the newest, so that a closed window keeps no old state alive.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_without_a_window_is_sent_the_newest_state_when_it_opens() {
+    let relay = relay("");
+    let (socket, path) = (tokio::net::TcpStream::connect(relay.listener).await.unwrap(), DELTA_ADS);
+    let (sender, mut connection) =
+        h2::client::Builder::new().initial_window_size(0).handshake::<_, Bytes>(socket).await.unwrap();
+    let (open, opened) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = &mut connection => return,
+            _ = opened => connection.set_initial_window_size(1 << 20).unwrap(),
+        }
+        _ = connection.await;
+    });
+    let request =
+        http::Request::post(format!("http://relay{path}")).header("content-type", "application/grpc");
+    let mut sender = sender.ready().await.unwrap();
+    let (response, mut requests) = sender.send_request(request.body(()).unwrap(), false).unwrap();
+    let subscribe = DeltaDiscoveryRequest {
+        node: Some(node("waits")),
+        type_url: CDS.to_owned(),
+        resource_names_subscribe: vec!["*".to_owned()],
+        ..Default::default()
+    }
+    .encode_to_vec();
+    let prefix = [&[0], &(subscribe.len() as u32).to_be_bytes()[..]].concat();
+    requests.send_data([prefix, subscribe].concat().into(), false).unwrap();
+    let mut responses = response.await.unwrap().into_body();
+    relay.wait_for("the subscription", || {
+        relay.metric("deltafan_requests_total{type=\"cds\",transport=\"delta\",result=\"subscribe\"}") == 1.0
+    });
+    for generation in ["c", "d", "e"] {
+        relay.write("clusters.yaml", &clusters(&[generation]));
+        is_served_with(&relay, &[generation]).await;
+    }
+    open.send(()).unwrap();
+    let data = tokio::time::timeout(PATIENCE, responses.data()).await.unwrap().unwrap().unwrap();
+    let response = DeltaDiscoveryResponse::decode(&data[5..]).unwrap();
+    assert_eq!(names(&response), ["e"]);
+}
+
+/// Preface, settings, headers and one message, as plain bytes. `flags` are those of the message.
+fn raw_stream(path: &str, message: &[u8], flags: u8) -> Vec<u8> {
+    let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
+        let len = (payload.len() as u32).to_be_bytes();
+        [&len[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+    };
+    let literal = |name: &str, value: &str| {
+        [&[0, name.len() as u8], name.as_bytes(), &[value.len() as u8], value.as_bytes()].concat()
+    };
+    let headers = [
+        literal(":method", "POST"),
+        literal(":scheme", "http"),
+        literal(":path", path),
+        literal(":authority", "relay"),
+        literal("content-type", "application/grpc"),
+        literal("te", "trailers"),
+    ];
+    let body = [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat();
+    [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        frame(4, 0, 0, &[]),
+        frame(1, 4, 1, &headers.concat()),
+        frame(0, flags, 1, &body),
+    ]
+    .concat()
+}

@@ -1,0 +1,17 @@
+//! The relay over real sockets: the binary, and its upstream side alone, between scripted control planes and scripted clients.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod authorization;
+mod check;
+mod downstream;
+mod drain;
+mod end_to_end;
+mod limits;
+mod operators;
+mod parameters;
+mod reload;
+mod rest;
+mod tls;
+mod upstream;
+mod upstream_tls;

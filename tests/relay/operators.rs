@@ -1,0 +1,297 @@
+//! Readiness, log and metrics of the binary behind a control plane that is silent, unfit or gone.
+
+use std::time::{Duration, Instant};
+
+use deltafan::proto::DeltaDiscoveryResponse;
+use deltafan::resource::{Kind, TypeUrl};
+use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, EDS, MOMENT, connect, names};
+use deltafan_test_support::origin::{Origin, resource, response};
+use deltafan_test_support::process::{Process, program};
+use serde_json::Value as Json;
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+const QUICK: &str = "backoff: {initial: 50ms, max: 500ms}";
+/// No ping finds a loss while a test waits: it is noticed as soon as the connection ends, or not at all.
+const QUICK_UNPINGED: &str = "backoff: {initial: 50ms, max: 500ms}, keepalive: {interval: 1h, timeout: 1h}";
+
+/// A relay that has this control plane, ready or not.
+async fn start(uri: String, upstream: &'static str) -> Process {
+    tokio::task::spawn_blocking(move || Process::unready_behind(&uri, upstream)).await.unwrap()
+}
+
+fn clusters(nonce: &str) -> DeltaDiscoveryResponse {
+    let cds: TypeUrl = Kind::Cluster.into();
+    DeltaDiscoveryResponse { resources: vec![resource(&cds, "c1", nonce, b"")], ..response(&cds, nonce) }
+}
+
+/// Waits for an event of the log whose text begins like this.
+fn wait_for_event(relay: &Process, begins: &str) -> Json {
+    let mut found = None;
+    relay.wait_for(begins, || {
+        let is_it = |event: &Json| event["message"].as_str().is_some_and(|text| text.starts_with(begins));
+        found = relay.events().into_iter().find(is_it);
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+/// gRPC health, by the name of its status.
+async fn health(relay: &Process) -> String {
+    let mut client = HealthClient::new(connect(&relay.uri()).await);
+    let answer = client.check(HealthCheckRequest::default()).await.unwrap().into_inner();
+    answer.status().as_str_name().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_control_plane_without_delta_is_named_and_leaves_the_relay_not_ready() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let uri = format!("http://{}", listener.local_addr().unwrap());
+    let (_, other_service) = tonic_health::server::health_reporter();
+    let server = tonic::transport::Server::builder().add_service(other_service);
+    let relay = start(uri.clone(), QUICK).await;
+    let server = tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+    let event = wait_for_event(&relay, &format!("the control plane at {uri}/ does not implement delta ADS"));
+    assert_eq!(event["level"], "ERROR");
+    assert!(event["message"].as_str().unwrap().contains("deltafan needs incremental xDS"), "{event}");
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(3) {
+        let (status, why) = relay.admin_get("/ready");
+        assert_eq!(status, 503, "{why}");
+        assert!(why.contains("does not implement delta ADS (UNIMPLEMENTED)"), "{why}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(health(&relay).await, "NOT_SERVING");
+    server.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_control_plane_is_told_of_and_leaves_the_relay_not_ready() {
+    let mut origin = Origin::start().await;
+    let relay = start(origin.uri(), QUICK).await;
+    let mut upstream = origin.accept().await;
+    relay.wait_for("readiness of a relay that asks for nothing", || relay.admin_get("/ready").0 == 200);
+    let channel = connect(&relay.uri()).await;
+    let mut client = Delta::open(&channel, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    upstream.expect_request().await;
+    relay.wait_for("the question in the metrics", || {
+        relay.metric("deltafan_upstream_unanswered_subscriptions") == 1.0
+    });
+    assert_eq!(relay.admin_get("/ready").0, 200, "it is given time for its first answer");
+
+    let event = wait_for_event(&relay, "subscribed to CDS 1");
+    assert_eq!(event["level"], "WARN");
+    let text = event["message"].as_str().unwrap();
+    assert!(
+        text.ends_with(" s ago as node test, no answer: does the control plane know this node?"),
+        "{text}"
+    );
+    let (status, why) = relay.admin_get("/ready");
+    assert_eq!(status, 503);
+    assert!(why.contains("has not answered any of 1 subscriptions") && why.contains("`test`"), "{why}");
+    assert_eq!(health(&relay).await, "NOT_SERVING");
+    assert_eq!(relay.metric("deltafan_upstream_connected"), 1.0, "a fact of the transport");
+    for metric in ["deltafan_upstream_stale_seconds", "deltafan_upstream_last_answer_age_seconds"] {
+        assert!(relay.metric(metric) >= 10.0, "{metric}");
+    }
+
+    assert_eq!(client.end().await.code(), tonic::Code::Unavailable, "it is sent to other servers");
+    upstream.send(&clusters("1"));
+    upstream.expect_ack("1").await;
+    relay.wait_for("readiness", || relay.admin_get("/ready").0 == 200);
+    assert_eq!(wait_for_event(&relay, "the control plane answers, ")["level"], "INFO");
+    assert_eq!(health(&relay).await, "SERVING");
+    assert_eq!(relay.metric("deltafan_upstream_unanswered_subscriptions"), 0.0);
+    assert_eq!(relay.metric("deltafan_upstream_stale_seconds"), 0.0);
+    assert!(relay.metric("deltafan_upstream_last_answer_age_seconds") < 10.0);
+    let mut again = Delta::open(&channel, DELTA_ADS).await;
+    again.subscribe("again", CDS, &["*"]).await;
+    assert_eq!(names(&again.response().await), ["c1"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_type_that_is_silent_beside_others_is_told_of_and_leaves_the_relay_ready() {
+    let mut origin = Origin::start().await;
+    let relay = start(origin.uri(), QUICK).await;
+    let mut upstream = origin.accept().await;
+    let channel = connect(&relay.uri()).await;
+    let client = Delta::open(&channel, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    upstream.expect_request().await;
+    client.subscribe("client", EDS, &["nowhere"]).await;
+    upstream.expect_request().await;
+    upstream.send(&clusters("1"));
+    let event = wait_for_event(&relay, "subscribed to EDS 1");
+    assert_eq!(event["level"], "WARN");
+    assert!(
+        event["message"].as_str().unwrap().ends_with("it answers other types: does it have these resources?")
+    );
+    assert_eq!(relay.admin_get("/ready").0, 200);
+    assert_eq!(relay.metric("deltafan_upstream_unanswered_subscriptions"), 1.0);
+    assert_eq!(relay.metric("deltafan_upstream_stale_seconds"), 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_is_asked_before_it_is_ready_becomes_ready_with_the_first_answer() {
+    let mut origin = Origin::start().await;
+    let relay = start(origin.uri(), QUICK).await;
+    let channel = connect(&relay.uri()).await;
+    let client = Delta::open(&channel, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    let mut upstream = origin.accept().await;
+    upstream.expect_request().await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let (status, why) = relay.admin_get("/ready");
+    assert_eq!(status, 503, "{why}");
+    upstream.send(&clusters("1"));
+    relay.wait_for("readiness", || relay.admin_get("/ready").0 == 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_can_have_a_relay_ready_without_an_answer() {
+    let mut origin = Origin::start().await;
+    let relay = start(origin.uri(), "backoff: {initial: 50ms, max: 500ms}, ready_wait: 0s").await;
+    let channel = connect(&relay.uri()).await;
+    let client = Delta::open(&channel, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    let _upstream = origin.accept().await;
+    relay.wait_for("readiness", || relay.admin_get("/ready").0 == 200);
+}
+
+/// The relay says in words that the control plane is lost, and at once.
+fn expect_loss(relay: &Process, uri: &str) {
+    let event = wait_for_event(relay, "control plane unreachable; serving cached resources");
+    assert_eq!((&event["level"], &event["uri"]), (&Json::from("WARN"), &Json::from(format!("{uri}/"))));
+    assert!(event["retry_in"].as_str().unwrap().ends_with(" s"), "{event}");
+    let reason = event["reason"].as_str().unwrap();
+    let dumped = ["{", "Status", "MetadataMap", "Some(", "source:", "\""];
+    assert!(!reason.is_empty() && !dumped.iter().any(|dump| reason.contains(dump)), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_control_plane_that_is_killed_is_missed_at_once() {
+    let file = format!("resources:\n- \"@type\": {CDS}\n  name: c1\n");
+    let start_origin = move || Process::start(&[("clusters.yaml", &file)], "");
+    let origin = tokio::task::spawn_blocking(start_origin).await.unwrap();
+    let uri = origin.uri();
+    let relay =
+        start(uri.clone(), "backoff: {initial: 1h, max: 1h}, keepalive: {interval: 1h, timeout: 1h}").await;
+    let channel = connect(&relay.uri()).await;
+    let mut client = Delta::open(&channel, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    let told = client.response().await;
+    client.ack(&told).await;
+    drop(origin);
+    expect_loss(&relay, &uri);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_loss_of_the_control_plane_is_a_warning_at_once_and_in_words() {
+    let mut origin = Origin::start().await;
+    let relay = start(origin.uri(), QUICK_UNPINGED).await;
+    let uri = origin.uri();
+    let channel = connect(&relay.uri()).await;
+    let mut client = Delta::open(&channel, DELTA_ADS).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    let mut upstream = origin.accept().await;
+    upstream.expect_request().await;
+    upstream.send(&clusters("1"));
+    upstream.expect_ack("1").await;
+    client.response().await;
+    // An end in order is none: the relay is back at once.
+    upstream.close();
+    let mut upstream = origin.accept().await;
+    assert_eq!(wait_for_event(&relay, "the control plane ended the stream; reconnecting")["level"], "INFO");
+    upstream.expect_request().await;
+    upstream.send(&clusters("1"));
+    upstream.expect_ack("1").await;
+
+    // A line about the second stream on the connection does not hold back one about the connection.
+    let named = Delta::open(&channel, DELTA_ADS).await;
+    named.subscribe("named", CDS, &["on-demand"]).await;
+    let mut second = origin.accept().await;
+    second.expect_request().await;
+    second.fail(tonic::Status::unavailable("not now"));
+    wait_for_event(&relay, "the second stream to the control plane ended");
+
+    drop((upstream, origin));
+    expect_loss(&relay, &uri);
+    relay.wait_for("the loss in the metrics", || relay.metric("deltafan_upstream_stale_seconds") > 0.0);
+    assert_eq!(relay.admin_get("/ready").0, 200, "what it heard is served on");
+}
+
+/// Exit status, stdout and stderr of `deltafan get`, which must not take long.
+async fn get(relay: &Process, args: &[&str]) -> (bool, String, String) {
+    let begun = Instant::now();
+    let mut command = tokio::process::Command::new(program());
+    let output = command.arg("get").args(args).args(["--server", &relay.uri()]).output().await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(30), "{args:?} took {:?}", begun.elapsed());
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.success(), text(output.stdout), text(output.stderr))
+}
+
+fn endpoints(nonce: &str, name: &str) -> DeltaDiscoveryResponse {
+    let eds: TypeUrl = Kind::Endpoint.into();
+    DeltaDiscoveryResponse { resources: vec![resource(&eds, name, nonce, b"")], ..response(&eds, nonce) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_at_a_relay_leaves_no_trace_upstream() {
+    let mut origin = Origin::start().await;
+    let relay = start(origin.uri(), QUICK).await;
+    let mut upstream = origin.accept().await;
+    let channel = connect(&relay.uri()).await;
+    let mut client = Delta::open(&channel, DELTA_ADS).await;
+    client.subscribe("client", EDS, &["e"]).await;
+    upstream.expect_request().await;
+    upstream.send(&endpoints("1", "e"));
+    upstream.expect_ack("1").await;
+    let told = client.response().await;
+    client.ack(&told).await;
+    client.subscribe("client", CDS, &["*"]).await;
+    upstream.expect_request().await;
+    upstream.send(&clusters("2"));
+    upstream.expect_ack("2").await;
+    let told = client.response().await;
+    client.ack(&told).await;
+
+    let (found, table, _) = get(&relay, &["eds", "e"]).await;
+    assert!(found && table.lines().any(|line| line.starts_with("e ")), "{table}");
+    let (found, table, _) = get(&relay, &["cds"]).await;
+    assert!(found && table.lines().any(|line| line.starts_with("c1")), "{table}");
+    let (found, table, why) = get(&relay, &["eds"]).await;
+    assert!(!found && table.is_empty(), "clients ask for endpoints by name only: {table}");
+    assert!(why.contains("no client of it asks for it") && why.contains("--subscribe"), "{why}");
+    let (found, table, why) = get(&relay, &["lds", "l"]).await;
+    assert!(
+        !found && table.lines().any(|line| line.starts_with("l ") && line.ends_with("no answer")),
+        "{table}"
+    );
+    assert!(why.contains("no client of it asks for it") && why.contains("--subscribe"), "{why}");
+    assert!(upstream.is_quiet_for(MOMENT).await, "no subscription");
+    assert!(origin.is_quiet_for(MOMENT).await, "no stream");
+    let secrets = &["sds", "s", "--timeout", "1"];
+    assert!(!get(&relay, secrets).await.0);
+
+    // A client is served as if nobody had looked.
+    let mut late = Delta::open(&channel, DELTA_ADS).await;
+    late.subscribe("late", EDS, &["e", "f"]).await;
+    assert_eq!(upstream.expect_request().await.resource_names_subscribe, ["f"]);
+    assert_eq!(names(&late.response().await), ["e"]);
+    upstream.send(&endpoints("3", "f"));
+    assert_eq!(names(&late.response().await), ["f"]);
+    upstream.expect_ack("3").await;
+
+    let ask = async { get(&relay, &["lds", "l", "--subscribe", "--timeout", "2"]).await };
+    let answer = async {
+        assert_eq!(upstream.expect_request().await.resource_names_subscribe, ["l"]);
+        let lds: TypeUrl = Kind::Listener.into();
+        let removed_resources = vec!["l".to_owned()];
+        upstream.send(&DeltaDiscoveryResponse { removed_resources, ..response(&lds, "4") });
+    };
+    let ((found, table, _), ()) = tokio::join!(ask, answer);
+    assert!(!found && table.contains("does not exist"), "{table}");
+}

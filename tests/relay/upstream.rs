@@ -1,0 +1,440 @@
+//! The relay as a client, over real sockets, against a scripted control plane.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use deltafan::cache::{
+    Cache, Limits, Membership, Protocol, StreamProfile, Subscription, TtlSupport, WakeHandle,
+};
+use deltafan::proto::Node;
+use deltafan::resource::{Kind, TypeUrl};
+use deltafan::upstream::{Backoff, Client, Counters, Mux, Options, Settings, Transport, UpstreamState};
+use deltafan_test_support::eventually;
+use deltafan_test_support::origin::{Origin, OriginStream, PATIENCE, resource, response};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+const CDS: Kind = Kind::Cluster;
+const EDS: Kind = Kind::Endpoint;
+
+struct Relay {
+    cache: Arc<Cache>,
+    counters: Arc<Counters>,
+    state: watch::Receiver<UpstreamState>,
+    stop: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Relay {
+    fn start(uri: &str) -> Self {
+        Self::with_backoff(uri, Duration::from_millis(20), Duration::from_millis(200))
+    }
+
+    fn with_backoff(uri: &str, initial: Duration, max: Duration) -> Self {
+        let endpoint = Transport::default().endpoint(uri).expect("a URI");
+        Self::at(Options { backoff: Backoff::new(initial, max), ..Options::new(endpoint) })
+    }
+
+    fn at(options: Options) -> Self {
+        let (cache, writer) = Cache::new(Limits::default());
+        let node = Node { id: "relay".to_owned(), ..Node::default() };
+        let (linger, settle) = (Duration::from_millis(200), Duration::from_millis(10));
+        let settings = Settings { node, linger, settle, ..Settings::default() };
+        let client = Client::new(Mux::new(writer, settings), options);
+        let (counters, state, stop) =
+            (Arc::clone(client.counters()), client.state(), CancellationToken::new());
+        let task = tokio::spawn(client.run(stop.clone()));
+        Self { cache, counters, state, stop, task }
+    }
+
+    fn client(&self, kind: Kind, wildcard: bool, names: &[&str]) -> Membership {
+        let subscription = Subscription::new(wildcard, names.iter().map(|name| (*name).into()));
+        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+        let of = self.cache.of(&kind.into()).expect("few types");
+        of.join(subscription, profile, &Arc::new(WakeHandle::default()))
+    }
+
+    fn version(&self, kind: Kind, name: &str) -> Option<String> {
+        let snapshot = self.cache.of(&kind.into()).expect("few types").snapshot();
+        snapshot.by_name(name).present().map(|resource| resource.version().to_owned())
+    }
+
+    /// Waits until the cache holds this.
+    async fn holds(&self, kind: Kind, name: &str, version: &str) {
+        eventually("version in the cache", async || self.version(kind, name).as_deref() == Some(version))
+            .await;
+    }
+}
+
+fn send(stream: &OriginStream, kind: Kind, nonce: &str, resources: &[(&str, &str)]) {
+    let type_url = TypeUrl::from(kind);
+    let mut response = response(&type_url, nonce);
+    response.resources = resources.iter().map(|(n, v)| resource(&type_url, n, v, b"body")).collect();
+    stream.send(&response);
+}
+
+/// The kernel of a frozen server goes on completing TCP connections: they are no reason to call it reachable.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_07_a_server_that_only_accepts_is_not_connected() {
+    for says in [&b""[..], b"HTTP/1.1 400 Bad Request\r\n\r\n"] {
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let uri = format!("http://{}", server.local_addr().expect("an address"));
+        let accepting = tokio::spawn(async move {
+            let mut held = Vec::new();
+            loop {
+                let (mut socket, _) = server.accept().await.expect("a connection");
+                tokio::io::AsyncWriteExt::write_all(&mut socket, says).await.expect("room");
+                held.push(socket);
+            }
+        });
+        let transport = Transport { connect_timeout: Duration::from_millis(200), ..Transport::default() };
+        let relay = Relay::at(Options::new(transport.endpoint(&uri).expect("a URI")));
+        eventually("second failure", async || relay.counters.connect_failures.get() >= 2).await;
+        assert_eq!(relay.counters.connects.get(), 0);
+        assert!(!relay.state.borrow().ever_connected);
+        let why = relay.state.borrow().last_error.clone().expect("a reason");
+        let expected = if says.is_empty() { "has not answered within" } else { "does not speak HTTP/2" };
+        assert!(why.contains(expected), "{why}");
+        accepting.abort();
+    }
+}
+
+#[tokio::test]
+async fn r_up_02_held_versions_are_claimed_after_a_reconnect() {
+    let mut origin = Origin::start().await;
+    let relay = Relay::start(&origin.uri());
+    let _clients = (relay.client(CDS, true, &[]), relay.client(EDS, false, &["e1", "e2", "e3"]));
+    let mut stream = origin.accept().await;
+    let first = stream.expect_request().await;
+    assert_eq!(first.node.map(|node| node.id).as_deref(), Some("relay"));
+    assert!(first.initial_resource_versions.is_empty());
+    stream.expect_request().await;
+    send(&stream, CDS, "1", &[("c0", "v1"), ("c1", "v1")]);
+    send(&stream, EDS, "2", &[("e1", "v7"), ("e2", "v7")]);
+    stream.expect_ack("1").await;
+    stream.expect_ack("2").await;
+    relay.holds(CDS, "c1", "v1").await;
+    let settled = || relay.cache.of(&CDS.into()).expect("few types").snapshot().wildcard_known();
+    eventually("state", async || settled()).await;
+    stream.close();
+
+    let mut stream = origin.accept().await;
+    let cds = stream.expect_request().await;
+    assert!(cds.node.is_some());
+    assert_eq!(cds.initial_resource_versions, [("c1".to_owned(), "v1".to_owned())].into());
+    let eds = stream.expect_request().await;
+    assert_eq!(eds.resource_names_subscribe.len(), 3);
+    assert_eq!(eds.initial_resource_versions, [("e2".to_owned(), "v7".to_owned())].into());
+    assert_eq!(relay.version(CDS, "c1").as_deref(), Some("v1"), "nothing went with the connection");
+    assert_eq!(relay.counters.reconnects.get(), 1);
+}
+
+#[tokio::test]
+async fn r_relay_03_the_second_stream_is_on_the_same_connection_and_only_while_needed() {
+    let mut origin = Origin::start().await;
+    let relay = Relay::start(&origin.uri());
+    let _wild = relay.client(CDS, true, &[]);
+    let mut primary = origin.accept().await;
+    primary.expect_request().await;
+    let named = relay.client(CDS, false, &["odcds"]);
+    let mut secondary = origin.accept().await;
+    assert_eq!(primary.peer(), secondary.peer());
+    let request = secondary.expect_request().await;
+    assert!(request.node.is_some());
+    assert_eq!(request.resource_names_subscribe, ["odcds"]);
+    send(&secondary, CDS, "s1", &[("odcds", "v1")]);
+    secondary.expect_ack("s1").await;
+    relay.holds(CDS, "odcds", "v1").await;
+    assert_eq!(relay.cache.of(&CDS.into()).expect("few types").snapshot().member_count(), 0);
+
+    secondary.fail(Status::unavailable("go away"));
+    let mut secondary = origin.accept().await;
+    assert_eq!(primary.peer(), secondary.peer(), "the primary is not disturbed");
+    assert_eq!(secondary.expect_request().await.resource_names_subscribe, ["odcds"]);
+    drop(named);
+    secondary.expect_end().await;
+    assert!(primary.is_quiet_for(Duration::from_millis(50)).await);
+}
+
+/// The word of a relay holds until its next one: neither a gap in the watch nor the end of it is one.
+#[tokio::test(flavor = "multi_thread")]
+async fn r_relay_04_the_word_of_a_relay_on_its_own_control_plane_is_heard() {
+    let mut origin = Origin::start().await;
+    origin.set_relay(true);
+    origin.says(false).await;
+    let relay = Relay::start(&origin.uri());
+    let _client = relay.client(CDS, true, &[]);
+    let is_cut_off = async |expected: bool| {
+        eventually("word of the origin", async || relay.state.borrow().origin_is_cut_off == expected).await;
+    };
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    send(&stream, CDS, "1", &[("a", "1")]);
+    is_cut_off(true).await;
+    origin.says(true).await;
+    is_cut_off(false).await;
+    origin.says(false).await;
+    is_cut_off(true).await;
+    origin.says_no_more().await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(relay.state.borrow().origin_is_cut_off, "the end of a watch is no word");
+    origin.says(true).await;
+    // The watch begins again after 5 s.
+    is_cut_off(false).await;
+
+    origin.says(false).await;
+    is_cut_off(true).await;
+    // A proxy may lead a later stream of the connection to a server that is no relay.
+    origin.set_relay(false);
+    let _named = relay.client(CDS, false, &["a"]);
+    let mut secondary = origin.accept().await;
+    secondary.expect_request().await;
+    send(&secondary, CDS, "2", &[("a", "1")]);
+    is_cut_off(false).await;
+}
+
+#[tokio::test]
+async fn r_up_07_an_unreachable_origin_is_tried_with_growing_waits_and_quietly() {
+    let origin = Origin::start().await;
+    let (address, uri) = (origin.address(), origin.uri());
+    drop(origin);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let relay = Relay::with_backoff(&uri, Duration::from_millis(40), Duration::from_millis(400));
+    let _client = relay.client(CDS, true, &[]);
+    let start = Instant::now();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    eventually("fourth attempt", async || relay.counters.connect_failures.get() >= 4).await;
+    let (failures, took) = (relay.counters.connect_failures.get(), start.elapsed());
+    assert!(failures as f64 <= 30.0 * took.as_secs_f64(), "{failures} attempts in {took:?}");
+    let state = relay.state.borrow().clone();
+    assert!(!state.connected && !state.ever_connected);
+    assert!(state.last_error.is_some_and(|error| error.to_lowercase().contains("refused")));
+
+    let mut origin = Origin::listen(address).await;
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    assert!(relay.state.borrow().connected);
+}
+
+#[tokio::test]
+async fn r_up_07_only_a_response_resets_the_back_off() {
+    let mut origin = Origin::start().await;
+    let relay = Relay::with_backoff(&origin.uri(), Duration::from_millis(30), Duration::from_secs(600));
+    let _client = relay.client(CDS, true, &[]);
+    // Streams that end without a response: eight of them take up to 30 · 2⁸ ms in sum, and half of it on average.
+    let start = Instant::now();
+    for _ in 0..8 {
+        let mut stream = origin.accept().await;
+        stream.expect_request().await;
+        stream.fail(Status::unavailable("not yet"));
+    }
+    let mut stream = origin.accept().await;
+    assert!(start.elapsed() > Duration::from_millis(300), "{:?}", start.elapsed());
+    for _ in 0..8 {
+        stream.expect_request().await;
+        send(&stream, CDS, "1", &[]);
+        stream.expect_ack("1").await;
+        assert!(relay.state.borrow().answered);
+        stream.close();
+        let before = Instant::now();
+        stream = origin.accept().await;
+        // Far less than the ninth wait, which takes 30 · 2⁸ ms = 7.7 s on average.
+        assert!(before.elapsed() < Duration::from_secs(3), "A57: reconnect at once");
+    }
+}
+
+#[tokio::test]
+async fn r_up_09_a_connection_that_went_dead_is_noticed() {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+    let uri = format!("http://{}", listener.local_addr().expect("an address"));
+    let probe = Duration::from_millis(100);
+    let transport = Transport { keepalive_interval: probe, keepalive_timeout: probe, ..Transport::default() };
+    let relay = Relay::at(Options::new(transport.endpoint(&uri).expect("a URI")));
+    let _client = relay.client(CDS, true, &[]);
+    // Accepted, and then nothing.
+    let first = listener.accept().await.expect("a connection");
+    let again = tokio::time::timeout(PATIENCE, listener.accept()).await;
+    assert!(again.is_ok(), "the relay still waits for {:?}", first.1);
+}
+
+#[tokio::test]
+async fn nonsense_ends_the_stream_and_the_next_attempt_waits() {
+    let mut origin = Origin::start().await;
+    let relay = Relay::start(&origin.uri());
+    let _client = relay.client(CDS, true, &[]);
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    stream.send_bytes(Bytes::from_static(&[0xff; 20]));
+    stream.expect_end().await;
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    assert_eq!(relay.counters.stream_failures.get(), 1);
+    let error = relay.state.borrow().last_error.clone().unwrap_or_default();
+    assert!(error.contains("DeltaDiscoveryResponse"), "{error}");
+}
+
+#[tokio::test]
+async fn only_a_response_that_is_accepted_is_an_answer() {
+    let mut origin = Origin::start().await;
+    let relay = Relay::start(&origin.uri());
+    let _client = relay.client(CDS, true, &[]);
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    eventually("count of what is unanswered", async || relay.state.borrow().unanswered.count == 1).await;
+    assert!(relay.state.borrow().connected && relay.state.borrow().looked);
+    let mut nameless = response(&CDS.into(), "refused");
+    nameless.resources = vec![resource(&CDS.into(), "", "v1", b"")];
+    stream.send(&nameless);
+    send(&stream, EDS, "unrequested", &[("e1", "v1")]);
+    assert!(stream.expect_request().await.error_detail.is_some());
+    eventually("count of it", async || relay.counters.unrequested_responses.get() == 1).await;
+    assert_eq!(relay.state.borrow().last_answer, None);
+    send(&stream, CDS, "accepted", &[]);
+    stream.expect_ack("accepted").await;
+    assert!(relay.state.borrow().last_answer.is_some());
+    eventually("count of what is unanswered", async || relay.state.borrow().unanswered.count == 0).await;
+}
+
+#[tokio::test]
+async fn r_up_23_a_large_response_is_taken() {
+    let mut origin = Origin::start().await;
+    let relay = Relay::start(&origin.uri());
+    let _client = relay.client(CDS, true, &[]);
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    let type_url = TypeUrl::from(CDS);
+    let mut large = response(&type_url, "large");
+    let body = vec![b'x'; 10 << 10];
+    large.resources = (0..1024).map(|n| resource(&type_url, &format!("c{n}"), "v", &body)).collect();
+    stream.send(&large);
+    stream.expect_ack("large").await;
+    assert_eq!(relay.cache.of(&CDS.into()).expect("few types").snapshot().member_count(), 1024);
+}
+
+#[tokio::test]
+async fn r_relay_16_held_resources_outlive_their_linger_while_the_origin_is_away() {
+    let mut origin = Origin::start().await;
+    let minute = Duration::from_secs(60);
+    let relay = Relay::with_backoff(&origin.uri(), minute, minute);
+    let named = relay.client(EDS, false, &["e1"]);
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    send(&stream, EDS, "1", &[("e1", "v1")]);
+    stream.expect_ack("1").await;
+    drop((origin, stream));
+    eventually("loss", async || !relay.state.borrow().connected).await;
+    drop(named);
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    assert_eq!(relay.version(EDS, "e1").as_deref(), Some("v1"), "three times the linger later");
+}
+
+#[tokio::test]
+async fn an_origin_that_does_not_read_is_not_queued_for() {
+    let mut origin = Origin::start().await;
+    let relay = Relay::start(&origin.uri());
+    let _first = relay.client(EDS, false, &["e0"]);
+    let mut stream = origin.accept().await;
+    let mut clients = Vec::new();
+    for n in 0..100 {
+        let names: Vec<String> = (0..20).map(|m| format!("{n}-{m}-{}", "x".repeat(200))).collect();
+        clients.push(relay.client(EDS, false, &names.iter().map(String::as_str).collect::<Vec<_>>()));
+        tokio::time::sleep(Duration::from_millis(15)).await;
+    }
+    let sent = relay.counters.requests.get();
+    assert!(sent < 40, "{sent} requests for a stream that takes none");
+    let mut asked = 0;
+    while asked < 1 + 100 * 20 {
+        asked += stream.expect_request().await.resource_names_subscribe.len();
+    }
+    // In requests of 16 KiB.
+    assert!(relay.counters.requests.get() < 75, "what could not be sent goes out together");
+}
+
+#[tokio::test]
+async fn it_stops_when_told() {
+    let mut origin = Origin::start().await;
+    let relay = Relay::start(&origin.uri());
+    let _client = relay.client(CDS, true, &[]);
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    relay.stop.cancel();
+    tokio::time::timeout(PATIENCE, relay.task).await.expect("in time").expect("no panic");
+    stream.expect_end().await;
+}
+
+#[test]
+fn a_bad_uri_is_named() {
+    for uri in ["", "control-plane:18000", "http://", "not a uri"] {
+        let error = Transport::default().endpoint(uri).expect_err(uri).to_string();
+        assert!(error.contains(&format!("`{uri}`")) && error.contains("http://HOST:PORT"), "{error}");
+    }
+}
+
+/// An origin that reads its ACKs, but not as fast as it sends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_of_small_responses_does_not_end_the_stream() {
+    let mut origin = Origin::start().await;
+    let relay = Relay::start(&origin.uri());
+    let _client = relay.client(CDS, true, &[]);
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    for n in 0..40_000 {
+        send(&stream, CDS, &n.to_string(), &[(&format!("c{n}"), "v1")]);
+    }
+    let reading = tokio::spawn(async move { while stream.next_request().await.is_some() {} });
+    let start = Instant::now();
+    while relay.version(CDS, "c39999").is_none() && start.elapsed() < PATIENCE {
+        assert_eq!(
+            relay.counters.stream_failures.get(),
+            0,
+            "after {} responses and {} requests: {:?}",
+            relay.counters.responses.get(),
+            relay.counters.requests.get(),
+            relay.state.borrow().last_error
+        );
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    relay.holds(CDS, "c39999", "v1").await;
+    reading.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_primary_leaves_a_turn_to_clients() {
+    let mut origin = Origin::start().await;
+    let relay = Relay::start(&origin.uri());
+    let _client = relay.client(CDS, true, &[]);
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    let flood = 20_000;
+    // A few in one response: each takes some time to apply.
+    for n in 0..flood {
+        let names: Vec<String> = (0..5).map(|m| format!("c{}-{m}", n % 200)).collect();
+        let version = n.to_string();
+        let of: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), version.as_str())).collect();
+        send(&stream, CDS, "n", &of);
+    }
+    eventually("hundred responses", async || relay.counters.responses.get() > 100).await;
+    let _named = relay.client(EDS, false, &["e"]);
+    let from = relay.counters.responses.get();
+    let start = Instant::now();
+    let mut count = 0;
+    loop {
+        let Ok(Some(request)) = tokio::time::timeout(PATIENCE, stream.next_request()).await else {
+            break;
+        };
+        count += 1;
+        if request.type_url == TypeUrl::from(EDS).as_str() {
+            break;
+        }
+    }
+    let read = relay.counters.responses.get() - from;
+    assert!(
+        read < 1_000,
+        "the client was asked for after {read} more responses of {flood}, {count} requests and {:?}; failures {}, {:?}",
+        start.elapsed(),
+        relay.counters.stream_failures.get(),
+        relay.state.borrow().last_error
+    );
+}

@@ -1,0 +1,544 @@
+//! TLS from the relay, and from `deltafan get`, to a server: real sockets, certificates made on the fly.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use deltafan::cache::{
+    Cache, Limits, Membership, Protocol, StreamProfile, Subscription, TtlSupport, WakeHandle,
+};
+use deltafan::config::{CertificateFiles, ClientTls};
+use deltafan::resource::{Kind, TypeUrl};
+use deltafan::tls::client::ClientFiles;
+use deltafan::tls::reload::Reloader;
+use deltafan::upstream::{Backoff, Client, Mux, Options, Settings, Target, Transport, UpstreamState, dial};
+use deltafan_test_support::authority::{Authority, Leaf, Use, put};
+use deltafan_test_support::eventually;
+use deltafan_test_support::front::{Front, Shown};
+use deltafan_test_support::origin::{Origin, OriginStream, PATIENCE, resource, response};
+use deltafan_test_support::process::{Process, program};
+use rustls::version::{TLS12, TLS13};
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+const CDS: Kind = Kind::Cluster;
+const ISTIOD: &str = "spiffe://mesh.example/ns/istio-system/sa/istiod";
+const RELAY: &str = "spiffe://mesh.example/ns/edge/sa/relay";
+
+/// Authorities for both sides, and a folder with the files of a client.
+struct Pki {
+    dir: TempDir,
+    servers: Authority,
+    clients: Authority,
+}
+
+impl Pki {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+        put(dir.path(), "ca.pem", &servers.certificate());
+        Self { dir, servers, clients }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn server(&self, names: &[&str]) -> Leaf {
+        self.servers.certify(names, Use::Any)
+    }
+
+    /// A client that knows the authority of servers, and is nobody.
+    fn nobody(&self) -> ClientTls {
+        ClientTls { ca_file: Some(self.path("ca.pem")), ..ClientTls::default() }
+    }
+
+    /// Files with a certificate of its own, which is put in its place.
+    fn somebody(&self, leaf: &Leaf) -> ClientTls {
+        let cert_file = put(self.dir.path(), "relay.pem", &leaf.certificate);
+        let key_file = put(self.dir.path(), "relay.key", &leaf.key);
+        ClientTls { own: Some(CertificateFiles { cert_file, key_file }), ..self.nobody() }
+    }
+}
+
+fn named(tls: ClientTls, name: &str) -> ClientTls {
+    ClientTls { server_name: Some(name.parse().unwrap()), ..tls }
+}
+
+/// Why there is no connection, or that there is one.
+async fn outcome(uri: &str, tls: ClientTls) -> String {
+    let transport = Transport { connect_timeout: PATIENCE, ..Transport::default() };
+    let endpoint = transport.endpoint(uri).unwrap();
+    let way = match ClientFiles::new(tls, endpoint.uri()).unwrap().read() {
+        Ok(tls) => Target::Tls(Arc::new(tls)),
+        Err(error) => return error.to_string(),
+    };
+    match dial(endpoint, way).await {
+        Ok(_) => "connected".to_owned(),
+        Err(why) => why,
+    }
+}
+
+async fn expect(uri: &str, tls: ClientTls, expected: &str) {
+    let start = Instant::now();
+    let outcome = outcome(uri, tls).await;
+    assert!(outcome.contains(expected), "expected {expected:?}, but {outcome}");
+    assert!(start.elapsed() < PATIENCE, "an answer, not the end of patience");
+}
+
+/// A control plane, and TLS in front of it.
+async fn origin(shown: &Shown<'_>) -> (Origin, Front) {
+    let origin = Origin::start().await;
+    let front = Front::start(origin.address(), shown).await;
+    (origin, front)
+}
+
+#[tokio::test]
+async fn a_server_is_taken_by_name_and_by_address() {
+    let pki = Pki::new();
+    let leaf = pki.server(&["localhost", "cp.example", "127.0.0.1"]);
+    for versions in [&[&TLS12][..], &[&TLS13]] {
+        let (_origin, front) = origin(&Shown { versions, ..Shown::new(&leaf) }).await;
+        expect(&front.uri("localhost"), pki.nobody(), "connected").await;
+        expect(&front.uri("127.0.0.1"), pki.nobody(), "connected").await;
+        expect(&front.uri("127.0.0.1"), named(pki.nobody(), "cp.example"), "connected").await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_prove_its_name_is_refused_and_the_reason_is_said() {
+    let pki = Pki::new();
+    let stranger = Authority::new("servers");
+    let good = pki.server(&["localhost"]);
+    let (_origin, front) = origin(&Shown::new(&good)).await;
+    let uri = front.uri("localhost");
+    expect(&uri, pki.nobody(), "connected").await;
+
+    let trusted =
+        format!("leads to no trusted authority; trusted are those in {}", pki.path("ca.pem").display());
+    front.show(&Shown::new(&stranger.certify(&["localhost"], Use::Any)));
+    expect(&uri, pki.nobody(), &trusted).await;
+
+    front.show(&Shown::new(&pki.server(&["other.example", "b.example"])));
+    expect(&uri, pki.nobody(), "the server's certificate is not for localhost but for ").await;
+    expect(&uri, pki.nobody(), "other.example").await;
+    expect(&front.uri("127.0.0.1"), named(pki.nobody(), "b.example"), "connected").await;
+    expect(&front.uri("127.0.0.1"), pki.nobody(), "not for 127.0.0.1 but for ").await;
+
+    front.show(&Shown::new(&pki.servers.certify(&["localhost"], Use::Expired)));
+    expect(&uri, pki.nobody(), "the server's certificate has expired").await;
+
+    front.show(&Shown::new(&pki.servers.certify(&["localhost"], Use::Client)));
+    expect(&uri, pki.nobody(), "is not one for servers").await;
+
+    let revoked = pki.server(&["localhost"]);
+    let list = put(pki.dir.path(), "crl.pem", &pki.servers.revoke(&[&revoked]));
+    let heeds = ClientTls { crl_file: Some(list), ..pki.nobody() };
+    front.show(&Shown::new(&revoked));
+    expect(&uri, heeds.clone(), "has been revoked, as crl_file says").await;
+    front.show(&Shown::new(&good));
+    expect(&uri, heeds, "connected").await;
+}
+
+#[tokio::test]
+async fn a_server_is_taken_by_its_spiffe_id_and_no_other() {
+    let pki = Pki::new();
+    let stranger = Authority::new("servers");
+    let istiod = pki.server(&[ISTIOD]);
+    let (_origin, front) = origin(&Shown::new(&istiod)).await;
+    let client = named(pki.nobody(), ISTIOD);
+    for host in ["127.0.0.1", "localhost"] {
+        expect(&front.uri(host), client.clone(), "connected").await;
+    }
+    let uri = front.uri("localhost");
+    expect(&uri, pki.nobody(), "is not for localhost").await;
+    let other = named(pki.nobody(), "spiffe://mesh.example/ns/istio-system/sa/istio");
+    expect(
+        &uri,
+        other,
+        &format!("it is for {ISTIOD}, not for spiffe://mesh.example/ns/istio-system/sa/istio;"),
+    )
+    .await;
+
+    // The name of the host does not help, and nor does one ID of several.
+    front.show(&Shown::new(&pki.server(&["localhost"])));
+    expect(&uri, client.clone(), "it is for nobody by such a name, not for").await;
+    front.show(&Shown::new(&pki.server(&[ISTIOD, RELAY])));
+    expect(&uri, client.clone(), &format!("it is for {ISTIOD}, {RELAY}, not for")).await;
+
+    front.show(&Shown::new(&stranger.certify(&[ISTIOD], Use::Any)));
+    expect(&uri, client.clone(), "leads to no trusted authority").await;
+    front.show(&Shown::new(&pki.servers.certify(&[ISTIOD], Use::Expired)));
+    expect(&uri, client.clone(), "has expired").await;
+    front.show(&Shown::new(&pki.servers.certify(&[ISTIOD], Use::Client)));
+    expect(&uri, client.clone(), "is not one for servers").await;
+
+    let list = put(pki.dir.path(), "crl.pem", &pki.servers.revoke(&[&istiod]));
+    front.show(&Shown::new(&istiod));
+    expect(&uri, ClientTls { crl_file: Some(list), ..client }, "has been revoked").await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_want_the_client_is_quoted() {
+    let pki = Pki::new();
+    let leaf = pki.server(&["localhost"]);
+    for versions in [&[&TLS12][..], &[&TLS13]] {
+        let shown = Shown { clients: Some(&pki.clients), versions, ..Shown::new(&leaf) };
+        let (_origin, front) = origin(&shown).await;
+        let uri = front.uri("localhost");
+        let asks =
+            if versions == [&TLS12] { "cert_file" } else { "the server asks for a client certificate" };
+        expect(&uri, pki.nobody(), asks).await;
+        let known = pki.clients.certify(&[RELAY], Use::Client);
+        expect(&uri, pki.somebody(&known), "connected").await;
+        let own = pki.path("relay.pem");
+        let refused = format!("the server refused the client certificate of {}: ", own.display());
+        let unknown = pki.servers.certify(&[RELAY], Use::Client);
+        expect(&uri, pki.somebody(&unknown), &refused).await;
+        let expired = pki.clients.certify(&[RELAY], Use::Expired);
+        expect(&uri, pki.somebody(&expired), &format!("{refused}it has expired")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_http2_is_told_from_one_without_tls() {
+    let pki = Pki::new();
+    let leaf = pki.server(&["localhost"]);
+    for alpn in [&["http/1.1"][..], &[]] {
+        let (_origin, front) = origin(&Shown { alpn, ..Shown::new(&leaf) }).await;
+        expect(&front.uri("localhost"), pki.nobody(), "expected `h2` by ALPN").await;
+    }
+    let (origin, front) = origin(&Shown::new(&leaf)).await;
+    let secure = origin.uri().replace("http://", "https://");
+    expect(
+        &secure,
+        named(pki.nobody(), "localhost"),
+        "not answer in TLS; if it speaks cleartext, write http://",
+    )
+    .await;
+
+    // An alert is shorter than the head of a frame, and nothing comes after it.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let alerts = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        socket.write_all(&[0x15, 3, 1, 0, 2, 2, 0x46]).await.unwrap();
+    });
+    for (port, expected) in [
+        (alerts, "the server answers in TLS; write https://"),
+        (front.port(), "the server answers in TLS; write https://"),
+    ] {
+        let transport = Transport { connect_timeout: PATIENCE, ..Transport::default() };
+        let plain = transport.endpoint(&format!("http://127.0.0.1:{port}")).unwrap();
+        let why = dial(plain, Target::Cleartext).await.unwrap_err();
+        assert!(why.contains(expected), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn r_relay_07_a_server_that_goes_silent_is_given_up_and_it_is_said_where() {
+    let pki = Pki::new();
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap();
+    let holding = tokio::spawn(async move {
+        let mut held = Vec::new();
+        loop {
+            held.push(silent.accept().await.unwrap());
+        }
+    });
+    let leaf = pki.server(&["localhost"]);
+    let front = Front::start(address, &Shown::new(&leaf)).await;
+    for (uri, where_) in [
+        (format!("https://localhost:{}", address.port()), "the TLS handshake is not done"),
+        (front.uri("localhost"), "no HTTP/2 SETTINGS have come"),
+    ] {
+        let limit = Duration::from_millis(300);
+        let transport = Transport { connect_timeout: limit, ..Transport::default() };
+        let endpoint = transport.endpoint(&uri).unwrap();
+        let tls = ClientFiles::new(pki.nobody(), endpoint.uri()).unwrap().read().unwrap();
+        let start = Instant::now();
+        let why = dial(endpoint, Target::Tls(Arc::new(tls))).await.unwrap_err();
+        assert_eq!(why, format!("the server has not answered within 300ms: {where_}"));
+        assert!((limit..PATIENCE).contains(&start.elapsed()), "{:?}", start.elapsed());
+    }
+    holding.abort();
+}
+
+/// Scheme and authority of a request: a server behind TLS may insist on them.
+#[tokio::test]
+async fn requests_say_that_they_came_over_https() {
+    let pki = Pki::new();
+    let leaf = pki.server(&["localhost"]);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let front = Front::start(listener.local_addr().unwrap(), &Shown::new(&leaf)).await;
+    let relay = Relay::start(&front.uri("localhost"), pki.nobody(), &Reloader::default());
+    let _client = relay.wildcard();
+    let (socket, _) = listener.accept().await.unwrap();
+    let mut connection = h2::server::handshake(socket).await.unwrap();
+    let (request, _) = tokio::time::timeout(PATIENCE, connection.accept()).await.unwrap().unwrap().unwrap();
+    assert_eq!(request.uri().scheme_str(), Some("https"));
+    assert_eq!(request.uri().authority().unwrap().as_str(), format!("localhost:{}", front.port()));
+}
+
+/// The way upstream of a relay.
+struct Relay {
+    cache: Arc<Cache>,
+    state: watch::Receiver<UpstreamState>,
+    stop: CancellationToken,
+}
+
+impl Relay {
+    fn start(uri: &str, tls: ClientTls, reloader: &Reloader) -> Self {
+        let endpoint = Transport::default().endpoint(uri).unwrap();
+        let files = ClientFiles::new(tls, endpoint.uri()).unwrap();
+        let options = Options {
+            tls: Some(files.watch(reloader, "upstream.servers[].tls").unwrap()),
+            backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(100)),
+            ..Options::new(endpoint)
+        };
+        let (cache, writer) = Cache::new(Limits::default());
+        let client = Client::new(Mux::new(writer, Settings::default()), options);
+        let (state, stop) = (client.state(), CancellationToken::new());
+        tokio::spawn(client.run(stop.clone()));
+        Self { cache, state, stop }
+    }
+
+    /// Somebody who wants all clusters.
+    fn wildcard(&self) -> Membership {
+        let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
+        let subscription = Subscription::new(true, std::iter::empty());
+        self.cache.of(&CDS.into()).unwrap().join(subscription, profile, &Arc::new(WakeHandle::default()))
+    }
+
+    fn holds(&self, name: &str) -> bool {
+        self.cache.of(&CDS.into()).unwrap().snapshot().by_name(name).present().is_some()
+    }
+
+    fn error(&self) -> String {
+        self.state.borrow().last_error.clone().unwrap_or_default()
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+fn send(stream: &OriginStream, name: &str) {
+    let type_url = TypeUrl::from(CDS);
+    let mut response = response(&type_url, name);
+    response.resources = vec![resource(&type_url, name, "1", b"body")];
+    stream.send(&response);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_rotation_the_relay_comes_back_with_the_new_certificates() {
+    let pki = Pki::new();
+    let (servers, clients) = (Authority::new("new servers"), Authority::new("new clients"));
+    let (old, new) = (pki.server(&["localhost"]), servers.certify(&["localhost"], Use::Any));
+    let mine = pki.somebody(&pki.clients.certify(&[RELAY], Use::Client));
+    let (mut origin, front) = origin(&Shown { clients: Some(&pki.clients), ..Shown::new(&old) }).await;
+    let reloader = Reloader::default();
+    let relay = Relay::start(&front.uri("localhost"), mine, &reloader);
+    let _client = relay.wildcard();
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    send(&stream, "before");
+    stream.expect_ack("before").await;
+
+    let of = relay.cache.of(&CDS.into()).unwrap();
+    eventually("complete set", async || of.snapshot().wildcard_known()).await;
+
+    // The stream that is open does not notice.
+    front.show(&Shown { clients: Some(&clients), ..Shown::new(&new) });
+    pki.somebody(&clients.certify(&[RELAY], Use::Client));
+    put(pki.dir.path(), "ca.pem", &servers.certificate());
+    assert_eq!(reloader.reload_now(), []);
+    send(&stream, "meanwhile");
+    stream.expect_ack("meanwhile").await;
+
+    front.cut();
+    let mut stream = origin.accept().await;
+    let request = stream.expect_request().await;
+    assert_eq!(request.initial_resource_versions.len(), 1, "one is kept back: {request:?}");
+    send(&stream, "after");
+    stream.expect_ack("after").await;
+    assert!(["before", "meanwhile", "after"].iter().all(|name| relay.holds(name)));
+
+    // A set that cannot be used changes nothing.
+    put(pki.dir.path(), "relay.key", &clients.certify(&[RELAY], Use::Client).key);
+    let failing = reloader.reload_now();
+    assert_eq!(failing.len(), 1, "{failing:?}");
+    assert!(
+        failing[0].error.contains("relay.key: is not the key of the first certificate in"),
+        "{failing:?}"
+    );
+    front.cut();
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_is_refused_tries_on_and_gets_in_when_its_files_are_right() {
+    let pki = Pki::new();
+    let leaf = pki.server(&["localhost"]);
+    let (mut origin, front) = origin(&Shown { clients: Some(&pki.clients), ..Shown::new(&leaf) }).await;
+    let wrong = pki.somebody(&pki.servers.certify(&[RELAY], Use::Client));
+    // Nobody tells it to look.
+    let reloader = Reloader::default();
+    let relay = Relay::start(&front.uri("localhost"), wrong, &reloader);
+    let _client = relay.wildcard();
+    eventually("refusal", async || relay.error().contains("the server refused the client certificate of"))
+        .await;
+    assert!(!relay.state.borrow().ever_connected, "a handshake is no connection");
+    pki.somebody(&pki.clients.certify(&[RELAY], Use::Client));
+    let mut stream = origin.accept().await;
+    stream.expect_request().await;
+    assert!(relay.state.borrow().connected);
+}
+
+fn deltafan(args: &[&str]) -> Output {
+    Command::new(program()).args(args).output().unwrap()
+}
+
+/// Judgement on a configuration, by `check` and by `serve`.
+fn judged(dir: &Path, tls: &str) -> String {
+    let config = put(
+        dir,
+        "deltafan.yaml",
+        &format!("upstream:\n  servers:\n  - uri: https://localhost:1\n    tls: {{{tls}}}\n"),
+    );
+    let [checked, served] = ["check", "serve"].map(|command| {
+        let output = deltafan(&[command, "--config", config.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(78), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    });
+    assert_eq!(checked, served);
+    let start = format!("{}: upstream.servers[].tls: ", config.display());
+    checked.trim_end().strip_prefix(&start).unwrap_or_else(|| panic!("{checked}")).to_owned()
+}
+
+#[test]
+fn a_bad_set_of_files_is_named_before_anything_runs() {
+    let pki = Pki::new();
+    let dir = pki.dir.path();
+    let (one, other) =
+        (pki.clients.certify(&[RELAY], Use::Client), pki.clients.certify(&[RELAY], Use::Client));
+    pki.somebody(&one);
+    put(dir, "other.key", &other.key);
+    put(dir, "empty.pem", "");
+    put(dir, "broken.pem", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n");
+    for (tls, told) in [
+        ("ca_file: none.pem", "cannot read DIR/none.pem: No such file or directory (os error 2)"),
+        ("ca_file: empty.pem", "DIR/empty.pem holds no certificate (PEM)"),
+        ("ca_file: relay.key", "DIR/relay.key holds no certificate (PEM)"),
+        ("ca_file: broken.pem", "DIR/broken.pem is no PEM file: "),
+        ("cert_file: relay.pem, key_file: ca.pem", "DIR/ca.pem holds no private key (PEM)"),
+        (
+            "cert_file: relay.pem, key_file: other.key",
+            "DIR/other.key: is not the key of the first certificate in DIR/relay.pem",
+        ),
+        ("ca_file: ca.pem, crl_file: ca.pem", "DIR/ca.pem holds no certificate revocation list (PEM)"),
+    ] {
+        let message = judged(dir, tls);
+        assert!(message.starts_with(&told.replace("DIR", dir.to_str().unwrap())), "{tls}: {message}");
+        assert!(!message.contains("PRIVATE KEY"), "{message}");
+    }
+    let config = put(
+        dir,
+        "good.yaml",
+        "upstream: {servers: [{uri: \"https://localhost:1\", \
+         tls: {ca_file: ca.pem, cert_file: relay.pem, key_file: relay.key}}]}\n",
+    );
+    let output = deltafan(&["check", "--config", config.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+}
+
+const CLUSTERS: &str = r#"
+version_info: "1"
+resources:
+- "@type": type.googleapis.com/envoy.config.cluster.v3.Cluster
+  name: web
+"#;
+
+/// Asks a server for its clusters with these options.
+fn get(server: &str, options: &[&str]) -> (bool, String) {
+    let output = deltafan(&[&["get", "cds", "--server", server][..], options].concat());
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    (output.status.success(), text)
+}
+
+#[test]
+fn people_ask_over_tls_too() {
+    let pki = Pki::new();
+    let relay = Process::start(&[("clusters.yaml", CLUSTERS)], "");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let leaf = pki.server(&["localhost", "cp.example"]);
+    pki.somebody(&pki.clients.certify(&[RELAY], Use::Client));
+    let file = |name: &str| pki.path(name).to_str().unwrap().to_owned();
+    let (ca, cert, key) = (file("ca.pem"), file("relay.pem"), file("relay.key"));
+    let trust = ["--ca-file", &ca];
+    let own = ["--cert-file", &cert, "--key-file", &key];
+
+    let plain = runtime.block_on(Front::start(relay.listener, &Shown::new(&leaf)));
+    let (found, told) = get(&plain.uri("localhost"), &trust);
+    assert!(found && told.contains("web"), "{told}");
+    let by_name = [&trust[..], &["--server-name", "cp.example"]].concat();
+    let (found, told) = get(&plain.uri("127.0.0.1"), &by_name);
+    assert!(found && told.contains("web"), "{told}");
+
+    let mutual = Shown { clients: Some(&pki.clients), ..Shown::new(&leaf) };
+    let mutual = runtime.block_on(Front::start(relay.listener, &mutual));
+    let (found, told) = get(&mutual.uri("localhost"), &[trust, ["--server-name", "localhost"]].concat());
+    let asked = "the server asks for a client certificate; set cert_file and key_file";
+    let wanted = format!("deltafan: could not connect to {}: {asked}\n", mutual.uri("localhost"));
+    assert_eq!((found, told), (false, wanted));
+    let (found, told) = get(&mutual.uri("localhost"), &[&trust[..], &own].concat());
+    assert!(found && told.contains("web"), "{told}");
+
+    for (server, options, why) in [
+        (relay.uri(), &trust[..], "is not spoken to over TLS"),
+        (plain.uri("localhost"), &["--ca-file", "/none/ca.pem"], "cannot read /none/ca.pem"),
+        (plain.uri("localhost"), &["--cert-file", &cert], "--key-file"),
+        (plain.uri("localhost"), &["--server-name", "a b"], "names no server"),
+        (plain.uri("127.0.0.1"), &trust, "is not for 127.0.0.1 but for"),
+        (plain.uri("localhost").replace("https:", "http:"), &[], "answers in TLS; write https://"),
+        (relay.uri().replace("http:", "https:"), &trust, "or not speak TLS"),
+    ] {
+        let (found, told) = get(&server, options);
+        assert!(!found && told.contains(why), "{server} {options:?}: {told}");
+    }
+}
+
+#[test]
+fn people_ask_over_a_unix_socket_too() {
+    let relay = Process::start(&[("clusters.yaml", CLUSTERS)], "");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("xds.sock");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let listener = runtime.block_on(async { tokio::net::UnixListener::bind(&path).unwrap() });
+    runtime.spawn(pipe(listener, relay.listener));
+    let server = format!("unix:{}", path.display());
+    let (found, told) = get(&server, &[]);
+    assert!(found && told.contains("web"), "{told}");
+    let (found, told) = get(&server, &["--server-name", "a"]);
+    assert!(!found && told.contains("is not spoken to over TLS"), "{told}");
+    let (found, told) = get(&format!("{server}.none"), &[]);
+    assert!(!found && told.contains("No such file"), "{told}");
+}
+
+async fn pipe(listener: tokio::net::UnixListener, to: SocketAddr) {
+    loop {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        tokio::spawn(async move {
+            let mut relay = tokio::net::TcpStream::connect(to).await.unwrap();
+            tokio::io::copy_bidirectional(&mut socket, &mut relay).await
+        });
+    }
+}

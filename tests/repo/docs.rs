@@ -1,0 +1,164 @@
+//! Holds the documents against the code: metrics, modules and links that they name, and those that they should. Also the
+//! style of both, as far as a program can tell.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const METRIC: &str = "deltafan_";
+
+/// Beginnings of a comment that names no thing: a noun or a verb comes first.
+const RIDDLES: [&str; 7] =
+    ["What ", "Who ", "Whoever ", "Whom ", "The same", "See the module", "Whether who "];
+
+/// Folders whose comments are held to that.
+const FOLDERS: [&str; 2] = ["src", "crates"];
+
+/// Longest cell of a table in a document, in characters. More is a paragraph.
+const LONGEST_CELL: usize = 300;
+
+fn in_repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(in_repository(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The words that begin with the prefix of metrics, where a given character stands before them.
+fn metrics(text: &str, before: char) -> BTreeSet<&str> {
+    let starts = text.match_indices(METRIC).filter(|(at, _)| text[..*at].ends_with(before));
+    let word = |at: usize| {
+        let rest = &text[at..];
+        &rest[..rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len())]
+    };
+    starts.map(|(at, _)| word(at)).collect()
+}
+
+/// All Rust files below a folder.
+fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
+    for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.is_dir() {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            into.push(path);
+        }
+    }
+}
+
+/// Numbers of the lines in which a comment, or a paragraph of one, begins with one of `RIDDLES`.
+fn riddles(text: &str) -> Vec<usize> {
+    let mut is_inside = false;
+    let mut found = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        let comment =
+            line.trim_start().strip_prefix("//").map(|text| text.trim_start_matches(['/', '!']).trim());
+        if comment.is_some_and(|text| !is_inside && RIDDLES.iter().any(|riddle| text.starts_with(riddle))) {
+            found.push(number);
+        }
+        is_inside = comment.is_some_and(|text| !text.is_empty());
+    }
+    found
+}
+
+/// All documents that people read.
+fn documents() -> Vec<String> {
+    let mut documents = [
+        "README.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "CHANGELOG.md",
+        "benches/README.md",
+        "crates/http2/README.md",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    documents.extend(entries("docs").into_iter().map(|(name, _)| format!("docs/{name}")));
+    documents
+}
+
+/// The names of files and folders in a folder.
+fn entries(folder: &str) -> Vec<(String, bool)> {
+    let entries = fs::read_dir(in_repository(folder)).unwrap().map(|entry| entry.unwrap());
+    entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.path().is_dir())).collect()
+}
+
+#[test]
+fn operations_lists_every_metric_and_no_other() {
+    let telemetry = read("src/telemetry/mod.rs");
+    let operations = read("docs/operations.md");
+    let declared = metrics(&telemetry, '"');
+    assert!(declared.len() > 10, "{declared:?}");
+    let rows: String = operations.lines().filter(|line| line.starts_with("| `deltafan_")).collect();
+    assert_eq!(
+        metrics(&rows, '`'),
+        declared,
+        "the table of metrics in docs/operations.md, and src/telemetry"
+    );
+}
+
+#[test]
+fn the_map_of_the_code_has_every_module() {
+    let map = read("docs/architecture.md");
+    for (name, is_folder) in entries("src").into_iter().chain(entries("crates/core/src")) {
+        let row = if is_folder { format!("| `{name}/` |") } else { format!("| `{name}` |") };
+        assert!(map.contains(&row), "docs/architecture.md has no row {row}");
+    }
+    for (name, _) in entries("crates") {
+        let row = format!("| `crates/{name}/` |");
+        assert!(map.contains(&row), "docs/architecture.md has no row {row}");
+    }
+}
+
+#[test]
+fn links_within_the_repository_lead_somewhere() {
+    for document in documents() {
+        let text = read(&document);
+        for rest in text.split("](").skip(1) {
+            let target = rest.split(')').next().unwrap_or_default();
+            if target.starts_with("http") || target.starts_with('#') {
+                continue;
+            }
+            let file = target.split('#').next().unwrap_or_default();
+            let path = in_repository(&document).parent().unwrap().join(file);
+            assert!(path.exists(), "{document} links to {target}, which does not exist");
+        }
+    }
+}
+
+#[test]
+fn comments_begin_with_a_noun_or_a_verb() {
+    let mut files = Vec::new();
+    for folder in FOLDERS {
+        sources(&in_repository(folder), &mut files);
+    }
+    files.sort();
+    assert!(files.len() > 200, "{files:?}");
+    let mut found = Vec::new();
+    for file in &files {
+        let lines = riddles(&fs::read_to_string(file).unwrap());
+        found.extend(lines.into_iter().map(|line| format!("{}:{line}", file.display())));
+    }
+    assert!(found.is_empty(), "comments begin with one of {RIDDLES:?}:\n{}", found.join("\n"));
+}
+
+#[test]
+fn a_riddle_is_found_where_a_comment_begins() {
+    let text = [
+        "//! What it is.\n//! What more.\n\n/// Who asks.\nfn a() {}\n",
+        "  /// A name.\n  /// The same again.\n",
+        "  fn b() {}\n// The same.\n//\n// See the module.\n",
+    ]
+    .concat();
+    assert_eq!(riddles(&text), [1, 4, 9, 11]);
+}
+
+#[test]
+fn no_cell_of_a_table_holds_a_paragraph() {
+    for document in documents() {
+        for (line, number) in read(&document).lines().zip(1..).filter(|(line, _)| line.starts_with('|')) {
+            let longest = line.split(" | ").map(|cell| cell.chars().count()).max().unwrap_or_default();
+            assert!(longest <= LONGEST_CELL, "{document}:{number} has a cell of {longest} characters");
+        }
+    }
+}

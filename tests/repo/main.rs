@@ -1,0 +1,11 @@
+//! The repository itself: documents, the matrix of rules, dependencies, and the corpus of the fuzzer.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[allow(unreachable_pub, reason = "the fuzz targets use it as a library")]
+#[path = "../../fuzz/bodies/mod.rs"]
+mod bodies;
+mod corpus;
+mod dependencies;
+mod docs;
+mod matrix;

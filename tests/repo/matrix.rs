@@ -1,0 +1,283 @@
+//! Holds the matrix in docs/protocol.md against the source tree: every rule has one row, every row has a proof or
+//! says why not, every test that it names exists, and every test that is named after a rule stands in that rule's row.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each family of rules and how many it has; the rules of a family are numbered from 1 without gaps.
+const FAMILIES: [(&str, u32); 12] = [
+    ("R-EP", 6),
+    ("R-SotW", 26),
+    ("R-Delta", 23),
+    ("R-REST", 15),
+    ("R-DP", 18),
+    ("R-XT", 9),
+    ("R-TTL", 10),
+    ("R-ADS", 7),
+    ("R-Up", 23),
+    ("R-Err", 10),
+    ("R-Relay", 24),
+    ("V", 6),
+];
+
+/// The work that a rule may wait for, by its number in docs/protocol.md.
+const ISSUES: [u32; 3] = [3, 5, 6];
+
+/// A `—` needs at least so many characters of reason behind it.
+const REASON: usize = 10;
+
+/// One rule: its family, as an index of `FAMILIES`, and its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rule {
+    family: usize,
+    number: u32,
+}
+
+impl Rule {
+    fn all() -> impl Iterator<Item = Self> {
+        let family = |(family, (_, last)): (usize, &(&str, u32))| {
+            (1..=*last).map(move |number| Self { family, number })
+        };
+        FAMILIES.iter().enumerate().flat_map(family)
+    }
+
+    /// The rule that a test is named after, as in `r_sotw_05_…` or `v1_…`. A number that no rule has is still read, so
+    /// that the test is told to be without a row.
+    fn of_test(name: &str) -> Option<Self> {
+        FAMILIES.iter().enumerate().find_map(|(family, (prefix, _))| {
+            let prefix = prefix.to_lowercase().replace('-', "_");
+            let rest = name.strip_prefix(prefix.as_str())?;
+            let rest = if prefix == "v" { rest } else { rest.strip_prefix('_')? };
+            let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+            let number = rest[..digits].parse().ok()?;
+            rest[digits..].starts_with('_').then_some(Self { family, number })
+        })
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match FAMILIES[self.family].0 {
+            "V" => write!(f, "V{}", self.number),
+            prefix => write!(f, "{prefix}-{:02}", self.number),
+        }
+    }
+}
+
+/// Contents of a row of the matrix.
+#[derive(Debug, Default)]
+struct Row {
+    says: String,
+    tests: BTreeSet<String>,
+    /// How many tests the names with a star stand for, by the row's own word.
+    counts: Vec<(String, Option<usize>)>,
+    issues: Vec<u32>,
+    reason: Option<String>,
+}
+
+impl Row {
+    fn parse(says: &str, proof: &str) -> Self {
+        // Text between backticks is at the odd places.
+        let parts: Vec<&str> = proof.split('`').collect();
+        let tests = parts.iter().skip(1).step_by(2).map(|name| (*name).to_owned()).collect();
+        let count = |pair: &[&str]| {
+            let count = pair[1].strip_prefix(" (").and_then(|rest| rest.split_once(" tests)"));
+            (pair[0].to_owned(), count.and_then(|(count, _)| count.parse().ok()))
+        };
+        let counts = parts.windows(2).filter(|pair| pair[0].ends_with('*')).map(count).collect();
+        let issues = proof.split("issue ").skip(1).filter_map(|rest| {
+            let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            rest[..digits].parse().ok()
+        });
+        let reason = proof.split_once('—').map(|(_, reason)| reason.trim().to_owned());
+        Self { says: says.to_owned(), tests, counts, issues: issues.collect(), reason }
+    }
+}
+
+/// The rows whose first cell is the name of a rule, wherever in the document their table is.
+fn rows(document: &str) -> (BTreeMap<Rule, Row>, Vec<String>) {
+    let by_name: BTreeMap<String, Rule> = Rule::all().map(|rule| (rule.to_string(), rule)).collect();
+    let (mut rows, mut faults) = (BTreeMap::new(), Vec::new());
+    for line in document.lines().filter(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let looks_like_a_rule = cells[0].starts_with("R-") || cells[0].starts_with('V');
+        let Some(rule) = by_name.get(cells[0]) else {
+            if looks_like_a_rule {
+                faults.push(format!("there is no rule {}", cells[0]));
+            }
+            continue;
+        };
+        let [_, says, proof] = cells[..] else {
+            faults.push(format!("the row of {rule} has {} cells, not 3", cells.len()));
+            continue;
+        };
+        if rows.insert(*rule, Row::parse(says, proof)).is_some() {
+            faults.push(format!("{rule} has two rows"));
+        }
+    }
+    (rows, faults)
+}
+
+/// The names of all functions in the Rust files below a folder.
+fn functions(folder: &Path, into: &mut BTreeSet<String>) {
+    let mut entries: Vec<PathBuf> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            functions(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            let starts = text.lines().map(str::trim_start).filter(|line| !line.starts_with("//"));
+            into.extend(starts.filter_map(function).map(str::to_owned));
+        }
+    }
+}
+
+/// The function that a line declares.
+fn function(line: &str) -> Option<&str> {
+    let at = line.find("fn ").filter(|at| *at == 0 || line[..*at].ends_with(' '))?;
+    let rest = &line[at + 3..];
+    let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')?;
+    (end > 0 && rest[end..].starts_with(['(', '<'])).then(|| &rest[..end])
+}
+
+/// A name in the matrix stands for one test, or with a star at its end for all that begin so.
+fn stands_for(in_matrix: &str, test: &str) -> bool {
+    in_matrix.strip_suffix('*').map_or(in_matrix == test, |prefix| test.starts_with(prefix))
+}
+
+/// Everything that is wrong with the matrix.
+fn faults(document: &str, functions: &BTreeSet<String>) -> Vec<String> {
+    let (rows, mut faults) = rows(document);
+    faults
+        .extend(Rule::all().filter(|rule| !rows.contains_key(rule)).map(|rule| format!("{rule} has no row")));
+    for (rule, row) in &rows {
+        if row.says.is_empty() {
+            faults.push(format!("the row of {rule} does not say what the rule is"));
+        }
+        for test in row.tests.iter().filter(|test| !functions.iter().any(|name| stands_for(test, name))) {
+            faults.push(format!("the row of {rule} names `{test}`, and there is no such function"));
+        }
+        for (name, count) in &row.counts {
+            let there = functions.iter().filter(|test| stands_for(name, test)).count();
+            if *count != Some(there) {
+                faults.push(format!("the row of {rule} has to say `{name}` ({there} tests)"));
+            }
+        }
+        for issue in row.issues.iter().filter(|issue| !ISSUES.contains(issue)) {
+            faults.push(format!("the row of {rule} waits for issue {issue}, which is none of {ISSUES:?}"));
+        }
+        match &row.reason {
+            Some(reason) if reason.chars().count() < REASON => {
+                faults.push(format!("the row of {rule} has a — and no reason"));
+            }
+            None if row.tests.is_empty() && row.issues.is_empty() => {
+                faults.push(format!(
+                    "the row of {rule} has neither a test, nor an issue, nor a — with a reason"
+                ));
+            }
+            _ => {}
+        }
+    }
+    for (name, rule) in functions.iter().filter_map(|name| Some((name, Rule::of_test(name)?))) {
+        if !rows.get(&rule).is_some_and(|row| row.tests.iter().any(|test| stands_for(test, name))) {
+            faults.push(format!("the test `{name}` is missing from the row of {rule}"));
+        }
+    }
+    faults
+}
+
+fn in_repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+#[test]
+fn the_matrix_agrees_with_the_tests() {
+    let document = fs::read_to_string(in_repository("docs/protocol.md")).unwrap();
+    let mut known = BTreeSet::new();
+    functions(&in_repository("src"), &mut known);
+    functions(&in_repository("crates"), &mut known);
+    functions(&in_repository("tests"), &mut known);
+    let faults = faults(&document, &known);
+    assert!(faults.is_empty(), "docs/protocol.md:\n  {}", faults.join("\n  "));
+}
+
+mod the_check {
+    use super::*;
+
+    /// A matrix in which every rule waits for the same issue, but for one row.
+    fn matrix_with(rule: &str, row: &str) -> String {
+        let others = Rule::all().map(|rule| rule.to_string()).filter(|other| other != rule);
+        let mut lines: Vec<String> = others.map(|other| format!("| {other} | says so | issue 5 |")).collect();
+        lines.push(row.to_owned());
+        lines.join("\n")
+    }
+
+    fn faults_of(row: &str, functions: &[&str]) -> Vec<String> {
+        let functions = functions.iter().map(|name| (*name).to_owned()).collect();
+        faults(&matrix_with("R-Up-07", row), &functions)
+    }
+
+    #[test]
+    fn each_kind_of_proof_is_enough() {
+        for proof in [
+            "`r_up_07_x`",
+            "`r_up_07_*` (1 tests)",
+            "`other`",
+            "issue 3",
+            "— asks nothing of us",
+            "`other`; the rest: issue 5",
+        ] {
+            let row = format!("| R-Up-07 | backs off | {proof} |");
+            let tests: &[&str] =
+                if proof.contains("r_up_07_") { &["r_up_07_x", "other"] } else { &["other"] };
+            assert_eq!(faults_of(&row, tests), Vec::<String>::new(), "{proof}");
+        }
+    }
+
+    #[test]
+    fn each_kind_of_gap_is_found() {
+        let cases: [(&str, &[&str], &str); 13] = [
+            ("", &[], "R-Up-07 has no row"),
+            ("| R-Up-07 | a | issue 5 |\n| R-Up-07 | a | issue 5 |", &[], "two rows"),
+            ("| R-Up-07 | a | issue 5 |\n| R-Up-77 | a | issue 5 |", &[], "no rule R-Up-77"),
+            ("| R-Up-07 | a | `gone` |", &[], "no such function"),
+            ("| R-Up-07 | a | `r_up_07_*` |", &["other"], "no such function"),
+            ("| R-Up-07 | a | `r_up_07_*` |", &["r_up_07_x"], "has to say `r_up_07_*` (1 tests)"),
+            ("| R-Up-07 | a | `r_up_07_*` (2 tests) |", &["r_up_07_x"], "has to say"),
+            ("| R-Up-07 | a |  |", &[], "neither a test"),
+            ("| R-Up-07 | a | — |", &[], "no reason"),
+            ("| R-Up-07 |  | issue 5 |", &[], "does not say"),
+            ("| R-Up-07 | a | issue 2 |", &[], "none of"),
+            ("| R-Up-07 | a | b | issue 5 |", &[], "4 cells"),
+            ("| R-Up-07 | a | issue 5 |", &["r_up_07_x"], "missing from the row of R-Up-07"),
+        ];
+        for (row, functions, expected) in cases {
+            let found = faults_of(row, functions);
+            assert!(found.iter().any(|fault| fault.contains(expected)), "{row}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_test_is_known_by_its_name() {
+        let name = |test| Rule::of_test(test).map(|rule| rule.to_string());
+        assert_eq!(name("r_sotw_05_names_count").as_deref(), Some("R-SotW-05"));
+        assert_eq!(name("r_rest_15_x").as_deref(), Some("R-REST-15"));
+        assert_eq!(name("v1_endpoints_again").as_deref(), Some("V1"));
+        assert_eq!(name("r_up_99_x").as_deref(), Some("R-Up-99"));
+        assert_eq!(name("r_unknown_01_x"), None);
+        assert_eq!(name("version_1_x"), None);
+        assert_eq!(name("run"), None);
+    }
+
+    #[test]
+    fn functions_are_found_as_they_are_declared() {
+        assert_eq!(function("fn r_up_07_x() {"), Some("r_up_07_x"));
+        assert_eq!(function("pub(crate) async fn wait<T>(of: T) {"), Some("wait"));
+        assert_eq!(function("let f: fn (u8) = g;"), None);
+        assert_eq!(function("an often (heard) word"), None);
+    }
+}
