@@ -163,18 +163,33 @@ impl Client {
             talk.secondary.adjust(&mut self.mux, now());
             let interest = next_interest(&cache, self.more_interest);
             let event = talk.next(&self.mux, interest, next_tuning(&mut self.tuning)).await;
-            let Event::Message(stream, message) = event else {
-                self.on_event(event, &mut talk).await;
-                continue;
-            };
-            match (stream, self.on_message(stream, message, &mut talk)) {
-                (_, None) => {}
-                (StreamId::Secondary, Some(end)) => {
-                    self.counters().stream_failures.add(1);
-                    let why = end.reason(self.options.endpoint.uri());
-                    talk.secondary.lost(&mut self.mux, &mut self.second_endings, &why);
+            match event {
+                Event::Message(stream, message) => {
+                    match (stream, self.on_message(stream, message, &mut talk)) {
+                        (_, None) => {}
+                        (StreamId::Secondary, Some(end)) => {
+                            self.counters().stream_failures.add(1);
+                            let why = end.reason(self.options.endpoint.uri());
+                            talk.secondary.lost(&mut self.mux, &mut self.second_endings, &why);
+                        }
+                        (StreamId::Primary, Some(end)) => break end,
+                    }
                 }
-                (StreamId::Primary, Some(end)) => break end,
+                Event::Room(stream) => self.ask(stream, &talk),
+                Event::Interest(interest) => self.take(interest).await,
+                Event::Tuning(tuning) => self.mux.tune(tuning),
+                Event::Watched(is_answered) => self.origin_says(is_answered),
+                Event::Look => self.look_for_silence(),
+                // Work that is due may be done in parts: it gives way after each.
+                Event::Overslept(pause) => {
+                    self.mux.overslept(pause, now());
+                    tokio::task::yield_now().await;
+                }
+                Event::Deadline => {
+                    self.mux.on_deadline(now());
+                    tokio::task::yield_now().await;
+                }
+                Event::Nothing => tokio::task::yield_now().await,
             }
         };
         self.mux.closed(StreamId::Primary);
@@ -182,28 +197,6 @@ impl Client {
             self.counters().stream_failures.add(1);
         }
         ended
-    }
-
-    /// Serves an event that is no message.
-    async fn on_event(&mut self, event: Event, talk: &mut Conversation) {
-        match event {
-            Event::Message(..) => {}
-            Event::Room(stream) => self.ask(stream, talk),
-            Event::Interest(interest) => self.take(interest).await,
-            Event::Tuning(tuning) => self.mux.tune(tuning),
-            Event::Watched(is_answered) => self.origin_says(is_answered),
-            Event::Look => self.look_for_silence(),
-            // Work that is due may be done in parts: it gives way after each.
-            Event::Overslept(pause) => {
-                self.mux.overslept(pause, now());
-                tokio::task::yield_now().await;
-            }
-            Event::Deadline => {
-                self.mux.on_deadline(now());
-                tokio::task::yield_now().await;
-            }
-            Event::Nothing => tokio::task::yield_now().await,
-        }
     }
 
     /// Hears a message, or the end of a stream. Returns that end, if it is one.
