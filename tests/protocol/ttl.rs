@@ -25,7 +25,7 @@ fn after(fixture: &mut Fixture, millis: u64) {
 }
 
 #[test]
-fn r_ttl_07_times_are_told_to_clients_that_say_they_understand_them() {
+fn r_ttl_07_times_are_told_to_clients_that_understand_them() {
     let mut fixture = Fixture::knowing(&["cds"]);
     fixture.origin("cds a:1@10000 b:1");
     for (features, delta, sotw) in [
@@ -326,7 +326,7 @@ fn r_ttl_05_over_state_of_the_world_a_renewal_is_the_whole_set() {
 
 /// R-SotW-24: what Envoy takes for the version is that of the response.
 #[test]
-fn r_sotw_23_only_resources_with_a_time_are_wrapped_and_only_for_clients_that_unwrap() {
+fn r_sotw_23_only_timed_resources_are_wrapped_and_only_for_clients_that_unwrap() {
     let mut fixture = Fixture::knowing(&["cds"]);
     fixture.origin("cds a:1@10000 b:1 c:1");
     let (mut wraps, mut plain) = (sotw(&fixture), fixture.sotw());

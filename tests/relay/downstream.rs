@@ -239,7 +239,7 @@ async fn the_directory_is_followed_on_every_protocol() {
     assert_eq!(first.resources.len(), 2);
     sotw.ack(&first, &[]).await;
 
-    relay.write("clusters.yaml", &clusters(&["b", "c"]));
+    relay.write("clusters.yaml", &clusters(["b", "c"]));
     let change = delta.response().await;
     assert_eq!(names(&change), ["c"]);
     assert_eq!(change.removed_resources, ["a"]);
@@ -287,7 +287,7 @@ async fn a_hundred_clients_share_one_encoding() {
     let (encodes, responses) =
         (relay.metric("deltafan_encodes_total"), relay.metric("deltafan_responses_total"));
 
-    relay.write("clusters.yaml", &clusters(&["a", "b", "c"]));
+    relay.write("clusters.yaml", &clusters(["a", "b", "c"]));
     for (stream, first) in &mut streams {
         let response = stream.response().await;
         assert_eq!(names(&response), ["c"]);
@@ -524,7 +524,7 @@ async fn a_stream_without_a_window_is_sent_the_newest_state_when_it_opens() {
         relay.metric("deltafan_requests_total{type=\"cds\",transport=\"delta\",result=\"subscribe\"}") == 1.0
     });
     for generation in ["c", "d", "e"] {
-        relay.write("clusters.yaml", &clusters(&[generation]));
+        relay.write("clusters.yaml", &clusters([generation]));
         is_served_with(&relay, &[generation]).await;
     }
     open.send(()).unwrap();

@@ -42,7 +42,7 @@ async fn live_with(relay: &Process, all: &[&str]) -> Delta {
 }
 
 async fn goes_on(relay: &Process, stream: &mut Delta, new: &str) {
-    relay.write("clusters.yaml", &clusters(&["a", "b", new]));
+    relay.write("clusters.yaml", &clusters(["a", "b", new]));
     let next = stream.response().await;
     assert_eq!(names(&next), [new]);
     stream.ack(&next).await;
@@ -410,7 +410,7 @@ async fn a_client_that_answers_nothing_is_closed_and_one_that_answers_is_not() {
     silent.subscribe("silent", CDS, &["*"]).await;
     silent.response().await;
     // Being told more, as its gate opens by itself, gives it no more time.
-    relay.write("clusters.yaml", &clusters(&["a", "b", "c"]));
+    relay.write("clusters.yaml", &clusters(["a", "b", "c"]));
     assert_eq!(names(&silent.response().await), ["c"]);
     let next = honest.response().await;
     honest.ack(&next).await;
@@ -419,7 +419,7 @@ async fn a_client_that_answers_nothing_is_closed_and_one_that_answers_is_not() {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
     assert!(status.message().contains("ACK or NACK what is sent"), "{status:?}");
     assert_eq!(refused(&relay, "unacked_timeout"), 1.0);
-    relay.write("clusters.yaml", &clusters(&["a", "b", "c", "d"]));
+    relay.write("clusters.yaml", &clusters(["a", "b", "c", "d"]));
     assert_eq!(names(&honest.response().await), ["d"]);
 }
 
@@ -601,7 +601,7 @@ async fn above_the_first_watermark_newcomers_are_refused_until_there_is_memory()
 /// Memory that was freed is no reason to refuse anybody, and goes back to the system though nothing happens.
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_burst_of_names_newcomers_are_served() {
-    let files = [("clusters.yaml", &*clusters(&["a"]))];
+    let files = [("clusters.yaml", &*clusters(["a"]))];
     let memory = "  memory: {refuse_above: 160MiB, close_above: 0}\n";
     let relay = Process::on_directory("unsubscribe_linger: 1s", &files, memory);
     let attack = |attacker: usize, server: String| async move {

@@ -46,7 +46,7 @@ async fn a_change_is_for_new_connections_and_drops_no_stream() {
     assert_eq!(names(&subscribed(&relay, &["a", "b"]).await.response().await).len(), 2);
 
     // The one that was open goes on, as it began.
-    relay.write("clusters.yaml", &clusters(&["a", "b"]).replace("1s", "2s"));
+    relay.write("clusters.yaml", &clusters(["a", "b"]).replace("1s", "2s"));
     let update = open.response().await;
     assert_eq!(names(&update), ["a"]);
     open.ack(&update).await;

@@ -147,7 +147,7 @@ async fn r_rest_01_and_over_http2() {
     relay.wait_for("fifty that wait", || held(&relay) == 50.0);
     parked.truncate(20);
     relay.wait_for("twenty that are left", || held(&relay) == 20.0);
-    relay.write("clusters.yaml", &clusters(&["c"]));
+    relay.write("clusters.yaml", &clusters(["c"]));
     for poll in parked {
         let body = poll.await.unwrap().into_body().collect().await.unwrap().to_bytes();
         let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
@@ -178,7 +178,7 @@ fn r_rest_05_a_change_ends_the_hold_at_once() {
     let version = client.poll("clusters", "{}").version();
     client.request("POST /v3/discovery:clusters", "", &offering(&version));
     relay.wait_for("a poll that waits", || held(&relay) == 1.0);
-    relay.write("clusters.yaml", &clusters(&["b", "c"]));
+    relay.write("clusters.yaml", &clusters(["b", "c"]));
     let answer = client.answer().unwrap();
     assert_eq!(cluster_names(&answer.json()), ["b", "c"], "a cluster that was removed is missing");
     assert_ne!(answer.version(), version);

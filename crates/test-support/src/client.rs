@@ -89,8 +89,13 @@ impl<Q: Message + 'static> Stream<Q> {
         self.message().await
     }
 
+    /// The next message, the end, or the status that is not OK, with more patience than usual.
+    pub async fn next_message_within(&mut self, patience: Duration) -> Result<Option<Bytes>, tonic::Status> {
+        tokio::time::timeout(patience, self.responses.message()).await.expect("an answer in time")
+    }
+
     async fn message(&mut self) -> Result<Option<Bytes>, tonic::Status> {
-        tokio::time::timeout(PATIENCE, self.responses.message()).await.expect("an answer in time")
+        self.next_message_within(PATIENCE).await
     }
 
     /// Waits for the end and returns its status.

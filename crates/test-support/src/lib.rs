@@ -5,9 +5,11 @@
 
 #![allow(
     missing_debug_implementations,
+    clippy::missing_errors_doc,
+    clippy::new_without_default,
     clippy::expect_used,
     clippy::unwrap_used,
-    reason = "a test that cannot go on panics"
+    reason = "values of tests, and tests that panic where they cannot go on"
 )]
 
 pub mod authority;

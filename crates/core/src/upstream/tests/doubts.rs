@@ -884,7 +884,7 @@ fn o2_an_origin_that_stays_silent_about_all_that_is_held_does_not_renew_the_stre
 /// An origin that answers something on each stream and never says that a name is gone (java-control-plane): what it did not say of
 /// the versions of some names it will not say of the others.
 #[test]
-fn an_origin_that_says_nothing_of_gone_names_does_not_renew_the_stream_for_ever() {
+fn o2_an_origin_that_says_nothing_of_gone_names_does_not_renew_the_stream_for_ever() {
     let held: Vec<String> = (0..50).map(|n| format!("e{n}")).collect();
     let words: [fn(Answer) -> Answer; 2] = [|answer| answer.remove("x"), |answer| answer.set("other", "v1")];
     for (word, said) in words.into_iter().enumerate() {
@@ -922,7 +922,7 @@ fn an_origin_that_says_nothing_of_gone_names_does_not_renew_the_stream_for_ever(
 /// The answer to a name crosses the word that it is let go, be it the last one: an origin that keeps what it has sent does
 /// not send it again (O1), though nothing else was asked for meanwhile.
 #[test]
-fn a_name_whose_answer_comes_when_nothing_is_wanted_is_asked_for_on_another_stream() {
+fn o1_a_name_whose_answer_comes_when_nothing_is_wanted_is_asked_for_on_another_stream() {
     let mut rig = Rig::connected();
     rig.client("a", EDS, &["e"]);
     rig.client("b", CDS, &["c"]);

@@ -87,7 +87,7 @@ fn r_relay_05_a_set_is_known_when_it_was_quiet_for_the_settle_time() {
 
 /// An origin that has other versions of what is held sends these in parts too.
 #[test]
-fn the_first_word_about_a_claimed_resource_is_a_part_of_the_answer() {
+fn o4_the_first_word_about_a_claimed_resource_is_a_part_of_the_answer() {
     let mut rig = rig();
     let names: Vec<String> = (0..9).map(|n| format!("c{n}")).collect();
     let first = names.iter().fold(Answer::of(CDS, "1"), |answer, name| answer.set(name, "v1"));

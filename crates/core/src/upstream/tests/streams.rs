@@ -81,7 +81,7 @@ fn o1_a_wildcard_that_nobody_wants_is_kept_while_its_stream_lives() {
 }
 
 #[test]
-fn the_rest_of_a_type_is_asked_for_on_a_new_stream_in_the_end() {
+fn o1_the_rest_of_a_type_is_asked_for_on_a_new_stream_in_the_end() {
     let mut rig = mixed();
     rig.leave("wild");
     rig.pass(659_999);
@@ -178,7 +178,7 @@ fn r_relay_03_a_lost_secondary_is_resumed_with_its_versions() {
 
 /// Of an origin that never says that a name does not exist.
 #[test]
-fn the_end_of_a_member_is_an_answer_to_clients_that_asked_for_its_name_meanwhile() {
+fn o2_the_end_of_a_member_is_an_answer_to_clients_that_asked_for_its_name_meanwhile() {
     let mut rig = mixed();
     rig.client("named", CDS, &["odcds", "m"]);
     rig.pass(10);
