@@ -4,14 +4,14 @@ use std::time::Instant;
 
 use http::request;
 
+use super::super::frame::{self, Head, Kind, flag};
+use super::super::headers::{Fields, HeadError};
+use super::super::min_rate::MinRate;
+use super::super::settings;
+use super::super::stream::{RecvWindow, SendWindow, Stream, StreamHandler};
+use super::super::{ConnectionError, PREFACE, Reason};
 use super::arriving::{Block, Phase};
-use super::connection::{Connection, Shutdown};
-use super::frame::{self, Head, Kind, flag};
-use super::headers::{Fields, HeadError};
-use super::min_rate::MinRate;
-use super::settings;
-use super::stream::{RecvWindow, SendWindow, Stream, StreamHandler};
-use super::{ConnectionError, PREFACE, Reason};
+use super::{Connection, Shutdown};
 
 /// Bytes that the header blocks of unanswered requests may take together: a few bytes can stand for a large block (RFC
 /// 7541, section 7.3).
@@ -28,7 +28,7 @@ impl<X: StreamHandler> Connection<X> {
     /// # Errors
     ///
     /// If the peer violates the protocol in a way that ends the connection.
-    pub(super) fn receive(
+    pub(in super::super) fn receive(
         &mut self,
         bytes: &[u8],
         now: Instant,

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::encoded::{
-    RESOURCE_NAME, RESOURCE_RESOURCE_NAME, RESOURCE_TTL, RESOURCE_VERSION, RESOURCES, resource_name,
-};
-use super::{Name, Resource, wire};
+use super::super::resource_name::resource_name;
+use super::super::{Name, wire};
+use super::{RESOURCE_NAME, RESOURCE_RESOURCE_NAME, RESOURCE_TTL, RESOURCE_VERSION, RESOURCES, Resource};
 
 /// The type of what a resource is wrapped in, where a state of the world says more of it than its body (R-SotW-23).
 const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
