@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn r_rest_02_what_envoy_sends_is_read() {
+    fn r_rest_02_a_request_of_envoy_is_read() {
         // As Envoy 1.40 sends it, shortened where it repeats itself (V4).
         let body = r#"{"version_info":"v1","node":{"id":"envoy-1","cluster":"edge","user_agent_name":"envoy",
             "user_agent_build_version":{"version":{"major_number":1},"metadata":{"ssl.version":"BoringSSL","n":[1,{"a":null}]}},
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn r_rest_13_what_is_no_request_is_told_with_its_reason() {
+    fn r_rest_13_a_body_that_is_no_request_is_told_with_its_reason() {
         for (body, reason) in [
             ("", "empty"),
             (" \n", "empty"),
