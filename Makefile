@@ -10,9 +10,9 @@ FUZZ := --manifest-path fuzz/Cargo.toml
 
 MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
 
-# Of `soak`; the tests take a million.
+# Of the sessions in `soak`; the test takes a million.
 STEPS ?= 20000000
-# Of its histories with time, whose steps are longer.
+# Of its other scenarios, whose steps are longer.
 TIMED_STEPS ?= 500000
 # Of `bench`.
 ARGS ?=
@@ -70,8 +70,8 @@ msrv: ## Check that the oldest Rust version of Cargo.toml compiles the program.
 	cargo +$(MSRV) check --locked
 
 soak: ## Run random histories against the models for longer: make soak STEPS=100000000.
-	DELTAFAN_STEPS=$(STEPS) cargo test --locked --release --test simulation
-	DELTAFAN_STEPS=$(TIMED_STEPS) cargo test --locked --release --test timed_simulation
+	DELTAFAN_STEPS=$(STEPS) cargo test --locked --release --test sim sessions::
+	DELTAFAN_STEPS=$(TIMED_STEPS) cargo test --locked --release --test sim -- --skip sessions::
 
 attacks: ## Attack the relay for longer, and print the table of docs/security.md: make attacks SECONDS_EACH=60.
 	@echo '| Attack | What bounds it | Memory | Honest p99, before → during | After: over in, p99, memory kept |'

@@ -11,10 +11,11 @@ use regex::{Regex, RegexBuilder};
 use serde_json::Value as Json;
 
 use super::errors::quoted;
-use super::mapping::Mapping;
-use super::notation::{Choice, Each, List, Notation, OneOf, Optional, Single, Text, Word, Written};
+use super::mapping::{Mapping, Word};
+use super::notation::{Choice, Each, List, Notation, OneOf, Optional, Single, Text, Written};
 use super::printed::{Entries, Printed};
-use super::schema::{Shape, section};
+use super::schema::Shape;
+use super::section::section;
 use super::values::TypeName;
 use crate::identity::PeerPattern;
 use crate::resource::Pattern;

@@ -6,36 +6,9 @@
 use std::collections::BTreeSet;
 
 use super::Config;
+use super::paths::{is_within, join};
 use super::printed::{Entries, Printed, entry};
-use super::schema::{ALL, Section as _, join};
-
-/// When a changed key takes effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Effect {
-    /// For all, with the reload.
-    AtOnce,
-    /// For connections from then on; a stream keeps to what it began with.
-    Connections,
-    /// For each poll from then on, on whichever connection.
-    Polls,
-    /// As for connections, and those that are open and concerned are closed, so that their clients come again.
-    Rights,
-    /// Not before the next start.
-    Restart,
-}
-
-impl Effect {
-    /// The words of docs/operations.md.
-    pub(super) const fn words(self) -> &'static str {
-        match self {
-            Self::AtOnce => "at once",
-            Self::Connections => "new connections",
-            Self::Polls => "new polls",
-            Self::Rights => "new connections; others are closed",
-            Self::Restart => "**at the next start**",
-        }
-    }
-}
+use super::schema::{self, Effect, Key, Section as _};
 
 /// Lists whose entries have a name: their order says nothing, and an entry is compared with its namesake.
 const NAMED: [(&str, &str); 1] = [("downstream.listeners", "address")];
@@ -71,7 +44,8 @@ pub fn diff(old: &Config, new: &Config) -> Changes {
         entries
     });
     compare("", &old, &new, &mut differing);
-    let (restart, live) = differing.into_iter().partition(|path| effect(path) == Effect::Restart);
+    let keys = schema::all(Config::KEYS);
+    let (restart, live) = differing.into_iter().partition(|path| effect(&keys, path) == Effect::Restart);
     Changes { live, restart }
 }
 
@@ -113,13 +87,8 @@ fn compare_lists(path: &str, old: &[Entries], new: &[Entries], differing: &mut B
 }
 
 /// When a change takes effect: as the key says, or else the section or list that it is in.
-pub(super) fn effect(path: &str) -> Effect {
-    let declared = ALL.iter().filter(|(of, _)| is_within(path, of));
+fn effect(keys: &[(String, &Key)], path: &str) -> Effect {
+    let declared = keys.iter().filter(|(of, _)| is_within(path, of));
     let declared = declared.filter_map(|(of, key)| Some((of.len(), key.effect?)));
     declared.max_by_key(|(length, _)| *length).map_or(Effect::Restart, |(_, effect)| effect)
-}
-
-/// Whether a path is this one or below it.
-pub(super) fn is_within(path: &str, of: &str) -> bool {
-    path.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }

@@ -3,87 +3,124 @@
 //! Wrong values are reported and struck out (`Value::Refused`), so that readers meet only keys they know, in the shape
 //! they expect. Judges no single value.
 
-use super::errors::{Report, quoted};
-use super::schema::{self, Key, NOT_YET, Shape, When};
+use super::errors::{Report, near, quoted};
+use super::not_yet::{NOT_YET, When};
+use super::paths::join;
+use super::schema::{self, Key, Shape};
 use super::yaml::{Entry, Tree, Value};
 
-/// Checks the whole document.
+/// Checks the whole document. `keys` are those of its top level.
 pub(super) fn document(root: &mut Tree, keys: &'static [Key], report: &Report) {
-    check(root, "", Shape::Section(keys), report);
+    Check { all: schema::all(keys), report }.tree(root, "", Shape::Section(keys));
 }
 
-fn check(tree: &mut Tree, path: &str, shape: Shape, report: &Report) {
-    let is_null = tree.is_null();
-    match (shape, &mut tree.value) {
-        (_, Value::Refused) | (Shape::Free, Value::Map(_)) => {}
-        (Shape::Section(keys), Value::Map(entries)) => {
-            for entry in entries {
-                check_entry(entry, path, keys, report);
+/// A document that is being checked.
+struct Check<'r> {
+    /// Every key with its path.
+    all: Vec<(String, &'static Key)>,
+    report: &'r Report,
+}
+
+impl Check<'_> {
+    fn tree(&self, tree: &mut Tree, path: &str, shape: Shape) {
+        let is_null = tree.is_null();
+        match (shape, &mut tree.value) {
+            (_, Value::Refused) | (Shape::Free, Value::Map(_)) => {}
+            (Shape::Section(keys), Value::Map(entries)) => {
+                for entry in entries {
+                    self.entry(entry, path, keys);
+                }
+            }
+            (Shape::Sections(keys), Value::List(items)) => {
+                self.items(items, path, Shape::Section(keys));
+            }
+            (Shape::Texts, Value::List(items)) => self.items(items, path, Shape::Text),
+            // A section whose keys are all commented out.
+            (Shape::Section(_) | Shape::Free, Value::Scalar { .. }) if is_null => {}
+            (Shape::Section(_) | Shape::Free, _) => self.refuse_shape(tree, path, "a mapping"),
+            (Shape::Sections(_) | Shape::Texts, _) => self.refuse_shape(tree, path, "a list"),
+            (_, Value::Scalar { .. }) if !is_null => {}
+            (_, _) => self.refuse_shape(tree, path, "a single value"),
+        }
+    }
+
+    fn items(&self, items: &mut [Tree], list: &str, shape: Shape) {
+        let path = format!("{list}[]");
+        for item in items {
+            self.tree(item, &path, shape);
+        }
+    }
+
+    fn entry(&self, entry: &mut Entry, section: &str, keys: &'static [Key]) {
+        let path = join(section, &entry.key);
+        self.refuse_what_is_not_supported(&mut entry.value, &path);
+        if let Some(key) = schema::children(keys).into_iter().find(|key| key.name == entry.key) {
+            return self.tree(&mut entry.value, &path, key.shape);
+        }
+        if NOT_YET.iter().any(|row| row.path == path) {
+            return;
+        }
+        let advice = match self.nearest(section, keys, &entry.key) {
+            Some(known) => format!("did you mean `{known}`?"),
+            None => format!("known are {}", names(section, keys).join(", ")),
+        };
+        self.report
+            .at(entry.line, &format!("unknown key {} {}; {advice}", quoted(&entry.key), place(section)));
+        entry.value.value = Value::Refused;
+    }
+
+    fn refuse_what_is_not_supported(&self, tree: &mut Tree, path: &str) {
+        for row in NOT_YET.iter().filter(|row| row.path == path) {
+            if !row.refuses(tree) {
+                continue;
+            }
+            match (&row.when, &mut tree.value) {
+                // The first entry is still read, so that its problems are told as well.
+                (When::Several, Value::List(items)) => {
+                    let second = items.get(1).map_or(tree.line, |item| item.line);
+                    self.report.at(second, &row.message());
+                    items.truncate(1);
+                }
+                _ => {
+                    self.report.at(tree.line, &row.message());
+                    tree.value = Value::Refused;
+                }
             }
         }
-        (Shape::Sections(keys), Value::List(items)) => {
-            check_items(items, path, Shape::Section(keys), report);
+    }
+
+    fn refuse_shape(&self, tree: &mut Tree, path: &str, wanted: &str) {
+        let subject = if path.is_empty() { "the file".to_owned() } else { format!("`{path}`") };
+        self.report.at(tree.line, &format!("{subject} must be {wanted}, not {}", tree.describe()));
+        tree.value = Value::Refused;
+    }
+
+    /// Key that an unknown one was probably meant to be: one with a near name in its section, else one with this name in
+    /// another place.
+    fn nearest(&self, section: &str, keys: &'static [Key], name: &str) -> Option<String> {
+        if let Some(known) = near(names(section, keys), name) {
+            return Some(known.to_owned());
         }
-        (Shape::Texts, Value::List(items)) => check_items(items, path, Shape::Text, report),
-        // A section whose keys are all commented out.
-        (Shape::Section(_) | Shape::Free, Value::Scalar { .. }) if is_null => {}
-        (Shape::Section(_) | Shape::Free, _) => refuse_shape(tree, path, "a mapping", report),
-        (Shape::Sections(_) | Shape::Texts, _) => refuse_shape(tree, path, "a list", report),
-        (_, Value::Scalar { .. }) if !is_null => {}
-        (_, _) => refuse_shape(tree, path, "a single value", report),
+        let elsewhere = self.all.iter().filter(|(_, key)| key.name == name);
+        elsewhere.map(|(path, _)| path).min_by_key(|path| !path.starts_with(section)).cloned()
     }
 }
 
-fn check_items(items: &mut [Tree], list: &str, shape: Shape, report: &Report) {
-    let path = format!("{list}[]");
-    for item in items {
-        check(item, &path, shape, report);
+/// The names that a section may hold, refused ones included.
+fn names(section: &str, keys: &'static [Key]) -> Vec<&'static str> {
+    let mut names: Vec<_> = schema::children(keys).into_iter().map(|key| key.name).collect();
+    let refused = NOT_YET.iter().filter_map(|row| match row.path.rsplit_once('.') {
+        Some((of, name)) => (of == section).then_some(name),
+        None => section.is_empty().then_some(row.path),
+    });
+    for name in refused {
+        if !names.contains(&name) {
+            names.push(name);
+        }
     }
-}
-
-fn check_entry(entry: &mut Entry, section: &str, keys: &'static [Key], report: &Report) {
-    let path = schema::join(section, &entry.key);
-    refuse_what_is_not_supported(&mut entry.value, &path, report);
-    if let Some(key) = schema::children(keys).into_iter().find(|key| key.name == entry.key) {
-        return check(&mut entry.value, &path, key.shape, report);
-    }
-    if NOT_YET.iter().any(|row| row.path == path) {
-        return;
-    }
-    let advice = match schema::nearest(section, keys, &entry.key) {
-        Some(known) => format!("did you mean `{known}`?"),
-        None => format!("known are {}", schema::names(section, keys).join(", ")),
-    };
-    report.at(entry.line, &format!("unknown key {} {}; {advice}", quoted(&entry.key), place(section)));
-    entry.value.value = Value::Refused;
+    names
 }
 
 fn place(section: &str) -> String {
     if section.is_empty() { "at the top level".to_owned() } else { format!("in `{section}`") }
-}
-
-fn refuse_what_is_not_supported(tree: &mut Tree, path: &str, report: &Report) {
-    for row in NOT_YET.iter().filter(|row| row.path == path) {
-        if !row.refuses(tree) {
-            continue;
-        }
-        match (&row.when, &mut tree.value) {
-            // The first entry is still read, so that its problems are told as well.
-            (When::Several, Value::List(items)) => {
-                let second = items.get(1).map_or(tree.line, |item| item.line);
-                report.at(second, &row.message());
-                items.truncate(1);
-            }
-            _ => {
-                report.at(tree.line, &row.message());
-                tree.value = Value::Refused;
-            }
-        }
-    }
-}
-
-fn refuse_shape(tree: &mut Tree, path: &str, wanted: &str, report: &Report) {
-    let subject = if path.is_empty() { "the file".to_owned() } else { format!("`{path}`") };
-    report.at(tree.line, &format!("{subject} must be {wanted}, not {}", tree.describe()));
-    tree.value = Value::Refused;
 }

@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use super::listener_tls::ListenerTls;
 use super::mapping::Mapping;
+use super::non_empty::NonEmpty;
 use super::notation::{
     Beside, Count, DAY, Each, Flag, HOUR, List, MESSAGE, MONTH, Nested, Optional, Size, TIB, TICK, Text,
     Time, Written,
 };
-use super::schema::section;
+use super::section::section;
 use super::system_limits::{ConnectionLimits, Memory, budget};
 use super::upstream::Keepalive;
-use super::values::{self, NonEmpty, TypeName};
+use super::values::{self, TypeName};
 
 pub(super) const DEFAULT_ADDRESS: ListenAddress =
     ListenAddress::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 15010));

@@ -9,10 +9,10 @@ use std::path::Path;
 
 use regex::{Regex, RegexBuilder};
 
-use super::errors::quoted;
+use super::errors::{near, quoted};
 use super::mapping::Mapping;
 use super::notation::{Filled, Optional, Single as _, Text, Written};
-use super::schema::{near, section};
+use super::section::section;
 use crate::subscription::NodeField;
 
 /// Memory of the automaton of one pattern, in bytes. Reading a value takes time in proportion to it.

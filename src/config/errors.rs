@@ -109,6 +109,19 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
+/// Which of these a word was probably meant to be.
+pub(super) fn near<'k>(known: impl IntoIterator<Item = &'k str>, word: &str) -> Option<&'k str> {
+    /// A longer word is no slip of the keyboard, and the distance of a huge one takes long to compute.
+    const LONGEST: usize = 64;
+    known
+        .into_iter()
+        .filter(|_| word.len() <= LONGEST)
+        .map(|known| (strsim::osa_distance(known, word), known))
+        .filter(|(distance, known)| *distance <= 1 + known.len() / 4)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, known)| known)
+}
+
 /// Escapes control characters. Messages go to terminals and logs, which the text of a file must not be able to steer.
 pub(crate) fn printable(message: &str) -> String {
     let mut safe = String::with_capacity(message.len());

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use super::mapping::Mapping;
 use super::notation::{Beside, Optional, Text};
 use super::printed::Entries;
-use super::schema::{Key, Section, section};
+use super::schema::{Key, Section};
+use super::section::section;
 
 section! {
     /// TLS of a listener. All paths are absolute.

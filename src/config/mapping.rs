@@ -7,8 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::errors::{Report, quoted};
-use super::notation::Word;
-use super::schema;
+use super::paths::join;
 use super::units;
 use super::yaml::{Entry, Tree, Value};
 
@@ -19,6 +18,16 @@ pub(super) struct Mapping<'t> {
     entries: &'t [Entry],
     standing: Standing,
     source: Source<'t>,
+}
+
+/// A single value in the file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Word<'t> {
+    pub(super) text: &'t str,
+    /// Neither in quotes nor block text.
+    pub(super) plain: bool,
+    /// Where relative paths start.
+    pub(super) base: &'t Path,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -64,7 +73,7 @@ impl<'t> Mapping<'t> {
 
     /// An absent section reads as an empty one.
     pub(super) fn section(&self, name: &str) -> Self {
-        let path = schema::join(&self.path, name);
+        let path = join(&self.path, name);
         match self.entry(name) {
             Some(entry) => Self::over(&entry.value, path, entry.line, self.source),
             None => {
@@ -85,7 +94,7 @@ impl<'t> Mapping<'t> {
 
     /// Whether the key is absent, or its value is right.
     pub(super) fn is_right(&self, name: &str) -> bool {
-        !self.is_refused(name) && !self.source.report.is_wrong(&schema::join(&self.path, name))
+        !self.is_refused(name) && !self.source.report.is_wrong(&join(&self.path, name))
     }
 
     /// The line of a key, or of the mapping where it is absent.
@@ -113,7 +122,7 @@ impl<'t> Mapping<'t> {
 
     /// The entries of a list of sections.
     pub(super) fn sections(&self, name: &str) -> Option<Vec<Self>> {
-        let path = format!("{}[]", schema::join(&self.path, name));
+        let path = format!("{}[]", join(&self.path, name));
         let section = |item: &'t Tree| Self::over(item, path.clone(), item.line, self.source);
         self.items(name).map(|items| items.iter().map(section).collect())
     }
@@ -147,7 +156,7 @@ impl<'t> Mapping<'t> {
     }
 
     pub(super) fn wrong(&self, name: &str, line: usize, problem: &str) {
-        self.source.report.wrong(line, &schema::join(&self.path, name), problem);
+        self.source.report.wrong(line, &join(&self.path, name), problem);
     }
 
     /// Reports the mapping as a whole.

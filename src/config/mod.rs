@@ -8,7 +8,7 @@
 //! sections read their keys from a `mapping`, each in its `notation`. Problems are collected on the way, so that one run
 //! names them all. `changes` compares two configurations.
 //!
-//! Every key is declared once, in the struct of its section: `schema` says how.
+//! Every key is declared once, in the struct of its section: `section` says how.
 
 mod address_conflict;
 mod authorization;
@@ -20,10 +20,14 @@ mod errors;
 mod listener_tls;
 mod mapping;
 mod node;
+mod non_empty;
+mod not_yet;
 mod notation;
+mod paths;
 mod printed;
 mod reference;
 mod schema;
+mod section;
 mod system_limits;
 mod units;
 mod upstream;
@@ -43,7 +47,8 @@ use errors::Report;
 use mapping::Mapping;
 use notation::{Beside, Count, Each, HOUR, List, Nested, Size, TIB, TICK, Text, Time};
 use printed::{Entries, Printed};
-use schema::{Section, section};
+use schema::Section;
+use section::section;
 use system_limits::budget;
 use yaml::Value;
 
@@ -55,11 +60,11 @@ pub(crate) use errors::printable;
 pub use errors::{ConfigError, Problem};
 pub use listener_tls::{ClientAuthorities, ListenerTls};
 pub use node::{Locality, Node};
+pub use non_empty::NonEmpty;
 pub use reference::{reference, reload_table};
 pub use system_limits::{ConnectionLimits, Memory};
 pub use upstream::{Backoff, Keepalive, Server, ServerUri, Source, Upstream};
 pub use upstream_tls::{CertificateFiles, ClientTls, ServerIdentity};
-pub use values::NonEmpty;
 
 const DEFAULT_ADMIN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 15000);
 

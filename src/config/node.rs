@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json};
 
 use super::notation::{Anything, Filled, Nested, Text};
-use super::schema::section;
+use super::section::section;
 
 const NAME: &str = "deltafan";
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 use serde_json::{Map, Value as Json};
 
 use super::errors::quoted;
-use super::mapping::Mapping;
+use super::mapping::{Mapping, Word};
+use super::non_empty::NonEmpty;
 use super::printed::{Entries, Printed};
 use super::schema::{Section, Shape};
 use super::units::{self, format_duration, format_size};
-use super::values::NonEmpty;
 
 /// Lowest and highest values that several keys have: of durations in milliseconds, of sizes in bytes.
 pub(super) const TICK: u64 = 1;
@@ -34,16 +34,6 @@ pub(super) trait Notation<T> {
 
     /// Writes a key, if it has a value.
     fn print(value: &T, name: &'static str, into: &mut Entries);
-}
-
-/// A single value in the file.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Word<'t> {
-    pub(super) text: &'t str,
-    /// Neither in quotes nor block text.
-    pub(super) plain: bool,
-    /// Where relative paths start.
-    pub(super) base: &'t Path,
 }
 
 /// How single values of a type are written.

@@ -4,8 +4,9 @@
 use serde_json::Value as Json;
 
 use super::Config;
+use super::not_yet::{NOT_YET, When};
 use super::printed::{Entries, Printed, entry};
-use super::schema::{ALL, Key, NOT_YET, Section as _, Shape, When, children};
+use super::schema::{self, Key, Section as _, Shape, children};
 
 /// Width of a page, in characters.
 const WIDTH: usize = 120;
@@ -128,7 +129,7 @@ fn notation(value: &Json) -> String {
 /// row has it for all of its keys.
 pub fn reload_table() -> String {
     let mut table = "| Key | A change takes effect |\n|---|---|\n".to_owned();
-    for (path, key) in ALL.iter() {
+    for (path, key) in schema::all(Config::KEYS) {
         let Some(effect) = key.effect else { continue };
         let note = key.note.map(|note| format!(", {note}")).unwrap_or_default();
         table.push_str(&format!("| `{path}` | {}{note} |\n", effect.words()));

@@ -9,7 +9,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::mapping::Mapping;
 use super::notation::{Count, Size, TIB};
-use super::schema::section;
+use super::section::section;
 use super::units::format_size;
 
 section! {

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use super::errors::quoted;
 use super::mapping::Mapping;
+use super::non_empty::NonEmpty;
 use super::notation::{
     Beside, Choice, Count, DAY, Each, HOUR, MESSAGE, MONTH, Nested, OneOf, Optional, Size, TICK, Text, Time,
     Written,
 };
 use super::printed::Entries;
-use super::schema::{Key, Section, section};
+use super::schema::{Key, Section};
+use super::section::section;
 use super::upstream_tls::{ClientTls, ServerIdentity};
-use super::values::NonEmpty;
 use deltafan_core::upstream::{Locators, Reconcile};
 
 section! {

@@ -13,7 +13,8 @@ use super::errors::quoted;
 use super::mapping::Mapping;
 use super::notation::{Beside, Optional, Text, Written};
 use super::printed::Entries;
-use super::schema::{Key, Section, section};
+use super::schema::{Key, Section};
+use super::section::section;
 
 section! {
     /// How a server is verified over TLS, and the certificate that the client shows. Everything may be absent.

@@ -1,4 +1,4 @@
-//! Values of several sections: lists that hold something, addresses, paths, types.
+//! Values of several sections: addresses, paths, types.
 //!
 //! Owns their reading from text and printing; knows no key.
 
@@ -8,36 +8,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value as Json;
 
 use super::errors::quoted;
-use super::notation::{Single, Word, Written};
-
-/// A list with at least one entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NonEmpty<T>(Vec<T>);
-
-impl<T> NonEmpty<T> {
-    /// A list of one.
-    pub fn one(entry: T) -> Self {
-        Self(vec![entry])
-    }
-
-    /// `None` if there is nothing in it.
-    pub fn new(entries: Vec<T>) -> Option<Self> {
-        (!entries.is_empty()).then_some(Self(entries))
-    }
-
-    /// The entry that is always there.
-    pub fn first(&self) -> &T {
-        &self.0[0]
-    }
-}
-
-impl<T> std::ops::Deref for NonEmpty<T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        &self.0
-    }
-}
+use super::mapping::Word;
+use super::notation::{Single, Written};
 
 impl Written for SocketAddr {
     /// Names are refused: what one resolves to can change between two starts, and an interface with it.

@@ -4,29 +4,31 @@
 //! what happened, and asks it for the next request when a stream has room for one, so that nothing queues up
 //! here.
 
-use std::future::{Future, pending};
+mod conversation;
+mod ended;
+mod secondary;
+
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::StreamExt as _;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status};
 
-use super::connection::{OpenStream, status_text};
+use super::connection::OpenStream;
 use super::dial::{Target, dial};
-use super::relay_watch::RelayWatch;
-use super::wait::{Clock, next_interest, next_tuning, now, sleep_until};
+use super::wait::{next_interest, next_tuning, now, sleep_until};
 use super::{Backoff, Counters, Mux, ProtocolError, StreamId, Tuner, Tuning, UpstreamState};
 use super::{SilenceEvent, SilenceLog};
 use crate::cache::Wanted;
-use crate::fairness::MESSAGES_IN_A_ROW;
-use crate::proto::DeltaDiscoveryRequest;
 use crate::telemetry::{self, LogThrottle};
 use crate::tls::client::ClientTls;
 use crate::tls::reload::Reloaded;
+use conversation::{Conversation, Event};
+use ended::{Ended, in_words};
 
 /// Server, and how to connect to it.
 #[derive(Clone, Debug)]
@@ -48,40 +50,6 @@ impl Options {
         Self { endpoint, tls: None, backoff, max_message: 256 << 20 }
     }
 }
-
-/// ACKs that may wait for the transport before responses are no longer read.
-const ACKS: usize = 256;
-
-/// Next event on a connection.
-enum Event {
-    Message(StreamId, Option<Result<Bytes, Status>>),
-    Room(StreamId),
-    Interest(Vec<Wanted>),
-    Tuning(Tuning),
-    /// Word of the relay at the other end.
-    Watched(bool),
-    Timer,
-    Look,
-    Nothing,
-}
-
-/// End of a connection, with its reason.
-enum Ended {
-    /// No connection. The back-off grows.
-    Unreachable(String),
-    /// No response, or a malformed one. The back-off grows.
-    Failed(String),
-    /// The server does not implement delta ADS. The back-off grows, and retrying helps little.
-    Unfit,
-    /// An error after responses. The back-off begins anew.
-    Lost(String),
-    /// An orderly end after responses (gRFC A57). The back-off begins anew.
-    Closed(String),
-}
-
-/// Time between two checks for unanswered subscriptions. A refusal of the stream takes a round trip, and
-/// comes before the first check.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// Connection to one control plane.
 #[derive(Debug)]
@@ -186,154 +154,42 @@ impl Client {
     /// Serves both streams until the primary one ends.
     async fn converse(&mut self, channel: Channel) -> Ended {
         let cache = Arc::clone(self.mux.cache());
-        let mut primary = OpenStream::on(channel.clone(), self.options.max_message);
-        let mut watch = RelayWatch::new(channel.clone());
-        let mut secondary = Secondary::new(channel, &self.options);
+        let mut talk = Conversation::new(channel, self.options.max_message, self.options.backoff);
         self.connected();
-        let mut answered = false;
-        let mut clock = Clock::new(now());
-        // Messages read in a row; after [`MESSAGES_IN_A_ROW`] everything else gets a turn.
-        let mut messages = 0;
-        let mut look_at = now() + LOOK;
-        let mut insists = false;
         let ended = loop {
             if let Some(stream) = self.mux.renewal_due(now()) {
-                watch.restart();
-                self.renew(stream, &mut primary, &mut secondary);
+                self.renew(stream, &mut talk);
             }
-            secondary.adjust(&mut self.mux, now());
-            let retry = secondary.retry_at.filter(|_| secondary.open.is_none() && self.mux.wants_secondary());
-            let deadline = self.mux.next_deadline().into_iter().chain(retry).min();
-            let says = StreamId::ALL.map(|stream| self.mux.has_request(stream));
-            let (second_in, second_out) = match &mut secondary.open {
-                Some(open) => (Some(&mut open.incoming), Some(&open.outgoing)),
-                None => (None, None),
-            };
-            // Fair among themselves, whichever is ready.
-            let others = async {
-                tokio::select! {
-                    room = room(Some(&primary.outgoing)), if says[0] => {
-                        drop(room);
-                        Event::Room(StreamId::Primary)
+            talk.secondary.adjust(&mut self.mux, now());
+            let interest = next_interest(&cache, self.more_interest);
+            let event = talk.next(&self.mux, interest, next_tuning(&mut self.tuning)).await;
+            match event {
+                Event::Message(stream, message) => {
+                    match (stream, self.on_message(stream, message, &mut talk)) {
+                        (_, None) => {}
+                        (StreamId::Secondary, Some(end)) => {
+                            self.counters().stream_failures.add(1);
+                            let why = end.reason(self.options.endpoint.uri());
+                            talk.secondary.lost(&mut self.mux, &mut self.second_endings, &why);
+                        }
+                        (StreamId::Primary, Some(end)) => break end,
                     }
-                    room = room(second_out), if says[1] => {
-                        drop(room);
-                        Event::Room(StreamId::Secondary)
-                    }
-                    interest = next_interest(&cache, self.more_interest) => Event::Interest(interest),
-                    tuning = next_tuning(&mut self.tuning) => Event::Tuning(tuning),
-                    word = watch.next() => Event::Watched(word),
-                    () = clock.wait(deadline) => Event::Timer,
-                    () = sleep_until(Some(look_at)) => Event::Look,
                 }
-            };
-            // Messages that have arrived are read before a timer is judged. After many messages everything
-            // else gets a turn, and a server that is slow to read ACKs is not sent more and more of them.
-            let is_behind = !insists && self.mux.acks_waiting() > ACKS && !primary.outgoing.is_closed();
-            let event = if is_behind {
-                tokio::select! {
-                    biased;
-                    event = others => event,
-                    () = primary.outgoing.closed() => Event::Nothing,
-                }
-            } else if messages < MESSAGES_IN_A_ROW {
-                let (first, second) = (primary.incoming.next(), next(second_in));
-                tokio::select! {
-                    biased;
-                    message = either(first, second, messages % 2 == 1) => message,
-                    event = others => event,
-                }
-            } else {
-                tokio::select! {
-                    biased;
-                    event = others => event,
-                    () = std::future::ready(()) => Event::Nothing,
-                }
-            };
-            messages = if matches!(event, Event::Message(..)) { messages + 1 } else { 0 };
-            // Read now and then all the same: the server may have ended the stream.
-            insists = matches!(event, Event::Look) || (insists && messages > 0);
-            let (stream, message) = match event {
-                Event::Message(stream, message) => (stream, message),
-                Event::Room(stream) => {
-                    self.ask(stream, &primary, &secondary);
-                    continue;
-                }
-                Event::Interest(interest) => {
-                    self.take(interest).await;
-                    continue;
-                }
-                Event::Tuning(tuning) => {
-                    self.mux.tune(tuning);
-                    continue;
-                }
-                Event::Watched(is_answered) => {
-                    self.origin_says(is_answered);
-                    continue;
-                }
-                Event::Timer => {
-                    if let Some(pause) = clock.overslept(now()) {
-                        self.mux.overslept(pause, now());
-                    } else if clock.is_due(deadline, now()) {
-                        self.mux.on_deadline(now());
-                    }
-                    // Work that is due may be done in parts.
+                Event::Room(stream) => self.ask(stream, &talk),
+                Event::Interest(interest) => self.take(interest).await,
+                Event::Tuning(tuning) => self.mux.tune(tuning),
+                Event::Watched(is_answered) => self.origin_says(is_answered),
+                Event::Look => self.look_for_silence(),
+                // Work that is due may be done in parts: it gives way after each.
+                Event::Overslept(pause) => {
+                    self.mux.overslept(pause, now());
                     tokio::task::yield_now().await;
-                    continue;
                 }
-                Event::Look => {
-                    look_at = now() + LOOK;
-                    self.look_for_silence();
-                    continue;
-                }
-                Event::Nothing => {
+                Event::Deadline => {
+                    self.mux.on_deadline(now());
                     tokio::task::yield_now().await;
-                    continue;
                 }
-            };
-            let end = match message {
-                Some(Ok(message)) => {
-                    let open = match stream {
-                        StreamId::Primary => Some(&primary),
-                        StreamId::Secondary => secondary.open.as_ref(),
-                    };
-                    match open.is_some_and(OpenStream::is_relay) {
-                        true => {
-                            self.mux.origin_is_relay();
-                            watch.begin();
-                        }
-                        false => {
-                            self.mux.origin_is_no_relay();
-                            if watch.end() {
-                                self.origin_says(true);
-                            }
-                        }
-                    }
-                    match self.apply(stream, message) {
-                        Ok(is_of_use) => {
-                            // An origin of which everything is refused is as good as silent.
-                            if is_of_use && !std::mem::replace(&mut answered, true) {
-                                self.answered();
-                            }
-                            secondary.answered |= is_of_use && stream == StreamId::Secondary;
-                            // A burst of responses is answered with a burst of ACKs.
-                            self.ask(stream, &primary, &secondary);
-                            continue;
-                        }
-                        Err(fault) => Ended::Failed(fault.to_string()),
-                    }
-                }
-                Some(Err(status)) => failed(&status, answered),
-                None if answered => Ended::Closed(ENDED.to_owned()),
-                None => Ended::Failed(ENDED.to_owned()),
-            };
-            match (stream, end) {
-                (StreamId::Secondary, end) => {
-                    self.counters().stream_failures.add(1);
-                    let why = self.why(end);
-                    secondary.lost(&mut self.mux, &mut self.second_endings, &why);
-                }
-                (StreamId::Primary, end) => break end,
+                Event::Nothing => tokio::task::yield_now().await,
             }
         };
         self.mux.closed(StreamId::Primary);
@@ -343,13 +199,50 @@ impl Client {
         ended
     }
 
-    /// Sends requests on a stream as far as there is room.
-    fn ask(&mut self, stream: StreamId, primary: &OpenStream, secondary: &Secondary) {
-        let open = match stream {
-            StreamId::Primary => Some(primary),
-            StreamId::Secondary => secondary.open.as_ref(),
+    /// Hears a message, or the end of a stream. Returns that end, if it is one.
+    fn on_message(
+        &mut self,
+        stream: StreamId,
+        message: Option<Result<Bytes, Status>>,
+        talk: &mut Conversation,
+    ) -> Option<Ended> {
+        let message = match message {
+            Some(Ok(message)) => message,
+            Some(Err(status)) => return Some(Ended::by(&status, talk.answered)),
+            None => return Some(Ended::orderly(talk.answered)),
         };
-        let Some(open) = open else { return };
+        self.learn_if_relay(stream, talk);
+        match self.apply(stream, message) {
+            Ok(is_of_use) => {
+                // An origin of which everything is refused is as good as silent.
+                if is_of_use && !std::mem::replace(&mut talk.answered, true) {
+                    self.answered();
+                }
+                talk.secondary.answered |= is_of_use && stream == StreamId::Secondary;
+                // A burst of responses is answered with a burst of ACKs.
+                self.ask(stream, talk);
+                None
+            }
+            Err(fault) => Some(Ended::Failed(fault.to_string())),
+        }
+    }
+
+    /// Notes whether the server at the other end of a stream is a relay, which says more of its own origin.
+    fn learn_if_relay(&mut self, stream: StreamId, talk: &mut Conversation) {
+        if talk.open(stream).is_some_and(OpenStream::is_relay) {
+            self.mux.origin_is_relay();
+            talk.watch.begin();
+            return;
+        }
+        self.mux.origin_is_no_relay();
+        if talk.watch.end() {
+            self.origin_says(true);
+        }
+    }
+
+    /// Sends requests on a stream as far as there is room.
+    fn ask(&mut self, stream: StreamId, talk: &Conversation) {
+        let Some(open) = talk.open(stream) else { return };
         while self.mux.has_request(stream)
             && let Ok(room) = open.outgoing.try_reserve()
         {
@@ -360,13 +253,12 @@ impl Client {
     }
 
     /// Reopens a stream on the same connection. Everything is subscribed to anew there.
-    fn renew(&mut self, stream: StreamId, primary: &mut OpenStream, secondary: &mut Secondary) {
+    fn renew(&mut self, stream: StreamId, talk: &mut Conversation) {
         tracing::debug!(?stream, "opening a stream to the control plane anew");
         self.counters().renewals.add(1);
         self.mux.closed(stream);
-        secondary.open = None;
+        talk.renew(stream);
         if stream == StreamId::Primary {
-            *primary = OpenStream::on(secondary.channel.clone(), self.options.max_message);
             self.mux.opened(StreamId::Primary, now());
         }
     }
@@ -467,16 +359,6 @@ impl Client {
         }
     }
 
-    fn why(&self, ended: Ended) -> String {
-        match ended {
-            Ended::Unreachable(why) | Ended::Failed(why) | Ended::Lost(why) | Ended::Closed(why) => why,
-            Ended::Unfit => format!(
-                "the control plane at {} does not implement delta ADS (UNIMPLEMENTED); deltafan needs incremental xDS: have it serve AggregatedDiscoveryService.DeltaAggregatedResources, or set another server in upstream.servers",
-                self.options.endpoint.uri()
-            ),
-        }
-    }
-
     /// Logs the end of a connection, and returns the wait before the next attempt.
     fn ended(&mut self, ended: Ended) -> Duration {
         let uri = self.options.endpoint.uri().clone();
@@ -502,7 +384,7 @@ impl Client {
         };
         let is_unfit = matches!(ended, Ended::Unfit);
         let is_ordinary = matches!(ended, Ended::Closed(_));
-        let reason = self.why(ended);
+        let reason = ended.reason(&uri);
         match unsaid {
             None => {}
             Some(unsaid) if is_unfit => tracing::error!(%uri, retry_in, unsaid, "{reason}"),
@@ -515,115 +397,5 @@ impl Client {
         self.looked_at = None;
         self.state.send_modify(|state| state.lost(reason, now));
         wait
-    }
-}
-
-/// Secondary stream, open only while something is subscribed to on it.
-struct Secondary {
-    channel: Channel,
-    max_message: usize,
-    open: Option<OpenStream>,
-    answered: bool,
-    backoff: Backoff,
-    retry_at: Option<Instant>,
-}
-
-impl Secondary {
-    fn new(channel: Channel, options: &Options) -> Self {
-        let (max_message, mut backoff) = (options.max_message, options.backoff);
-        backoff.reset();
-        Self { channel, max_message, open: None, answered: false, backoff, retry_at: None }
-    }
-
-    fn adjust(&mut self, mux: &mut Mux, now: Instant) {
-        match (mux.wants_secondary(), self.open.is_some()) {
-            (true, false) if self.retry_at.is_none_or(|at| at <= now) => {
-                self.answered = false;
-                self.open = Some(OpenStream::on(self.channel.clone(), self.max_message));
-                mux.opened(StreamId::Secondary, now);
-            }
-            (false, true) => {
-                self.open = None;
-                mux.closed(StreamId::Secondary);
-            }
-            _ => {}
-        }
-    }
-
-    /// Notes that the server ended it. The primary lives on: a server may not accept two streams.
-    fn lost(&mut self, mux: &mut Mux, complaints: &mut LogThrottle, error: &str) {
-        self.open = None;
-        mux.closed(StreamId::Secondary);
-        if self.answered {
-            self.backoff.reset();
-        }
-        let wait = self.backoff.next(&mut rand::rng());
-        self.retry_at = Some(now() + wait);
-        if let Some(unsaid) = complaints.say(now()) {
-            tracing::warn!(
-                error,
-                retry_in = in_words(wait),
-                unsaid,
-                "the second stream to the control plane ended; types with both a wildcard and names wait for it"
-            );
-        }
-    }
-}
-
-const ENDED: &str = "it closed the stream without an error";
-
-fn failed(status: &Status, answered: bool) -> Ended {
-    match status.code() {
-        Code::Unimplemented => Ended::Unfit,
-        _ if answered => Ended::Lost(status_text(status)),
-        _ => Ended::Failed(status_text(status)),
-    }
-}
-
-fn in_words(wait: Duration) -> String {
-    format!("{:.1} s", wait.as_secs_f64())
-}
-
-async fn next(
-    stream: Option<&mut (impl futures_util::Stream<Item = Result<Bytes, Status>> + Unpin)>,
-) -> Option<Result<Bytes, Status>> {
-    match stream {
-        Some(stream) => stream.next().await,
-        None => pending().await,
-    }
-}
-
-/// Next message of either stream. If both have one, `prefers_second` decides.
-async fn either(
-    first: impl Future<Output = Option<Result<Bytes, Status>>>,
-    second: impl Future<Output = Option<Result<Bytes, Status>>>,
-    prefers_second: bool,
-) -> Event {
-    tokio::pin!(first, second);
-    if prefers_second {
-        tokio::select! {
-            biased;
-            message = second => Event::Message(StreamId::Secondary, message),
-            message = first => Event::Message(StreamId::Primary, message),
-        }
-    } else {
-        tokio::select! {
-            biased;
-            message = first => Event::Message(StreamId::Primary, message),
-            message = second => Event::Message(StreamId::Secondary, message),
-        }
-    }
-}
-
-/// Waits for room for one request. A stream that takes none any more reports that as its end.
-async fn room(
-    outgoing: Option<&mpsc::Sender<DeltaDiscoveryRequest>>,
-) -> mpsc::Permit<'_, DeltaDiscoveryRequest> {
-    match outgoing {
-        Some(outgoing) => match outgoing.reserve().await {
-            Ok(room) => room,
-            Err(_) => pending().await,
-        },
-        None => pending().await,
     }
 }

@@ -123,7 +123,7 @@ fn r_dp_10_one_request_may_mix_plain_names_and_locators() {
 }
 
 #[test]
-fn r_dp_11_over_state_of_the_world_locators_are_answered_wrapped_and_the_list_is_the_full_set() {
+fn r_dp_11_over_state_of_the_world_locators_are_answered_wrapped_and_in_full() {
     let mut fixture = Fixture::new();
     let mut client = fixture.sotw();
     list(&mut client, &fixture, "eds", &[], &[("a", "v=1"), ("b", "v=1")]);

@@ -1,7 +1,10 @@
 //! Protocol of one connection, without I/O, clock or tasks: bytes come in, streams change, and frames to be sent are
 //! put in order. Time is an argument.
 //!
-//! This module owns the state and what goes out; [`super::receive`] processes input. The two are halves of one `impl`.
+//! This module owns the state and what goes out; `receive` processes input.
+
+mod arriving;
+mod receive;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderMap, StatusCode};
 
-use super::arriving::Arriving;
 use super::frame::{self, Head, Kind, MAX_WINDOW, flag};
 use super::hpack;
 use super::settings::{self, DEFAULT_WINDOW, Peer};
 use super::stream::{RecvWindow, SendWindow, Stream, StreamHandler};
 use super::work_budget::WorkBudget;
 use super::{ConnectionError, Limits, Reason};
+use arriving::Arriving;
 
 /// Streams reset by us of which more frames may arrive, sent before the peer knew.
 const REMEMBERED_RESETS: usize = 64;
@@ -50,29 +53,29 @@ pub(super) struct Connection<X> {
     pub(super) scheduled: Vec<u32>,
     /// Frames that are written before anything else. The driver takes them.
     pub(super) control: Vec<u8>,
-    pub(super) arriving: Arriving,
-    pub(super) decoder: hpack::Decoder,
-    pub(super) peer: Peer,
-    pub(super) send_window: SendWindow,
-    pub(super) recv_window: RecvWindow,
+    arriving: Arriving,
+    decoder: hpack::Decoder,
+    peer: Peer,
+    send_window: SendWindow,
+    recv_window: RecvWindow,
     /// Bytes of DATA sent since [`take_data_sent`](Self::take_data_sent).
     data_sent: usize,
     /// Streams that have something to send and no window for it.
     pub(super) blocked: Vec<u32>,
     /// Highest stream id of the peer.
-    pub(super) highest: u32,
-    pub(super) shutdown: Shutdown,
-    pub(super) goaway_received: bool,
-    pub(super) work_budget: WorkBudget,
+    highest: u32,
+    shutdown: Shutdown,
+    goaway_received: bool,
+    work_budget: WorkBudget,
     resets: VecDeque<u32>,
     /// Highest stream id that a GOAWAY announced as processed.
     goaway_stream: u32,
     /// Bytes of header blocks of requests that are not answered yet.
     pub(super) heads: usize,
     table_size_sent: bool,
-    pub(super) opened: Instant,
+    opened: Instant,
     pub(super) last_received: Instant,
-    pub(super) ping_sent_at: Option<Instant>,
+    ping_sent_at: Option<Instant>,
     /// Time since which no stream is open, as far as it was noticed.
     idle: Option<Instant>,
     /// Streams refused because too many were open, since the driver took the number.

@@ -18,13 +18,11 @@
 //! - Request data is available as soon as a frame is whole. A stream whose body is not read is held back by its
 //!   window.
 
-mod arriving;
 mod connection;
 mod frame;
 mod headers;
 mod hpack;
 mod min_rate;
-mod receive;
 mod request_body;
 mod serve;
 mod settings;

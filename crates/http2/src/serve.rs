@@ -1,5 +1,7 @@
 //! Driver of one connection: moves its bytes and polls its streams.
 
+mod active;
+
 use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
@@ -15,11 +17,11 @@ use tokio::time::Sleep;
 
 use super::connection::Connection;
 use super::min_rate::MinRate;
-use super::request_body::{RequestBody, RequestBuffer};
-use super::stream::StreamHandler;
+use super::request_body::RequestBody;
 use super::wakers::{StreamWaker, WokenStreams};
 use super::write_buffer::{Batch, WriteBuffer};
-use super::{ConnectionError, Limits, Reason};
+use super::{ConnectionError, Limits};
+use active::{ActiveStream, Turn, drain_control};
 
 /// Bytes read from the socket at once.
 const READ_BUFFER: usize = 64 << 10;
@@ -75,52 +77,6 @@ impl Scratch {
         self.batch.clear();
         self.streams.clear();
         SCRATCH.set(Some(self));
-    }
-}
-
-/// A stream with its request body and its response.
-#[derive(Debug)]
-struct ActiveStream<B> {
-    incoming: RequestBuffer,
-    waker_handle: Arc<StreamWaker>,
-    waker: Waker,
-    state: State<B>,
-    /// Rest of the chunk that is being sent.
-    chunk: Bytes,
-    /// Whether the response body was told that a window is closed.
-    held_back: bool,
-}
-
-type Answer<B> = Pin<Box<dyn Future<Output = Response<B>> + Send>>;
-
-enum State<B> {
-    Answering(Answer<B>),
-    Sending(B),
-}
-
-impl<B> std::fmt::Debug for State<B> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Answering(_) => "Answering",
-            Self::Sending(_) => "Sending",
-        })
-    }
-}
-
-impl<B> StreamHandler for ActiveStream<B> {
-    fn data(&mut self, payload: &[u8]) {
-        self.incoming.push(payload);
-    }
-
-    fn end(&mut self) {
-        self.incoming.end(Ok(()));
-    }
-}
-
-impl<B> Drop for ActiveStream<B> {
-    fn drop(&mut self) {
-        // A task elsewhere that still reads the body learns that no more will come. An earlier end stands.
-        self.incoming.end(Err(Reason::Cancel));
     }
 }
 
@@ -347,20 +303,7 @@ where
         }
         let Self { connection, service, ready, .. } = self;
         connection.receive(input.filled(), now, &mut |stream, parts| {
-            let waker_handle = StreamWaker::new(ready, stream);
-            let waker = Waker::from(Arc::clone(&waker_handle));
-            let expected = parts.headers.get(http::header::EXPECT);
-            let waits = expected.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-            let incoming = RequestBuffer::new(waker.clone(), waits);
-            let answer = service(Request::from_parts(parts, incoming.body()));
-            ActiveStream {
-                incoming,
-                waker_handle,
-                waker,
-                state: State::Answering(Box::pin(answer)),
-                chunk: Bytes::new(),
-                held_back: false,
-            }
+            ActiveStream::new(StreamWaker::new(ready, stream), parts, &mut *service)
         })?;
         Ok(ReadOutcome::Data)
     }
@@ -383,7 +326,7 @@ where
                 self.connection.scheduled.push(stream);
                 stood_back.get_or_insert(stream);
             } else {
-                if self.poll_stream(stream, batch, now) == Turn::Deferred {
+                if active::poll(&mut self.connection, stream, batch, now) == Turn::Deferred {
                     stood_back.get_or_insert(stream);
                 }
                 over = start.elapsed() >= SLICE;
@@ -391,94 +334,6 @@ where
         }
         self.turn = stood_back.unwrap_or(self.turn);
         drain_control(&mut self.connection, batch);
-    }
-
-    fn poll_stream(&mut self, id: u32, batch: &mut Batch, now: Instant) -> Turn {
-        let connection = &mut self.connection;
-        let Some(at) = connection.find(id) else { return Turn::Taken };
-        connection.streams[at].handler.waker_handle.answer();
-        let mut turn = Turn::Taken;
-        let mut has_sent = false;
-        loop {
-            let room = connection.room(at);
-            let ActiveStream { incoming, waker, state, chunk, held_back, .. } =
-                &mut connection.streams[at].handler;
-            if !chunk.is_empty() {
-                if room == 0 {
-                    let Some(blocked) = block(connection, at, has_sent, now) else { return turn };
-                    turn = blocked;
-                    break;
-                }
-                has_sent = true;
-                let piece = chunk.split_to(room.min(chunk.len()));
-                drain_control(connection, batch);
-                batch.copy(&connection.data(at, piece.len()).bytes());
-                batch.share(piece);
-                if batch.is_full() {
-                    // Polled again when the socket has taken this batch.
-                    connection.scheduled.push(id);
-                    break;
-                }
-                continue;
-            }
-            let mut cx = Context::from_waker(waker);
-            match state {
-                State::Answering(answer) => {
-                    let Poll::Ready(response) = answer.as_mut().poll(&mut cx) else {
-                        if connection.streams[at].handler.incoming.take_invitation() {
-                            connection.invite(at);
-                        }
-                        break;
-                    };
-                    let (parts, body) = response.into_parts();
-                    let end = body.is_end_stream();
-                    *state = State::Sending(body);
-                    connection.respond(at, parts.status, &parts.headers, end);
-                    if end {
-                        return turn;
-                    }
-                }
-                State::Sending(body) => {
-                    if *held_back || room == 0 {
-                        *held_back = room == 0;
-                        incoming.hold_back(*held_back);
-                    }
-                    match Pin::new(body).poll_frame(&mut cx) {
-                        Poll::Pending if *held_back && incoming.waits_for_window() => {
-                            let Some(blocked) = block(connection, at, has_sent, now) else { return turn };
-                            turn = blocked;
-                            break;
-                        }
-                        Poll::Pending => {
-                            connection.end_wait(at);
-                            break;
-                        }
-                        Poll::Ready(None) => {
-                            connection.end(at);
-                            return turn;
-                        }
-                        Poll::Ready(Some(Err(_))) => {
-                            connection.reset(at, Reason::Internal);
-                            return turn;
-                        }
-                        Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                            Ok(data) => *chunk = data,
-                            Err(frame) => {
-                                if let Ok(trailers) = frame.into_trailers() {
-                                    connection.trailers(at, &trailers);
-                                    return turn;
-                                }
-                            }
-                        },
-                    }
-                }
-            }
-        }
-        let read = connection.streams[at].handler.incoming.take_read();
-        if read > 0 {
-            connection.give_back(at, read);
-        }
-        turn
     }
 
     /// Handles timeouts that are due, and sets the alarm for the next.
@@ -553,34 +408,6 @@ enum ReadOutcome {
     Eof,
     /// Not tried: too many control frames wait.
     Skipped,
-}
-
-/// Whether a stream had its turn.
-#[derive(Debug, PartialEq, Eq)]
-enum Turn {
-    Taken,
-    /// It has data, but other streams used up the connection's window.
-    Deferred,
-}
-
-/// Lets a stream wait for a window. `None` if it has waited too long and was reset.
-fn block<X: StreamHandler>(
-    connection: &mut Connection<X>,
-    at: usize,
-    has_sent: bool,
-    now: Instant,
-) -> Option<Turn> {
-    let id = connection.streams[at].id;
-    connection.block(at, now);
-    connection.find(id)?;
-    Some(if !has_sent && connection.has_no_window() { Turn::Deferred } else { Turn::Taken })
-}
-
-/// Control frames precede the DATA of the same stream, which is added next.
-fn drain_control<X: StreamHandler>(connection: &mut Connection<X>, batch: &mut Batch) {
-    if !connection.control.is_empty() {
-        batch.copy(&std::mem::take(&mut connection.control));
-    }
 }
 
 impl<IO, S, F, B> Future for Serve<IO, S, B>

@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value as Json, json};
 
-use crate::config::changes::Effect;
 use crate::config::errors::Report;
 use crate::config::mapping::Mapping;
 use crate::config::notation::{Count, Nested, Optional, Text};
+use crate::config::paths::is_within;
 use crate::config::printed::{Entries, Printed};
 use crate::config::reference::write_keys;
-use crate::config::schema::{ALL, Key, Section, Shape, section};
-use crate::config::{Config, ListenAddress, NonEmpty, Source, changes, check, reference, reload_table, yaml};
+use crate::config::schema::{self, Effect, Key, Section, Shape};
+use crate::config::section::section;
+use crate::config::{Config, ListenAddress, NonEmpty, Source, check, reference, reload_table, yaml};
 use crate::limit::Limit;
 
 /// Writes the pages again instead of comparing them.
@@ -27,10 +28,14 @@ fn in_repository(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
+/// All keys, with their paths.
+fn all() -> Vec<(String, &'static Key)> {
+    schema::all(Config::KEYS)
+}
+
 /// The keys that hold values themselves, with their paths.
-fn leaves() -> impl Iterator<Item = (&'static str, &'static Key)> {
-    let is_leaf = |key: &Key| !matches!(key.shape, Shape::Section(_) | Shape::Sections(_));
-    ALL.iter().filter(move |(_, key)| is_leaf(key)).map(|(path, key)| (path.as_str(), *key))
+fn leaves() -> impl Iterator<Item = (String, &'static Key)> {
+    all().into_iter().filter(|(_, key)| !matches!(key.shape, Shape::Section(_) | Shape::Sections(_)))
 }
 
 /// The defaults, with the source that the reference shows.
@@ -102,8 +107,8 @@ fn the_table_of_limits_says_the_defaults() {
             (Some("min"), _) => "m",
             (unit, _) => unit.unwrap_or_default(),
         };
-        let said = Config::parse(&with(path, Some(&json!(format!("{number}{unit}")))), "f").unwrap();
-        assert_eq!(said, Config::parse(&with(path, None), "f").unwrap(), "docs/limits.md: {row}");
+        let said = Config::parse(&with(&path, Some(&json!(format!("{number}{unit}")))), "f").unwrap();
+        assert_eq!(said, Config::parse(&with(&path, None), "f").unwrap(), "docs/limits.md: {row}");
         rows += 1;
     }
     assert!(rows > 10, "{rows}");
@@ -117,10 +122,10 @@ fn examples_are_right() {
         let text = format!("f: {example}\n");
         let tree = yaml::read(&text, &Report::default()).unwrap();
         let yaml::Value::Map(entries) = tree.value else { panic!("{path}") };
-        let file = with(path, Some(&json_of(&entries[0].value)));
+        let file = with(&path, Some(&json_of(&entries[0].value)));
         assert!(Config::parse(&file, "f").is_ok(), "{path}: {file}: {:?}", Config::parse(&file, "f"));
     }
-    let commented = ALL.iter().filter(|(path, _)| {
+    let commented = all().into_iter().filter(|(path, _)| {
         path.contains("tls.") || path.contains("parameters[]") || path.contains("rules[]")
     });
     for (path, key) in commented {
@@ -143,7 +148,7 @@ fn json_of(tree: &yaml::Tree) -> Json {
 #[test]
 fn every_key_says_when_it_takes_effect() {
     for (path, _) in leaves() {
-        let declared = ALL.iter().any(|(of, key)| changes::is_within(path, of) && key.effect.is_some());
+        let declared = all().iter().any(|(of, key)| is_within(&path, of) && key.effect.is_some());
         assert!(declared, "neither {path} nor its section has an `effect`");
     }
     assert_parts_say_nothing(Config::KEYS);
@@ -287,8 +292,8 @@ fn every_key_has_an_effect() {
             json!(["cds"]),
             json!(["10.0.0.0/8"]),
         ];
-        let plain = Config::parse(&with(path, None), "f").unwrap();
-        let changes = |value: &Json| match Config::parse(&with(path, Some(value)), "f") {
+        let plain = Config::parse(&with(&path, None), "f").unwrap();
+        let changes = |value: &Json| match Config::parse(&with(&path, Some(value)), "f") {
             Ok(changed) => changed != plain,
             Err(_) => false,
         };
@@ -356,7 +361,7 @@ fn the_quick_start_serves_its_directory_on_loopback() {
 #[test]
 fn each_limit_names_a_key() {
     for limit in Limit::ALL {
-        let is_a_key = ALL.iter().any(|(path, _)| path == limit.key());
+        let is_a_key = all().iter().any(|(path, _)| path == limit.key());
         assert!(is_a_key || limit.key() == "none: it is fixed", "{limit:?}: {}", limit.key());
     }
 }

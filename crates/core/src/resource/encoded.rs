@@ -1,5 +1,7 @@
 //! One version of one resource, encoded once.
 
+mod head;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,23 +9,22 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use xxhash_rust::xxh3;
 
+use super::resource_name::parse_resource_name;
 use super::wire::{self, MalformedError, Value};
 use super::{ConstraintError, Constraints, Kind, Name, Parameters, TypeUrl};
+pub use head::NameForm;
 
 // Field numbers of envoy.service.discovery.v3.Resource.
-pub(super) const RESOURCE_VERSION: u32 = 1;
-pub(super) const RESOURCE_BODY: u32 = 2;
-pub(super) const RESOURCE_NAME: u32 = 3;
+const RESOURCE_VERSION: u32 = 1;
+const RESOURCE_BODY: u32 = 2;
+const RESOURCE_NAME: u32 = 3;
 const RESOURCE_ALIASES: u32 = 4;
-pub(super) const RESOURCE_TTL: u32 = 6;
+const RESOURCE_TTL: u32 = 6;
 const RESOURCE_CACHE_CONTROL: u32 = 7;
-pub(super) const RESOURCE_RESOURCE_NAME: u32 = 8;
-// Of ResourceName.
-const NAMED_NAME: u8 = 1;
-const NAMED_CONSTRAINTS: u8 = 2;
+const RESOURCE_RESOURCE_NAME: u32 = 8;
 /// `resources` of DiscoveryResponse and DeltaDiscoveryResponse, and `resource` of Resource: the coincidence that
 /// lets one encoding serve both protocols.
-pub(super) const RESOURCES: u8 = 2;
+const RESOURCES: u8 = 2;
 /// The body of a resource that says where the resource is to be found (R-XT-07).
 const REDIRECT: &str = "type.googleapis.com/xds.core.v3.ResourceLocator";
 
@@ -410,43 +411,6 @@ fn digest(name: &str, constraints: Option<&Constraints>, version: &str, body_has
     }
     hasher.update(&body_hash.to_le_bytes());
     hasher.digest128()
-}
-
-/// Content of a `ResourceName`: the name, and the constraints or why they are not to be understood.
-type ReadName<'a> = (&'a str, Result<Option<Constraints>, ConstraintError>);
-
-/// Reads an `envoy.service.discovery.v3.ResourceName`.
-///
-/// # Errors
-///
-/// [`MalformedError`] if the bytes are no such message. Constraints that cannot be read are part of the result.
-pub fn parse_resource_name(message: &[u8]) -> Result<ReadName<'_>, MalformedError> {
-    let (mut name, mut constraints) = ("", Ok(None));
-    let mut constrained = false;
-    for field in wire::fields(message) {
-        let field = field?;
-        match u8::try_from(field.number) {
-            Ok(NAMED_NAME) => name = field.text()?,
-            // Sent twice they would have to be merged; nobody does that.
-            Ok(NAMED_CONSTRAINTS) if constrained => constraints = Err(ConstraintError::MalformedError),
-            Ok(NAMED_CONSTRAINTS) => {
-                constrained = true;
-                constraints = Constraints::parse(field.bytes()?);
-            }
-            _ => {}
-        }
-    }
-    Ok((name, constraints))
-}
-
-/// An encoded `envoy.service.discovery.v3.ResourceName`.
-pub fn resource_name(name: &Name, constraints: Option<&Constraints>) -> Bytes {
-    let name = name.as_str().as_bytes();
-    let constraints = constraints.map(|constraints| &constraints.encoded()[..]).unwrap_or_default();
-    let mut out = BytesMut::with_capacity(wire::field_len(name.len()) + wire::field_len(constraints.len()));
-    wire::put_field(&mut out, NAMED_NAME, name);
-    wire::put_field(&mut out, NAMED_CONSTRAINTS, constraints);
-    out.freeze()
 }
 
 /// A `google.protobuf.Duration`; what is negative is over at once.

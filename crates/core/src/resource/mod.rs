@@ -8,20 +8,20 @@
 
 mod constraints;
 mod encoded;
-mod head;
 mod kind;
 mod name;
 mod parameters;
+mod resource_name;
 mod scope;
 pub mod wire;
 mod xdstp;
 
 pub use constraints::{ConstraintError, Constraints, MAX_DEPTH, MAX_NODES};
-pub use encoded::{Envelope, EnvelopeError, Form, Resource, parse_resource_name, resource_name};
-pub use head::NameForm;
+pub use encoded::{Envelope, EnvelopeError, Form, NameForm, Resource};
 pub use kind::{Kind, TypeUrl, UnknownKindError};
 pub use name::{Name, NameMap, NameSet, take_out};
 pub use parameters::Parameters;
+pub use resource_name::{parse_resource_name, resource_name};
 pub use scope::{Pattern, Patterns, Scope};
 pub(crate) use xdstp::is_xdstp;
 pub use xdstp::{Collection, normal_form, without_directives};

@@ -11,23 +11,19 @@
 //! for its clients too. It is served from what is held without a word upstream, and ends when that is no longer so: then
 //! the name is asked for, and what is held is kept until the answer.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod learn;
+mod loans;
+mod request;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use prost::Message as _;
-
-use super::response::DecodedResponse;
-use super::stream_subscription::{StreamSubscription, Target, room};
-use super::topic::{OriginHabits, Placement, Renewal, SilentStreams, Topic, Want};
+use super::stream_subscription::StreamSubscription;
+use super::topic::{OriginHabits, Placement, Renewal, Topic, Want};
 use super::{Counters, Settings, StreamId};
-use crate::cache::{Cache, Change, Lease, Op, ParameterView, Snapshot, View};
-use crate::proto::DeltaDiscoveryRequest;
-use crate::resource::{Form, Name, Parameters, Resource, TypeUrl};
-
-const NOT_UNDERSTOOD: &str = "its constraints cannot be read (R-DP-02): it is passed on to nobody";
-const AMBIGUOUS: &str =
-    "more than one variant of it is for the same parameters (R-DP-04): clients see one of them";
+use crate::cache::{Cache, Change, Op, ParameterView, Snapshot, View};
+use crate::resource::{Name, Parameters, TypeUrl};
 
 /// A wildcard that nobody wants any more costs the origin what it sends of it. After so many linger times the stream is opened
 /// anew without it.
@@ -59,14 +55,14 @@ pub(super) struct Group {
     /// Names that may not be lent any more though nothing changed.
     disowned: BTreeSet<Name>,
     /// Name and fault of a resource that the origin sent last, until it is complained of.
-    silence_log: Option<(Name, &'static str)>,
+    complaint: Option<(Name, &'static str)>,
 }
 
 impl Group {
     /// A type of which nothing is wanted yet, and which of the streams are open.
     pub(super) fn new(type_url: TypeUrl, open: [bool; 2], plain: bool, habits: OriginHabits) -> Self {
         let (homes, started, has_wildcard, topics, disowned) = Default::default();
-        let (silence_log, loans_doubted) = Default::default();
+        let (complaint, loans_doubted) = Default::default();
         Self {
             type_url,
             homes,
@@ -78,14 +74,14 @@ impl Group {
             habits,
             loans_doubted,
             disowned,
-            silence_log,
+            complaint,
         }
     }
 
     /// Topic for these parameters; a new one if there is none.
     pub(super) fn topic(&mut self, parameters: &Parameters) -> &mut Topic {
         let (open, habits) = (self.open, self.habits);
-        let new = || Topic { habits, ..Topic::new(parameters.clone(), open) };
+        let new = || Topic::new(parameters.clone(), open, habits);
         self.topics.entry(parameters.clone()).or_insert_with(new)
     }
 
@@ -207,14 +203,9 @@ impl Group {
             && self.topics.values().any(|topic| matches!(topic.wildcard, Want::Kept(_)))
     }
 
-    /// A connection stands: what was about to be proven on the last one begins anew.
+    /// A connection stands.
     pub(super) fn connected(&mut self) {
-        for topic in self.topics.values_mut() {
-            topic.needs_proof[View::Wildcard as usize] |= topic.unproven.take().is_some();
-            topic.ignores_versions = false;
-            topic.silent_streams = SilentStreams::default();
-            topic.doubts.connected();
-        }
+        self.topics.values_mut().for_each(Topic::connected);
     }
 
     /// A stream was opened; on the primary the layout starts anew.
@@ -272,9 +263,9 @@ impl Group {
     /// The wildcard is wanted that was not. With `is_silent` the origin has not shown that it reads locators: its answer to a
     /// plain question may be all that it says.
     pub(super) fn add_wildcard(&mut self, parameters: &Parameters, is_silent: bool, cache: &Cache) -> Change {
-        let (open, home) = (self.open, self.homes[View::Wildcard as usize]);
+        let (open, habits, home) = (self.open, self.habits, self.homes[View::Wildcard as usize]);
         let removed = self.topics.remove(parameters);
-        let mut topic = removed.unwrap_or_else(|| Topic::new(parameters.clone(), open));
+        let mut topic = removed.unwrap_or_else(|| Topic::new(parameters.clone(), open, habits));
         let mut change = Change::default();
         let plainly = self.topics.get(&Parameters::NONE).filter(|_| is_silent);
         if self.plain {
@@ -314,98 +305,9 @@ impl Group {
         change
     }
 
-    /// A topic whose subscription keeps the resource up to date for these parameters too. Topics that the origin has answered
-    /// go before those whose resources may be gone.
-    fn lender(
-        &self,
-        parameters: &Parameters,
-        name: &Name,
-        cache: &Cache,
-    ) -> Option<(Arc<Resource>, Option<Lease>)> {
-        let answered = self.lenders(parameters, name, cache, |topic| is_answered(topic, name)).next();
-        answered.or_else(|| self.lenders(parameters, name, cache, |_| true).next())
-    }
-
-    /// All such topics for which `is_one` holds.
-    fn lenders(
-        &self,
-        parameters: &Parameters,
-        name: &Name,
-        cache: &Cache,
-        is_one: impl Fn(&Topic) -> bool,
-    ) -> impl Iterator<Item = (Arc<Resource>, Option<Lease>)> {
-        let others = self
-            .topics
-            .iter()
-            .filter(move |(other, topic)| *other != parameters && topic.may_lend(name) && is_one(topic));
-        let held = move |other: &Parameters| {
-            let snapshot = self.snapshot(cache, other);
-            let (view, text) = (View::Named, name.as_str());
-            // A denied resource is for no client that comes now (R-Err-06).
-            let held = snapshot.held(view, text).filter(|_| snapshot.denied(text).is_none());
-            // A resource that goes by another name, or is not kept, is asked for.
-            let held = held.filter(|held| held.name() == name && held.form() == Form::Whole);
-            held.map(|held| (Arc::clone(held), snapshot.lease(view, text)))
-        };
-        others.filter_map(move |(other, _)| held(other)).filter(|(resource, _)| resource.matches(parameters))
-    }
-
-    /// Which of these names, that are borrowed, no topic for which `is_one` holds has as they are seen.
-    fn unlent<'n>(
-        &self,
-        parameters: &Parameters,
-        names: impl Iterator<Item = &'n Name>,
-        cache: &Cache,
-        is_one: impl Fn(&Topic, &Name) -> bool,
-    ) -> Vec<(Parameters, Name)> {
-        let mine = self.snapshot(cache, parameters);
-        let is_lent = |name: &Name| {
-            let mut lenders = self.lenders(parameters, name, cache, |topic| is_one(topic, name));
-            let mine = mine.held(View::Named, name.as_str());
-            mine.is_some_and(|mine| lenders.any(|(theirs, _)| theirs.same_content(mine)))
-        };
-        names.filter(|name| !is_lent(name)).map(|name| (parameters.clone(), name.clone())).collect()
-    }
-
     /// Takes the name and fault of a resource of the last response.
     pub(super) const fn take_complaint(&mut self) -> Option<(Name, &'static str)> {
-        self.silence_log.take()
-    }
-
-    /// Whether anything is borrowed.
-    pub(super) fn has_loans(&self) -> bool {
-        self.topics.values().any(Topic::has_loans)
-    }
-
-    /// Asks for those of these names that were borrowed and are no longer there to be borrowed.
-    pub(super) fn end_loans(&mut self, mut names: BTreeSet<Name>, cache: &Cache) {
-        names.append(&mut self.disowned);
-        let mut ended = Vec::new();
-        for (parameters, topic) in self.topics.iter().filter(|(_, topic)| topic.has_loans()) {
-            let names = names.iter().filter(|name| topic.has_borrowed(name));
-            ended.extend(self.unlent(parameters, names, cache, |_, _| true));
-        }
-        let home = self.homes[View::Named as usize];
-        for (parameters, name) in &ended {
-            self.topic(parameters).end_loan(name, home);
-        }
-    }
-
-    /// Asks for what is borrowed from topics that the origin has not answered on this stream: what they hold may be gone, and
-    /// nobody else would find out (R-DP-16).
-    fn end_doubtful_loans(&mut self, settings: &Settings, now: Instant, cache: &Cache) {
-        if self.loans_doubted.is_none_or(|since| since + settings.answer_timeout > now) {
-            return;
-        }
-        self.loans_doubted = None;
-        let mut ended = Vec::new();
-        for (parameters, topic) in &self.topics {
-            ended.extend(self.unlent(parameters, topic.borrowed.iter(), cache, is_answered));
-        }
-        let home = self.homes[View::Named as usize];
-        for (parameters, name) in &ended {
-            self.topic(parameters).end_loan(name, home);
-        }
+        self.complaint.take()
     }
 
     fn snapshot(&self, cache: &Cache, parameters: &Parameters) -> Arc<Snapshot> {
@@ -464,231 +366,12 @@ impl Group {
         let loans = self.loans_doubted.map(|since| since + settings.answer_timeout);
         self.topics.values().filter_map(|topic| topic.deadline(settings)).chain(loans).min()
     }
-
-    /// The next request for this type on a stream, and whether another has to follow.
-    pub(super) fn changes(
-        &mut self,
-        stream: StreamId,
-        cache: &Cache,
-        settings: &Settings,
-        now: Instant,
-    ) -> (Option<DeltaDiscoveryRequest>, bool) {
-        let placed = self.placement(stream);
-        let fresh = !self.is_started(stream);
-        // Beside locators an empty list of names would not be the legacy wildcard.
-        let alone = self.plain || self.topics.keys().all(Parameters::is_empty);
-        let mut whole: Option<DeltaDiscoveryRequest> = None;
-        let mut more = false;
-        let mut bytes = 0;
-        let unclaimed = HashMap::new();
-        let snapshots: BTreeMap<Parameters, Arc<Snapshot>> = self
-            .topics
-            .keys()
-            .map(|parameters| (parameters.clone(), self.snapshot(cache, parameters)))
-            .collect();
-        let room = room(fresh && snapshots.values().any(|snapshot| snapshot.holds_anything()));
-        for (parameters, snapshot) in &snapshots {
-            // A plain wildcard is asked for once a stream: by all topics that want it, in one request.
-            if bytes >= room && placed.view != Some(View::Wildcard) {
-                more = true;
-                break;
-            }
-            let Some(mut topic) = self.topics.remove(parameters) else { continue };
-            // A claim goes by a name alone: it has to be true for every topic that asks for it (R-DP-14).
-            let is_shared = |view, held: &Resource| {
-                let asks = |topic: &Topic| match view {
-                    View::Wildcard => topic.asks_in(view),
-                    View::Named => topic.asks_for(held.name()),
-                };
-                self.topics.iter().filter(|(_, topic)| asks(topic)).all(|(other, _)| {
-                    let theirs =
-                        snapshots.get(other).and_then(|other| other.held(view, held.name().as_str()));
-                    theirs.is_some_and(|theirs| theirs.same_content(held))
-                })
-            };
-            let nothing = Parameters::NONE;
-            let plain = self.plain;
-            let is_asked_for = |name: &str| {
-                plain && self.subscriptions(stream).any(|subscription| subscription.asked_before(name, now))
-            };
-            let wildcard_waits = plain && !fresh && self.has_wildcard[stream as usize];
-            let claimed = whole.as_ref().map_or(&unclaimed, |whole| &whole.initial_resource_versions);
-            let target = Target {
-                claimed,
-                beside: !self.plain && snapshots.len() > 1,
-                is_only: snapshots.len() == 1 && parameters.is_empty(),
-                proves: placed.view == Some(View::Wildcard) && topic.unproven.is_some(),
-                is_last: placed.view.is_some_and(|view| topic.silent_streams.are_over(view)),
-                full_state: self.type_url.kind().full_state(),
-                view: placed.view.filter(|view| topic.wants(*view)),
-                parameters: if self.plain { &nothing } else { parameters },
-                fresh: fresh && parameters.is_empty(),
-                alone,
-                wildcard_waits,
-                is_shared: &is_shared,
-                is_asked_for: &is_asked_for,
-                snapshot,
-                settings,
-                now,
-            };
-            let (request, again) = topic.changes(stream, &target);
-            more |= again;
-            bytes += request.as_ref().map_or(0, DeltaDiscoveryRequest::encoded_len);
-            match (&mut whole, request) {
-                (Some(whole), Some(request)) => merge(whole, request),
-                (None, request) => whole = request,
-                (Some(_), None) => {}
-            }
-            self.topics.insert(parameters.clone(), topic);
-        }
-        if let Some(request) = whole.as_mut().filter(|_| self.plain && self.topics.len() > 1) {
-            // Several topics ask by one plain name, and what one let go of another may hold.
-            for names in [&mut request.resource_names_subscribe, &mut request.resource_names_unsubscribe] {
-                names.sort_unstable();
-                names.dedup();
-            }
-            request.resource_names_unsubscribe.retain(|name| {
-                !self.subscriptions(stream).any(|subscription| match name.as_str() {
-                    Name::WILDCARD => subscription.covers_wildcard(),
-                    name => subscription.covered(name).is_some(),
-                })
-            });
-        }
-        let has_doubts = || self.topics.values().any(|topic| !topic.orphans.is_empty());
-        if whole.is_some() && self.has_loans() && has_doubts() {
-            self.loans_doubted.get_or_insert(now);
-        }
-        self.started[stream as usize] |= whole.is_some();
-        let asks_plainly = |subscription: &StreamSubscription| subscription.covers_wildcard();
-        let plain_topics = self.topics.iter().filter(|(parameters, _)| self.plain || parameters.is_empty());
-        let mut plain_links = plain_topics.filter_map(|(_, topic)| topic.subscription(stream));
-        self.has_wildcard[stream as usize] |= plain_links.any(asks_plainly);
-        (whole, more)
-    }
-
-    /// Works out what an accepted response changes.
-    pub(super) fn learn(
-        &mut self,
-        stream: StreamId,
-        mut reading: DecodedResponse<'_>,
-        cache: &Cache,
-        counters: &Counters,
-        now: Instant,
-    ) -> Changes {
-        let placed = self.placement(stream);
-        let is_only = self.topics.len() == 1;
-        if !self.plain && !is_only {
-            // Questions are answered in the order in which they were asked.
-            for removed in reading.removed.iter_mut().filter(|removed| removed.constraints.is_none()) {
-                removed.asked = self
-                    .subscriptions(stream)
-                    .filter_map(|subscription| subscription.awaits_since(&removed.name))
-                    .min();
-            }
-        }
-        let mut answered = Vec::new();
-        let mut snapshots = Vec::with_capacity(self.topics.len());
-        for (parameters, topic) in &mut self.topics {
-            let snapshot = snapshot(cache, &self.type_url, parameters);
-            let asked = topic.subscription(stream).and_then(StreamSubscription::wildcard_asked);
-            if topic.hear(placed, &mut reading, &snapshot, is_only, now) {
-                answered.extend(asked);
-            }
-            snapshots.push(snapshot);
-        }
-        // One response may answer all wildcards that were asked for in one request, and hold nothing for some.
-        self.topics.values_mut().for_each(|topic| topic.hear_of_others(stream, &answered, now));
-        if self.subscriptions(stream).any(StreamSubscription::has_begun) {
-            self.topics.values_mut().for_each(|topic| topic.others_answered(stream));
-        }
-        let covered = |covered: &bool| !*covered;
-        let unrequested = reading.resources.iter().map(|heard| &heard.covered).filter(|c| covered(c)).count()
-            + reading.removed.iter().map(|removed| &removed.covered).filter(|c| covered(c)).count()
-            + reading.reports.iter().map(|report| &report.covered).filter(|c| covered(c)).count();
-        counters.resource_errors.add(reading.reports.len() as u64);
-        counters.unrequested_resources.add(unrequested as u64);
-        let refused = || reading.resources.iter().filter(|heard| heard.covered && !heard.is_understood());
-        counters.refused_resources.add(refused().count() as u64);
-        self.silence_log = refused().next().map(|heard| (heard.name.as_ref().into(), NOT_UNDERSTOOD));
-        let mut changes = Vec::with_capacity(self.topics.len());
-        for ((parameters, topic), snapshot) in self.topics.iter_mut().zip(&snapshots) {
-            let change = topic.learn(placed, &self.type_url, &mut reading, snapshot, counters, now);
-            let ambiguous = topic.ambiguous.take().map(|name| (name, AMBIGUOUS));
-            self.silence_log = self.silence_log.take().or(ambiguous);
-            changes.push((parameters.clone(), change));
-        }
-        self.disprove(placed, &reading, &snapshots, now);
-        changes
-    }
-
-    /// An identity that the origin says is gone to one is gone for all, and what it sends to one is not. Where it sends
-    /// another variant, none is there beside it that is for the same parameters (R-DP-04).
-    fn disprove(
-        &mut self,
-        placed: Placement,
-        reading: &DecodedResponse<'_>,
-        snapshots: &[Arc<Snapshot>],
-        now: Instant,
-    ) {
-        let asks = |topic: &Topic, name: &str| {
-            topic.subscription(placed.stream).is_some_and(|subscription| subscription.covers(name))
-        };
-        let mut disproved: Vec<(Parameters, View, Name)> = Vec::new();
-        for ((parameters, topic), snapshot) in self.topics.iter().zip(snapshots) {
-            if !topic.has_questions() {
-                continue;
-            }
-            let removed = reading.removed.iter().filter(|removed| removed.covered);
-            for (view, held) in removed.flat_map(|removed| {
-                let is_it = |held: &Resource| held.constraints() == removed.constraints.as_ref();
-                topic.questions(snapshot, &removed.name).filter(move |(_, held)| is_it(held))
-            }) {
-                disproved.push((parameters.clone(), view, held.name().clone()));
-            }
-            for heard in reading.resources.iter().filter(|heard| heard.covered && heard.is_understood()) {
-                for (view, held) in topic.questions(snapshot, &heard.name) {
-                    // Which it may have of a faulty origin all the same, and then sees one of both.
-                    let is_replaced = |(other, topic): (&Parameters, &Topic)| {
-                        heard.matches(other)
-                            && held.matches(other)
-                            && asks(topic, &heard.name)
-                            && !placed.view.is_some_and(|view| topic.weighs(view, held))
-                    };
-                    if !heard.is_variant_of(held) && self.topics.iter().any(is_replaced) {
-                        disproved.push((parameters.clone(), view, held.name().clone()));
-                    }
-                }
-            }
-        }
-        for (parameters, view, name) in disproved {
-            if let Some(topic) = self.topics.get_mut(&parameters) {
-                topic.disproved.insert(view, name.clone(), now);
-                self.disowned.insert(name);
-            }
-        }
-        for (topic, snapshot) in self.topics.values_mut().zip(snapshots) {
-            topic.confirm(reading, snapshot);
-        }
-    }
-}
-
-fn merge(whole: &mut DeltaDiscoveryRequest, part: DeltaDiscoveryRequest) {
-    whole.resource_names_subscribe.extend(part.resource_names_subscribe);
-    whole.resource_names_unsubscribe.extend(part.resource_names_unsubscribe);
-    whole.resource_locators_subscribe.extend(part.resource_locators_subscribe);
-    whole.resource_locators_unsubscribe.extend(part.resource_locators_unsubscribe);
-    whole.initial_resource_versions.extend(part.initial_resource_versions);
 }
 
 /// Snapshot of a type for clients with these parameters; empty if there is none.
 pub(super) fn snapshot(cache: &Cache, type_url: &TypeUrl, parameters: &Parameters) -> Arc<Snapshot> {
     let of = cache.find(type_url, &ParameterView::uniform(parameters.clone()));
     of.map(|of| of.snapshot()).unwrap_or_default()
-}
-
-/// Whether what a topic has of a name is not from an earlier stream.
-fn is_answered(topic: &Topic, name: &Name) -> bool {
-    !topic.is_orphan(View::Named, name)
 }
 
 const fn opposite(view: View) -> View {

@@ -18,7 +18,6 @@
 //! - What is kept is bounded by what was subscribed to on the connection that stands, whatever the origin sends.
 
 mod aliases;
-mod apply_response;
 mod arrival;
 mod backoff;
 mod directory_mirror;

@@ -3,123 +3,33 @@
 //! Owns the topics, the queues of ACKs, the linger (R-Relay-16) and the batching (R-Up-20). Knows no transport and
 //! no clock: it is told what happened and when, and asked for the next request whenever a stream can take one.
 
-use std::cell::LazyCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod interest;
+mod let_go;
+mod silence;
+mod stream;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::group::{Changes, Group, SHED_LINGERS, snapshot};
-use super::linger::{Departure, Lingering};
+use super::group::{Changes, Group};
+use super::linger::Lingering;
 use super::response::{self, ProtocolError};
-use super::topic::{Absences, OriginHabits, Renewal, Want};
+use super::topic::{Absences, OriginHabits, Renewal};
 use super::{Counters, Locators, Settings, StreamId, Tuning};
 use crate::LogThrottle;
-use crate::cache::{Cache, Change, Seen, Snapshot, View, Wanted, Writer};
-use crate::fairness::{ACKS_IN_A_ROW, NAMES_PER_SLICE};
+use crate::cache::{Cache, View, Writer};
+use crate::fairness::ACKS_IN_A_ROW;
 use crate::proto::{DeltaDiscoveryRequest, Status};
-use crate::resource::{Name, Parameters, TypeUrl};
+use crate::resource::{Name, TypeUrl};
+use stream::{Ack, RenewalPace, Stream};
 
 /// ACKs that wait for a stream take no more than about this; an origin that lets them pile up does not read.
 const ACK_BYTES: usize = 1 << 20;
-/// Bytes that an ACK takes beside its texts.
-const ACK_OVERHEAD: usize = 128;
-/// Shortest time after which a name that nobody wants and is kept is looked at again, however short the linger.
-const KEPT: Duration = Duration::from_secs(1);
 /// google.rpc.Code
 const INVALID_ARGUMENT: i32 = 3;
-
-/// Answer that is owed for a response.
-#[derive(Debug)]
-struct Ack {
-    type_url: TypeUrl,
-    nonce: String,
-    fault: Option<String>,
-}
-
-impl Ack {
-    fn weight(&self) -> usize {
-        ACK_OVERHEAD + self.nonce.len() + self.fault.as_ref().map_or(0, String::len)
-    }
-}
-
-/// State of an open stream, with what it has to say.
-#[derive(Debug)]
-struct Stream {
-    /// Reasons to open it anew, and when each of them may.
-    renewals: BTreeMap<Renewal, Instant>,
-    opened: Instant,
-    node_sent: bool,
-    acks: VecDeque<Ack>,
-    ack_bytes: usize,
-    acks_in_a_row: u32,
-    /// Types whose subscription changed, to be sent at the next tick.
-    dirty: BTreeSet<TypeUrl>,
-    /// Types whose subscription is being sent, in flush order (R-Up-06).
-    due: BTreeSet<TypeUrl>,
-    next_tick: Option<Instant>,
-}
-
-/// How often a stream may be opened anew for one reason: each time the origin is asked for everything. Reasons do not wait for
-/// each other: one client with names that nobody answers must not hold up the proof that another one waits for.
-#[derive(Clone, Copy, Debug, Default)]
-struct RenewalPace {
-    /// Whether the stream was to be opened anew for it when it was closed. One that was lost is no renewal: else a link
-    /// that breaks a few times would make everything wait that needs a new stream afterwards.
-    is_renewal: bool,
-    renewed: Option<Instant>,
-    /// How many times in a row it was renewed soon after the last.
-    soon: u32,
-}
-
-impl RenewalPace {
-    const FIRST: Duration = Duration::from_secs(1);
-    const CALM: Duration = Duration::from_secs(120);
-    /// An origin that takes long to answer is given the time.
-    const MOST: u32 = 6;
-
-    /// The stream was opened, for this reason or for another.
-    fn opened(&mut self, now: Instant) {
-        let is_soon = self.renewed.is_some_and(|last| now.saturating_duration_since(last) < Self::CALM);
-        if std::mem::take(&mut self.is_renewal) {
-            self.soon = if is_soon { (self.soon + 1).min(Self::MOST) } else { 1 };
-            self.renewed = Some(now);
-        } else if !is_soon {
-            self.soon = 0;
-        }
-    }
-
-    /// How long a stream that was opened now stays open: 1 s at least, then 2 s, 4 s, and in the end 64 s. After two minutes
-    /// without a renewal for this reason, it begins at 1 s again.
-    const fn least(self) -> Duration {
-        Self::FIRST.saturating_mul(2_u32.pow(self.soon))
-    }
-}
-
-impl Stream {
-    fn new(now: Instant) -> Self {
-        Self {
-            renewals: BTreeMap::new(),
-            opened: now,
-            node_sent: false,
-            acks: VecDeque::new(),
-            ack_bytes: 0,
-            acks_in_a_row: 0,
-            dirty: BTreeSet::new(),
-            due: BTreeSet::new(),
-            next_tick: None,
-        }
-    }
-
-    /// The first change after idle is due at once, later ones together.
-    fn tick(&mut self, settings: &Settings, now: Instant) {
-        if !self.dirty.is_empty() && self.next_tick.is_none_or(|at| at <= now) {
-            self.due.append(&mut self.dirty);
-            self.next_tick = Some(now + settings.request_interval);
-        }
-    }
-}
 
 /// The subscriptions of the relay at one origin.
 #[derive(Debug)]
@@ -323,99 +233,10 @@ impl Mux {
         self.groups.retain(|_, group| !group.is_idle());
     }
 
-    /// Lets go of wildcards that nobody wants and no stream carries. While the origin is away, they are kept for clients that
-    /// come back, as all else.
-    fn drop_kept(&mut self, is_concerned: impl Fn(&Group) -> bool, now: Instant) {
-        let concerned = self.groups.iter().filter(|(_, group)| is_concerned(group));
-        for type_url in concerned.map(|(type_url, _)| type_url.clone()).collect::<Vec<_>>() {
-            let Some(group) = self.groups.get_mut(&type_url) else { continue };
-            let changes = group.drop_kept(self.writer.cache(), now);
-            group.arrange();
-            self.apply(&type_url, changes, now);
-            self.mark(&type_url);
-        }
-    }
-
     /// Whether anything has to be subscribed to on the secondary stream.
     pub fn wants_secondary(&self) -> bool {
         self.streams[StreamId::Primary as usize].is_some()
             && self.groups.values().any(|group| group.is_live_on(StreamId::Secondary))
-    }
-
-    /// Takes in what clients want and want no more: the outcome of [`Cache::take_interest`].
-    pub fn interest(&mut self, wanted: Vec<Wanted>, now: Instant) {
-        for wanted in wanted {
-            self.want(&wanted, now);
-            // The store exists: its clients have just been heard.
-            self.writer.fill(&wanted, now).ok();
-            self.tidy(&wanted.type_url);
-        }
-        self.tick(now);
-    }
-
-    fn want(&mut self, wanted: &Wanted, now: Instant) {
-        let Wanted { type_url, parameters, interest, .. } = wanted;
-        let open = StreamId::ALL.map(|stream| self.streams[stream as usize].is_some());
-        let plain = self.locators == Locators::Plain;
-        let habits = self.habits;
-        let new = || Group::new(type_url.clone(), open, plain, habits);
-        let until = now + self.linger();
-        let is_silent = !self.knows_locators;
-        let group = self.groups.entry(type_url.clone()).or_insert_with(new);
-        let mut change = Change::default();
-        match (group.topic(parameters).wildcard, interest.wildcard) {
-            (Want::No, true) => change = group.add_wildcard(parameters, is_silent, self.writer.cache()),
-            (Want::Until(end), true) => {
-                self.lingering.remove(end, type_url.clone(), parameters.clone(), None);
-                group.topic(parameters).wildcard = Want::Yes;
-            }
-            (Want::Yes, false) => {
-                self.lingering.insert(until, type_url.clone(), parameters.clone(), None);
-                group.topic(parameters).wildcard = Want::Until(until);
-            }
-            // It has been kept up to date.
-            (Want::Kept(_), true) => group.topic(parameters).wildcard = Want::Yes,
-            (Want::Yes, true) | (Want::No | Want::Until(_) | Want::Kept(_), false) => {}
-        }
-        let ops = &mut change.ops;
-        let held = LazyCell::new(|| snapshot(self.writer.cache(), type_url, parameters));
-        for (name, is_wanted) in &interest.names {
-            // A client cannot ask by name for what would be the wildcard upstream.
-            if matches!(name.as_str(), "" | Name::WILDCARD) {
-                continue;
-            }
-            if *is_wanted && group.topic(parameters).names.contains_key(name) {
-                group.topic(parameters).want_again(name, &held);
-            }
-            match (group.topic(parameters).names.get_mut(name), is_wanted) {
-                (None, true) => ops.extend(group.add_name(parameters, name, self.writer.cache(), now)),
-                (Some(want @ Want::Until(_)), true) => {
-                    if let Want::Until(end) = std::mem::replace(want, Want::Yes) {
-                        let item = Some(name.clone());
-                        self.lingering.remove(end, type_url.clone(), parameters.clone(), item);
-                    }
-                }
-                (Some(want @ Want::Yes), false) => {
-                    *want = Want::Until(until);
-                    let item = Some(name.clone());
-                    self.lingering.insert(until, type_url.clone(), parameters.clone(), item);
-                }
-                (Some(_), _) | (None, false) => {}
-            }
-        }
-        if interest.proof {
-            group.topic(parameters).ask_for_proof();
-        }
-        group.arrange();
-        self.apply(type_url, vec![(parameters.clone(), change)], now);
-        if interest.proof {
-            self.advance(type_url, now);
-        }
-    }
-
-    /// How long a name that nobody wants stays subscribed to.
-    fn linger(&self) -> Duration {
-        if self.keeps_versions { SHED_LINGERS * self.settings.linger } else { self.settings.linger }
     }
 
     /// A message came. It is taken in before any timer is judged, however late: what has arrived is no silence. An error
@@ -620,79 +441,6 @@ impl Mux {
         self.tidy(type_url);
     }
 
-    /// Lets go what nobody wanted for the linger time, or has to make room for others, unless somebody wants it by now
-    /// (R-Relay-16).
-    ///
-    /// While the origin is away, what it said cannot be had again: it is kept for clients that come back, and its
-    /// linger begins anew (R-Relay-06). What is not known is let go all the same, or clients that come and go with
-    /// names of their own would fill the relay meanwhile; and so is what has to make room.
-    fn let_go(&mut self, now: Instant) {
-        let away = self.streams[StreamId::Primary as usize].is_none();
-        let later = now + self.settings.linger.max(KEPT);
-        let cache = Arc::clone(self.writer.cache());
-        let mut forgotten: BTreeMap<TypeUrl, BTreeMap<Parameters, Change>> = BTreeMap::new();
-        // Those of one type and time stand together.
-        let mut seen: Option<(TypeUrl, Parameters, Arc<Snapshot>)> = None;
-        let mut count = 0;
-        while count < NAMES_PER_SLICE
-            && let Some(Departure { type_url, parameters, name: item, is_early }) = self.lingering.next(now)
-        {
-            // One that goes early makes room for as many as have come.
-            count += usize::from(!is_early);
-            let away = away && !is_early;
-            let Some(group) = self.groups.get_mut(&type_url) else { continue };
-            let is_last = group.is_last_of_wildcard(&parameters);
-            let Some(topic) = group.topics.get_mut(&parameters) else { continue };
-            if seen.as_ref().is_none_or(|(of, with, _)| *of != type_url || *with != parameters) {
-                let snapshot = snapshot(&cache, &type_url, &parameters);
-                seen = Some((type_url.clone(), parameters.clone(), snapshot));
-            }
-            let Some((.., snapshot)) = &seen else { continue };
-            let mut change = Change::default();
-            match item {
-                Some(name) if cache.wants(&type_url, &parameters, name.as_str()) => {
-                    topic.names.insert(name, Want::Yes);
-                }
-                Some(name) if away && is_known(snapshot, &name) => {
-                    topic.names.insert(name.clone(), Want::Until(later));
-                    self.lingering.insert(later, type_url.clone(), parameters.clone(), Some(name));
-                }
-                Some(name) => {
-                    self.counters.crowded_out.add(u64::from(is_early));
-                    topic.remove_name(&name);
-                    change.ops.extend(topic.forget(name.clone(), snapshot));
-                    if parameters.is_empty() && !self.knows_locators {
-                        group.ask_again_by_locator(&name);
-                    }
-                }
-                None if cache.wants_wildcard(&type_url, &parameters) => topic.wildcard = Want::Yes,
-                None if away && (snapshot.wildcard_known() || snapshot.member_count() > 0) => {
-                    topic.wildcard = Want::Until(later);
-                    self.lingering.insert(later, type_url.clone(), parameters.clone(), None);
-                }
-                // Asked for plainly there is one wildcard a type; with parameters each costs the origin its own.
-                // It is kept up to date for as long as its stream lives.
-                None if !away && (parameters.is_empty() || (is_last && self.is_heard)) => {
-                    topic.wildcard = Want::Kept(now);
-                }
-                None => {
-                    let by_locator = !parameters.is_empty() && self.locators == Locators::Native;
-                    change = topic.forget_wildcard(by_locator, snapshot, now);
-                }
-            }
-            let changes = forgotten.entry(type_url).or_default().entry(parameters).or_default();
-            changes.ops.extend(change.ops);
-            changes.wildcard_known = change.wildcard_known.or(changes.wildcard_known);
-        }
-        for (type_url, changes) in forgotten {
-            self.apply(&type_url, changes.into_iter().collect(), now);
-            if let Some(group) = self.groups.get_mut(&type_url) {
-                group.arrange();
-            }
-            self.tidy(&type_url);
-        }
-    }
-
     /// Announces what a type has to say, removes what is spent.
     fn tidy(&mut self, type_url: &TypeUrl) {
         let renewals = self.groups.get_mut(type_url).map(Group::take_renewals).unwrap_or_default();
@@ -740,9 +488,4 @@ impl Mux {
             group.end_loans(names, self.writer.cache());
         }
     }
-}
-
-/// Whether the origin said of a name what is worth keeping.
-fn is_known(snapshot: &Snapshot, name: &Name) -> bool {
-    !matches!(snapshot.by_name(name.as_str()), Seen::Unknown | Seen::Failed)
 }

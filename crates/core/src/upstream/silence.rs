@@ -1,13 +1,12 @@
 //! Subscriptions that the origin leaves unanswered, and when to say so.
 //!
 //! Owns the difference between a name without an answer, which many origins never give for what does not exist, and a
-//! type without any: that one is a fault, most often a node that the origin does not know. Pure, as [`Mux`] is.
+//! type without any: that one is a fault, most often a node that the origin does not know. Pure, as [`Mux`](super::Mux) is.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::stream_subscription::Silence;
-use super::{Mux, StreamId};
 use crate::resource::{Kind, TypeUrl};
 
 /// Subscriptions of the connection that stands that have no answer.
@@ -22,7 +21,7 @@ pub struct Unanswered {
 }
 
 impl Unanswered {
-    fn add(&mut self, type_url: &TypeUrl, silence: Silence) {
+    pub(super) fn add(&mut self, type_url: &TypeUrl, silence: Silence) {
         let Some(since) = silence.since else { return };
         self.count += silence.count;
         self.since = Some(self.since.map_or(since, |first| first.min(since)));
@@ -51,31 +50,6 @@ fn word(type_url: &TypeUrl) -> String {
     match type_url.kind() {
         Kind::Other => "a type without a short name".to_owned(),
         kind => kind.short().to_uppercase(),
-    }
-}
-
-impl Mux {
-    /// Subscriptions that the origin has not answered on this connection.
-    ///
-    /// Its cost grows with the names that are subscribed to: it is for a look now and then.
-    pub fn unanswered(&self) -> Unanswered {
-        let mut all = Unanswered::default();
-        for (type_url, group) in &self.groups {
-            let subscriptions = group
-                .topics
-                .values()
-                .flat_map(|topic| StreamId::ALL.map(|stream| topic.subscription(stream)));
-            let silence = subscriptions.flatten().map(|subscription| subscription.silence()).fold(
-                Silence::default(),
-                |all, one| Silence {
-                    count: all.count + one.count,
-                    since: all.since.into_iter().chain(one.since).min(),
-                    answered: all.answered || one.answered,
-                },
-            );
-            all.add(type_url, silence);
-        }
-        all
     }
 }
 

@@ -2,22 +2,32 @@
 //!
 //! Knows nothing of other types, nor of this type with other parameters.
 
+mod advance;
+mod apply_response;
+mod completeness;
+mod coverage;
+mod habits;
+mod hear;
+mod renewal;
+mod request;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foldhash::HashSet;
 
+use super::StreamId;
 use super::disproved::Disproved;
-use super::doubts::{Doubt, Doubts};
+use super::doubts::Doubts;
 use super::expiry::Expiry;
 use super::response::DecodedResponse;
-use super::stream_subscription::{StreamSubscription, Target};
+use super::stream_subscription::StreamSubscription;
 use super::variants::Candidates;
-use super::{Counters, Reconcile, Settings, StreamId};
 use crate::cache::{Change, Completeness, Lease, Named, Op, Snapshot, View};
-use crate::proto::DeltaDiscoveryRequest;
 use crate::resource::{Collection, Form, Name, NameMap, Parameters, Resource, take_out};
+pub(super) use habits::{Absences, OriginHabits};
+pub(super) use renewal::{Renewal, SilentStreams, Unproven};
 
 const VIEWS: [View; 2] = [View::Wildcard, View::Named];
 
@@ -43,115 +53,6 @@ impl Want {
     }
 }
 
-/// An origin may take long for its first answer: what it has to send again, and does not, is doubted after so many times
-/// the time for an answer.
-const MISSING_TIMEOUTS: u32 = 5;
-
-/// A name that the origin leaves unanswered for so many times the time for an answer is asked for where silence proves that it
-/// does not exist.
-const OPEN_TIMEOUTS: u32 = 2;
-
-/// A set of which it is not proven for so long that it is complete counts as complete all the same: an origin where something
-/// changes all the time proves nothing.
-const UNPROVEN: Duration = Duration::from_secs(90);
-
-/// After so many streams on which nothing at all came of a view, its silence is a reason to open one more and no other. By then
-/// each version that fits into a request was told once, and one was kept back in vain; on the last stream all are told.
-const SILENT_STREAMS: u32 = 3;
-
-/// Streams in a row, by view, on which nothing at all came.
-#[derive(Debug, Default)]
-pub(super) struct SilentStreams([u32; 2]);
-
-impl SilentStreams {
-    /// Whether another one is a reason to open the stream anew.
-    const fn may_renew(&self, view: View) -> bool {
-        self.0[view as usize] <= SILENT_STREAMS
-    }
-
-    /// Whether the stream that is to be opened is the last for this reason.
-    pub(super) const fn are_over(&self, view: View) -> bool {
-        self.0[view as usize] >= SILENT_STREAMS
-    }
-
-    const fn add(&mut self, view: View) {
-        self.0[view as usize] += 1;
-    }
-
-    /// Something came.
-    pub(super) const fn end(&mut self, view: View) {
-        self.0[view as usize] = 0;
-    }
-}
-
-/// Clients that hold nothing are shown such a set after this, as it is: well before the 15 s that Envoy and gRPC wait.
-const SHOWN: Duration = Duration::from_secs(5);
-
-/// A wildcard set that streams were opened anew to prove complete.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Unproven {
-    since: Instant,
-    /// Whether clients that hold nothing are shown it.
-    is_shown: bool,
-}
-
-impl Unproven {
-    fn deadline(self) -> Instant {
-        self.since + if self.is_shown { UNPROVEN } else { SHOWN }
-    }
-}
-
-/// Reason to open a stream anew.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Renewal {
-    /// Something may be gone, or is for others too: nobody lacks anything meanwhile.
-    Doubt,
-    /// A client waits for proof that a wildcard set is complete.
-    Proof,
-    /// The origin leaves unanswered what it takes for delivered: clients wait for it.
-    Unanswered,
-}
-
-impl Renewal {
-    /// How many there are.
-    pub(super) const COUNT: usize = 3;
-}
-
-/// Word of the origin about names that do not exist.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Absences {
-    /// None so far: many origins never say it (O2).
-    #[default]
-    Untold,
-    /// It says so of each name, perhaps of one after the other: its silence about one proves nothing.
-    Told,
-    /// It says so of each name, and may itself wait for an origin that is silent. It is a relay like this one.
-    Relay,
-}
-
-/// Habits of the origin, as far as they were seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct OriginHabits {
-    pub(super) absences: Absences,
-    /// The most bytes of resources that it has put into one response of several. From one that sends each by itself, or cuts
-    /// its answers before that, a single resource proves nothing.
-    pub(super) filled: usize,
-}
-
-impl OriginHabits {
-    /// Habits that were seen here or there.
-    pub(super) fn and(self, other: Self) -> Self {
-        Self { absences: self.absences.max(other.absences), filled: self.filled.max(other.filled) }
-    }
-
-    /// Habits to be expected of an origin that may be another one. That it says what does not exist is held on to: where that
-    /// is wrong, it costs time. All else would be evidence.
-    pub(super) fn of_another(self) -> Self {
-        let absences = if self.absences == Absences::Told { Absences::Told } else { Absences::Untold };
-        Self { absences, filled: 0 }
-    }
-}
-
 /// View of the type that a stream carries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placement {
@@ -171,7 +72,7 @@ pub(super) struct Topic {
     /// which takes their place whatever its constraints (R-DP-14, R-DP-16).
     pub(super) orphans: HashSet<(View, Name)>,
     /// Resources that are held and may be gone.
-    pub(super) doubts: Doubts,
+    doubts: Doubts,
     /// Streams in a row, of each view, on which nothing at all came for as long as an answer may take.
     pub(super) silent_streams: SilentStreams,
     /// Identities among the orphaned and borrowed that the origin has said are gone.
@@ -183,7 +84,7 @@ pub(super) struct Topic {
     /// Set while streams are opened anew for proof that the wildcard set is complete.
     pub(super) unproven: Option<Unproven>,
     /// The origin sends what it was told is held: nothing is proven by what it does not send.
-    pub(super) ignores_versions: bool,
+    ignores_versions: bool,
     pub(super) habits: OriginHabits,
     /// Which of the streams are to be opened anew, and why.
     pub(super) renewals: [BTreeSet<Renewal>; 2],
@@ -191,16 +92,16 @@ pub(super) struct Topic {
     pub(super) rivals: BTreeMap<(View, Name), Candidates>,
     /// One of these that came last, until it is complained of.
     pub(super) ambiguous: Option<Name>,
-    pub(super) expiry: Expiry,
+    expiry: Expiry,
     /// When what may not be kept came (R-XT-09).
-    pub(super) uncacheable: Expiry,
+    uncacheable: Expiry,
     /// `None` where the stream is not open.
-    pub(super) subscriptions: [Option<StreamSubscription>; 2],
+    subscriptions: [Option<StreamSubscription>; 2],
 }
 
 impl Topic {
-    /// Parameters with which nothing is wanted yet, and which of the streams are open.
-    pub(super) fn new(parameters: Parameters, open: [bool; 2]) -> Self {
+    /// Parameters with which nothing is wanted yet, which of the streams are open, and what is known of the origin.
+    pub(super) fn new(parameters: Parameters, open: [bool; 2], habits: OriginHabits) -> Self {
         Self {
             parameters,
             wildcard: Want::No,
@@ -214,7 +115,7 @@ impl Topic {
             looks_again: false,
             unproven: None,
             ignores_versions: false,
-            habits: OriginHabits::default(),
+            habits,
             renewals: Default::default(),
             rivals: BTreeMap::new(),
             ambiguous: None,
@@ -288,6 +189,14 @@ impl Topic {
 
     pub(super) fn has_borrowed(&self, name: &Name) -> bool {
         self.borrowed.contains(name)
+    }
+
+    /// A connection stands: what was about to be proven on the last one begins anew.
+    pub(super) fn connected(&mut self) {
+        self.needs_proof[View::Wildcard as usize] |= self.unproven.take().is_some();
+        self.ignores_versions = false;
+        self.silent_streams = SilentStreams::default();
+        self.doubts.connected();
     }
 
     pub(super) fn opened(&mut self, stream: StreamId) {
@@ -556,391 +465,6 @@ impl Topic {
                 || self.orphans.contains(&(*view, held.name().clone()))
                 || self.is_unasked(*view, held.name())
         })
-    }
-
-    /// Does what has become due on the streams.
-    pub(super) fn advance(
-        &mut self,
-        placed: [Placement; 2],
-        settings: &Settings,
-        now: Instant,
-        snapshot: &Snapshot,
-        counters: &Counters,
-    ) -> Change {
-        let mut change = Change::default();
-        let ended = self.expiry.take_due(now);
-        change.wildcard_known = self.note_lapse(&ended, snapshot);
-        for (view, name) in ended {
-            // The origin may hold it still: by name it is asked for again (R-TTL-09).
-            if view == View::Named {
-                self.ask_again(&name);
-            }
-            counters.expired.add(1);
-            change.ops.push(gone(&self.names, view, name));
-        }
-        let past = now.checked_sub(settings.settle_max).map(|before| self.uncacheable.take_due(before));
-        for (_, name) in past.into_iter().flatten() {
-            // A collection is served from memory, as the wildcard is.
-            if !self.is_listed(&name) {
-                change.ops.push(Op::Drop { name });
-            }
-        }
-        let subscriptions = &self.subscriptions;
-        let asked =
-            |name: &Name| subscriptions.iter().flatten().find_map(|subscription| subscription.asked_at(name));
-        for name in self.disproved.take_due(settings.answer_timeout, now, asked) {
-            self.orphans.remove(&(View::Named, name.clone()));
-            change.ops.push(gone(&self.names, View::Named, name));
-        }
-        for Placement { stream, view } in placed {
-            let Some(subscription) = &mut self.subscriptions[stream as usize] else { continue };
-            let asked = now.checked_sub(settings.answer_timeout);
-            if asked.is_some_and(|asked| subscription.give_up_on_suspects(asked)) {
-                self.renewals[stream as usize].insert(Renewal::Unanswered);
-            }
-            let Some(view) = view else { continue };
-            let complete =
-                if view == View::Named { subscription.complete(settings, now) } else { Vec::new() };
-            let degree = if subscription.has_asked() { subscription.step(settings, now) } else { None };
-            let is_late = subscription
-                .missing_since()
-                .is_some_and(|since| since + MISSING_TIMEOUTS * settings.answer_timeout <= now);
-            if is_late {
-                self.silent_streams.add(view);
-            }
-            let may_renew = self.silent_streams.may_renew(view);
-            let sweeps = settings.reconcile == Reconcile::Sweep;
-            if (is_late || (degree.is_some() && subscription.is_over()))
-                && self.doubts.met_silence(view, |name| !subscription.lacks(name))
-            {
-                // A sweep goes on without the versions that were told after a silence: the origin may never say what is gone.
-                if sweeps && may_renew {
-                    self.renewals[stream as usize].insert(Renewal::Doubt);
-                } else if !sweeps && !is_late && view == View::Named {
-                    self.doubts.note_unheeded();
-                }
-            }
-            if is_late {
-                // Nothing came at all, which is evidence of nothing.
-                let has_version = |name: &&Name| {
-                    let held = snapshot.held(view, name.as_str());
-                    held.is_some_and(|held| held.origin_version().is_some() && held.constraints().is_none())
-                };
-                // Everything was claimed and may be as it was: then there was nothing to say. Somebody may wait for a sign that
-                // the origin answers.
-                if subscription.misses_nothing()
-                    && may_renew
-                    && (view == View::Named || snapshot.completeness() < Completeness::Complete)
-                {
-                    self.renewals[stream as usize].insert(Renewal::Doubt);
-                }
-                let missing: Vec<Name> = subscription.note_missing().filter(has_version).cloned().collect();
-                self.doubt(Placement { stream, view: Some(view) }, missing, Doubt::Silence);
-            }
-            self.ask_about_open(Placement { stream, view: Some(view) }, settings, now, snapshot);
-            self.doubt_kept_back(Placement { stream, view: Some(view) });
-            let Some(subscription) = &mut self.subscriptions[stream as usize] else { continue };
-            let unseen = match degree {
-                Some(_) if subscription.is_over() => subscription.take_unseen(),
-                // Resources that are missing after a long silence are asked for anew. They are taken for gone by an answer that is
-                // over.
-                Some(Completeness::Complete) => {
-                    let (doubts, disproved) = (&self.doubts, &self.disproved);
-                    let is_first = |name: &Name| doubts.get(view, name) != Some(Doubt::Missing);
-                    subscription.note_late(|name| is_first(name) && !disproved.has(view, name))
-                }
-                _ => HashSet::default(),
-            };
-            for (name, unseen) in complete {
-                change.ops.extend(self.judge(Placement { stream, view: Some(view) }, unseen, settings));
-                change.ops.push(Op::Complete { name });
-            }
-            change.ops.extend(self.judge(Placement { stream, view: Some(view) }, unseen, settings));
-            if view == View::Wildcard {
-                let known = self.known_of_wildcard(stream, degree, settings, now, snapshot);
-                let more = known.filter(|known| *known > snapshot.completeness());
-                change.wildcard_known = change.wildcard_known.or(more);
-            }
-        }
-        self.answer_by_name(&mut change.ops, snapshot);
-        self.note(&change.ops);
-        change
-    }
-
-    /// Members have come to their end. Where that leaves nothing of a set that is not complete, the origin was silent for as
-    /// long, and what has not come yet is as unknown as before. Where their versions were told and no answer has come, the
-    /// origin takes them for held.
-    fn note_lapse(&mut self, ended: &[(View, Name)], snapshot: &Snapshot) -> Option<Completeness> {
-        let members = ended.iter().filter(|(view, _)| *view == View::Wildcard).count();
-        let left = snapshot.member_count().saturating_sub(members);
-        let leaves_nothing = left == 0 && snapshot.completeness() < Completeness::Complete;
-        let is_claimed = || {
-            self.subscriptions
-                .iter()
-                .flatten()
-                .any(|subscription| subscription.covers_wildcard() && subscription.awaits_proof())
-        };
-        if members == 0 || !(leaves_nothing || is_claimed()) {
-            return None;
-        }
-        self.lapse(left, snapshot)
-    }
-
-    /// The wildcard set is known to lack something, or may, that the origin takes for delivered: it is asked for anew. Returns
-    /// how much of the set is known until then, if that is less than before, given how many members are left. Clients that were
-    /// shown the set see what goes from it. Newcomers are shown no set of which nothing is left.
-    pub(super) fn lapse(&mut self, left: usize, snapshot: &Snapshot) -> Option<Completeness> {
-        for (subscription, renewal) in self.subscriptions.iter_mut().zip(&mut self.renewals) {
-            if let Some(subscription) =
-                subscription.as_mut().filter(|subscription| subscription.covers_wildcard())
-            {
-                subscription.lapse();
-                renewal.insert(Renewal::Doubt);
-            }
-        }
-        self.needs_proof[View::Wildcard as usize] |= self.unproven.take().is_some();
-        let known = if left > 0 { Completeness::Presumed } else { Completeness::Settled };
-        Some(known).filter(|known| *known < snapshot.completeness())
-    }
-
-    /// How much of the wildcard set is known, given the degree that the answer has reached by its silence. Silence shows a set
-    /// to newcomers, and proves nothing to clients that may hold something.
-    fn known_of_wildcard(
-        &mut self,
-        stream: StreamId,
-        degree: Option<Completeness>,
-        settings: &Settings,
-        now: Instant,
-        snapshot: &Snapshot,
-    ) -> Option<Completeness> {
-        if snapshot.completeness() == Completeness::Complete {
-            self.unproven = None;
-            self.needs_proof[View::Wildcard as usize] = false;
-            return degree;
-        }
-        let subscription = self.subscription(stream)?;
-        if subscription.has_lapsed() {
-            return None;
-        }
-        if !subscription.has_settled() {
-            return degree;
-        }
-        let (reached, misses_some) = (subscription.degree(), !subscription.misses_nothing());
-        let is_told = misses_some || snapshot.completeness() >= Completeness::Presumed;
-        if degree.is_none()
-            && is_told
-            && self.unproven.is_none()
-            && !self.needs_proof[View::Wildcard as usize]
-        {
-            // Nothing has changed: whether it is provable takes a look at each member.
-            return None;
-        }
-        if !self.is_provable(View::Wildcard, stream, settings, snapshot) {
-            if self.unproven.take().is_some()
-                && self.ignores_versions
-                && settings.reconcile == Reconcile::Sweep
-            {
-                // A member whose version was told in vain may be gone, and is swept.
-                self.renewals[stream as usize].insert(Renewal::Doubt);
-            }
-            // Members that have not come again may still come, and others with them.
-            let least = if misses_some { Completeness::Settled } else { Completeness::Presumed };
-            return Some(degree.unwrap_or(reached).max(least));
-        }
-        if std::mem::take(&mut self.needs_proof[View::Wildcard as usize]) {
-            self.unproven.get_or_insert(Unproven { since: now, is_shown: false });
-            self.renewals[stream as usize].insert(Renewal::Proof);
-        }
-        let Some(unproven) = &mut self.unproven else {
-            let is_long = reached == Completeness::Complete;
-            return Some(if is_long { Completeness::Presumed } else { Completeness::Settled });
-        };
-        if unproven.since + UNPROVEN <= now {
-            self.unproven = None;
-            return Some(Completeness::Complete);
-        }
-        unproven.is_shown |= unproven.since + SHOWN <= now;
-        Some(if unproven.is_shown { Completeness::Presumed } else { Completeness::Settled })
-    }
-
-    /// Whether the origin could prove on a stream that is opened anew that it has no more than what is held.
-    fn is_provable(&self, view: View, stream: StreamId, settings: &Settings, snapshot: &Snapshot) -> bool {
-        // A sweep that is not over yet goes on.
-        let is_swept = StreamSubscription::misses_nothing;
-        let trusts = settings.reconcile == Reconcile::Trust;
-        let can_ask = |subscription: &StreamSubscription| {
-            subscription.is_only() && (trusts || (view == View::Wildcard && is_swept(subscription)))
-        };
-        if self.ignores_versions || !self.subscription(stream).is_some_and(can_ask) {
-            return false;
-        }
-        let is_claimable = |held: &Resource| held.origin_version().is_some() && held.constraints().is_none();
-        self.would_fill(Some(view), snapshot)
-            && match view {
-                View::Wildcard => {
-                    let fits = StreamSubscription::fits_in_one_request(snapshot.members());
-                    snapshot.members().all(|held| is_claimable(held)) && fits
-                }
-                View::Named => self.names.keys().any(|name| {
-                    let held = snapshot.held(view, name.as_str());
-                    held.is_some_and(|held| held.form() == Form::Whole && is_claimable(held))
-                }),
-            }
-    }
-
-    /// Whether the origin was seen to put as much into one response as the least of what is held and another like the largest.
-    pub(super) fn would_fill(&self, view: Option<View>, snapshot: &Snapshot) -> bool {
-        let bounds = |bytes: &mut dyn Iterator<Item = usize>| {
-            let first = bytes.next()?;
-            Some(bytes.fold((first, first), |(least, most), bytes| (least.min(bytes), most.max(bytes))))
-        };
-        let bounds = if view == Some(View::Wildcard) {
-            bounds(&mut snapshot.members().map(|held| held.body().len()))
-        } else {
-            let held = self.names.keys().filter_map(|name| snapshot.held(View::Named, name.as_str()));
-            bounds(&mut held.map(|held| held.body().len()))
-        };
-        bounds.is_some_and(|(least, most)| least + most <= self.habits.filled)
-    }
-
-    /// Has names of which nothing is known, and that stay unanswered, asked for where silence says that they do not exist.
-    fn ask_about_open(&mut self, placed: Placement, settings: &Settings, now: Instant, snapshot: &Snapshot) {
-        let asked = now
-            .checked_sub(OPEN_TIMEOUTS * settings.answer_timeout)
-            .filter(|_| self.needs_proof[View::Named as usize]);
-        let subscription = self.subscriptions[placed.stream as usize].as_mut();
-        let open = asked
-            .zip(subscription)
-            .map(|(asked, subscription)| subscription.take_open(asked))
-            .unwrap_or_default();
-        if !open.is_empty()
-            && self.habits.absences == Absences::Untold
-            && self.is_provable(View::Named, placed.stream, settings, snapshot)
-        {
-            self.needs_proof[View::Named as usize] = false;
-            self.doubt(placed, open, Doubt::Silence);
-        }
-    }
-
-    /// Claims the resource that was kept back on another stream, where the answer has settled without it. All others were
-    /// claimed, so that little is left to wait for; and each change meanwhile would put off the end of the answer.
-    fn doubt_kept_back(&mut self, placed: Placement) {
-        let (Some(view), Some(subscription)) = (placed.view, &mut self.subscriptions[placed.stream as usize])
-        else {
-            return;
-        };
-        let Some(name) = subscription.lacks_kept_back().cloned() else { return };
-        let may_be_heeded = view == View::Wildcard || self.doubts.may_be_heeded();
-        if may_be_heeded && self.doubts.get(view, &name).is_none_or(Doubt::was_told) {
-            let late = subscription.note_late(|unseen| *unseen == name);
-            self.doubt(placed, late, Doubt::Missing);
-        }
-    }
-
-    /// Decides about what is held, was not claimed, and is missing from a complete answer. An answer that seems complete
-    /// may be one that an origin or a link holds up: what is missing once is asked for again on another stream, with its
-    /// version before all others, so that the origin can say itself that it is gone. Missing twice, it is gone: but for
-    /// names that an origin is trusted to say that of.
-    fn judge(&mut self, placed: Placement, unseen: HashSet<Name>, settings: &Settings) -> Vec<Op> {
-        let Some(view) = placed.view else { return Vec::new() };
-        let mut gone_now = Vec::new();
-        for name in unseen {
-            let is_listed = !self.names.contains_key(&name);
-            let has_word = settings.reconcile == Reconcile::Trust || self.habits.absences == Absences::Relay;
-            let is_left_to_origin = view == View::Named && !is_listed && has_word;
-            // With parameters no version can be told (R-DP-14), and in a sweep none is told because of this: a new stream would
-            // be no reason for the origin to say more.
-            let asks_the_same = !self.parameters.is_empty() || settings.reconcile == Reconcile::Sweep;
-            if is_left_to_origin && (asks_the_same || !self.doubts.may_be_heeded()) {
-                continue;
-            }
-            let is_disproved = self.disproved.has(view, &name);
-            if !is_disproved && self.doubts.get(view, &name) != Some(Doubt::Missing) {
-                self.doubt(placed, [name], Doubt::Missing);
-            } else if !is_left_to_origin {
-                gone_now.push(gone(&self.names, view, name));
-            }
-        }
-        gone_now
-    }
-
-    /// Has names asked for on another stream, before all others.
-    fn doubt(&mut self, placed: Placement, names: impl IntoIterator<Item = Name>, doubt: Doubt) {
-        let Some(view) = placed.view else { return };
-        let may_renew = doubt != Doubt::Silence || self.silent_streams.may_renew(view);
-        for name in names {
-            if self.doubts.insert(view, name, doubt) && may_renew {
-                self.renewals[placed.stream as usize].insert(Renewal::Doubt);
-            }
-        }
-    }
-
-    /// When to look again though nothing happened.
-    pub(super) fn deadline(&self, settings: &Settings) -> Option<Instant> {
-        let of = |stream: StreamId| {
-            let subscription = self.subscription(stream)?;
-            let suspect = subscription.suspect_since().map(|since| since + settings.answer_timeout);
-            let missing =
-                subscription.missing_since().map(|since| since + MISSING_TIMEOUTS * settings.answer_timeout);
-            let open = subscription.open_since().filter(|_| self.needs_proof[View::Named as usize]);
-            let open = open.map(|since| since + OPEN_TIMEOUTS * settings.answer_timeout);
-            subscription.deadline(settings).into_iter().chain(suspect).chain(missing).chain(open).min()
-        };
-        let uncacheable = self.uncacheable.next().map(|came| came + settings.settle_max);
-        let disproved = self.disproved.not_before().map(|at| at + settings.answer_timeout);
-        let has_settled = || self.subscriptions.iter().flatten().any(StreamSubscription::has_settled);
-        let unproven = self.unproven.filter(|_| has_settled()).map(|unproven| unproven.deadline());
-        let rest = self.expiry.next().into_iter().chain(uncacheable).chain(disproved).chain(unproven);
-        StreamId::ALL.into_iter().filter_map(of).chain(rest).min()
-    }
-
-    /// The next request for this type on a stream, and whether another has to follow.
-    pub(super) fn changes(
-        &mut self,
-        stream: StreamId,
-        target: &Target<'_>,
-    ) -> (Option<DeltaDiscoveryRequest>, bool) {
-        let wanted = |name: &Name| self.names.contains_key(name) && !self.borrowed.contains(name);
-        let Some(subscription) = &mut self.subscriptions[stream as usize] else { return (None, false) };
-        let (request, more) = subscription.changes(target, &self.doubts, &wanted);
-        if let Some(request) = &request {
-            self.orphan(request, target);
-            if let Some(view) = target.view {
-                request.initial_resource_versions.keys().for_each(|name| self.doubts.tell(view, name));
-            }
-        }
-        (request, more)
-    }
-
-    /// Notes which held resources, of those asked for now, may have become another variant: all but the claimed ones.
-    fn orphan(&mut self, request: &DeltaDiscoveryRequest, target: &Target<'_>) {
-        let Some(view) = target.view else { return };
-        let located = request.resource_locators_subscribe.iter().map(|locator| &locator.name);
-        let asked = || request.resource_names_subscribe.iter().chain(located.clone());
-        let is_claimed = |held: &Arc<Resource>| {
-            let name = held.name().as_str();
-            target.is_claimed(held) || request.initial_resource_versions.contains_key(name)
-        };
-        let disproved = &mut self.disproved;
-        let doubted = |held: &Arc<Resource>| {
-            if is_claimed(held) {
-                // Of what is claimed, silence says that it is there.
-                disproved.remove(view, held.name());
-                return None;
-            }
-            Some((view, held.name().clone()))
-        };
-        // Those that are not seen are not claimed either.
-        if view == View::Named {
-            let held = asked().filter_map(|name| target.snapshot.held(view, name));
-            self.orphans.extend(held.filter_map(doubted));
-            if !self.rivals.is_empty() {
-                asked().for_each(|name| drop(self.rivals.remove(&(view, name.as_str().into()))));
-            }
-        } else if asked().next().is_some() || request.resource_names_unsubscribe.is_empty() {
-            self.orphans.extend(target.snapshot.members().filter_map(doubted));
-            self.rivals.retain(|(other, _), _| *other != view);
-        }
     }
 }
 

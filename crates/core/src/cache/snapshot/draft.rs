@@ -80,8 +80,6 @@ impl<'a> Draft<'a> {
         let name = op.name().clone();
         let old = self.snapshot.table.get(name.as_str()).cloned();
         let mut new = old.as_deref().cloned().unwrap_or_else(|| Entry::new(name.clone()));
-        let mut resent = false;
-        let mut repush = false;
         let ended = match &op {
             Op::Remove { view, .. } | Op::Forget { view, .. } => Some(*view),
             Op::Withdraw { .. } => Some(View::Named),
@@ -95,62 +93,7 @@ impl<'a> Draft<'a> {
             | Op::Fail { .. }
             | Op::Repush { .. } => None,
         };
-        match op {
-            Op::Set { view, resource, resend, lease } => {
-                let is_held = held_in(&new, view).is_some_and(|held| held.same_content(&resource));
-                let (resource, is_resent) = self.incoming(&new, view, resource, resend);
-                resent = is_resent;
-                new.failed = None;
-                match view {
-                    View::Wildcard => new.wild = Some(resource),
-                    View::Named => new.set_named(Some(resource)),
-                }
-                new.lend(view, lease, !is_held, resent);
-            }
-            Op::Alias { resource, resend, .. } => {
-                let (resource, is_resent) = self.incoming(&new, View::Named, resource, resend);
-                resent = is_resent;
-                new.failed = None;
-                new.set_named(Some(resource));
-            }
-            Op::Drop { .. } => {
-                let held = new.named_resource().filter(|held| held.form() == Form::Whole);
-                if let Some(dropped) = held.map(|held| Arc::new(held.dropped())) {
-                    new.set_named(Some(dropped));
-                }
-            }
-            Op::Renew { view, lease, .. } => {
-                if self.snapshot.held(view, name.as_str()).is_some() {
-                    new.lend(view, lease, false, false);
-                }
-            }
-            Op::Remove { view: View::Named, .. } => {
-                new.recover();
-                new.set_named(None);
-            }
-            Op::Forget { view: View::Named, .. } => {
-                new.failed = None;
-                new.named = Named::Unknown;
-            }
-            Op::Remove { view: View::Wildcard, .. } | Op::Forget { view: View::Wildcard, .. } => {
-                new.wild = None
-            }
-            Op::Withdraw { .. } => {
-                new.recover();
-                if matches!(new.named, Named::Present(_)) {
-                    new.named = Named::Gone;
-                }
-            }
-            Op::Complete { .. } if matches!(new.named, Named::Collection { .. }) => {}
-            Op::Complete { .. } => {
-                let members = self.snapshot.members_of(&name).count();
-                let members = u32::try_from(members).unwrap_or(u32::MAX);
-                new.failed = None;
-                new.named = Named::Collection { members, buried: Generation::ZERO };
-            }
-            Op::Fail { failure, listed, .. } => new.fail(failure, listed),
-            Op::Repush { .. } => repush = new.by_name().present().is_some(),
-        }
+        let (resent, repush) = self.edit(&mut new, op);
         if let Some(view) = ended {
             new.end_lease(view);
         }
@@ -160,6 +103,69 @@ impl<'a> Draft<'a> {
         if was_listed != is_listed {
             self.recount(&name, is_listed);
         }
+    }
+
+    /// Changes an entry. Returns whether its body is told again though it is the same, and whether its endpoints are.
+    fn edit(&self, entry: &mut Entry, op: Op) -> (bool, bool) {
+        let mut resent = false;
+        let mut repush = false;
+        match op {
+            Op::Set { view, resource, resend, lease } => {
+                let is_held = held_in(entry, view).is_some_and(|held| held.same_content(&resource));
+                let (resource, is_resent) = self.incoming(entry, view, resource, resend);
+                resent = is_resent;
+                entry.failed = None;
+                match view {
+                    View::Wildcard => entry.wild = Some(resource),
+                    View::Named => entry.set_named(Some(resource)),
+                }
+                entry.lend(view, lease, !is_held, resent);
+            }
+            Op::Alias { resource, resend, .. } => {
+                let (resource, is_resent) = self.incoming(entry, View::Named, resource, resend);
+                resent = is_resent;
+                entry.failed = None;
+                entry.set_named(Some(resource));
+            }
+            Op::Drop { .. } => {
+                let held = entry.named_resource().filter(|held| held.form() == Form::Whole);
+                if let Some(dropped) = held.map(|held| Arc::new(held.dropped())) {
+                    entry.set_named(Some(dropped));
+                }
+            }
+            Op::Renew { view, lease, .. } => {
+                if self.snapshot.held(view, entry.name().as_str()).is_some() {
+                    entry.lend(view, lease, false, false);
+                }
+            }
+            Op::Remove { view: View::Named, .. } => {
+                entry.recover();
+                entry.set_named(None);
+            }
+            Op::Forget { view: View::Named, .. } => {
+                entry.failed = None;
+                entry.named = Named::Unknown;
+            }
+            Op::Remove { view: View::Wildcard, .. } | Op::Forget { view: View::Wildcard, .. } => {
+                entry.wild = None
+            }
+            Op::Withdraw { .. } => {
+                entry.recover();
+                if matches!(entry.named, Named::Present(_)) {
+                    entry.named = Named::Gone;
+                }
+            }
+            Op::Complete { .. } if matches!(entry.named, Named::Collection { .. }) => {}
+            Op::Complete { .. } => {
+                let members = self.snapshot.members_of(entry.name()).count();
+                let members = u32::try_from(members).unwrap_or(u32::MAX);
+                entry.failed = None;
+                entry.named = Named::Collection { members, buried: Generation::ZERO };
+            }
+            Op::Fail { failure, listed, .. } => entry.fail(failure, listed),
+            Op::Repush { .. } => repush = entry.by_name().present().is_some(),
+        }
+        (resent, repush)
     }
 
     /// Copy to keep of a resource that came, and whether the clients are to be sent it again.

@@ -1,5 +1,6 @@
 //! Incremental requests.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,13 +11,64 @@ use super::super::stream_type::StreamType;
 use super::super::subscription_edit::SubscriptionEdit;
 use super::super::versions::Versions;
 use super::{RequestKind, Session};
-use crate::cache::Subscription;
+use crate::cache::{Subscription, TypeCache};
 use crate::limit::Limit;
-use crate::proto;
-use crate::resource::{Name, normal_form};
+use crate::proto::{self, ResourceLocator};
+use crate::resource::{Name, TypeUrl, normal_form};
 
-fn is_wildcard(name: &str) -> bool {
-    name == Name::WILDCARD
+/// Names and locators of a request.
+struct RequestedNames {
+    subscribe: Vec<String>,
+    locate: Vec<ResourceLocator>,
+    unsubscribe: Vec<String>,
+    unlocate: Vec<ResourceLocator>,
+}
+
+/// Names whose subscription a request changed.
+#[derive(Default)]
+struct ChangedNames<'r> {
+    /// Names to be answered even if they are held: to subscribe again is to ask again (R-Delta-04).
+    owed: Vec<Name>,
+    /// Names that were asked for and are let go.
+    ended: Vec<Name>,
+    /// Names that are let go and were not asked for on this stream, in normal form.
+    strangers: HashSet<Cow<'r, str>>,
+}
+
+impl RequestedNames {
+    /// Names that are subscribed to, by either list.
+    fn added(&self) -> impl Iterator<Item = &String> {
+        self.subscribe.iter().chain(self.locate.iter().map(|locator| &locator.name))
+    }
+
+    fn asks_for_wildcard(&self) -> bool {
+        self.added().any(|name| name == Name::WILDCARD)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.subscribe.is_empty()
+            && self.locate.is_empty()
+            && self.unsubscribe.is_empty()
+            && self.unlocate.is_empty()
+    }
+
+    /// Applies all of it. Subscribing comes first (R-Delta-03).
+    fn apply(&mut self, asks: &mut SubscriptionEdit, of: &TypeCache) -> ChangedNames<'_> {
+        let mut changed = ChangedNames::default();
+        changed.owed.extend(self.subscribe.iter().filter_map(|name| asks.subscribe(name)));
+        changed.owed.extend(self.locate.drain(..).filter_map(|locator| asks.locate(locator)));
+        for name in &self.unsubscribe {
+            match asks.unsubscribe(name) {
+                Some(name) => changed.ended.push(name),
+                None => drop(changed.strangers.insert(normal_form(name))),
+            }
+        }
+        if !changed.strangers.is_empty() {
+            changed.ended.extend(asks.unsubscribe_others(&of.snapshot(), &changed.strangers));
+        }
+        changed.ended.extend(self.unlocate.iter().filter_map(|locator| asks.unlocate(locator)));
+        changed
+    }
 }
 
 impl Session {
@@ -47,144 +99,22 @@ impl Session {
     ) -> Result<RequestKind, SessionError> {
         self.meet(request.node)?;
         let type_url = self.type_of(&request.type_url)?;
-        let (subscribe, unsubscribe) = (request.resource_names_subscribe, request.resource_names_unsubscribe);
-        let (locate, unlocate) = (request.resource_locators_subscribe, request.resource_locators_unsubscribe);
+        let requested = RequestedNames {
+            subscribe: request.resource_names_subscribe,
+            locate: request.resource_locators_subscribe,
+            unsubscribe: request.resource_names_unsubscribe,
+            unlocate: request.resource_locators_unsubscribe,
+        };
         versions.extend(request.initial_resource_versions);
-        let added = || subscribe.iter().chain(locate.iter().map(|locator| &locator.name));
-        // A name that is asked for again is not one more.
-        let nothing = Subscription::none();
-        let held = self.find(&type_url).map_or(&nothing, |at| self.types[at].subscription());
-        let names = held.names().len() + added().filter(|name| !held.contains(&normal_form(name))).count();
-        self.rules.check_names(subscribe.iter(), names)?;
-        self.rules.check_locators(locate.iter().chain(&unlocate))?;
-        let star = added().any(|name| is_wildcard(name));
-        let asks_nothing = subscribe.is_empty() && locate.is_empty();
-        let changes_nothing = asks_nothing && unsubscribe.is_empty() && unlocate.is_empty();
-
+        self.check_request(&type_url, &requested)?;
         let Some(at) = self.find(&type_url) else {
-            let mut asks = SubscriptionEdit::new(changes_nothing && self.allows_legacy_wildcard(&type_url));
-            // Subscribing comes first (R-Delta-03).
-            subscribe.iter().for_each(|name| drop(asks.subscribe(name)));
-            locate.into_iter().for_each(|locator| drop(asks.locate(locator)));
-            unsubscribe.iter().for_each(|name| drop(asks.unsubscribe(name)));
-            unlocate.iter().for_each(|locator| drop(asks.unlocate(locator)));
-            let subscription = asks.into_subscription();
-            let wildcard = subscription.wildcard;
-            let mut state = StreamType::new(self.join(&type_url, subscription)?, now);
-            state.must_answer = wildcard;
-            if !wildcard {
-                // A name that the same request lets go is not held when it is asked for later.
-                let ended = unsubscribe.iter().chain(unlocate.iter().map(|locator| &locator.name));
-                let ended: HashSet<_> = ended.map(|name| normal_form(name)).collect();
-                versions.retain(|name| !ended.contains(name));
-            }
-            if !versions.is_empty() {
-                state.own_mut().brought = Some(ResumedVersions::Versions(versions));
-            }
-            self.insert(state);
-            self.turn_endpoints_of(&type_url);
+            self.begin_type(&type_url, requested, versions, now)?;
             return Ok(RequestKind::Subscribed { type_url });
         };
-
         // `initial_resource_versions` of a later request are not looked at (R-Delta-05).
-        let max_owed = self.rules.max_names.saturating_mul(2);
-        let max_owed_bytes = self.rules.max_subscription_bytes.saturating_mul(2);
-        let state = self.state(at);
-        let newest = state.hear_nonce(request.response_nonce.as_bytes(), now);
-        if !changes_nothing {
-            let old = state.subscription().clone();
-            // A wildcard that is asked for again is answered, but what the client holds is not repeated: clients say
-            // `*` to make a legacy wildcard explicit when they add a name.
-            let mut asks = SubscriptionEdit::of(&old);
-            // Answered even if held: to subscribe again is to ask again (R-Delta-04).
-            let mut owed: Vec<Name> = subscribe.iter().filter_map(|name| asks.subscribe(name)).collect();
-            owed.extend(locate.into_iter().filter_map(|locator| asks.locate(locator)));
-            let mut ended = Vec::new();
-            let mut strangers = HashSet::new();
-            for name in &unsubscribe {
-                match asks.unsubscribe(name) {
-                    Some(name) => ended.push(name),
-                    None => drop(strangers.insert(normal_form(name))),
-                }
-            }
-            if !strangers.is_empty() {
-                ended.extend(asks.unsubscribe_others(&state.membership.of().snapshot(), &strangers));
-            }
-            ended.extend(unlocate.iter().filter_map(|locator| asks.unlocate(locator)));
-            let wildcard = asks.wildcard;
-            state.must_answer = wildcard && (state.must_answer || star);
-            for name in &owed {
-                state.own_mut().owed.gone.remove(name);
-            }
-            let subscription = asks.into_subscription();
-            if let Some(ResumedVersions::Versions(versions)) =
-                state.own_mut().brought.as_mut().filter(|_| !wildcard)
-            {
-                // Names that it lets go of are not held when it asks for them again, also where it did not ask for them on this
-                // stream: it has let go of what it brought.
-                let let_go: HashSet<&str> =
-                    ended.iter().map(Name::as_str).chain(strangers.iter().map(|name| &**name)).collect();
-                if old.wildcard || !let_go.is_empty() {
-                    versions.retain(|name| {
-                        !let_go.contains(name) && (!old.wildcard || subscription.contains(name))
-                    });
-                }
-            }
-            let of = if subscription == old {
-                Arc::clone(state.membership.of())
-            } else {
-                self.store(&type_url, &subscription)?
-            };
-            drop(old);
-            self.count_hidden(star && wildcard, owed.iter());
-            let profile = self.profile;
-            let state = self.state(at);
-            if !ended.is_empty() || state.subscription().wildcard != wildcard {
-                state.look_again();
-            }
-            state.resubscribe(of, subscription, profile, now)?;
-            self.turn_endpoints_of(&type_url);
-            let state = self.state(at);
-            let subscription = state.subscription().clone();
-            let snapshot = state.membership.of().snapshot();
-            let own = state.own_mut();
-            let weight: usize = owed.iter().chain(&ended).map(|name| name.as_str().len()).sum();
-            own.weight = own.weight.saturating_add(weight);
-            for name in owed.iter().chain(&ended) {
-                own.owed.held.remove(name);
-            }
-            let names = &mut own.owed.names;
-            for name in owed {
-                names.extend(snapshot.answers_of(&name).cloned());
-                names.insert(name);
-            }
-            for name in ended {
-                // Beside a wildcard the client cannot tell whether it still has it (R-Delta-09).
-                if wildcard {
-                    names.insert(name);
-                } else {
-                    names.remove(&name);
-                }
-            }
-            // Beside what it asks for, answers for what it let go: while none can be sent they would pile up. Weighed once
-            // there can be too many: with each request it would cost what all before it said.
-            if names.len() > max_owed || own.weight > max_owed_bytes {
-                // Names in collections are kept by the cache, and take no memory of a client's own.
-                let own_names = names.iter().filter(|name| !subscription.covers(name.as_str()));
-                let (count, bytes) =
-                    own_names.fold((0, 0), |(count, bytes), name| (count + 1, bytes + name.as_str().len()));
-                own.weight = bytes;
-                if count > max_owed {
-                    let message = format!("more than {max_owed} names of one type to be answered");
-                    return Err(SessionError::exhausted(message).over(Limit::Names));
-                }
-                if bytes > max_owed_bytes {
-                    let message =
-                        format!("names of more than {max_owed_bytes} bytes of one type to be answered");
-                    return Err(SessionError::exhausted(message).over(Limit::SubscriptionBytes));
-                }
-            }
-            state.trim();
+        let newest = self.state(at).hear_nonce(request.response_nonce.as_bytes(), now);
+        if !requested.is_empty() {
+            self.change_type(at, &type_url, requested, now)?;
         }
         if request.error_detail.is_some() {
             self.state(at).doubt();
@@ -196,5 +126,146 @@ impl Session {
             Some(error) => RequestKind::Nack { type_url, error },
             None => RequestKind::Ack { type_url },
         })
+    }
+
+    /// Checks what a request asks for against the limits. A name that is asked for again is not one more.
+    fn check_request(&self, type_url: &TypeUrl, requested: &RequestedNames) -> Result<(), SessionError> {
+        let nothing = Subscription::none();
+        let held = self.find(type_url).map_or(&nothing, |at| self.types[at].subscription());
+        let more = requested.added().filter(|name| !held.contains(&normal_form(name))).count();
+        self.rules.check_names(requested.subscribe.iter(), held.names().len() + more)?;
+        self.rules.check_locators(requested.locate.iter().chain(&requested.unlocate))
+    }
+
+    /// Takes in the first request for a type.
+    fn begin_type(
+        &mut self,
+        type_url: &TypeUrl,
+        requested: RequestedNames,
+        mut versions: Versions,
+        now: Instant,
+    ) -> Result<(), SessionError> {
+        let is_legacy = requested.is_empty() && self.allows_legacy_wildcard(type_url);
+        let mut asks = SubscriptionEdit::new(is_legacy);
+        requested.subscribe.iter().for_each(|name| drop(asks.subscribe(name)));
+        requested.locate.into_iter().for_each(|locator| drop(asks.locate(locator)));
+        requested.unsubscribe.iter().for_each(|name| drop(asks.unsubscribe(name)));
+        requested.unlocate.iter().for_each(|locator| drop(asks.unlocate(locator)));
+        let subscription = asks.into_subscription();
+        let wildcard = subscription.wildcard;
+        let mut state = StreamType::new(self.join(type_url, subscription)?, now);
+        state.must_answer = wildcard;
+        if !wildcard {
+            // A name that the same request lets go is not held when it is asked for later.
+            let unlocated = requested.unlocate.iter().map(|locator| &locator.name);
+            let ended = requested.unsubscribe.iter().chain(unlocated);
+            let ended: HashSet<_> = ended.map(|name| normal_form(name)).collect();
+            versions.retain(|name| !ended.contains(name));
+        }
+        if !versions.is_empty() {
+            state.own_mut().brought = Some(ResumedVersions::Versions(versions));
+        }
+        self.insert(state);
+        self.turn_endpoints_of(type_url);
+        Ok(())
+    }
+
+    /// Takes in a later request for a type, which changes its subscription.
+    fn change_type(
+        &mut self,
+        at: usize,
+        type_url: &TypeUrl,
+        mut requested: RequestedNames,
+        now: Instant,
+    ) -> Result<(), SessionError> {
+        let star = requested.asks_for_wildcard();
+        let state = self.state(at);
+        let old = state.subscription().clone();
+        // A wildcard that is asked for again is answered, but what the client holds is not repeated: clients say
+        // `*` to make a legacy wildcard explicit when they add a name.
+        let mut asks = SubscriptionEdit::of(&old);
+        let changed = requested.apply(&mut asks, state.membership.of());
+        let ChangedNames { owed, ended, strangers } = &changed;
+        let wildcard = asks.wildcard;
+        state.must_answer = wildcard && (state.must_answer || star);
+        for name in owed {
+            state.own_mut().owed.gone.remove(name);
+        }
+        let subscription = asks.into_subscription();
+        if let Some(ResumedVersions::Versions(versions)) =
+            state.own_mut().brought.as_mut().filter(|_| !wildcard)
+        {
+            // Names that it lets go of are not held when it asks for them again, also where it did not ask for them on this
+            // stream: it has let go of what it brought.
+            let let_go: HashSet<&str> =
+                ended.iter().map(Name::as_str).chain(strangers.iter().map(|name| &**name)).collect();
+            if old.wildcard || !let_go.is_empty() {
+                versions
+                    .retain(|name| !let_go.contains(name) && (!old.wildcard || subscription.contains(name)));
+            }
+        }
+        let of = if subscription == old {
+            Arc::clone(state.membership.of())
+        } else {
+            self.store(type_url, &subscription)?
+        };
+        drop(old);
+        self.count_hidden(star && wildcard, owed.iter());
+        let profile = self.profile;
+        let state = self.state(at);
+        if !ended.is_empty() || state.subscription().wildcard != wildcard {
+            state.look_again();
+        }
+        state.resubscribe(of, subscription, profile, now)?;
+        self.turn_endpoints_of(type_url);
+        self.owe_answers(at, changed)
+    }
+
+    /// Owes answers for names that were asked for or let go.
+    fn owe_answers(&mut self, at: usize, changed: ChangedNames<'_>) -> Result<(), SessionError> {
+        let max_owed = self.rules.max_names.saturating_mul(2);
+        let max_owed_bytes = self.rules.max_subscription_bytes.saturating_mul(2);
+        let ChangedNames { owed, ended, .. } = changed;
+        let state = self.state(at);
+        let subscription = state.subscription().clone();
+        let snapshot = state.membership.of().snapshot();
+        let own = state.own_mut();
+        let weight: usize = owed.iter().chain(&ended).map(|name| name.as_str().len()).sum();
+        own.weight = own.weight.saturating_add(weight);
+        for name in owed.iter().chain(&ended) {
+            own.owed.held.remove(name);
+        }
+        let names = &mut own.owed.names;
+        for name in owed {
+            names.extend(snapshot.answers_of(&name).cloned());
+            names.insert(name);
+        }
+        for name in ended {
+            // Beside a wildcard the client cannot tell whether it still has it (R-Delta-09).
+            if subscription.wildcard {
+                names.insert(name);
+            } else {
+                names.remove(&name);
+            }
+        }
+        // Beside what it asks for, answers for what it let go: while none can be sent they would pile up. Weighed once
+        // there can be too many: with each request it would cost what all before it said.
+        if names.len() > max_owed || own.weight > max_owed_bytes {
+            // Names in collections are kept by the cache, and take no memory of a client's own.
+            let own_names = names.iter().filter(|name| !subscription.covers(name.as_str()));
+            let (count, bytes) =
+                own_names.fold((0, 0), |(count, bytes), name| (count + 1, bytes + name.as_str().len()));
+            own.weight = bytes;
+            if count > max_owed {
+                let message = format!("more than {max_owed} names of one type to be answered");
+                return Err(SessionError::exhausted(message).over(Limit::Names));
+            }
+            if bytes > max_owed_bytes {
+                let message = format!("names of more than {max_owed_bytes} bytes of one type to be answered");
+                return Err(SessionError::exhausted(message).over(Limit::SubscriptionBytes));
+            }
+        }
+        state.trim();
+        Ok(())
     }
 }

@@ -4,7 +4,6 @@ mod doubts;
 mod errors;
 mod linger;
 mod locators;
-mod random;
 mod requests;
 mod responses;
 mod settle;

@@ -1,0 +1,164 @@
+//! A resource as it goes to a client that is told more of it, or by another name, than others.
+//!
+//! Owns what is written before the body, which is shared as it is. Knows no clock: the time to be told is an argument.
+
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::super::resource_name::resource_name;
+use super::super::{Name, wire};
+use super::{RESOURCE_NAME, RESOURCE_RESOURCE_NAME, RESOURCE_TTL, RESOURCE_VERSION, RESOURCES, Resource};
+
+/// The type of what a resource is wrapped in, where a state of the world says more of it than its body (R-SotW-23).
+const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
+// Of google.protobuf.Any.
+const ANY_TYPE_URL: u8 = 1;
+const ANY_VALUE: u8 = 2;
+
+/// How a client calls a resource, and how it is called to it.
+#[derive(Clone, Copy, Debug)]
+pub enum NameForm<'a> {
+    /// By a plain name (R-DP-09).
+    Plain(&'a Name),
+    /// By a locator: it is told the constraints too (R-DP-07, R-DP-08).
+    Locator(&'a Name),
+}
+
+impl Resource {
+    /// As an element of `DeltaDiscoveryResponse.resources`, up to where the tail that both protocols share follows.
+    pub fn delta_head(&self, called: NameForm<'_>, ttl: Option<Duration>) -> Bytes {
+        let fields = self.fields_before_body(called, ttl);
+        let mut out = BytesMut::with_capacity(wire::field_len(fields.len()));
+        wire::put_header(&mut out, RESOURCES, fields.len() + self.sotw_entry().len());
+        out.put_slice(&fields);
+        out.freeze()
+    }
+
+    /// As an element of `DiscoveryResponse.resources`, wrapped, up to where the same tail follows.
+    pub fn wrapped_head(&self, called: NameForm<'_>, ttl: Option<Duration>) -> Bytes {
+        let fields = self.fields_before_body(called, ttl);
+        let value = fields.len() + self.sotw_entry().len();
+        let any = wire::field_len(WRAPPER.len()) + wire::field_len(value);
+        let mut out = BytesMut::with_capacity(wire::field_len(any) - self.sotw_entry().len());
+        wire::put_header(&mut out, RESOURCES, any);
+        wire::put_field(&mut out, ANY_TYPE_URL, WRAPPER.as_bytes());
+        wire::put_header(&mut out, ANY_VALUE, value);
+        out.put_slice(&fields);
+        out.freeze()
+    }
+
+    /// Wrapped, as an `Any` in one piece.
+    pub fn wrapped(&self, called: NameForm<'_>) -> Bytes {
+        let fields = self.fields_before_body(called, None);
+        let value = fields.len() + self.sotw_entry().len();
+        let mut out = BytesMut::with_capacity(wire::field_len(WRAPPER.len()) + wire::field_len(value));
+        wire::put_field(&mut out, ANY_TYPE_URL, WRAPPER.as_bytes());
+        wire::put_header(&mut out, ANY_VALUE, value);
+        out.put_slice(&fields);
+        out.put_slice(self.sotw_entry());
+        out.freeze()
+    }
+
+    /// A heartbeat (R-TTL-02): name, version and time, and nothing else. Beside an unset body aliases would mean that
+    /// none of them exists (R-Delta-22).
+    pub fn heartbeat(&self, called: NameForm<'_>, ttl: Option<Duration>) -> Bytes {
+        let mut inner = BytesMut::new();
+        self.put_name(&mut inner, called);
+        wire::put_field(&mut inner, RESOURCE_VERSION as u8, self.version().as_bytes());
+        wire::put_field(&mut inner, RESOURCE_TTL as u8, &ttl.map(duration).unwrap_or_default());
+        let mut out = BytesMut::with_capacity(wire::field_len(inner.len()));
+        wire::put_field(&mut out, RESOURCES, &inner);
+        out.freeze()
+    }
+
+    fn put_name(&self, out: &mut BytesMut, called: NameForm<'_>) {
+        match called {
+            NameForm::Plain(name) => wire::put_field(out, RESOURCE_NAME as u8, name.as_str().as_bytes()),
+            NameForm::Locator(name) => {
+                let name = resource_name(name, self.constraints());
+                wire::put_field(out, RESOURCE_RESOURCE_NAME as u8, &name);
+            }
+        }
+    }
+
+    /// The fields of the `Resource` before its body: name, version, whatever else came along, and a time.
+    fn fields_before_body(&self, called: NameForm<'_>, ttl: Option<Duration>) -> BytesMut {
+        let (entry, at) = self.sotw_tail();
+        let inner = wire::fields(entry).flatten().find_map(|field| field.bytes().ok()).unwrap_or_default();
+        let fields = inner.get(..inner.len().saturating_sub(entry.len() - at)).unwrap_or_default();
+        // The name is the first of these.
+        let kept = fields.get(wire::field_len(self.name().as_str().len())..).unwrap_or_default();
+        let mut out = BytesMut::with_capacity(fields.len() + 32);
+        self.put_name(&mut out, called);
+        out.put_slice(kept);
+        wire::put_field(&mut out, RESOURCE_TTL as u8, &ttl.map(duration).unwrap_or_default());
+        out
+    }
+}
+
+/// The payload of a `google.protobuf.Duration`. It is not empty: a time to be told is more than none.
+fn duration(time: Duration) -> BytesMut {
+    const SECONDS: u8 = 1 << 3;
+    const NANOS: u8 = 2 << 3;
+    let mut out = BytesMut::new();
+    for (tag, value) in [(SECONDS, time.as_secs()), (NANOS, time.subsec_nanos().into())] {
+        if value > 0 {
+            out.put_u8(tag);
+            wire::put_varint(&mut out, value);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::resource::{Envelope, Kind, TypeUrl};
+
+    fn field(number: u8, payload: &[u8]) -> Vec<u8> {
+        let mut out = BytesMut::new();
+        wire::put_field(&mut out, number, payload);
+        out.to_vec()
+    }
+
+    fn inside(message: &[u8], number: u32) -> &[u8] {
+        let mut fields = wire::fields(message).map(|field| field.expect("well-formed"));
+        fields.find(|field| field.number == number).and_then(|field| field.bytes().ok()).expect("it is there")
+    }
+
+    proptest! {
+        #[test]
+        fn r_sotw_23_each_form_reads_back_with_its_time_and_keeps_the_rest(
+            seconds in 0_u64..1 << 40, nanos in 0_u32..1_000_000_000, body: Vec<u8>,
+        ) {
+            let time = Duration::new(seconds, nanos).max(Duration::from_millis(1));
+            let cds: TypeUrl = Kind::Cluster.into();
+            let any = [field(1, cds.as_str().as_bytes()), field(2, &body)].concat();
+            let unknown = [0xfa, 0x06, 0x02, b'h', b'i'];
+            let sent = [field(3, b"a"), field(1, b"7"), field(4, b"alias"), unknown.to_vec(), field(2, &any)].concat();
+            let envelope = Envelope::parse(&sent, &cds).expect("good");
+            let resource = envelope.encode(&cds, "a".into()).expect("a body");
+
+            let delta = [&resource.delta_head(NameForm::Plain(&"b".into()), Some(time)), resource.sotw_entry()].concat();
+            let wrapped = [&resource.wrapped_head(NameForm::Plain(&"a".into()), Some(time)), resource.sotw_entry()].concat();
+            let name = "a".into();
+            let untimed = [&resource.wrapped_head(NameForm::Plain(&name), None), resource.sotw_entry()].concat();
+            prop_assert_eq!(inside(&untimed, 2), &resource.wrapped(NameForm::Plain(&name))[..]);
+            let wrapper = inside(&wrapped, 2);
+            prop_assert_eq!(inside(wrapper, 1), WRAPPER.as_bytes());
+            for (message, name) in [(inside(&delta, 2), "b"), (inside(wrapper, 2), "a")] {
+                let read = Envelope::parse(message, &cds).expect("a Resource");
+                prop_assert_eq!((read.name, read.version, read.ttl), (name, "7", Some(time)));
+                prop_assert_eq!(read.body, Some(&any[..]));
+                prop_assert!(read.has_aliases && message.windows(5).any(|window| window == unknown));
+            }
+            let heartbeat = resource.heartbeat(NameForm::Plain(&"b".into()), Some(time));
+            let read = Envelope::parse(inside(&heartbeat, 2), &cds).expect("a Resource");
+            prop_assert_eq!((read.name, read.version, read.ttl, read.body), ("b", "7", Some(time), None));
+            prop_assert!(!read.has_aliases);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Gate of a type: at most one response is not answered, until its time is over.
+
+use std::time::Instant;
+
+use super::super::session_config::SessionConfig;
+use super::StreamType;
+
+impl StreamType {
+    /// Whether a request with this nonce speaks of the newest response (R-SotW-04).
+    pub(in crate::subscription) fn is_newest(&self, nonce: &[u8]) -> bool {
+        self.newest_nonce.is_some_and(|newest| newest.text().as_bytes() == nonce)
+    }
+
+    /// Takes in the nonce of a request, which may answer the newest response or an earlier one; returns whether it is the newest.
+    pub(in crate::subscription) fn hear_nonce(&mut self, nonce: &[u8], now: Instant) -> bool {
+        let newest = self.is_newest(nonce);
+        if newest {
+            self.open_gate();
+        } else if !nonce.is_empty() {
+            self.answered_late(now);
+        }
+        newest
+    }
+
+    /// The newest response was answered.
+    pub(in crate::subscription) fn open_gate(&mut self) {
+        self.in_flight = None;
+        self.unanswered = None;
+        if let Some(own) = &mut self.own {
+            own.let_go = None;
+            self.trim();
+        }
+    }
+
+    /// Whether the client may not have read all that it was told.
+    pub(super) const fn is_unanswered(&self) -> bool {
+        self.in_flight.is_some() || self.unanswered.is_some()
+    }
+
+    /// An earlier response was answered: the client is slow, or ahead of what was said, but it does answer.
+    pub(in crate::subscription) fn answered_late(&mut self, now: Instant) {
+        self.unanswered = self.unanswered.map(|_| now);
+    }
+
+    /// Whether its client has answered nothing for too long. A client that lets go of all it asked for owes no answer.
+    pub(in crate::subscription) fn owes_answer(&self, now: Instant, rules: &SessionConfig) -> bool {
+        self.unanswered.is_some_and(|since| now >= since + rules.unacked_timeout)
+            && !self.subscription().is_empty()
+    }
+
+    /// Whether the newest response was not answered yet, as far as the gate knows.
+    #[cfg(test)]
+    pub(in crate::subscription) const fn awaits_answer(&self) -> bool {
+        self.in_flight.is_some()
+    }
+
+    /// The newest response was rejected. Returns whether that is news.
+    pub(in crate::subscription) const fn reject(&mut self) -> bool {
+        !std::mem::replace(&mut self.rejected, true)
+    }
+
+    /// The transport took the newest response.
+    pub(in crate::subscription) fn taken(&mut self, now: Instant) {
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.taken.get_or_insert(now);
+            self.unanswered.get_or_insert(now);
+        }
+    }
+
+    /// Whether the ACK of the newest response is still awaited; if so, until when (unless the transport has not
+    /// taken it).
+    pub(in crate::subscription) fn gate(
+        &mut self,
+        now: Instant,
+        rules: &SessionConfig,
+    ) -> Result<(), Option<Instant>> {
+        let Some(in_flight) = self.in_flight else { return Ok(()) };
+        let Some(taken) = in_flight.taken else { return Err(None) };
+        let opens = taken + rules.ack_timeout;
+        if now < opens {
+            return Err(Some(opens));
+        }
+        self.in_flight = None;
+        Ok(())
+    }
+
+    /// Its subscription is smaller, or seen otherwise: there may be nothing to add any more.
+    pub(in crate::subscription) const fn look_again(&mut self) {
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.holds_back = false;
+        }
+    }
+
+    /// Whether its closed gate is known to hold something back.
+    pub(super) fn is_gated(&self) -> bool {
+        self.in_flight.is_some_and(|in_flight| in_flight.holds_back)
+    }
+}

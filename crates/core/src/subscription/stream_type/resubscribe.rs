@@ -1,0 +1,245 @@
+//! Change of what is subscribed to, or of the parameters that it is seen through.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::super::own_state::ResumedVersions;
+use super::super::versions::Versions;
+use super::StreamType;
+use crate::cache::{
+    FellBehindError, Position, Protocol, Seen, Snapshot, StreamProfile, Subscription, TypeCache,
+};
+use crate::resource::{Constraints, Name, Resource};
+
+/// Move of a type from one store to another.
+struct Move<'n> {
+    old: Arc<Snapshot>,
+    old_names: Subscription,
+    old_profile: StreamProfile,
+    /// How far the client was told of the old store.
+    told: Position,
+    new: Arc<Snapshot>,
+    names: &'n Subscription,
+}
+
+impl Move<'_> {
+    fn was_told(&self, name: &str) -> bool {
+        self.old.has_told(name, &self.old_names, self.old_profile, &self.told)
+    }
+
+    /// Whether a name is asked for by locator before and after, or neither.
+    fn is_spelled_alike(&self, name: &str) -> bool {
+        self.old_names.locates(name) == self.names.locates(name)
+    }
+
+    /// Whether the client was told what it sees now.
+    fn is_held(&self, name: &str) -> bool {
+        self.was_told(name)
+            && self.is_spelled_alike(name)
+            && match (self.old.seen_by(&self.old_names, name), self.new.seen_by(self.names, name)) {
+                (Some(told), Some(seen)) => told.same_content(seen),
+                _ => false,
+            }
+    }
+
+    /// Whether all of a set is seen, before or after.
+    fn is_set(&self) -> bool {
+        self.names.wildcard || self.old_names.wildcard || self.old_names.has_collections()
+    }
+
+    /// Variants that a client which asked by locator was told, of names of which it sees others now.
+    fn past_variants(&self) -> Vec<(Name, Vec<Option<Constraints>>)> {
+        let names = self.old_names.names().iter();
+        let seen = self.old.entries().map(|entry| entry.name()).filter(|_| self.is_set());
+        let told = names.chain(seen).filter(|name| self.old_names.locates(name.as_str()));
+        let changed = told.filter(|name| !self.is_held(name.as_str()));
+        let past = |name: &Name| {
+            let past: Vec<_> = self.old.variants(name.as_str()).collect();
+            // Where none is remembered, what was there before it went had no constraints.
+            if past.is_empty() { vec![None] } else { past }
+        };
+        changed.map(|name| (name.clone(), past(name))).collect()
+    }
+}
+
+impl StreamType {
+    /// Changes what is subscribed to, and if it is seen through other parameters now, in which store.
+    pub(in crate::subscription) fn resubscribe(
+        &mut self,
+        of: Arc<TypeCache>,
+        subscription: Subscription,
+        profile: StreamProfile,
+        now: Instant,
+    ) -> Result<(), FellBehindError> {
+        self.asked = now;
+        if !Arc::ptr_eq(&of, self.membership.of()) {
+            return self.look_through(of, subscription, profile);
+        }
+        if subscription == *self.subscription() {
+            return Ok(());
+        }
+        if self.subscription().wildcard && !subscription.wildcard {
+            let told = self.is_unanswered().then_some(self.position.removed);
+            let own = self.own_mut();
+            own.let_go = own.let_go.or(told);
+            // It drops what it has from the wildcard by itself (R-Delta-10).
+            own.owed.gone.clear();
+            self.trim();
+        }
+        if subscription.wildcard && !self.subscription().wildcard {
+            if profile.protocol == Protocol::Delta && self.is_unanswered() {
+                self.bring_unanswered(&subscription)?;
+            }
+            self.position = Position::default();
+            self.must_answer = true;
+            // A resource that the client was told by name may be a member that has not come yet.
+            self.may_hold |= self.newest_nonce.is_some();
+            self.waits = None;
+        } else if !self.position.is_start() && !self.position.is_in_parts() && !self.is_gated() {
+            // Move up to now if the old subscription has been told in full: else names that are new to this client, and owed,
+            // would be told twice.
+            let (of, cohort) = (self.membership.of(), self.membership.cohort());
+            let update = of.update(cohort, &self.position, now)?;
+            if !update.has_additions() && !update.has_removals() {
+                update.settle(&mut self.position);
+            }
+        }
+        self.membership.change(subscription);
+        self.unknown = None;
+        Ok(())
+    }
+
+    /// Counts what was told and not answered as brought by a client that asks for the wildcard again: it may read that when
+    /// it has asked, and then holds it.
+    fn bring_unanswered(&mut self, subscription: &Subscription) -> Result<(), FellBehindError> {
+        let snapshot = self.membership.of().snapshot();
+        let removed =
+            self.own().let_go.map_or(self.position.removed, |let_go| let_go.min(self.position.removed));
+        if !snapshot.remembers(removed) {
+            return Err(FellBehindError);
+        }
+        let mut told = self.position.clone();
+        told.removed = removed;
+        let unanswered = snapshot.held_by(subscription, &told).map(|(name, _)| name.as_str());
+        let mut versions = match self.take_brought() {
+            Some(ResumedVersions::Versions(versions)) => versions,
+            Some(ResumedVersions::Digest(_)) | None => Versions::default(),
+        };
+        // In which version is not known.
+        versions.extend(unanswered.map(|name| (name, "")));
+        if versions.is_over() {
+            return Err(FellBehindError);
+        }
+        let own = self.own_mut();
+        (own.brought, own.let_go) = (Some(ResumedVersions::Versions(versions)), None);
+        Ok(())
+    }
+
+    /// Moves to the store of other parameters (R-DP-12). What the client was told there it has to be told here only where
+    /// it is another variant, or none.
+    fn look_through(
+        &mut self,
+        of: Arc<TypeCache>,
+        subscription: Subscription,
+        profile: StreamProfile,
+    ) -> Result<(), FellBehindError> {
+        self.look_again();
+        let moved = Move {
+            old: self.membership.of().snapshot(),
+            old_names: self.subscription().clone(),
+            old_profile: self.membership.profile(),
+            told: self.position.clone(),
+            new: of.snapshot(),
+            names: &subscription,
+        };
+        let is_delta = profile.protocol == Protocol::Delta;
+        // With the wildcard the position starts anew, whatever was told before.
+        if is_delta && self.newest_nonce.is_some() && moved.old_names.locators().is_some() {
+            let past = moved.past_variants();
+            if !past.is_empty() {
+                let own = self.own_mut();
+                past.into_iter().for_each(|(name, past)| own.owed.remember(name, past));
+            }
+        }
+        if self.position.is_start() {
+            // Nothing was told that would have to be taken back.
+        } else if moved.is_set() && is_delta {
+            self.bring_held(&moved)?;
+            self.position = Position::default();
+        } else if moved.is_set() || profile.is_full_state(self.kind) {
+            self.position = Position::default();
+            self.must_answer = true;
+        } else {
+            self.owe_others(&moved);
+            self.position = Position::up_to(moved.new.generation());
+        }
+        self.must_answer |= subscription.wildcard;
+        self.may_hold = true;
+        if profile.is_full_state(self.kind) {
+            self.note_obscured(&moved.old, &moved.new, &subscription);
+        } else {
+            // The wait for names that it may hold begins anew.
+            self.waits = None;
+        }
+        self.membership.change_store(of, subscription);
+        self.unknown = None;
+        Ok(())
+    }
+
+    /// Counts what was told as brought, as if the client came back with it. What is another variant now has no version to go
+    /// by (R-DP-14).
+    fn bring_held(&mut self, moved: &Move<'_>) -> Result<(), FellBehindError> {
+        let mut held = match self.take_brought() {
+            Some(ResumedVersions::Versions(brought)) => brought,
+            Some(ResumedVersions::Digest(_)) | None => Versions::default(),
+        };
+        held.forget_versions();
+        held.extend(moved.old.held_by(&moved.old_names, &moved.told).map(|(name, held)| {
+            let held = held.filter(|held| moved.is_held(held.name().as_str()));
+            (name.as_str(), held.map(Resource::version).unwrap_or_default())
+        }));
+        if held.is_over() {
+            return Err(FellBehindError);
+        }
+        self.own_mut().brought = Some(ResumedVersions::Versions(held));
+        Ok(())
+    }
+
+    /// Owes every name of which the client does not hold what it sees now. What it holds of a name that is not known yet is
+    /// remembered: in the same content it is no news.
+    fn owe_others(&mut self, moved: &Move<'_>) {
+        let owed = &mut self.own_mut().owed;
+        let mut held = std::mem::take(&mut owed.held);
+        for name in moved.names.names().iter().filter(|name| !moved.is_held(name.as_str())) {
+            let seen = moved.old.by_name(name.as_str()).present();
+            let seen = seen.filter(|_| moved.was_told(name.as_str())).cloned();
+            let held = held.remove(name).or(seen).filter(|_| {
+                moved.is_spelled_alike(name.as_str())
+                    && matches!(moved.new.by_name(name.as_str()), Seen::Unknown)
+            });
+            match held.filter(|_| !owed.names.contains(name)) {
+                Some(held) => drop(owed.held.insert(name.clone(), held)),
+                None => drop(owed.names.insert(name.clone())),
+            }
+        }
+        self.trim();
+    }
+
+    /// Notes which names the next full state waits for: those that were shown, and that the store of the new parameters does
+    /// not know yet. Each is waited for from when that happened, so that a client which asks for ever new names is not kept
+    /// from the others.
+    fn note_obscured(&mut self, old: &Snapshot, new: &Snapshot, subscription: &Subscription) {
+        let before = self.own.as_mut().map(|own| std::mem::take(&mut own.obscured)).unwrap_or_default();
+        let was_shown = |name: &Name| old.seen_by(self.subscription(), name.as_str()).is_some();
+        let is_unknown = |name: &&Name| matches!(new.by_name(name.as_str()), Seen::Unknown);
+        let since = |name: &Name| was_shown(name).then_some(self.asked).or_else(|| before.get(name).copied());
+        let unknown = subscription.names().iter().filter(is_unknown);
+        let obscured: BTreeMap<_, _> =
+            unknown.filter_map(|name| Some((name.clone(), since(name)?))).collect();
+        if !obscured.is_empty() {
+            self.own_mut().obscured = obscured;
+        }
+        self.trim();
+    }
+}

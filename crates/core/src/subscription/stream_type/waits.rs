@@ -1,0 +1,124 @@
+//! Waits for what is not known: which answers are held back for it, and until when.
+
+use std::time::{Duration, Instant};
+
+use super::super::own_state::ResumedVersions;
+use super::super::session_config::SessionConfig;
+use super::super::upstream_state::Upstream;
+use super::{EvaluationInput, StreamType};
+use crate::cache::{Completeness, Role, Seen, Update};
+use crate::resource::Name;
+
+impl StreamType {
+    /// When the last of the names that the client may hold, and that are not known with its new parameters, is taken for
+    /// absent; `None` while the origin does not answer for the type.
+    pub(in crate::subscription) fn obscured_until(&self, rules: &SessionConfig) -> Option<Instant> {
+        let of = self.membership.of();
+        let snapshot = of.snapshot();
+        let is_unknown = |name: &Name| matches!(snapshot.by_name(name.as_str()), Seen::Unknown);
+        let obscured = self.own().obscured.iter().filter(|(name, _)| is_unknown(name));
+        let since = obscured.map(|(_, since)| *since).max();
+        match since {
+            Some(since) => Some(of.heard_since()?.max(since) + rules.longest_silence()),
+            None => Some(self.asked),
+        }
+    }
+
+    /// Whether a full state waits for names that are not known yet.
+    ///
+    /// Origins exist that never say that a name does not exist (R-Delta-13), and a client that asks for one such name
+    /// wants the others. A client that holds nothing cannot lose anything: it waits a moment for names that are about to
+    /// be answered. One that may hold them waits much longer, and without end for an origin that does not answer, or while
+    /// nothing is known to exist of all that it asked for.
+    pub(super) fn waits_for_names(
+        &self,
+        update: &Update,
+        rules: &SessionConfig,
+        moment: EvaluationInput,
+    ) -> bool {
+        let may_hold = self.may_hold || self.subscription().wildcard || moment.one_shot;
+        let of = self.membership.of();
+        let knows = |names| of.parameter_view().scope().is_all() || of.knows_any_of(names);
+        let knows = update.has_known_name() && knows(self.subscription().names());
+        if !may_hold && self.kind.full_state() && knows && update.shows_something() {
+            // The first answer of the type may be a part of what is on its way.
+            let heard = of.heard_since().map_or(self.asked, |heard| heard.max(self.asked));
+            let settled = heard + rules.settle;
+            return moment.now < self.waits_until(rules).map_or(settled, |until| settled.min(until));
+        }
+        let shows = self.subscription().wildcard || (knows && update.shows_something());
+        // Where nothing is held back from the client, each name has its whole time.
+        let holds_back = update.shows_something() || update.takes_away();
+        let patience = self.patience(rules, moment).filter(|_| !holds_back);
+        let waits = self.is_patient(rules, moment) || patience.is_some_and(|end| moment.now < end);
+        // The client holds what it was told on this stream, and none of these names. What came to its end meanwhile goes,
+        // whether or not the origin answers (R-TTL-09).
+        let longest = rules.longest_silence();
+        let goes = update.takes_away()
+            && moment.now >= self.ongoing(self.waits, longest).unwrap_or(self.asked) + longest;
+        (self.may_hold && self.kind.full_state() && !shows)
+            || (waits && !goes)
+            || self.obscured_until(rules).is_none_or(|end| moment.now < end)
+    }
+
+    /// Whether what is shown too early would take something from this client, or show it less than there is.
+    pub(super) fn may_lose(&self, moment: EvaluationInput) -> bool {
+        let subscription = self.subscription();
+        let mixes = subscription.wildcard && !subscription.names().is_empty();
+        let brought = matches!(self.own().brought, Some(ResumedVersions::Versions(_)));
+        let excludes = subscription.wildcard && self.is_full_state();
+        let may_hold = self.may_hold || moment.is_relay || moment.one_shot || brought || mixes || excludes;
+        // Names of other types are told one by one, and are never proven to be absent.
+        let is_shown_whole = self.kind.full_state() || subscription.wildcard;
+        self.membership.role() == Role::Client && is_shown_whole && may_hold
+    }
+
+    /// Whether it is owed a word about names that may be members of a set that is not complete.
+    pub(super) fn waits_for_members(&self) -> bool {
+        let owed = &self.own().owed;
+        self.subscription().wildcard
+            && !(owed.names.is_empty() && owed.gone.is_empty())
+            && self.membership.role() == Role::Client
+            && self.membership.of().snapshot().completeness() < Completeness::Complete
+    }
+
+    /// How much of the wildcard set has to be known before it is answered for as a whole.
+    pub(super) fn needed(&self) -> Completeness {
+        match self.may_hold {
+            true => Completeness::Complete,
+            // A client that was shown the set sees what goes from it.
+            false if self.is_full_state() && self.position.is_start() => Completeness::Presumed,
+            false => Completeness::Settled,
+        }
+    }
+
+    /// When the names that were asked for last, and that the origin leaves unanswered, are taken for absent; `None` while it
+    /// does not answer for the type. Before its first answer on this connection its silence says nothing, so that time counts
+    /// from there.
+    pub(in crate::subscription) fn patience(
+        &self,
+        rules: &SessionConfig,
+        moment: EvaluationInput,
+    ) -> Option<Instant> {
+        let unanswered_from = self.membership.of().unanswered_from(self.asked, rules.longest_silence());
+        unanswered_from.filter(|_| moment.upstream == Upstream::Answering)
+    }
+
+    /// The end of the wait that has begun, whatever was asked for since; `None` while the origin does not answer for the
+    /// type.
+    pub(in crate::subscription) fn waits_until(&self, rules: &SessionConfig) -> Option<Instant> {
+        let longest = rules.longest_silence();
+        let since = self.membership.of().heard_since()?.max(self.ongoing(self.waits, longest)?);
+        Some(since + longest)
+    }
+
+    /// When a wait of at most `longest` began, unless the client asked for something new long after its end.
+    pub(super) fn ongoing(&self, since: Option<Instant>, longest: Duration) -> Option<Instant> {
+        since.filter(|since| self.asked < *since + 2 * longest)
+    }
+
+    pub(super) fn is_patient(&self, rules: &SessionConfig, moment: EvaluationInput) -> bool {
+        let end = self.patience(rules, moment);
+        end.is_none_or(|end| moment.now < self.waits_until(rules).map_or(end, |until| end.min(until)))
+    }
+}

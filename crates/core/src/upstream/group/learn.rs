@@ -1,0 +1,124 @@
+//! Changes that a response makes to the topics of a type.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::super::response::DecodedResponse;
+use super::super::stream_subscription::StreamSubscription;
+use super::super::topic::{Placement, Topic};
+use super::super::{Counters, StreamId};
+use super::{Changes, Group, snapshot};
+use crate::cache::{Cache, Snapshot, View};
+use crate::resource::{Name, Parameters, Resource};
+
+const NOT_UNDERSTOOD: &str = "its constraints cannot be read (R-DP-02): it is passed on to nobody";
+
+const AMBIGUOUS: &str =
+    "more than one variant of it is for the same parameters (R-DP-04): clients see one of them";
+
+impl Group {
+    /// Works out what an accepted response changes.
+    pub(in crate::upstream) fn learn(
+        &mut self,
+        stream: StreamId,
+        mut reading: DecodedResponse<'_>,
+        cache: &Cache,
+        counters: &Counters,
+        now: Instant,
+    ) -> Changes {
+        let placed = self.placement(stream);
+        let is_only = self.topics.len() == 1;
+        if !self.plain && !is_only {
+            // Questions are answered in the order in which they were asked.
+            for removed in reading.removed.iter_mut().filter(|removed| removed.constraints.is_none()) {
+                removed.asked = self
+                    .subscriptions(stream)
+                    .filter_map(|subscription| subscription.awaits_since(&removed.name))
+                    .min();
+            }
+        }
+        let mut answered = Vec::new();
+        let mut snapshots = Vec::with_capacity(self.topics.len());
+        for (parameters, topic) in &mut self.topics {
+            let snapshot = snapshot(cache, &self.type_url, parameters);
+            let asked = topic.subscription(stream).and_then(StreamSubscription::wildcard_asked);
+            if topic.hear(placed, &mut reading, &snapshot, is_only, now) {
+                answered.extend(asked);
+            }
+            snapshots.push(snapshot);
+        }
+        // One response may answer all wildcards that were asked for in one request, and hold nothing for some.
+        self.topics.values_mut().for_each(|topic| topic.hear_of_others(stream, &answered, now));
+        if self.subscriptions(stream).any(StreamSubscription::has_begun) {
+            self.topics.values_mut().for_each(|topic| topic.others_answered(stream));
+        }
+        let covered = |covered: &bool| !*covered;
+        let unrequested = reading.resources.iter().map(|heard| &heard.covered).filter(|c| covered(c)).count()
+            + reading.removed.iter().map(|removed| &removed.covered).filter(|c| covered(c)).count()
+            + reading.reports.iter().map(|report| &report.covered).filter(|c| covered(c)).count();
+        counters.resource_errors.add(reading.reports.len() as u64);
+        counters.unrequested_resources.add(unrequested as u64);
+        let refused = || reading.resources.iter().filter(|heard| heard.covered && !heard.is_understood());
+        counters.refused_resources.add(refused().count() as u64);
+        self.complaint = refused().next().map(|heard| (heard.name.as_ref().into(), NOT_UNDERSTOOD));
+        let mut changes = Vec::with_capacity(self.topics.len());
+        for ((parameters, topic), snapshot) in self.topics.iter_mut().zip(&snapshots) {
+            let change = topic.learn(placed, &self.type_url, &mut reading, snapshot, counters, now);
+            let ambiguous = topic.ambiguous.take().map(|name| (name, AMBIGUOUS));
+            self.complaint = self.complaint.take().or(ambiguous);
+            changes.push((parameters.clone(), change));
+        }
+        self.disprove(placed, &reading, &snapshots, now);
+        changes
+    }
+
+    /// An identity that the origin says is gone to one is gone for all, and what it sends to one is not. Where it sends
+    /// another variant, none is there beside it that is for the same parameters (R-DP-04).
+    fn disprove(
+        &mut self,
+        placed: Placement,
+        reading: &DecodedResponse<'_>,
+        snapshots: &[Arc<Snapshot>],
+        now: Instant,
+    ) {
+        let asks = |topic: &Topic, name: &str| {
+            topic.subscription(placed.stream).is_some_and(|subscription| subscription.covers(name))
+        };
+        let mut disproved: Vec<(Parameters, View, Name)> = Vec::new();
+        for ((parameters, topic), snapshot) in self.topics.iter().zip(snapshots) {
+            if !topic.has_questions() {
+                continue;
+            }
+            let removed = reading.removed.iter().filter(|removed| removed.covered);
+            for (view, held) in removed.flat_map(|removed| {
+                let is_it = |held: &Resource| held.constraints() == removed.constraints.as_ref();
+                topic.questions(snapshot, &removed.name).filter(move |(_, held)| is_it(held))
+            }) {
+                disproved.push((parameters.clone(), view, held.name().clone()));
+            }
+            for heard in reading.resources.iter().filter(|heard| heard.covered && heard.is_understood()) {
+                for (view, held) in topic.questions(snapshot, &heard.name) {
+                    // Which it may have of a faulty origin all the same, and then sees one of both.
+                    let is_replaced = |(other, topic): (&Parameters, &Topic)| {
+                        heard.matches(other)
+                            && held.matches(other)
+                            && asks(topic, &heard.name)
+                            && !placed.view.is_some_and(|view| topic.weighs(view, held))
+                    };
+                    if !heard.is_variant_of(held) && self.topics.iter().any(is_replaced) {
+                        disproved.push((parameters.clone(), view, held.name().clone()));
+                    }
+                }
+            }
+        }
+        for (parameters, view, name) in disproved {
+            if let Some(topic) = self.topics.get_mut(&parameters) {
+                topic.disproved.insert(view, name.clone(), now);
+                self.disowned.insert(name);
+            }
+        }
+        for (topic, snapshot) in self.topics.values_mut().zip(snapshots) {
+            topic.confirm(reading, snapshot);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Loans between the topics of a type (R-DP-16).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::super::Settings;
+use super::super::topic::Topic;
+use super::Group;
+use crate::cache::{Cache, Lease, View};
+use crate::resource::{Form, Name, Parameters, Resource};
+
+impl Group {
+    /// A topic whose subscription keeps the resource up to date for these parameters too. Topics that the origin has answered
+    /// go before those whose resources may be gone.
+    pub(super) fn lender(
+        &self,
+        parameters: &Parameters,
+        name: &Name,
+        cache: &Cache,
+    ) -> Option<(Arc<Resource>, Option<Lease>)> {
+        let answered = self.lenders(parameters, name, cache, |topic| is_answered(topic, name)).next();
+        answered.or_else(|| self.lenders(parameters, name, cache, |_| true).next())
+    }
+
+    /// All such topics for which `is_one` holds.
+    fn lenders(
+        &self,
+        parameters: &Parameters,
+        name: &Name,
+        cache: &Cache,
+        is_one: impl Fn(&Topic) -> bool,
+    ) -> impl Iterator<Item = (Arc<Resource>, Option<Lease>)> {
+        let others = self
+            .topics
+            .iter()
+            .filter(move |(other, topic)| *other != parameters && topic.may_lend(name) && is_one(topic));
+        let held = move |other: &Parameters| {
+            let snapshot = self.snapshot(cache, other);
+            let (view, text) = (View::Named, name.as_str());
+            // A denied resource is for no client that comes now (R-Err-06).
+            let held = snapshot.held(view, text).filter(|_| snapshot.denied(text).is_none());
+            // A resource that goes by another name, or is not kept, is asked for.
+            let held = held.filter(|held| held.name() == name && held.form() == Form::Whole);
+            held.map(|held| (Arc::clone(held), snapshot.lease(view, text)))
+        };
+        others.filter_map(move |(other, _)| held(other)).filter(|(resource, _)| resource.matches(parameters))
+    }
+
+    /// Which of these names, that are borrowed, no topic for which `is_one` holds has as they are seen.
+    fn unlent<'n>(
+        &self,
+        parameters: &Parameters,
+        names: impl Iterator<Item = &'n Name>,
+        cache: &Cache,
+        is_one: impl Fn(&Topic, &Name) -> bool,
+    ) -> Vec<(Parameters, Name)> {
+        let mine = self.snapshot(cache, parameters);
+        let is_lent = |name: &Name| {
+            let mut lenders = self.lenders(parameters, name, cache, |topic| is_one(topic, name));
+            let mine = mine.held(View::Named, name.as_str());
+            mine.is_some_and(|mine| lenders.any(|(theirs, _)| theirs.same_content(mine)))
+        };
+        names.filter(|name| !is_lent(name)).map(|name| (parameters.clone(), name.clone())).collect()
+    }
+
+    /// Whether anything is borrowed.
+    pub(in crate::upstream) fn has_loans(&self) -> bool {
+        self.topics.values().any(Topic::has_loans)
+    }
+
+    /// Asks for those of these names that were borrowed and are no longer there to be borrowed.
+    pub(in crate::upstream) fn end_loans(&mut self, mut names: BTreeSet<Name>, cache: &Cache) {
+        names.append(&mut self.disowned);
+        let mut ended = Vec::new();
+        for (parameters, topic) in self.topics.iter().filter(|(_, topic)| topic.has_loans()) {
+            let names = names.iter().filter(|name| topic.has_borrowed(name));
+            ended.extend(self.unlent(parameters, names, cache, |_, _| true));
+        }
+        let home = self.homes[View::Named as usize];
+        for (parameters, name) in &ended {
+            self.topic(parameters).end_loan(name, home);
+        }
+    }
+
+    /// Asks for what is borrowed from topics that the origin has not answered on this stream: what they hold may be gone, and
+    /// nobody else would find out (R-DP-16).
+    pub(super) fn end_doubtful_loans(&mut self, settings: &Settings, now: Instant, cache: &Cache) {
+        if self.loans_doubted.is_none_or(|since| since + settings.answer_timeout > now) {
+            return;
+        }
+        self.loans_doubted = None;
+        let mut ended = Vec::new();
+        for (parameters, topic) in &self.topics {
+            ended.extend(self.unlent(parameters, topic.borrowed.iter(), cache, is_answered));
+        }
+        let home = self.homes[View::Named as usize];
+        for (parameters, name) in &ended {
+            self.topic(parameters).end_loan(name, home);
+        }
+    }
+}
+
+/// Whether what a topic has of a name is not from an earlier stream.
+fn is_answered(topic: &Topic, name: &Name) -> bool {
+    !topic.is_orphan(View::Named, name)
+}

@@ -1,0 +1,135 @@
+//! Next request for a type, of all of its topics.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+use prost::Message as _;
+
+use super::super::stream_subscription::{StreamSubscription, Target, room};
+use super::super::topic::Topic;
+use super::super::{Settings, StreamId};
+use super::Group;
+use crate::cache::{Cache, Snapshot, View};
+use crate::proto::DeltaDiscoveryRequest;
+use crate::resource::{Name, Parameters, Resource};
+
+impl Group {
+    /// The next request for this type on a stream, and whether another has to follow.
+    pub(in crate::upstream) fn changes(
+        &mut self,
+        stream: StreamId,
+        cache: &Cache,
+        settings: &Settings,
+        now: Instant,
+    ) -> (Option<DeltaDiscoveryRequest>, bool) {
+        let placed = self.placement(stream);
+        let fresh = !self.is_started(stream);
+        // Beside locators an empty list of names would not be the legacy wildcard.
+        let alone = self.plain || self.topics.keys().all(Parameters::is_empty);
+        let mut whole: Option<DeltaDiscoveryRequest> = None;
+        let mut more = false;
+        let mut bytes = 0;
+        let unclaimed = HashMap::new();
+        let snapshots: BTreeMap<Parameters, Arc<Snapshot>> = self
+            .topics
+            .keys()
+            .map(|parameters| (parameters.clone(), self.snapshot(cache, parameters)))
+            .collect();
+        let room = room(fresh && snapshots.values().any(|snapshot| snapshot.holds_anything()));
+        for (parameters, snapshot) in &snapshots {
+            // A plain wildcard is asked for once a stream: by all topics that want it, in one request.
+            if bytes >= room && placed.view != Some(View::Wildcard) {
+                more = true;
+                break;
+            }
+            let Some(mut topic) = self.topics.remove(parameters) else { continue };
+            // A claim goes by a name alone: it has to be true for every topic that asks for it (R-DP-14).
+            let is_shared = |view, held: &Resource| {
+                let asks = |topic: &Topic| match view {
+                    View::Wildcard => topic.asks_in(view),
+                    View::Named => topic.asks_for(held.name()),
+                };
+                self.topics.iter().filter(|(_, topic)| asks(topic)).all(|(other, _)| {
+                    let theirs =
+                        snapshots.get(other).and_then(|other| other.held(view, held.name().as_str()));
+                    theirs.is_some_and(|theirs| theirs.same_content(held))
+                })
+            };
+            let nothing = Parameters::NONE;
+            let plain = self.plain;
+            let is_asked_for = |name: &str| {
+                plain && self.subscriptions(stream).any(|subscription| subscription.asked_before(name, now))
+            };
+            let wildcard_waits = plain && !fresh && self.has_wildcard[stream as usize];
+            let claimed = whole.as_ref().map_or(&unclaimed, |whole| &whole.initial_resource_versions);
+            let target = Target {
+                claimed,
+                beside: !self.plain && snapshots.len() > 1,
+                is_only: snapshots.len() == 1 && parameters.is_empty(),
+                proves: placed.view == Some(View::Wildcard) && topic.unproven.is_some(),
+                is_last: placed.view.is_some_and(|view| topic.silent_streams.are_over(view)),
+                full_state: self.type_url.kind().full_state(),
+                view: placed.view.filter(|view| topic.wants(*view)),
+                parameters: if self.plain { &nothing } else { parameters },
+                fresh: fresh && parameters.is_empty(),
+                alone,
+                wildcard_waits,
+                is_shared: &is_shared,
+                is_asked_for: &is_asked_for,
+                snapshot,
+                settings,
+                now,
+            };
+            let (request, again) = topic.changes(stream, &target);
+            more |= again;
+            bytes += request.as_ref().map_or(0, DeltaDiscoveryRequest::encoded_len);
+            match (&mut whole, request) {
+                (Some(whole), Some(request)) => merge(whole, request),
+                (None, request) => whole = request,
+                (Some(_), None) => {}
+            }
+            self.topics.insert(parameters.clone(), topic);
+        }
+        if let Some(request) = whole.as_mut().filter(|_| self.plain && self.topics.len() > 1) {
+            self.merge_plain_names(stream, request);
+        }
+        self.note_request(stream, whole.is_some(), now);
+        (whole, more)
+    }
+
+    /// Keeps each plain name once: several topics may ask for it, and what one let go of another may hold.
+    fn merge_plain_names(&self, stream: StreamId, request: &mut DeltaDiscoveryRequest) {
+        for names in [&mut request.resource_names_subscribe, &mut request.resource_names_unsubscribe] {
+            names.sort_unstable();
+            names.dedup();
+        }
+        request.resource_names_unsubscribe.retain(|name| {
+            !self.subscriptions(stream).any(|subscription| match name.as_str() {
+                Name::WILDCARD => subscription.covers_wildcard(),
+                name => subscription.covered(name).is_some(),
+            })
+        });
+    }
+
+    /// Notes what the origin was asked for on a stream.
+    fn note_request(&mut self, stream: StreamId, has_asked: bool, now: Instant) {
+        let has_doubts = || self.topics.values().any(|topic| !topic.orphans.is_empty());
+        if has_asked && self.has_loans() && has_doubts() {
+            self.loans_doubted.get_or_insert(now);
+        }
+        self.started[stream as usize] |= has_asked;
+        let asks_plainly = |subscription: &StreamSubscription| subscription.covers_wildcard();
+        let plain_topics = self.topics.iter().filter(|(parameters, _)| self.plain || parameters.is_empty());
+        let mut plain_links = plain_topics.filter_map(|(_, topic)| topic.subscription(stream));
+        self.has_wildcard[stream as usize] |= plain_links.any(asks_plainly);
+    }
+}
+
+fn merge(whole: &mut DeltaDiscoveryRequest, part: DeltaDiscoveryRequest) {
+    whole.resource_names_subscribe.extend(part.resource_names_subscribe);
+    whole.resource_names_unsubscribe.extend(part.resource_names_unsubscribe);
+    whole.resource_locators_subscribe.extend(part.resource_locators_subscribe);
+    whole.resource_locators_unsubscribe.extend(part.resource_locators_unsubscribe);
+    whole.initial_resource_versions.extend(part.initial_resource_versions);
+}

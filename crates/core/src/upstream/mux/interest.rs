@@ -1,0 +1,90 @@
+//! Interest of clients, as subscriptions at the origin.
+
+use std::cell::LazyCell;
+use std::time::{Duration, Instant};
+
+use super::super::Locators;
+use super::super::StreamId;
+use super::super::group::{Group, SHED_LINGERS, snapshot};
+use super::super::topic::Want;
+use super::Mux;
+use crate::cache::{Change, Wanted};
+use crate::resource::Name;
+
+impl Mux {
+    /// Takes in what clients want and want no more: the outcome of [`Cache::take_interest`].
+    pub fn interest(&mut self, wanted: Vec<Wanted>, now: Instant) {
+        for wanted in wanted {
+            self.want(&wanted, now);
+            // The store exists: its clients have just been heard.
+            self.writer.fill(&wanted, now).ok();
+            self.tidy(&wanted.type_url);
+        }
+        self.tick(now);
+    }
+
+    fn want(&mut self, wanted: &Wanted, now: Instant) {
+        let Wanted { type_url, parameters, interest, .. } = wanted;
+        let open = StreamId::ALL.map(|stream| self.streams[stream as usize].is_some());
+        let plain = self.locators == Locators::Plain;
+        let habits = self.habits;
+        let new = || Group::new(type_url.clone(), open, plain, habits);
+        let until = now + self.linger();
+        let is_silent = !self.knows_locators;
+        let group = self.groups.entry(type_url.clone()).or_insert_with(new);
+        let mut change = Change::default();
+        match (group.topic(parameters).wildcard, interest.wildcard) {
+            (Want::No, true) => change = group.add_wildcard(parameters, is_silent, self.writer.cache()),
+            (Want::Until(end), true) => {
+                self.lingering.remove(end, type_url.clone(), parameters.clone(), None);
+                group.topic(parameters).wildcard = Want::Yes;
+            }
+            (Want::Yes, false) => {
+                self.lingering.insert(until, type_url.clone(), parameters.clone(), None);
+                group.topic(parameters).wildcard = Want::Until(until);
+            }
+            // It has been kept up to date.
+            (Want::Kept(_), true) => group.topic(parameters).wildcard = Want::Yes,
+            (Want::Yes, true) | (Want::No | Want::Until(_) | Want::Kept(_), false) => {}
+        }
+        let ops = &mut change.ops;
+        let held = LazyCell::new(|| snapshot(self.writer.cache(), type_url, parameters));
+        for (name, is_wanted) in &interest.names {
+            // A client cannot ask by name for what would be the wildcard upstream.
+            if matches!(name.as_str(), "" | Name::WILDCARD) {
+                continue;
+            }
+            if *is_wanted && group.topic(parameters).names.contains_key(name) {
+                group.topic(parameters).want_again(name, &held);
+            }
+            match (group.topic(parameters).names.get_mut(name), is_wanted) {
+                (None, true) => ops.extend(group.add_name(parameters, name, self.writer.cache(), now)),
+                (Some(want @ Want::Until(_)), true) => {
+                    if let Want::Until(end) = std::mem::replace(want, Want::Yes) {
+                        let item = Some(name.clone());
+                        self.lingering.remove(end, type_url.clone(), parameters.clone(), item);
+                    }
+                }
+                (Some(want @ Want::Yes), false) => {
+                    *want = Want::Until(until);
+                    let item = Some(name.clone());
+                    self.lingering.insert(until, type_url.clone(), parameters.clone(), item);
+                }
+                (Some(_), _) | (None, false) => {}
+            }
+        }
+        if interest.proof {
+            group.topic(parameters).ask_for_proof();
+        }
+        group.arrange();
+        self.apply(type_url, vec![(parameters.clone(), change)], now);
+        if interest.proof {
+            self.advance(type_url, now);
+        }
+    }
+
+    /// How long a name that nobody wants stays subscribed to.
+    fn linger(&self) -> Duration {
+        if self.keeps_versions { SHED_LINGERS * self.settings.linger } else { self.settings.linger }
+    }
+}

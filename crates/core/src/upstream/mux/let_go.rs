@@ -1,0 +1,110 @@
+//! End of the linger: what nobody wanted for so long is let go.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::super::group::{Group, snapshot};
+use super::super::linger::Departure;
+use super::super::topic::Want;
+use super::super::{Locators, StreamId};
+use super::Mux;
+use crate::cache::{Change, Seen, Snapshot};
+use crate::fairness::NAMES_PER_SLICE;
+use crate::resource::{Name, Parameters, TypeUrl};
+
+/// Shortest time after which a name that nobody wants and is kept is looked at again, however short the linger.
+const KEPT: Duration = Duration::from_secs(1);
+
+impl Mux {
+    /// Lets go of wildcards that nobody wants and no stream carries. While the origin is away, they are kept for clients that
+    /// come back, as all else.
+    pub(super) fn drop_kept(&mut self, is_concerned: impl Fn(&Group) -> bool, now: Instant) {
+        let concerned = self.groups.iter().filter(|(_, group)| is_concerned(group));
+        for type_url in concerned.map(|(type_url, _)| type_url.clone()).collect::<Vec<_>>() {
+            let Some(group) = self.groups.get_mut(&type_url) else { continue };
+            let changes = group.drop_kept(self.writer.cache(), now);
+            group.arrange();
+            self.apply(&type_url, changes, now);
+            self.mark(&type_url);
+        }
+    }
+
+    /// Lets go what nobody wanted for the linger time, or has to make room for others, unless somebody wants it by now
+    /// (R-Relay-16).
+    ///
+    /// While the origin is away, what it said cannot be had again: it is kept for clients that come back, and its
+    /// linger begins anew (R-Relay-06). What is not known is let go all the same, or clients that come and go with
+    /// names of their own would fill the relay meanwhile; and so is what has to make room.
+    pub(super) fn let_go(&mut self, now: Instant) {
+        let away = self.streams[StreamId::Primary as usize].is_none();
+        let later = now + self.settings.linger.max(KEPT);
+        let cache = Arc::clone(self.writer.cache());
+        let mut forgotten: BTreeMap<TypeUrl, BTreeMap<Parameters, Change>> = BTreeMap::new();
+        // Those of one type and time stand together.
+        let mut seen: Option<(TypeUrl, Parameters, Arc<Snapshot>)> = None;
+        let mut count = 0;
+        while count < NAMES_PER_SLICE
+            && let Some(Departure { type_url, parameters, name: item, is_early }) = self.lingering.next(now)
+        {
+            // One that goes early makes room for as many as have come.
+            count += usize::from(!is_early);
+            let away = away && !is_early;
+            let Some(group) = self.groups.get_mut(&type_url) else { continue };
+            let is_last = group.is_last_of_wildcard(&parameters);
+            let Some(topic) = group.topics.get_mut(&parameters) else { continue };
+            if seen.as_ref().is_none_or(|(of, with, _)| *of != type_url || *with != parameters) {
+                let snapshot = snapshot(&cache, &type_url, &parameters);
+                seen = Some((type_url.clone(), parameters.clone(), snapshot));
+            }
+            let Some((.., snapshot)) = &seen else { continue };
+            let mut change = Change::default();
+            match item {
+                Some(name) if cache.wants(&type_url, &parameters, name.as_str()) => {
+                    topic.names.insert(name, Want::Yes);
+                }
+                Some(name) if away && is_known(snapshot, &name) => {
+                    topic.names.insert(name.clone(), Want::Until(later));
+                    self.lingering.insert(later, type_url.clone(), parameters.clone(), Some(name));
+                }
+                Some(name) => {
+                    self.counters.crowded_out.add(u64::from(is_early));
+                    topic.remove_name(&name);
+                    change.ops.extend(topic.forget(name.clone(), snapshot));
+                    if parameters.is_empty() && !self.knows_locators {
+                        group.ask_again_by_locator(&name);
+                    }
+                }
+                None if cache.wants_wildcard(&type_url, &parameters) => topic.wildcard = Want::Yes,
+                None if away && (snapshot.wildcard_known() || snapshot.member_count() > 0) => {
+                    topic.wildcard = Want::Until(later);
+                    self.lingering.insert(later, type_url.clone(), parameters.clone(), None);
+                }
+                // Asked for plainly there is one wildcard a type; with parameters each costs the origin its own.
+                // It is kept up to date for as long as its stream lives.
+                None if !away && (parameters.is_empty() || (is_last && self.is_heard)) => {
+                    topic.wildcard = Want::Kept(now);
+                }
+                None => {
+                    let by_locator = !parameters.is_empty() && self.locators == Locators::Native;
+                    change = topic.forget_wildcard(by_locator, snapshot, now);
+                }
+            }
+            let changes = forgotten.entry(type_url).or_default().entry(parameters).or_default();
+            changes.ops.extend(change.ops);
+            changes.wildcard_known = change.wildcard_known.or(changes.wildcard_known);
+        }
+        for (type_url, changes) in forgotten {
+            self.apply(&type_url, changes.into_iter().collect(), now);
+            if let Some(group) = self.groups.get_mut(&type_url) {
+                group.arrange();
+            }
+            self.tidy(&type_url);
+        }
+    }
+}
+
+/// Whether the origin said of a name what is worth keeping.
+fn is_known(snapshot: &Snapshot, name: &Name) -> bool {
+    !matches!(snapshot.by_name(name.as_str()), Seen::Unknown | Seen::Failed)
+}

@@ -1,0 +1,31 @@
+//! Subscriptions that the origin leaves unanswered, over all types.
+
+use super::super::StreamId;
+use super::super::silence::Unanswered;
+use super::super::stream_subscription::Silence;
+use super::Mux;
+
+impl Mux {
+    /// Subscriptions that the origin has not answered on this connection.
+    ///
+    /// Its cost grows with the names that are subscribed to: it is for a look now and then.
+    pub fn unanswered(&self) -> Unanswered {
+        let mut all = Unanswered::default();
+        for (type_url, group) in &self.groups {
+            let subscriptions = group
+                .topics
+                .values()
+                .flat_map(|topic| StreamId::ALL.map(|stream| topic.subscription(stream)));
+            let silence = subscriptions.flatten().map(|subscription| subscription.silence()).fold(
+                Silence::default(),
+                |all, one| Silence {
+                    count: all.count + one.count,
+                    since: all.since.into_iter().chain(one.since).min(),
+                    answered: all.answered || one.answered,
+                },
+            );
+            all.add(type_url, silence);
+        }
+        all
+    }
+}

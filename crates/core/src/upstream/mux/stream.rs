@@ -1,0 +1,102 @@
+//! State of an open stream: what it has to say, and when it may be opened anew.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::super::Settings;
+use super::super::topic::Renewal;
+use crate::resource::TypeUrl;
+
+/// Bytes that an ACK takes beside its texts.
+const ACK_OVERHEAD: usize = 128;
+
+/// Answer that is owed for a response.
+#[derive(Debug)]
+pub(super) struct Ack {
+    pub(super) type_url: TypeUrl,
+    pub(super) nonce: String,
+    pub(super) fault: Option<String>,
+}
+
+impl Ack {
+    pub(super) fn weight(&self) -> usize {
+        ACK_OVERHEAD + self.nonce.len() + self.fault.as_ref().map_or(0, String::len)
+    }
+}
+
+/// State of an open stream, with what it has to say.
+#[derive(Debug)]
+pub(super) struct Stream {
+    /// Reasons to open it anew, and when each of them may.
+    pub(super) renewals: BTreeMap<Renewal, Instant>,
+    pub(super) opened: Instant,
+    pub(super) node_sent: bool,
+    pub(super) acks: VecDeque<Ack>,
+    pub(super) ack_bytes: usize,
+    pub(super) acks_in_a_row: u32,
+    /// Types whose subscription changed, to be sent at the next tick.
+    pub(super) dirty: BTreeSet<TypeUrl>,
+    /// Types whose subscription is being sent, in flush order (R-Up-06).
+    pub(super) due: BTreeSet<TypeUrl>,
+    pub(super) next_tick: Option<Instant>,
+}
+
+/// How often a stream may be opened anew for one reason: each time the origin is asked for everything. Reasons do not wait for
+/// each other: one client with names that nobody answers must not hold up the proof that another one waits for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RenewalPace {
+    /// Whether the stream was to be opened anew for it when it was closed. One that was lost is no renewal: else a link
+    /// that breaks a few times would make everything wait that needs a new stream afterwards.
+    pub(super) is_renewal: bool,
+    renewed: Option<Instant>,
+    /// How many times in a row it was renewed soon after the last.
+    soon: u32,
+}
+
+impl RenewalPace {
+    const FIRST: Duration = Duration::from_secs(1);
+    const CALM: Duration = Duration::from_secs(120);
+    /// An origin that takes long to answer is given the time.
+    const MOST: u32 = 6;
+
+    /// The stream was opened, for this reason or for another.
+    pub(super) fn opened(&mut self, now: Instant) {
+        let is_soon = self.renewed.is_some_and(|last| now.saturating_duration_since(last) < Self::CALM);
+        if std::mem::take(&mut self.is_renewal) {
+            self.soon = if is_soon { (self.soon + 1).min(Self::MOST) } else { 1 };
+            self.renewed = Some(now);
+        } else if !is_soon {
+            self.soon = 0;
+        }
+    }
+
+    /// How long a stream that was opened now stays open: 1 s at least, then 2 s, 4 s, and in the end 64 s. After two minutes
+    /// without a renewal for this reason, it begins at 1 s again.
+    pub(super) const fn least(self) -> Duration {
+        Self::FIRST.saturating_mul(2_u32.pow(self.soon))
+    }
+}
+
+impl Stream {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            renewals: BTreeMap::new(),
+            opened: now,
+            node_sent: false,
+            acks: VecDeque::new(),
+            ack_bytes: 0,
+            acks_in_a_row: 0,
+            dirty: BTreeSet::new(),
+            due: BTreeSet::new(),
+            next_tick: None,
+        }
+    }
+
+    /// The first change after idle is due at once, later ones together.
+    pub(super) fn tick(&mut self, settings: &Settings, now: Instant) {
+        if !self.dirty.is_empty() && self.next_tick.is_none_or(|at| at <= now) {
+            self.due.append(&mut self.dirty);
+            self.next_tick = Some(now + settings.request_interval);
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Next request for a type on a stream.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::HashSet;
+
+use super::super::arrival::Arrival;
+use super::super::doubts::{Doubt, Doubts};
+use super::proof::Proof;
+use super::target::Target;
+use super::{Asked, Awaited, Incomplete, StreamSubscription};
+use crate::cache::{Completeness, Named, View};
+use crate::fairness::UPSTREAM_NAME_BYTES;
+use crate::proto::DeltaDiscoveryRequest;
+use crate::resource::{Collection, Name, Resource, take_out};
+
+/// A request is cut when its names reach this many bytes: servers that kept gRPC's default take 4 MiB.
+const REQUEST_BYTES: usize = 1 << 20;
+
+/// How many bytes of names go into a request, which may be the first one for a type of which something is held: that one
+/// says the versions, and what is behind it is not said with versions any more (R-Delta-05).
+pub(in crate::upstream) const fn room(is_first_of_held: bool) -> usize {
+    if is_first_of_held { REQUEST_BYTES } else { UPSTREAM_NAME_BYTES }
+}
+
+/// The versions of a wildcard's members go into one request, and no more than this of them: servers that kept gRPC's
+/// default take 4 MiB. The other members are sent again in full.
+const VERSIONS_BYTES: usize = 3 << 20;
+
+impl StreamSubscription {
+    /// Whether the versions of all of these are told in one request.
+    pub(in crate::upstream) fn fits_in_one_request<'r>(
+        held: impl Iterator<Item = &'r Arc<Resource>>,
+    ) -> bool {
+        let bytes = |held: &Arc<Resource>| held.name().as_str().len() + held.version().len() + 10;
+        held.map(bytes).sum::<usize>() <= VERSIONS_BYTES
+    }
+
+    /// The next request that brings the origin closer to the target, and whether another has to follow.
+    pub(in crate::upstream) fn changes(
+        &mut self,
+        target: &Target<'_>,
+        doubts: &Doubts,
+        wanted: &dyn Fn(&Name) -> bool,
+    ) -> (Option<DeltaDiscoveryRequest>, bool) {
+        self.dirty = false;
+        self.only = target.is_only;
+        let mut request = DeltaDiscoveryRequest::default();
+        let left_wildcard = self.leave_wildcard(target, &mut request);
+        let cut = self.exchange_names(target, doubts, wanted, &mut request);
+        let is_new = target.view == Some(View::Wildcard) && self.wildcard.is_none();
+        let join = is_new && !left_wildcard && !target.wildcard_waits;
+        if join {
+            self.join_wildcard(target, doubts, &mut request);
+        }
+        let empty = !join
+            && request.resource_names_subscribe.is_empty()
+            && request.resource_names_unsubscribe.is_empty()
+            && request.resource_locators_subscribe.is_empty()
+            && request.resource_locators_unsubscribe.is_empty();
+        ((!empty).then_some(request), cut || (left_wildcard && is_new))
+    }
+
+    /// Whether the wildcard was let go, and the origin is still to be told.
+    pub(in crate::upstream) fn leaves_wildcard(&self) -> bool {
+        self.wildcard == Some(true)
+    }
+
+    /// The origin was asked for the wildcard on this stream in the words of these clients, for others: its answer is for both.
+    pub(in crate::upstream) fn share_wildcard(&mut self, of: &Self, held: impl Iterator<Item = Name>) {
+        if of.covers_wildcard() {
+            self.wildcard = Some(false);
+            self.arrival = of.arrival;
+            self.unseen = held.filter(|name| of.unseen.contains(name)).collect();
+        }
+    }
+
+    fn leave_wildcard(&mut self, target: &Target<'_>, request: &mut DeltaDiscoveryRequest) -> bool {
+        let leave = self.leaves_wildcard();
+        if leave {
+            // A wildcard that was forgotten is left and joined again in requests of their own: no document says how a
+            // server is to treat a second subscribe to it.
+            target.unsubscribe(Name::WILDCARD, request);
+            self.wildcard = None;
+        }
+        leave
+    }
+
+    fn join_wildcard(&mut self, target: &Target<'_>, doubts: &Doubts, request: &mut DeltaDiscoveryRequest) {
+        self.wildcard = Some(false);
+        if self.started || !target.fresh || !target.alone {
+            target.subscribe(Name::WILDCARD, request);
+        }
+        // Otherwise the request stays empty: the form that every server understands (R-Up-05).
+        let mut quiet_at = None;
+        if !self.started {
+            self.claim_members(target, doubts, request);
+            // Members that others have claimed in this request need not come again.
+            let is_confirmed = self.unseen.is_empty()
+                && !target.claimed.is_empty()
+                && target.snapshot.completeness() == Completeness::Complete;
+            quiet_at = is_confirmed.then(|| target.now + target.settings.settle_max);
+        }
+        let mut hold = Duration::ZERO;
+        if target.beside {
+            // A response may be for the others alone.
+            self.nothing_at = Some(target.now + 2 * target.settings.locator_timeout);
+            hold = target.settings.settle_max;
+        }
+        self.started = true;
+        self.arrival = Arrival::asked(target.now, quiet_at, hold);
+    }
+
+    /// Tells the versions of the members that are held, as far as they fit; those in doubt first. The others have to come
+    /// again if they are still there.
+    fn claim_members(&mut self, target: &Target<'_>, doubts: &Doubts, request: &mut DeltaDiscoveryRequest) {
+        let mut room = VERSIONS_BYTES;
+        let doubt = |held: &Arc<Resource>| doubts.get(View::Wildcard, held.name());
+        let is_doubted = |held: &&Arc<Resource>| doubt(held).is_some();
+        let members = || target.snapshot.members();
+        for held in members().filter(is_doubted).chain(members().filter(|held| !is_doubted(held))) {
+            let name = held.name().as_str();
+            let claim = target.claim(View::Wildcard, held).filter(|_| target.tells_version(doubt(held)));
+            let bytes = claim.map_or(usize::MAX, |version| name.len() + version.len() + 10);
+            match claim {
+                Some(version) if bytes <= room => {
+                    room -= bytes;
+                    request.initial_resource_versions.insert(name.to_owned(), version.to_owned());
+                }
+                _ if target.is_claimed(held) => {}
+                _ => drop(self.unseen.insert(held.name().clone())),
+            }
+        }
+        if self.unseen.is_empty() {
+            self.keep_back(target, members().map(|held| (held, doubt(held))), request);
+            self.all_claimed = self.unseen.is_empty() && target.snapshot.member_count() > 0;
+        }
+        let is_claimed =
+            |held: &&Arc<Resource>| request.initial_resource_versions.contains_key(held.name().as_str());
+        self.claimed = members().filter(is_claimed).map(|held| held.name().clone()).collect();
+    }
+
+    /// Keeps back the version of one resource, the smallest, where all were claimed: an origin that has to say nothing at
+    /// all, because every version is current, could not be told from one that hangs. What is in doubt is claimed, unless
+    /// there is nothing else.
+    fn keep_back<'r>(
+        &mut self,
+        target: &Target<'_>,
+        held: impl Iterator<Item = (&'r Arc<Resource>, Option<Doubt>)>,
+        request: &mut DeltaDiscoveryRequest,
+    ) {
+        if target.is_last {
+            // With all versions told, an origin that wakes up can say on this stream what is gone.
+            return;
+        }
+        let claimed = held.filter(|(held, doubt)| {
+            let is_settled = doubt.is_none_or(Doubt::was_told);
+            is_settled && request.initial_resource_versions.contains_key(held.name().as_str())
+        });
+        let smallest =
+            claimed.min_by_key(|(held, doubt)| (doubt.is_some(), held.delta_entry().len(), held.name()));
+        if let Some(name) = smallest.map(|(held, _)| held.name().clone()) {
+            request.initial_resource_versions.remove(name.as_str());
+            if let Some(asked) = self.names.get_mut(&name) {
+                asked.awaited = Awaited::Answer;
+            }
+            self.unseen.insert(name.clone());
+            self.kept_back = Some(name.clone());
+            if target.is_only {
+                let is_open = |name: &&Name| {
+                    self.names.get(*name).is_some_and(|asked| asked.awaited == Awaited::Answer)
+                };
+                let open = self.open.iter().filter(is_open).cloned().collect();
+                let claims = !request.initial_resource_versions.is_empty();
+                self.proof = Some(Proof::Asked { kept_back: name, open, claims });
+            }
+        }
+    }
+
+    /// Puts names to leave and to join into the request; returns whether some did not fit.
+    fn exchange_names(
+        &mut self,
+        target: &Target<'_>,
+        doubts: &Doubts,
+        wanted: &dyn Fn(&Name) -> bool,
+        request: &mut DeltaDiscoveryRequest,
+    ) -> bool {
+        let named = target.view == Some(View::Named);
+        let mut joined = false;
+        let first = !self.started;
+        let mut room = room(first && target.fresh && target.snapshot.holds_anything());
+        if first && named && !doubts.is_empty() {
+            // The first request has room for some versions only. Those of what is in doubt go into it before all others, so
+            // that the origin can say that it is gone.
+            let is_doubted = |name: &&Name| wanted(name) && doubts.get(View::Named, name).is_some();
+            let names: Vec<Name> = self.pending.iter().filter(is_doubted).cloned().collect();
+            for name in names {
+                if room > 0 {
+                    self.pending.remove(&name);
+                    joined = true;
+                    room = room.saturating_sub(self.ask_for(target, doubts, wanted, name, first, request));
+                }
+            }
+        }
+        let mut last = self.cut_at.take();
+        while room > 0
+            && let Some(name) = self.next_pending(last.as_ref())
+        {
+            last = Some(name.clone());
+            let asked = self.names.get(&name);
+            if !(named && wanted(&name)) {
+                self.incomplete.remove(&name);
+                if let Some(asked) = take_out(&mut self.names, &name) {
+                    self.spend(&name, asked, target);
+                    room = room.saturating_sub(target.unsubscribe(name.as_str(), request));
+                }
+            } else if asked.is_some_and(|asked| asked.repeated && !asked.dropped) {
+                if let Some(asked) = self.names.get_mut(&name) {
+                    asked.repeated = false;
+                }
+                room = room.saturating_sub(target.subscribe(name.as_str(), request));
+            } else if asked.is_none_or(|asked| asked.dropped) {
+                joined = true;
+                room = room.saturating_sub(self.ask_for(target, doubts, wanted, name, first, request));
+            }
+        }
+        let cut = !self.pending.is_empty();
+        self.cut_at = last.filter(|_| cut);
+        if joined {
+            self.started = true;
+            self.arrival = self.arrival.asked_more(target.now);
+            if first {
+                self.start_names(target, doubts, wanted, request);
+            }
+        }
+        if self.names.is_empty() && self.wildcard.is_none() {
+            self.arrival = Arrival::Idle;
+            self.unseen.clear();
+            self.late.clear();
+        }
+        cut
+    }
+
+    /// Subscribes to a name; returns the bytes that this takes.
+    fn ask_for(
+        &mut self,
+        target: &Target<'_>,
+        doubts: &Doubts,
+        wanted: &dyn Fn(&Name) -> bool,
+        name: Name,
+        first: bool,
+        request: &mut DeltaDiscoveryRequest,
+    ) -> usize {
+        let bytes = target.subscribe(name.as_str(), request);
+        let trusts = first && target.tells_version(doubts.get(View::Named, &name));
+        bytes + self.join_name(target, wanted, name, trusts, request)
+    }
+
+    /// Remembers a name that is let go, if the origin sent it, or the answer may still be on its way. Names that do not exist
+    /// would cost a stream each time that somebody asks for them.
+    fn spend(&mut self, name: &Name, asked: Asked, target: &Target<'_>) {
+        const ON_ITS_WAY: Duration = Duration::from_secs(30);
+        if !asked.heard && asked.at + ON_ITS_WAY <= target.now {
+            return;
+        }
+        // An origin that reads locators answers each of them.
+        if self.all_spent || !target.parameters.is_empty() {
+            return;
+        }
+        self.remember_spent(name.clone());
+    }
+
+    /// Takes the pending name that comes after this one: names have their turn, even if earlier ones are asked for again.
+    fn next_pending(&mut self, last: Option<&Name>) -> Option<Name> {
+        let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.pending.range::<Name, _>((after, Bound::Unbounded)).next();
+        let next = next.or_else(|| self.pending.first())?.clone();
+        self.pending.take(&next)
+    }
+
+    /// Notes a name as asked for; returns the bytes that its version took.
+    fn join_name(
+        &mut self,
+        target: &Target<'_>,
+        wanted: &dyn Fn(&Name) -> bool,
+        name: Name,
+        trusts: bool,
+        request: &mut DeltaDiscoveryRequest,
+    ) -> usize {
+        let bytes = if Collection::named(name.as_str()).is_some() {
+            self.join_collection(target, wanted, &name, trusts, request)
+        } else {
+            let held = trusts.then(|| target.version_held(name.as_str())).flatten();
+            held.map_or(0, |(own, version)| {
+                let bytes = own.len() + version.len() + 8;
+                request.initial_resource_versions.insert(own, version);
+                bytes
+            })
+        };
+        let (awaited, at) = match bytes {
+            0 if !target.claimed.contains_key(name.as_str()) => (Awaited::Answer, target.now),
+            _ => (Awaited::Until, target.now + target.settings.settle_max),
+        };
+        let before = self.names.get(&name);
+        let heard = before.is_some_and(|asked| asked.heard);
+        if awaited == Awaited::Answer && target.full_state && target.is_only {
+            let entry = target.snapshot.get(name.as_str());
+            if entry.is_none_or(|entry| matches!(entry.named(), Named::Unknown)) {
+                self.open.insert(name.clone());
+                self.open_since.get_or_insert(target.now);
+            }
+        }
+        let is_spent = heard
+            || self.all_spent
+            || (!self.spent.is_empty() && self.spent.remove(&name))
+            || (target.is_asked_for)(name.as_str());
+        if is_spent && awaited == Awaited::Answer {
+            self.suspects.insert(name.clone());
+            self.suspect_since.get_or_insert(target.now);
+        }
+        // The origin knows that a claimed resource is held, just as one that it has sent.
+        let heard = heard || bytes > 0;
+        self.names.insert(name, Asked { at, awaited, dropped: false, heard, repeated: false });
+        bytes
+    }
+
+    /// Notes a collection as not complete yet; returns the bytes that the versions of its members took.
+    fn join_collection(
+        &mut self,
+        target: &Target<'_>,
+        wanted: &dyn Fn(&Name) -> bool,
+        name: &Name,
+        trusts: bool,
+        request: &mut DeltaDiscoveryRequest,
+    ) -> usize {
+        // A member that is asked for by its own name too is claimed and doubted by that.
+        let members = || target.snapshot.members_of(name).filter(|member| !wanted(member.name()));
+        let versions =
+            || members().filter_map(|held| Some((held.name().as_str(), target.claim(View::Named, held)?)));
+        let all: usize = versions().map(|(name, version)| name.len() + version.len() + 8).sum();
+        let (mut bytes, mut quiet_at, mut unseen) = (0, None, HashSet::default());
+        if trusts && (1..=VERSIONS_BYTES).contains(&all) {
+            let versions = versions().map(|(name, version)| (name.to_owned(), version.to_owned()));
+            request.initial_resource_versions.extend(versions);
+            quiet_at = Some(target.now + target.settings.settle_max);
+            bytes = all;
+        } else {
+            unseen =
+                members().filter(|held| !target.is_claimed(held)).map(|held| held.name().clone()).collect();
+        }
+        let arrival = Arrival::asked(target.now, quiet_at, Duration::ZERO);
+        self.incomplete.insert(name.clone(), Incomplete { arrival, unseen });
+        bytes
+    }
+
+    /// Notes which of the names that are held were not claimed: they have to come again if they are still there.
+    fn start_names(
+        &mut self,
+        target: &Target<'_>,
+        doubts: &Doubts,
+        wanted: &dyn Fn(&Name) -> bool,
+        request: &mut DeltaDiscoveryRequest,
+    ) {
+        let is_unclaimed = |name: &&Name| {
+            let awaited = self.names.get(*name).map(|asked| asked.awaited);
+            awaited != Some(Awaited::Until)
+                && wanted(name)
+                && target.snapshot.held(View::Named, name.as_str()).is_some()
+        };
+        self.unseen = self.names.keys().chain(&self.pending).filter(is_unclaimed).cloned().collect();
+        if self.unseen.is_empty() && self.incomplete.is_empty() {
+            // A name that is an alias is answered under another one.
+            let held: Vec<Arc<Resource>> = self
+                .names
+                .keys()
+                .filter_map(|name| {
+                    target.snapshot.held(View::Named, name.as_str()).filter(|held| held.name() == name)
+                })
+                .cloned()
+                .collect();
+            let held = held.iter().map(|held| (held, doubts.get(View::Named, held.name())));
+            self.keep_back(target, held, request);
+            self.all_claimed = self.unseen.is_empty() && !request.initial_resource_versions.is_empty();
+        }
+        if !self.unseen.is_empty() || self.all_claimed {
+            self.arrival = Arrival::asked(target.now, None, Duration::ZERO);
+        }
+    }
+}

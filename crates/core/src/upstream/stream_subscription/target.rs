@@ -1,0 +1,96 @@
+//! Part of a type that a stream is to carry, and how it is asked for.
+
+use std::time::Instant;
+
+use super::super::doubts::Doubt;
+use super::super::{Reconcile, Settings};
+use crate::cache::{Snapshot, View};
+use crate::proto::{DeltaDiscoveryRequest, ResourceLocator};
+use crate::resource::{Form, Parameters, Resource};
+
+/// Part of a type that a stream is to carry.
+pub(in crate::upstream) struct Target<'a> {
+    pub(in crate::upstream) view: Option<View>,
+    /// The parameters that it is asked for with.
+    pub(in crate::upstream) parameters: &'a Parameters,
+    /// Whether nothing of the type was asked for on this stream, so that versions can be told (R-Delta-05).
+    pub(in crate::upstream) fresh: bool,
+    /// Whether a request without names has no locators either.
+    pub(in crate::upstream) alone: bool,
+    /// Whether the wildcard has to wait for another stream: on this one the origin was asked for it already, for others.
+    pub(in crate::upstream) wildcard_waits: bool,
+    /// Whether others ask for the type with other parameters, and the origin is told so.
+    pub(in crate::upstream) beside: bool,
+    /// Whether all that the stream brings of the type is for these clients.
+    pub(in crate::upstream) is_only: bool,
+    /// Whether the stream was opened anew for a proof that the wildcard set is complete.
+    pub(in crate::upstream) proves: bool,
+    /// Whether no other stream is opened if the origin stays silent on this one too.
+    pub(in crate::upstream) is_last: bool,
+    /// Whether a state-of-the-world client of the type waits for all of its names (R-SotW-18).
+    pub(in crate::upstream) full_state: bool,
+    /// The versions that others have claimed in the same request, and that hold for everybody.
+    pub(in crate::upstream) claimed: &'a std::collections::HashMap<String, String>,
+    /// Whether all topics that ask for a name hold this of it: else its version would say nothing (R-DP-14).
+    pub(in crate::upstream) is_shared: &'a dyn Fn(View, &Resource) -> bool,
+    /// Whether the origin was asked for this name on this stream, for others.
+    pub(in crate::upstream) is_asked_for: &'a dyn Fn(&str) -> bool,
+    pub(in crate::upstream) snapshot: &'a Snapshot,
+    pub(in crate::upstream) settings: &'a Settings,
+    pub(in crate::upstream) now: Instant,
+}
+
+impl Target<'_> {
+    /// Whether the version of what is held is told. A sweep tells none, but where only the origin itself can settle what
+    /// silence has left open: once after a silence, since many origins say of no version that it is gone (O3), or whether
+    /// there is more.
+    pub(super) fn tells_version(&self, doubt: Option<Doubt>) -> bool {
+        let sweeps = self.settings.reconcile == Reconcile::Sweep;
+        let tells = match doubt {
+            _ if !sweeps => true,
+            Some(Doubt::Silence) => true,
+            Some(Doubt::Missing) => false,
+            Some(Doubt::Told | Doubt::Unanswered) | None => self.proves,
+        };
+        self.fresh && tells
+    }
+
+    /// Puts a name into a request; returns the bytes that it takes.
+    pub(super) fn subscribe(&self, name: &str, request: &mut DeltaDiscoveryRequest) -> usize {
+        let lists = (&mut request.resource_names_subscribe, &mut request.resource_locators_subscribe);
+        self.put(name, lists)
+    }
+
+    pub(super) fn unsubscribe(&self, name: &str, request: &mut DeltaDiscoveryRequest) -> usize {
+        let lists = (&mut request.resource_names_unsubscribe, &mut request.resource_locators_unsubscribe);
+        self.put(name, lists)
+    }
+
+    fn put(&self, name: &str, (names, locators): (&mut Vec<String>, &mut Vec<ResourceLocator>)) -> usize {
+        if self.parameters.is_empty() {
+            names.push(name.to_owned());
+            return name.len() + 4;
+        }
+        let pairs = || self.parameters.iter();
+        let dynamic_parameters = pairs().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        locators.push(ResourceLocator { name: name.to_owned(), dynamic_parameters });
+        name.len() + 8 + pairs().map(|(key, value)| key.len() + value.len() + 8).sum::<usize>()
+    }
+
+    /// The version of what is held that can be told to the origin: versions go by names alone (R-DP-14).
+    pub(super) fn claim<'r>(&self, view: View, held: &'r Resource) -> Option<&'r str> {
+        held.origin_version().filter(|_| held.constraints().is_none() && (self.is_shared)(view, held))
+    }
+
+    /// Whether others have claimed it, so that it need not come again.
+    pub(in crate::upstream) fn is_claimed(&self, held: &Resource) -> bool {
+        self.claimed.contains_key(held.name().as_str())
+    }
+
+    /// The version under which the origin knows what it sent by this name, with the name under which it knows it: an
+    /// alias has no version. What was not kept is not held (R-Up-03).
+    pub(super) fn version_held(&self, name: &str) -> Option<(String, String)> {
+        let held = self.snapshot.held(View::Named, name).filter(|held| held.form() == Form::Whole)?;
+        Some((held.name().to_string(), self.claim(View::Named, held)?.to_owned()))
+    }
+}

@@ -1,0 +1,435 @@
+//! Changes that a response of the origin makes to one type with one set of parameters.
+//!
+//! Knows nothing of requests. A response is first [heard](Topic::hear) by all topics of its type, so that each part of it
+//! is known to be an answer or none, and then [learned](Topic::learn) by each.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use foldhash::{HashMap, HashSet};
+
+use super::super::Counters;
+use super::super::aliases;
+use super::super::response::{DecodedResponse, ErrorReport, ReceivedResource, Removed};
+use super::super::variants::{Candidates, Receipt};
+use super::coverage::{aliases_of, concerns, covered, covering, is_of_earlier};
+use super::{Absences, Placement, Renewal, Topic, gone};
+use crate::cache::{Change, Completeness, Lease, Named, Op, Resend, Snapshot, View};
+use crate::resource::{Collection, Name, Resource, TypeUrl};
+
+/// Result of a response, as far as it has been gone through.
+#[derive(Debug, Default)]
+struct Effects {
+    ops: Vec<Op>,
+    /// Names of which more than one variant has to be weighed.
+    variants: BTreeMap<(View, Name), Candidates>,
+    /// Names that are gone, unless they came in another way.
+    removed: Vec<(View, Name)>,
+    /// Names that were aliases of what is gone, or has other aliases now.
+    lost: aliases::Asked,
+    /// Collections without members.
+    empty: Vec<Name>,
+    failed: Vec<Op>,
+    /// The origin told the time of a member that is not held.
+    lacks_member: bool,
+}
+
+/// Content of a response beside its errors: looked up for each of these, and there may be as many of either.
+struct ErrorContext<'a> {
+    removed: HashSet<&'a str>,
+    came: HashMap<(View, Name), Arc<Resource>>,
+    tells_errors: bool,
+}
+
+impl<'a> ErrorContext<'a> {
+    fn new(reading: &'a DecodedResponse<'_>, ops: &[Op]) -> Self {
+        let mut came = HashMap::default();
+        for op in ops {
+            if let Op::Set { view, resource, .. } = op {
+                came.entry((*view, resource.name().clone())).or_insert_with(|| Arc::clone(resource));
+            }
+        }
+        let removed = reading.removed.iter().map(|removed| &*removed.name).collect();
+        Self { removed, came, tells_errors: reading.tells_errors }
+    }
+}
+
+/// Where and when something was learned.
+#[derive(Clone, Copy)]
+struct ResponseContext<'a> {
+    placed: Placement,
+    type_url: &'a TypeUrl,
+    snapshot: &'a Snapshot,
+    counters: &'a Counters,
+    now: Instant,
+    /// Whether variants may come that are not held.
+    many: bool,
+}
+
+impl Topic {
+    /// Works out what an accepted response changes, of which [`hear`](Self::hear) took notice.
+    pub(in crate::upstream) fn learn(
+        &mut self,
+        placed: Placement,
+        type_url: &TypeUrl,
+        reading: &mut DecodedResponse<'_>,
+        snapshot: &Snapshot,
+        counters: &Counters,
+        now: Instant,
+    ) -> Change {
+        if self.subscriptions[placed.stream as usize].is_none() {
+            return Change::default();
+        }
+        let many = reading.has_variants() || !self.rivals.is_empty();
+        let context = ResponseContext { placed, type_url, snapshot, counters, now, many };
+        let size = reading.resources.len() + reading.removed.len();
+        let mut effects = Effects { ops: Vec::with_capacity(size), ..Effects::default() };
+        for heard in reading.resources.iter_mut().filter(|heard| heard.covered) {
+            if heard.matches(&self.parameters) {
+                self.learn_resource(&mut effects, context, heard);
+            }
+        }
+        for removed in reading.removed.iter().filter(|removed| removed.covered) {
+            self.learn_removal(&mut effects, context, removed);
+        }
+        self.weigh_variants(&mut effects, context);
+        if !reading.reports.is_empty() {
+            let beside = ErrorContext::new(reading, &effects.ops);
+            for report in reading.reports.iter().filter(|report| report.covered) {
+                self.learn_error(&mut effects, context, report, &beside);
+            }
+        }
+        let lacks_member = effects.lacks_member;
+        let mut ops = self.conclude(effects, context);
+        let wildcard_known = if lacks_member {
+            self.lapse(snapshot.member_count(), snapshot)
+        } else {
+            self.learn_proof(&mut ops, context)
+        };
+        counters.operations.add(ops.len() as u64);
+        let version = reading.system_version;
+        Change { ops, wildcard_known, system_version: (!version.is_empty()).then(|| version.into()) }
+    }
+
+    /// Takes notice of what the response proves beside what it says.
+    fn learn_proof(&mut self, ops: &mut Vec<Op>, context: ResponseContext<'_>) -> Option<Completeness> {
+        let ResponseContext { placed, snapshot, now, .. } = context;
+        let evidence = self.subscriptions[placed.stream as usize].as_mut()?.take_proof(now)?;
+        self.ignores_versions &= !evidence.reads_versions;
+        if placed.view == Some(View::Wildcard) {
+            self.unproven = None;
+            // No second question: the answer is known to be whole.
+            let lacked = evidence
+                .lacked
+                .into_iter()
+                .filter(|name| snapshot.held(View::Wildcard, name.as_str()).is_some());
+            let mut gone: Vec<Op> = lacked.map(|name| Op::Remove { view: View::Wildcard, name }).collect();
+            self.answer_by_name(&mut gone, snapshot);
+            self.note(&gone);
+            ops.append(&mut gone);
+            return Some(Completeness::Complete).filter(|all| snapshot.completeness() < *all);
+        }
+        // An origin that says it of each name, late if need be, has not said it yet.
+        for name in evidence.absent.into_iter().filter(|_| self.habits.absences == Absences::Untold) {
+            self.doubts.remove(View::Named, &name);
+            ops.push(Op::Remove { view: View::Named, name });
+        }
+        None
+    }
+
+    fn learn_resource(
+        &mut self,
+        effects: &mut Effects,
+        context: ResponseContext<'_>,
+        heard: &mut ReceivedResource<'_>,
+    ) {
+        let ResponseContext { placed, type_url, snapshot, counters, now, many } = context;
+        let Some(subscription) = &self.subscriptions[placed.stream as usize] else { return };
+        let own = covered(subscription, &self.borrowed, placed, snapshot, &heard.name);
+        let others = aliases_of(subscription, placed, snapshot, heard);
+        let is_named = placed.view == Some(View::Named);
+        let view = if is_named { View::Named } else { View::Wildcard };
+        let Some(first) = own.as_ref().map(|(_, name)| name).or_else(|| others.first()) else { return };
+        let held = snapshot.held(view, first.as_str()).filter(|held| *held.name().as_str() == *heard.name);
+        let name = own.as_ref().map(|(_, name)| name).or_else(|| held.map(|held| held.name()));
+        let name = name.cloned().unwrap_or_else(|| Name::from(&*heard.name));
+        let same = held.is_some_and(|held| {
+            held.origin_version() == Some(heard.envelope.version) && heard.is_variant_of(held)
+        });
+        let is_claimed = subscription.has_claimed_all() && !subscription.is_kept_back(&heard.name);
+        let ttl = heard.envelope.ttl;
+        // Of what never had a version a heartbeat has none either; what does not exist has no TTL (R-TTL-08).
+        let unversioned = || held.is_some_and(|held| held.origin_version().is_none());
+        let renews = same || (heard.envelope.version.is_empty() && ttl.is_some() && unversioned());
+        let deadline = ttl.and_then(|ttl| now.checked_add(ttl));
+        let lease = ttl.and_then(|ttl| Lease::new(ttl, now));
+        let resend = if heard.answers { Resend::Answer } else { Resend::Unsolicited };
+        let own = own.map(|(_, name)| name);
+        let asked = || own.iter().chain(&others);
+        let weighed =
+            |held: Option<&Arc<Resource>>| many || held.is_some_and(|held| held.constraints().is_some());
+        if let Some(name) = &own {
+            self.doubts.remove(view, name);
+        }
+        if let Some(resource) = heard.encode(type_url, &name) {
+            self.ignores_versions |= same && is_claimed;
+            counters.unsolicited.add(u64::from(same && resend == Resend::Unsolicited));
+            if is_named {
+                effects.lost.extend(aliases::lost_by(subscription, snapshot, &heard.envelope, &heard.name));
+            }
+            // A full state is made of everything that its client asked for: of such types it is kept.
+            let drops = heard.envelope.do_not_cache && is_named && !type_url.kind().full_state();
+            for name in &others {
+                self.expiry.set(view, name, deadline);
+                self.uncacheable.set(view, name, drops.then_some(now));
+            }
+            let alias = |name| Op::Alias { name, resource: Arc::clone(&resource), resend };
+            effects.ops.extend(others.into_iter().map(alias));
+            let Some(own) = own else { return };
+            let doubted = self.doubted(view, &own);
+            let held = held.filter(|_| !doubted);
+            if weighed(held) {
+                let news = Receipt { resend, deadline, lease, drop_from: drops.then_some(now) };
+                self.candidates(effects, (view, own), held).set(resource, news);
+            } else {
+                self.expiry.set(view, &own, deadline);
+                self.uncacheable.set(view, &own, drops.then_some(now));
+                effects.ops.push(Op::Set { view, resource, resend, lease });
+            }
+        } else if renews && !heard.envelope.has_aliases {
+            // A heartbeat (R-TTL-02).
+            asked().for_each(|name| self.expiry.set(view, name, deadline));
+            if let Some(name) = own.filter(|_| lease.is_some() || snapshot.is_leased(&heard.name)) {
+                effects.ops.push(Op::Renew { view, name, lease });
+            }
+        } else if ttl.is_some() && !heard.envelope.has_aliases {
+            // A heartbeat of what is not held in this version, as after a TTL that ended while the heartbeat was on its
+            // way: the origin has it, and takes it for delivered. It is to be had on another stream. A name that was asked for
+            // since may still be answered on this one.
+            if !own.is_some_and(|name| is_named && subscription.awaits_since(name.as_str()).is_some()) {
+                self.renewals[placed.stream as usize].insert(Renewal::Doubt);
+            }
+            effects.lacks_member |= view == View::Wildcard && held.is_none();
+        } else if !heard.envelope.has_aliases {
+            // Neither a heartbeat nor an unresolved alias: the old form of "does not exist" (R-Up-16).
+            effects.lost.extend(others);
+            let Some(own) = own else { return };
+            let doubted = self.doubted(view, &own);
+            let held = held.filter(|_| !doubted);
+            if weighed(held) {
+                self.candidates(effects, (view, own), held).remove(heard.constraints());
+            } else if !self.keeps(view, &own) {
+                effects.removed.push((view, own));
+            }
+        } else if is_named {
+            let own = own.filter(|_| aliases::is_unresolved(&heard.envelope, &heard.name));
+            let resource = Arc::new(heard.envelope.encode_unresolved(type_url, name));
+            for name in own.into_iter().chain(others) {
+                self.expiry.set(view, &name, None);
+                self.uncacheable.set(view, &name, None);
+                effects.ops.push(Op::Alias { name, resource: Arc::clone(&resource), resend });
+            }
+        }
+    }
+
+    fn learn_removal(&mut self, effects: &mut Effects, context: ResponseContext<'_>, removed: &Removed<'_>) {
+        let ResponseContext { placed, snapshot, now, .. } = context;
+        let Some(subscription) = &self.subscriptions[placed.stream as usize] else { return };
+        if is_of_earlier(subscription, removed) {
+            // If its own question stays unanswered, this was the answer to both.
+            let name = subscription.covered(&removed.name).cloned();
+            name.into_iter().for_each(|name| self.disproved.insert(View::Named, name, now));
+            return;
+        }
+        if placed.view == Some(View::Named) {
+            let is_gone = |alias: &Name| {
+                let held = snapshot.held(View::Named, alias.as_str());
+                held.is_none_or(|held| held.constraints() == removed.constraints.as_ref())
+            };
+            let aliases = aliases::held_by(subscription, snapshot, &removed.name);
+            effects.lost.extend(aliases.into_iter().filter(is_gone));
+        }
+        let own = covering(subscription, &self.borrowed, placed.view, snapshot, &removed.name);
+        let Some((view, name)) = own else { return };
+        if !concerns(removed, view, snapshot, &self.parameters) {
+            return;
+        }
+        if view == View::Named && Collection::named(&removed.name).is_some() {
+            effects.empty.push(name);
+            return;
+        }
+        let held = snapshot.held(view, &removed.name);
+        let key = (view, name);
+        if removed.constraints.is_some() && self.orphans.contains(&key) {
+            // It is kept until its own question is answered, which this does not.
+            return;
+        }
+        let doubted = self.doubted(view, &key.1);
+        let held = held.filter(|_| !doubted);
+        if effects.variants.contains_key(&key) || self.rivals.contains_key(&key) {
+            self.candidates(effects, key, held).remove(removed.constraints.as_ref());
+        } else if held.is_none_or(|held| held.constraints() == removed.constraints.as_ref())
+            && !self.keeps(view, &key.1)
+        {
+            effects.removed.push(key);
+        }
+    }
+
+    /// Whether what is held was kept until this answer, whatever its constraints.
+    fn doubted(&mut self, view: View, name: &Name) -> bool {
+        let doubted = !self.orphans.is_empty() && self.orphans.remove(&(view, name.clone()));
+        if doubted {
+            self.rivals.remove(&(view, name.clone()));
+        }
+        doubted
+    }
+
+    /// Whether a resource is kept because it was borrowed, until it was asked for and answered (R-DP-16).
+    fn keeps(&self, view: View, name: &Name) -> bool {
+        view == View::Named && self.has_borrowed(name)
+    }
+
+    fn candidates<'l>(
+        &self,
+        effects: &'l mut Effects,
+        key: (View, Name),
+        held: Option<&Arc<Resource>>,
+    ) -> &'l mut Candidates {
+        let rivals = self.rivals.get(&key);
+        effects.variants.entry(key).or_insert_with(|| Candidates::new(held, rivals))
+    }
+
+    /// Decides which variant is seen from now on, of each name of which more than one may be (R-DP-04).
+    fn weigh_variants(&mut self, effects: &mut Effects, context: ResponseContext<'_>) {
+        for ((view, name), candidates) in std::mem::take(&mut effects.variants) {
+            match candidates.choose() {
+                Some(chosen) => {
+                    let Receipt { resend, deadline, lease, drop_from } = chosen.news;
+                    if chosen.is_new {
+                        self.expiry.set(view, &name, deadline);
+                        self.uncacheable.set(view, &name, drop_from);
+                        let resource = Arc::clone(chosen.resource);
+                        effects.ops.push(Op::Set { view, resource, resend, lease });
+                    } else if !candidates.is_held(chosen.resource) {
+                        self.expiry.set(view, &name, deadline);
+                        self.uncacheable.set(view, &name, drop_from);
+                        effects.ops.push(Op::held(view, Arc::clone(chosen.resource), lease));
+                    }
+                }
+                None if self.keeps(view, &name) => {}
+                None => effects.removed.push((view, name.clone())),
+            }
+            if candidates.are_ambiguous() {
+                context.counters.ambiguous.add(1);
+                self.ambiguous = Some(name.clone());
+                self.rivals.insert((view, name), candidates.settled());
+            } else {
+                self.rivals.remove(&(view, name));
+            }
+        }
+    }
+
+    fn learn_error(
+        &mut self,
+        effects: &mut Effects,
+        context: ResponseContext<'_>,
+        report: &ErrorReport<'_>,
+        beside: &ErrorContext<'_>,
+    ) {
+        let ResponseContext { placed, snapshot, .. } = context;
+        let Some(subscription) = &self.subscriptions[placed.stream as usize] else { return };
+        let own = covering(subscription, &self.borrowed, placed.view, snapshot, &report.name);
+        let Some((view, name)) = own.filter(|_| report.matches(&self.parameters)) else { return };
+        let is_gone = report.failure.is_not_found();
+        let is_told = beside.tells_errors;
+        self.doubts.remove(view, &name);
+        let came = beside.came.get(&(view, name.clone()));
+        let doubted = is_gone && came.is_none() && report.constraints.is_none() && self.doubted(view, &name);
+        let held = came.or_else(|| snapshot.held(view, &report.name).filter(|_| !doubted));
+        let is_of_another = held.is_some_and(|held| held.constraints() != report.constraints.as_ref());
+        if (is_of_another && (is_gone || report.constraints.is_some()))
+            || (is_gone && self.keeps(view, &name))
+        {
+            // Another identity is gone, or there is nothing for others, or it is kept until its own question is answered.
+            return;
+        }
+        if view == View::Named && is_told {
+            let listed = !self.names.contains_key(&name);
+            let failure = Arc::clone(&report.failure);
+            effects.failed.push(Op::Fail { name: name.clone(), failure, listed });
+        }
+        if is_gone && !beside.removed.contains(&*report.name) {
+            match Collection::named(&report.name) {
+                Some(_) if view == View::Named => effects.empty.push(name),
+                _ if view == View::Named && is_told => {}
+                _ => effects.removed.push((view, name)),
+            }
+        }
+    }
+
+    /// Puts all of it together, in the order in which it takes effect.
+    fn conclude(&mut self, effects: Effects, context: ResponseContext<'_>) -> Vec<Op> {
+        let Effects { mut ops, removed, lost, empty, mut failed, .. } = effects;
+        let snapshot = context.snapshot;
+        let is_alias = |op: &Op| matches!(op, Op::Alias { .. });
+        let came: HashSet<Name> = if empty.is_empty() && lost.is_empty() && !ops.iter().any(is_alias) {
+            HashSet::default()
+        } else {
+            ops.iter().map(Op::name).cloned().collect()
+        };
+        // A resource that is gone by its own name may be there as an alias, and a former alias by its own name.
+        let lost = lost.into_iter().map(|alias| (View::Named, alias));
+        let removed = removed.into_iter().chain(lost).filter(|(_, name)| !came.contains(name));
+        ops.extend(removed.map(|(view, name)| gone(&self.names, view, name)));
+        // A collection without members (R-XT-04): what is held of it is gone, but for what came beside this.
+        for collection in empty {
+            let members = snapshot.members_of(&collection).map(|member| member.name().clone());
+            ops.extend(
+                members.filter(|name| !came.contains(name)).map(|name| gone(&self.names, View::Named, name)),
+            );
+            if let Some(subscription) = &mut self.subscriptions[context.placed.stream as usize] {
+                subscription.heard_empty(&collection);
+            }
+            ops.push(Op::Complete { name: collection });
+        }
+        ops.append(&mut failed);
+        // A name that is not a member cannot stop being one; a list of such names is not worth a change.
+        ops.retain(|op| match op {
+            Op::Remove { view: View::Wildcard, name } => {
+                snapshot.held(View::Wildcard, name.as_str()).is_some()
+            }
+            _ => true,
+        });
+        if let Some(subscription) = &mut self.subscriptions[context.placed.stream as usize] {
+            for op in &ops {
+                if let Op::Remove { view: View::Named, name } = op
+                    && snapshot.held(View::Named, name.as_str()).is_some_and(|held| held.name() == name)
+                {
+                    subscription.repeat(name);
+                }
+            }
+        }
+        self.answer_by_name(&mut ops, snapshot);
+        self.note(&ops);
+        ops
+    }
+
+    /// The end of a member answers a question for its name that is open: of many origins no other answer comes (O2), and
+    /// clients that ask for the name were shown the member.
+    pub(super) fn answer_by_name(&self, ops: &mut Vec<Op>, snapshot: &Snapshot) {
+        if self.names.is_empty() {
+            return;
+        }
+        let is_open = |name: &Name| {
+            let entry = snapshot.get(name.as_str());
+            self.asks_for(name) && entry.is_some_and(|entry| matches!(entry.named(), Named::Unknown))
+        };
+        let answered = ops.iter().filter_map(|op| match op {
+            Op::Remove { view: View::Wildcard, name } if is_open(name) => Some(name.clone()),
+            _ => None,
+        });
+        let answered: Vec<Op> = answered.map(|name| Op::Remove { view: View::Named, name }).collect();
+        ops.extend(answered);
+    }
+}

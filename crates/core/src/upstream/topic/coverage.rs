@@ -1,0 +1,107 @@
+//! Parts of a response that a subscription covers.
+
+use foldhash::HashSet;
+
+use super::super::aliases;
+use super::super::response::{ReceivedResource, Removed};
+use super::super::stream_subscription::StreamSubscription;
+use super::Placement;
+use crate::cache::{Snapshot, View};
+use crate::resource::{Collection, Name, Parameters, Resource};
+
+/// Result of [`covering`] for a resource: a collection is none, whatever the origin calls its own.
+pub(super) fn covered(
+    subscription: &StreamSubscription,
+    borrowed: &HashSet<Name>,
+    placed: Placement,
+    snapshot: &Snapshot,
+    name: &str,
+) -> Option<(View, Name)> {
+    let is_resource = |view| view == View::Wildcard || Collection::named(name).is_none();
+    covering(subscription, borrowed, placed.view, snapshot, name).filter(|(view, _)| is_resource(*view))
+}
+
+/// The names under which a resource was asked for beside its own.
+pub(super) fn aliases_of(
+    subscription: &StreamSubscription,
+    placed: Placement,
+    snapshot: &Snapshot,
+    heard: &ReceivedResource<'_>,
+) -> aliases::Asked {
+    if placed.view != Some(View::Named) {
+        return aliases::Asked::new();
+    }
+    aliases::asked_by(subscription, snapshot, &heard.envelope, &heard.name)
+}
+
+/// Whether it answers clients with these parameters that an identity does not exist (any more): they may see it, or, with
+/// no constraints named, it is said that there is nothing for them (R-DP-05).
+pub(super) fn concerns(
+    removed: &Removed<'_>,
+    view: View,
+    snapshot: &Snapshot,
+    parameters: &Parameters,
+) -> bool {
+    let constraints = removed.constraints.as_ref();
+    let is_held = |held: &Resource| held.constraints() == constraints;
+    constraints.is_none_or(|constraints| constraints.matches(parameters))
+        || snapshot.held(view, &removed.name).is_some_and(|held| is_held(held))
+}
+
+/// Whether it answers a topic that asked for the name before this one, whose own answer is on its way.
+pub(super) fn is_of_earlier(subscription: &StreamSubscription, removed: &Removed<'_>) -> bool {
+    removed.asked.is_some_and(|asked| subscription.awaits_since(&removed.name).is_some_and(|at| at > asked))
+}
+
+/// The view through which a stream brings a name, if anything subscribed to there covers it (R-Up-15).
+pub(super) fn view_of(
+    subscription: &StreamSubscription,
+    borrowed: &HashSet<Name>,
+    placed: Option<View>,
+    name: &str,
+) -> Option<View> {
+    placed.filter(|view| match view {
+        View::Wildcard => subscription.covers_wildcard(),
+        View::Named => {
+            subscription.covered(name).is_some()
+                || borrowed.contains(name)
+                || subscription.covers_member(name)
+        }
+    })
+}
+
+/// Whether it is so for a resource: a collection is none, whatever the origin calls its own.
+pub(super) fn is_covered(
+    subscription: &StreamSubscription,
+    borrowed: &HashSet<Name>,
+    placed: Option<View>,
+    name: &str,
+) -> bool {
+    let is_resource = |view| view == View::Wildcard || Collection::named(name).is_none();
+    view_of(subscription, borrowed, placed, name).is_some_and(is_resource)
+}
+
+/// View by [`view_of`], and the name in the allocation that is already held.
+pub(super) fn covering(
+    subscription: &StreamSubscription,
+    borrowed: &HashSet<Name>,
+    placed: Option<View>,
+    snapshot: &Snapshot,
+    name: &str,
+) -> Option<(View, Name)> {
+    match placed? {
+        View::Wildcard if subscription.covers_wildcard() => {
+            let held = snapshot.get(name).map(|entry| entry.name().clone());
+            Some((View::Wildcard, held.unwrap_or_else(|| name.into())))
+        }
+        View::Wildcard => None,
+        View::Named => {
+            let listed = || {
+                let held = snapshot.get(name).map(|entry| entry.name().clone());
+                subscription.covers_member(name).then(|| held.unwrap_or_else(|| name.into()))
+            };
+            let lent = || borrowed.get(name).cloned();
+            Some((View::Named, subscription.covered(name).cloned().or_else(lent).or_else(listed)?))
+        }
+    }
+}

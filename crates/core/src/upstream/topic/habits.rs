@@ -1,0 +1,36 @@
+//! Habits of the origin.
+
+/// Word of the origin about names that do not exist.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::upstream) enum Absences {
+    /// None so far: many origins never say it (O2).
+    #[default]
+    Untold,
+    /// It says so of each name, perhaps of one after the other: its silence about one proves nothing.
+    Told,
+    /// It says so of each name, and may itself wait for an origin that is silent. It is a relay like this one.
+    Relay,
+}
+
+/// Habits of the origin, as far as they were seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::upstream) struct OriginHabits {
+    pub(in crate::upstream) absences: Absences,
+    /// The most bytes of resources that it has put into one response of several. From one that sends each by itself, or cuts
+    /// its answers before that, a single resource proves nothing.
+    pub(in crate::upstream) filled: usize,
+}
+
+impl OriginHabits {
+    /// Habits that were seen here or there.
+    pub(in crate::upstream) fn and(self, other: Self) -> Self {
+        Self { absences: self.absences.max(other.absences), filled: self.filled.max(other.filled) }
+    }
+
+    /// Habits to be expected of an origin that may be another one. That it says what does not exist is held on to: where that
+    /// is wrong, it costs time. All else would be evidence.
+    pub(in crate::upstream) fn of_another(self) -> Self {
+        let absences = if self.absences == Absences::Told { Absences::Told } else { Absences::Untold };
+        Self { absences, filled: 0 }
+    }
+}

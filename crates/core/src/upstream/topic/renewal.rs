@@ -1,0 +1,71 @@
+//! Reasons to open a stream anew, and for how long they hold.
+
+use std::time::{Duration, Instant};
+
+use crate::cache::View;
+
+/// A set of which it is not proven for so long that it is complete counts as complete all the same: an origin where something
+/// changes all the time proves nothing.
+pub(super) const UNPROVEN: Duration = Duration::from_secs(90);
+
+/// After so many streams on which nothing at all came of a view, its silence is a reason to open one more and no other. By then
+/// each version that fits into a request was told once, and one was kept back in vain; on the last stream all are told.
+const SILENT_STREAMS: u32 = 3;
+
+/// Streams in a row, by view, on which nothing at all came.
+#[derive(Debug, Default)]
+pub(in crate::upstream) struct SilentStreams([u32; 2]);
+
+impl SilentStreams {
+    /// Whether another one is a reason to open the stream anew.
+    pub(super) const fn may_renew(&self, view: View) -> bool {
+        self.0[view as usize] <= SILENT_STREAMS
+    }
+
+    /// Whether the stream that is to be opened is the last for this reason.
+    pub(in crate::upstream) const fn are_over(&self, view: View) -> bool {
+        self.0[view as usize] >= SILENT_STREAMS
+    }
+
+    pub(super) const fn add(&mut self, view: View) {
+        self.0[view as usize] += 1;
+    }
+
+    /// Something came.
+    pub(in crate::upstream) const fn end(&mut self, view: View) {
+        self.0[view as usize] = 0;
+    }
+}
+
+/// Clients that hold nothing are shown such a set after this, as it is: well before the 15 s that Envoy and gRPC wait.
+pub(super) const SHOWN: Duration = Duration::from_secs(5);
+
+/// A wildcard set that streams were opened anew to prove complete.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::upstream) struct Unproven {
+    pub(super) since: Instant,
+    /// Whether clients that hold nothing are shown it.
+    pub(super) is_shown: bool,
+}
+
+impl Unproven {
+    pub(super) fn deadline(self) -> Instant {
+        self.since + if self.is_shown { UNPROVEN } else { SHOWN }
+    }
+}
+
+/// Reason to open a stream anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::upstream) enum Renewal {
+    /// Something may be gone, or is for others too: nobody lacks anything meanwhile.
+    Doubt,
+    /// A client waits for proof that a wildcard set is complete.
+    Proof,
+    /// The origin leaves unanswered what it takes for delivered: clients wait for it.
+    Unanswered,
+}
+
+impl Renewal {
+    /// How many there are.
+    pub(in crate::upstream) const COUNT: usize = 3;
+}

@@ -1,0 +1,61 @@
+//! Next request for a topic on a stream.
+
+use std::sync::Arc;
+
+use super::super::StreamId;
+use super::super::stream_subscription::Target;
+use super::Topic;
+use crate::cache::View;
+use crate::proto::DeltaDiscoveryRequest;
+use crate::resource::{Name, Resource};
+
+impl Topic {
+    /// The next request for this type on a stream, and whether another has to follow.
+    pub(in crate::upstream) fn changes(
+        &mut self,
+        stream: StreamId,
+        target: &Target<'_>,
+    ) -> (Option<DeltaDiscoveryRequest>, bool) {
+        let wanted = |name: &Name| self.names.contains_key(name) && !self.borrowed.contains(name);
+        let Some(subscription) = &mut self.subscriptions[stream as usize] else { return (None, false) };
+        let (request, more) = subscription.changes(target, &self.doubts, &wanted);
+        if let Some(request) = &request {
+            self.orphan(request, target);
+            if let Some(view) = target.view {
+                request.initial_resource_versions.keys().for_each(|name| self.doubts.tell(view, name));
+            }
+        }
+        (request, more)
+    }
+
+    /// Notes which held resources, of those asked for now, may have become another variant: all but the claimed ones.
+    fn orphan(&mut self, request: &DeltaDiscoveryRequest, target: &Target<'_>) {
+        let Some(view) = target.view else { return };
+        let located = request.resource_locators_subscribe.iter().map(|locator| &locator.name);
+        let asked = || request.resource_names_subscribe.iter().chain(located.clone());
+        let is_claimed = |held: &Arc<Resource>| {
+            let name = held.name().as_str();
+            target.is_claimed(held) || request.initial_resource_versions.contains_key(name)
+        };
+        let disproved = &mut self.disproved;
+        let doubted = |held: &Arc<Resource>| {
+            if is_claimed(held) {
+                // Of what is claimed, silence says that it is there.
+                disproved.remove(view, held.name());
+                return None;
+            }
+            Some((view, held.name().clone()))
+        };
+        // Those that are not seen are not claimed either.
+        if view == View::Named {
+            let held = asked().filter_map(|name| target.snapshot.held(view, name));
+            self.orphans.extend(held.filter_map(doubted));
+            if !self.rivals.is_empty() {
+                asked().for_each(|name| drop(self.rivals.remove(&(view, name.as_str().into()))));
+            }
+        } else if asked().next().is_some() || request.resource_names_unsubscribe.is_empty() {
+            self.orphans.extend(target.snapshot.members().filter_map(doubted));
+            self.rivals.retain(|(other, _), _| *other != view);
+        }
+    }
+}

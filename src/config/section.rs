@@ -1,0 +1,101 @@
+//! Declaration of keys: the macro that makes a section of a struct.
+//!
+//! A key is declared once, where the struct of its section is: type, notation and range, default, when a change takes
+//! effect, and the help that users read. The struct, its reader, the printed configuration, `config/reference.yaml`, the
+//! table of reloads in `docs/operations.md` and the rules of a reload follow from that. To add a key, add a field:
+//!
+//! ```text
+//! /// Removed names remembered per type, for clients that were slow or away.
+//! #[key(Count<1, 100_000_000>, default = 10_000, effect = AtOnce, note = "for each type with its next change")]
+//! pub tombstones: usize,
+//! ```
+//!
+//! Then use it in the program, and run `UPDATE_DOCS=1 cargo test --lib config`, which writes both pages again.
+//!
+//! | Part | Meaning |
+//! |---|---|
+//! | the comment | Help of the reference, which adds the range. Says the default where that is no constant. |
+//! | the first word in `key` | Notation, with the range in milliseconds, bytes or things: one of `notation`, or of the section itself. |
+//! | `default` | Value of an absent key; may name the keys above. |
+//! | `required` | Instead of a default: the end of the message `is missing; write …`. |
+//! | `example` | Value that the reference shows in a comment, where the default depends on the machine or is absent. |
+//! | `effect` | When a change takes effect, with a `note` where that is not all. A key without takes that of its section. |
+
+/// Declares a section: a struct with a key for each field. See the module.
+///
+/// `#[check(function)]` names a function that holds values against each other once all of them are read.
+macro_rules! section {
+    (
+        $(#[doc = $doc:literal])*
+        $(#[derive($($derive:ident),+)])?
+        $(#[check($check:path)])?
+        $visible:vis struct $section:ident {$(
+            $(#[doc = $help:literal])+
+            #[key(
+                $notation:ty
+                $(, default = $default:expr)?
+                $(, required = $required:literal)?
+                $(, example = $example:literal)?
+                $(, effect = $effect:ident $(, note = $note:literal)?)?
+            )]
+            $open:vis $key:ident: $type:ty,
+        )+}
+    ) => {
+        $(#[doc = $doc])*
+        #[derive(Debug, Clone, PartialEq)]
+        $(#[derive($($derive),+)])?
+        $visible struct $section {$(
+            $(#[doc = $help])+
+            $open $key: $type,
+        )+}
+
+        impl $crate::config::schema::Section for $section {
+            const KEYS: &'static [$crate::config::schema::Key] = &[$($crate::config::schema::Key {
+                name: stringify!($key),
+                help: concat!($($help, "\n"),+),
+                shape: <$notation as $crate::config::notation::Notation<$type>>::SHAPE,
+                example: $crate::config::section::optional!($($example)?),
+                effect: $crate::config::section::optional!($($crate::config::schema::Effect::$effect)?),
+                note: $crate::config::section::optional!($($($note)?)?),
+            }),+];
+
+            fn read(mapping: &$crate::config::mapping::Mapping<'_>) -> Option<Self> {
+                $(let $key: Option<$type> = $crate::config::section::read_key!(
+                    mapping, stringify!($key), $notation $(, default $default)? $(, required $required)?
+                );)+
+                // All keys are read before one that is missing ends this, so that all problems are told.
+                let section = Self { $($key: $key?),+ };
+                $($check(&section, mapping);)?
+                Some(section)
+            }
+
+            fn print(&self, into: &mut $crate::config::printed::Entries) {
+                $(<$notation as $crate::config::notation::Notation<$type>>::print(&self.$key, stringify!($key), into);)+
+            }
+        }
+    };
+}
+
+macro_rules! optional {
+    () => {
+        None
+    };
+    ($value:expr) => {
+        Some($value)
+    };
+}
+
+macro_rules! read_key {
+    ($mapping:ident, $name:expr, $notation:ty) => {
+        <$notation as $crate::config::notation::Notation<_>>::read($mapping, $name)
+    };
+    ($mapping:ident, $name:expr, $notation:ty, default $default:expr) => {
+        $crate::config::section::read_key!($mapping, $name, $notation).or_else(|| Some($default))
+    };
+    ($mapping:ident, $name:expr, $notation:ty, required $what:literal) => {{
+        $mapping.require($name, $what);
+        $crate::config::section::read_key!($mapping, $name, $notation)
+    }};
+}
+
+pub(super) use {optional, read_key, section};

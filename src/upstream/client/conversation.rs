@@ -1,0 +1,217 @@
+//! Streams of one connection, and the next event on them.
+//!
+//! Owns in which turn messages are read and everything else is served. Acts upon no event.
+
+use std::future::{Future, pending, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use tokio::sync::mpsc;
+use tonic::Status;
+use tonic::transport::Channel;
+
+use super::super::connection::OpenStream;
+use super::super::relay_watch::RelayWatch;
+use super::super::wait::{Clock, now, sleep_until};
+use super::super::{Backoff, Mux, StreamId, Tuning};
+use super::secondary::Secondary;
+use crate::cache::Wanted;
+use crate::fairness::MESSAGES_IN_A_ROW;
+use crate::proto::DeltaDiscoveryRequest;
+
+/// ACKs that may wait for the transport before responses are no longer read.
+const ACKS: usize = 256;
+
+/// Time between two checks for unanswered subscriptions. A refusal of the stream takes a round trip, and
+/// comes before the first check.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Next event on a connection.
+pub(super) enum Event {
+    Message(StreamId, Option<Result<Bytes, Status>>),
+    /// A stream takes a request.
+    Room(StreamId),
+    Interest(Vec<Wanted>),
+    Tuning(Tuning),
+    /// Word of the relay at the other end.
+    Watched(bool),
+    /// A deadline has passed, and everything that arrived was read.
+    Deadline,
+    /// This process did not run for this time.
+    Overslept(Duration),
+    /// Unanswered subscriptions are to be looked for.
+    Look,
+    Nothing,
+}
+
+/// Both streams of one connection, with the watch of the relay at its other end.
+pub(super) struct Conversation {
+    pub(super) primary: OpenStream,
+    pub(super) secondary: Secondary,
+    pub(super) watch: RelayWatch,
+    /// Whether a response of use came on either stream.
+    pub(super) answered: bool,
+    channel: Channel,
+    max_message: usize,
+    clock: Clock,
+    /// Messages read in a row; after [`MESSAGES_IN_A_ROW`] everything else gets a turn.
+    messages: u32,
+    /// Whether to read though ACKs wait.
+    insists: bool,
+    look_at: Instant,
+}
+
+impl Conversation {
+    pub(super) fn new(channel: Channel, max_message: usize, backoff: Backoff) -> Self {
+        let now = now();
+        Self {
+            primary: OpenStream::on(channel.clone(), max_message),
+            secondary: Secondary::new(channel.clone(), max_message, backoff),
+            watch: RelayWatch::new(channel.clone()),
+            answered: false,
+            channel,
+            max_message,
+            clock: Clock::new(now),
+            messages: 0,
+            insists: false,
+            look_at: now + LOOK,
+        }
+    }
+
+    /// Returns a stream if it is open.
+    pub(super) fn open(&self, stream: StreamId) -> Option<&OpenStream> {
+        match stream {
+            StreamId::Primary => Some(&self.primary),
+            StreamId::Secondary => self.secondary.open.as_ref(),
+        }
+    }
+
+    /// Ends a stream, and the secondary one with the primary. The primary one is opened anew at once, the
+    /// secondary one when there is use for it.
+    pub(super) fn renew(&mut self, stream: StreamId) {
+        self.watch.restart();
+        self.secondary.open = None;
+        if stream == StreamId::Primary {
+            self.primary = OpenStream::on(self.channel.clone(), self.max_message);
+        }
+    }
+
+    /// Waits for the next event; `interest` and `tuning` are two of them.
+    pub(super) async fn next(
+        &mut self,
+        mux: &Mux,
+        interest: impl Future<Output = Vec<Wanted>>,
+        tuning: impl Future<Output = Tuning>,
+    ) -> Event {
+        let deadline = mux.next_deadline().into_iter().chain(self.secondary.retry_at(mux)).min();
+        let says = StreamId::ALL.map(|stream| mux.has_request(stream));
+        let (messages, insists, look_at) = (self.messages, self.insists, self.look_at);
+        let Self { primary, secondary, watch, clock, .. } = self;
+        let (second_in, second_out) = match &mut secondary.open {
+            Some(open) => (Some(&mut open.incoming), Some(&open.outgoing)),
+            None => (None, None),
+        };
+        // Fair among themselves, whichever is ready.
+        let others = async {
+            tokio::select! {
+                room = room(Some(&primary.outgoing)), if says[0] => {
+                    drop(room);
+                    Event::Room(StreamId::Primary)
+                }
+                room = room(second_out), if says[1] => {
+                    drop(room);
+                    Event::Room(StreamId::Secondary)
+                }
+                interest = interest => Event::Interest(interest),
+                tuning = tuning => Event::Tuning(tuning),
+                word = watch.next() => Event::Watched(word),
+                () = clock.wait(deadline) => match clock.overslept(now()) {
+                    Some(pause) => Event::Overslept(pause),
+                    None if clock.is_due(deadline, now()) => Event::Deadline,
+                    None => Event::Nothing,
+                },
+                () = sleep_until(Some(look_at)) => Event::Look,
+            }
+        };
+        // Messages that have arrived are read before a timer is judged. After many messages everything
+        // else gets a turn, and a server that is slow to read ACKs is not sent more and more of them.
+        let is_behind = !insists && mux.acks_waiting() > ACKS && !primary.outgoing.is_closed();
+        let event = if is_behind {
+            tokio::select! {
+                biased;
+                event = others => event,
+                () = primary.outgoing.closed() => Event::Nothing,
+            }
+        } else if messages < MESSAGES_IN_A_ROW {
+            let (first, second) = (primary.incoming.next(), next(second_in));
+            tokio::select! {
+                biased;
+                message = either(first, second, messages % 2 == 1) => message,
+                event = others => event,
+            }
+        } else {
+            tokio::select! {
+                biased;
+                event = others => event,
+                () = ready(()) => Event::Nothing,
+            }
+        };
+        self.count(&event);
+        event
+    }
+
+    /// Counts the messages in a row.
+    fn count(&mut self, event: &Event) {
+        self.messages = if matches!(event, Event::Message(..)) { self.messages + 1 } else { 0 };
+        // Read now and then all the same: the server may have ended the stream.
+        self.insists = matches!(event, Event::Look) || (self.insists && self.messages > 0);
+        if matches!(event, Event::Look) {
+            self.look_at = now() + LOOK;
+        }
+    }
+}
+
+async fn next(
+    stream: Option<&mut (impl futures_util::Stream<Item = Result<Bytes, Status>> + Unpin)>,
+) -> Option<Result<Bytes, Status>> {
+    match stream {
+        Some(stream) => stream.next().await,
+        None => pending().await,
+    }
+}
+
+/// Next message of either stream. If both have one, `prefers_second` decides.
+async fn either(
+    first: impl Future<Output = Option<Result<Bytes, Status>>>,
+    second: impl Future<Output = Option<Result<Bytes, Status>>>,
+    prefers_second: bool,
+) -> Event {
+    tokio::pin!(first, second);
+    if prefers_second {
+        tokio::select! {
+            biased;
+            message = second => Event::Message(StreamId::Secondary, message),
+            message = first => Event::Message(StreamId::Primary, message),
+        }
+    } else {
+        tokio::select! {
+            biased;
+            message = first => Event::Message(StreamId::Primary, message),
+            message = second => Event::Message(StreamId::Secondary, message),
+        }
+    }
+}
+
+/// Waits for room for one request. A stream that takes none any more reports that as its end.
+async fn room(
+    outgoing: Option<&mpsc::Sender<DeltaDiscoveryRequest>>,
+) -> mpsc::Permit<'_, DeltaDiscoveryRequest> {
+    match outgoing {
+        Some(outgoing) => match outgoing.reserve().await {
+            Ok(room) => room,
+            Err(_) => pending().await,
+        },
+        None => pending().await,
+    }
+}

@@ -1,0 +1,54 @@
+//! Ends of a connection.
+
+use std::time::Duration;
+
+use http::Uri;
+use tonic::{Code, Status};
+
+use super::super::connection::status_text;
+
+/// End of a connection, with its reason.
+pub(super) enum Ended {
+    /// No connection. The back-off grows.
+    Unreachable(String),
+    /// No response, or a malformed one. The back-off grows.
+    Failed(String),
+    /// The server does not implement delta ADS. The back-off grows, and retrying helps little.
+    Unfit,
+    /// An error after responses. The back-off begins anew.
+    Lost(String),
+    /// An orderly end after responses (gRFC A57). The back-off begins anew.
+    Closed(String),
+}
+
+impl Ended {
+    /// Returns the end of a stream by a status. `is_answered`: whether responses came before.
+    pub(super) fn by(status: &Status, is_answered: bool) -> Self {
+        match status.code() {
+            Code::Unimplemented => Self::Unfit,
+            _ if is_answered => Self::Lost(status_text(status)),
+            _ => Self::Failed(status_text(status)),
+        }
+    }
+
+    /// Returns the end of a stream without a status.
+    pub(super) fn orderly(is_answered: bool) -> Self {
+        let reason = "it closed the stream without an error".to_owned();
+        if is_answered { Self::Closed(reason) } else { Self::Failed(reason) }
+    }
+
+    /// Returns the reason, for the log.
+    pub(super) fn reason(self, server: &Uri) -> String {
+        match self {
+            Self::Unreachable(why) | Self::Failed(why) | Self::Lost(why) | Self::Closed(why) => why,
+            Self::Unfit => format!(
+                "the control plane at {server} does not implement delta ADS (UNIMPLEMENTED); deltafan needs incremental xDS: have it serve AggregatedDiscoveryService.DeltaAggregatedResources, or set another server in upstream.servers",
+            ),
+        }
+    }
+}
+
+/// Returns the wait before the next attempt, for the log.
+pub(super) fn in_words(wait: Duration) -> String {
+    format!("{:.1} s", wait.as_secs_f64())
+}

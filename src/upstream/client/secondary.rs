@@ -1,0 +1,69 @@
+//! Second stream of a connection: when it is opened, closed and tried again.
+
+use std::time::Instant;
+
+use tonic::transport::Channel;
+
+use super::super::connection::OpenStream;
+use super::super::wait::now;
+use super::super::{Backoff, Mux, StreamId};
+use super::ended::in_words;
+use crate::telemetry::LogThrottle;
+
+/// Secondary stream, open only while something is subscribed to on it.
+pub(super) struct Secondary {
+    channel: Channel,
+    max_message: usize,
+    pub(super) open: Option<OpenStream>,
+    /// Whether a response of use came on it.
+    pub(super) answered: bool,
+    backoff: Backoff,
+    retry_at: Option<Instant>,
+}
+
+impl Secondary {
+    pub(super) fn new(channel: Channel, max_message: usize, mut backoff: Backoff) -> Self {
+        backoff.reset();
+        Self { channel, max_message, open: None, answered: false, backoff, retry_at: None }
+    }
+
+    /// Opens or closes it as `mux` has use for it.
+    pub(super) fn adjust(&mut self, mux: &mut Mux, now: Instant) {
+        match (mux.wants_secondary(), self.open.is_some()) {
+            (true, false) if self.retry_at.is_none_or(|at| at <= now) => {
+                self.answered = false;
+                self.open = Some(OpenStream::on(self.channel.clone(), self.max_message));
+                mux.opened(StreamId::Secondary, now);
+            }
+            (false, true) => {
+                self.open = None;
+                mux.closed(StreamId::Secondary);
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the time of the next attempt while it has to be open and is not.
+    pub(super) fn retry_at(&self, mux: &Mux) -> Option<Instant> {
+        self.retry_at.filter(|_| self.open.is_none() && mux.wants_secondary())
+    }
+
+    /// Notes that the server ended it. The primary lives on: a server may not accept two streams.
+    pub(super) fn lost(&mut self, mux: &mut Mux, complaints: &mut LogThrottle, error: &str) {
+        self.open = None;
+        mux.closed(StreamId::Secondary);
+        if self.answered {
+            self.backoff.reset();
+        }
+        let wait = self.backoff.next(&mut rand::rng());
+        self.retry_at = Some(now() + wait);
+        if let Some(unsaid) = complaints.say(now()) {
+            tracing::warn!(
+                error,
+                retry_in = in_words(wait),
+                unsaid,
+                "the second stream to the control plane ended; types with both a wildcard and names wait for it"
+            );
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Pieces that several scenarios share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
+use std::time::Instant;
+
+use bytes::BytesMut;
+use deltafan::cache::{Cache, Protocol};
+use deltafan::subscription::{Session, SessionConfig};
+
+use deltafan_test_support::wire::{message, put, type_url};
+
+/// Waker that remembers that it was woken.
+#[derive(Debug, Default)]
+pub(crate) struct Bell(AtomicBool);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Bell {
+    pub(crate) fn is_ringing(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Whether it rang since this was last called.
+    pub(crate) fn take(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
+    }
+
+    pub(crate) fn waker(self: &Arc<Self>) -> Waker {
+        Waker::from(Arc::clone(self))
+    }
+}
+
+/// A new stream of a client; with `only` it is a per-type stream.
+pub(crate) fn session(
+    cache: &Arc<Cache>,
+    rules: &Arc<SessionConfig>,
+    protocol: Protocol,
+    only: Option<&str>,
+    now: Instant,
+) -> Session {
+    Session::new(Arc::clone(cache), Arc::clone(rules), protocol, only.map(type_url), now)
+}
+
+/// Body of a resource, as an `Any`, that says its name and `text`. Clusters named `eds…` ask EDS for endpoints of their own name.
+pub(crate) fn any(short: &str, name: &str, text: &str) -> BytesMut {
+    let mut value = message(name, text);
+    if short == "cds" && name.starts_with("eds") {
+        value.extend_from_slice(&[0x10, 3]);
+    }
+    let mut any = BytesMut::new();
+    put(&mut any, 1, type_url(short).as_str().as_bytes());
+    put(&mut any, 2, &value);
+    any
+}

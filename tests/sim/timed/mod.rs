@@ -1,0 +1,31 @@
+//! Histories with time: origins as they are, links as they are, the whole pure core of the relay between them and clients of every
+//! kind, with each timer at its default.
+
+mod client;
+mod flavor;
+mod found;
+mod judge;
+mod net;
+mod origin;
+mod plan;
+mod queue;
+mod quiet;
+mod reading;
+mod relay;
+mod trouble;
+mod truth;
+mod wiring;
+mod world;
+
+use crate::harness;
+use world::World;
+
+#[test]
+fn histories_that_found_a_defect_find_none() {
+    harness::play_kept::<World>(found::FOUND);
+}
+
+#[test]
+fn nothing_live_is_lost_and_every_change_arrives() {
+    harness::play::<World>();
+}

@@ -1,0 +1,158 @@
+//! Parameters of a history, drawn from its seed.
+//!
+//! Owns the choice of the origin, of the links, of the relay's settings and of the clients. Knows nothing of what happens.
+
+use std::time::Duration;
+
+use deltafan::cache::{Limits, Protocol};
+use deltafan::proto::Node;
+use deltafan::upstream::{Reconcile, Settings};
+use rand::Rng;
+use rand::rngs::StdRng;
+
+use super::client::Client;
+use super::flavor::Flavor;
+use super::net::Link;
+use super::truth::is_full_state;
+
+/// Histories from this seed on are harsh: outages last for minutes, another kind of control plane takes over after a restart, and
+/// every second one has a chain of relays.
+pub(crate) const HARSH: u64 = 1_000_000;
+
+pub(crate) fn millis(rng: &mut StdRng, range: std::ops::Range<u64>) -> Duration {
+    Duration::from_millis(rng.random_range(range))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Versions {
+    /// Never the same twice.
+    Unique,
+    /// Equal for equal content, which comes back.
+    Hashes,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) flavor: Flavor,
+    pub(crate) versions: Versions,
+    /// Bytes by which versions are longer than need be.
+    pub(crate) padding: usize,
+    pub(crate) ttl: Option<Duration>,
+    /// A relay behind a relay.
+    pub(crate) chain: bool,
+    pub(crate) linger: Duration,
+    pub(crate) reconcile: Reconcile,
+    pub(crate) response_bytes: usize,
+    pub(crate) harsh: bool,
+    /// How many names there are of each type.
+    pub(crate) names: [usize; 4],
+    pub(crate) clients: usize,
+}
+
+impl Plan {
+    pub(crate) fn new(seed: u64, rng: &mut StdRng) -> Self {
+        let harsh = seed >= HARSH;
+        let mut flavor = Flavor::random(rng);
+        // Versions that do not fit into one request, nor those of names into the first.
+        let bulky = rng.random_bool(0.06);
+        if bulky {
+            let plain = Flavor::Plain { parts: rng.random_range(2..30), tells_absent: rng.random_bool(0.5) };
+            flavor = [Flavor::Go14 { linear: true }, Flavor::Go14 { linear: false }, plain, plain]
+                [rng.random_range(0..4)];
+        }
+        let chain = !bulky && rng.random_bool(if harsh { 0.5 } else { 0.25 });
+        let timed = !chain && !bulky && matches!(flavor, Flavor::Plain { .. }) && rng.random_bool(0.3);
+        let large = !bulky && rng.random_bool(0.1);
+        let mut names = [10, 6, 4, 4];
+        if large {
+            names = [60, 6, 30, 4];
+        }
+        if bulky {
+            names = [24, 24, 3, 3];
+        }
+        let padding = if bulky { [64_000, 150_000][rng.random_range(0..2)] } else { 0 };
+        Self {
+            flavor,
+            versions: if rng.random_bool(0.3) { Versions::Hashes } else { Versions::Unique },
+            padding,
+            ttl: timed.then(|| millis(rng, 2_000..8_000)),
+            chain,
+            linger: Duration::from_secs(if bulky { 60 } else { [1, 1, 3, 10, 60][rng.random_range(0..5)] }),
+            reconcile: if !bulky && rng.random_bool(0.1) { Reconcile::Sweep } else { Reconcile::Trust },
+            response_bytes: if bulky {
+                1 << 20
+            } else {
+                [150, 600, 1 << 20, 1 << 20][rng.random_range(0..4)]
+            },
+            harsh,
+            names,
+            clients: if bulky || large { 4 } else { rng.random_range(3..9) },
+        }
+    }
+
+    /// Names of a type, as they are called.
+    pub(crate) fn all_names(&self, at: usize) -> Vec<String> {
+        let name = |number: usize| match at {
+            0 if number.is_multiple_of(2) => format!("eds{}", number / 2),
+            0 => format!("c{number}"),
+            1 => format!("eds{number}"),
+            2 => format!("l{number}"),
+            _ => format!("r{number}"),
+        };
+        (0..self.names[at]).map(name).collect()
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        let user_agent_name = "deltafan".to_owned();
+        let node = Node { id: "relay".to_owned(), user_agent_name, ..Node::default() };
+        Settings { node, linger: self.linger, reconcile: self.reconcile, ..Settings::default() }
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        Limits { response_bytes: self.response_bytes, ..Limits::default() }
+    }
+
+    /// A link of the kind that leads upstream.
+    pub(crate) fn upstream_link(&self, rng: &mut StdRng) -> Link {
+        let latency = match rng.random_range(0..4) {
+            0 => Duration::from_micros(200),
+            1 => millis(rng, 1..20),
+            2 => millis(rng, 20..150),
+            _ => millis(rng, 150..500),
+        };
+        let jitter = if rng.random_bool(0.5) { Duration::ZERO } else { latency / 2 };
+        let bandwidth = rng.random_bool(0.15).then(|| rng.random_range(20_000..2_000_000));
+        Link::new(latency, jitter, bandwidth.filter(|_| self.padding == 0))
+    }
+
+    pub(crate) fn client_link(rng: &mut StdRng) -> Link {
+        let latency = if rng.random_bool(0.8) { millis(rng, 0..30) } else { millis(rng, 30..300) };
+        Link::new(latency, latency / 3, None)
+    }
+
+    pub(crate) fn client(&self, rng: &mut StdRng, id: usize, link: usize) -> Client {
+        let protocol = if rng.random_bool(0.5) { Protocol::Sotw } else { Protocol::Delta };
+        let grpc = rng.random_bool(0.3);
+        let relay = usize::from(self.chain && rng.random_bool(0.7));
+        let mut client =
+            Client::new(id, relay, link, protocol, [rng.random_bool(0.25), grpc, rng.random_bool(0.5)]);
+        client.ack_delay = if rng.random_bool(0.7) { millis(rng, 1..20) } else { millis(rng, 20..400) };
+        for at in 0..4 {
+            client.types[at].asked = self.asked(rng, at, grpc);
+        }
+        client
+    }
+
+    /// Draws a subscription.
+    pub(crate) fn asked(&self, rng: &mut StdRng, at: usize, grpc: bool) -> super::client::Asked {
+        let may_be_wildcard = is_full_state(at) && !grpc;
+        let wildcard = may_be_wildcard && rng.random_bool(0.6);
+        let chance = match () {
+            () if self.padding > 0 && at < 2 => 0.9,
+            () if wildcard && rng.random_bool(0.7) => 0.0,
+            () => [0.0, 0.3, 0.6, 0.9][rng.random_range(0..4)],
+        };
+        let names = self.all_names(at).into_iter().filter(|_| rng.random_bool(chance)).collect();
+        super::client::Asked { wildcard, names }
+    }
+}

@@ -1,0 +1,161 @@
+//! Quiet points: everything is well and nothing changes, until everybody has what is theirs.
+//!
+//! Owns what has to hold then. What an origin does not say nobody can know: exactly that is exempt here.
+
+use std::time::Duration;
+
+use deltafan::cache::Protocol;
+use deltafan::upstream::Reconcile;
+
+use super::client::Type;
+use super::truth::{TYPES, is_full_state};
+use super::world::World;
+
+/// In which time every change has to reach everybody: the longest back-off, and renewals of streams, which are paced.
+const BOUND: Duration = Duration::from_secs(120);
+/// That time where deletions are found by sweeping, as they are of an origin without versions: a resource has to be missing
+/// from two answers, each waited for four times as long as its slowest part took, which may have been on its way while a
+/// link stalled.
+const SWEPT: Duration = Duration::from_secs(600);
+/// How long next to nothing may be said after that.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Responses that may be said then: a stream that is renewed may bring some resources once more.
+const RESPONSES: u64 = 40;
+/// Streams that relays may open meanwhile: connections that were lost, and streams that are renewed.
+const OPENS: u64 = 30;
+
+impl World {
+    fn opens(&self) -> u64 {
+        self.relays.iter().map(|relay| relay.opens).sum()
+    }
+
+    fn requests(&self) -> u64 {
+        self.relays.iter().map(|relay| relay.requests).sum()
+    }
+
+    fn heal(&mut self) {
+        self.say(|_| "everything is well".to_owned());
+        self.net.links.iter_mut().for_each(super::net::Link::heal);
+        let lost: Vec<u32> =
+            self.net.streams.iter().filter(|(_, stream)| stream.lost).map(|(id, _)| *id).collect();
+        lost.into_iter().for_each(|stream| self.lose(stream));
+        for relay in &mut self.relays {
+            if let Some((since, _)) = relay.paused {
+                relay.paused = Some((since, self.now));
+            }
+        }
+        if self.origin_paused.is_some() {
+            self.origin_paused = Some(self.now);
+            self.wake_origin();
+        }
+        for client in 0..self.clients.len() {
+            self.read_on(client);
+            if !self.clients[client].online {
+                self.clients[client].attempt += 1;
+                self.return_in(client, Duration::from_millis(100));
+            }
+        }
+    }
+
+    /// Waits until all is said, and looks whether it is what is so.
+    pub(crate) fn quiet(&mut self) {
+        self.heal();
+        let opens = self.opens();
+        let sweeps = self.plan.reconcile == Reconcile::Sweep || !self.plan.flavor.has_versions();
+        self.advance(if sweeps { SWEPT } else { BOUND });
+        self.say(|_| "everybody must have what is theirs".to_owned());
+        self.repeats.rest();
+        for client in 0..self.clients.len() {
+            for at in 0..TYPES.len() {
+                self.check_type(client, at);
+            }
+        }
+        let opened = self.opens() - opens;
+        assert!(opened <= OPENS, "BUSY: {opened} streams opened upstream while nothing happens");
+        let before = (self.requests(), self.repeats.all());
+        self.advance(SILENCE);
+        let after = (self.requests(), self.repeats.all());
+        // Names that nobody wants are let go late; heartbeats are answered.
+        let beats = if self.plan.ttl.is_some() { 400 } else { 20 };
+        assert!(after.0 - before.0 <= beats, "BUSY: {} requests while nothing happens", after.0 - before.0);
+        let responses = after.1 - before.1;
+        assert!(responses <= RESPONSES, "BUSY: {responses} responses while nothing happens");
+    }
+
+    fn check_type(&self, client: usize, at: usize) {
+        let of = &self.clients[client];
+        let state = &of.types[at];
+        assert!(of.online, "client {client} is not connected");
+        for (name, body) in self.truth.present(at).filter(|(name, _)| state.asked.covers(name)) {
+            let held = state.held.get(name).map(|held| held.text.as_str());
+            assert!(
+                held == Some(body.text.as_str()),
+                "LATE: client {client} has {name} of {} as {held:?}, the origin as {:?}: asked {:?}",
+                TYPES[at],
+                body.text,
+                state.asked,
+            );
+        }
+        for name in state.held.keys().filter(|name| self.truth.get(at, name).is_none()) {
+            assert!(
+                self.may_be_dead(client, at, state, name),
+                "DEAD: client {client} still has {name} of {}: asked {:?}",
+                TYPES[at],
+                state.asked,
+            );
+        }
+    }
+
+    /// Whether nobody could tell a client that what it holds is gone.
+    fn may_be_dead(&self, client: usize, at: usize, state: &Type, name: &str) -> bool {
+        let of = &self.clients[client];
+        let reports_deleted_names = self.flavors.iter().all(|flavor| flavor.reports_deleted_names());
+        let tells_absent = self.flavors.iter().all(|flavor| flavor.tells_absent());
+        let named = state.asked.names.contains(name);
+        if named && self.origin.forgotten.contains(&(at, name.to_owned())) {
+            return true;
+        }
+        if named && !reports_deleted_names && self.plan.reconcile == Reconcile::Trust {
+            return true;
+        }
+        // An origin that reports nothing, asked for names of which it has none: there is only silence, even for a sweep.
+        if named
+            && !reports_deleted_names
+            && !self
+                .truth
+                .present(at)
+                .any(|(name, _)| self.clients.iter().any(|of| of.types[at].asked.names.contains(name)))
+        {
+            return true;
+        }
+        // The first relay of a chain may have let go of a name that the second holds.
+        if named && self.plan.chain && !tells_absent {
+            return true;
+        }
+        let full_state = of.protocol == Protocol::Sotw && is_full_state(at);
+        if of.protocol == Protocol::Sotw && !full_state {
+            // There is nothing by which to say it.
+            return true;
+        }
+        let Some(gone) = self.truth.absent_since(at, name) else { return false };
+        // It was asked for by a name of which the relay knew nothing, of an origin that does not say that there is none.
+        let asked = state.since.get(name).copied().unwrap_or(self.base) + Duration::from_secs(1);
+        let unknown = asked >= gone || !self.seen[of.relay].had(at, name);
+        // A full state of which nothing is known is never told; one that lacks some names is.
+        let tells_others = full_state && self.truth.present(at).any(|(name, _)| state.asked.covers(name));
+        if tells_others {
+            return false;
+        }
+        // An empty one says of all names that they are gone. Of one of which the origin says nothing that is not known: the
+        // client may hold it (R-Relay-04).
+        let is_silent = |other: &String| {
+            other != name && self.truth.get(at, other).is_none() && !self.seen[of.relay].had(at, other)
+        };
+        let is_blank = full_state && named && state.asked.names.iter().any(is_silent);
+        if is_blank && !tells_absent {
+            return true;
+        }
+        named && !tells_absent && unknown
+    }
+}

@@ -1,0 +1,413 @@
+//! One relay: its pure core, and a model of the shell around it.
+//!
+//! Owns the cache, the subscriptions upstream and the sessions, and the order in which the shell of `upstream::Client` and the
+//! streams downstream hand them what arrives: input first, then deadlines. Knows no links: what it wants sent is returned.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use deltafan::cache::{Cache, Frame, Limits, Protocol};
+use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest};
+use deltafan::resource::TypeUrl;
+use deltafan::subscription::{NextStep, Outgoing, Session, SessionConfig, Upstream};
+use deltafan::upstream::{Backoff, Mux, Settings, StreamId};
+use rand::rngs::StdRng;
+
+use crate::common::Bell;
+
+/// A request of a client.
+#[derive(Clone, Debug)]
+pub(crate) enum Request {
+    Delta(DeltaDiscoveryRequest),
+    Sotw(DiscoveryRequest),
+}
+
+/// Arrival at a relay.
+#[derive(Debug)]
+pub(crate) enum Input {
+    Connected(bool),
+    /// The relay that is its origin says whether its own control plane answers.
+    Serves(bool),
+    Message(u32, Bytes),
+    Ended(u32),
+    Asked {
+        stream: u32,
+        protocol: Protocol,
+        only: Option<TypeUrl>,
+        request: Box<Request>,
+    },
+    ClientGone(u32),
+    /// The transport has taken what was said on this stream.
+    Taken(u32),
+}
+
+/// Action of a relay.
+#[derive(Debug)]
+pub(crate) enum Output {
+    Dial,
+    /// Asks the relay that is its origin whether its control plane answers, and to be told whenever that changes.
+    Watch,
+    /// Tells those that watch it whether its control plane answers.
+    Serves(bool),
+    Open(StreamId, u32),
+    Close(u32),
+    Ask(u32, Box<DeltaDiscoveryRequest>),
+    Say {
+        stream: u32,
+        frame: Frame,
+        heard: u64,
+    },
+    End {
+        stream: u32,
+        reason: String,
+    },
+}
+
+/// A stream of a client.
+#[derive(Debug)]
+struct Down {
+    session: Session,
+    bell: Arc<Bell>,
+    heard: u64,
+    deadline: Option<Instant>,
+    untaken: bool,
+    turns: (Option<Instant>, u32),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Link {
+    Waits(Instant),
+    Dials,
+    Stands { answered: bool },
+}
+
+/// A relay with the state of its shell.
+pub(crate) struct Relay {
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) mux: Mux,
+    rules: Arc<SessionConfig>,
+    link: Link,
+    backoffs: [Backoff; 2],
+    /// The streams upstream.
+    pub(crate) open: [Option<u32>; 2],
+    second_answered: bool,
+    second_retry: Option<Instant>,
+    more_interest: Option<Instant>,
+    /// When each stream upstream can take a request.
+    pub(crate) room: [Option<Instant>; 2],
+    pub(crate) inbox: VecDeque<Input>,
+    sessions: BTreeMap<u32, Down>,
+    pub(crate) paused: Option<(Instant, Instant)>,
+    /// Streams upstream that it opened, by itself or not.
+    pub(crate) opens: u64,
+    pub(crate) requests: u64,
+    /// Its origin is a relay, which says so with the headers of each stream.
+    behind_relay: bool,
+    /// Last word of that relay on its own control plane, on the connection that stands.
+    origin_is_away: bool,
+    /// Last word to those behind this one.
+    served: bool,
+}
+
+impl Relay {
+    pub(crate) fn new(
+        settings: Settings,
+        limits: Limits,
+        rules: &Arc<SessionConfig>,
+        behind_relay: bool,
+        now: Instant,
+    ) -> Self {
+        let (cache, writer) = Cache::new(limits);
+        Self {
+            cache,
+            mux: Mux::new(writer, settings),
+            rules: Arc::clone(rules),
+            link: Link::Waits(now),
+            backoffs: [Backoff::new(Duration::from_millis(500), Duration::from_secs(30)); 2],
+            open: [None; 2],
+            second_answered: false,
+            second_retry: None,
+            more_interest: None,
+            room: [None; 2],
+            inbox: VecDeque::new(),
+            sessions: BTreeMap::new(),
+            paused: None,
+            opens: 0,
+            requests: 0,
+            behind_relay,
+            origin_is_away: false,
+            served: false,
+        }
+    }
+
+    /// How its sessions see the way upstream; all that depends on the form of it is here.
+    pub(crate) const fn upstream(&self) -> Upstream {
+        match self.link {
+            Link::Stands { .. } if self.origin_is_away => Upstream::Away,
+            Link::Stands { answered: true } => Upstream::Answering,
+            Link::Stands { answered: false } => Upstream::Silent,
+            Link::Waits(_) | Link::Dials => Upstream::Away,
+        }
+    }
+
+    /// When it has something to do though nothing arrives; `now` where that is at once.
+    pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
+        if let Some((_, until)) = self.paused {
+            return Some(until);
+        }
+        let mut next = self.mux.next_deadline();
+        let mut also = |at: Option<Instant>| next = next.into_iter().chain(at).min();
+        also((!self.inbox.is_empty()).then_some(now));
+        also(self.cache.has_interest().then(|| self.more_interest.unwrap_or(now)));
+        match self.link {
+            Link::Waits(until) => also(Some(until)),
+            Link::Dials => {}
+            Link::Stands { .. } => {
+                for stream in StreamId::ALL {
+                    let has = self.open[stream as usize].is_some() && self.mux.has_request(stream);
+                    also(has.then(|| self.room[stream as usize].unwrap_or(now)));
+                }
+                match (self.mux.wants_secondary(), self.open[1]) {
+                    (true, None) => also(Some(self.second_retry.unwrap_or(now))),
+                    (false, Some(_)) => also(Some(now)),
+                    (true, Some(_)) | (false, None) => {}
+                }
+            }
+        }
+        for down in self.sessions.values() {
+            if !down.untaken {
+                also(down.deadline);
+                also(down.bell.is_ringing().then_some(now));
+            }
+        }
+        next
+    }
+
+    /// Whether it is still to find out that its primary has ended. What comes behind that on the secondary is not read: that one
+    /// ends with it.
+    pub(crate) fn has_lost_primary(&self) -> bool {
+        let is_primary = |input: &Input| matches!(input, Input::Ended(id) if self.open[0] == Some(*id));
+        self.inbox.iter().any(is_primary)
+    }
+
+    /// Work that is due at this moment, for people to read.
+    pub(crate) fn busy(&self, now: Instant) -> String {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let sessions = self.sessions.iter();
+        let busy =
+            sessions.filter(|(_, down)| !down.untaken && (is_due(down.deadline) || down.bell.is_ringing()));
+        format!(
+            "deadline of the core {}, interest {}, requests {:?}, wants the secondary {} of {:?}, sessions {:?}",
+            is_due(self.mux.next_deadline()),
+            self.cache.has_interest(),
+            StreamId::ALL.map(|stream| self.mux.has_request(stream)),
+            self.mux.wants_secondary(),
+            self.open[1],
+            busy.map(|(stream, _)| stream).collect::<Vec<_>>(),
+        )
+    }
+
+    /// Does what there is to do at this moment.
+    pub(crate) fn turn(&mut self, now: Instant, rng: &mut StdRng, ids: &mut u32) -> Vec<Output> {
+        let mut out = Vec::new();
+        let pause = self.paused.filter(|(_, until)| *until <= now);
+        if self.paused.is_some() && pause.is_none() {
+            return out;
+        }
+        while let Some(input) = self.inbox.pop_front() {
+            self.take(input, now, rng, ids, &mut out);
+        }
+        if let Some((since, until)) = pause {
+            self.paused = None;
+            self.mux.overslept(until - since, now);
+        }
+        self.mux.on_deadline(now);
+        if matches!(self.link, Link::Waits(until) if until <= now) {
+            self.link = Link::Dials;
+            out.push(Output::Dial);
+        }
+        if self.more_interest.is_none_or(|at| at <= now) {
+            let interest = self.cache.take_interest();
+            if !interest.is_empty() {
+                self.mux.interest(interest, now);
+                self.more_interest = self.cache.has_interest().then(|| now + self.mux.request_interval());
+            }
+        }
+        if matches!(self.link, Link::Stands { .. }) {
+            self.renew(now, ids, &mut out);
+            self.adjust(now, ids, &mut out);
+            self.ask(now, &mut out);
+        }
+        self.say(now, &mut out);
+        let serves = self.upstream() == Upstream::Answering;
+        if std::mem::replace(&mut self.served, serves) != serves {
+            out.push(Output::Serves(serves));
+        }
+        out
+    }
+
+    fn take(&mut self, input: Input, now: Instant, rng: &mut StdRng, ids: &mut u32, out: &mut Vec<Output>) {
+        match input {
+            Input::Connected(true) => {
+                self.link = Link::Stands { answered: false };
+                self.origin_is_away = false;
+                if self.behind_relay {
+                    out.push(Output::Watch);
+                }
+                self.mux.connected();
+                self.backoffs[1].reset();
+                self.second_retry = None;
+                self.open_on(StreamId::Primary, now, ids, out);
+            }
+            Input::Serves(serves) => {
+                if std::mem::replace(&mut self.origin_is_away, !serves) && serves {
+                    self.mux.origin_is_back(now);
+                }
+            }
+            Input::Connected(false) => self.link = Link::Waits(now + self.backoffs[0].next(rng)),
+            Input::Message(stream, bytes) => {
+                let Some(id) = StreamId::ALL.into_iter().find(|id| self.open[*id as usize] == Some(stream))
+                else {
+                    return;
+                };
+                if self.behind_relay {
+                    self.mux.origin_is_relay();
+                }
+                match self.mux.on_message(id, bytes, now) {
+                    Ok(()) if id == StreamId::Primary => self.link = Link::Stands { answered: true },
+                    Ok(()) => self.second_answered = true,
+                    Err(fault) => panic!("the response of a decent origin is refused: {fault}"),
+                }
+            }
+            Input::Ended(stream) => self.ended(stream, now, rng, out),
+            Input::Asked { stream, protocol, only, request } => {
+                let (cache, rules) = (&self.cache, &self.rules);
+                let down = self.sessions.entry(stream).or_insert_with(|| Down {
+                    session: Session::new(Arc::clone(cache), Arc::clone(rules), protocol, only, now),
+                    bell: Arc::default(),
+                    heard: 0,
+                    deadline: None,
+                    untaken: false,
+                    turns: (None, 0),
+                });
+                down.heard += 1;
+                down.deadline = Some(now);
+                let heard = match *request {
+                    Request::Delta(request) => down.session.on_delta_request(request, now),
+                    Request::Sotw(request) => down.session.on_sotw_request(request, now),
+                };
+                heard
+                    .unwrap_or_else(|refusal| panic!("the request of a decent client is refused: {refusal}"));
+            }
+            Input::ClientGone(stream) => drop(self.sessions.remove(&stream)),
+            Input::Taken(stream) => {
+                if let Some(down) = self.sessions.get_mut(&stream) {
+                    down.session.taken(now);
+                    (down.untaken, down.deadline) = (false, Some(now));
+                }
+            }
+        }
+    }
+
+    fn open_on(&mut self, stream: StreamId, now: Instant, ids: &mut u32, out: &mut Vec<Output>) {
+        *ids += 1;
+        self.opens += 1;
+        self.open[stream as usize] = Some(*ids);
+        self.room[stream as usize] = None;
+        out.push(Output::Open(stream, *ids));
+        self.mux.opened(stream, now);
+    }
+
+    fn close(&mut self, stream: StreamId, out: &mut Vec<Output>) {
+        let first = if stream == StreamId::Primary { 0 } else { 1 };
+        for open in &mut self.open[first..] {
+            out.extend(open.take().map(Output::Close));
+        }
+        self.mux.closed(stream);
+    }
+
+    fn ended(&mut self, stream: u32, now: Instant, rng: &mut StdRng, out: &mut Vec<Output>) {
+        if self.open[1] == Some(stream) {
+            self.close(StreamId::Secondary, out);
+            if std::mem::take(&mut self.second_answered) {
+                self.backoffs[1].reset();
+            }
+            self.second_retry = Some(now + self.backoffs[1].next(rng));
+        } else if self.open[0] == Some(stream) {
+            self.close(StreamId::Primary, out);
+            if self.link == (Link::Stands { answered: true }) {
+                self.backoffs[0].reset();
+            }
+            self.link = Link::Waits(now + self.backoffs[0].next(rng));
+        }
+    }
+
+    fn renew(&mut self, now: Instant, ids: &mut u32, out: &mut Vec<Output>) {
+        if let Some(stream) = self.mux.renewal_due(now)
+            && self.open[stream as usize].is_some()
+        {
+            self.close(stream, out);
+            // The secondary is opened where it is wanted.
+            if stream == StreamId::Primary {
+                self.open_on(stream, now, ids, out);
+            }
+        }
+    }
+
+    fn adjust(&mut self, now: Instant, ids: &mut u32, out: &mut Vec<Output>) {
+        match (self.mux.wants_secondary(), self.open[1]) {
+            (true, None) if self.second_retry.is_none_or(|at| at <= now) => {
+                self.second_answered = false;
+                self.open_on(StreamId::Secondary, now, ids, out);
+            }
+            (false, Some(_)) => self.close(StreamId::Secondary, out),
+            _ => {}
+        }
+    }
+
+    /// One request on each stream that has room for it.
+    fn ask(&mut self, now: Instant, out: &mut Vec<Output>) {
+        for stream in StreamId::ALL {
+            let at = stream as usize;
+            if let Some(id) = self.open[at]
+                && self.mux.has_request(stream)
+                && self.room[at].is_none_or(|room| room <= now)
+                && let Some(request) = self.mux.next_request(stream, now)
+            {
+                self.requests += 1;
+                out.push(Output::Ask(id, Box::new(request)));
+            }
+        }
+    }
+
+    /// One response on each stream that was woken or whose time has come.
+    fn say(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let upstream = self.upstream();
+        let mut ended = Vec::new();
+        for (stream, down) in &mut self.sessions {
+            let is_due = down.deadline.is_some_and(|at| at <= now);
+            if down.untaken || !(down.bell.take() || is_due) {
+                continue;
+            }
+            let turns = if down.turns.0 == Some(now) { down.turns.1 + 1 } else { 0 };
+            down.turns = (Some(now), turns);
+            assert!(turns < 1000, "a session that is never done: stream {stream}");
+            down.session.wake_handle().register(&down.bell.waker());
+            match down.session.next(now, upstream) {
+                NextStep::Say(Outgoing { frame, .. }) => {
+                    down.untaken = true;
+                    out.push(Output::Say { stream: *stream, frame, heard: down.heard });
+                }
+                NextStep::Wait(until) => down.deadline = until,
+                NextStep::Close(refusal) => {
+                    let reason = format!("{:?}: {refusal}", refusal.code);
+                    out.push(Output::End { stream: *stream, reason });
+                    ended.push(*stream);
+                }
+            }
+        }
+        ended.iter().for_each(|stream| drop(self.sessions.remove(stream)));
+    }
+}

@@ -1,0 +1,335 @@
+//! Random events.
+//!
+//! Owns the steps of a history: changes at the origin, clients that come, go and ask for something else, processes that do not
+//! run for a while, links that fail in each way there is. Judges nothing.
+
+use std::time::Duration;
+
+use rand::Rng;
+
+use super::flavor::Flavor;
+use super::judge::Seen;
+use super::net::{Consumer, Server};
+use super::plan::{Versions, millis};
+use super::relay::Relay;
+use super::truth::{Body, NONE, is_full_state};
+use super::world::{Event, World};
+
+impl World {
+    /// The origin has a new state of a name, or none any more.
+    pub(crate) fn publish(&mut self, at: usize, name: &str, is_there: bool) {
+        self.contents += 1;
+        let number = match self.plan.versions {
+            Versions::Unique => self.contents,
+            Versions::Hashes => self.rng.random_range(0..3),
+        };
+        let padding = "x".repeat(self.plan.padding);
+        let version =
+            if self.plan.flavor.has_versions() { format!("{number}{padding}") } else { String::new() };
+        let body = match is_there {
+            true => Some(Body { text: format!("{name}/{number}"), version: version.into() }),
+            false if self.plan.flavor.knows_all(at) => {
+                Some(Body { text: NONE.to_owned(), version: version.into() })
+            }
+            false => None,
+        };
+        if self.truth.get(at, name).map(|held| &**held) == body.as_ref() {
+            return;
+        }
+        self.causes += 1;
+        self.say(|_| format!("origin has {name}: {:?}", body.as_ref().map(|body| &body.text)));
+        self.origin.forgotten.remove(&(at, name.to_owned()));
+        self.truth.set(at, name, body, self.now);
+    }
+
+    /// Sends what changed, if the origin runs.
+    fn push(&mut self) {
+        if self.origin_paused.is_none() {
+            for at in 0..4 {
+                let said = self.origin.changed(at, &self.truth);
+                self.send_origin(said);
+            }
+        }
+    }
+
+    fn change(&mut self, count: usize) {
+        for _ in 0..count {
+            let at = self.rng.random_range(0..4);
+            let names = self.plan.all_names(at);
+            let name = &names[self.rng.random_range(0..names.len())];
+            let is_there = self.rng.random_bool(0.7);
+            self.publish(at, name, is_there);
+        }
+        self.push();
+    }
+
+    pub(crate) fn leave(&mut self, client: usize) {
+        for stream in self.clients[client].streams() {
+            self.hang_up(stream);
+        }
+        self.clients[client].disconnect();
+        self.clients[client].attempt += 1;
+        self.unread[client].clear();
+        self.stuffed[client].clear();
+    }
+
+    pub(crate) fn return_in(&mut self, client: usize, wait: Duration) {
+        let attempt = self.clients[client].attempt;
+        self.queue.put(self.now + wait, Event::Back { client, attempt });
+    }
+
+    pub(crate) fn come_back(&mut self, client: usize, attempt: u64) {
+        if self.clients[client].attempt != attempt || self.clients[client].online {
+            return;
+        }
+        if self.net.links[self.clients[client].link].is_down(self.now) {
+            return self.return_in(client, Duration::from_secs(1));
+        }
+        self.causes += 1;
+        self.say(|_| format!("client {client} connects"));
+        let out = self.clients[client].connect(self.now, &mut self.net.next);
+        self.send_client(client, out);
+    }
+
+    pub(crate) fn read_on(&mut self, client: usize) {
+        self.clients[client].reading = true;
+        for (stream, full) in std::mem::take(&mut self.stuffed[client]) {
+            if let (true, Some(Server::Relay(relay))) =
+                (full, self.net.streams.get(&stream).map(|stream| stream.server))
+            {
+                self.queue.put(self.now, Event::Taken { relay, stream });
+            }
+        }
+        while let Some(arrival) = self.unread[client].pop_front() {
+            self.client_hears(client, &arrival);
+        }
+    }
+
+    pub(crate) fn wake_origin(&mut self) {
+        if self.origin_paused.is_some_and(|until| until <= self.now) {
+            self.origin_paused = None;
+            while let Some((stream, request)) = self.origin_backlog.pop_front() {
+                if self.net.streams.contains_key(&stream) {
+                    let said = self.origin.hear(stream, &request, &self.truth);
+                    self.send_origin(said);
+                }
+            }
+            self.push();
+        }
+    }
+
+    fn ask(&mut self, client: usize) {
+        let at = self.rng.random_range(0..4);
+        let grpc = self.clients[client].grpc;
+        let mut asked = self.clients[client].types[at].asked.clone();
+        match self.rng.random_range(0..4) {
+            0 => asked = self.plan.asked(&mut self.rng, at, grpc),
+            1 if is_full_state(at) && !grpc => asked.wildcard = !asked.wildcard,
+            _ => {
+                let names = self.plan.all_names(at);
+                let name = &names[self.rng.random_range(0..names.len())];
+                if !asked.names.remove(name) {
+                    asked.names.insert(name.clone());
+                }
+            }
+        }
+        if self.clients[client].may_ask(at, &asked) {
+            self.causes += 1;
+            let out = self.clients[client].ask(at, asked, self.now, &mut self.net.next);
+            self.send_client(client, out);
+        }
+    }
+
+    pub(crate) fn pause_relay(&mut self, relay: usize, time: Duration) {
+        if self.relays[relay].paused.is_none() {
+            self.say(|_| format!("relay {relay} does not run for {time:?}"));
+            self.relays[relay].paused = Some((self.now, self.now + time));
+        }
+    }
+
+    pub(crate) fn pause_origin(&mut self, time: Duration) {
+        self.say(|_| format!("the origin does not run for {time:?}"));
+        let until = self.now + time;
+        self.origin_paused = Some(self.origin_paused.map_or(until, |before| before.max(until)));
+        self.queue.put(until, Event::OriginWakes);
+    }
+
+    fn restart_origin(&mut self, away: Duration) {
+        self.say(|_| format!("the origin restarts and is away for {away:?}"));
+        let of = |server: Server| server == Server::Origin;
+        let streams = self.net.streams.iter().filter(|(_, stream)| of(stream.server));
+        let streams: Vec<u32> = streams.map(|(id, _)| *id).collect();
+        streams.into_iter().for_each(|stream| self.lose(stream));
+        self.origin.restart();
+        if self.plan.harsh && self.origin.flavor.has_versions() && self.rng.random_bool(0.2) {
+            let other =
+                std::iter::repeat_with(|| Flavor::random(&mut self.rng)).find(|other| other.has_versions());
+            let other = other.unwrap_or(self.origin.flavor);
+            self.say(|_| format!("the origin is {other:?} from here on"));
+            self.origin.flavor = other;
+            self.flavors.push(other);
+        }
+        self.origin_backlog.clear();
+        self.origin_paused = None;
+        self.net.links[0].down_until = Some(self.now + away);
+        self.net.links[0].refuses = true;
+        self.net.links[0].half_open = false;
+    }
+
+    pub(crate) fn restart_relay(&mut self, relay: usize) {
+        self.say(|_| format!("relay {relay} restarts"));
+        let is_its = |stream: &super::net::Stream| {
+            stream.server == Server::Relay(relay)
+                || matches!(stream.consumer, Consumer::Mux(of, _) if of == relay)
+        };
+        let streams = self.net.streams.iter().filter(|(_, stream)| is_its(stream));
+        let streams: Vec<u32> = streams.map(|(id, _)| *id).collect();
+        streams.into_iter().for_each(|stream| self.lose(stream));
+        let (settings, limits) = (self.plan.settings(), self.plan.limits());
+        self.relays[relay] = Relay::new(settings, limits, &self.rules, relay > 0, self.now);
+        self.seen[relay] = Seen::default();
+        let oldest = self.known_since[relay];
+        self.known_since[relay + 1..].iter_mut().for_each(|since| *since = oldest.min(*since));
+        self.known_since[relay] = self.now;
+        self.attempts[relay] += 1;
+        self.causes += 1;
+    }
+
+    fn cut(&mut self, link: usize, down: Duration) {
+        self.say(|_| format!("link {link} is cut for {down:?}"));
+        self.net.links[link].down_until = Some(self.now + down);
+        self.net.links[link].refuses = self.rng.random_bool(0.7);
+        self.net.on(link).into_iter().for_each(|stream| self.lose(stream));
+        self.net.links[link].forget();
+    }
+
+    /// Loses all messages on a link from here on; both ends find out later.
+    fn half_open(&mut self, link: usize, time: Duration) {
+        self.say(|_| format!("link {link} is half open for {time:?}"));
+        for id in self.net.on(link) {
+            if let Some(stream) = self.net.streams.get_mut(&id) {
+                stream.lost = true;
+            }
+        }
+        self.net.links[link].down_until = Some(self.now + time);
+        self.net.links[link].half_open = true;
+        self.queue.put(self.now + time, Event::Lost { link });
+    }
+
+    /// How long something is out of reach: in harsh histories also for minutes.
+    fn outage(&mut self) -> Duration {
+        match self.plan.harsh && self.rng.random_bool(0.15) {
+            true => millis(&mut self.rng, 40_000..240_000),
+            false => self.random_time(),
+        }
+    }
+
+    fn random_time(&mut self) -> Duration {
+        match self.rng.random_range(0..4) {
+            0 => millis(&mut self.rng, 50..600),
+            1 => millis(&mut self.rng, 600..3_000),
+            2 => millis(&mut self.rng, 3_000..10_000),
+            _ => millis(&mut self.rng, 10_000..20_000),
+        }
+    }
+
+    fn away(&mut self) -> Duration {
+        let linger = self.plan.linger;
+        match self.rng.random_range(0..3) {
+            0 => millis(&mut self.rng, 10..2_000),
+            1 => linger + millis(&mut self.rng, 100..3_000),
+            _ => self.random_time(),
+        }
+    }
+
+    /// Lets something happen, and time pass.
+    pub(crate) fn trouble(&mut self) {
+        let client = self.rng.random_range(0..self.clients.len());
+        let relay = self.rng.random_range(0..self.relays.len());
+        match self.rng.random_range(0..100) {
+            0..28 => {
+                let count = [1, 1, 2, 5][self.rng.random_range(0..4)];
+                self.change(count);
+            }
+            28..46 => self.ask(client),
+            46..54 => {
+                self.leave(client);
+                let (wait, forgets) = (self.away(), self.rng.random_bool(0.3));
+                self.say(|_| format!("client {client} leaves for {wait:?}, forgets: {forgets}"));
+                if forgets {
+                    self.clients[client].forget();
+                }
+                self.return_in(client, wait);
+            }
+            54..58 => {
+                // Often all of them, so that nothing is wanted any more.
+                let wait = self.away();
+                self.say(|_| format!("most clients leave for {wait:?}"));
+                for client in 0..self.clients.len() {
+                    if self.rng.random_bool(0.9) {
+                        self.leave(client);
+                        let more = millis(&mut self.rng, 0..500);
+                        self.return_in(client, wait + more);
+                    }
+                }
+            }
+            58..62 if self.clients[client].online => {
+                let time = self.random_time() * 2;
+                self.say(|_| format!("client {client} does not read for {time:?}"));
+                self.clients[client].reading = false;
+                self.queue.put(self.now + time, Event::Reads { client });
+            }
+            62..70 => {
+                let time = self.random_time();
+                self.pause_relay(relay, time);
+            }
+            70..76 => {
+                let time = self.random_time();
+                self.pause_origin(time);
+            }
+            76..82 => {
+                let time = self.outage();
+                self.cut(relay, time);
+                if self.rng.random_bool(0.5) {
+                    self.change(2);
+                }
+            }
+            82..84 => {
+                let time = self.random_time() * 2;
+                self.half_open(relay, time);
+            }
+            84..88 => {
+                let time = self.random_time();
+                self.say(|_| format!("link {relay} stalls for {time:?}"));
+                self.net.links[relay].stalled_until = Some(self.now + time);
+            }
+            88..92 => {
+                let time = self.outage();
+                self.restart_origin(time);
+                let count = self.rng.random_range(0..4);
+                self.change(count);
+            }
+            92..95 => {
+                self.restart_relay(relay);
+                if self.rng.random_bool(0.5) {
+                    let time = self.random_time();
+                    self.pause_origin(time);
+                }
+            }
+            95..97 => {
+                let link = self.clients[client].link;
+                let time = self.outage();
+                self.cut(link, time);
+            }
+            _ => {}
+        }
+        let gap = match self.rng.random_range(0..20) {
+            0..7 => millis(&mut self.rng, 0..50),
+            7..12 => millis(&mut self.rng, 50..1_000),
+            12..17 => millis(&mut self.rng, 1_000..6_000),
+            17..19 => millis(&mut self.rng, 6_000..20_000),
+            _ => millis(&mut self.rng, 20_000..80_000),
+        };
+        self.advance(gap);
+    }
+}

@@ -1,0 +1,278 @@
+//! One history: the clock, the events, and everybody in it.
+//!
+//! Owns time. Events happen in their order; a process that is paused finds later what arrived meanwhile. What somebody wants
+//! sent is put on its link here, and what arrives is handed over. Decides nothing of what is right.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use deltafan::proto::DeltaDiscoveryRequest;
+use deltafan::subscription::SessionConfig;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::client::Client;
+use super::flavor::Flavor;
+use super::judge::{Repeats, Seen};
+use super::net::{Consumer, Net, Server};
+use super::origin::Origin;
+use super::plan::Plan;
+use super::queue::Queue;
+use super::relay::{Relay, Request};
+use super::truth::Truth;
+use crate::harness::Scenario;
+
+/// Something that happens.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A request arrives.
+    Up {
+        stream: u32,
+        only: Option<usize>,
+        request: Box<Request>,
+    },
+    /// A response arrives.
+    Down(Arrival),
+    /// The server ended a stream.
+    End {
+        stream: u32,
+        reason: String,
+    },
+    /// The consumer closed a stream.
+    Gone {
+        stream: u32,
+    },
+    /// A connection that was half open is lost, if it is not already; with everything on it.
+    Lost {
+        link: usize,
+    },
+    Connected {
+        relay: usize,
+        ok: bool,
+        attempt: u64,
+    },
+    /// The answer to a relay that asks whether the one before it is answered by its control plane.
+    Watches {
+        relay: usize,
+        attempt: u64,
+    },
+    /// That word whenever it changes.
+    Serves {
+        relay: usize,
+        attempt: u64,
+        serves: bool,
+    },
+    Taken {
+        relay: usize,
+        stream: u32,
+    },
+    Ack {
+        client: usize,
+        stream: u32,
+        at: usize,
+        nonce: String,
+    },
+    Back {
+        client: usize,
+        attempt: u64,
+    },
+    Reads {
+        client: usize,
+    },
+    OriginWakes,
+    Heartbeat,
+}
+
+/// A response on its way, which was made at that moment, when so many requests had been heard.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) stream: u32,
+    pub(crate) bytes: Bytes,
+    pub(crate) heard: u64,
+    pub(crate) made: Instant,
+}
+
+pub(crate) struct World {
+    pub(crate) trace: bool,
+    pub(crate) rng: StdRng,
+    pub(crate) plan: Plan,
+    pub(crate) base: Instant,
+    pub(crate) now: Instant,
+    pub(crate) queue: Queue<Event>,
+    pub(crate) net: Net,
+    pub(crate) truth: Truth,
+    pub(crate) contents: u64,
+    pub(crate) origin: Origin,
+    /// Until when the origin does not run, and what arrived meanwhile.
+    pub(crate) origin_paused: Option<Instant>,
+    pub(crate) origin_backlog: VecDeque<(u32, DeltaDiscoveryRequest)>,
+    pub(crate) relays: Vec<Relay>,
+    pub(crate) seen: Vec<Seen>,
+    /// When the oldest state may have come that each relay knows: from those before it, which may have been restarted since.
+    pub(crate) known_since: Vec<Instant>,
+    /// On which streams upstream the wildcard of a type was asked for last.
+    pub(crate) wildcards: BTreeMap<(u32, usize), bool>,
+    /// When each stream upstream was opened.
+    pub(crate) opened: BTreeMap<u32, Instant>,
+    /// Which attempt to connect each relay is at: an answer to an older one is nobody's.
+    pub(crate) attempts: Vec<u64>,
+    pub(crate) clients: Vec<Client>,
+    /// Arrivals at clients that do not read.
+    pub(crate) unread: Vec<VecDeque<Arrival>>,
+    /// Streams on which a relay has said more than such a client's transport takes.
+    pub(crate) stuffed: Vec<Vec<(u32, bool)>>,
+    /// Kinds of control planes that there were so far, the present one last.
+    pub(crate) flavors: Vec<Flavor>,
+    pub(crate) rules: Arc<SessionConfig>,
+    pub(crate) repeats: Repeats,
+    /// Count of events that may cause a response.
+    pub(crate) causes: u64,
+}
+
+/// After so many steps everybody must have what is theirs.
+const QUIET: u64 = 20;
+
+impl Scenario for World {
+    const NAME: &'static str = "timed";
+    const LENGTH: u64 = 60;
+    const STEPS: u64 = 9_000;
+
+    fn new(seed: u64, trace: bool) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let plan = Plan::new(seed, &mut rng);
+        let (now, rules) = (Instant::now(), Arc::new(SessionConfig::default()));
+        let relays: Vec<Relay> = (0..1 + usize::from(plan.chain))
+            .map(|at| Relay::new(plan.settings(), plan.limits(), &rules, at > 0, now))
+            .collect();
+        let mut net = Net::default();
+        // A link upstream for each relay comes first, by the relay's number.
+        net.links.extend(relays.iter().map(|_| plan.upstream_link(&mut rng)));
+        let mut clients = Vec::new();
+        for id in 0..plan.clients {
+            net.links.push(Plan::client_link(&mut rng));
+            clients.push(plan.client(&mut rng, id, net.links.len() - 1));
+        }
+        let mut world = Self {
+            trace,
+            base: now,
+            now,
+            queue: Queue::new(),
+            net,
+            truth: Truth::default(),
+            contents: 0,
+            origin: Origin::new(plan.flavor, plan.ttl),
+            flavors: vec![plan.flavor],
+            origin_paused: None,
+            origin_backlog: VecDeque::new(),
+            seen: relays.iter().map(|_| Seen::default()).collect(),
+            known_since: vec![now; relays.len()],
+            wildcards: BTreeMap::new(),
+            opened: BTreeMap::new(),
+            attempts: vec![0; relays.len()],
+            relays,
+            unread: clients.iter().map(|_| VecDeque::new()).collect(),
+            stuffed: clients.iter().map(|_| Vec::new()).collect(),
+            clients,
+            rules,
+            repeats: Repeats::default(),
+            causes: 0,
+            plan,
+            rng,
+        };
+        world.say(|world| format!("{:?} {:?}", world.plan, world.net.links));
+        world.begin();
+        world
+    }
+
+    fn step(&mut self, step: u64) {
+        self.trouble();
+        if (step + 1).is_multiple_of(QUIET) {
+            self.quiet();
+        }
+    }
+
+    fn parameters(&self) -> String {
+        format!("{:?}", self.plan)
+    }
+}
+
+impl World {
+    fn begin(&mut self) {
+        for at in 0..4 {
+            let chance = if self.rng.random_bool(0.15) { 0.0 } else { 0.7 };
+            for name in self.plan.all_names(at) {
+                let is_there = self.rng.random_bool(chance);
+                self.publish(at, &name, is_there);
+            }
+        }
+        for client in 0..self.clients.len() {
+            let wait = Duration::from_millis(self.rng.random_range(0..2_000));
+            let attempt = self.clients[client].attempt;
+            self.queue.put(self.now + wait, Event::Back { client, attempt });
+        }
+        if let Some(ttl) = self.plan.ttl {
+            self.queue.put(self.now + ttl / 3, Event::Heartbeat);
+        }
+    }
+
+    /// Prints a line of the trace.
+    pub(crate) fn say(&self, text: impl FnOnce(&Self) -> String) {
+        if self.trace {
+            let text = text(self);
+            let clipped: String = text.chars().take(1_500).collect();
+            eprintln!("{:>10.3} {clipped}", (self.now - self.base).as_secs_f64());
+        }
+    }
+
+    /// Lets time pass, and everything happen that is due on the way.
+    pub(crate) fn advance(&mut self, time: Duration) {
+        let end = self.now + time;
+        let mut turns = 0;
+        loop {
+            while let Some(event) = self.queue.take(self.now) {
+                self.happen(event);
+            }
+            // Input before deadlines: all that has arrived by now was handed over.
+            let mut busy = false;
+            for relay in 0..self.relays.len() {
+                if self.relays[relay].next(self.now).is_some_and(|at| at <= self.now) {
+                    busy = true;
+                    let out = self.relays[relay].turn(self.now, &mut self.rng, &mut self.net.next);
+                    out.into_iter().for_each(|output| self.route(relay, output));
+                }
+            }
+            if busy {
+                turns += 1;
+                assert!(turns < 5_000, "SPIN: it has always something to do: {}", self.busy());
+                continue;
+            }
+            let relays = self.relays.iter().filter_map(|relay| relay.next(self.now));
+            let next = relays.chain(self.queue.next()).min();
+            match next.filter(|at| *at <= end) {
+                Some(at) => {
+                    turns = if at > self.now { 0 } else { turns + 1 };
+                    assert!(turns < 5_000, "SPIN: nothing makes time go on");
+                    self.now = self.now.max(at);
+                }
+                None => break,
+            }
+        }
+        self.now = end;
+    }
+
+    fn busy(&self) -> String {
+        let busy = self.relays.iter().map(|relay| relay.busy(self.now));
+        busy.collect::<Vec<_>>().join("; ")
+    }
+
+    /// Where a relay's streams lead.
+    pub(crate) const fn server_of(relay: usize) -> Server {
+        if relay == 0 { Server::Origin } else { Server::Relay(relay - 1) }
+    }
+
+    pub(crate) fn consumer(&self, stream: u32) -> Option<Consumer> {
+        self.net.streams.get(&stream).map(|stream| stream.consumer)
+    }
+}
