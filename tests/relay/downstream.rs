@@ -372,7 +372,7 @@ async fn rejections_do_not_flood_the_log() {
     relay.wait_for("the rejections", || {
         relay.metric("deltafan_requests_total{type=\"cds\",transport=\"delta\",result=\"nack\"}") == 20.0
     });
-    let told = relay.said("a client rejected an update (NACK)");
+    let told = relay.wait_for_message("a client rejected an update (NACK)");
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!(told[0]["node"], "nacker");
     assert_eq!(told[0]["text"], "rejected by the test");

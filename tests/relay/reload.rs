@@ -41,7 +41,7 @@ async fn a_change_is_for_new_connections_and_drops_no_stream() {
 
     relay.reconfigure(&relay.config_with("  max_names: 2\n"));
     applied(&relay, 1.0);
-    let told = relay.said("configuration reloaded");
+    let told = relay.wait_for_message("configuration reloaded");
     assert_eq!((told.len(), &told[0]["changed"]), (1, &"downstream.max_names".into()));
     assert_eq!(names(&subscribed(&relay, &["a", "b"]).await.response().await).len(), 2);
 

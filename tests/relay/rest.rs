@@ -452,7 +452,7 @@ async fn r_rest_11_an_unknown_type_inside_is_an_error_of_that_poll_alone() {
         assert!(all.body.contains(word), "{}", all.body);
     }
     assert_eq!(relay.metric("deltafan_polls_total{type=\"cds\",outcome=\"unknown_type\"}"), 1.0);
-    assert_eq!(relay.said("cannot answer a REST-JSON poll").len(), 1);
+    assert_eq!(relay.wait_for_message("cannot answer a REST-JSON poll").len(), 1);
     // Nothing gets better by asking again at once.
     let begun = Instant::now();
     assert_eq!(poll(&relay, "clusters", offering("other")).await.unwrap().status, 500);

@@ -331,9 +331,13 @@ async fn connections_of_clients_that_are_revoked_are_closed_and_no_others() {
     assert_eq!(revoked.end().await.code(), tonic::Code::Unavailable);
     let end = tokio::time::timeout(PATIENCE, silent.read_to_end(&mut Vec::new())).await;
     assert!(end.is_ok(), "the silent connection of the same client is closed too");
-    assert!(
-        fixture.relay.has_written("closing connections whose client certificates are not accepted any more")
-    );
+    fixture
+        .wait_for("word on it in the log", || {
+            fixture
+                .relay
+                .has_written("closing connections whose client certificates are not accepted any more")
+        })
+        .await;
     // The other client hears what follows, on the stream it had.
     let told = async {
         let told = served.response().await;
@@ -387,7 +391,9 @@ async fn a_bad_new_set_keeps_the_old_one_and_is_counted_once() {
     replace(&fixture.home.path().join("key.pem"), &fixture.authority.server().key_pem);
     fixture.wait_for("failure", || failures() == 1.0).await;
     assert!(fixture.lets_in(Some(&client)).await, "the old set is in force");
-    let said = fixture.relay.said("changed certificates cannot be used; those from before stay in force");
+    let said = fixture
+        .relay
+        .wait_for_message("changed certificates cannot be used; those from before stay in force");
     assert_eq!(said.len(), 1);
     let error = said[0]["error"].as_str().unwrap();
     assert!(error.contains("key.pem: it is not the key of the first certificate"), "{error}");

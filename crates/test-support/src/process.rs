@@ -178,6 +178,17 @@ impl Process {
         self.events().into_iter().filter(|event| event["message"] == message).collect()
     }
 
+    /// Waits until the log has this message, and returns the events with it so far. The log is read behind what the relay
+    /// answers: a message need not be there when its cause is.
+    pub fn wait_for_message(&self, message: &str) -> Vec<serde_json::Value> {
+        let mut said = Vec::new();
+        self.wait_for(message, || {
+            said.extend(self.said(message));
+            !said.is_empty()
+        });
+        said
+    }
+
     /// The events of the log so far, each once.
     pub fn events(&self) -> Vec<serde_json::Value> {
         self.log.try_iter().filter_map(|line| serde_json::from_str(&line).ok()).collect()
