@@ -281,6 +281,6 @@ impl World {
 }
 
 #[test]
-fn r_relay_20_whatever_happens_to_aliases_a_client_ends_with_what_it_asks_for() {
+fn r_relay_20_in_random_histories_of_aliases_a_client_ends_with_the_resources_it_asks_for() {
     harness::play::<World>();
 }
