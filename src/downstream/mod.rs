@@ -18,7 +18,7 @@
 //! | `connections`, `overload`, `admission` | age and drain of all connections, memory watermarks, limits on their number |
 //! | `response_cache`, `poll_state`, `state` | JSON responses, state that polls share, and all connections |
 //! | `version_extractor`, `assembler` | versions taken out of a request as it arrives, a body cut into messages |
-//! | `stream`, `fetch`, `body` | gRPC streams, unary methods, bodies of responses |
+//! | `stream`, `unary`, `body` | gRPC streams, unary methods, bodies of responses |
 //! | `poll_error`, `poll_request`, `parked_poll`, `poll` | REST-JSON long polls |
 //! | `service` | routing of a request |
 //! | `serve`, `tls_accept`, `listener` | serving a connection, TLS, accepting |
@@ -29,7 +29,6 @@ mod authz;
 mod body;
 mod connection;
 mod connections;
-mod fetch;
 mod handshake;
 mod http1_body;
 mod limits;
@@ -57,6 +56,7 @@ mod stream;
 mod timer;
 mod tls_accept;
 mod transport;
+mod unary;
 mod unix;
 mod unsent;
 mod version_extractor;

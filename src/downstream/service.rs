@@ -10,7 +10,6 @@ use tower::Service as _;
 
 use super::body::{ResponseBody, text};
 use super::connection::Connection;
-use super::fetch;
 use super::policy::Policy;
 use super::poll;
 use super::poll_request::PollClient;
@@ -18,6 +17,7 @@ use super::routes::{self, Route};
 use super::state::ServerState;
 use super::status::Status;
 use super::stream::StreamBody;
+use super::unary;
 use crate::http2::Backpressure;
 use crate::identity::Peer;
 use crate::subscription::{Session, SessionConfig};
@@ -116,7 +116,7 @@ impl<H: Health> Services<H> {
             Some(Route::Fetch(kind)) => {
                 let (body, connection) = (request.into_body(), &self.connection);
                 let (limits, unsent) = (&self.policy.limits, Arc::clone(&self.server.unsent));
-                match fetch::fetch(kind, body, self.peer, self.rules, connection, limits, self.server).await {
+                match unary::fetch(kind, body, self.peer, self.rules, connection, limits, self.server).await {
                     Ok(frame) => grpc(ResponseBody::unary(frame, connection, &unsent)),
                     Err(status) => refuse(status),
                 }

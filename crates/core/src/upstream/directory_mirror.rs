@@ -285,7 +285,7 @@ mod tests {
 
     const CDS: Kind = Kind::Cluster;
 
-    struct Rig {
+    struct Fixture {
         mirror: DirectoryMirror,
         now: Instant,
     }
@@ -297,7 +297,7 @@ mod tests {
         ParameterView::new(&ClientScope { scope, ..ClientScope::default() }, true, &BTreeMap::new())
     }
 
-    impl Rig {
+    impl Fixture {
         fn new() -> Self {
             let (_, writer) = Cache::new(Limits::default());
             Self { mirror: DirectoryMirror::new(writer), now: Instant::now() }
@@ -356,32 +356,41 @@ mod tests {
 
     #[test]
     fn r_relay_04_nothing_is_known_before_the_first_reading() {
-        let mut rig = Rig::new();
-        let _client = rig.client(CDS, true, &["c1", "c2"]);
-        assert_eq!((rig.seen(CDS, "c1"), rig.snapshot(CDS).wildcard_known()), ("unknown".to_owned(), false));
-        let heard = |rig: &Rig, kind: Kind| {
-            rig.mirror.cache().of(&kind.into()).expect("few types").heard_since().is_some()
+        let mut fixture = Fixture::new();
+        let _client = fixture.client(CDS, true, &["c1", "c2"]);
+        assert_eq!(
+            (fixture.seen(CDS, "c1"), fixture.snapshot(CDS).wildcard_known()),
+            ("unknown".to_owned(), false)
+        );
+        let heard = |fixture: &Fixture, kind: Kind| {
+            fixture.mirror.cache().of(&kind.into()).expect("few types").heard_since().is_some()
         };
-        assert!(!heard(&rig, CDS));
-        rig.scan(&[(CDS, "c1", "v1")]);
-        let _other = rig.client(Kind::Listener, true, &[]);
-        assert!(heard(&rig, CDS) && heard(&rig, Kind::Listener), "it answers for every type once it is read");
-        assert_eq!((rig.seen(CDS, "c1"), rig.seen(CDS, "c2")), ("v1".to_owned(), "absent".to_owned()));
-        assert!(rig.snapshot(CDS).wildcard_known());
+        assert!(!heard(&fixture, CDS));
+        fixture.scan(&[(CDS, "c1", "v1")]);
+        let _other = fixture.client(Kind::Listener, true, &[]);
+        assert!(
+            heard(&fixture, CDS) && heard(&fixture, Kind::Listener),
+            "it answers for every type once it is read"
+        );
+        assert_eq!(
+            (fixture.seen(CDS, "c1"), fixture.seen(CDS, "c2")),
+            ("v1".to_owned(), "absent".to_owned())
+        );
+        assert!(fixture.snapshot(CDS).wildcard_known());
     }
 
     #[test]
     fn a_name_that_may_not_be_seen_is_answered_for_before_the_first_reading() {
-        let mut rig = Rig::new();
-        let of = rig.mirror.cache().seen(&CDS.into(), &mine()).expect("few");
+        let mut fixture = Fixture::new();
+        let of = fixture.mirror.cache().seen(&CDS.into(), &mine()).expect("few");
         let subscription = Subscription::new(true, ["mine/a", "other"].map(Name::from));
         let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
         let _client = of.join(subscription, profile, &Arc::new(WakeHandle::default()));
-        rig.look();
+        fixture.look();
         let sees = |name: &str| of.snapshot().by_name(name).present().map(|held| held.version().to_owned());
         assert!(matches!(of.snapshot().by_name("other"), Seen::Absent));
         assert!(matches!(of.snapshot().by_name("mine/a"), Seen::Unknown) && !of.snapshot().wildcard_known());
-        rig.scan(&[(CDS, "mine/a", "v1"), (CDS, "other", "v1")]);
+        fixture.scan(&[(CDS, "mine/a", "v1"), (CDS, "other", "v1")]);
         assert_eq!(sees("mine/a").as_deref(), Some("v1"));
         assert!(matches!(of.snapshot().by_name("other"), Seen::Absent) && of.snapshot().wildcard_known());
     }
@@ -391,130 +400,130 @@ mod tests {
         for (wildcard, names) in
             [(true, &[][..]), (false, &["mine/a", "mine/b", "other"]), (true, &["mine/a"])]
         {
-            let mut rig = Rig::new();
-            rig.scan(&[(CDS, "mine/a", "v1"), (CDS, "other", "v1")]);
-            let of = rig.mirror.cache().seen(&CDS.into(), &mine()).expect("few");
+            let mut fixture = Fixture::new();
+            fixture.scan(&[(CDS, "mine/a", "v1"), (CDS, "other", "v1")]);
+            let of = fixture.mirror.cache().seen(&CDS.into(), &mine()).expect("few");
             let subscription = Subscription::new(wildcard, names.iter().map(|name| Name::from(*name)));
             let profile =
                 StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
             let _client = of.join(subscription.clone(), profile, &Arc::new(WakeHandle::default()));
-            rig.look();
+            fixture.look();
             let sees =
                 |name: &str| of.snapshot().seen_by(&subscription, name).map(|held| held.version().to_owned());
             assert_eq!(of.snapshot().wildcard_known(), wildcard);
             assert_eq!((sees("mine/a").as_deref(), sees("other")), (Some("v1"), None), "{subscription:?}");
-            rig.scan(&[(CDS, "mine/a", "v2"), (CDS, "mine/b", "v2"), (CDS, "other", "v2")]);
+            fixture.scan(&[(CDS, "mine/a", "v2"), (CDS, "mine/b", "v2"), (CDS, "other", "v2")]);
             let b = if wildcard || names.contains(&"mine/b") { Some("v2") } else { None };
             assert_eq!(
                 (sees("mine/a").as_deref(), sees("mine/b").as_deref(), sees("other")),
                 (Some("v2"), b, None)
             );
-            rig.scan(&[(CDS, "other", "v2")]);
+            fixture.scan(&[(CDS, "other", "v2")]);
             assert_eq!((sees("mine/a"), sees("mine/b"), sees("other")), (None, None, None));
         }
     }
 
     #[test]
     fn a_name_comes_and_goes_with_its_file() {
-        let mut rig = Rig::new();
-        rig.scan(&[]);
-        let client = rig.client(CDS, false, &["c1"]);
-        assert_eq!(rig.seen(CDS, "c1"), "absent");
+        let mut fixture = Fixture::new();
+        fixture.scan(&[]);
+        let client = fixture.client(CDS, false, &["c1"]);
+        assert_eq!(fixture.seen(CDS, "c1"), "absent");
         for version in ["v1", "v2"] {
-            rig.scan(&[(CDS, "c1", version)]);
-            assert_eq!(rig.seen(CDS, "c1"), version);
-            assert_eq!(rig.snapshot(CDS).member_count(), 1);
+            fixture.scan(&[(CDS, "c1", version)]);
+            assert_eq!(fixture.seen(CDS, "c1"), version);
+            assert_eq!(fixture.snapshot(CDS).member_count(), 1);
         }
-        rig.scan(&[]);
-        assert_eq!(rig.seen(CDS, "c1"), "absent");
-        assert_eq!(rig.snapshot(CDS).member_count(), 0);
+        fixture.scan(&[]);
+        assert_eq!(fixture.seen(CDS, "c1"), "absent");
+        assert_eq!(fixture.snapshot(CDS).member_count(), 0);
         drop(client);
-        rig.look();
-        assert_eq!(rig.seen(CDS, "c1"), "unknown", "nobody asks any more");
+        fixture.look();
+        assert_eq!(fixture.seen(CDS, "c1"), "unknown", "nobody asks any more");
     }
 
     #[test]
     fn r_xt_03_a_glob_has_the_members_that_files_hold() {
         const GLOB: &str = "xdstp://a/t/*";
-        let mut rig = Rig::new();
-        let early = rig.client(CDS, false, &[GLOB]);
-        rig.scan(&[(CDS, "xdstp://a/t/x", "v1"), (CDS, "xdstp://a/t/x?k=v", "v1"), (CDS, "c", "v1")]);
-        let members = |rig: &Rig| {
-            let snapshot = rig.snapshot(CDS);
+        let mut fixture = Fixture::new();
+        let early = fixture.client(CDS, false, &[GLOB]);
+        fixture.scan(&[(CDS, "xdstp://a/t/x", "v1"), (CDS, "xdstp://a/t/x?k=v", "v1"), (CDS, "c", "v1")]);
+        let members = |fixture: &Fixture| {
+            let snapshot = fixture.snapshot(CDS);
             let text = |held: &Arc<Resource>| format!("{}@{}", held.name(), held.version());
             snapshot.members_of(&GLOB.into()).map(text).collect::<Vec<_>>()
         };
-        assert_eq!(members(&rig), ["xdstp://a/t/x@v1"]);
-        assert_eq!(rig.seen(CDS, GLOB), "collection");
-        let by_name = rig.client(CDS, false, &["xdstp://a/t/x"]);
-        rig.scan(&[(CDS, "xdstp://a/t/x", "v2"), (CDS, "xdstp://a/t/y", "v1")]);
-        assert_eq!(members(&rig), ["xdstp://a/t/x@v2", "xdstp://a/t/y@v1"]);
-        rig.scan(&[]);
+        assert_eq!(members(&fixture), ["xdstp://a/t/x@v1"]);
+        assert_eq!(fixture.seen(CDS, GLOB), "collection");
+        let by_name = fixture.client(CDS, false, &["xdstp://a/t/x"]);
+        fixture.scan(&[(CDS, "xdstp://a/t/x", "v2"), (CDS, "xdstp://a/t/y", "v1")]);
+        assert_eq!(members(&fixture), ["xdstp://a/t/x@v2", "xdstp://a/t/y@v1"]);
+        fixture.scan(&[]);
         assert_eq!(
-            (rig.seen(CDS, GLOB), rig.seen(CDS, "xdstp://a/t/x")),
+            (fixture.seen(CDS, GLOB), fixture.seen(CDS, "xdstp://a/t/x")),
             ("absent".to_owned(), "absent".to_owned())
         );
-        rig.scan(&[(CDS, "xdstp://a/t/x", "v3")]);
+        fixture.scan(&[(CDS, "xdstp://a/t/x", "v3")]);
         drop((early, by_name));
-        rig.look();
-        assert_eq!(members(&rig), Vec::<String>::new());
-        let _late = rig.client(CDS, false, &[GLOB]);
-        assert_eq!(members(&rig), ["xdstp://a/t/x@v3"]);
+        fixture.look();
+        assert_eq!(members(&fixture), Vec::<String>::new());
+        let _late = fixture.client(CDS, false, &[GLOB]);
+        assert_eq!(members(&fixture), ["xdstp://a/t/x@v3"]);
     }
 
     #[test]
     fn r_xt_01_of_two_spellings_in_files_the_first_counts() {
-        let mut rig = Rig::new();
+        let mut fixture = Fixture::new();
         let files = [(CDS, "xdstp://a/t/x?a=1&b=2", "v1"), (CDS, "xdstp://a/t/x?b=2&a=1", "v2")];
-        rig.scan(&files);
-        let before = rig.snapshot(CDS).generation();
-        rig.scan(&files);
-        assert_eq!(rig.seen(CDS, "xdstp://a/t/x?a=1&b=2"), "v1");
-        assert_eq!((rig.snapshot(CDS).generation(), rig.snapshot(CDS).member_count()), (before, 1));
+        fixture.scan(&files);
+        let before = fixture.snapshot(CDS).generation();
+        fixture.scan(&files);
+        assert_eq!(fixture.seen(CDS, "xdstp://a/t/x?a=1&b=2"), "v1");
+        assert_eq!((fixture.snapshot(CDS).generation(), fixture.snapshot(CDS).member_count()), (before, 1));
     }
 
     #[test]
     fn a_type_that_no_file_mentions_is_known_to_be_empty() {
-        let mut rig = Rig::new();
-        rig.scan(&[(CDS, "c1", "v1")]);
-        assert!(rig.snapshot(CDS).wildcard_known());
-        let _client = rig.client(Kind::Secret, true, &[]);
-        assert!(rig.snapshot(Kind::Secret).wildcard_known());
+        let mut fixture = Fixture::new();
+        fixture.scan(&[(CDS, "c1", "v1")]);
+        assert!(fixture.snapshot(CDS).wildcard_known());
+        let _client = fixture.client(Kind::Secret, true, &[]);
+        assert!(fixture.snapshot(Kind::Secret).wildcard_known());
     }
 
     #[test]
     fn a_type_that_nobody_asks_for_any_more_leaves_nothing_behind() {
-        let mut rig = Rig::new();
-        rig.scan(&[(CDS, "c1", "v1")]);
-        let clients = [rig.client(CDS, true, &[]), rig.client(Kind::Secret, true, &["a"])];
+        let mut fixture = Fixture::new();
+        fixture.scan(&[(CDS, "c1", "v1")]);
+        let clients = [fixture.client(CDS, true, &[]), fixture.client(Kind::Secret, true, &["a"])];
         drop(clients);
-        rig.look();
-        assert!(rig.mirror.asked.is_empty());
-        assert!(rig.snapshot(CDS).wildcard_known(), "it is in a file");
-        let _client = rig.client(Kind::Secret, true, &[]);
-        assert!(rig.snapshot(Kind::Secret).wildcard_known());
+        fixture.look();
+        assert!(fixture.mirror.asked.is_empty());
+        assert!(fixture.snapshot(CDS).wildcard_known(), "it is in a file");
+        let _client = fixture.client(Kind::Secret, true, &[]);
+        assert!(fixture.snapshot(Kind::Secret).wildcard_known());
     }
 
     #[test]
     fn an_unchanged_file_causes_nothing() {
-        let mut rig = Rig::new();
-        let _client = rig.client(CDS, true, &[]);
-        rig.scan(&[(CDS, "c1", "v1"), (CDS, "c2", "v1")]);
-        let first = rig.snapshot(CDS);
-        rig.scan(&[(CDS, "c1", "v1"), (CDS, "c2", "v1")]);
-        assert!(Arc::ptr_eq(&first, &rig.snapshot(CDS)));
-        rig.scan(&[(CDS, "c1", "v1"), (CDS, "c2", "v2")]);
+        let mut fixture = Fixture::new();
+        let _client = fixture.client(CDS, true, &[]);
+        fixture.scan(&[(CDS, "c1", "v1"), (CDS, "c2", "v1")]);
+        let first = fixture.snapshot(CDS);
+        fixture.scan(&[(CDS, "c1", "v1"), (CDS, "c2", "v1")]);
+        assert!(Arc::ptr_eq(&first, &fixture.snapshot(CDS)));
+        fixture.scan(&[(CDS, "c1", "v1"), (CDS, "c2", "v2")]);
         let kept = |snapshot: &Snapshot| snapshot.by_name("c1").present().cloned();
-        assert!(Arc::ptr_eq(&kept(&first).expect("c1"), &kept(&rig.snapshot(CDS)).expect("c1")));
-        assert_eq!(rig.seen(CDS, "c2"), "v2");
+        assert!(Arc::ptr_eq(&kept(&first).expect("c1"), &kept(&fixture.snapshot(CDS)).expect("c1")));
+        assert_eq!(fixture.seen(CDS, "c2"), "v2");
     }
 
     #[test]
     fn types_change_in_the_order_in_which_they_refer_to_each_other() {
-        let mut rig = Rig::new();
+        let mut fixture = Fixture::new();
         let kinds = [CDS, Kind::Endpoint, Kind::Listener, Kind::Route];
-        rig.scan(&kinds.map(|kind| (kind, "x", "v1")));
-        let order = kinds.map(|kind| rig.snapshot(kind).generation());
+        fixture.scan(&kinds.map(|kind| (kind, "x", "v1")));
+        let order = kinds.map(|kind| fixture.snapshot(kind).generation());
         assert!(order.is_sorted() && order[0] < order[3], "{order:?}");
     }
 }

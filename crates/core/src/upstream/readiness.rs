@@ -90,13 +90,13 @@ mod tests {
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
     /// A relay, its origin and the seconds since its start.
-    struct Rig {
+    struct Fixture {
         start: Instant,
         state: UpstreamState,
         readiness: Readiness,
     }
 
-    impl Rig {
+    impl Fixture {
         fn new(wait: Duration) -> Self {
             let start = Instant::now();
             let readiness = Readiness::new(wait, "relay-1".to_owned());
@@ -130,75 +130,76 @@ mod tests {
 
     #[test]
     fn a_relay_that_asks_for_nothing_is_ready_once_its_stream_has_stood() {
-        let mut rig = Rig::new(DAY);
-        assert!(!rig.is_ready(0));
-        rig.state.connected(rig.at(5));
-        assert!(!rig.is_ready(6), "it may be refused");
-        rig.state.look(Unanswered::default());
-        assert!(rig.is_ready(6));
-        rig.state.lost("connection refused".to_owned(), rig.at(7));
-        assert!(rig.look(7).unwrap_err().ends_with("never answered: connection refused"), "it is empty");
+        let mut fixture = Fixture::new(DAY);
+        assert!(!fixture.is_ready(0));
+        fixture.state.connected(fixture.at(5));
+        assert!(!fixture.is_ready(6), "it may be refused");
+        fixture.state.look(Unanswered::default());
+        assert!(fixture.is_ready(6));
+        fixture.state.lost("connection refused".to_owned(), fixture.at(7));
+        assert!(fixture.look(7).unwrap_err().ends_with("never answered: connection refused"), "it is empty");
     }
 
     #[test]
     fn an_origin_that_refuses_each_stream_is_never_taken_for_fit() {
-        let mut rig = Rig::new(Duration::ZERO);
+        let mut fixture = Fixture::new(Duration::ZERO);
         for second in 0..20 {
-            rig.state.connected(rig.at(second));
-            assert!(!rig.is_ready(second));
-            rig.state.lost("UNIMPLEMENTED".to_owned(), rig.at(second));
-            assert!(rig.look(second).unwrap_err().contains("UNIMPLEMENTED"));
+            fixture.state.connected(fixture.at(second));
+            assert!(!fixture.is_ready(second));
+            fixture.state.lost("UNIMPLEMENTED".to_owned(), fixture.at(second));
+            assert!(fixture.look(second).unwrap_err().contains("UNIMPLEMENTED"));
         }
     }
 
     #[test]
     fn a_relay_that_is_not_answered_is_not_ready() {
-        let mut rig = Rig::new(DAY);
-        rig.state.connected(rig.at(0));
-        rig.asks(0);
-        assert!((1..60).all(|second| !rig.is_ready(second)));
+        let mut fixture = Fixture::new(DAY);
+        fixture.state.connected(fixture.at(0));
+        fixture.asks(0);
+        assert!((1..60).all(|second| !fixture.is_ready(second)));
         assert!(
-            rig.look(60)
+            fixture
+                .look(60)
                 .unwrap_err()
                 .contains("any of 3 subscriptions for 60 s: does it know node `relay-1`?")
         );
-        rig.state.accepted(rig.at(61));
-        assert!(rig.is_ready(61));
-        rig.state.lost("gone".to_owned(), rig.at(62));
-        assert!(rig.is_ready(1000), "what it heard is served on");
+        fixture.state.accepted(fixture.at(61));
+        assert!(fixture.is_ready(61));
+        fixture.state.lost("gone".to_owned(), fixture.at(62));
+        assert!(fixture.is_ready(1000), "what it heard is served on");
     }
 
     #[test]
     fn a_relay_that_was_ready_is_given_time_for_its_first_answer() {
-        let mut rig = Rig::new(DAY);
-        rig.stands(0);
-        assert!(rig.is_ready(1));
-        rig.asks(100);
-        let verdict = rig.readiness.look(&rig.state, rig.at(109));
-        assert_eq!(verdict, Verdict { ready: Ok(()), look_at: Some(rig.at(110)) });
-        assert!(!rig.is_ready(110));
-        assert!(!rig.is_ready(111), "and it is not ready by turns");
-        rig.state.unanswered = Unanswered::default();
-        assert!(rig.is_ready(112), "nobody asks any more");
+        let mut fixture = Fixture::new(DAY);
+        fixture.stands(0);
+        assert!(fixture.is_ready(1));
+        fixture.asks(100);
+        let verdict = fixture.readiness.look(&fixture.state, fixture.at(109));
+        assert_eq!(verdict, Verdict { ready: Ok(()), look_at: Some(fixture.at(110)) });
+        assert!(!fixture.is_ready(110));
+        assert!(!fixture.is_ready(111), "and it is not ready by turns");
+        fixture.state.unanswered = Unanswered::default();
+        assert!(fixture.is_ready(112), "nobody asks any more");
     }
 
     #[test]
     fn the_wait_for_a_first_answer_has_an_end_over_all_connections() {
-        let mut rig = Rig::new(Duration::from_secs(30));
-        rig.state.connected(rig.at(0));
-        rig.asks(10);
-        assert!(!rig.is_ready(11));
-        rig.state.lost("gone".to_owned(), rig.at(20));
-        assert!(!rig.is_ready(20));
-        rig.state.connected(rig.at(25));
-        rig.asks(25);
-        let verdict = rig.readiness.look(&rig.state, rig.at(39));
+        let mut fixture = Fixture::new(Duration::from_secs(30));
+        fixture.state.connected(fixture.at(0));
+        fixture.asks(10);
+        assert!(!fixture.is_ready(11));
+        fixture.state.lost("gone".to_owned(), fixture.at(20));
+        assert!(!fixture.is_ready(20));
+        fixture.state.connected(fixture.at(25));
+        fixture.asks(25);
+        let verdict = fixture.readiness.look(&fixture.state, fixture.at(39));
         assert!(verdict.ready.is_err());
-        assert_eq!(verdict.look_at, Some(rig.at(40)));
-        assert!(rig.is_ready(40));
-        let mut rig = Rig::new(Duration::ZERO);
-        rig.state.connected(rig.at(0));
-        rig.asks(0);
-        assert!(rig.is_ready(1), "an operator may want no wait at all");
+        assert_eq!(verdict.look_at, Some(fixture.at(40)));
+        assert!(fixture.is_ready(40));
+        let mut fixture = Fixture::new(Duration::ZERO);
+        fixture.state.connected(fixture.at(0));
+        fixture.asks(0);
+        assert!(fixture.is_ready(1), "an operator may want no wait at all");
     }
 }

@@ -7,54 +7,57 @@ use crate::resource::Parameters;
 const CDS: Kind = Kind::Cluster;
 const EDS: Kind = Kind::Endpoint;
 
-fn rig() -> Rig {
-    let mut rig = Rig::connected();
-    rig.client("a", CDS, &["*"]);
-    rig.client("b", EDS, &["e1", "e2"]);
-    rig.pass(10);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
-    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").remove("e2"));
-    rig.pass(500);
-    rig
+fn fixture() -> Fixture {
+    let mut fixture = Fixture::connected();
+    fixture.client("a", CDS, &["*"]);
+    fixture.client("b", EDS, &["e1", "e2"]);
+    fixture.pass(10);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").set("c2", "v1"));
+    fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").remove("e2"));
+    fixture.pass(500);
+    fixture
 }
 
 #[test]
 fn r_relay_16_an_unwanted_name_is_let_go_after_the_linger_time() {
-    let mut rig = rig();
-    rig.leave("a");
-    rig.leave("b");
-    rig.pass(59_999);
-    assert_eq!(rig.requests(Primary), []);
-    assert_eq!(rig.members(CDS).len(), 2);
-    assert_eq!(rig.seen(EDS, "e1"), "v1");
-    rig.pass(1);
-    let requests = rig.requests(Primary);
+    let mut fixture = fixture();
+    fixture.leave("a");
+    fixture.leave("b");
+    fixture.pass(59_999);
+    assert_eq!(fixture.requests(Primary), []);
+    assert_eq!(fixture.members(CDS).len(), 2);
+    assert_eq!(fixture.seen(EDS, "e1"), "v1");
+    fixture.pass(1);
+    let requests = fixture.requests(Primary);
     let [eds] = &requests[..] else { panic!("{requests:?}") };
     assert_eq!(sorted(&eds.resource_names_unsubscribe), ["e1", "e2"]);
-    assert_eq!(rig.members(CDS).len(), 2, "a wildcard is kept for as long as its stream lives (O1)");
-    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("unknown".to_owned(), "unknown".to_owned()));
+    assert_eq!(fixture.members(CDS).len(), 2, "a wildcard is kept for as long as its stream lives (O1)");
+    assert_eq!(
+        (fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")),
+        ("unknown".to_owned(), "unknown".to_owned())
+    );
 }
 
 #[test]
 fn r_relay_16_the_names_of_one_client_are_let_go_in_parts() {
-    let mut rig = rig();
+    let mut fixture = fixture();
     let names: Vec<String> = (0..2_000).map(|n| format!("n{n}")).collect();
-    rig.client("many", EDS, &names.iter().map(String::as_str).collect::<Vec<_>>());
-    while rig.cache.has_interest() {
-        rig.look();
+    fixture.client("many", EDS, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    while fixture.cache.has_interest() {
+        fixture.look();
     }
-    rig.leave("many");
-    while rig.cache.has_interest() {
-        rig.look();
+    fixture.leave("many");
+    while fixture.cache.has_interest() {
+        fixture.look();
     }
-    let wanted = |rig: &Rig| rig.mux.groups[&EDS.into()].topics[&Parameters::NONE].names.len();
-    rig.now += Duration::from_secs(60);
-    let mut before = wanted(&rig);
+    let wanted = |fixture: &Fixture| fixture.mux.groups[&EDS.into()].topics[&Parameters::NONE].names.len();
+    fixture.now += Duration::from_secs(60);
+    let mut before = wanted(&fixture);
     assert_eq!(before, 2_002);
-    while rig.mux.next_deadline().is_some_and(|at| at <= rig.now) {
-        rig.mux.on_deadline(rig.now);
-        let left = wanted(&rig);
+    while fixture.mux.next_deadline().is_some_and(|at| at <= fixture.now) {
+        fixture.mux.on_deadline(fixture.now);
+        let left = wanted(&fixture);
         assert!(before - left <= 500, "{} at once", before - left);
         before = left;
     }
@@ -63,187 +66,190 @@ fn r_relay_16_the_names_of_one_client_are_let_go_in_parts() {
 
 #[test]
 fn r_relay_16_held_resources_are_kept_while_the_origin_is_away() {
-    let mut rig = rig();
-    rig.close();
-    rig.leave("a");
-    rig.client("b", EDS, &["e2", "e3"]);
-    rig.client("c", EDS, &["never-answered"]);
-    rig.leave("c");
-    rig.pass(600_000);
-    assert_eq!(rig.members(CDS).len(), 2);
-    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("v1".to_owned(), "absent".to_owned()));
-    assert!(rig.snapshot(CDS).wildcard_known());
-    rig.open(Primary);
-    let requests = rig.requests(Primary);
+    let mut fixture = fixture();
+    fixture.close();
+    fixture.leave("a");
+    fixture.client("b", EDS, &["e2", "e3"]);
+    fixture.client("c", EDS, &["never-answered"]);
+    fixture.leave("c");
+    fixture.pass(600_000);
+    assert_eq!(fixture.members(CDS).len(), 2);
+    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("v1".to_owned(), "absent".to_owned()));
+    assert!(fixture.snapshot(CDS).wildcard_known());
+    fixture.open(Primary);
+    let requests = fixture.requests(Primary);
     let [_, eds] = &requests[..] else { panic!("{requests:?}") };
     assert_eq!(sorted(&eds.resource_names_subscribe), ["e1", "e2", "e3"], "and not what was never known");
-    rig.pass(60_000);
-    assert_eq!(rig.seen(EDS, "e1"), "unknown", "back, the linger ends as ever");
-    rig.close();
-    assert_eq!(rig.members(CDS).len(), 2);
-    rig.open(Primary);
-    assert_eq!(rig.members(CDS), set(&[]), "and a wildcard that nobody wants with its stream");
+    fixture.pass(60_000);
+    assert_eq!(fixture.seen(EDS, "e1"), "unknown", "back, the linger ends as ever");
+    fixture.close();
+    assert_eq!(fixture.members(CDS).len(), 2);
+    fixture.open(Primary);
+    assert_eq!(fixture.members(CDS), set(&[]), "and a wildcard that nobody wants with its stream");
 }
 
 #[test]
 fn r_relay_17_a_name_wanted_again_in_time_costs_nothing_upstream() {
-    let mut rig = rig();
-    let generation = rig.snapshot(EDS).generation();
+    let mut fixture = fixture();
+    let generation = fixture.snapshot(EDS).generation();
     for _ in 0..5 {
-        rig.leave("a");
-        rig.leave("b");
-        rig.pass(40_000);
-        rig.client("a", CDS, &["*"]);
-        rig.client("b", EDS, &["e1", "e2"]);
-        rig.client("c", EDS, &["e1"]);
-        rig.pass(40_000);
-        rig.leave("c");
+        fixture.leave("a");
+        fixture.leave("b");
+        fixture.pass(40_000);
+        fixture.client("a", CDS, &["*"]);
+        fixture.client("b", EDS, &["e1", "e2"]);
+        fixture.client("c", EDS, &["e1"]);
+        fixture.pass(40_000);
+        fixture.leave("c");
     }
-    assert_eq!(rig.requests(Primary), []);
-    assert_eq!(rig.snapshot(EDS).generation(), generation);
-    assert!(rig.snapshot(CDS).wildcard_known());
+    assert_eq!(fixture.requests(Primary), []);
+    assert_eq!(fixture.snapshot(EDS).generation(), generation);
+    assert!(fixture.snapshot(CDS).wildcard_known());
 }
 
 #[test]
 fn r_relay_16_a_client_of_the_last_moment_keeps_the_name() {
-    let mut rig = rig();
-    rig.leave("a");
-    rig.leave("b");
-    rig.pass(59_000);
+    let mut fixture = fixture();
+    fixture.leave("a");
+    fixture.leave("b");
+    fixture.pass(59_000);
     // They join, and the deadline passes before the wake handle is looked into.
     let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
     let join = |kind: Kind, subscription| {
-        let of = rig.cache.of(&kind.into()).expect("few types");
+        let of = fixture.cache.of(&kind.into()).expect("few types");
         of.join(subscription, profile, &Arc::new(WakeHandle::default()))
     };
     let _late = (join(EDS, Subscription::new(false, ["e1".into()])), join(CDS, Subscription::new(true, [])));
-    rig.pass(1000);
-    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("v1".to_owned(), "unknown".to_owned()));
-    assert_eq!(rig.members(CDS).len(), 2);
-    rig.look();
-    rig.pass(100_000);
-    assert_eq!(rig.request(Primary).resource_names_unsubscribe, ["e2"]);
-    assert_eq!(rig.seen(EDS, "e1"), "v1");
+    fixture.pass(1000);
+    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("v1".to_owned(), "unknown".to_owned()));
+    assert_eq!(fixture.members(CDS).len(), 2);
+    fixture.look();
+    fixture.pass(100_000);
+    assert_eq!(fixture.request(Primary).resource_names_unsubscribe, ["e2"]);
+    assert_eq!(fixture.seen(EDS, "e1"), "v1");
 }
 
 #[test]
 fn o1_a_name_that_stays_unanswered_when_it_is_wanted_again_is_asked_for_on_a_new_stream() {
-    let mut rig = rig();
-    rig.leave("b");
-    rig.pass(60_000);
-    rig.requests(Primary);
-    rig.client("b", EDS, &["e1", "never-there"]);
-    rig.pass(10);
-    assert_eq!(sorted(&rig.request(Primary).resource_names_subscribe), ["e1", "never-there"]);
-    rig.pass(2_990);
-    assert_eq!((rig.renewed.len(), rig.seen(EDS, "e1")), (0, "unknown".to_owned()));
-    rig.pass(10);
-    assert_eq!(rig.renewed.len(), 1, "the origin keeps the versions that it sent, and is silent");
-    let requests = rig.requests(Primary);
+    let mut fixture = fixture();
+    fixture.leave("b");
+    fixture.pass(60_000);
+    fixture.requests(Primary);
+    fixture.client("b", EDS, &["e1", "never-there"]);
+    fixture.pass(10);
+    assert_eq!(sorted(&fixture.request(Primary).resource_names_subscribe), ["e1", "never-there"]);
+    fixture.pass(2_990);
+    assert_eq!((fixture.renewed.len(), fixture.seen(EDS, "e1")), (0, "unknown".to_owned()));
+    fixture.pass(10);
+    assert_eq!(fixture.renewed.len(), 1, "the origin keeps the versions that it sent, and is silent");
+    let requests = fixture.requests(Primary);
     let [cds, eds] = &requests[..] else { panic!("{requests:?}") };
     assert_eq!(cds.initial_resource_versions.len(), 1);
     assert_eq!(sorted(&eds.resource_names_subscribe), ["e1", "never-there"]);
-    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
+    fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
     assert!(eds.initial_resource_versions.is_empty());
-    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1"));
-    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "never-there")), ("v1".to_owned(), "unknown".to_owned()));
-    rig.pass(1_000_000);
-    assert_eq!(rig.renewed.len(), 1, "a name that never was there is no reason");
+    fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1"));
+    assert_eq!(
+        (fixture.seen(EDS, "e1"), fixture.seen(EDS, "never-there")),
+        ("v1".to_owned(), "unknown".to_owned())
+    );
+    fixture.pass(1_000_000);
+    assert_eq!(fixture.renewed.len(), 1, "a name that never was there is no reason");
 }
 
 #[test]
 fn o1_a_name_that_is_answered_when_it_is_wanted_again_costs_no_stream() {
-    let mut rig = rig();
+    let mut fixture = fixture();
     for round in 0..3 {
-        rig.leave("b");
-        rig.pass(60_000);
-        rig.requests(Primary);
-        rig.client("b", EDS, &["e1"]);
-        rig.pass(10);
-        rig.requests(Primary);
-        rig.pass(1_000);
-        rig.hear(Primary, &Answer::of(EDS, &round.to_string()).set("e1", "v1"));
-        rig.pass(10_000);
+        fixture.leave("b");
+        fixture.pass(60_000);
+        fixture.requests(Primary);
+        fixture.client("b", EDS, &["e1"]);
+        fixture.pass(10);
+        fixture.requests(Primary);
+        fixture.pass(1_000);
+        fixture.hear(Primary, &Answer::of(EDS, &round.to_string()).set("e1", "v1"));
+        fixture.pass(10_000);
     }
-    assert_eq!(rig.renewed, []);
+    assert_eq!(fixture.renewed, []);
 }
 
 #[test]
 fn o1_names_that_come_and_go_cost_one_stream_at_an_origin_that_keeps_versions() {
-    let mut rig = rig();
+    let mut fixture = fixture();
     for round in 0..10 {
-        rig.leave("b");
-        rig.pass(90_000);
-        rig.requests(Primary);
-        rig.client("b", EDS, &["e1"]);
-        rig.pass(10);
+        fixture.leave("b");
+        fixture.pass(90_000);
+        fixture.requests(Primary);
+        fixture.client("b", EDS, &["e1"]);
+        fixture.pass(10);
         let asked: Vec<_> =
-            rig.requests(Primary).into_iter().flat_map(|r| r.resource_names_subscribe).collect();
+            fixture.requests(Primary).into_iter().flat_map(|r| r.resource_names_subscribe).collect();
         if round == 0 {
             assert_eq!(asked, ["e1"]);
-            rig.pass(20_000);
-            rig.requests(Primary);
-            rig.hear(Primary, &Answer::of(CDS, "n").set("c1", "v1"));
-            rig.hear(Primary, &Answer::of(EDS, "n").set("e1", "v1"));
+            fixture.pass(20_000);
+            fixture.requests(Primary);
+            fixture.hear(Primary, &Answer::of(CDS, "n").set("c1", "v1"));
+            fixture.hear(Primary, &Answer::of(EDS, "n").set("e1", "v1"));
         } else {
             assert!(asked.is_empty(), "it is let go ten times later now");
         }
-        assert_eq!(rig.seen(EDS, "e1"), "v1");
+        assert_eq!(fixture.seen(EDS, "e1"), "v1");
     }
-    assert_eq!(rig.renewed.len(), 1);
-    rig.leave("b");
-    rig.pass(600_000);
-    assert_eq!(rig.seen(EDS, "e1"), "unknown");
+    assert_eq!(fixture.renewed.len(), 1);
+    fixture.leave("b");
+    fixture.pass(600_000);
+    assert_eq!(fixture.seen(EDS, "e1"), "unknown");
 }
 
 #[test]
 fn o1_streams_are_opened_anew_at_a_pace() {
-    let mut rig = Rig::sweeping();
-    rig.open(Primary);
-    rig.client("a", CDS, &["*"]);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").ttl("t", "v1", 1, true));
+    let mut fixture = Fixture::sweeping();
+    fixture.open(Primary);
+    fixture.client("a", CDS, &["*"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1").ttl("t", "v1", 1, true));
     // The origin goes on saying that `t` is there, and never sends it again.
     for beat in 0..300 {
-        rig.pass(1_000);
-        rig.requests(Primary);
-        rig.hear(Primary, &Answer::of(CDS, &beat.to_string()).set("c1", "v1").ttl("t", "v1", 1, false));
+        fixture.pass(1_000);
+        fixture.requests(Primary);
+        fixture.hear(Primary, &Answer::of(CDS, &beat.to_string()).set("c1", "v1").ttl("t", "v1", 1, false));
     }
-    let apart: Vec<_> = rig.renewed.windows(2).map(|pair| (pair[1].0 - pair[0].0).as_secs()).collect();
-    assert!((5..12).contains(&rig.renewed.len()), "{apart:?}");
+    let apart: Vec<_> = fixture.renewed.windows(2).map(|pair| (pair[1].0 - pair[0].0).as_secs()).collect();
+    assert!((5..12).contains(&fixture.renewed.len()), "{apart:?}");
     assert!(apart.windows(2).all(|pair| pair[1] + 1 >= pair[0]), "{apart:?}");
 }
 
 #[test]
 fn a_spent_type_leaves_nothing_behind() {
-    let mut rig = rig();
-    rig.clients.clear();
-    rig.look();
-    rig.pass(60_000);
-    rig.close();
-    rig.open(Primary);
-    rig.pass(10);
-    assert_eq!(rig.requests(Primary), []);
-    rig.close();
-    assert!(rig.mux.groups.is_empty());
-    assert_eq!(rig.mux.next_deadline(), None);
+    let mut fixture = fixture();
+    fixture.clients.clear();
+    fixture.look();
+    fixture.pass(60_000);
+    fixture.close();
+    fixture.open(Primary);
+    fixture.pass(10);
+    assert_eq!(fixture.requests(Primary), []);
+    fixture.close();
+    assert!(fixture.mux.groups.is_empty());
+    assert_eq!(fixture.mux.next_deadline(), None);
 }
 
 #[test]
 fn r_relay_17_a_type_that_is_subscribed_to_keeps_its_place_though_it_is_empty() {
-    let mut rig = Rig::with_limits(Settings::default(), Limits { types: 2, ..Limits::default() });
-    rig.open(Primary);
-    rig.client("a", Kind::Runtime, &["*"]);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(Kind::Runtime, "1"));
-    rig.pass(500);
-    rig.leave("a");
+    let mut fixture = Fixture::with_limits(Settings::default(), Limits { types: 2, ..Limits::default() });
+    fixture.open(Primary);
+    fixture.client("a", Kind::Runtime, &["*"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(Kind::Runtime, "1"));
+    fixture.pass(500);
+    fixture.leave("a");
     for number in 0..20 {
-        rig.cache.of(&format!("t/other-{number}").as_str().into()).ok();
+        fixture.cache.of(&format!("t/other-{number}").as_str().into()).ok();
     }
-    rig.client("a", Kind::Runtime, &["*"]);
-    rig.pass(500);
-    assert!(rig.snapshot(Kind::Runtime).wildcard_known(), "nobody will say so again");
+    fixture.client("a", Kind::Runtime, &["*"]);
+    fixture.pass(500);
+    assert!(fixture.snapshot(Kind::Runtime).wildcard_known(), "nobody will say so again");
 }
 
 #[test]
@@ -257,106 +263,113 @@ fn the_types_of_the_protocol_have_room_whatever_else_is_asked_for() {
 
 #[test]
 fn r_relay_16_ever_new_names_make_room_for_each_other() {
-    let mut rig = Rig::with(Settings { max_lingering: 3, ..Settings::default() });
-    rig.open(Primary);
-    rig.client("a", EDS, &["kept"]);
+    let mut fixture = Fixture::with(Settings { max_lingering: 3, ..Settings::default() });
+    fixture.open(Primary);
+    fixture.client("a", EDS, &["kept"]);
     let mut subscribed = BTreeSet::new();
-    let mut come_and_go = |rig: &mut Rig, names: &[&'static str]| {
+    let mut come_and_go = |fixture: &mut Fixture, names: &[&'static str]| {
         for name in names {
-            rig.client("b", EDS, &["kept", name]);
-            rig.leave("b");
-            rig.pass(10);
-            for request in rig.requests(Primary) {
+            fixture.client("b", EDS, &["kept", name]);
+            fixture.leave("b");
+            fixture.pass(10);
+            for request in fixture.requests(Primary) {
                 subscribed.extend(request.resource_names_subscribe);
                 request.resource_names_unsubscribe.iter().for_each(|name| assert!(subscribed.remove(name)));
             }
-            assert!(rig.mux.groups[&EDS.into()].topics.values().all(|topic| topic.names.len() <= 4));
+            assert!(fixture.mux.groups[&EDS.into()].topics.values().all(|topic| topic.names.len() <= 4));
         }
         subscribed.clone()
     };
-    assert_eq!(come_and_go(&mut rig, &["e1", "e2", "e3"]), set(&["e1", "e2", "e3", "kept"]));
-    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1").set("kept", "v1"));
+    assert_eq!(come_and_go(&mut fixture, &["e1", "e2", "e3"]), set(&["e1", "e2", "e3", "kept"]));
+    fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1").set("kept", "v1"));
     // The linger of a name that comes back in time begins anew.
-    assert_eq!(come_and_go(&mut rig, &["e1", "e4", "e5"]), set(&["e1", "e4", "e5", "kept"]));
-    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("v1".to_owned(), "unknown".to_owned()));
-    assert_eq!(rig.mux.counters().crowded_out.get(), 2);
+    assert_eq!(come_and_go(&mut fixture, &["e1", "e4", "e5"]), set(&["e1", "e4", "e5", "kept"]));
+    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("v1".to_owned(), "unknown".to_owned()));
+    assert_eq!(fixture.mux.counters().crowded_out.get(), 2);
 
     // While the origin is away, what is known is kept for longer, and not for ever more.
-    rig.close();
-    come_and_go(&mut rig, &["e6", "e7", "e8", "e9"]);
-    assert_eq!((rig.seen(EDS, "kept"), rig.seen(EDS, "e1")), ("v1".to_owned(), "unknown".to_owned()));
+    fixture.close();
+    come_and_go(&mut fixture, &["e6", "e7", "e8", "e9"]);
+    assert_eq!((fixture.seen(EDS, "kept"), fixture.seen(EDS, "e1")), ("v1".to_owned(), "unknown".to_owned()));
 }
 
 #[test]
 fn topics_of_parameters_that_nobody_has_are_bounded_and_end() {
-    let mut rig = Rig::with(Settings { max_lingering_sets: 10, ..Settings::default() });
-    rig.open(Primary);
-    let topics = |rig: &Rig| rig.mux.groups.get(&CDS.into()).map_or(0, |group| group.topics.len());
+    let mut fixture = Fixture::with(Settings { max_lingering_sets: 10, ..Settings::default() });
+    fixture.open(Primary);
+    let topics =
+        |fixture: &Fixture| fixture.mux.groups.get(&CDS.into()).map_or(0, |group| group.topics.len());
     for number in 0..50 {
         let given = [("k", number.to_string())].into_iter().collect();
         let allotted = ClientScope { given, ..ClientScope::default() };
         let subscription = Subscription::new(true, ["c".into()]);
-        let of = rig
+        let of = fixture
             .cache
             .seen(&CDS.into(), &subscription.parameter_view(&allotted))
             .expect("nobody holds the others");
         let profile = StreamProfile { protocol: Protocol::Delta, aggregated: true, ttl: TtlSupport::Untold };
         let client = of.join(subscription, profile, &Arc::new(WakeHandle::default()));
-        rig.look();
+        fixture.look();
         drop((client, of));
-        rig.look();
-        rig.pass(500);
-        rig.requests(Primary);
+        fixture.look();
+        fixture.pass(500);
+        fixture.requests(Primary);
         // Beside those that linger, what was left so lately that an answer may be under way.
-        assert!(topics(&rig) <= 14, "{} topics after {number}", topics(&rig));
+        assert!(topics(&fixture) <= 14, "{} topics after {number}", topics(&fixture));
     }
-    assert!(topics(&rig) >= 10);
-    rig.pass(61_000);
-    rig.requests(Primary);
-    rig.pass(2000);
-    rig.requests(Primary);
-    assert_eq!(topics(&rig), 0);
+    assert!(topics(&fixture) >= 10);
+    fixture.pass(61_000);
+    fixture.requests(Primary);
+    fixture.pass(2000);
+    fixture.requests(Primary);
+    assert_eq!(topics(&fixture), 0);
 }
 
 /// java-control-plane forgets the subscription of a name that is gone.
 #[test]
 fn o3_a_name_that_is_gone_is_subscribed_to_once_more_and_no_more_than_that() {
-    let mut rig = rig();
-    rig.mux.on_message(Primary, Answer::of(EDS, "gone").remove("e1").bytes(), rig.now).expect("a response");
-    rig.pass(10);
-    let asked = |rig: &mut Rig| -> Vec<String> {
-        rig.requests(Primary).into_iter().flat_map(|request| request.resource_names_subscribe).collect()
+    let mut fixture = fixture();
+    fixture
+        .mux
+        .on_message(Primary, Answer::of(EDS, "gone").remove("e1").bytes(), fixture.now)
+        .expect("a response");
+    fixture.pass(10);
+    let asked = |fixture: &mut Fixture| -> Vec<String> {
+        fixture.requests(Primary).into_iter().flat_map(|request| request.resource_names_subscribe).collect()
     };
-    assert_eq!(asked(&mut rig), ["e1"]);
-    rig.mux.on_message(Primary, Answer::of(EDS, "again").remove("e1").bytes(), rig.now).expect("a response");
-    rig.pass(10_000);
-    assert!(asked(&mut rig).is_empty(), "an origin that answers it must not be asked for ever");
-    assert_eq!((rig.seen(EDS, "e1"), rig.renewed.len()), ("absent".to_owned(), 0));
-    rig.hear(Primary, &Answer::of(EDS, "back").set("e1", "v2"));
-    assert_eq!(rig.seen(EDS, "e1"), "v2");
+    assert_eq!(asked(&mut fixture), ["e1"]);
+    fixture
+        .mux
+        .on_message(Primary, Answer::of(EDS, "again").remove("e1").bytes(), fixture.now)
+        .expect("a response");
+    fixture.pass(10_000);
+    assert!(asked(&mut fixture).is_empty(), "an origin that answers it must not be asked for ever");
+    assert_eq!((fixture.seen(EDS, "e1"), fixture.renewed.len()), ("absent".to_owned(), 0));
+    fixture.hear(Primary, &Answer::of(EDS, "back").set("e1", "v2"));
+    assert_eq!(fixture.seen(EDS, "e1"), "v2");
 }
 
 /// The two streams are not heard in one order: the member may be newer than what was said of its name.
 #[test]
 fn r_relay_04_a_member_outlives_its_wildcard_under_a_name_that_was_absent_before_it_came() {
-    let mut rig = Rig::connected();
-    rig.client("b", CDS, &["c1"]);
-    rig.requests(Primary);
-    rig.client("w", CDS, &["*"]);
-    rig.open(Secondary);
-    rig.requests(Secondary);
-    rig.hear(Primary, &Answer::of(CDS, "1").remove("c1"));
-    rig.hear(Secondary, &Answer::of(CDS, "2").set("c1", "v1"));
-    rig.pass(10_000);
-    rig.requests(Primary);
-    rig.leave("w");
-    rig.pass(70_000);
-    assert!(!rig.mux.wants_secondary());
-    rig.mux.closed(Secondary);
-    assert_eq!(rig.seen(CDS, "c1"), "v1");
-    rig.pass(1_000);
-    let requests = rig.requests(Primary);
+    let mut fixture = Fixture::connected();
+    fixture.client("b", CDS, &["c1"]);
+    fixture.requests(Primary);
+    fixture.client("w", CDS, &["*"]);
+    fixture.open(Secondary);
+    fixture.requests(Secondary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").remove("c1"));
+    fixture.hear(Secondary, &Answer::of(CDS, "2").set("c1", "v1"));
+    fixture.pass(10_000);
+    fixture.requests(Primary);
+    fixture.leave("w");
+    fixture.pass(70_000);
+    assert!(!fixture.mux.wants_secondary());
+    fixture.mux.closed(Secondary);
+    assert_eq!(fixture.seen(CDS, "c1"), "v1");
+    fixture.pass(1_000);
+    let requests = fixture.requests(Primary);
     assert!(requests.iter().any(|request| request.resource_names_subscribe == ["c1"]), "{requests:?}");
-    rig.hear(Primary, &Answer::of(CDS, "3").remove("c1"));
-    assert_eq!(rig.seen(CDS, "c1"), "absent");
+    fixture.hear(Primary, &Answer::of(CDS, "3").remove("c1"));
+    assert_eq!(fixture.seen(CDS, "c1"), "absent");
 }

@@ -74,7 +74,7 @@ impl Answer {
     }
 }
 
-impl Rig {
+impl Fixture {
     fn client_with(&mut self, who: &'static str, kind: Kind, pairs: &str, names: &[&str]) {
         let subscription =
             Subscription::new(names.contains(&"*"), names.iter().filter(|n| **n != "*").map(|n| (*n).into()));
@@ -117,37 +117,37 @@ fn located(locators: &[ResourceLocator]) -> Vec<String> {
 }
 
 /// One client with these parameters, and the first answer to its request.
-fn answered(kind: Kind, pairs: &str, names: &[&str], first: impl FnOnce(Answer) -> Answer) -> Rig {
-    let mut rig = Rig::connected();
-    rig.client_with("one", kind, pairs, names);
-    rig.requests(Primary);
-    rig.hear(Primary, &first(Answer::of(kind, "1")));
-    rig
+fn answered(kind: Kind, pairs: &str, names: &[&str], first: impl FnOnce(Answer) -> Answer) -> Fixture {
+    let mut fixture = Fixture::connected();
+    fixture.client_with("one", kind, pairs, names);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &first(Answer::of(kind, "1")));
+    fixture
 }
 
 /// The stream ends and another begins after so many milliseconds; its first requests.
-fn reconnect(rig: &mut Rig, away: u64) -> Vec<DeltaDiscoveryRequest> {
-    rig.close();
-    rig.pass(away);
-    rig.open(Primary);
-    rig.pass(20);
-    rig.requests(Primary)
+fn reconnect(fixture: &mut Fixture, away: u64) -> Vec<DeltaDiscoveryRequest> {
+    fixture.close();
+    fixture.pass(away);
+    fixture.open(Primary);
+    fixture.pass(20);
+    fixture.requests(Primary)
 }
 
 /// `asked` and `let go` of the one request that there is.
-fn exchange(rig: &mut Rig, stream: StreamId) -> (Vec<String>, Vec<String>) {
-    let request = rig.request(stream);
+fn exchange(fixture: &mut Fixture, stream: StreamId) -> (Vec<String>, Vec<String>) {
+    let request = fixture.request(stream);
     (located(&request.resource_locators_subscribe), located(&request.resource_locators_unsubscribe))
 }
 
 #[test]
 fn r_dp_16_names_are_asked_for_with_the_parameters_of_their_clients() {
-    let mut rig = Rig::connected();
-    rig.client("plain", EDS, &["a"]);
-    rig.client_with("prod", EDS, "env=prod", &["a"]);
-    rig.client_with("dev", EDS, "env=dev", &["a", "b"]);
-    rig.pass(20);
-    let requests = rig.requests(Primary);
+    let mut fixture = Fixture::connected();
+    fixture.client("plain", EDS, &["a"]);
+    fixture.client_with("prod", EDS, "env=prod", &["a"]);
+    fixture.client_with("dev", EDS, "env=dev", &["a", "b"]);
+    fixture.pass(20);
+    let requests = fixture.requests(Primary);
     let plain: Vec<&str> =
         requests.iter().flat_map(|request| &request.resource_names_subscribe).map(String::as_str).collect();
     let all: Vec<ResourceLocator> =
@@ -156,47 +156,47 @@ fn r_dp_16_names_are_asked_for_with_the_parameters_of_their_clients() {
     assert_eq!(located(&all), ["a{env=dev}", "a{env=prod}", "b{env=dev}"]);
     let answer =
         Answer::of(EDS, "1").set("b", "1").variant("a", "env=prod", "1").variant("a", "env=dev", "2");
-    rig.hear(Primary, &answer);
-    assert_eq!(rig.seen_with(EDS, "env=prod", "a"), "1");
-    assert_eq!(rig.seen_with(EDS, "env=dev", "a"), "2");
-    assert_eq!(rig.seen_with(EDS, "env=dev", "b"), "1");
-    assert_eq!(rig.seen(EDS, "a"), "unknown");
-    rig.hear(Primary, &Answer::of(EDS, "2").remove("a"));
-    assert_eq!(rig.seen(EDS, "a"), "absent", "nothing is for those without parameters");
-    assert_eq!(rig.seen_with(EDS, "env=prod", "a"), "1", "another identity");
+    fixture.hear(Primary, &answer);
+    assert_eq!(fixture.seen_with(EDS, "env=prod", "a"), "1");
+    assert_eq!(fixture.seen_with(EDS, "env=dev", "a"), "2");
+    assert_eq!(fixture.seen_with(EDS, "env=dev", "b"), "1");
+    assert_eq!(fixture.seen(EDS, "a"), "unknown");
+    fixture.hear(Primary, &Answer::of(EDS, "2").remove("a"));
+    assert_eq!(fixture.seen(EDS, "a"), "absent", "nothing is for those without parameters");
+    assert_eq!(fixture.seen_with(EDS, "env=prod", "a"), "1", "another identity");
 }
 
 #[test]
 fn r_dp_16_a_live_variant_serves_all_that_it_is_for_without_a_word_upstream() {
-    let mut rig = answered(EDS, "env=prod v=1", &["a"], |first| first.variant("a", "env=prod", "1"));
-    rig.client_with("two", EDS, "env=prod v=2", &["a"]);
-    rig.pass(50);
-    assert!(rig.requests(Primary).is_empty());
-    assert_eq!(rig.seen_with(EDS, "env=prod v=2", "a"), "1");
-    rig.hear(Primary, &Answer::of(EDS, "2").variant("a", "env=prod", "2"));
-    assert_eq!(rig.seen_with(EDS, "env=prod v=2", "a"), "2", "it is kept up to date");
-    rig.client_with("dev", EDS, "env=dev", &["a"]);
-    rig.pass(50);
-    assert_eq!(exchange(&mut rig, Primary).0, ["a{env=dev}"], "it is not for these");
+    let mut fixture = answered(EDS, "env=prod v=1", &["a"], |first| first.variant("a", "env=prod", "1"));
+    fixture.client_with("two", EDS, "env=prod v=2", &["a"]);
+    fixture.pass(50);
+    assert!(fixture.requests(Primary).is_empty());
+    assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), "1");
+    fixture.hear(Primary, &Answer::of(EDS, "2").variant("a", "env=prod", "2"));
+    assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), "2", "it is kept up to date");
+    fixture.client_with("dev", EDS, "env=dev", &["a"]);
+    fixture.pass(50);
+    assert_eq!(exchange(&mut fixture, Primary).0, ["a{env=dev}"], "it is not for these");
 }
 
 #[test]
 fn r_dp_16_a_borrower_whose_variant_goes_keeps_it_until_its_own_answer() {
     for found in [true, false] {
-        let mut rig = Rig::connected();
-        rig.client_with("one", EDS, "env=prod v=1", &["a"]);
-        rig.requests(Primary);
-        rig.hear(Primary, &Answer::of(EDS, "1").variant("a", "env=prod", "1"));
-        rig.client_with("two", EDS, "env=prod v=2", &["a"]);
-        rig.pass(50);
+        let mut fixture = Fixture::connected();
+        fixture.client_with("one", EDS, "env=prod v=1", &["a"]);
+        fixture.requests(Primary);
+        fixture.hear(Primary, &Answer::of(EDS, "1").variant("a", "env=prod", "1"));
+        fixture.client_with("two", EDS, "env=prod v=2", &["a"]);
+        fixture.pass(50);
         // The variant is split; the origin was never told of v=2 and sends only what v=1 is to have.
         let split = Answer::of(EDS, "2").remove_variant("a", "env=prod").variant("a", "env=prod,v=1", "2");
-        rig.mux.on_message(Primary, split.bytes(), rig.now).expect("a response");
-        assert_eq!(rig.seen_with(EDS, "env=prod v=1", "a"), "2");
-        assert_eq!(rig.seen_with(EDS, "env=prod v=2", "a"), "1", "kept");
-        rig.pass(50);
+        fixture.mux.on_message(Primary, split.bytes(), fixture.now).expect("a response");
+        assert_eq!(fixture.seen_with(EDS, "env=prod v=1", "a"), "2");
+        assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), "1", "kept");
+        fixture.pass(50);
         let asked: Vec<ResourceLocator> =
-            rig.requests(Primary).iter().flat_map(|r| r.resource_locators_subscribe.clone()).collect();
+            fixture.requests(Primary).iter().flat_map(|r| r.resource_locators_subscribe.clone()).collect();
         assert_eq!(located(&asked), ["a{env=prod, v=2}"]);
         let answer = Answer::of(EDS, "3");
         let (answer, expected) = if found {
@@ -204,93 +204,97 @@ fn r_dp_16_a_borrower_whose_variant_goes_keeps_it_until_its_own_answer() {
         } else {
             (answer.remove("a"), "absent")
         };
-        rig.hear(Primary, &answer);
-        assert_eq!(rig.seen_with(EDS, "env=prod v=2", "a"), expected);
-        assert_eq!(rig.seen_with(EDS, "env=prod v=1", "a"), "2");
+        fixture.hear(Primary, &answer);
+        assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), expected);
+        assert_eq!(fixture.seen_with(EDS, "env=prod v=1", "a"), "2");
     }
 }
 
 #[test]
 fn r_dp_16_when_the_lender_leaves_the_borrower_asks_in_the_same_request() {
-    let mut rig = answered(EDS, "env=prod v=1", &["a"], |first| first.variant("a", "env=prod", "1"));
-    rig.client_with("two", EDS, "env=prod v=2", &["a"]);
-    rig.leave("one");
-    rig.pass(59_000);
-    assert!(rig.requests(Primary).is_empty());
-    rig.pass(2_000);
-    let (asked, let_go) = exchange(&mut rig, Primary);
+    let mut fixture = answered(EDS, "env=prod v=1", &["a"], |first| first.variant("a", "env=prod", "1"));
+    fixture.client_with("two", EDS, "env=prod v=2", &["a"]);
+    fixture.leave("one");
+    fixture.pass(59_000);
+    assert!(fixture.requests(Primary).is_empty());
+    fixture.pass(2_000);
+    let (asked, let_go) = exchange(&mut fixture, Primary);
     assert_eq!((asked, let_go), (vec!["a{env=prod, v=2}".to_owned()], vec!["a{env=prod, v=1}".to_owned()]));
-    assert_eq!(rig.seen_with(EDS, "env=prod v=2", "a"), "1");
+    assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), "1");
 }
 
 #[test]
 fn r_dp_13_a_variant_that_is_replaced_is_one_change_for_each_client_that_sees_it() {
-    let mut rig =
+    let mut fixture =
         answered(CDS, "env=prod v=1", &["*"], |first| first.variant("a", "env=prod", "1").set("b", "1"));
-    rig.pass(1_000);
-    let before = rig.snapshot_with(CDS, "env=prod v=1");
+    fixture.pass(1_000);
+    let before = fixture.snapshot_with(CDS, "env=prod v=1");
     assert!(before.wildcard_known());
     let split = Answer::of(CDS, "2")
         .remove_variant("a", "env=prod")
         .variant("a", "env=prod,v=2", "3")
         .variant("a", "env=prod,v=1", "2");
-    rig.hear(Primary, &split);
-    let after = rig.snapshot_with(CDS, "env=prod v=1");
-    assert_eq!(rig.members_with(CDS, "env=prod v=1"), ["a:2", "b:1"]);
+    fixture.hear(Primary, &split);
+    let after = fixture.snapshot_with(CDS, "env=prod v=1");
+    assert_eq!(fixture.members_with(CDS, "env=prod v=1"), ["a:2", "b:1"]);
     assert_eq!(after.generation(), before.generation().next(), "one change");
-    rig.hear(Primary, &Answer::of(CDS, "3").remove_variant("a", "env=prod,v=2"));
-    assert_eq!(rig.members_with(CDS, "env=prod v=1"), ["a:2", "b:1"], "a variant of others");
-    rig.hear(Primary, &Answer::of(CDS, "4").remove_variant("a", "env=prod,v=1"));
-    assert_eq!(rig.members_with(CDS, "env=prod v=1"), ["b:1"]);
+    fixture.hear(Primary, &Answer::of(CDS, "3").remove_variant("a", "env=prod,v=2"));
+    assert_eq!(fixture.members_with(CDS, "env=prod v=1"), ["a:2", "b:1"], "a variant of others");
+    fixture.hear(Primary, &Answer::of(CDS, "4").remove_variant("a", "env=prod,v=1"));
+    assert_eq!(fixture.members_with(CDS, "env=prod v=1"), ["b:1"]);
 }
 
 #[test]
 fn the_wildcard_is_asked_for_with_each_set_of_parameters_and_known_for_each_by_itself() {
-    let mut rig = Rig::connected();
-    rig.client_with("prod", CDS, "env=prod", &["*"]);
-    assert_eq!(exchange(&mut rig, Primary).0, ["*{env=prod}"]);
-    rig.hear(Primary, &Answer::of(CDS, "1").variant("a", "env=prod", "1").set("b", "1"));
-    rig.pass(1_000);
-    rig.client_with("dev", CDS, "env=dev", &["*"]);
-    rig.pass(20);
-    assert_eq!(exchange(&mut rig, Primary).0, ["*{env=dev}"]);
-    rig.hear(Primary, &Answer::of(CDS, "2").variant("a", "env=prod", "2"));
-    rig.pass(1_000);
-    assert!(!rig.snapshot_with(CDS, "env=dev").wildcard_known(), "what came was for others");
-    rig.hear(Primary, &Answer::of(CDS, "3").variant("a", "env=dev", "3").set("b", "1"));
-    rig.pass(2_000);
-    assert!(rig.snapshot_with(CDS, "env=dev").wildcard_known());
-    assert_eq!(rig.members_with(CDS, "env=dev"), ["a:3", "b:1"]);
-    assert_eq!(rig.members_with(CDS, "env=prod"), ["a:2", "b:1"]);
-    rig.leave("dev");
-    rig.pass(61_000);
-    assert_eq!(exchange(&mut rig, Primary).1, ["*{env=dev}"]);
-    assert_eq!(rig.members_with(CDS, "env=prod"), ["a:2", "b:1"]);
+    let mut fixture = Fixture::connected();
+    fixture.client_with("prod", CDS, "env=prod", &["*"]);
+    assert_eq!(exchange(&mut fixture, Primary).0, ["*{env=prod}"]);
+    fixture.hear(Primary, &Answer::of(CDS, "1").variant("a", "env=prod", "1").set("b", "1"));
+    fixture.pass(1_000);
+    fixture.client_with("dev", CDS, "env=dev", &["*"]);
+    fixture.pass(20);
+    assert_eq!(exchange(&mut fixture, Primary).0, ["*{env=dev}"]);
+    fixture.hear(Primary, &Answer::of(CDS, "2").variant("a", "env=prod", "2"));
+    fixture.pass(1_000);
+    assert!(!fixture.snapshot_with(CDS, "env=dev").wildcard_known(), "what came was for others");
+    fixture.hear(Primary, &Answer::of(CDS, "3").variant("a", "env=dev", "3").set("b", "1"));
+    fixture.pass(2_000);
+    assert!(fixture.snapshot_with(CDS, "env=dev").wildcard_known());
+    assert_eq!(fixture.members_with(CDS, "env=dev"), ["a:3", "b:1"]);
+    assert_eq!(fixture.members_with(CDS, "env=prod"), ["a:2", "b:1"]);
+    fixture.leave("dev");
+    fixture.pass(61_000);
+    assert_eq!(exchange(&mut fixture, Primary).1, ["*{env=dev}"]);
+    assert_eq!(fixture.members_with(CDS, "env=prod"), ["a:2", "b:1"]);
 }
 
 #[test]
 fn r_dp_02_constraints_that_are_not_understood_cost_that_resource_only() {
-    let mut rig = Rig::connected();
-    rig.client_with("prod", EDS, "env=prod", &["a", "b"]);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(EDS, "1").variant("a", "env=prod", "1"));
+    let mut fixture = Fixture::connected();
+    fixture.client_with("prod", EDS, "env=prod", &["a", "b"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(EDS, "1").variant("a", "env=prod", "1"));
     let bomb = (0..100).fold(constraints("env=prod"), |inner, _| field(4, &inner));
     for bad in [vec![0xff], field(9, b"x"), field(1, &field(1, b"env")), bomb] {
-        let count = rig.mux.counters().refused_resources.get();
+        let count = fixture.mux.counters().refused_resources.get();
         let answer = Answer::of(EDS, "2").constrained("a", &bad, "2").set("b", "2");
-        rig.hear(Primary, &answer);
-        assert_eq!(rig.seen_with(EDS, "env=prod", "a"), "1", "the old one is kept");
-        assert_eq!(rig.seen_with(EDS, "env=prod", "b"), "2", "the others are taken, and the response ACKed");
-        assert_eq!(rig.mux.counters().refused_resources.get(), count + 1);
+        fixture.hear(Primary, &answer);
+        assert_eq!(fixture.seen_with(EDS, "env=prod", "a"), "1", "the old one is kept");
+        assert_eq!(
+            fixture.seen_with(EDS, "env=prod", "b"),
+            "2",
+            "the others are taken, and the response ACKed"
+        );
+        assert_eq!(fixture.mux.counters().refused_resources.get(), count + 1);
     }
 }
 
 #[test]
 fn r_dp_04_ambiguous_variants_are_counted_and_one_is_seen_whatever_their_order() {
     for backwards in [false, true] {
-        let mut rig = Rig::connected();
-        rig.client_with("one", EDS, "env=prod v=1", &["a"]);
-        rig.requests(Primary);
+        let mut fixture = Fixture::connected();
+        fixture.client_with("one", EDS, "env=prod v=1", &["a"]);
+        fixture.requests(Primary);
         let both = |nonce: &str, version: &str| {
             let answer = Answer::of(EDS, nonce);
             let (v, env) = (format!("v{version}"), format!("env{version}"));
@@ -300,42 +304,43 @@ fn r_dp_04_ambiguous_variants_are_counted_and_one_is_seen_whatever_their_order()
                 answer.variant("a", "env=prod", &env).variant("a", "v=1", &v)
             }
         };
-        rig.hear(Primary, &both("1", "1"));
-        assert_eq!(rig.seen_with(EDS, "env=prod v=1", "a"), "v1", "the lowest encoding");
-        assert!(rig.mux.counters().ambiguous.get() > 0);
-        rig.hear(Primary, &Answer::of(EDS, "2").variant("a", "env=prod", "env2"));
-        assert_eq!(rig.seen_with(EDS, "env=prod v=1", "a"), "v1", "what is held is kept");
-        rig.hear(Primary, &Answer::of(EDS, "3").remove_variant("a", "v=1"));
-        assert_eq!(rig.seen_with(EDS, "env=prod v=1", "a"), "env2", "the other is still there");
-        rig.hear(Primary, &Answer::of(EDS, "4").variant("a", "v=1", "v4"));
-        assert_eq!(rig.seen_with(EDS, "env=prod v=1", "a"), "env2", "also if a lower one comes");
-        rig.hear(Primary, &Answer::of(EDS, "5").remove_variant("a", "env=prod").remove_variant("a", "v=1"));
-        assert_eq!(rig.seen_with(EDS, "env=prod v=1", "a"), "absent");
+        fixture.hear(Primary, &both("1", "1"));
+        assert_eq!(fixture.seen_with(EDS, "env=prod v=1", "a"), "v1", "the lowest encoding");
+        assert!(fixture.mux.counters().ambiguous.get() > 0);
+        fixture.hear(Primary, &Answer::of(EDS, "2").variant("a", "env=prod", "env2"));
+        assert_eq!(fixture.seen_with(EDS, "env=prod v=1", "a"), "v1", "what is held is kept");
+        fixture.hear(Primary, &Answer::of(EDS, "3").remove_variant("a", "v=1"));
+        assert_eq!(fixture.seen_with(EDS, "env=prod v=1", "a"), "env2", "the other is still there");
+        fixture.hear(Primary, &Answer::of(EDS, "4").variant("a", "v=1", "v4"));
+        assert_eq!(fixture.seen_with(EDS, "env=prod v=1", "a"), "env2", "also if a lower one comes");
+        fixture
+            .hear(Primary, &Answer::of(EDS, "5").remove_variant("a", "env=prod").remove_variant("a", "v=1"));
+        assert_eq!(fixture.seen_with(EDS, "env=prod v=1", "a"), "absent");
     }
 }
 
 #[test]
 fn r_dp_05_volunteered_variants_that_are_for_nobody_reach_nobody() {
-    let mut rig = Rig::connected();
-    rig.client_with("one", EDS, "env=prod", &["a"]);
-    rig.client("plain", EDS, &["a"]);
-    rig.pass(20);
-    rig.requests(Primary);
+    let mut fixture = Fixture::connected();
+    fixture.client_with("one", EDS, "env=prod", &["a"]);
+    fixture.client("plain", EDS, &["a"]);
+    fixture.pass(20);
+    fixture.requests(Primary);
     let answer = Answer::of(EDS, "1").variant("a", "env=dev", "1").variant("a", "env=test", "2");
-    rig.hear(Primary, &answer);
-    assert_eq!(rig.seen_with(EDS, "env=prod", "a"), "unknown");
-    assert_eq!(rig.seen(EDS, "a"), "unknown");
-    assert_eq!(rig.mux.counters().unrequested_resources.get(), 2);
+    fixture.hear(Primary, &answer);
+    assert_eq!(fixture.seen_with(EDS, "env=prod", "a"), "unknown");
+    assert_eq!(fixture.seen(EDS, "a"), "unknown");
+    assert_eq!(fixture.mux.counters().unrequested_resources.get(), 2);
 }
 
 #[test]
 fn r_up_13_an_identity_twice_is_a_fault_and_a_name_twice_is_not() {
     let nacked = |answer: Answer| {
-        let mut rig = Rig::connected();
-        rig.client_with("one", EDS, "v=1", &["a"]);
-        rig.requests(Primary);
-        rig.mux.on_message(Primary, answer.bytes(), rig.now).expect("a response");
-        rig.requests(Primary).iter().any(|request| request.error_detail.is_some())
+        let mut fixture = Fixture::connected();
+        fixture.client_with("one", EDS, "v=1", &["a"]);
+        fixture.requests(Primary);
+        fixture.mux.on_message(Primary, answer.bytes(), fixture.now).expect("a response");
+        fixture.requests(Primary).iter().any(|request| request.error_detail.is_some())
     };
     let of = || Answer::of(EDS, "1");
     assert!(!nacked(of().variant("a", "v=1", "1").variant("a", "v=2", "1").set("a", "1")));
@@ -346,20 +351,23 @@ fn r_up_13_an_identity_twice_is_a_fault_and_a_name_twice_is_not() {
 
 #[test]
 fn r_dp_14_versions_of_variants_are_not_told_after_a_reconnect() {
-    let mut rig = Rig::connected();
-    rig.client("plain", EDS, &["a", "b"]);
-    rig.client_with("one", EDS, "v=1", &["a"]);
-    rig.pass(20);
-    rig.requests(Primary);
+    let mut fixture = Fixture::connected();
+    fixture.client("plain", EDS, &["a", "b"]);
+    fixture.client_with("one", EDS, "v=1", &["a"]);
+    fixture.pass(20);
+    fixture.requests(Primary);
     let not_v = field(4, &field(1, &[field(1, b"v"), vec![26, 0]].concat()));
-    rig.hear(
+    fixture.hear(
         Primary,
         &Answer::of(EDS, "1").set("b", "1").constrained("a", &not_v, "1").variant("a", "v=1", "2"),
     );
-    assert_eq!((rig.seen(EDS, "a"), rig.seen_with(EDS, "v=1", "a")), ("1".to_owned(), "2".to_owned()));
-    rig.close();
-    rig.open(Primary);
-    let request = rig.request(Primary);
+    assert_eq!(
+        (fixture.seen(EDS, "a"), fixture.seen_with(EDS, "v=1", "a")),
+        ("1".to_owned(), "2".to_owned())
+    );
+    fixture.close();
+    fixture.open(Primary);
+    let request = fixture.request(Primary);
     let claimed: Vec<&String> = request.initial_resource_versions.keys().collect();
     assert_eq!(claimed, ["b"], "of `a` there is more than one");
     assert_eq!(located(&request.resource_locators_subscribe), ["a{v=1}"]);
@@ -371,55 +379,55 @@ fn r_dp_14_a_variant_of_an_earlier_stream_gives_way_to_the_answer_on_a_new_one()
     for (answer, expected) in
         [(Answer::of(EDS, "2").remove("a"), "absent"), (Answer::of(EDS, "2").set("a", "2"), "2")]
     {
-        let mut rig = Rig::connected();
-        rig.client_with("one", EDS, "v=1", &["a"]);
-        rig.requests(Primary);
-        rig.hear(Primary, &Answer::of(EDS, "1").variant("a", "v=1", "1"));
-        rig.close();
-        rig.open(Primary);
-        rig.requests(Primary);
-        assert_eq!(rig.seen_with(EDS, "v=1", "a"), "1", "kept until the answer");
-        rig.hear(Primary, &answer);
-        assert_eq!(rig.seen_with(EDS, "v=1", "a"), expected);
+        let mut fixture = Fixture::connected();
+        fixture.client_with("one", EDS, "v=1", &["a"]);
+        fixture.requests(Primary);
+        fixture.hear(Primary, &Answer::of(EDS, "1").variant("a", "v=1", "1"));
+        fixture.close();
+        fixture.open(Primary);
+        fixture.requests(Primary);
+        assert_eq!(fixture.seen_with(EDS, "v=1", "a"), "1", "kept until the answer");
+        fixture.hear(Primary, &answer);
+        assert_eq!(fixture.seen_with(EDS, "v=1", "a"), expected);
     }
 }
 
 #[test]
 fn r_up_18_an_origin_that_does_not_answer_locators_is_asked_by_plain_names() {
-    let mut rig = Rig::connected();
-    rig.client_with("one", EDS, "v=1", &["a"]);
-    rig.client_with("star", CDS, "v=1", &["*"]);
-    rig.pass(20);
-    rig.requests(Primary);
-    rig.pass(4_000);
-    assert!(rig.requests(Primary).is_empty());
-    rig.pass(1_500);
-    let requests = rig.requests(Primary);
-    assert_eq!(rig.renewed.len(), 1, "on a new stream: it may have understood the wildcard on this one");
+    let mut fixture = Fixture::connected();
+    fixture.client_with("one", EDS, "v=1", &["a"]);
+    fixture.client_with("star", CDS, "v=1", &["*"]);
+    fixture.pass(20);
+    fixture.requests(Primary);
+    fixture.pass(4_000);
+    assert!(fixture.requests(Primary).is_empty());
+    fixture.pass(1_500);
+    let requests = fixture.requests(Primary);
+    assert_eq!(fixture.renewed.len(), 1, "on a new stream: it may have understood the wildcard on this one");
     let eds = requests.iter().find(|r| r.type_url == EDS.url().expect("a url")).expect("endpoints");
     assert_eq!(eds.resource_names_subscribe, ["a"]);
     let cds = requests.iter().find(|r| r.type_url == CDS.url().expect("a url")).expect("clusters");
     assert_eq!(cds.resource_names_subscribe, ["*"]);
-    assert_eq!(rig.mux.counters().locators_ignored.get(), 1);
-    rig.hear(Primary, &Answer::of(EDS, "1").set("a", "1"));
-    rig.hear(Primary, &Answer::of(CDS, "2").set("c", "1"));
-    rig.pass(1_000);
-    assert_eq!(rig.seen_with(EDS, "v=1", "a"), "1");
-    assert_eq!(rig.members_with(CDS, "v=1"), ["c:1"]);
+    assert_eq!(fixture.mux.counters().locators_ignored.get(), 1);
+    fixture.hear(Primary, &Answer::of(EDS, "1").set("a", "1"));
+    fixture.hear(Primary, &Answer::of(CDS, "2").set("c", "1"));
+    fixture.pass(1_000);
+    assert_eq!(fixture.seen_with(EDS, "v=1", "a"), "1");
+    assert_eq!(fixture.members_with(CDS, "v=1"), ["c:1"]);
     // A client that comes now shares the plain names, and leaving takes nothing from others.
-    rig.client_with("two", EDS, "v=2", &["a", "b"]);
-    rig.pass(20);
-    assert_eq!(rig.request(Primary).resource_names_subscribe, ["b"], "`a` is borrowed");
-    rig.leave("one");
-    rig.pass(61_000);
-    let request = rig.request(Primary);
+    fixture.client_with("two", EDS, "v=2", &["a", "b"]);
+    fixture.pass(20);
+    assert_eq!(fixture.request(Primary).resource_names_subscribe, ["b"], "`a` is borrowed");
+    fixture.leave("one");
+    fixture.pass(61_000);
+    let request = fixture.request(Primary);
     assert_eq!(
         (request.resource_names_subscribe, request.resource_names_unsubscribe),
         (vec!["a".to_owned()], vec![])
     );
-    rig.close();
-    rig.open(Primary);
-    let again = rig.requests(Primary);
+    fixture.close();
+    fixture.open(Primary);
+    let again = fixture.requests(Primary);
     assert!(
         again.iter().any(|r| !r.resource_locators_subscribe.is_empty()),
         "another connection, another try"
@@ -428,22 +436,22 @@ fn r_up_18_an_origin_that_does_not_answer_locators_is_asked_by_plain_names() {
 
 #[test]
 fn r_up_18_an_origin_that_knows_constraints_may_be_slow() {
-    let mut rig = answered(EDS, "v=1", &["a", "b"], |first| first.variant("a", "v=1", "1"));
-    rig.pass(60_000);
-    assert!(rig.requests(Primary).is_empty());
-    let mut rig = answered(EDS, "v=1", &["a", "b"], |first| first.set("a", "1").remove("b"));
-    rig.pass(60_000);
-    assert!(rig.requests(Primary).is_empty(), "nothing is left unanswered");
+    let mut fixture = answered(EDS, "v=1", &["a", "b"], |first| first.variant("a", "v=1", "1"));
+    fixture.pass(60_000);
+    assert!(fixture.requests(Primary).is_empty());
+    let mut fixture = answered(EDS, "v=1", &["a", "b"], |first| first.set("a", "1").remove("b"));
+    fixture.pass(60_000);
+    assert!(fixture.requests(Primary).is_empty(), "nothing is left unanswered");
 }
 
 #[test]
 fn r_up_18_plain_asks_by_names_from_the_start() {
-    let mut rig = Rig::with(Settings { locators: Locators::Plain, ..Settings::default() });
-    rig.open(Primary);
-    rig.client_with("one", EDS, "v=1", &["a"]);
-    assert_eq!(rig.request(Primary).resource_names_subscribe, ["a"]);
-    rig.hear(Primary, &Answer::of(EDS, "1").variant("a", "v=1", "1").variant("a", "v=2", "2"));
-    assert_eq!(rig.seen_with(EDS, "v=1", "a"), "1", "what comes is matched here");
+    let mut fixture = Fixture::with(Settings { locators: Locators::Plain, ..Settings::default() });
+    fixture.open(Primary);
+    fixture.client_with("one", EDS, "v=1", &["a"]);
+    assert_eq!(fixture.request(Primary).resource_names_subscribe, ["a"]);
+    fixture.hear(Primary, &Answer::of(EDS, "1").variant("a", "v=1", "1").variant("a", "v=2", "2"));
+    assert_eq!(fixture.seen_with(EDS, "v=1", "a"), "1", "what comes is matched here");
 }
 
 mod away;

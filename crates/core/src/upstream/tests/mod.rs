@@ -80,7 +80,7 @@ impl Answer {
 }
 
 /// A relay, its clients and a clock.
-struct Rig {
+struct Fixture {
     cache: Arc<Cache>,
     mux: Mux,
     now: Instant,
@@ -89,7 +89,7 @@ struct Rig {
     renewed: Vec<(Instant, StreamId)>,
 }
 
-impl Rig {
+impl Fixture {
     fn new() -> Self {
         Self::with(Settings::default())
     }
@@ -110,9 +110,9 @@ impl Rig {
     }
 
     fn connected() -> Self {
-        let mut rig = Self::new();
-        rig.open(Primary);
-        rig
+        let mut fixture = Self::new();
+        fixture.open(Primary);
+        fixture
     }
 
     /// A client takes, or changes, its subscription; a leading `*` stands for the wildcard.

@@ -5,20 +5,20 @@ use super::*;
 const CDS: Kind = Kind::Cluster;
 const EDS: Kind = Kind::Endpoint;
 
-fn rig() -> Rig {
-    let mut rig = Rig::connected();
-    rig.client("a", EDS, &["e1", "e2"]);
-    rig.requests(Primary);
-    rig
+fn fixture() -> Fixture {
+    let mut fixture = Fixture::connected();
+    fixture.client("a", EDS, &["e1", "e2"]);
+    fixture.requests(Primary);
+    fixture
 }
 
 /// The message of the NACK that a response earns.
-fn nack(rig: &mut Rig, answer: &Answer) -> String {
-    let before = rig.snapshot(EDS).generation();
-    rig.mux.on_message(Primary, answer.bytes(), rig.now).expect("a response");
-    let request = rig.request(Primary);
+fn nack(fixture: &mut Fixture, answer: &Answer) -> String {
+    let before = fixture.snapshot(EDS).generation();
+    fixture.mux.on_message(Primary, answer.bytes(), fixture.now).expect("a response");
+    let request = fixture.request(Primary);
     assert_eq!(request.response_nonce, answer.0.nonce);
-    assert_eq!(rig.snapshot(EDS).generation(), before, "nothing of it is applied");
+    assert_eq!(fixture.snapshot(EDS).generation(), before, "nothing of it is applied");
     let detail = request.error_detail.expect("a NACK");
     assert_eq!(detail.code, 3);
     detail.message
@@ -26,165 +26,169 @@ fn nack(rig: &mut Rig, answer: &Answer) -> String {
 
 #[test]
 fn r_up_11_a_type_never_asked_for_is_dropped_without_an_ack() {
-    let mut rig = rig();
-    rig.mux.on_message(Primary, Answer::of(CDS, "1").set("c", "v").bytes(), rig.now).expect("a response");
-    assert_eq!(rig.requests(Primary), []);
-    assert_eq!(rig.members(CDS), set(&[]));
-    assert_eq!(rig.mux.counters().unrequested_responses.get(), 1);
+    let mut fixture = fixture();
+    fixture
+        .mux
+        .on_message(Primary, Answer::of(CDS, "1").set("c", "v").bytes(), fixture.now)
+        .expect("a response");
+    assert_eq!(fixture.requests(Primary), []);
+    assert_eq!(fixture.members(CDS), set(&[]));
+    assert_eq!(fixture.mux.counters().unrequested_responses.get(), 1);
 }
 
 #[test]
 fn r_up_11_a_type_asked_for_before_is_acked_still() {
-    let mut rig = rig();
-    rig.leave("a");
-    rig.pass(60_000);
-    assert_eq!(rig.request(Primary).resource_names_unsubscribe.len(), 2);
-    rig.pass(60_000);
-    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v"));
-    assert_eq!(rig.seen(EDS, "e1"), "unknown");
+    let mut fixture = fixture();
+    fixture.leave("a");
+    fixture.pass(60_000);
+    assert_eq!(fixture.request(Primary).resource_names_unsubscribe.len(), 2);
+    fixture.pass(60_000);
+    fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v"));
+    assert_eq!(fixture.seen(EDS, "e1"), "unknown");
 }
 
 #[test]
 fn r_up_12_a_response_is_applied_as_one_change() {
-    let mut rig = rig();
-    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").remove("e2"));
-    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("v1".to_owned(), "absent".to_owned()));
+    let mut fixture = fixture();
+    fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").remove("e2"));
+    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("v1".to_owned(), "absent".to_owned()));
 }
 
 #[test]
 fn r_up_13_a_wrong_type_inside_is_refused() {
-    let mut rig = rig();
+    let mut fixture = fixture();
     let other = any(&CDS.into(), "secret-body");
     let resource = [field(3, b"e1"), field(1, b"v"), field(2, &other)].concat();
-    let message = nack(&mut rig, &Answer::of(EDS, "1").set("e2", "v").raw(resource));
+    let message = nack(&mut fixture, &Answer::of(EDS, "1").set("e2", "v").raw(resource));
     assert!(message.contains("e1") && message.contains("Cluster"), "{message}");
     assert!(!message.contains("secret-body"));
 }
 
 #[test]
 fn r_up_13_a_name_twice_is_refused() {
-    let message = nack(&mut rig(), &Answer::of(EDS, "1").set("e1", "v").set("e1", "w"));
+    let message = nack(&mut fixture(), &Answer::of(EDS, "1").set("e1", "v").set("e1", "w"));
     assert!(message.contains("`e1`") && message.contains("twice"), "{message}");
 }
 
 #[test]
 fn r_up_13_a_name_sent_and_removed_is_refused() {
-    let message = nack(&mut rig(), &Answer::of(EDS, "1").set("e1", "v").remove("e1"));
+    let message = nack(&mut fixture(), &Answer::of(EDS, "1").set("e1", "v").remove("e1"));
     assert!(message.contains("`e1`") && message.contains("removed"), "{message}");
 }
 
 #[test]
 fn r_up_13_two_kinds_of_name_are_refused() {
     let resource = [field(3, b"e1"), field(8, &field(1, b"e1"))].concat();
-    let message = nack(&mut rig(), &Answer::of(EDS, "1").raw(resource));
+    let message = nack(&mut fixture(), &Answer::of(EDS, "1").raw(resource));
     assert!(message.contains("resource_name"), "{message}");
 }
 
 #[test]
 fn r_up_13_garbage_for_a_resource_is_refused_and_the_text_is_bounded() {
-    nack(&mut rig(), &Answer::of(EDS, "1").raw(vec![0xff; 8]));
+    nack(&mut fixture(), &Answer::of(EDS, "1").raw(vec![0xff; 8]));
     let long = "n".repeat(1 << 20);
-    let message = nack(&mut rig(), &Answer::of(EDS, "1").set(&long, "v").set(&long, "v"));
+    let message = nack(&mut fixture(), &Answer::of(EDS, "1").set(&long, "v").set(&long, "v"));
     assert!(message.len() < 1000);
-    assert_eq!(rig().mux.counters().nacks_sent.get(), 0);
+    assert_eq!(fixture().mux.counters().nacks_sent.get(), 0);
 }
 
 #[test]
 fn r_up_13_a_refused_response_leaves_the_stream_usable() {
-    let mut rig = rig();
-    nack(&mut rig, &Answer::of(EDS, "1").set("e1", "v").set("e1", "w"));
-    assert_eq!(rig.mux.counters().nacks_sent.get(), 1);
-    rig.hear(Primary, &Answer::of(EDS, "2").set("e1", "w"));
-    assert_eq!(rig.seen(EDS, "e1"), "w");
+    let mut fixture = fixture();
+    nack(&mut fixture, &Answer::of(EDS, "1").set("e1", "v").set("e1", "w"));
+    assert_eq!(fixture.mux.counters().nacks_sent.get(), 1);
+    fixture.hear(Primary, &Answer::of(EDS, "2").set("e1", "w"));
+    assert_eq!(fixture.seen(EDS, "e1"), "w");
 }
 
 #[test]
 fn an_undecodable_message_ends_the_stream() {
-    let mut rig = rig();
-    let error = rig.mux.on_message(Primary, Bytes::from_static(&[0xff; 9]), rig.now).expect_err("garbage");
+    let mut fixture = fixture();
+    let error =
+        fixture.mux.on_message(Primary, Bytes::from_static(&[0xff; 9]), fixture.now).expect_err("garbage");
     assert!(error.to_string().contains("control plane"), "{error}");
-    assert_eq!(rig.requests(Primary), []);
+    assert_eq!(fixture.requests(Primary), []);
 }
 
 #[test]
 fn an_origin_that_does_not_read_acks_is_left() {
-    let mut rig = rig();
+    let mut fixture = fixture();
     let answer = Answer::of(EDS, &"n".repeat(1000)).bytes();
-    let outcome = (0..2000).find_map(|_| rig.mux.on_message(Primary, answer.clone(), rig.now).err());
+    let outcome = (0..2000).find_map(|_| fixture.mux.on_message(Primary, answer.clone(), fixture.now).err());
     assert!(outcome.is_some(), "ACKs pile up without bound");
 }
 
 #[test]
 fn r_up_14_the_bytes_of_a_resource_are_kept() {
-    let mut rig = rig();
-    rig.hear(Primary, &Answer::of(EDS, "1").set_body("e1", "v", "\u{1}not a message"));
-    let snapshot = rig.snapshot(EDS);
+    let mut fixture = fixture();
+    fixture.hear(Primary, &Answer::of(EDS, "1").set_body("e1", "v", "\u{1}not a message"));
+    let snapshot = fixture.snapshot(EDS);
     let resource = snapshot.by_name("e1").present().expect("present");
     assert_eq!(resource.body(), any(&EDS.into(), "\u{1}not a message"));
 }
 
 #[test]
 fn r_up_15_a_resource_that_no_subscription_covers_is_ignored_and_takes_no_memory() {
-    let mut rig = rig();
+    let mut fixture = fixture();
     let flood = (0..100).fold(Answer::of(EDS, "1"), |answer, n| answer.set(&format!("x{n}"), "v"));
-    rig.hear(Primary, &flood.set("e1", "v").remove("y"));
-    assert_eq!(rig.seen(EDS, "e1"), "v");
-    assert_eq!(rig.snapshot(EDS).entries().count(), 1);
-    assert_eq!(rig.mux.counters().unrequested_resources.get(), 101);
+    fixture.hear(Primary, &flood.set("e1", "v").remove("y"));
+    assert_eq!(fixture.seen(EDS, "e1"), "v");
+    assert_eq!(fixture.snapshot(EDS).entries().count(), 1);
+    assert_eq!(fixture.mux.counters().unrequested_resources.get(), 101);
 }
 
 #[test]
 fn removals_of_names_that_are_no_members_take_no_memory() {
-    let mut rig = Rig::connected();
-    rig.client("a", CDS, &["*"]);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(CDS, "1").set("c", "v").remove("x").remove("y"));
-    assert_eq!(rig.snapshot(CDS).entries().count(), 1);
+    let mut fixture = Fixture::connected();
+    fixture.client("a", CDS, &["*"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").set("c", "v").remove("x").remove("y"));
+    assert_eq!(fixture.snapshot(CDS).entries().count(), 1);
 }
 
 #[test]
 fn r_up_16_an_unset_body_is_a_removal() {
-    let mut rig = rig();
-    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1"));
-    rig.hear(Primary, &Answer::of(EDS, "2").raw(field(3, b"e2")));
-    assert_eq!(rig.seen(EDS, "e2"), "absent");
-    rig.hear(Primary, &Answer::of(EDS, "3").raw([field(3, b"e1"), field(1, b"v2")].concat()));
-    assert_eq!(rig.seen(EDS, "e1"), "absent");
+    let mut fixture = fixture();
+    fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1"));
+    fixture.hear(Primary, &Answer::of(EDS, "2").raw(field(3, b"e2")));
+    assert_eq!(fixture.seen(EDS, "e2"), "absent");
+    fixture.hear(Primary, &Answer::of(EDS, "3").raw([field(3, b"e1"), field(1, b"v2")].concat()));
+    assert_eq!(fixture.seen(EDS, "e1"), "absent");
 }
 
 #[test]
 fn r_up_16_but_not_of_a_heartbeat_or_an_unresolved_alias() {
-    let mut rig = rig();
-    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1"));
-    rig.hear(Primary, &Answer::of(EDS, "2").raw([field(3, b"e1"), field(1, b"v1")].concat()));
-    assert_eq!(rig.seen(EDS, "e1"), "v1");
-    rig.hear(Primary, &Answer::of(EDS, "3").raw([field(3, b"e1"), field(4, b"alias")].concat()));
-    assert_eq!(rig.seen(EDS, "e1"), "v1");
+    let mut fixture = fixture();
+    fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1"));
+    fixture.hear(Primary, &Answer::of(EDS, "2").raw([field(3, b"e1"), field(1, b"v1")].concat()));
+    assert_eq!(fixture.seen(EDS, "e1"), "v1");
+    fixture.hear(Primary, &Answer::of(EDS, "3").raw([field(3, b"e1"), field(4, b"alias")].concat()));
+    assert_eq!(fixture.seen(EDS, "e1"), "v1");
 }
 
 #[test]
 fn r_up_17_a_resource_without_a_version_gets_one_of_ours() {
-    let mut rig = rig();
-    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", ""));
-    assert!(rig.seen(EDS, "e1").starts_with("h:"));
+    let mut fixture = fixture();
+    fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", ""));
+    assert!(fixture.seen(EDS, "e1").starts_with("h:"));
 }
 
 #[test]
 fn a_variant_is_refused_and_the_old_resource_kept() {
-    let mut rig = rig();
-    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1"));
+    let mut fixture = fixture();
+    fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1"));
     let named = [field(1, b"e1"), field(2, &field(1, b"x"))].concat();
     let variant = [field(8, &named), field(1, b"v2"), field(2, &any(&EDS.into(), "b"))].concat();
-    rig.hear(Primary, &Answer::of(EDS, "2").raw(variant.clone()).raw(variant).set("e2", "v2"));
-    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("v1".to_owned(), "v2".to_owned()));
-    assert_eq!(rig.mux.counters().refused_resources.get(), 2);
+    fixture.hear(Primary, &Answer::of(EDS, "2").raw(variant.clone()).raw(variant).set("e2", "v2"));
+    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("v1".to_owned(), "v2".to_owned()));
+    assert_eq!(fixture.mux.counters().refused_resources.get(), 2);
 }
 
 #[test]
 fn the_system_version_goes_along() {
-    let mut rig = rig();
+    let mut fixture = fixture();
     let mut answer = Answer::of(EDS, "1").set("e1", "v1");
     answer.0.system_version_info = "sys".to_owned();
-    rig.hear(Primary, &answer);
-    assert!(format!("{:?}", rig.snapshot(EDS)).contains("\"sys\""));
+    fixture.hear(Primary, &answer);
+    assert!(format!("{:?}", fixture.snapshot(EDS)).contains("\"sys\""));
 }

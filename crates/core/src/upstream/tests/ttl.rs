@@ -17,7 +17,7 @@ impl Answer {
     }
 }
 
-impl Rig {
+impl Fixture {
     /// When the clients of a type last had something to learn: those that are told no times, and those that are.
     fn marks(&self, kind: Kind) -> [crate::cache::Generation; 2] {
         let of = self.cache.of(&kind.into()).expect("few types");
@@ -40,192 +40,198 @@ impl Rig {
     }
 }
 
-fn rig() -> Rig {
-    let mut rig = Rig::connected();
-    rig.client("a", EDS, &["e1", "e2"]);
-    rig.requests(Primary);
-    rig
+fn fixture() -> Fixture {
+    let mut fixture = Fixture::connected();
+    fixture.client("a", EDS, &["e1", "e2"]);
+    fixture.requests(Primary);
+    fixture
 }
 
 #[test]
 fn r_ttl_01_a_resource_ends_with_its_ttl_unless_it_comes_again() {
-    let mut rig = rig();
-    rig.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 10, true).ttl("e2", "v1", 20, true));
-    rig.pass(9_999);
-    assert_eq!(rig.seen(EDS, "e1"), "v1");
-    rig.hear(Primary, &Answer::of(EDS, "2").ttl("e1", "v1", 10, true));
-    rig.pass(9_999);
-    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("v1".to_owned(), "v1".to_owned()));
-    rig.pass(1);
-    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("absent".to_owned(), "v1".to_owned()));
-    rig.pass(1);
-    assert_eq!(rig.seen(EDS, "e2"), "absent");
-    assert_eq!(rig.mux.counters().expired.get(), 2);
+    let mut fixture = fixture();
+    fixture.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 10, true).ttl("e2", "v1", 20, true));
+    fixture.pass(9_999);
+    assert_eq!(fixture.seen(EDS, "e1"), "v1");
+    fixture.hear(Primary, &Answer::of(EDS, "2").ttl("e1", "v1", 10, true));
+    fixture.pass(9_999);
+    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("v1".to_owned(), "v1".to_owned()));
+    fixture.pass(1);
+    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("absent".to_owned(), "v1".to_owned()));
+    fixture.pass(1);
+    assert_eq!(fixture.seen(EDS, "e2"), "absent");
+    assert_eq!(fixture.mux.counters().expired.get(), 2);
 }
 
 #[test]
 fn r_ttl_01_a_resource_without_a_ttl_ends_the_timer_of_the_one_before() {
-    let mut rig = rig();
-    rig.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 10, true).ttl("e2", "v1", 10, true));
-    rig.hear(Primary, &Answer::of(EDS, "2").set("e1", "v2").remove("e2"));
-    rig.hear(Primary, &Answer::of(EDS, "3").set("e2", "v1"));
-    rig.pass(60_000);
-    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("v2".to_owned(), "v1".to_owned()));
+    let mut fixture = fixture();
+    fixture.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 10, true).ttl("e2", "v1", 10, true));
+    fixture.hear(Primary, &Answer::of(EDS, "2").set("e1", "v2").remove("e2"));
+    fixture.hear(Primary, &Answer::of(EDS, "3").set("e2", "v1"));
+    fixture.pass(60_000);
+    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("v2".to_owned(), "v1".to_owned()));
 }
 
 #[test]
 fn r_ttl_01_any_ttl_is_read_or_refused() {
-    let mut rig = rig();
+    let mut fixture = fixture();
     // Farther than a clock goes, and negative.
-    rig.hear(
+    fixture.hear(
         Primary,
         &Answer::of(EDS, "1").ttl("e1", "v1", i64::MAX as u64, true).ttl("e2", "v1", u64::MAX, true),
     );
-    rig.pass(1);
-    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("v1".to_owned(), "absent".to_owned()));
+    fixture.pass(1);
+    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("v1".to_owned(), "absent".to_owned()));
     let garbage = [field(3, b"e1"), field(6, &[0xff])].concat();
-    rig.mux.on_message(Primary, Answer::of(EDS, "2").raw(garbage).bytes(), rig.now).expect("a response");
-    assert!(rig.requests(Primary).iter().any(|request| request.error_detail.is_some()));
+    fixture
+        .mux
+        .on_message(Primary, Answer::of(EDS, "2").raw(garbage).bytes(), fixture.now)
+        .expect("a response");
+    assert!(fixture.requests(Primary).iter().any(|request| request.error_detail.is_some()));
 }
 
 #[test]
 fn r_ttl_02_a_heartbeat_moves_the_end_or_takes_it_away() {
-    let mut rig = rig();
-    rig.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 10, true).ttl("e2", "v1", 10, true));
-    rig.pass(5_000);
-    rig.timed("t", EDS, &["e1", "e2"]);
-    let [untold, told] = rig.marks(EDS);
+    let mut fixture = fixture();
+    fixture.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 10, true).ttl("e2", "v1", 10, true));
+    fixture.pass(5_000);
+    fixture.timed("t", EDS, &["e1", "e2"]);
+    let [untold, told] = fixture.marks(EDS);
     let unset = [field(3, b"e2"), field(1, b"v1")].concat();
-    rig.hear(Primary, &Answer::of(EDS, "2").ttl("e1", "v1", 10, false).raw(unset));
-    let [untold_after, told_after] = rig.marks(EDS);
+    fixture.hear(Primary, &Answer::of(EDS, "2").ttl("e1", "v1", 10, false).raw(unset));
+    let [untold_after, told_after] = fixture.marks(EDS);
     assert_eq!(untold_after, untold, "nothing that most clients have to learn of");
     assert!(told_after > told, "but those that are told times");
-    rig.pass(9_999);
-    assert_eq!(rig.seen(EDS, "e1"), "v1");
-    rig.pass(60_000);
-    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("absent".to_owned(), "v1".to_owned()));
+    fixture.pass(9_999);
+    assert_eq!(fixture.seen(EDS, "e1"), "v1");
+    fixture.pass(60_000);
+    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("absent".to_owned(), "v1".to_owned()));
 }
 
 #[test]
 fn r_ttl_09_an_expired_resource_is_removed_for_everybody() {
-    let mut rig = Rig::connected();
-    rig.client("w", CDS, &["*"]);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 10, true).set("c2", "v1"));
-    rig.pass(10_000);
-    assert_eq!(rig.members(CDS), set(&["c2@v1"]));
-    rig.hear(Primary, &Answer::of(CDS, "2").ttl("c1", "v1", 10, false));
-    assert_eq!(rig.members(CDS), set(&["c2@v1"]), "a heartbeat of what is not held brings nothing");
-    rig.hear(Primary, &Answer::of(CDS, "3").ttl("c1", "v1", 10, true));
-    assert_eq!(rig.members(CDS), set(&["c1@v1", "c2@v1"]));
+    let mut fixture = Fixture::connected();
+    fixture.client("w", CDS, &["*"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 10, true).set("c2", "v1"));
+    fixture.pass(10_000);
+    assert_eq!(fixture.members(CDS), set(&["c2@v1"]));
+    fixture.hear(Primary, &Answer::of(CDS, "2").ttl("c1", "v1", 10, false));
+    assert_eq!(fixture.members(CDS), set(&["c2@v1"]), "a heartbeat of what is not held brings nothing");
+    fixture.hear(Primary, &Answer::of(CDS, "3").ttl("c1", "v1", 10, true));
+    assert_eq!(fixture.members(CDS), set(&["c1@v1", "c2@v1"]));
 }
 
 #[test]
 fn r_ttl_09_an_expired_resource_is_asked_for_again_without_a_version() {
-    let mut rig = rig();
-    rig.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 10, true).set("e2", "v1"));
-    rig.pass(10_000);
-    let request = rig.request(Primary);
+    let mut fixture = fixture();
+    fixture.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 10, true).set("e2", "v1"));
+    fixture.pass(10_000);
+    let request = fixture.request(Primary);
     assert_eq!(
         (request.resource_names_subscribe, request.initial_resource_versions.len()),
         (vec!["e1".into()], 0)
     );
-    rig.hear(Primary, &Answer::of(EDS, "2").ttl("e1", "v1", 10, true));
-    assert_eq!(rig.seen(EDS, "e1"), "v1");
-    assert_eq!(rig.mux.counters().unsolicited.get(), 0, "an answer");
+    fixture.hear(Primary, &Answer::of(EDS, "2").ttl("e1", "v1", 10, true));
+    assert_eq!(fixture.seen(EDS, "e1"), "v1");
+    assert_eq!(fixture.mux.counters().unsolicited.get(), 0, "an answer");
 }
 
 #[test]
 fn r_ttl_09_an_end_comes_while_the_origin_is_away_too() {
-    let mut rig = rig();
-    rig.client("a", EDS, &["e1", "e2", "e3"]);
-    rig.pass(10);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 10, true).set("e2", "v1").set("e3", "v1"));
-    rig.close();
-    rig.pass(10_000);
-    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("absent".to_owned(), "v1".to_owned()));
-    rig.open(Primary);
-    let request = rig.request(Primary);
+    let mut fixture = fixture();
+    fixture.client("a", EDS, &["e1", "e2", "e3"]);
+    fixture.pass(10);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 10, true).set("e2", "v1").set("e3", "v1"));
+    fixture.close();
+    fixture.pass(10_000);
+    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("absent".to_owned(), "v1".to_owned()));
+    fixture.open(Primary);
+    let request = fixture.request(Primary);
     assert_eq!(sorted(&request.resource_names_subscribe), ["e1", "e2", "e3"]);
     assert_eq!(request.initial_resource_versions.keys().collect::<Vec<_>>(), ["e3"], "R-Up-03");
 }
 
 #[test]
 fn r_ttl_09_a_resource_that_is_let_go_has_no_timer() {
-    let mut rig = rig();
-    rig.client("w", CDS, &["*"]);
-    rig.pass(10);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 86_400, true));
-    rig.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 86_400, true));
-    rig.leave("a");
-    rig.leave("w");
-    rig.pass(60_000);
-    rig.requests(Primary);
-    rig.pass(600_000);
-    rig.requests(Primary);
-    rig.pass(1_000);
-    assert_eq!(rig.mux.next_deadline(), None);
-    rig.pass(86_400_000);
-    assert_eq!(rig.mux.counters().expired.get(), 0);
+    let mut fixture = fixture();
+    fixture.client("w", CDS, &["*"]);
+    fixture.pass(10);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 86_400, true));
+    fixture.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 86_400, true));
+    fixture.leave("a");
+    fixture.leave("w");
+    fixture.pass(60_000);
+    fixture.requests(Primary);
+    fixture.pass(600_000);
+    fixture.requests(Primary);
+    fixture.pass(1_000);
+    assert_eq!(fixture.mux.next_deadline(), None);
+    fixture.pass(86_400_000);
+    assert_eq!(fixture.mux.counters().expired.get(), 0);
 }
 
 /// R-TTL-08: what is unset is there still, be the version there or be none to say, as long as it is the one held.
 #[test]
 fn r_ttl_08_a_heartbeat_keeps_held_resources_and_nothing_else() {
-    let mut rig = rig();
-    rig.timed("t", EDS, &["e1", "e2"]);
+    let mut fixture = fixture();
+    fixture.timed("t", EDS, &["e1", "e2"]);
     let unversioned = field(3, b"e2");
     let any = any(&EDS.into(), "e2@");
     let mut first = Answer::of(EDS, "1").ttl("e1", "v1", 10, true);
     first = first.raw([unversioned.clone(), field(2, &any), field(6, &[8, 10])].concat());
-    rig.hear(Primary, &first);
-    let held = rig.seen(EDS, "e2");
+    fixture.hear(Primary, &first);
+    let held = fixture.seen(EDS, "e2");
     assert!(held.starts_with("h:"), "R-Up-17: {held}");
-    rig.pass(9_000);
-    let [_, before] = rig.marks(EDS);
-    rig.hear(Primary, &Answer::of(EDS, "2").ttl("e1", "v1", 10, false).ttl("e2", "", 10, false));
-    assert!(rig.marks(EDS)[1] > before);
-    rig.pass(9_999);
-    assert_eq!((rig.seen(EDS, "e1"), rig.seen(EDS, "e2")), ("v1".to_owned(), held));
-    rig.hear(Primary, &Answer::of(EDS, "3").ttl("e1", "v0", 10, false).raw(unversioned));
-    assert_eq!(rig.seen(EDS, "e2"), "absent", "R-Up-16: no heartbeat");
-    assert_eq!(rig.seen(EDS, "e1"), "v1", "one of another version, which the origin takes for delivered");
-    rig.pass(1_000);
-    assert_eq!(rig.renewed.len(), 1, "is to be had on another stream");
+    fixture.pass(9_000);
+    let [_, before] = fixture.marks(EDS);
+    fixture.hear(Primary, &Answer::of(EDS, "2").ttl("e1", "v1", 10, false).ttl("e2", "", 10, false));
+    assert!(fixture.marks(EDS)[1] > before);
+    fixture.pass(9_999);
+    assert_eq!((fixture.seen(EDS, "e1"), fixture.seen(EDS, "e2")), ("v1".to_owned(), held));
+    fixture.hear(Primary, &Answer::of(EDS, "3").ttl("e1", "v0", 10, false).raw(unversioned));
+    assert_eq!(fixture.seen(EDS, "e2"), "absent", "R-Up-16: no heartbeat");
+    assert_eq!(fixture.seen(EDS, "e1"), "v1", "one of another version, which the origin takes for delivered");
+    fixture.pass(1_000);
+    assert_eq!(fixture.renewed.len(), 1, "is to be had on another stream");
 }
 
 #[test]
 fn r_ttl_02_a_resource_that_had_no_ttl_and_gets_none_is_no_change() {
-    let mut rig = rig();
-    rig.timed("t", EDS, &["e1", "e2"]);
-    rig.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1"));
-    let before = rig.snapshot(EDS).generation();
-    rig.hear(Primary, &Answer::of(EDS, "2").raw([field(3, b"e1"), field(1, b"v1")].concat()));
-    assert_eq!(rig.snapshot(EDS).generation(), before);
-    rig.hear(Primary, &Answer::of(EDS, "3").ttl("e1", "v1", 10, false));
-    assert!(rig.snapshot(EDS).generation() > before, "now it has one");
-    assert!(rig.snapshot(EDS).is_leased("e1") && !rig.snapshot(EDS).is_leased("e2"));
-    rig.pass(10_000);
-    assert_eq!((rig.seen(EDS, "e1"), rig.snapshot(EDS).is_leased("e1")), ("absent".to_owned(), false));
+    let mut fixture = fixture();
+    fixture.timed("t", EDS, &["e1", "e2"]);
+    fixture.hear(Primary, &Answer::of(EDS, "1").set("e1", "v1").set("e2", "v1"));
+    let before = fixture.snapshot(EDS).generation();
+    fixture.hear(Primary, &Answer::of(EDS, "2").raw([field(3, b"e1"), field(1, b"v1")].concat()));
+    assert_eq!(fixture.snapshot(EDS).generation(), before);
+    fixture.hear(Primary, &Answer::of(EDS, "3").ttl("e1", "v1", 10, false));
+    assert!(fixture.snapshot(EDS).generation() > before, "now it has one");
+    assert!(fixture.snapshot(EDS).is_leased("e1") && !fixture.snapshot(EDS).is_leased("e2"));
+    fixture.pass(10_000);
+    assert_eq!(
+        (fixture.seen(EDS, "e1"), fixture.snapshot(EDS).is_leased("e1")),
+        ("absent".to_owned(), false)
+    );
 }
 
 /// A heartbeat that was under way when the time ended: the origin takes the resource for delivered.
 #[test]
 fn r_ttl_09_a_resource_that_ended_too_early_is_had_back_on_another_stream() {
-    let mut rig = rig();
-    rig.client("w", CDS, &["*"]);
-    rig.pass(10);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 2, true).set("c2", "v1").set("c3", "v1"));
-    rig.pass(5_500);
-    assert_eq!(rig.members(CDS), set(&["c2@v1", "c3@v1"]));
-    assert_eq!(rig.snapshot(CDS).completeness(), Presumed);
-    rig.hear(Primary, &Answer::of(CDS, "2").ttl("c1", "v1", 2, false));
-    rig.pass(1_000);
-    assert_eq!(rig.renewed.len(), 1);
-    let requests = rig.requests(Primary);
+    let mut fixture = fixture();
+    fixture.client("w", CDS, &["*"]);
+    fixture.pass(10);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 2, true).set("c2", "v1").set("c3", "v1"));
+    fixture.pass(5_500);
+    assert_eq!(fixture.members(CDS), set(&["c2@v1", "c3@v1"]));
+    assert_eq!(fixture.snapshot(CDS).completeness(), Presumed);
+    fixture.hear(Primary, &Answer::of(CDS, "2").ttl("c1", "v1", 2, false));
+    fixture.pass(1_000);
+    assert_eq!(fixture.renewed.len(), 1);
+    let requests = fixture.requests(Primary);
     let cds = requests.iter().find(|request| request.type_url == TypeUrl::from(CDS).as_str());
     let claimed: Vec<_> = cds.expect("the set").initial_resource_versions.keys().collect();
     assert_eq!(claimed, ["c3"], "so that the origin sends the other in full");
@@ -235,89 +241,95 @@ fn r_ttl_09_a_resource_that_ended_too_early_is_had_back_on_another_stream() {
 #[test]
 fn r_ttl_09_a_name_that_ended_too_early_is_waited_for_before_another_stream() {
     for comes in [true, false] {
-        let mut rig = rig();
-        rig.timed("t", EDS, &["e1", "e2"]);
-        rig.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 2, true).set("e2", "v1"));
-        rig.pass(2_010);
-        assert_eq!(rig.request(Primary).resource_names_subscribe, ["e1"]);
-        rig.hear(Primary, &Answer::of(EDS, "2").ttl("e1", "v1", 2, false));
-        rig.pass(1_000);
+        let mut fixture = fixture();
+        fixture.timed("t", EDS, &["e1", "e2"]);
+        fixture.hear(Primary, &Answer::of(EDS, "1").ttl("e1", "v1", 2, true).set("e2", "v1"));
+        fixture.pass(2_010);
+        assert_eq!(fixture.request(Primary).resource_names_subscribe, ["e1"]);
+        fixture.hear(Primary, &Answer::of(EDS, "2").ttl("e1", "v1", 2, false));
+        fixture.pass(1_000);
         if comes {
-            rig.hear(Primary, &Answer::of(EDS, "3").ttl("e1", "v1", 60, true));
-            assert_eq!(rig.seen(EDS, "e1"), "v1");
+            fixture.hear(Primary, &Answer::of(EDS, "3").ttl("e1", "v1", 60, true));
+            assert_eq!(fixture.seen(EDS, "e1"), "v1");
         }
-        rig.pass(10_000);
-        assert_eq!(rig.renewed.is_empty(), comes);
+        fixture.pass(10_000);
+        assert_eq!(fixture.renewed.is_empty(), comes);
     }
 }
 
 /// The origin says that there is a member which is not held: a client that may hold it is told of no set that lacks it.
 #[test]
 fn r_ttl_09_a_set_that_lacks_resources_that_the_origin_takes_for_delivered_is_not_complete() {
-    let mut rig = Rig::connected();
-    rig.client("w", CDS, &["*"]);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(CDS, "1").set("c2", "v1").ttl("c1", "v1", 8, true));
-    rig.pass(6_000);
-    rig.ask_for_proof(CDS);
-    rig.pass(1_000);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(CDS, "2").ttl("c1", "v1", 8, true));
-    rig.pass(20_000);
-    assert_eq!((rig.members(CDS), rig.snapshot(CDS).completeness()), (set(&["c2@v1"]), Complete));
-    rig.hear(Primary, &Answer::of(CDS, "3").ttl("c1", "v1", 8, false));
-    assert_eq!(rig.snapshot(CDS).completeness(), Presumed);
-    rig.pass(3_000);
-    assert_eq!(rig.renewed.len(), 2);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(CDS, "4").ttl("c1", "v1", 8, true).set("c2", "v1"));
-    rig.pass(6_000);
-    assert_eq!(rig.members(CDS), set(&["c1@v1", "c2@v1"]));
+    let mut fixture = Fixture::connected();
+    fixture.client("w", CDS, &["*"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").set("c2", "v1").ttl("c1", "v1", 8, true));
+    fixture.pass(6_000);
+    fixture.ask_for_proof(CDS);
+    fixture.pass(1_000);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "2").ttl("c1", "v1", 8, true));
+    fixture.pass(20_000);
+    assert_eq!((fixture.members(CDS), fixture.snapshot(CDS).completeness()), (set(&["c2@v1"]), Complete));
+    fixture.hear(Primary, &Answer::of(CDS, "3").ttl("c1", "v1", 8, false));
+    assert_eq!(fixture.snapshot(CDS).completeness(), Presumed);
+    fixture.pass(3_000);
+    assert_eq!(fixture.renewed.len(), 2);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "4").ttl("c1", "v1", 8, true).set("c2", "v1"));
+    fixture.pass(6_000);
+    assert_eq!(fixture.members(CDS), set(&["c1@v1", "c2@v1"]));
 }
 
 /// A member that was claimed came to its end before the answer: that the origin sends nothing else says that it is a member.
 #[test]
 fn r_ttl_09_a_resource_that_ended_after_it_was_claimed_is_no_proof_that_there_is_no_more() {
-    let mut rig = Rig::connected();
-    rig.client("w", CDS, &["*"]);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(CDS, "1").set("a", "v1").ttl("c1", "v1", 7, true).ttl("c2", "v1", 7, true));
-    rig.pass(6_200);
-    rig.ask_for_proof(CDS);
-    rig.pass(300);
-    assert_eq!(rig.request(Primary).initial_resource_versions.len(), 2);
-    rig.pass(600);
-    rig.hear(Primary, &Answer::of(CDS, "2").ttl("c1", "v1", 7, true));
-    assert_eq!((rig.members(CDS), rig.snapshot(CDS).completeness()), (set(&["a@v1", "c1@v1"]), Presumed));
-    rig.pass(5_000);
-    assert_eq!(rig.renewed.len(), 2, "it is asked for anew");
+    let mut fixture = Fixture::connected();
+    fixture.client("w", CDS, &["*"]);
+    fixture.requests(Primary);
+    fixture.hear(
+        Primary,
+        &Answer::of(CDS, "1").set("a", "v1").ttl("c1", "v1", 7, true).ttl("c2", "v1", 7, true),
+    );
+    fixture.pass(6_200);
+    fixture.ask_for_proof(CDS);
+    fixture.pass(300);
+    assert_eq!(fixture.request(Primary).initial_resource_versions.len(), 2);
+    fixture.pass(600);
+    fixture.hear(Primary, &Answer::of(CDS, "2").ttl("c1", "v1", 7, true));
+    assert_eq!(
+        (fixture.members(CDS), fixture.snapshot(CDS).completeness()),
+        (set(&["a@v1", "c1@v1"]), Presumed)
+    );
+    fixture.pass(5_000);
+    assert_eq!(fixture.renewed.len(), 2, "it is asked for anew");
 }
 
 /// Nothing is left of a set of which it is not known that it is complete: a newcomer would be told that there is nothing.
 #[test]
 fn r_relay_04_of_a_presumed_set_of_which_all_came_to_its_end_nothing_is_presumed() {
-    let mut rig = Rig::connected();
-    rig.client("w", CDS, &["*"]);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 8, true).ttl("c2", "v1", 8, true));
-    rig.pass(6_000);
-    assert_eq!(rig.snapshot(CDS).completeness(), Presumed);
-    rig.pass(3_000);
-    assert_eq!((rig.snapshot(CDS).member_count(), rig.snapshot(CDS).completeness()), (0, Settled));
+    let mut fixture = Fixture::connected();
+    fixture.client("w", CDS, &["*"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 8, true).ttl("c2", "v1", 8, true));
+    fixture.pass(6_000);
+    assert_eq!(fixture.snapshot(CDS).completeness(), Presumed);
+    fixture.pass(3_000);
+    assert_eq!((fixture.snapshot(CDS).member_count(), fixture.snapshot(CDS).completeness()), (0, Settled));
 }
 
 /// The origin was silent for as long: what had not come yet is as unknown as before.
 #[test]
 fn r_relay_04_a_set_of_which_all_came_to_its_end_is_not_known_to_be_empty() {
-    let mut rig = Rig::connected();
-    rig.client("a", CDS, &["*"]);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 3, true).ttl("c2", "v1", 3, true));
-    rig.pass(6_000);
-    assert_eq!((rig.snapshot(CDS).member_count(), rig.snapshot(CDS).completeness()), (0, Settled));
-    assert_eq!(rig.renewed.len(), 1);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(CDS, "2"));
-    rig.pass(1_000);
-    assert_eq!(rig.snapshot(CDS).completeness(), Presumed, "now it is");
+    let mut fixture = Fixture::connected();
+    fixture.client("a", CDS, &["*"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").ttl("c1", "v1", 3, true).ttl("c2", "v1", 3, true));
+    fixture.pass(6_000);
+    assert_eq!((fixture.snapshot(CDS).member_count(), fixture.snapshot(CDS).completeness()), (0, Settled));
+    assert_eq!(fixture.renewed.len(), 1);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "2"));
+    fixture.pass(1_000);
+    assert_eq!(fixture.snapshot(CDS).completeness(), Presumed, "now it is");
 }

@@ -5,56 +5,57 @@ use super::*;
 /// `locators_due` and the times of names are not moved by a pause of the process.
 #[test]
 fn a_pause_of_the_process_is_no_evidence_that_locators_are_ignored() {
-    let mut rig = Rig::connected();
-    rig.client_with("one", EDS, "env=prod", &["a"]);
-    rig.requests(Primary);
+    let mut fixture = Fixture::connected();
+    fixture.client_with("one", EDS, "env=prod", &["a"]);
+    fixture.requests(Primary);
     // Stopped before the request, or the answer, was on its way.
     let pause = Duration::from_secs(60);
-    rig.now += pause;
-    rig.mux.overslept(pause, rig.now);
-    rig.pass(200);
-    assert_eq!(rig.mux.counters().locators_ignored.get(), 0, "0.2 s after the pause");
+    fixture.now += pause;
+    fixture.mux.overslept(pause, fixture.now);
+    fixture.pass(200);
+    assert_eq!(fixture.mux.counters().locators_ignored.get(), 0, "0.2 s after the pause");
 }
 
 /// A set of more than 1 MiB of versions fills the first request; the wildcards of other parameters wait for another stream
 /// then (`wildcard_waits`), and nothing opens one.
 #[test]
 fn plain_the_wildcard_of_each_set_is_asked_for_though_the_first_request_is_full() {
-    let mut rig = Rig::with(Settings { locators: Locators::Plain, ..Settings::default() });
-    rig.open(Primary);
-    rig.client("none", CDS, &["*"]);
-    rig.client_with("one", CDS, "v=1", &["*"]);
-    rig.pass(20);
-    rig.requests(Primary);
+    let mut fixture = Fixture::with(Settings { locators: Locators::Plain, ..Settings::default() });
+    fixture.open(Primary);
+    fixture.client("none", CDS, &["*"]);
+    fixture.client_with("one", CDS, "v=1", &["*"]);
+    fixture.pass(20);
+    fixture.requests(Primary);
     let version = "v".repeat(100);
     let mut all = Answer::of(CDS, "1");
     for number in 0..12_000 {
         all = all.set_body(&format!("cluster-{number:05}"), &version, "b");
     }
-    rig.hear(Primary, &all);
-    rig.pass(30_000);
-    assert_eq!(rig.snapshot_with(CDS, "v=1").member_count(), 12_000);
-    rig.close();
-    rig.pass(1_000);
-    rig.open(Primary);
-    rig.pass(100);
-    let claimed: usize = rig.requests(Primary).iter().map(|r| r.initial_resource_versions.len()).sum();
+    fixture.hear(Primary, &all);
+    fixture.pass(30_000);
+    assert_eq!(fixture.snapshot_with(CDS, "v=1").member_count(), 12_000);
+    fixture.close();
+    fixture.pass(1_000);
+    fixture.open(Primary);
+    fixture.pass(100);
+    let claimed: usize = fixture.requests(Primary).iter().map(|r| r.initial_resource_versions.len()).sum();
     assert!(claimed > 10_000, "{claimed}");
-    rig.hear(Primary, &Answer::of(CDS, "2").set_body("cluster-00000", "v2", "new"));
-    rig.pass(200_000);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(CDS, "3").set_body("cluster-00001", "v3", "new").remove("cluster-00002"));
-    rig.pass(200_000);
-    let versions = |rig: &Rig, pairs: &str| {
-        let snapshot = rig.snapshot_with(CDS, pairs);
+    fixture.hear(Primary, &Answer::of(CDS, "2").set_body("cluster-00000", "v2", "new"));
+    fixture.pass(200_000);
+    fixture.requests(Primary);
+    fixture
+        .hear(Primary, &Answer::of(CDS, "3").set_body("cluster-00001", "v3", "new").remove("cluster-00002"));
+    fixture.pass(200_000);
+    let versions = |fixture: &Fixture, pairs: &str| {
+        let snapshot = fixture.snapshot_with(CDS, pairs);
         let of = |name: &str| {
             snapshot.held(crate::cache::View::Wildcard, name).map(|held| held.version().to_owned())
         };
         ["cluster-00000", "cluster-00001", "cluster-00002"].map(of).map(|v| v.map(|v| v.len()))
     };
-    assert_eq!(versions(&rig, ""), [Some(2), Some(2), None]);
+    assert_eq!(versions(&fixture, ""), [Some(2), Some(2), None]);
     assert_eq!(
-        versions(&rig, "v=1"),
+        versions(&fixture, "v=1"),
         [Some(2), Some(2), None],
         "clients with parameters see what was, for good"
     );
@@ -64,26 +65,26 @@ fn plain_the_wildcard_of_each_set_is_asked_for_though_the_first_request_is_full(
 /// repeats names that were answered already, at an origin that keeps versions (go-control-plane 0.13).
 #[test]
 fn plain_names_of_several_sets_that_need_several_requests_do_not_renew_the_stream_for_ever() {
-    let mut rig = Rig::with(Settings { locators: Locators::Plain, ..Settings::default() });
-    rig.open(Primary);
+    let mut fixture = Fixture::with(Settings { locators: Locators::Plain, ..Settings::default() });
+    fixture.open(Primary);
     let names: Vec<String> = (0..12_000).map(|n| format!("{}-{n:05}", "n".repeat(110))).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    rig.client_with("one", EDS, "v=1", &names);
-    rig.client_with("two", EDS, "v=2", &names);
-    while rig.cache.has_interest() {
-        rig.look();
+    fixture.client_with("one", EDS, "v=1", &names);
+    fixture.client_with("two", EDS, "v=2", &names);
+    while fixture.cache.has_interest() {
+        fixture.look();
     }
     let mut sent = BTreeSet::new();
     let mut renewed = 0;
     for nonce in 0..6_000 {
-        rig.pass(100);
-        if rig.renewed.len() > renewed {
-            renewed = rig.renewed.len();
+        fixture.pass(100);
+        if fixture.renewed.len() > renewed {
+            renewed = fixture.renewed.len();
             sent.clear();
         }
         // The origin answers each request at once, and each name once on a stream, in all its variants.
-        while rig.mux.has_request(Primary) {
-            let Some(request) = rig.mux.next_request(Primary, rig.now) else { continue };
+        while fixture.mux.has_request(Primary) {
+            let Some(request) = fixture.mux.next_request(Primary, fixture.now) else { continue };
             let mut answer = Answer::of(EDS, &format!("{nonce}-{}", sent.len()));
             for name in request.resource_names_subscribe {
                 if sent.insert(name.clone()) {
@@ -91,7 +92,7 @@ fn plain_names_of_several_sets_that_need_several_requests_do_not_renew_the_strea
                 }
             }
             if !answer.0.resources.is_empty() {
-                rig.mux.on_message(Primary, answer.bytes(), rig.now).expect("a response");
+                fixture.mux.on_message(Primary, answer.bytes(), fixture.now).expect("a response");
             }
         }
         if renewed > 30 {
@@ -100,7 +101,7 @@ fn plain_names_of_several_sets_that_need_several_requests_do_not_renew_the_strea
     }
     eprintln!("{renewed} streams");
     let known = |pairs: &str| {
-        let snapshot = rig.snapshot_with(EDS, pairs);
+        let snapshot = fixture.snapshot_with(EDS, pairs);
         names.iter().filter(|name| matches!(snapshot.by_name(name), Seen::Present(_))).count()
     };
     assert_eq!(
@@ -115,15 +116,15 @@ fn plain_names_of_several_sets_that_need_several_requests_do_not_renew_the_strea
 #[test]
 fn unknown_is_not_shown_as_empty_where_there_are_two_sets_and_the_origin_hangs() {
     for locators in [Locators::Native, Locators::Plain] {
-        let mut rig = Rig::with(Settings { locators, ..Settings::default() });
-        rig.open(Primary);
-        rig.client("none", CDS, &["*"]);
-        rig.client_with("one", CDS, "v=1", &["*"]);
+        let mut fixture = Fixture::with(Settings { locators, ..Settings::default() });
+        fixture.open(Primary);
+        fixture.client("none", CDS, &["*"]);
+        fixture.client_with("one", CDS, "v=1", &["*"]);
         for _ in 0..140 {
-            rig.requests(Primary);
-            rig.pass(100);
+            fixture.requests(Primary);
+            fixture.pass(100);
         }
-        let known = [rig.snapshot(CDS).completeness(), rig.snapshot_with(CDS, "v=1").completeness()];
+        let known = [fixture.snapshot(CDS).completeness(), fixture.snapshot_with(CDS, "v=1").completeness()];
         assert_eq!(
             known.map(|known| known as u8),
             [0, 0],
@@ -136,25 +137,25 @@ fn unknown_is_not_shown_as_empty_where_there_are_two_sets_and_the_origin_hangs()
 #[test]
 fn nothing_is_removed_where_there_are_two_sets_and_the_origin_hangs_after_a_reconnect() {
     for locators in [Locators::Native, Locators::Plain] {
-        let mut rig = Rig::with(Settings { locators, ..Settings::default() });
-        rig.open(Primary);
-        rig.client_with("one", CDS, "v=1", &["*"]);
-        rig.client_with("two", CDS, "v=2", &["*"]);
-        rig.pass(20);
-        rig.requests(Primary);
-        rig.hear(
+        let mut fixture = Fixture::with(Settings { locators, ..Settings::default() });
+        fixture.open(Primary);
+        fixture.client_with("one", CDS, "v=1", &["*"]);
+        fixture.client_with("two", CDS, "v=2", &["*"]);
+        fixture.pass(20);
+        fixture.requests(Primary);
+        fixture.hear(
             Primary,
             &Answer::of(CDS, "1").variant("a", "v=1", "1").variant("a", "v=2", "2").set("b", "1"),
         );
-        rig.pass(30_000);
-        rig.requests(Primary);
-        rig.close();
-        rig.open(Primary);
+        fixture.pass(30_000);
+        fixture.requests(Primary);
+        fixture.close();
+        fixture.open(Primary);
         for second in 0..600 {
-            rig.requests(Primary);
-            rig.pass(100);
+            fixture.requests(Primary);
+            fixture.pass(100);
             assert_eq!(
-                (rig.members_with(CDS, "v=1").len(), rig.members_with(CDS, "v=2").len()),
+                (fixture.members_with(CDS, "v=1").len(), fixture.members_with(CDS, "v=2").len()),
                 (2, 2),
                 "{locators:?}: live resources were removed {}.{} s after a reconnect, without a word of the origin",
                 second / 10,

@@ -4,115 +4,117 @@ use super::*;
 
 #[test]
 fn a_borrower_keeps_its_variant_when_not_found_is_said_to_the_lender() {
-    let mut rig = answered(EDS, "v=1", &["a"], |first| first.set("a", "1"));
-    rig.client_with("two", EDS, "v=2", &["a"]);
-    rig.hear(Primary, &Answer::of(EDS, "2").error("a", b"", 5));
-    assert_eq!(rig.seen_with(EDS, "v=2", "a"), "1", "its own parameters were never told");
+    let mut fixture = answered(EDS, "v=1", &["a"], |first| first.set("a", "1"));
+    fixture.client_with("two", EDS, "v=2", &["a"]);
+    fixture.hear(Primary, &Answer::of(EDS, "2").error("a", b"", 5));
+    assert_eq!(fixture.seen_with(EDS, "v=2", "a"), "1", "its own parameters were never told");
 }
 
 /// The lender leaves; the origin splits the variant before it hears of the borrower's own question.
 #[test]
 fn a_loan_is_kept_until_its_own_answer_whatever_crosses_it() {
-    let mut rig = answered(EDS, "env=prod v=1", &["a"], |first| first.variant("a", "env=prod", "1"));
-    rig.client_with("two", EDS, "env=prod v=2", &["a"]);
-    rig.leave("one");
-    rig.pass(61_000);
-    rig.requests(Primary);
+    let mut fixture = answered(EDS, "env=prod v=1", &["a"], |first| first.variant("a", "env=prod", "1"));
+    fixture.client_with("two", EDS, "env=prod v=2", &["a"]);
+    fixture.leave("one");
+    fixture.pass(61_000);
+    fixture.requests(Primary);
     let crossing = Answer::of(EDS, "2").remove_variant("a", "env=prod").variant("a", "env=prod,v=1", "2");
-    rig.hear(Primary, &crossing);
-    assert_eq!(rig.seen_with(EDS, "env=prod v=2", "a"), "1", "kept until its own answer");
-    rig.hear(Primary, &Answer::of(EDS, "3").variant("a", "env=prod,v=2", "3"));
-    assert_eq!(rig.seen_with(EDS, "env=prod v=2", "a"), "3");
+    fixture.hear(Primary, &crossing);
+    assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), "1", "kept until its own answer");
+    fixture.hear(Primary, &Answer::of(EDS, "3").variant("a", "env=prod,v=2", "3"));
+    assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), "3");
 }
 
 /// A mark of the loan would make a later removal, meant for others, count.
 #[test]
 fn a_loan_that_ended_by_its_ttl_leaves_nothing_behind() {
-    let mut rig = answered(EDS, "env=prod v=1", &["a"], |first| first.variant_ttl("a", "env=prod", "1", 5));
-    rig.client_with("two", EDS, "env=prod v=2", &["a"]);
-    rig.pass(6_000);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(EDS, "2").variant("a", "env=prod,v=2", "2"));
-    assert_eq!(rig.seen_with(EDS, "env=prod v=2", "a"), "2");
-    rig.client("plain", EDS, &["a"]);
-    rig.pass(20);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(EDS, "3").remove("a"));
-    assert_eq!(rig.seen_with(EDS, "env=prod v=2", "a"), "2", "that was for those without parameters");
+    let mut fixture =
+        answered(EDS, "env=prod v=1", &["a"], |first| first.variant_ttl("a", "env=prod", "1", 5));
+    fixture.client_with("two", EDS, "env=prod v=2", &["a"]);
+    fixture.pass(6_000);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(EDS, "2").variant("a", "env=prod,v=2", "2"));
+    assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), "2");
+    fixture.client("plain", EDS, &["a"]);
+    fixture.pass(20);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(EDS, "3").remove("a"));
+    assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), "2", "that was for those without parameters");
 }
 
 /// A heartbeat and a TTL of what is borrowed; the end, and what comes after.
 #[test]
 fn loans_end_with_their_ttl_and_are_asked_for() {
-    let mut rig = answered(EDS, "env=prod v=1", &["a"], |first| first.variant_ttl("a", "env=prod", "1", 5));
-    rig.client_with("two", EDS, "env=prod v=2", &["a"]);
-    rig.pass(4_900);
-    assert_eq!(rig.seen_with(EDS, "env=prod v=2", "a"), "1");
-    rig.pass(200);
-    assert_eq!(rig.seen_with(EDS, "env=prod v=2", "a"), "absent");
+    let mut fixture =
+        answered(EDS, "env=prod v=1", &["a"], |first| first.variant_ttl("a", "env=prod", "1", 5));
+    fixture.client_with("two", EDS, "env=prod v=2", &["a"]);
+    fixture.pass(4_900);
+    assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), "1");
+    fixture.pass(200);
+    assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), "absent");
     let all: Vec<ResourceLocator> =
-        rig.requests(Primary).iter().flat_map(|r| r.resource_locators_subscribe.clone()).collect();
+        fixture.requests(Primary).iter().flat_map(|r| r.resource_locators_subscribe.clone()).collect();
     assert_eq!(located(&all), ["a{env=prod, v=1}", "a{env=prod, v=2}"]);
 }
 
 #[test]
 fn loans_survive_a_reconnect_and_end_with_a_sweep() {
     let settle = Duration::from_millis(50);
-    let mut rig = Rig::with(Settings { reconcile: Reconcile::Sweep, settle, ..Settings::default() });
-    rig.open(Primary);
-    rig.client_with("one", EDS, "env=prod v=1", &["a", "b"]);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(EDS, "1").variant("a", "env=prod", "1").set("b", "1"));
-    rig.client_with("two", EDS, "env=prod v=2", &["a"]);
-    let requests = reconnect(&mut rig, 1_000);
+    let mut fixture = Fixture::with(Settings { reconcile: Reconcile::Sweep, settle, ..Settings::default() });
+    fixture.open(Primary);
+    fixture.client_with("one", EDS, "env=prod v=1", &["a", "b"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(EDS, "1").variant("a", "env=prod", "1").set("b", "1"));
+    fixture.client_with("two", EDS, "env=prod v=2", &["a"]);
+    let requests = reconnect(&mut fixture, 1_000);
     let all: Vec<ResourceLocator> =
         requests.iter().flat_map(|r| r.resource_locators_subscribe.clone()).collect();
     assert_eq!(located(&all), ["a{env=prod, v=1}", "b{env=prod, v=1}"]);
     for round in ["2", "3"] {
-        rig.hear(Primary, &Answer::of(EDS, round).set("b", "1"));
-        assert_eq!(rig.seen_with(EDS, "env=prod v=1", "a"), "1", "missing once is no evidence");
-        rig.pass(2_500);
+        fixture.hear(Primary, &Answer::of(EDS, round).set("b", "1"));
+        assert_eq!(fixture.seen_with(EDS, "env=prod v=1", "a"), "1", "missing once is no evidence");
+        fixture.pass(2_500);
         if round == "2" {
-            rig.requests(Primary);
+            fixture.requests(Primary);
         }
     }
-    assert_eq!(rig.seen_with(EDS, "env=prod v=1", "a"), "absent");
-    assert_eq!(rig.seen_with(EDS, "env=prod v=2", "a"), "1", "until its own answer");
-    assert_eq!(exchange(&mut rig, Primary).0, ["a{env=prod, v=2}"]);
-    rig.hear(Primary, &Answer::of(EDS, "3").remove("a"));
+    assert_eq!(fixture.seen_with(EDS, "env=prod v=1", "a"), "absent");
+    assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), "1", "until its own answer");
+    assert_eq!(exchange(&mut fixture, Primary).0, ["a{env=prod, v=2}"]);
+    fixture.hear(Primary, &Answer::of(EDS, "3").remove("a"));
     // It may be a late answer to the question of the lender.
-    rig.pass(4_000);
-    assert_eq!(rig.seen_with(EDS, "env=prod v=2", "a"), "absent");
+    fixture.pass(4_000);
+    assert_eq!(fixture.seen_with(EDS, "env=prod v=2", "a"), "absent");
 }
 
 /// Both views, so that there is a secondary stream; the loan is of what lives there.
 #[test]
 fn loans_on_the_secondary_end_when_it_is_lost_and_nothing_comes_back() {
-    let mut rig = Rig::connected();
-    rig.client("star", CDS, &["*"]);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(CDS, "1").set("m", "1"));
-    rig.pass(1_000);
-    rig.client_with("one", CDS, "env=prod v=1", &["a"]);
-    rig.open(Secondary);
-    rig.pass(20);
-    rig.requests(Secondary);
-    rig.hear(Secondary, &Answer::of(CDS, "2").variant("a", "env=prod", "1"));
-    rig.client_with("two", CDS, "env=prod v=2", &["a"]);
-    rig.pass(50);
-    assert!(rig.requests(Secondary).is_empty());
-    rig.leave("one");
-    rig.pass(61_000);
-    let (asked, let_go) = exchange(&mut rig, Secondary);
+    let mut fixture = Fixture::connected();
+    fixture.client("star", CDS, &["*"]);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(CDS, "1").set("m", "1"));
+    fixture.pass(1_000);
+    fixture.client_with("one", CDS, "env=prod v=1", &["a"]);
+    fixture.open(Secondary);
+    fixture.pass(20);
+    fixture.requests(Secondary);
+    fixture.hear(Secondary, &Answer::of(CDS, "2").variant("a", "env=prod", "1"));
+    fixture.client_with("two", CDS, "env=prod v=2", &["a"]);
+    fixture.pass(50);
+    assert!(fixture.requests(Secondary).is_empty());
+    fixture.leave("one");
+    fixture.pass(61_000);
+    let (asked, let_go) = exchange(&mut fixture, Secondary);
     assert_eq!((asked, let_go), (vec!["a{env=prod, v=2}".to_owned()], vec!["a{env=prod, v=1}".to_owned()]));
     // The wildcard goes: in the end the names have the primary to themselves.
-    rig.leave("star");
-    rig.pass(660_000);
-    let primary = rig.requests(Primary);
+    fixture.leave("star");
+    fixture.pass(660_000);
+    let primary = fixture.requests(Primary);
     let all: Vec<ResourceLocator> =
         primary.iter().flat_map(|r| r.resource_locators_subscribe.clone()).collect();
     assert_eq!(located(&all), ["a{env=prod, v=2}"]);
-    rig.hear(Primary, &Answer::of(CDS, "3").variant("a", "env=prod,v=2", "2"));
-    rig.pass(2_000);
-    assert_eq!(rig.seen_with(CDS, "env=prod v=2", "a"), "2");
+    fixture.hear(Primary, &Answer::of(CDS, "3").variant("a", "env=prod,v=2", "2"));
+    fixture.pass(2_000);
+    assert_eq!(fixture.seen_with(CDS, "env=prod v=2", "a"), "2");
 }

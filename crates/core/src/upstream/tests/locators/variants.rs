@@ -6,72 +6,72 @@ use super::*;
 #[test]
 fn an_error_of_the_replaced_variant_takes_nothing_from_the_new_one() {
     for code in [5, 7] {
-        let mut rig = answered(EDS, "env=prod v=1", &["a"], |first| first.variant("a", "env=prod", "1"));
+        let mut fixture = answered(EDS, "env=prod v=1", &["a"], |first| first.variant("a", "env=prod", "1"));
         let split = Answer::of(EDS, "2")
             .remove_variant("a", "env=prod")
             .error("a", &constraints("env=prod"), code)
             .variant("a", "env=prod,v=1", "2");
-        rig.hear(Primary, &split);
-        assert_eq!(rig.seen_with(EDS, "env=prod v=1", "a"), "2", "code {code}");
+        fixture.hear(Primary, &split);
+        assert_eq!(fixture.seen_with(EDS, "env=prod v=1", "a"), "2", "code {code}");
     }
 }
 
 #[test]
 fn a_variant_is_removed_for_a_client_that_holds_it_by_an_alias() {
-    let mut rig = answered(EDS, "v=1", &["x"], |first| first.variant_alias("a", "v=1", "1", "x"));
-    assert_eq!(rig.seen_with(EDS, "v=1", "x"), "1");
-    rig.hear(Primary, &Answer::of(EDS, "2").remove_variant("a", "v=1"));
-    assert_eq!(rig.seen_with(EDS, "v=1", "x"), "absent");
+    let mut fixture = answered(EDS, "v=1", &["x"], |first| first.variant_alias("a", "v=1", "1", "x"));
+    assert_eq!(fixture.seen_with(EDS, "v=1", "x"), "1");
+    fixture.hear(Primary, &Answer::of(EDS, "2").remove_variant("a", "v=1"));
+    assert_eq!(fixture.seen_with(EDS, "v=1", "x"), "absent");
 }
 
 #[test]
 fn a_removal_for_others_takes_no_alias_of_a_variant() {
-    let mut rig = Rig::connected();
-    rig.client("plain", EDS, &["a"]);
-    rig.client_with("one", EDS, "v=1", &["x"]);
-    rig.pass(20);
-    rig.requests(Primary);
-    rig.hear(Primary, &Answer::of(EDS, "1").variant_alias("a", "v=1", "1", "x").remove("a"));
-    assert_eq!(rig.seen_with(EDS, "v=1", "x"), "1");
-    rig.hear(Primary, &Answer::of(EDS, "2").remove("a"));
-    assert_eq!(rig.seen_with(EDS, "v=1", "x"), "1", "`a` is absent for clients without parameters");
+    let mut fixture = Fixture::connected();
+    fixture.client("plain", EDS, &["a"]);
+    fixture.client_with("one", EDS, "v=1", &["x"]);
+    fixture.pass(20);
+    fixture.requests(Primary);
+    fixture.hear(Primary, &Answer::of(EDS, "1").variant_alias("a", "v=1", "1", "x").remove("a"));
+    assert_eq!(fixture.seen_with(EDS, "v=1", "x"), "1");
+    fixture.hear(Primary, &Answer::of(EDS, "2").remove("a"));
+    assert_eq!(fixture.seen_with(EDS, "v=1", "x"), "1", "`a` is absent for clients without parameters");
 }
 
 #[test]
 fn constraints_of_an_error_that_are_not_understood_are_not_everybody() {
-    let mut rig = answered(EDS, "v=1", &["a"], |first| first.set("a", "1"));
-    rig.hear(Primary, &Answer::of(EDS, "2").error("a", &[0xff], 7));
-    assert_eq!(rig.seen_with(EDS, "v=1", "a"), "1");
+    let mut fixture = answered(EDS, "v=1", &["a"], |first| first.set("a", "1"));
+    fixture.hear(Primary, &Answer::of(EDS, "2").error("a", &[0xff], 7));
+    assert_eq!(fixture.seen_with(EDS, "v=1", "a"), "1");
 }
 
 #[test]
 fn a_ttl_of_another_variant_ends_nothing() {
-    let mut rig = answered(EDS, "env=prod v=1", &["a"], |first| first.variant("a", "v=1", "held"));
-    rig.hear(Primary, &Answer::of(EDS, "2").variant_ttl("a", "env=prod", "other", 1));
-    assert_eq!(rig.seen_with(EDS, "env=prod v=1", "a"), "held");
-    rig.pass(2_000);
-    assert_eq!(rig.seen_with(EDS, "env=prod v=1", "a"), "held", "it has no TTL");
+    let mut fixture = answered(EDS, "env=prod v=1", &["a"], |first| first.variant("a", "v=1", "held"));
+    fixture.hear(Primary, &Answer::of(EDS, "2").variant_ttl("a", "env=prod", "other", 1));
+    assert_eq!(fixture.seen_with(EDS, "env=prod v=1", "a"), "held");
+    fixture.pass(2_000);
+    assert_eq!(fixture.seen_with(EDS, "env=prod v=1", "a"), "held", "it has no TTL");
 }
 
 #[test]
 fn a_variant_without_a_ttl_does_not_stop_the_timer_of_the_held_one() {
-    let mut rig = answered(EDS, "env=prod v=1", &["a"], |first| first.variant_ttl("a", "v=1", "held", 1));
-    rig.hear(Primary, &Answer::of(EDS, "2").variant("a", "env=prod", "other"));
-    rig.pass(2_000);
-    assert_ne!(rig.seen_with(EDS, "env=prod v=1", "a"), "held", "its TTL has ended");
+    let mut fixture = answered(EDS, "env=prod v=1", &["a"], |first| first.variant_ttl("a", "v=1", "held", 1));
+    fixture.hear(Primary, &Answer::of(EDS, "2").variant("a", "env=prod", "other"));
+    fixture.pass(2_000);
+    assert_ne!(fixture.seen_with(EDS, "env=prod v=1", "a"), "held", "its TTL has ended");
 }
 
 /// The origin adds a rival again and again; each would be copied at each response.
 #[test]
 fn rivals_of_a_variant_are_bounded() {
-    let mut rig = Rig::connected();
-    rig.client_with("one", EDS, "env=prod", &["a"]);
-    rig.requests(Primary);
+    let mut fixture = Fixture::connected();
+    fixture.client_with("one", EDS, "env=prod", &["a"]);
+    fixture.requests(Primary);
     for number in 0..200 {
         let not = field(4, &constraints(&format!("k={number}")));
-        rig.hear(Primary, &Answer::of(EDS, "1").constrained("a", &not, "1"));
+        fixture.hear(Primary, &Answer::of(EDS, "1").constrained("a", &not, "1"));
     }
-    let topics = rig.mux.groups.values().flat_map(|group| group.topics.values());
+    let topics = fixture.mux.groups.values().flat_map(|group| group.topics.values());
     let rivals: usize = topics
         .flat_map(|topic| topic.rivals.values())
         .map(|rivals| format!("{rivals:?}").matches("version").count())
