@@ -16,7 +16,8 @@ use super::notation::{
 use super::section::section;
 use super::system_limits::{ConnectionLimits, Memory, budget};
 use super::upstream::Keepalive;
-use super::values::{self, TypeName};
+use super::values::TypeName;
+use crate::resource::Kind;
 
 pub(super) const DEFAULT_ADDRESS: ListenAddress =
     ListenAddress::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 15010));
@@ -191,7 +192,8 @@ fn check(downstream: &Downstream, mapping: &Mapping<'_>) {
 }
 
 fn default_no_legacy_wildcard() -> BTreeSet<String> {
-    ["eds", "rds", "sds", "ecds", "rtds", "leds"].into_iter().filter_map(values::type_url).collect()
+    let denied = Kind::KNOWN.into_iter().filter(|kind| !kind.has_legacy_wildcard());
+    denied.filter_map(Kind::url).map(str::to_owned).collect()
 }
 
 /// Where a listener listens.

@@ -10,6 +10,7 @@ use serde_json::Value as Json;
 use super::errors::quoted;
 use super::mapping::Word;
 use super::notation::{Single, Written};
+use crate::resource::Kind;
 
 impl Written for SocketAddr {
     /// Names are refused: what one resolves to can change between two starts, and an interface with it.
@@ -38,25 +39,6 @@ impl Written for PathBuf {
     }
 }
 
-/// The short names of the xDS types, as users write them.
-const TYPES: [(&str, &str); 10] = [
-    ("lds", "type.googleapis.com/envoy.config.listener.v3.Listener"),
-    ("rds", "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"),
-    ("srds", "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration"),
-    ("vhds", "type.googleapis.com/envoy.config.route.v3.VirtualHost"),
-    ("cds", "type.googleapis.com/envoy.config.cluster.v3.Cluster"),
-    ("eds", "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"),
-    ("leds", "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint"),
-    ("sds", "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"),
-    ("rtds", "type.googleapis.com/envoy.service.runtime.v3.Runtime"),
-    ("ecds", "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"),
-];
-
-/// The type URL of a short name.
-pub(super) fn type_url(short: &str) -> Option<String> {
-    TYPES.into_iter().find(|(name, _)| *name == short).map(|(_, url)| url.to_owned())
-}
-
 /// A type URL, as it is or as a short name: the relay carries types it has never heard of (R-EP-06).
 #[derive(Debug)]
 pub(super) struct TypeName;
@@ -64,19 +46,21 @@ pub(super) struct TypeName;
 impl Single<String> for TypeName {
     fn parse(word: Word<'_>) -> Result<String, String> {
         let text = word.text;
-        if let Some(url) = type_url(text) {
-            return Ok(url);
+        if let Some(url) = Kind::of_short(text).and_then(Kind::url) {
+            return Ok(url.to_owned());
         }
         let is_url = text.split_once('/').is_some_and(|(host, name)| !host.is_empty() && !name.is_empty());
         if is_url && text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Ok(text.to_owned());
         }
-        let names: Vec<&str> = TYPES.iter().map(|(name, _)| *name).collect();
-        Err(format!("{} is not a type; write a type URL or one of {}", quoted(text), names.join(", ")))
+        Err(format!("{} is not a type; write a type URL or one of {}", quoted(text), Kind::short_names()))
     }
 
     /// The short name where there is one.
     fn json(url: &String) -> Json {
-        TYPES.iter().find(|(_, known)| known == url).map_or(url.as_str(), |(name, _)| name).into()
+        match Kind::of_url(url) {
+            Kind::Other => url.as_str().into(),
+            kind => kind.short().into(),
+        }
     }
 }

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
 use super::connection::Connection;
+use super::grpc_status::Status;
 use super::send_cursor::SendCursor;
-use super::status::Status;
 use super::stream::StreamBody;
-use super::unsent::Unsent;
+use super::unsent_memory::Unsent;
 use crate::cache::Frame;
 use crate::http2::Backpressure;
 use crate::json::JsonResponse;

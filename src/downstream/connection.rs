@@ -53,7 +53,7 @@ pub(super) struct Connection {
     name_bytes: AtomicUsize,
     /// Bytes that HTTP/2 keeps for it.
     held: AtomicUsize,
-    /// Bytes of messages that are being sent and are too small for [`Unsent`](super::unsent::Unsent).
+    /// Bytes of messages that are being sent and are too small for [`Unsent`](super::unsent_memory::Unsent).
     sending: AtomicUsize,
     /// Request to poll its streams though nothing woke them.
     recheck: AtomicBool,

@@ -14,7 +14,7 @@ use slab::Slab;
 use tokio::sync::Notify;
 
 use super::connection::{Connection, ConnectionState, Credentials};
-use super::unsent::Unsent;
+use super::unsent_memory::Unsent;
 use crate::identity::Peer;
 use crate::tls::reload::Reloaded;
 use crate::tls::server::ServerTls;

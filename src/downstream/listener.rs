@@ -14,7 +14,7 @@ use super::admission::AdmissionError;
 use super::connections::{ConnectionGuard, Connections};
 use super::handshake::Handshakes;
 use super::serve::{ConnectionError, PendingConnection, serve_tcp, serve_unix};
-use super::state::ServerState;
+use super::server_state::ServerState;
 use super::tls_accept::TlsListener;
 use super::unix::UnixSocket;
 use crate::fairness::{ACCEPTED_IN_A_ROW, LONGEST_ACCEPT_PAUSE};

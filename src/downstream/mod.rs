@@ -9,31 +9,33 @@
 //!
 //! | Files | Matter |
 //! |---|---|
-//! | `limits`, `status`, `routes`, `timer`, `scheduler` | limits on clients, gRPC statuses, paths, a timer that costs nothing while it is not set, CPU time shared between connections |
-//! | `transport`, `unix`, `read_budget`, `write_timeout`, `http1_body` | sockets, and the wrappers around them |
+//! | `limits`, `grpc_status`, `routes`, `timer`, `scheduler` | limits on clients, gRPC statuses, paths, a timer that costs nothing while it is not set, CPU time shared between connections |
+//! | `transport`, `unix`, `read_budget`, `http1_write_timeout`, `http1_body` | sockets, and the wrappers around them |
 //! | `sniff`, `handshake` | protocol by the first bytes, TLS handshakes with permits |
 //! | `authz`, `policy` | rules by peer, everything that a reload may change |
 //! | `connection` | state, peer and cost of one connection |
-//! | `names`, `request_memory`, `unsent`, `send_cursor` | what a connection or peer takes: names, memory of requests and versions, messages that are being sent |
+//! | `name_share`, `request_memory`, `unsent_memory`, `send_cursor` | what a connection or peer takes: names, memory of requests and versions, messages that are being sent |
 //! | `connections`, `overload`, `admission` | age and drain of all connections, memory watermarks, limits on their number |
-//! | `response_cache`, `poll_state`, `state` | JSON responses, state that polls share, and all connections |
-//! | `version_extractor`, `assembler` | versions taken out of a request as it arrives, a body cut into messages |
+//! | `response_cache`, `poll_state`, `server_state` | JSON responses, state that polls share, and all connections |
+//! | `version_extractor`, `message_assembler` | versions taken out of a request as it arrives, a body cut into messages |
 //! | `stream`, `unary`, `body` | gRPC streams, unary methods, bodies of responses |
 //! | `poll_error`, `poll_request`, `parked_poll`, `poll` | REST-JSON long polls |
 //! | `service` | routing of a request |
 //! | `serve`, `tls_accept`, `listener` | serving a connection, TLS, accepting |
 
 mod admission;
-mod assembler;
 mod authz;
 mod body;
 mod connection;
 mod connections;
+mod grpc_status;
 mod handshake;
 mod http1_body;
+mod http1_write_timeout;
 mod limits;
 mod listener;
-mod names;
+mod message_assembler;
+mod name_share;
 mod overload;
 mod parked_poll;
 mod policy;
@@ -48,33 +50,31 @@ mod routes;
 mod scheduler;
 mod send_cursor;
 mod serve;
+mod server_state;
 mod service;
 mod sniff;
-mod state;
-mod status;
 mod stream;
 mod timer;
 mod tls_accept;
 mod transport;
 mod unary;
 mod unix;
-mod unsent;
+mod unsent_memory;
 mod version_extractor;
-mod write_timeout;
 
 pub use admission::Admission;
-#[doc(hidden)]
-pub use assembler::assemble;
 pub use authz::AuthzPolicy;
 pub use connections::Connections;
 pub use handshake::Handshakes;
 pub use limits::TransportLimits;
 pub use listener::Listener;
+#[doc(hidden)]
+pub use message_assembler::assemble;
 pub use overload::OverloadManager;
 pub use policy::Policy;
 pub use poll_state::PollState;
 pub use request_memory::RequestMemory;
 pub use response_cache::ResponseCache;
 pub use scheduler::FairScheduler;
-pub use state::{ServerState, UpstreamView};
-pub use unsent::Unsent;
+pub use server_state::{ServerState, UpstreamView};
+pub use unsent_memory::Unsent;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tikv_jemalloc_ctl::stats;
 
 use super::connections::Connections;
-use super::unsent::Unsent;
+use super::unsent_memory::Unsent;
 use crate::limit::Limit;
 use crate::telemetry;
 

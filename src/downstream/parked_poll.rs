@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::task::{self, ready};
 use std::time::Instant;
 
-use super::names::NameShare;
+use super::name_share::NameShare;
 use super::poll_error::PollError;
 use super::poll_request::{OpenedPoll, PollClient};
 use super::scheduler::BackgroundDrop;
-use super::state::ServerState;
+use super::server_state::ServerState;
 use super::timer::LazyTimer;
 use crate::fairness::{MANY_NAMES, RETRY};
 use crate::identity::Source;

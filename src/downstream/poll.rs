@@ -15,7 +15,7 @@ use super::parked_poll::{DecidedPoll, ParkedPoll};
 use super::poll_error::PollError;
 use super::poll_request::{PollClient, discard, open};
 use super::scheduler::BackgroundDrop;
-use super::state::ServerState;
+use super::server_state::ServerState;
 use crate::fairness::MANY_NAMES;
 use crate::json::{JsonError, JsonResponse};
 use crate::limit::Limit;

@@ -3,7 +3,7 @@
 use http::{HeaderValue, Response, StatusCode, header};
 
 use super::body::{ResponseBody, text};
-use super::status::report;
+use super::grpc_status::report;
 use crate::limit::Limit;
 use crate::subscription::{Code, SessionError};
 use crate::telemetry::PollOutcome;

@@ -11,12 +11,12 @@ use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 
 use super::connection::Connection;
-use super::names::NameShare;
+use super::name_share::NameShare;
 use super::policy::Policy;
 use super::poll_error::PollError;
 use super::request_memory::MemoryShare;
 use super::scheduler::{BackgroundDrop, lower_thread_priority};
-use super::state::ServerState;
+use super::server_state::ServerState;
 use crate::fairness::{BODY_SLICE, LARGE_REQUEST, MANY_NAMES};
 use crate::identity::{Peer, Source};
 use crate::json::{self, BoundsError, JsonRequestError};

@@ -15,7 +15,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::connection::Connection;
-use super::status::report;
+use super::grpc_status::report;
 use crate::limit::Limit;
 use crate::pool::Pool;
 use crate::subscription::ByteCharge;

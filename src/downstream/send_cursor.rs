@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::connection::Connection;
-use super::unsent::{Sending, Unsent};
+use super::unsent_memory::{Sending, Unsent};
 use crate::cache::Frame;
 use crate::json::JsonResponse;
 use crate::subscription::Outgoing;

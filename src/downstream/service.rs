@@ -10,12 +10,12 @@ use tower::Service as _;
 
 use super::body::{ResponseBody, text};
 use super::connection::Connection;
+use super::grpc_status::Status;
 use super::policy::Policy;
 use super::poll;
 use super::poll_request::PollClient;
 use super::routes::{self, Route};
-use super::state::ServerState;
-use super::status::Status;
+use super::server_state::ServerState;
 use super::stream::StreamBody;
 use super::unary;
 use crate::http2::Backpressure;

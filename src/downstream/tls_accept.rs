@@ -15,7 +15,7 @@ use super::connections::Connections;
 use super::handshake::{HandshakeTimedOut, Handshakes};
 use super::read_budget::ReadBudget;
 use super::serve::{ConnectionError, PendingConnection, first_bytes_timed_out, serve_http1, serve_http2};
-use super::state::ServerState;
+use super::server_state::ServerState;
 use super::transport::{BoxedTransport, Transport};
 use crate::identity::{Certificate, Source};
 use crate::telemetry;

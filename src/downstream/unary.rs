@@ -8,12 +8,12 @@ use bytes::Bytes;
 use http_body::Body;
 use prost::Message as _;
 
-use super::assembler::Assembler;
 use super::connection::Connection;
+use super::grpc_status::Status;
 use super::limits::TransportLimits;
-use super::names::NameShare;
-use super::state::ServerState;
-use super::status::Status;
+use super::message_assembler::Assembler;
+use super::name_share::NameShare;
+use super::server_state::ServerState;
 use super::timer::LazyTimer;
 use crate::cache::{Frame, Protocol};
 use crate::fairness::{LARGE_REQUEST, MANY_NAMES, RETRY};

@@ -253,7 +253,7 @@ fn values() {
         (
             "downstream:\n  no_legacy_wildcard:\n  - eds\n  - foo\n",
             "f:5: `downstream.no_legacy_wildcard`: `foo` is not a type; \
-             write a type URL or one of lds, rds, srds, vhds, cds, eds, leds, sds, rtds, ecds",
+             write a type URL or one of cds, eds, leds, lds, srds, rds, vhds, sds, ecds, rtds",
         ),
         (
             "admin:\n  address: localhost:15000\n",

@@ -87,6 +87,21 @@ impl Kind {
         }
     }
 
+    /// Returns the kind of a short name.
+    pub fn of_short(short: &str) -> Option<Self> {
+        Self::KNOWN.into_iter().find(|kind| kind.short() == short)
+    }
+
+    /// Returns all short names, for messages: `cds, eds, …`.
+    pub fn short_names() -> String {
+        Self::KNOWN.map(Self::short).join(", ")
+    }
+
+    /// Whether an empty first request asks for everything, where nothing else is configured (R-SotW-14).
+    pub const fn has_legacy_wildcard(self) -> bool {
+        matches!(self, Self::Cluster | Self::Listener | Self::ScopedRoute | Self::VirtualHost | Self::Other)
+    }
+
     /// Whether a state-of-the-world response of this type holds everything the client may see, so that what is
     /// missing is deleted (R-SotW-18, R-SotW-20).
     pub const fn full_state(self) -> bool {
@@ -108,9 +123,7 @@ impl Kind {
 
 /// A short name that stands for no type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is no resource type: use cds, eds, leds, lds, srds, rds, vhds, sds, ecds, rtds, or a type URL with a `/`"
-)]
+#[error("`{0}` is no resource type: use {names}, or a type URL with a `/`", names = Kind::short_names())]
 pub struct UnknownKindError(pub String);
 
 /// The type URL of a resource, with its [`Kind`] looked up once.
@@ -127,7 +140,7 @@ impl TypeUrl {
     ///
     /// [`UnknownKindError`] if the text is neither a short name nor a type.
     pub fn from_user(text: &str) -> Result<Self, UnknownKindError> {
-        if let Some(kind) = Kind::KNOWN.into_iter().find(|kind| kind.short() == text) {
+        if let Some(kind) = Kind::of_short(text) {
             return Ok(kind.into());
         }
         if text.contains('/') {

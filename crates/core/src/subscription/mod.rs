@@ -13,13 +13,13 @@
 
 mod client;
 mod features;
-mod guard;
 mod metadata;
 mod node_parameters;
 mod own_state;
 mod permissions;
 mod poll;
 mod poll_history;
+mod route_guard;
 mod session;
 mod session_config;
 mod session_error;

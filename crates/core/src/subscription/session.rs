@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 pub(super) mod ack;
 mod delta;
 pub(super) mod flush_order;
-mod guard;
 mod observer;
+mod route_guard;
 mod sotw;
 
 use super::client::Client;

@@ -64,20 +64,13 @@ pub struct SessionConfig {
 
 impl Default for SessionConfig {
     fn default() -> Self {
-        let denied = [
-            Kind::Endpoint,
-            Kind::Route,
-            Kind::Secret,
-            Kind::ExtensionConfig,
-            Kind::Runtime,
-            Kind::LocalityEndpoint,
-        ];
+        let denied = Kind::KNOWN.into_iter().filter(|kind| !kind.has_legacy_wildcard());
         Self {
             ack_timeout: Duration::from_secs(5),
             cold_deadline: Duration::from_secs(10),
             dead_unnoticed: Duration::from_secs(40),
             settle: Duration::from_millis(200),
-            no_legacy_wildcard: denied.into_iter().filter_map(Kind::url).map(str::to_owned).collect(),
+            no_legacy_wildcard: denied.filter_map(Kind::url).map(str::to_owned).collect(),
             trust_initial_versions: false,
             eds_repush: true,
             serve_secrets: false,

@@ -2,9 +2,9 @@
 
 pub(super) mod errors;
 mod gate;
-pub(super) mod guard;
 mod resubscribe;
 mod resumed;
+pub(super) mod route_guard;
 mod waits;
 
 use std::collections::BTreeSet;
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use foldhash::HashSet;
 
-use super::guard::Guard;
 use super::own_state::{OwnState, ResumedVersions};
+use super::route_guard::Guard;
 use super::session_config::SessionConfig;
 use super::sotw_names::SotwNames;
 use super::upstream_state::Upstream;

@@ -13,7 +13,7 @@ use super::policy::Policy;
 use super::poll_state::PollState;
 use super::request_memory::RequestMemory;
 use super::scheduler::FairScheduler;
-use super::unsent::Unsent;
+use super::unsent_memory::Unsent;
 use crate::cache::Cache;
 use crate::subscription::{Client, HiddenCounts, SessionError, Upstream};
 use crate::telemetry;

@@ -9,8 +9,8 @@ use bytes::{Bytes, BytesMut};
 use http_body::Body;
 
 use super::connection::Connection;
+use super::grpc_status::Status;
 use super::request_memory::{MemoryShare, RequestMemory};
-use super::status::Status;
 use super::version_extractor::{Payer, TooLargeError, VersionExtractor};
 use crate::limit::Limit;
 use crate::subscription::Versions;

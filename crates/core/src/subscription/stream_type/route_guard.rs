@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use super::super::guard::Mark;
+use super::super::route_guard::Mark;
 use super::StreamType;
 use crate::cache::{Seen, Snapshot};
 use crate::resource::Name;

@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use slab::Slab;
 
 use super::connection::Connection;
-use super::status::report;
+use super::grpc_status::report;
 use crate::limit::Limit;
 use crate::pool::Account;
 

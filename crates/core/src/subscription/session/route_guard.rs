@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use super::super::guard::Guard;
+use super::super::route_guard::Guard;
 use super::super::session_error::clip;
 use super::super::stream_type::Pending;
-use super::super::stream_type::guard::{is_unknown, mark, protects};
+use super::super::stream_type::route_guard::{is_unknown, mark, protects};
 use super::Session;
 use super::flush_order::Deadline;
 use crate::resource::{Kind, Name};
