@@ -227,7 +227,7 @@ async fn on_reader_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + '
 
 fn parse(body: &[u8], rules: &SessionConfig) -> Result<proto::DiscoveryRequest, PollError> {
     json::read(body, rules.max_names, !rules.given.is_empty()).map_err(|error| match error {
-        JsonRequestError::BoundsError(BoundsError::TooMany(_)) => {
+        JsonRequestError::OutOfBounds(BoundsError::TooMany(_)) => {
             PollError::refused(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()).over(Limit::Names)
         }
         _ => PollError::refused(StatusCode::BAD_REQUEST, error.to_string()),

@@ -16,7 +16,7 @@ use crate::telemetry;
 pub struct PollState {
     pub(super) responses: Arc<ResponseCache>,
     pub(super) memory: PollHistory,
-    /// Polls that wait, by address.
+    /// Polls that wait, and polls whose requests are arriving, by address.
     pub(super) parked: Arc<Quota<Source>>,
     pub(super) throttle: Mutex<telemetry::LogThrottle>,
     /// Permit to decode a large request: one at a time.

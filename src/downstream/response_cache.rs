@@ -1,13 +1,13 @@
 //! Responses of long polls as JSON, shared by clients.
 //!
-//! A response is made once per version of the whole ([`SetVersion`]) and shared by all clients that are node_parameters it and ask for
+//! A response is made once per version of the whole ([`SetVersion`]) and shared by all clients that are given it and ask for
 //! the same, through the same parameters and rules. Responses are kept within a budget while somebody asks for them, and
 //! what is not found is made again.
 //!
 //! Not in the core: those who ask for the same wait for one writer, a large response is written on another thread, and
 //! one that nobody asks for ends by the clock.
 //!
-//! Invariant: no client is node_parameters a response that was made for one that may see something else, whatever versions look like: a
+//! Invariant: no client is given a response that was made for one that may see something else, whatever versions look like: a
 //! version is a hash over texts that clients choose, so that it alone is no key.
 
 use std::hash::{BuildHasher as _, Hash, RandomState};
@@ -27,7 +27,7 @@ const IDLE: Duration = Duration::from_secs(60);
 /// By version, and by a hash of all else that the response depends on, with a secret of this process.
 type Responses = moka::future::Cache<(u128, u64), JsonResponse, foldhash::fast::RandomState>;
 
-/// Result in place of the response that was looked for. It is node_parameters to all requests that wait for that, and not kept: under
+/// Result in place of the response that was looked for. It is given to all requests that wait for that, and not kept: under
 /// the version that was looked for, it would be wrong for ever.
 #[derive(Clone, Debug)]
 enum Instead {
@@ -70,9 +70,10 @@ impl ResponseCache {
 
     /// Returns the response of this version, or of the one that `found` has by now. If many clients ask for the same at the
     /// same time, it is made once; the others wait without holding a thread. `asked` is all that `found` depends on beside the
-    /// state: a response made for one client is node_parameters to those whose `asked` is equal.
+    /// state: a response made for one client is given to those whose `asked` is equal.
     ///
     /// # Errors
+    ///
     /// A resource that has no JSON.
     pub async fn response(
         &self,

@@ -116,7 +116,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(60)).await;
         assert!(clock.overslept(now()).is_some());
         let resumed = now();
-        // Loop of client.rs.
+        // As the client upstream waits.
         let judged = loop {
             clock.wait(Some(deadline)).await;
             if clock.overslept(now()).is_none() && clock.is_due(Some(deadline), now()) {

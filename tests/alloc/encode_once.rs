@@ -76,7 +76,7 @@ impl Fleet {
         self.sessions.push(session);
     }
 
-    /// NextStep response of each client; exactly one each.
+    /// Next response of each client; exactly one each.
     fn told(&mut self) -> Vec<Outgoing> {
         let now = self.now;
         let mut told = Vec::with_capacity(self.sessions.len());

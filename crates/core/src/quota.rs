@@ -53,6 +53,7 @@ impl<K: Hash + Eq + Clone> Quota<K> {
     /// Takes one of this key until the guard is dropped, unless the key has `limit` already.
     ///
     /// # Errors
+    ///
     /// The limit that is reached; nothing is taken.
     pub fn take(self: &Arc<Self>, key: K, limit: usize) -> Result<QuotaGuard<K>, QuotaError> {
         let mut taken = self.taken.lock();

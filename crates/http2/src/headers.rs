@@ -10,7 +10,7 @@ use super::hpack;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeadError {
     /// The block violates the protocol.
-    MalformedError,
+    Malformed,
     /// The block is larger than the limit.
     TooLarge,
 }
@@ -61,7 +61,7 @@ impl Fields {
 
     /// Marks the block as malformed, whatever its fields are.
     pub(super) fn refuse(&mut self) {
-        self.error.get_or_insert(HeadError::MalformedError);
+        self.error.get_or_insert(HeadError::Malformed);
     }
 
     /// Adds a field. After an error nothing more is kept.
@@ -81,12 +81,12 @@ impl Fields {
         }
         self.regular = true;
         // Upper case is malformed too.
-        let name = HeaderName::from_lowercase(name).map_err(|_| HeadError::MalformedError)?;
-        let value = HeaderValue::from_bytes(value).map_err(|_| HeadError::MalformedError)?;
+        let name = HeaderName::from_lowercase(name).map_err(|_| HeadError::Malformed)?;
+        let value = HeaderValue::from_bytes(value).map_err(|_| HeadError::Malformed)?;
         let of_connection = ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"]
             .contains(&name.as_str());
         if of_connection || (name == "te" && value != "trailers") {
-            return Err(HeadError::MalformedError);
+            return Err(HeadError::Malformed);
         }
         self.headers.try_append(name, value).map_err(|_| HeadError::TooLarge)?;
         Ok(())
@@ -94,27 +94,26 @@ impl Fields {
 
     fn add_pseudo(&mut self, name: &[u8], value: &[u8]) -> Result<(), HeadError> {
         let repeated = match name {
-            b":method" => self
-                .method
-                .replace(Method::from_bytes(value).map_err(|_| HeadError::MalformedError)?)
-                .is_some(),
+            b":method" => {
+                self.method.replace(Method::from_bytes(value).map_err(|_| HeadError::Malformed)?).is_some()
+            }
             b":scheme" => {
                 // The value of `:scheme` is ignored.
-                Scheme::try_from(value).map_err(|_| HeadError::MalformedError)?;
+                Scheme::try_from(value).map_err(|_| HeadError::Malformed)?;
                 std::mem::replace(&mut self.scheme, true)
             }
             b":path" => {
-                let path = PathAndQuery::try_from(value).map_err(|_| HeadError::MalformedError)?;
+                let path = PathAndQuery::try_from(value).map_err(|_| HeadError::Malformed)?;
                 self.path.replace(path).is_some()
             }
             // Any value is accepted and ignored: gRPC clients on Unix sockets send the path of a file.
             b":authority" => self
                 .authority
-                .replace(HeaderValue::from_bytes(value).map_err(|_| HeadError::MalformedError)?)
+                .replace(HeaderValue::from_bytes(value).map_err(|_| HeadError::Malformed)?)
                 .is_some(),
-            _ => return Err(HeadError::MalformedError),
+            _ => return Err(HeadError::Malformed),
         };
-        if repeated || self.regular { Err(HeadError::MalformedError) } else { Ok(()) }
+        if repeated || self.regular { Err(HeadError::Malformed) } else { Ok(()) }
     }
 
     /// The finished request.
@@ -122,21 +121,21 @@ impl Fields {
         if let Some(error) = self.error {
             return Err(error);
         }
-        let method = self.method.ok_or(HeadError::MalformedError)?;
+        let method = self.method.ok_or(HeadError::Malformed)?;
         let uri = match (self.scheme, self.path) {
             (true, Some(path)) if method != Method::CONNECT => Uri::from(path),
             // CONNECT has neither scheme nor path (RFC 9113, section 8.5), and no service here has that method.
             (false, None) if method == Method::CONNECT => Uri::default(),
-            _ => return Err(HeadError::MalformedError),
+            _ => return Err(HeadError::Malformed),
         };
         let mut content_length = None;
         for length in self.headers.get_all(http::header::CONTENT_LENGTH) {
             // Digits only: the standard library would accept a sign.
             let digits = length.to_str().ok().filter(|text| !text.starts_with('+'));
-            let length: u64 = digits.and_then(|text| text.parse().ok()).ok_or(HeadError::MalformedError)?;
+            let length: u64 = digits.and_then(|text| text.parse().ok()).ok_or(HeadError::Malformed)?;
             // Repeated equal values count as one (RFC 9110, section 8.6).
             if content_length.replace(length).is_some_and(|other| other != length) {
-                return Err(HeadError::MalformedError);
+                return Err(HeadError::Malformed);
             }
         }
         let (mut parts, ()) = Request::new(()).into_parts();
@@ -155,7 +154,7 @@ impl Fields {
     pub(super) const fn check_trailers(&self) -> Result<(), HeadError> {
         match self.error {
             Some(error) => Err(error),
-            None if self.pseudo => Err(HeadError::MalformedError),
+            None if self.pseudo => Err(HeadError::Malformed),
             None => Ok(()),
         }
     }
@@ -215,7 +214,7 @@ mod tests {
             (&[GOOD[0], GOOD[1], GOOD[2], ("content-length", "1"), ("content-length", "2")], "two lengths"),
         ];
         for (fields, what) in faults {
-            assert_eq!(request(fields).map(|_| ()), Err(HeadError::MalformedError), "{what}");
+            assert_eq!(request(fields).map(|_| ()), Err(HeadError::Malformed), "{what}");
         }
     }
 
@@ -254,6 +253,6 @@ mod tests {
         trailers.add(b"a", b"b");
         assert_eq!(trailers.check_trailers(), Ok(()));
         trailers.add(b":path", b"/");
-        assert_eq!(trailers.check_trailers(), Err(HeadError::MalformedError));
+        assert_eq!(trailers.check_trailers(), Err(HeadError::Malformed));
     }
 }

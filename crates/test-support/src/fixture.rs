@@ -325,7 +325,7 @@ impl Client {
         self.session.next(fixture.now, fixture.upstream)
     }
 
-    /// NextStep response to it, taken by the transport at once; `None` where it has to wait.
+    /// Next response to it, taken by the transport at once; `None` where it has to wait.
     pub fn poll(&mut self, fixture: &Fixture) -> Option<Told> {
         match self.next(fixture) {
             NextStep::Say(outgoing) => {

@@ -12,10 +12,13 @@ use deltafan::cache::{Cache, Frame, Limits, Protocol};
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest};
 use deltafan::resource::TypeUrl;
 use deltafan::subscription::{NextStep, Outgoing, Session, SessionConfig, Upstream};
-use deltafan::upstream::{Backoff, Mux, Settings, StreamId};
+use deltafan::upstream::{Backoff, Mux, Settings, StreamId, UpstreamState};
 use rand::rngs::StdRng;
 
 use crate::common::Bell;
+
+/// Time between two looks at what is unanswered, as of the client upstream.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A request of a client.
 #[derive(Clone, Debug)]
@@ -105,10 +108,14 @@ pub(crate) struct Relay {
     pub(crate) requests: u64,
     /// Its origin is a relay, which says so with the headers of each stream.
     behind_relay: bool,
-    /// Last word of that relay on its own control plane, on the connection that stands.
-    origin_is_away: bool,
-    /// Last word to those behind this one.
-    served: bool,
+    /// A relay is behind it, which it tells whether its origin answers.
+    before_relay: bool,
+    state: UpstreamState,
+    look_at: Instant,
+    /// When the word to the relay behind it changes by itself.
+    vouches_at: Option<Instant>,
+    /// Last word to that relay.
+    pub(crate) vouched: bool,
 }
 
 impl Relay {
@@ -116,7 +123,7 @@ impl Relay {
         settings: Settings,
         limits: Limits,
         rules: &Arc<SessionConfig>,
-        behind_relay: bool,
+        (behind_relay, before_relay): (bool, bool),
         now: Instant,
     ) -> Self {
         let (cache, writer) = Cache::new(limits);
@@ -137,15 +144,18 @@ impl Relay {
             opens: 0,
             requests: 0,
             behind_relay,
-            origin_is_away: false,
-            served: false,
+            before_relay,
+            state: UpstreamState::new(now),
+            look_at: now,
+            vouches_at: None,
+            vouched: false,
         }
     }
 
     /// How its sessions see the way upstream; all that depends on the form of it is here.
     pub(crate) const fn upstream(&self) -> Upstream {
         match self.link {
-            Link::Stands { .. } if self.origin_is_away => Upstream::Away,
+            Link::Stands { .. } if self.state.origin_is_cut_off => Upstream::Away,
             Link::Stands { answered: true } => Upstream::Answering,
             Link::Stands { answered: false } => Upstream::Silent,
             Link::Waits(_) | Link::Dials => Upstream::Away,
@@ -165,6 +175,10 @@ impl Relay {
             Link::Waits(until) => also(Some(until)),
             Link::Dials => {}
             Link::Stands { .. } => {
+                if self.before_relay {
+                    also(Some(self.look_at));
+                    also(self.vouches_at);
+                }
                 for stream in StreamId::ALL {
                     let has = self.open[stream as usize].is_some() && self.mux.has_request(stream);
                     also(has.then(|| self.room[stream as usize].unwrap_or(now)));
@@ -241,18 +255,31 @@ impl Relay {
             self.ask(now, &mut out);
         }
         self.say(now, &mut out);
-        let serves = self.upstream() == Upstream::Answering;
-        if std::mem::replace(&mut self.served, serves) != serves {
-            out.push(Output::Serves(serves));
+        if self.before_relay {
+            self.vouch(now, &mut out);
         }
         out
+    }
+
+    /// Looks once a second whether anything is unanswered, and tells the relay behind it.
+    fn vouch(&mut self, now: Instant, out: &mut Vec<Output>) {
+        if matches!(self.link, Link::Stands { .. }) && self.look_at <= now {
+            self.look_at = now + LOOK;
+            self.state.look(self.mux.unanswered());
+        }
+        let (vouches, at) = self.state.vouches(now);
+        self.vouches_at = at;
+        if std::mem::replace(&mut self.vouched, vouches) != vouches {
+            out.push(Output::Serves(vouches));
+        }
     }
 
     fn take(&mut self, input: Input, now: Instant, rng: &mut StdRng, ids: &mut u32, out: &mut Vec<Output>) {
         match input {
             Input::Connected(true) => {
                 self.link = Link::Stands { answered: false };
-                self.origin_is_away = false;
+                self.state.connected(now);
+                self.look_at = now + LOOK;
                 if self.behind_relay {
                     out.push(Output::Watch);
                 }
@@ -262,7 +289,7 @@ impl Relay {
                 self.open_on(StreamId::Primary, now, ids, out);
             }
             Input::Serves(serves) => {
-                if std::mem::replace(&mut self.origin_is_away, !serves) && serves {
+                if self.state.origin_says(serves, now) && serves {
                     self.mux.origin_is_back(now);
                 }
             }
@@ -276,7 +303,10 @@ impl Relay {
                     self.mux.origin_is_relay();
                 }
                 match self.mux.on_message(id, bytes, now) {
-                    Ok(()) if id == StreamId::Primary => self.link = Link::Stands { answered: true },
+                    Ok(()) if id == StreamId::Primary => {
+                        self.link = Link::Stands { answered: true };
+                        self.state.answered = true;
+                    }
                     Ok(()) => self.second_answered = true,
                     Err(fault) => panic!("the response of a decent origin is refused: {fault}"),
                 }
@@ -341,6 +371,7 @@ impl Relay {
                 self.backoffs[0].reset();
             }
             self.link = Link::Waits(now + self.backoffs[0].next(rng));
+            self.state.lost(String::new(), now);
         }
     }
 

@@ -186,7 +186,8 @@ impl World {
         let streams: Vec<u32> = streams.map(|(id, _)| *id).collect();
         streams.into_iter().for_each(|stream| self.lose(stream));
         let (settings, limits) = (self.plan.settings(), self.plan.limits());
-        self.relays[relay] = Relay::new(settings, limits, &self.rules, relay > 0, self.now);
+        let neighbours = (relay > 0, relay + 1 < self.relays.len());
+        self.relays[relay] = Relay::new(settings, limits, &self.rules, neighbours, self.now);
         self.seen[relay] = Seen::default();
         let oldest = self.known_since[relay];
         self.known_since[relay + 1..].iter_mut().for_each(|since| *since = oldest.min(*since));

@@ -5,7 +5,6 @@
 use std::time::{Duration, Instant};
 
 use deltafan::cache::Protocol;
-use deltafan::subscription::Upstream;
 use deltafan::upstream::StreamId;
 use prost::Message as _;
 
@@ -205,7 +204,7 @@ impl World {
                 }
             }
             Event::Watches { relay, attempt } => {
-                let serves = self.relays[relay - 1].upstream() == Upstream::Answering;
+                let serves = self.relays[relay - 1].vouched;
                 self.happen(Event::Serves { relay, attempt, serves });
             }
             Event::Serves { relay, attempt, serves } => {

@@ -144,7 +144,10 @@ impl Scenario for World {
         let plan = Plan::new(seed, &mut rng);
         let (now, rules) = (Instant::now(), Arc::new(SessionConfig::default()));
         let relays: Vec<Relay> = (0..1 + usize::from(plan.chain))
-            .map(|at| Relay::new(plan.settings(), plan.limits(), &rules, at > 0, now))
+            .map(|at| {
+                let neighbours = (at > 0, at == 0 && plan.chain);
+                Relay::new(plan.settings(), plan.limits(), &rules, neighbours, now)
+            })
             .collect();
         let mut net = Net::default();
         // A link upstream for each relay comes first, by the relay's number.

@@ -30,7 +30,7 @@ pub enum DescriptorError {
     #[error("type URL {0:?} has no '/': expected type.googleapis.com/ and a message name")]
     BadTypeUrl(String),
     #[error("the bytes are not a valid {type_name}: {reason}")]
-    MalformedError { type_name: String, reason: String },
+    Malformed { type_name: String, reason: String },
     #[error("messages nest deeper than {MAX_DEPTH} levels")]
     TooDeep,
     #[error("{type_name} has a value that JSON cannot show: {reason}")]
@@ -106,7 +106,7 @@ pub fn any_type_url(any: &DynamicMessage) -> &str {
 }
 
 fn parse(descriptor: &MessageDescriptor, bytes: &[u8]) -> Result<DynamicMessage, DescriptorError> {
-    DynamicMessage::decode(descriptor.clone(), bytes).map_err(|error| DescriptorError::MalformedError {
+    DynamicMessage::decode(descriptor.clone(), bytes).map_err(|error| DescriptorError::Malformed {
         type_name: descriptor.full_name().to_owned(),
         reason: error.to_string(),
     })
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn malformed_bytes_and_a_missing_type_are_told() {
-        assert!(matches!(any_to_json(&[0xff]), Err(DescriptorError::MalformedError { .. })));
+        assert!(matches!(any_to_json(&[0xff]), Err(DescriptorError::Malformed { .. })));
         assert!(matches!(any_to_json(&[]), Err(DescriptorError::BadTypeUrl(_))));
         let truncated = any("envoy.config.cluster.v3.Cluster", vec![0x0a, 9, b'x']).encode_to_vec();
         let error = any_to_json(&truncated).unwrap_err();

@@ -25,10 +25,10 @@ pub enum JsonRequestError {
     NotText(#[from] std::str::Utf8Error),
     /// It is too large in a way that its length does not show.
     #[error("the body is refused: {0}")]
-    BoundsError(#[from] BoundsError),
+    OutOfBounds(#[from] BoundsError),
     /// It is no JSON, or a field has a value of a wrong type.
     #[error("the body is no DiscoveryRequest in proto3 JSON: {0}")]
-    MalformedError(String),
+    Malformed(String),
 }
 
 impl From<serde_json::Error> for JsonRequestError {
@@ -36,10 +36,10 @@ impl From<serde_json::Error> for JsonRequestError {
         // It may quote what was sent.
         let text = error.to_string();
         if text.len() <= 400 {
-            return Self::MalformedError(text);
+            return Self::Malformed(text);
         }
         let start: String = text.chars().take(200).collect();
-        Self::MalformedError(format!("{start}… at line {} column {}", error.line(), error.column()))
+        Self::Malformed(format!("{start}… at line {} column {}", error.line(), error.column()))
     }
 }
 

@@ -126,6 +126,7 @@ impl JsonWriter {
     /// Writes a response.
     ///
     /// # Errors
+    ///
     /// A resource that has no JSON. A response is whole or an error; none has a part missing.
     pub fn write(&self, type_url: &TypeUrl, found: &SetContents) -> Result<JsonResponse, JsonError> {
         let is_located = |resource: &Resource| {

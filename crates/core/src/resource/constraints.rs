@@ -36,7 +36,7 @@ const EXISTS: u8 = 3;
 pub enum ConstraintError {
     /// The bytes are no constraints, or of a kind that this version does not know.
     #[error("not understood")]
-    MalformedError,
+    Malformed,
     /// A single constraint says neither which value it wants nor that any will do.
     #[error("a constraint has neither `value` nor `exists`")]
     NoKind,
@@ -50,7 +50,7 @@ pub enum ConstraintError {
 
 impl From<MalformedError> for ConstraintError {
     fn from(_: MalformedError) -> Self {
-        Self::MalformedError
+        Self::Malformed
     }
 }
 
@@ -274,7 +274,7 @@ fn read(bytes: &[u8], depth: usize, nodes: &mut usize) -> Result<Tree, Constrain
     let Some(field) = fields.next().transpose()? else { return Ok(Tree::EVERYBODY) };
     if fields.next().is_some() {
         // One of a kind is all that there may be; a second one may be of a kind that is not known here.
-        return Err(ConstraintError::MalformedError);
+        return Err(ConstraintError::Malformed);
     }
     let inner = field.bytes()?;
     match u8::try_from(field.number) {
@@ -282,7 +282,7 @@ fn read(bytes: &[u8], depth: usize, nodes: &mut usize) -> Result<Tree, Constrain
         Ok(ANY_OF) => Ok(Tree::any(read_list(inner, depth, nodes)?)),
         Ok(ALL_OF) => Ok(Tree::all(read_list(inner, depth, nodes)?)),
         Ok(NOT) => Ok(Tree::not(read(inner, depth, nodes)?)),
-        _ => Err(ConstraintError::MalformedError),
+        _ => Err(ConstraintError::Malformed),
     }
 }
 
@@ -291,7 +291,7 @@ fn read_list(bytes: &[u8], depth: usize, nodes: &mut usize) -> Result<Vec<Tree>,
     for field in wire::fields(bytes) {
         let field = field?;
         if field.number != u32::from(LISTED) {
-            return Err(ConstraintError::MalformedError);
+            return Err(ConstraintError::Malformed);
         }
         parts.push(read(field.bytes()?, depth, nodes)?);
     }
@@ -305,10 +305,10 @@ fn read_single(bytes: &[u8]) -> Result<Tree, ConstraintError> {
         let place = match u8::try_from(field.number) {
             Ok(KEY) => &mut key,
             Ok(VALUE | EXISTS) => &mut kind,
-            _ => return Err(ConstraintError::MalformedError),
+            _ => return Err(ConstraintError::Malformed),
         };
         if place.replace(field).is_some() {
-            return Err(ConstraintError::MalformedError);
+            return Err(ConstraintError::Malformed);
         }
     }
     let key = key.map_or(Ok(""), |field| field.text())?.into();
@@ -316,7 +316,7 @@ fn read_single(bytes: &[u8]) -> Result<Tree, ConstraintError> {
     if kind.number == u32::from(VALUE) {
         return Ok(Tree::Equals { key, value: kind.text()?.into() });
     }
-    if kind.bytes()?.is_empty() { Ok(Tree::Exists { key }) } else { Err(ConstraintError::MalformedError) }
+    if kind.bytes()?.is_empty() { Ok(Tree::Exists { key }) } else { Err(ConstraintError::Malformed) }
 }
 
 #[cfg(test)]

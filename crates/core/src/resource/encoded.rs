@@ -33,10 +33,10 @@ const REDIRECT: &str = "type.googleapis.com/xds.core.v3.ResourceLocator";
 pub enum EnvelopeError {
     /// The bytes are no `Resource`.
     #[error("a resource could not be decoded")]
-    MalformedError,
+    Malformed,
     /// Neither `name` nor `resource_name`.
     #[error("a resource has no name")]
-    ServerNameError,
+    NoName,
     /// Both `name` and `resource_name` (R-DP-08).
     #[error("resource `{0}` has both `name` and `resource_name`; only one may be set")]
     TwoNames(String),
@@ -54,7 +54,7 @@ pub enum EnvelopeError {
 
 impl From<MalformedError> for EnvelopeError {
     fn from(_: MalformedError) -> Self {
-        Self::MalformedError
+        Self::Malformed
     }
 }
 
@@ -103,7 +103,7 @@ impl<'a> Envelope<'a> {
             match field.number {
                 RESOURCE_VERSION => version = field.text()?,
                 // A message field sent twice would have to be merged; nobody does that to an Any.
-                RESOURCE_BODY if body.is_some() => return Err(EnvelopeError::MalformedError),
+                RESOURCE_BODY if body.is_some() => return Err(EnvelopeError::Malformed),
                 RESOURCE_BODY => body = Some(field.bytes()?),
                 RESOURCE_NAME => name = field.text()?,
                 RESOURCE_ALIASES => has_aliases = !field.text()?.is_empty() || has_aliases,
@@ -122,7 +122,7 @@ impl<'a> Envelope<'a> {
             (name, constraints) = parse_resource_name(inner)?;
         }
         if name.is_empty() {
-            return Err(EnvelopeError::ServerNameError);
+            return Err(EnvelopeError::NoName);
         }
         let mut is_redirect = false;
         if let Some(any) = body {
@@ -511,8 +511,8 @@ mod tests {
     fn r_up_13_envelope_faults_are_told_apart() {
         let body = any("type.googleapis.com/x.Y", b"");
         let parse = |bytes: &[u8]| Envelope::parse(bytes, &cds()).map(|_| ()).expect_err("a fault");
-        assert_eq!(parse(&field(2, &[])), EnvelopeError::ServerNameError);
-        assert_eq!(parse(b"\x0b"), EnvelopeError::MalformedError);
+        assert_eq!(parse(&field(2, &[])), EnvelopeError::NoName);
+        assert_eq!(parse(b"\x0b"), EnvelopeError::Malformed);
         let both = [field(3, b"a"), field(8, &field(1, b"a"))].concat();
         assert_eq!(parse(&both), EnvelopeError::TwoNames("a".into()));
         let wrong = parse(&[field(3, b"a"), field(2, &body)].concat());

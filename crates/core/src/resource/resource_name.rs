@@ -25,7 +25,7 @@ pub fn parse_resource_name(message: &[u8]) -> Result<ReadName<'_>, MalformedErro
         match u8::try_from(field.number) {
             Ok(NAMED_NAME) => name = field.text()?,
             // Sent twice they would have to be merged; nobody does that.
-            Ok(NAMED_CONSTRAINTS) if constrained => constraints = Err(ConstraintError::MalformedError),
+            Ok(NAMED_CONSTRAINTS) if constrained => constraints = Err(ConstraintError::Malformed),
             Ok(NAMED_CONSTRAINTS) => {
                 constrained = true;
                 constraints = Constraints::parse(field.bytes()?);

@@ -54,16 +54,16 @@ pub(super) enum OfferedVersion {
     /// One that a relay gave out.
     Version(SetVersion),
     /// Another server's: a hash of it.
-    ForeignVersionError(u64),
+    Foreign(u64),
 }
 
 impl OfferedVersion {
     pub(super) fn read(version_info: &str) -> Self {
         match version_info {
             "" => Self::Nothing,
-            text => text
-                .parse()
-                .map_or_else(|_| Self::ForeignVersionError(xxh3::xxh3_64(text.as_bytes())), Self::Version),
+            text => {
+                text.parse().map_or_else(|_| Self::Foreign(xxh3::xxh3_64(text.as_bytes())), Self::Version)
+            }
         }
     }
 }

@@ -6,10 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::Unanswered;
 
-/// Time in which a connection is asked for everything that was wanted before.
-const ASKED_FIRST: Duration = Duration::from_secs(5);
-/// Silence about a type after which relays behind this one are not held up by it.
-const SILENT_TYPE: Duration = Duration::from_secs(60);
+/// Age of a connection from which on relays behind this one are not held up by types of which nothing came.
+const SILENT_TYPES: Duration = Duration::from_secs(60);
 
 /// How things stand with the origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,12 +89,13 @@ impl UpstreamState {
         std::mem::replace(&mut self.origin_is_cut_off, !is_answered) == is_answered
     }
 
-    /// Whether relays behind this one may take what is left unanswered for an answer, and when to look again. The origin must have
-    /// answered for each type that it was asked for with the connection, of which this relay has resources of an earlier time.
-    /// Types that are asked for later hold up nobody, or clients could bring that about.
+    /// Whether relays behind this one may take what is left unanswered for an answer, and when to look again. In the first 60 s
+    /// of a connection the origin must have answered for each type that it was asked for: a relay that returns asks for them
+    /// one after the other, as its own clients come. Later no type holds up relays, or clients could bring that about by
+    /// asking for types that nobody has.
     pub fn vouches(&self, now: Instant) -> (bool, Option<Instant>) {
-        let first = self.unanswered.silent.values().filter(|since| **since < self.since + ASKED_FIRST);
-        let ends = first.map(|since| *since + SILENT_TYPE).filter(|end| *end > now).max();
+        let is_complete = self.unanswered.silent.is_empty();
+        let ends = Some(self.since + SILENT_TYPES).filter(|end| self.connected && !is_complete && *end > now);
         (self.answered && !self.origin_is_cut_off && self.looked && ends.is_none(), ends)
     }
 
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn types_of_the_reconnect_are_vouched_for_once_they_were_answered_or_silent_for_long() {
+    fn a_type_without_an_answer_holds_up_relays_in_the_first_minute_of_a_connection() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let silent = |since: Instant| Unanswered {
@@ -195,16 +194,19 @@ mod tests {
         state.answered = true;
         assert_eq!(state.vouches(start), (false, None), "it is not known yet what it leaves unanswered");
         state.look(silent(after(1)));
-        assert_eq!(state.vouches(after(2)), (false, Some(after(61))));
-        assert_eq!(state.vouches(after(61)), (true, None), "it may never answer for the type");
+        assert_eq!(state.vouches(after(2)), (false, Some(after(60))));
+        assert_eq!(state.vouches(after(60)), (true, None), "it may never answer for the type");
         state.look(Unanswered::default());
         assert_eq!(state.vouches(after(3)), (true, None));
-        state.look(silent(after(20)));
-        assert_eq!(state.vouches(after(21)), (true, None), "a client asks for a type that nobody has");
-        state.origin_says(false, after(22));
+        // A pause of the process, or a new stream, moves the time at which the type was asked for.
+        state.look(silent(after(9)));
+        assert_eq!(state.vouches(after(10)), (false, Some(after(60))));
+        state.look(silent(after(70)));
+        assert_eq!(state.vouches(after(71)), (true, None), "a client asks for a type that nobody has");
+        state.origin_says(false, after(72));
         assert!(!state.vouches(after(100)).0);
         state.lost("gone".to_owned(), after(101));
-        assert!(!state.vouches(after(200)).0);
+        assert_eq!(state.vouches(after(102)), (false, None));
     }
 
     #[test]

@@ -309,7 +309,7 @@ impl<X: StreamHandler> Connection<X> {
                 self.refuse_head(id, end_stream);
                 return self.spend_on_head(now, block.len());
             }
-            Ok(_) | Err(HeadError::MalformedError) => {
+            Ok(_) | Err(HeadError::Malformed) => {
                 self.refuse(id, Reason::Protocol);
                 return self.spend_on_head(now, block.len());
             }

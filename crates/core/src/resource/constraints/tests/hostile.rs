@@ -151,12 +151,12 @@ fn r_dp_02_constraints_that_are_not_understood_are_refused() {
         field(SINGLE, &[&key[..], &field(VALUE, b"\xc3")].concat()),
     ] {
         for bytes in [field(NOT, &field(NOT, &bytes)), field(ANY_OF, &field(LISTED, &bytes)), bytes] {
-            assert_eq!(refused(&bytes), ConstraintError::MalformedError, "{bytes:?}");
+            assert_eq!(refused(&bytes), ConstraintError::Malformed, "{bytes:?}");
         }
     }
     let long = field(KEY, &[b'k'; 1 << 20]);
     assert_eq!(refused(&field(SINGLE, &long)), ConstraintError::NoKind);
-    assert_eq!(refused(&field(SINGLE, &field(KEY, b"").repeat(1 << 19))), ConstraintError::MalformedError);
+    assert_eq!(refused(&field(SINGLE, &field(KEY, b"").repeat(1 << 19))), ConstraintError::Malformed);
 }
 
 /// If it is accepted, it means to us what it means by Envoy's descriptors.
