@@ -12,7 +12,7 @@ use crate::cache::{Change, Wanted};
 use crate::resource::Name;
 
 impl Mux {
-    /// Takes in what clients want and want no more: the outcome of [`Cache::take_interest`].
+    /// Takes in what clients want and want no more: the outcome of [`Cache::take_interest`](crate::cache::Cache::take_interest).
     pub fn interest(&mut self, wanted: Vec<Wanted>, now: Instant) {
         for wanted in wanted {
             self.want(&wanted, now);
