@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use deltafan::cache::{Cache, Limits};
+use deltafan::cache::{Cache, Limits, TypeCache};
 use deltafan::subscription::Upstream;
 use deltafan::upstream::{Mux, Settings, StreamId};
 use prost::Message as _;
@@ -154,6 +154,7 @@ impl Connection {
     pub(crate) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         self.look();
+        let known = self.known_sets();
         for turns in 0.. {
             assert!(turns < 10_000, "a deadline that never passes");
             while let Some(stream) = self.mux.renewal_due(self.now) {
@@ -171,9 +172,28 @@ impl Connection {
             self.now = self.now.max(next);
             self.mux.on_deadline(self.now);
             self.pump();
+            Self::check_known(&known);
         }
         self.now = end;
         self.mux.on_deadline(end);
         self.pump();
+        Self::check_known(&known);
+    }
+
+    /// Returns the stores whose wildcard set is wanted and known.
+    fn known_sets(&self) -> Vec<Arc<TypeCache>> {
+        let stores = self.cache.types().into_iter();
+        stores.filter(|of| of.wants_wildcard() && of.snapshot().wildcard_known()).collect()
+    }
+
+    /// While clients want it, a set that was known stays known, whatever the origin says or leaves out.
+    fn check_known(known: &[Arc<TypeCache>]) {
+        for of in known {
+            let (type_url, view) = (of.type_url(), of.parameter_view());
+            assert!(
+                of.snapshot().wildcard_known(),
+                "the set of {type_url} for {view:?} is not known any more"
+            );
+        }
     }
 }
