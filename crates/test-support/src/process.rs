@@ -181,10 +181,15 @@ impl Process {
     /// Waits until the log has this message, and returns the events with it so far. The log is read behind what the relay
     /// answers: a message need not be there when its cause is.
     pub fn wait_for_message(&self, message: &str) -> Vec<serde_json::Value> {
+        self.wait_for_messages(message, 1)
+    }
+
+    /// Waits until the log has this message so many times.
+    pub fn wait_for_messages(&self, message: &str, count: usize) -> Vec<serde_json::Value> {
         let mut said = Vec::new();
         self.wait_for(message, || {
             said.extend(self.said(message));
-            !said.is_empty()
+            said.len() >= count
         });
         said
     }
