@@ -320,7 +320,6 @@ impl Mux {
         loop {
             let open = self.streams[stream as usize].as_mut()?;
             // ACKs go first, but not for ever: what clients ask for has a turn after so many.
-
             let yields = open.acks_in_a_row >= ACKS_IN_A_ROW && !open.due.is_empty();
             let ack = if yields { None } else { open.acks.pop_front() };
             open.acks_in_a_row = if ack.is_some() { open.acks_in_a_row + 1 } else { 0 };

@@ -203,7 +203,7 @@ impl StreamSubscription {
         if self.only && !self.lapsed && self.covers_wildcard() && self.awaits_more() {
             let lacked = self.unseen.drain().chain(self.late.drain()).collect();
             let absent = HashSet::default();
-            self.proof = Some(Proof::NodeParameterRules(Evidence { absent, lacked, reads_versions: false }));
+            self.proof = Some(Proof::Proven(Evidence { absent, lacked, reads_versions: false }));
         }
     }
 
@@ -222,7 +222,7 @@ impl StreamSubscription {
     /// Takes the evidence that the answer is complete. Names that were let go or answered since are in no need of it.
     pub(in crate::upstream) fn take_proof(&mut self, now: Instant) -> Option<Evidence<Vec<Name>>> {
         let Evidence { absent, lacked, reads_versions } = match self.proof.take()? {
-            Proof::NodeParameterRules(evidence) => evidence,
+            Proof::Proven(evidence) => evidence,
             asked @ Proof::Asked { .. } => {
                 self.proof = Some(asked);
                 return None;

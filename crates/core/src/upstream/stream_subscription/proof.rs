@@ -38,7 +38,7 @@ pub(super) enum Proof {
     /// claimed.
     Asked { kept_back: Name, open: HashSet<Name>, claims: bool },
     /// The answer is complete.
-    NodeParameterRules(Evidence),
+    Proven(Evidence),
     /// More came than this resource, which was kept back.
     Failed(Name),
 }
@@ -47,7 +47,7 @@ impl Proof {
     pub(super) fn kept_back(&self) -> Option<&Name> {
         match self {
             Self::Asked { kept_back, .. } | Self::Failed(kept_back) => Some(kept_back),
-            Self::NodeParameterRules(_) => None,
+            Self::Proven(_) => None,
         }
     }
 
@@ -55,7 +55,7 @@ impl Proof {
     pub(super) fn judge(&mut self, is_alone: bool) {
         if let Self::Asked { kept_back, open, claims } = self {
             *self = if is_alone {
-                Self::NodeParameterRules(Evidence {
+                Self::Proven(Evidence {
                     absent: std::mem::take(open),
                     lacked: HashSet::default(),
                     reads_versions: *claims,
