@@ -78,9 +78,10 @@ fn riddles_of_document(text: &str) -> Vec<usize> {
     for (line, number) in text.lines().zip(1..) {
         let text = line.trim_start();
         is_code ^= text.starts_with("```");
-        let numbered = text.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(". ");
-        let item = text.strip_prefix("- ").or(numbered.filter(|rest| text.len() > rest.len() + 2));
-        let is_prose = !is_code && !line.starts_with("    ") && !text.starts_with(['|', '#', '`']);
+        let numbered = text.split_once(". ").filter(|(number, _)| number.parse::<u32>().is_ok());
+        let numbered = numbered.map(|(_, rest)| rest);
+        let item = text.strip_prefix("- ").or(numbered);
+        let is_prose = !is_code && !line.starts_with("    ") && !text.starts_with(['|', '#']);
         let begins = item.unwrap_or(text).trim_start_matches('*');
         if is_prose
             && (!is_inside || item.is_some())
