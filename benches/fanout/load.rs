@@ -97,7 +97,7 @@ struct Heard {
     times: Vec<u64>,
     ages: Histogram,
     sums: Tally,
-    /// Of the connection that is being read.
+    /// Progress of the connection that is being read.
     progress: usize,
 }
 

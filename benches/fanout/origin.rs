@@ -34,7 +34,7 @@ struct Topic {
 struct Held {
     versions: BTreeMap<String, u64>,
     bytes: usize,
-    /// Of each, for one set of parameters each; 0: one, for everybody.
+    /// Variants of each resource, for one set of parameters each; 0: one resource, for all.
     variants: usize,
 }
 

@@ -43,7 +43,7 @@ pub(crate) struct Load {
     pub(crate) polls: bool,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) clients: usize,
-    /// Of each type.
+    /// Resources of each type.
     pub(crate) resources: usize,
     /// Names that each client asks for, over all types; none: the wildcard.
     pub(crate) names: usize,
@@ -54,7 +54,7 @@ pub(crate) struct Load {
     pub(crate) streams_per_connection: usize,
     /// Sets of dynamic parameters among the clients, one after the other; 0: they have none.
     pub(crate) sets: usize,
-    /// Of each resource every set has a variant of its own.
+    /// Every set has a variant of its own of each resource.
     pub(crate) variants: bool,
     /// Connections of a hundred that stop reading after their first state.
     pub(crate) silent_percent: usize,

@@ -15,7 +15,7 @@ const FLAT: f64 = 1.3;
 /// Memory that 400 clients may add to the relay by four pushes of 1 MiB; a copy for each of those who do not
 /// read would add 200 at once.
 const PUSHES_MIB: f64 = 32.0;
-/// Of dynamic parameters.
+/// Sets of dynamic parameters.
 const SETS: usize = 5;
 
 /// Runs all checks, then fails if one did.

@@ -14,21 +14,9 @@ use super::{
     wire::{MalformedError, fields, put_bytes},
 };
 use crate::descriptors::message_name;
+use crate::resource::Kind;
 
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
-
-/// The types whose first field is the name by which they are subscribed to.
-const NAMED_BY_FIRST_FIELD: [&str; 9] = [
-    "envoy.config.cluster.v3.Cluster",
-    "envoy.config.core.v3.TypedExtensionConfig",
-    "envoy.config.endpoint.v3.ClusterLoadAssignment",
-    "envoy.config.listener.v3.Listener",
-    "envoy.config.route.v3.RouteConfiguration",
-    "envoy.config.route.v3.ScopedRouteConfiguration",
-    "envoy.config.route.v3.VirtualHost",
-    "envoy.extensions.transport_sockets.tls.v3.Secret",
-    "envoy.service.runtime.v3.Runtime",
-];
 
 /// An `Any`, taken apart.
 struct Any<'a> {
@@ -135,7 +123,7 @@ fn decode_resource(bytes: &[u8], expected: Option<&str>) -> Result<FileResource,
     let any = split_any(bytes)?;
     let parts = match message_name(any.type_url)? {
         WRAPPER => split_wrapper(any.value)?,
-        type_name if NAMED_BY_FIRST_FIELD.contains(&type_name) => {
+        type_name if kind_of(type_name).is_named_by_first_field() => {
             let name = first_string(any.value, type_name)?;
             Parts { any: bytes, type_url: any.type_url, name, rest: Vec::new(), named_by_rest: false }
         }
@@ -151,6 +139,11 @@ fn decode_resource(bytes: &[u8], expected: Option<&str>) -> Result<FileResource,
         return Err(DecodeError::Unnamed(parts.type_url.to_owned()));
     }
     Ok(parts.wrap())
+}
+
+/// Type of a message, whatever stands before its name in a type URL.
+fn kind_of(type_name: &str) -> Kind {
+    Kind::of_url(&format!("{TYPE_URL_PREFIX}{type_name}"))
 }
 
 fn split_any(bytes: &[u8]) -> Result<Any<'_>, DecodeError> {

@@ -1,7 +1,7 @@
 //! The filesystem subscription: a directory whose files hold the resources that a control plane would send.
 //!
-//! Owns reading, watching and merging the files into one state. Knows descriptors and nothing else of the relay:
-//! what happens with the resources is the caller's affair.
+//! Owns reading, watching and merging the files into one state. Knows descriptors and the resource types of the
+//! protocol, and nothing else of the relay: the caller decides what to do with the resources.
 //!
 //! Invariants: every [`Scan`] is the whole effective state · a file that turns bad keeps what it last held, until
 //! it is good again or deleted · which of two files wins does not depend on the order of events · the bytes of a

@@ -72,7 +72,7 @@ impl Bystanders {
         self.hear();
     }
 
-    /// Of a relay that everybody has left but these and the honest client.
+    /// Asks a relay that all clients have left but these and the honest one.
     pub(crate) fn ask(&mut self, relay: &Process, is_long: bool) {
         self.are_served();
         let number = self.asked;

@@ -224,7 +224,7 @@ fn raise_descriptors() {
 
 /// The first and the last core that we may use, where there are two.
 fn cores() -> Option<(usize, usize)> {
-    // Of the process: threads of tests pin themselves.
+    // The mask of the process: threads of tests pin themselves.
     let set =
         rustix::thread::sched_getaffinity(rustix::thread::Pid::from_raw(std::process::id() as i32)).ok()?;
     let mut cores = (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core));

@@ -31,7 +31,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Of an attack that has begun.
+    /// Target of an attack that begins now.
     pub(crate) fn new(address: SocketAddr, length: Duration) -> Self {
         Self { address, until: Instant::now() + length, connect: tcp }
     }

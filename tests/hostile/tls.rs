@@ -6,7 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use deltafan_test_support::certificates::{Authority, replace};
+use deltafan_test_support::certificates::{Authority, Use, put};
 use rustls::crypto::cipher::{AeadKey, Iv, OutboundChunks, OutboundPlainMessage};
 use rustls::version::TLS13;
 use rustls::{
@@ -70,7 +70,7 @@ fn fixture(is_mutual: bool) -> (Fixture, TempDir) {
     for (name, text) in
         [("cert.pem", &server.cert_pem), ("key.pem", &server.key_pem), ("clients.pem", &clients.pem())]
     {
-        replace(&home.path().join(name), text);
+        put(home.path(), name, text);
     }
     let at = home.path().display();
     let clients_file = if is_mutual { format!(", client_ca_file: {at}/clients.pem") } else { String::new() };
@@ -79,12 +79,14 @@ fn fixture(is_mutual: bool) -> (Fixture, TempDir) {
     );
     let trusting = |identity| servers.trusting(identity, &[&TLS13], &["h2"]);
     if is_mutual {
-        let many = clients.client_of_many(2_000);
+        let names = (0..2_000).map(|number| format!("n{number}.many.test"));
+        let names: Vec<_> = names.chain(["spiffe://many.test/client".to_owned()]).collect();
+        let many = clients.certify(&names, Use::Client);
         MANY_NAMES.set(trusting(Some(&many))).expect("set once");
         // Authorities of the right name with wrong keys: each may be the one, until its signature is looked at.
         let wrong = Authority::new("clients");
         let chain: Vec<_> = (0..100).map(|_| Authority::new("clients").der()).collect();
-        let chained = wrong.chained(wrong.client("spiffe://many.test/client"), chain);
+        let chained = wrong.client("spiffe://many.test/client").chained(chain);
         LONG_CHAIN.set(trusting(Some(&chained))).expect("set once");
     } else {
         let mut config = Arc::unwrap_or_clone(trusting(None));

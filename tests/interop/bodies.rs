@@ -11,7 +11,7 @@ use prost::Message as _;
 use crate::fixture::{Implementation, require};
 
 const MEGABYTE: usize = 1 << 20;
-/// Of each cluster, all of which are one response.
+/// Number of clusters, all of which are one response.
 const CLUSTERS: usize = 100;
 const CLUSTER: usize = MEGABYTE / 10;
 /// Windows of the clients: less than one frame, the default and a byte, and more than that.

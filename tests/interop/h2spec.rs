@@ -2,12 +2,12 @@
 
 use std::process::Command;
 
-use deltafan_test_support::certificates::{Authority, replace};
+use deltafan_test_support::certificates::{Authority, put};
 use deltafan_test_support::process::Process;
 
 use crate::fixture::{in_repository, require};
 
-/// Of the version in tests/interop/h2spec/go.mod; a run that leaves some out is no proof.
+/// Cases of the version in tests/interop/h2spec/go.mod; a run that leaves some out is no proof.
 const CASES: usize = 146;
 /// Answers a GET with 405, and a POST that has no body with 400, when the request is whole and not before.
 const PATH: &str = "/v3/discovery:clusters";
@@ -22,9 +22,8 @@ fn finds_no_fault(transport: &str, method: &str) {
     let relay = match transport {
         "tls" => {
             let server = Authority::new("servers").server();
-            let [cert, key] = ["cert.pem", "key.pem"].map(|name| home.path().join(name));
-            replace(&cert, &server.cert_pem);
-            replace(&key, &server.key_pem);
+            let cert = put(home.path(), "cert.pem", &server.cert_pem);
+            let key = put(home.path(), "key.pem", &server.key_pem);
             let (cert, key) = (cert.display(), key.display());
             let listeners =
                 format!("[{{address: \"127.0.0.1:0\", tls: {{cert_file: {cert}, key_file: {key}}}}}]");

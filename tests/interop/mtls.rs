@@ -1,7 +1,7 @@
 //! Envoy and gRPC on a relay that lets in only clients with certificates, behind a control plane that does the same.
 //! Everybody has a SPIFFE ID.
 
-use deltafan_test_support::authority::Authority;
+use deltafan_test_support::certificates::Authority;
 
 use crate::fixture::{
     CallResult, Envoy, Implementation, PATIENCE, SecureFixture, Transport, eventually, http_backend,

@@ -221,7 +221,7 @@ fn r_ads_05_v1_endpoints_are_repeated_to_those_that_were_sent_the_cluster_alone(
     fixture.named("eds eds-a:1 eds-b:1 eds-m:1");
     let endpoints: [(&str, &[&str]); 2] = [("eds", &["eds-a", "eds-b", "eds-m"]), ("cds", &["eds-a"])];
     for protocol in [Protocol::Sotw, Protocol::Delta] {
-        // Of which clusters a client is told, then whether it is sent the endpoints of `eds-a` and of the member again.
+        // Clusters that a client asks for, then whether it is sent the endpoints of `eds-a` and of the member again.
         for (clusters, of_a, of_member) in
             [("", false, false), ("eds-b", false, false), ("eds-a", true, false), ("*", false, true)]
         {
@@ -514,7 +514,7 @@ fn r_ads_03_a_name_that_no_cluster_asks_for_holds_nothing_back() {
         fixture.origin("cds eds-a:1 b:1");
         fixture.origin("lds l:1");
         fixture.named("eds eds-a:1");
-        // Of a cluster that is gone, and of one that has no endpoints of its own.
+        // Endpoints of a cluster that is gone, and of one that has no endpoints of its own.
         for name in ["eds-gone", "b"] {
             let mut client = comes_back(&fixture, protocol, name);
             let told = client.acked_with(&fixture, &[("eds", &["eds-a", name])]);

@@ -61,7 +61,7 @@ fn r_relay_22_any_answer_gives_it_time_and_an_ack_all_of_it() {
         fixture.origin("cds a:2");
         let second = client.poll(&fixture).unwrap();
         fixture.after(TIMEOUT / 2 - Duration::from_secs(1));
-        // Of the one before: it is slow, but it is there.
+        // ACK of the response before the last: the client is slow, but alive.
         client.ack(&fixture, &first, &[]);
         fixture.after(TIMEOUT - Duration::from_secs(1));
         assert!(!is_closed(&mut client, &fixture));

@@ -136,7 +136,7 @@ fn r_up_23_names_fewer_than_the_changes_are_told_in_parts_whatever_happens_meanw
     let told: Vec<&str> = first.resources.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(told, ["n00", "n01", "n02"]);
     client.ack(&fixture, &first, &[]);
-    // Of what was told already and of what was not.
+    // Changes to names that were sent already, and to others.
     fixture.bulky("thing n00:2 -n01 n10:2 -n11 n19:2 -n18 n50:2");
     fixture.named("thing -n01 -n11 -n18");
     let rest = client.acked(&fixture);

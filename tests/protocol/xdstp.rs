@@ -268,7 +268,7 @@ fn r_xt_05_the_clients_of_a_glob_are_one_cohort() {
         client.change(&fixture, "eds", GLOB);
         assert_eq!(client.acked(&fixture), [format!("eds {X}:1 {Y}:1")]);
     }
-    // Of a cohort of one nothing is kept: the second makes it again.
+    // A cohort of one keeps no update: the second client makes it again.
     assert!(fixture.cache.encoder().encodes() - before <= 2);
     let before = fixture.cache.encoder().encodes();
     fixture.named(&format!("eds {X}:2"));

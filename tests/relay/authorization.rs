@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use deltafan::proto::{DeltaDiscoveryRequest, DiscoveryRequest, DiscoveryResponse, ResourceLocator};
-use deltafan_test_support::certificates::{Authority, Identity, connect_tls, replace, shake_hands};
+use deltafan_test_support::certificates::{Authority, Identity, connect_tls, put, shake_hands};
 use deltafan_test_support::client::{
     CDS, DELTA_ADS, DELTA_CLUSTERS, Delta, FETCH_CLUSTERS, LDS, SDS, SOTW_ADS, Sotw, names, node, unary,
 };
@@ -54,7 +54,7 @@ impl Fixture {
         let server = servers.server();
         let files =
             [("cert.pem", &server.cert_pem), ("key.pem", &server.key_pem), ("clients.pem", &clients.pem())];
-        files.into_iter().for_each(|(name, text)| replace(&home.path().join(name), text));
+        files.into_iter().for_each(|(name, text)| drop(put(home.path(), name, text)));
         let listeners = listeners(home.path());
         let relay = tokio::task::spawn_blocking(move || match origin {
             Some(origin) => Process::behind_with(&origin, &listeners, more),

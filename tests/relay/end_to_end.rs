@@ -338,7 +338,7 @@ async fn r_ttl_09_times_reach_clients_that_understand_them_and_end_for_everybody
 
     upstream.expect_request().await;
     let cds: TypeUrl = Kind::Cluster.into();
-    // Of two that are held the relay keeps the smaller one back.
+    // The relay keeps back the version of the smaller of two.
     let both = vec![timed(&cds, "c1", "1", Some(b"\x0a\x02c1"), TTL), resource(&cds, "c2", "1", b"")];
     upstream.send(&DeltaDiscoveryResponse { resources: both, ..response(&cds, "both") });
     upstream.expect_ack("both").await;

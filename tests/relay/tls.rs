@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deltafan_test_support::certificates::{Authority, Identity, connect_tls, replace, shake_hands};
+use deltafan_test_support::certificates::{Authority, Identity, Use, connect_tls, put, shake_hands};
 use deltafan_test_support::client::{CDS, DELTA_ADS, Delta, PATIENCE, names};
 use deltafan_test_support::eventually;
 use deltafan_test_support::process::{Process, program};
@@ -45,7 +45,7 @@ impl Fixture {
             ("clients.pem", &clients.pem()),
             ("revoked.pem", &clients.revoke(revoked)),
         ] {
-            replace(&folder.join(name), text);
+            put(folder, name, text);
         }
     }
 
@@ -192,7 +192,7 @@ async fn only_clients_with_a_valid_certificate_of_the_right_authority_are_let_in
     });
     let fixture = Fixture { home, authority, clients, relay: relay.await.unwrap() };
 
-    let expired = fixture.clients.expired_client("spiffe://example.org/old");
+    let expired = fixture.clients.certify(&["spiffe://example.org/old"], Use::Expired);
     let stranger = Authority::new("clients").client("spiffe://example.org/good");
     for version in [&TLS12, &TLS13] {
         let lets_in = async |identity| {
@@ -319,15 +319,15 @@ async fn connections_of_clients_that_are_revoked_are_closed_and_no_others() {
 
     // A certificate of the listener that is new concerns no client.
     let renewed = fixture.authority.server();
-    replace(&fixture.home.path().join("key.pem"), &renewed.key_pem);
-    replace(&fixture.home.path().join("cert.pem"), &renewed.cert_pem);
+    put(fixture.home.path(), "key.pem", &renewed.key_pem);
+    put(fixture.home.path(), "cert.pem", &renewed.cert_pem);
     fixture.wait_for("renewal", || fixture.relay.metric("deltafan_tls_reloads_total") >= 1.0).await;
     is_served(&fixture, &mut revoked, 2).await;
     is_served(&fixture, &mut served, 3).await;
     let told = revoked.response().await;
     revoked.ack(&told).await;
 
-    replace(&fixture.home.path().join("revoked.pem"), &fixture.clients.revoke(&[&bad]));
+    put(fixture.home.path(), "revoked.pem", &fixture.clients.revoke(&[&bad]));
     assert_eq!(revoked.end().await.code(), tonic::Code::Unavailable);
     let end = tokio::time::timeout(PATIENCE, silent.read_to_end(&mut Vec::new())).await;
     assert!(end.is_ok(), "the silent connection of the same client is closed too");
@@ -388,7 +388,7 @@ async fn a_bad_new_set_keeps_the_old_one_and_is_counted_once() {
     let failures = || fixture.relay.metric("deltafan_tls_reload_failures_total");
 
     // The key of another certificate.
-    replace(&fixture.home.path().join("key.pem"), &fixture.authority.server().key_pem);
+    put(fixture.home.path(), "key.pem", &fixture.authority.server().key_pem);
     fixture.wait_for("failure", || failures() == 1.0).await;
     assert!(fixture.lets_in(Some(&client)).await, "the old set is in force");
     let said = fixture
@@ -399,15 +399,15 @@ async fn a_bad_new_set_keeps_the_old_one_and_is_counted_once() {
     assert!(error.contains("key.pem: it is not the key of the first certificate"), "{error}");
 
     // An equal list is no news; a file that is no list is.
-    replace(&fixture.home.path().join("revoked.pem"), "nothing\n");
+    put(fixture.home.path(), "revoked.pem", "nothing\n");
     fixture.wait_for("failure", || failures() == 2.0).await;
-    replace(&fixture.home.path().join("key.pem"), &old);
-    replace(&fixture.home.path().join("revoked.pem"), &fixture.clients.revoke(&[&client]));
+    put(fixture.home.path(), "key.pem", &old);
+    put(fixture.home.path(), "revoked.pem", &fixture.clients.revoke(&[&client]));
     fixture.wait_for("success", || fixture.relay.metric("deltafan_tls_reloads_total") >= 1.0).await;
     eventually("revocation", async || !fixture.lets_in(Some(&client)).await).await;
 
     // A list of somebody else revokes nothing. It may be meant so, and is not passed over in silence.
-    replace(&fixture.home.path().join("revoked.pem"), &fixture.authority.revoke(&[]));
+    put(fixture.home.path(), "revoked.pem", &fixture.authority.revoke(&[]));
     eventually("the other list", async || fixture.lets_in(Some(&client)).await).await;
     fixture.wait_for("warning", || fixture.relay.has_written("nothing that these revoked counts")).await;
 }
@@ -422,12 +422,12 @@ async fn a_key_that_everybody_can_read_is_warned_of() {
     };
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
     // The directory says so: a list that is new has the set read again.
-    replace(&fixture.home.path().join("revoked.pem"), &fixture.clients.revoke(&[]));
+    put(fixture.home.path(), "revoked.pem", &fixture.clients.revoke(&[]));
     fixture.wait_for("warning", || !warnings().is_empty()).await;
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).unwrap();
     let before = fixture.relay.metric("deltafan_tls_reloads_total");
     warnings();
-    replace(&fixture.home.path().join("revoked.pem"), &fixture.clients.revoke(&[]));
+    put(fixture.home.path(), "revoked.pem", &fixture.clients.revoke(&[]));
     fixture.wait_for("reading", || fixture.relay.metric("deltafan_tls_reloads_total") > before).await;
     assert_eq!(warnings().len(), 0);
 }

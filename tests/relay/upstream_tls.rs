@@ -14,7 +14,7 @@ use deltafan::resource::{Kind, TypeUrl};
 use deltafan::tls::client::ClientFiles;
 use deltafan::tls::reload::Reloader;
 use deltafan::upstream::{Backoff, Client, Mux, Options, Settings, Target, Transport, UpstreamState, dial};
-use deltafan_test_support::authority::{Authority, Leaf, Use, put};
+use deltafan_test_support::certificates::{Authority, Identity, Use, put};
 use deltafan_test_support::eventually;
 use deltafan_test_support::front::{Front, Shown};
 use deltafan_test_support::origin::{Origin, OriginStream, PATIENCE, resource, response};
@@ -41,7 +41,7 @@ impl Pki {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
-        put(dir.path(), "ca.pem", &servers.certificate());
+        put(dir.path(), "ca.pem", &servers.pem());
         Self { dir, servers, clients }
     }
 
@@ -49,7 +49,7 @@ impl Pki {
         self.dir.path().join(name)
     }
 
-    fn server(&self, names: &[&str]) -> Leaf {
+    fn server(&self, names: &[&str]) -> Identity {
         self.servers.certify(names, Use::Any)
     }
 
@@ -59,9 +59,9 @@ impl Pki {
     }
 
     /// Files with a certificate of its own, which is put in its place.
-    fn somebody(&self, leaf: &Leaf) -> ClientTls {
-        let cert_file = put(self.dir.path(), "relay.pem", &leaf.certificate);
-        let key_file = put(self.dir.path(), "relay.key", &leaf.key);
+    fn somebody(&self, leaf: &Identity) -> ClientTls {
+        let cert_file = put(self.dir.path(), "relay.pem", &leaf.cert_pem);
+        let key_file = put(self.dir.path(), "relay.key", &leaf.key_pem);
         ClientTls { own: Some(CertificateFiles { cert_file, key_file }), ..self.nobody() }
     }
 }
@@ -358,7 +358,7 @@ async fn after_a_rotation_the_relay_comes_back_with_the_new_certificates() {
     // The stream that is open does not notice.
     front.show(&Shown { clients: Some(&clients), ..Shown::new(&new) });
     pki.somebody(&clients.certify(&[RELAY], Use::Client));
-    put(pki.dir.path(), "ca.pem", &servers.certificate());
+    put(pki.dir.path(), "ca.pem", &servers.pem());
     assert_eq!(reloader.reload_now(), []);
     send(&stream, "meanwhile");
     stream.expect_ack("meanwhile").await;
@@ -372,7 +372,7 @@ async fn after_a_rotation_the_relay_comes_back_with_the_new_certificates() {
     assert!(["before", "meanwhile", "after"].iter().all(|name| relay.holds(name)));
 
     // A set that cannot be used changes nothing.
-    put(pki.dir.path(), "relay.key", &clients.certify(&[RELAY], Use::Client).key);
+    put(pki.dir.path(), "relay.key", &clients.certify(&[RELAY], Use::Client).key_pem);
     let failing = reloader.reload_now();
     assert_eq!(failing.len(), 1, "{failing:?}");
     assert!(
@@ -431,7 +431,7 @@ fn a_bad_set_of_files_is_named_before_anything_runs() {
     let (one, other) =
         (pki.clients.certify(&[RELAY], Use::Client), pki.clients.certify(&[RELAY], Use::Client));
     pki.somebody(&one);
-    put(dir, "other.key", &other.key);
+    put(dir, "other.key", &other.key_pem);
     put(dir, "empty.pem", "");
     put(dir, "broken.pem", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n");
     for (tls, told) in [

@@ -7,9 +7,18 @@ use std::path::{Path, PathBuf};
 
 const METRIC: &str = "deltafan_";
 
-/// Beginnings of a comment that names no thing: a noun or a verb comes first.
-const RIDDLES: [&str; 7] =
-    ["What ", "Who ", "Whoever ", "Whom ", "The same", "See the module", "Whether who "];
+/// Beginnings of a comment, or of a paragraph of a document, that name no thing: a noun or a verb comes first.
+const RIDDLES: [&str; 9] = [
+    "What ",
+    "Who ",
+    "Whoever ",
+    "Whom ",
+    "The same",
+    "See the module",
+    "Whether who ",
+    "Of what ",
+    "Of those ",
+];
 
 /// Folders whose comments are held to that.
 const FOLDERS: [&str; 5] = ["src", "crates", "benches", "fuzz", "tests"];
@@ -57,6 +66,30 @@ fn riddles(text: &str) -> Vec<usize> {
             found.push(number);
         }
         is_inside = comment.is_some_and(|text| !text.is_empty());
+    }
+    found
+}
+
+/// Numbers of the lines in which a paragraph of a document, or an item of a list, begins with one of `RIDDLES`. Tables,
+/// headings and code are none.
+fn riddles_of_document(text: &str) -> Vec<usize> {
+    let (mut is_inside, mut is_code) = (false, false);
+    let mut found = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        let text = line.trim_start();
+        is_code ^= text.starts_with("```");
+        let numbered = text.split_once(". ").filter(|(number, _)| number.parse::<u32>().is_ok());
+        let numbered = numbered.map(|(_, rest)| rest);
+        let item = text.strip_prefix("- ").or(numbered);
+        let is_prose = !is_code && !line.starts_with("    ") && !text.starts_with(['|', '#']);
+        let begins = item.unwrap_or(text).trim_start_matches('*');
+        if is_prose
+            && (!is_inside || item.is_some())
+            && RIDDLES.iter().any(|riddle| begins.starts_with(riddle))
+        {
+            found.push(number);
+        }
+        is_inside = is_prose && !text.is_empty();
     }
     found
 }
@@ -151,6 +184,27 @@ fn a_riddle_is_found_where_a_comment_begins() {
     ]
     .concat();
     assert_eq!(riddles(&text), [1, 4, 9, 11]);
+}
+
+#[test]
+fn paragraphs_of_documents_begin_with_a_noun_or_a_verb() {
+    let mut found = Vec::new();
+    for document in documents() {
+        let lines = riddles_of_document(&read(&document));
+        found.extend(lines.into_iter().map(|line| format!("{document}:{line}")));
+    }
+    assert!(found.is_empty(), "paragraphs begin with one of {RIDDLES:?}:\n{}", found.join("\n"));
+}
+
+#[test]
+fn a_riddle_is_found_where_a_paragraph_or_an_item_begins() {
+    let text = [
+        "# What it is\n\nWhat it does.\nWho asks.\n\n    What code prints.\n\n",
+        "- **Who asks** is told.\n  The same again.\n1. Whoever asks.\n\n",
+        "```\nWhat code prints.\n```\n\n| What | Who |\n\nA name.\n\nThe same.\n",
+    ]
+    .concat();
+    assert_eq!(riddles_of_document(&text), [3, 8, 10, 20]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Pieces that several scenarios share.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
@@ -57,4 +58,15 @@ pub(crate) fn any(short: &str, name: &str, text: &str) -> BytesMut {
     put(&mut any, 1, type_url(short).as_str().as_bytes());
     put(&mut any, 2, &value);
     any
+}
+
+/// Adds names to a subscription, `*` as its wildcard (R-Delta-03).
+pub(crate) fn subscribe(wildcard: &mut bool, names: &mut BTreeSet<String>, add: &[String]) {
+    for name in add {
+        if name == "*" {
+            *wildcard = true;
+        } else {
+            names.insert(name.clone());
+        }
+    }
 }

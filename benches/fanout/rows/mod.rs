@@ -23,7 +23,7 @@ use update::{Goals, update};
 /// Common parts of all rows.
 pub(crate) struct Bench {
     pub(crate) cores: Cores,
-    /// Of each measurement that has any; the median counts.
+    /// Rounds of each measurement that has any; the median counts.
     pub(crate) rounds: usize,
     /// The relay alone, without peer and floor.
     pub(crate) alone: bool,

@@ -14,7 +14,7 @@ use crate::target::{Driver, Relay};
 use crate::tls::Certificates;
 use crate::verdict::Goal;
 
-/// Of a fleet that comes back.
+/// Clients of a fleet that comes back.
 const FLEET: usize = 15_000;
 
 fn over(certificates: &Certificates, load: Load) -> Load {

@@ -1,13 +1,16 @@
 //! Certificates made on the fly, and clients that use them.
+//!
+//! Owns the one authority of tests: it certifies whatever it is asked to, and revokes. Knows nothing of the relay.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hyper_util::rt::TokioIo;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa,
-    Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType,
+    SerialNumber, date_time_ymd,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
@@ -30,6 +33,17 @@ pub struct Identity {
     serial: SerialNumber,
 }
 
+/// Purpose of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Servers and clients, for centuries.
+    Any,
+    /// Clients only.
+    Client,
+    /// Nothing any more since 2020.
+    Expired,
+}
+
 impl Authority {
     pub fn new(name: &str) -> Self {
         let mut params = CertificateParams::default();
@@ -39,8 +53,45 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
+    /// Its own certificate, in PEM.
     pub fn pem(&self) -> String {
         self.0.pem()
+    }
+
+    /// Its own certificate.
+    pub fn der(&self) -> CertificateDer<'static> {
+        self.0.der().clone()
+    }
+
+    /// A certificate for DNS names, addresses and URIs.
+    pub fn certify(&self, names: &[impl AsRef<str>], usage: Use) -> Identity {
+        let (uris, others): (Vec<&str>, Vec<&str>) =
+            names.iter().map(AsRef::as_ref).partition(|name| name.contains("://"));
+        let others: Vec<String> = others.into_iter().map(str::to_owned).collect();
+        let mut params = CertificateParams::new(others).unwrap();
+        let uris = uris.into_iter().map(|uri| SanType::URI(uri.try_into().unwrap()));
+        params.subject_alt_names.extend(uris);
+        params.extended_key_usages = match usage {
+            Use::Any | Use::Expired => {
+                vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth]
+            }
+            Use::Client => vec![ExtendedKeyUsagePurpose::ClientAuth],
+        };
+        if usage == Use::Expired {
+            params.not_before = date_time_ymd(2019, 1, 1);
+            params.not_after = date_time_ymd(2020, 1, 1);
+        }
+        self.issue(params)
+    }
+
+    /// For a server on this machine.
+    pub fn server(&self) -> Identity {
+        self.certify(&["localhost", "127.0.0.1"], Use::Any)
+    }
+
+    /// For a client with this SPIFFE ID.
+    pub fn client(&self, spiffe_id: &str) -> Identity {
+        self.certify(&[spiffe_id], Use::Client)
     }
 
     fn issue(&self, mut params: CertificateParams) -> Identity {
@@ -59,53 +110,7 @@ impl Authority {
         }
     }
 
-    /// For a server on this machine.
-    pub fn server(&self) -> Identity {
-        self.issue(CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap())
-    }
-
-    /// For a client with this SPIFFE ID.
-    pub fn client(&self, spiffe_id: &str) -> Identity {
-        self.issue(Self::params(spiffe_id))
-    }
-
-    /// For a client with so many names.
-    pub fn client_of_many(&self, names: usize) -> Identity {
-        let mut params = Self::params("spiffe://many.test/client");
-        let more = (0..names).map(|n| SanType::DnsName(format!("n{n}.many.test").try_into().unwrap()));
-        params.subject_alt_names.extend(more);
-        self.issue(params)
-    }
-
-    /// This client with a chain of certificates behind its own.
-    pub fn chained(
-        &self,
-        identity: Identity,
-        chain: impl IntoIterator<Item = CertificateDer<'static>>,
-    ) -> Identity {
-        Identity { chain: chain.into_iter().collect(), ..identity }
-    }
-
-    /// Its own certificate.
-    pub fn der(&self) -> CertificateDer<'static> {
-        self.0.der().clone()
-    }
-
-    /// For a client, and no longer valid.
-    pub fn expired_client(&self, spiffe_id: &str) -> Identity {
-        let mut params = Self::params(spiffe_id);
-        params.not_after = date_time_ymd(2001, 1, 1);
-        self.issue(params)
-    }
-
-    fn params(spiffe_id: &str) -> CertificateParams {
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "client");
-        params.subject_alt_names = vec![SanType::URI(spiffe_id.try_into().unwrap())];
-        params
-    }
-
-    /// A list of what it has revoked.
+    /// A list of these as revoked, in PEM.
     pub fn revoke(&self, revoked: &[&Identity]) -> String {
         let revoked_certs = revoked.iter().map(|identity| RevokedCertParams {
             serial_number: identity.serial.clone(),
@@ -133,7 +138,7 @@ impl Authority {
         alpn: &[&str],
     ) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
-        roots.add(self.0.der().clone()).unwrap();
+        roots.add(self.der()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)
@@ -141,22 +146,36 @@ impl Authority {
             .with_root_certificates(roots);
         let mut config = match identity {
             None => builder.with_no_client_auth(),
-            Some(identity) => {
-                let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(identity.key.clone()));
-                let chain = std::iter::once(&identity.cert).chain(&identity.chain).cloned().collect();
-                builder.with_client_auth_cert(chain, key).unwrap()
-            }
+            Some(identity) => builder.with_client_auth_cert(identity.chain(), identity.key()).unwrap(),
         };
         config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
         Arc::new(config)
     }
 }
 
-/// Replaces a file, as careful writers do.
-pub fn replace(path: &Path, text: &str) {
-    let new = path.with_extension("new");
-    std::fs::write(&new, text).unwrap();
-    std::fs::rename(new, path).unwrap();
+impl Identity {
+    /// Shows these certificates behind its own.
+    #[must_use]
+    pub fn chained(self, chain: impl IntoIterator<Item = CertificateDer<'static>>) -> Self {
+        Self { chain: chain.into_iter().collect(), ..self }
+    }
+
+    /// Certificates that it shows, its own first.
+    pub fn chain(&self) -> Vec<CertificateDer<'static>> {
+        std::iter::once(&self.cert).chain(&self.chain).cloned().collect()
+    }
+
+    pub fn key(&self) -> PrivateKeyDer<'static> {
+        PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.clone()))
+    }
+}
+
+/// Puts a file in its place, whole or not at all, as careful writers do.
+pub fn put(folder: &Path, name: &str, text: &str) -> PathBuf {
+    let (path, hidden) = (folder.join(name), folder.join(format!(".{name}.new")));
+    std::fs::write(&hidden, text).unwrap();
+    std::fs::rename(hidden, &path).unwrap();
+    path
 }
 
 /// A handshake. With TLS 1.3 a client learns only afterwards whether its certificate was accepted.

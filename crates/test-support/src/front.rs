@@ -7,19 +7,17 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use crate::authority::{Authority, Leaf};
+use crate::certificates::{Authority, Identity};
 
 /// Certificate that a server shows, and the one that it asks for.
 pub struct Shown<'a> {
-    pub leaf: &'a Leaf,
+    pub leaf: &'a Identity,
     /// Authority that has to have certified clients; `None` asks for no certificate.
     pub clients: Option<&'a Authority>,
     pub alpn: &'a [&'a str],
@@ -27,7 +25,7 @@ pub struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    pub const fn new(leaf: &'a Leaf) -> Self {
+    pub const fn new(leaf: &'a Identity) -> Self {
         Self { leaf, clients: None, alpn: &["h2"], versions: rustls::ALL_VERSIONS }
     }
 
@@ -40,16 +38,12 @@ impl<'a> Shown<'a> {
             None => builder.with_no_client_auth(),
             Some(authority) => {
                 let mut roots = RootCertStore::empty();
-                roots
-                    .add(CertificateDer::from_pem_slice(authority.certificate().as_bytes()).unwrap())
-                    .unwrap();
+                roots.add(authority.der()).unwrap();
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
                 builder.with_client_cert_verifier(verifier.build().unwrap())
             }
         };
-        let chain = vec![CertificateDer::from_pem_slice(self.leaf.certificate.as_bytes()).unwrap()];
-        let key = PrivateKeyDer::from_pem_slice(self.leaf.key.as_bytes()).unwrap();
-        let mut config = builder.with_single_cert(chain, key).unwrap();
+        let mut config = builder.with_single_cert(self.leaf.chain(), self.leaf.key()).unwrap();
         config.alpn_protocols = self.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
         Arc::new(config)
     }

@@ -12,7 +12,6 @@
     reason = "values of tests, and tests that panic where they cannot go on"
 )]
 
-pub mod authority;
 pub mod certificates;
 pub mod client;
 pub mod fixture;

@@ -117,7 +117,7 @@ impl Process {
             if event["message"] == "serving" {
                 let all = event["listeners"].as_str().unwrap();
                 let all = all.strip_prefix('[').unwrap().strip_suffix(']').unwrap();
-                // Of Unix sockets the test knows the path.
+                // Unix sockets are left out: the test knows their paths.
                 let mut listeners = all.split(", ").filter_map(|one| one.parse().ok());
                 let listener = listeners.next().unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
                 break (

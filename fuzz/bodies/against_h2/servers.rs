@@ -64,7 +64,7 @@ pub(super) struct Seen {
     pub(super) go_away: Option<(u32, u32)>,
     /// Nothing more will come of this connection.
     pub(super) over: bool,
-    /// Of the response bodies.
+    /// Bytes of the response bodies.
     pub(super) data: usize,
     parsed: usize,
 }
@@ -129,7 +129,7 @@ type Log = Arc<Mutex<Given>>;
 pub(super) struct Head {
     pub(super) method: Method,
     pub(super) path: String,
-    /// Of the URI, or the field `host`.
+    /// Authority of the URI, or the field `host`.
     pub(super) authority: Vec<u8>,
     /// All others, ordered by name.
     pub(super) fields: Vec<(String, Vec<u8>)>,

@@ -12,6 +12,7 @@ use super::{
     CLUSTER, LISTENER, RESPONSE, WRAPPER, binary_response, cluster, encode_any, field, response, shown,
 };
 use crate::descriptors::{ANY, message};
+use crate::resource::Kind;
 
 const FORMATS: [Format; 4] = [Format::Binary, Format::Json, Format::Yaml, Format::Text];
 
@@ -161,6 +162,30 @@ fn a_wrapper_keeps_fields_nobody_knows_and_may_name_by_resource_name() {
     assert_eq!(field(&resource.wrapper, 77), b"from the future");
     assert_eq!(field(&resource.wrapper, 8), field(&value, 8));
     assert!(field(&resource.wrapper, 3).is_empty(), "one way to name it, as it came");
+}
+
+#[test]
+fn a_resource_without_a_wrapper_is_named_by_its_first_field_where_that_is_a_name() {
+    for kind in Kind::KNOWN {
+        let mut body = Vec::new();
+        put_bytes(&mut body, 1, b"a");
+        for prefix in ["type.googleapis.com", "example.com"] {
+            let message = kind.url().unwrap().rsplit_once('/').unwrap().1;
+            let mut any = Vec::new();
+            put_bytes(&mut any, 1, format!("{prefix}/{message}").as_bytes());
+            put_bytes(&mut any, 2, &body);
+            let mut document = Vec::new();
+            put_bytes(&mut document, 2, &any);
+            if kind == Kind::LocalityEndpoint {
+                assert!(
+                    error(Format::Binary, &document).contains("Resource"),
+                    "its first field is a message"
+                );
+            } else {
+                assert_eq!(names(&decode(Format::Binary, &document).unwrap()), ["a"], "{prefix}, {kind:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -80,7 +80,7 @@ impl Pollers {
         }
     }
 
-    /// Whether what it asked for is known.
+    /// Whether everything that it asked for is known.
     fn poll(
         &mut self,
         which: usize,

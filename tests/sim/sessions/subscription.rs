@@ -6,6 +6,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 use super::origin::{NAMES, TYPES, name_of};
+use crate::common::subscribe;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Subscribed {
@@ -36,13 +37,7 @@ impl Subscribed {
 
     /// A later one (R-Delta-03).
     pub(crate) fn change(&mut self, add: &[String], end: &[String]) {
-        for name in add {
-            if name == "*" {
-                self.wildcard = true;
-            } else {
-                self.names.insert(name.clone());
-            }
-        }
+        subscribe(&mut self.wildcard, &mut self.names, add);
         for name in end {
             if name == "*" {
                 self.wildcard = false;

@@ -10,6 +10,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 use super::truth::{Truth, is_full_state};
+use crate::common::subscribe;
 
 /// Kind of control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,42 +126,30 @@ impl Subscription {
         let stays_legacy = self.legacy && add.is_empty();
         if !stays_legacy {
             self.legacy = false;
-            for name in add {
-                if name == "*" {
-                    self.wildcard = true;
-                } else {
-                    self.names.insert(name.clone());
-                }
-            }
-            for name in end {
-                if name == "*" {
-                    self.wildcard = false;
-                } else if self.names.remove(name) && self.wildcard {
-                    self.returned.insert(name.clone(), String::new());
-                } else {
-                    self.returned.remove(name);
-                }
-            }
+            subscribe(&mut self.wildcard, &mut self.names, add);
+            self.unsubscribe_go(end, true);
         }
         self.must_answer = self.wildcard && spontaneous;
     }
 
     fn hear_go13(&mut self, add: &[String], end: &[String]) {
-        for name in add {
-            if name == "*" {
-                self.wildcard = true;
-            } else {
-                self.names.insert(name.clone());
-            }
-        }
+        subscribe(&mut self.wildcard, &mut self.names, add);
+        self.unsubscribe_go(end, false);
+        self.must_answer = self.wildcard && !self.answered;
+    }
+
+    /// Lets names go as go-control-plane does: a member of a wildcard is sent once more. Whether the versions of other names are
+    /// forgotten depends on its release.
+    fn unsubscribe_go(&mut self, end: &[String], forgets: bool) {
         for name in end {
             if name == "*" {
                 self.wildcard = false;
             } else if self.names.remove(name) && self.wildcard {
                 self.returned.insert(name.clone(), String::new());
+            } else if forgets {
+                self.returned.remove(name);
             }
         }
-        self.must_answer = self.wildcard && !self.answered;
     }
 
     fn hear_java(&mut self, first: bool, add: &[String], end: &[String]) {

@@ -69,7 +69,7 @@ impl Seen {
         }
     }
 
-    /// Whether what has a time to live had reason to end after this moment, in one of the views.
+    /// Whether a resource with a TTL had reason to end after this moment, in one of the views.
     fn expired_after(&self, at: usize, name: &str, ttl: Duration, after: Instant, now: Instant) -> bool {
         [false, true].into_iter().any(|wildcard| {
             let key = (at, name.to_owned(), wildcard);
@@ -111,8 +111,8 @@ impl Seen {
         came.filter(|came| came.at <= by).map(|came| came.made).max()
     }
 
-    /// Whether what the origin has had since a moment came by another one, so that it is seen by what it was asked for. A part
-    /// that was on its way before is of an older time.
+    /// Whether a body that the origin has had since one moment came by another one, in a view that was asked for. A part that
+    /// was on its way before is of an older time.
     fn had_between(
         &self,
         truth: &Truth,

@@ -155,7 +155,7 @@ impl Net {
         (sent, (!lost).then_some(there))
     }
 
-    /// Whether what arrives is for somebody.
+    /// Whether an arrival has a recipient.
     pub(crate) fn is_open(&self, id: u32, way: Way) -> bool {
         self.streams.get(&id).is_some_and(|stream| stream.open[usize::from(way == Way::Up)])
     }

@@ -83,7 +83,7 @@ struct Down {
 enum Link {
     Waits(Instant),
     Dials,
-    Stands { answered: bool },
+    Stands,
 }
 
 /// A relay with the state of its shell.
@@ -155,9 +155,9 @@ impl Relay {
     /// How its sessions see the way upstream; all that depends on the form of it is here.
     pub(crate) const fn upstream(&self) -> Upstream {
         match self.link {
-            Link::Stands { .. } if self.state.origin_is_cut_off => Upstream::Away,
-            Link::Stands { answered: true } => Upstream::Answering,
-            Link::Stands { answered: false } => Upstream::Silent,
+            Link::Stands if self.state.origin_is_cut_off => Upstream::Away,
+            Link::Stands if self.state.answered => Upstream::Answering,
+            Link::Stands => Upstream::Silent,
             Link::Waits(_) | Link::Dials => Upstream::Away,
         }
     }
@@ -174,7 +174,7 @@ impl Relay {
         match self.link {
             Link::Waits(until) => also(Some(until)),
             Link::Dials => {}
-            Link::Stands { .. } => {
+            Link::Stands => {
                 if self.before_relay {
                     also(Some(self.look_at));
                     also(self.vouches_at);
@@ -249,7 +249,7 @@ impl Relay {
                 self.more_interest = self.cache.has_interest().then(|| now + self.mux.request_interval());
             }
         }
-        if matches!(self.link, Link::Stands { .. }) {
+        if self.link == Link::Stands {
             self.renew(now, ids, &mut out);
             self.adjust(now, ids, &mut out);
             self.ask(now, &mut out);
@@ -263,7 +263,7 @@ impl Relay {
 
     /// Looks once a second whether anything is unanswered, and tells the relay behind it.
     fn vouch(&mut self, now: Instant, out: &mut Vec<Output>) {
-        if matches!(self.link, Link::Stands { .. }) && self.look_at <= now {
+        if self.link == Link::Stands && self.look_at <= now {
             self.look_at = now + LOOK;
             self.state.look(self.mux.unanswered());
         }
@@ -277,7 +277,7 @@ impl Relay {
     fn take(&mut self, input: Input, now: Instant, rng: &mut StdRng, ids: &mut u32, out: &mut Vec<Output>) {
         match input {
             Input::Connected(true) => {
-                self.link = Link::Stands { answered: false };
+                self.link = Link::Stands;
                 self.state.connected(now);
                 self.look_at = now + LOOK;
                 if self.behind_relay {
@@ -303,10 +303,7 @@ impl Relay {
                     self.mux.origin_is_relay();
                 }
                 match self.mux.on_message(id, bytes, now) {
-                    Ok(()) if id == StreamId::Primary => {
-                        self.link = Link::Stands { answered: true };
-                        self.state.answered = true;
-                    }
+                    Ok(()) if id == StreamId::Primary => self.state.answered = true,
                     Ok(()) => self.second_answered = true,
                     Err(fault) => panic!("the response of a decent origin is refused: {fault}"),
                 }
@@ -367,7 +364,7 @@ impl Relay {
             self.second_retry = Some(now + self.backoffs[1].next(rng));
         } else if self.open[0] == Some(stream) {
             self.close(StreamId::Primary, out);
-            if self.link == (Link::Stands { answered: true }) {
+            if self.state.answered {
                 self.backoffs[0].reset();
             }
             self.link = Link::Waits(now + self.backoffs[0].next(rng));

@@ -122,7 +122,7 @@ impl Cohort {
         self.touched.load(Ordering::Acquire).into()
     }
 
-    /// Whether what is encoded for one member can serve another.
+    /// Whether an encoding for one member can serve another.
     pub(super) fn is_shared(&self) -> bool {
         self.size.load(Ordering::Relaxed) > 1
     }

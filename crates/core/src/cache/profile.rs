@@ -70,7 +70,7 @@ impl StreamProfile {
     }
 }
 
-/// Whether what somebody asks for is wanted upstream.
+/// Whether the subscriptions of a client create demand upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     /// Yes.

@@ -41,7 +41,7 @@ pub enum StoreLimitError {
 /// Party that a store is made for.
 #[derive(Clone, Copy, Debug)]
 pub enum Claim<'a> {
-    /// For what the origin sends: nobody is charged, and no limit holds.
+    /// For a resource of the origin: no peer is charged, and no limit holds.
     Origin,
     /// For a client.
     Client {

@@ -153,7 +153,7 @@ impl Subscription {
         self.located.as_deref()
     }
 
-    /// Whether what it sees of this name is answered by locator.
+    /// Whether this name is answered by locator.
     pub fn locates(&self, name: &str) -> bool {
         let Some(located) = &self.located else { return false };
         if self.contains(name) {
@@ -179,7 +179,7 @@ impl Subscription {
         self.spelled.as_deref()
     }
 
-    /// Whether what it is told has to be written as it asked, not as it is kept.
+    /// Whether its resources have to be written in the form that it asked in, not in the form of the cache.
     pub(super) const fn has_own_form(&self) -> bool {
         self.spelled.is_some() || self.located.is_some()
     }

@@ -97,6 +97,12 @@ impl Kind {
         Self::KNOWN.map(Self::short).join(", ")
     }
 
+    /// Whether field 1 of a resource of this type is the name by which it is subscribed to. An endpoint of LEDS has no name, and
+    /// nothing is known of other types: those need a wrapper, which names them.
+    pub const fn is_named_by_first_field(self) -> bool {
+        !matches!(self, Self::LocalityEndpoint | Self::Other)
+    }
+
     /// Whether an empty first request asks for everything, where nothing else is configured (R-SotW-14).
     pub const fn has_legacy_wildcard(self) -> bool {
         matches!(self, Self::Cluster | Self::Listener | Self::ScopedRoute | Self::VirtualHost | Self::Other)

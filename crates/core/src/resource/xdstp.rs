@@ -116,7 +116,7 @@ fn normalise(rest: &str) -> Option<String> {
         let (mut normal_key, mut normal_value) = (String::new(), String::new());
         respell(key, IN_PARAMETER, &mut normal_key)?;
         respell(value, IN_PARAMETER, &mut normal_value)?;
-        // Of a key that is there twice the last counts, as with gRPC (A47); the protocol leaves it open.
+        // The last value of a repeated key counts, as with gRPC (A47); the protocol leaves it open.
         parameters.insert(normal_key, normal_value);
     }
     for (at, (key, value)) in parameters.iter().enumerate() {

@@ -40,7 +40,7 @@ impl Features {
         }
     }
 
-    /// Whether what the client asks for is wanted upstream.
+    /// Whether the subscriptions of the client create demand upstream.
     pub(super) const fn role(self) -> Role {
         if self.observes { Role::Observer } else { Role::Client }
     }

@@ -184,7 +184,7 @@ pub(super) fn only_type(only: &TypeUrl, sent: &str) -> Result<TypeUrl, SessionEr
 const MAX_FEATURES: usize = 10_000;
 
 impl SessionConfig {
-    /// Whether what a client subscribes to of one type stays within bounds.
+    /// Checks the size of a subscription to one type.
     pub(super) fn check_weight(&self, subscription: &Subscription) -> Result<(), SessionError> {
         let (bytes, max) = (subscription.weight(), self.max_subscription_bytes);
         if bytes <= max {

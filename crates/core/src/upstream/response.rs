@@ -240,7 +240,7 @@ fn reports<'a>(
                 "the error of resource `{name}` is none: its code is OK"
             )));
         };
-        // Of constraints that are not understood nothing is known, least of all that they are for everybody (R-DP-02).
+        // Constraints that are not understood must not count as matching every client (R-DP-02).
         let Ok(constraints) = Constraints::parse(dynamic_parameter_constraints) else { return Ok(None) };
         let normal = normal_form(name);
         if sent.contains(&(&*normal, constraints.as_ref())) {

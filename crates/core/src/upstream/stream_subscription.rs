@@ -26,7 +26,7 @@ use crate::resource::{Collection, Name, NameMap};
 /// Names let go on a stream that are remembered; past that, every name counts as one of them.
 const SPENT: usize = 100_000;
 
-/// Whether what the origin sends unchanged is an answer to us.
+/// Whether an unchanged resource of the origin is an answer to the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
     No,
@@ -242,7 +242,7 @@ impl StreamSubscription {
         self.names.get_key_value(name).filter(|(_, asked)| !asked.dropped).map(|(name, _)| name)
     }
 
-    /// Whether what comes by this name was asked for, be it with the wildcard.
+    /// Whether a resource of this name was asked for, be it with the wildcard.
     pub(super) fn covers(&self, name: &str) -> bool {
         self.covers_wildcard() || self.covered(name).is_some() || self.covers_member(name)
     }

@@ -178,7 +178,7 @@ impl Topic {
             && !self.disproved.has(View::Named, name)
     }
 
-    /// Whether what is held was not answered since it was asked for on this stream, or since a loan ended.
+    /// Whether the resource held has had no answer since it was asked for on this stream, or since a loan ended.
     pub(super) fn is_orphan(&self, view: View, name: &Name) -> bool {
         !self.orphans.is_empty() && self.orphans.contains(&(view, name.clone()))
     }

@@ -176,7 +176,7 @@ where
 {
     let (near, far): (DuplexStream, DuplexStream) = tokio::io::duplex(50_000);
     let served = tokio::spawn(Serve::new(far, Arc::new(limits()), service));
-    // Of which one stream that is not read takes its own window's worth.
+    // A stream that is not read takes one window of its own out of this.
     let (sender, connection) = h2::client::Builder::new()
         .initial_connection_window_size(1 << 20)
         .handshake(near)

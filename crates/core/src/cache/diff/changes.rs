@@ -181,7 +181,7 @@ impl Diff<'_> {
         added.truncate(count);
         let last = added.last().map(|news| (news.name.clone(), news.place));
         if order == Order::Name {
-            // Of a resource that has several names the newest copy is told (R-Delta-14).
+            // A resource with several names is sent once, in its newest copy (R-Delta-14).
             added.sort_unstable_by_key(|news| news.place);
         }
         for News { resource, .. } in added {

@@ -283,7 +283,7 @@ impl<'a> Draft<'a> {
             if failed && let Some(failed) = &mut new.failed {
                 failed.stamp(stamp);
             }
-            // Of a cluster that is no member each session knows whether its client was sent it.
+            // Only for members: each session knows whether its client was sent any other cluster.
             if body && members {
                 let member = new.as_member().present();
                 self.endpoints.extend(member.and_then(|resource| resource.eds_service()).cloned());

@@ -33,7 +33,7 @@ pub(in crate::cache) struct Element {
 }
 
 impl Update {
-    /// Whether what it says of times is still true.
+    /// Whether the TTLs in it are still true.
     pub(in crate::cache) fn is_true(&self, now: Instant) -> bool {
         let told = self.forms.as_ref().and_then(|forms| forms.told);
         told.is_none_or(|told| now.saturating_duration_since(told) <= MOMENT)

@@ -12,7 +12,7 @@ use super::{RESOURCE_NAME, RESOURCE_RESOURCE_NAME, RESOURCE_TTL, RESOURCE_VERSIO
 
 /// The type of what a resource is wrapped in, where a state of the world says more of it than its body (R-SotW-23).
 const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
-// Of google.protobuf.Any.
+// Fields of google.protobuf.Any.
 const ANY_TYPE_URL: u8 = 1;
 const ANY_VALUE: u8 = 2;
 

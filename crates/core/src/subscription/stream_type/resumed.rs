@@ -59,7 +59,7 @@ impl StreamType {
         let subscription = self.membership.subscription().clone();
         let mut own = self.own.take().unwrap_or_else(|| Box::new(OwnState::NONE));
         let (owed, mut names) = (&mut own.owed, BTreeSet::new());
-        // Of each name whether it is in the set, and the version that the client holds.
+        // For each name, whether it is in the set, and the version that the client holds.
         let mut brought: HashMap<&str, (bool, &str)> =
             versions.iter().map(|(name, version)| (name, (false, version))).collect();
         // When it was told the time of what it holds, it is not known: it is told once more (R-TTL-09).

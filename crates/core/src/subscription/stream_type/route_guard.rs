@@ -12,7 +12,7 @@ use crate::cache::{Seen, Snapshot};
 use crate::resource::Name;
 
 impl StreamType {
-    /// Whether what is not known of it protects somebody.
+    /// Whether names of this type that are not known hold back a route that needs them.
     pub(in crate::subscription) fn is_guarding(&self) -> bool {
         self.guard.as_deref().is_none_or(|guard| guard.protects)
     }

@@ -61,7 +61,7 @@ impl StreamType {
             || self.obscured_until(rules).is_none_or(|end| moment.now < end)
     }
 
-    /// Whether what is shown too early would take something from this client, or show it less than there is.
+    /// Whether an early answer would take something from this client, or show it less than there is.
     pub(super) fn may_lose(&self, moment: EvaluationInput) -> bool {
         let subscription = self.subscription();
         let mixes = subscription.wildcard && !subscription.names().is_empty();

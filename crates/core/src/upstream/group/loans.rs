@@ -101,7 +101,7 @@ impl Group {
     }
 }
 
-/// Whether what a topic has of a name is not from an earlier stream.
+/// Whether the resource that a topic has by a name is not from an earlier stream.
 fn is_answered(topic: &Topic, name: &Name) -> bool {
     !topic.is_orphan(View::Named, name)
 }

@@ -179,7 +179,7 @@ fn r_relay_03_a_lost_secondary_is_resumed_with_its_versions() {
     assert_eq!(fixture.requests(Primary), []);
 }
 
-/// Of an origin that never says that a name does not exist.
+/// The origin never says that a name does not exist.
 #[test]
 fn o2_the_end_of_a_member_is_an_answer_to_clients_that_asked_for_its_name_meanwhile() {
     let mut fixture = mixed();

@@ -159,7 +159,7 @@ impl Topic {
         });
         let is_claimed = subscription.has_claimed_all() && !subscription.is_kept_back(&heard.name);
         let ttl = heard.envelope.ttl;
-        // Of what never had a version a heartbeat has none either; what does not exist has no TTL (R-TTL-08).
+        // A heartbeat has no version if the resource never had one; a resource that does not exist has no TTL (R-TTL-08).
         let unversioned = || held.is_some_and(|held| held.origin_version().is_none());
         let renews = same || (heard.envelope.version.is_empty() && ttl.is_some() && unversioned());
         let deadline = ttl.and_then(|ttl| now.checked_add(ttl));
@@ -276,7 +276,7 @@ impl Topic {
         }
     }
 
-    /// Whether what is held was kept until this answer, whatever its constraints.
+    /// Whether the resource held was kept until this answer, whatever its constraints.
     fn doubted(&mut self, view: View, name: &Name) -> bool {
         let doubted = !self.orphans.is_empty() && self.orphans.remove(&(view, name.clone()));
         if doubted {

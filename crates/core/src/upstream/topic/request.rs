@@ -40,7 +40,7 @@ impl Topic {
         let disproved = &mut self.disproved;
         let doubted = |held: &Arc<Resource>| {
             if is_claimed(held) {
-                // Of what is claimed, silence says that it is there.
+                // Silence about a claimed version says that the resource is still there.
                 disproved.remove(view, held.name());
                 return None;
             }

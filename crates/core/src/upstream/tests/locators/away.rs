@@ -243,7 +243,7 @@ fn r_dp_05_a_removal_for_early_clients_takes_nothing_from_late_ones() {
     }
 }
 
-/// Of two variants for the same parameters the one is claimed, and only the other comes.
+/// Two variants are for the same parameters: one is claimed, and only the other comes.
 #[test]
 fn r_dp_04_a_variant_takes_nothing_away_that_is_held_beside_it() {
     let mut fixture = Fixture::connected();
