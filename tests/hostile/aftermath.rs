@@ -78,13 +78,16 @@ impl Bystanders {
         let number = self.asked;
         let uri = relay.uri();
         self.runtime.block_on(newcomer(&uri, number, is_long));
-        let mut http1 = Http1::connect(relay.listener);
         let body = format!(
             "{{\"node\": {{\"id\": \"new\", \"metadata\": {{\"m\": \"{}\"}}}}}}",
             "m".repeat(3 << 20)
         );
-        assert_eq!(http1.poll("clusters", &body).status, 200, "a large poll of a newcomer");
-        drop(http1);
+        // Of a poll that was not whole in time a busy machine may be the cause: the client comes again.
+        relay.wait_for("answer to a large poll of a newcomer", || {
+            let status = Http1::connect(relay.listener).poll("clusters", &body).status;
+            assert!([200, 408].contains(&status), "a large poll of a newcomer: {status}");
+            status == 200
+        });
         relay.wait_for("polls that are held to end", || relay.metric("deltafan_held_polls") == 0.0);
         if is_long {
             self.wait_for_memory(relay);

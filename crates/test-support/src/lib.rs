@@ -25,7 +25,7 @@ pub mod wire;
 use std::time::{Duration, Instant};
 
 /// Long enough for anything that is to happen, on a machine however busy.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Waits until something holds.
 pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
