@@ -12,9 +12,10 @@ use prost::Message as _;
 
 use crate::config::{self, Config, DynamicParameter, Pattern};
 use crate::directory;
+use crate::node_field::{Missing, NodeField};
 use crate::proto::Node;
 use crate::relay;
-use crate::subscription::{Missing, NodeField, Outcome};
+use crate::subscription::Outcome;
 
 /// A bootstrap with everything in it is far smaller.
 const MAX_BYTES: u64 = 16 << 20;

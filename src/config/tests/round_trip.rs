@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use super::UPSTREAM;
 use crate::config::notation::Written as _;
 use crate::config::{Backoff, Config, Keepalive, ListenAddress, ServerIdentity, Source};
-use crate::subscription::NodeField;
+use crate::node_field::NodeField;
 use deltafan_core::upstream::{Locators, Reconcile};
 
 const EVERYTHING: &str = r#"
