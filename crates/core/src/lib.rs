@@ -12,6 +12,7 @@ pub mod json;
 pub mod limit;
 mod log_throttle;
 pub mod node_field;
+pub mod node_group;
 pub mod pool;
 pub mod proto;
 pub mod quota;
