@@ -7,16 +7,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 
 use super::errors::{near, quoted};
 use super::mapping::Mapping;
 use super::notation::{Filled, Optional, Single as _, Text, Written};
+use super::pattern;
 use super::section::section;
 use crate::node_field::{NodeField, NodeFieldError};
-
-/// Memory of the automaton of one pattern, in bytes. Reading a value takes time in proportion to it.
-const MAX_PATTERN: usize = 256 * 1024;
 
 section! {
     /// One rule: where the value of one key comes from.
@@ -101,38 +99,19 @@ impl Pattern {
 
 impl Written for Pattern {
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
-        // By itself first: its errors are about what was written, and no parenthesis in it can close ours.
-        let plain = compile(text)?;
-        if plain.captures_len() < 2 {
+        let whole = pattern::whole(text)?;
+        if whole.captures_len() < 2 {
             let text = quoted(text);
             return Err(format!(
                 "{text} has no group; put what is the value in parentheses, as in `(prod|canary)-.*`"
             ));
         }
-        // In verbose mode it may end in a comment, which a line of its own keeps from swallowing the end.
-        let whole = compile(&format!(r"\A(?:{text})\z"));
-        let whole = whole.or_else(|_| compile(&format!("\\A(?:{text}\n)\\z")))?;
         Ok(Self { text: text.to_owned(), whole })
     }
 
     fn text(&self) -> String {
         self.text.clone()
     }
-}
-
-fn compile(text: &str) -> Result<Regex, String> {
-    RegexBuilder::new(text).size_limit(MAX_PATTERN).dfa_size_limit(MAX_PATTERN).build().map_err(|error| {
-        match error {
-            regex::Error::CompiledTooBig(_) => format!("{} is too large a regular expression", quoted(text)),
-            error => {
-                // The last line says what is wrong; those before it draw the place.
-                let error = error.to_string();
-                let reason = error.lines().last().unwrap_or_default();
-                let reason = reason.strip_prefix("error: ").unwrap_or(reason);
-                format!("{} is no regular expression: {reason}", quoted(text))
-            }
-        }
-    })
 }
 
 impl PartialEq for Pattern {

@@ -130,7 +130,24 @@ fn patterns_that_would_cost_much_are_refused() {
         assert!(start.elapsed() < std::time::Duration::from_secs(5), "{:?}", start.elapsed());
         assert!(text.starts_with("f:2: `dynamic_parameters[].pattern`: `"), "{text}");
         assert_eq!((text.lines().count(), text.len() < 300), (1, true), "{text}");
+        let rule = json!([{"name": "a", "match": {"node.id": pattern}, "node": "client"}]);
+        let text = refused_part(&format!("groups: {{rules: {rule}}}\n"));
+        assert!(text.starts_with("f:2: `groups.rules[].match.node.id`: `"), "{text}");
+        assert_eq!((text.lines().count(), text.len() < 300), (1, true), "{text}");
     }
+}
+
+#[test]
+fn rules_of_groups_are_bounded() {
+    let rules = |count: usize| {
+        let rule = |at| json!({"name": format!("r{at}"), "match": {"node.id": "a"}, "node": "client"});
+        format!("groups: {{rules: {}}}\n", serde_json::Value::from_iter((0..count).map(rule)))
+    };
+    assert!(Config::parse(&format!("{UPSTREAM}{}", rules(1000)), "f").is_ok());
+    assert_eq!(
+        refused_part(&rules(1001)),
+        "f:2: `groups.rules[]`: more than 1000 rules; write one with a `key` for many groups"
+    );
 }
 
 #[test]
