@@ -209,6 +209,24 @@ fn r_relay_01_a_node_without_a_group_is_shown_with_the_reasons() {
 }
 
 #[test]
+fn a_relay_with_groups_does_not_start_before_it_places_streams() {
+    for groups in
+        ["groups: {default: refuse}\n", "groups: {rules: [{name: a, match: {node.id: a}, node: client}]}\n"]
+    {
+        let files = Files::with(groups);
+        let mut command = Command::new(program());
+        let output =
+            command.arg("serve").arg("--config").arg(files.0.path().join("relay.yaml")).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(
+            stderr.contains("deltafan: `groups` is not supported yet by `serve`; leave it out"),
+            "{stderr}"
+        );
+    }
+}
+
+#[test]
 fn without_rules_nothing_is_given() {
     let files = Files::with("dynamic_parameters: []\n");
     let shown = files.given(&in_config("envoy-delta-ads.yaml"));
