@@ -188,6 +188,8 @@ proptest! {
     fn no_text_makes_it_panic(text in "[\\[\\]{}:,&*!|>'\"%@`# \\-?a-c\\n\\t]{0,80}|\\PC{0,40}") {
         is_read_or_refused(&text)?;
         is_read_or_refused(&format!("{UPSTREAM}node:\n  metadata:\n   {text}"))?;
+        let rule = "name: a\n    match:\n      node.id: (?P<a>.*)\n    node: client\n    key:";
+        is_read_or_refused(&format!("{UPSTREAM}groups:\n  rules:\n  - {rule} ${{a}}{text}"))?;
     }
 
     #[test]
