@@ -138,19 +138,6 @@ fn patterns_that_would_cost_much_are_refused() {
 }
 
 #[test]
-fn rules_of_groups_are_bounded() {
-    let rules = |count: usize| {
-        let rule = |at| json!({"name": format!("r{at}"), "match": {"node.id": "a"}, "node": "client"});
-        format!("groups: {{rules: {}}}\n", serde_json::Value::from_iter((0..count).map(rule)))
-    };
-    assert!(Config::parse(&format!("{UPSTREAM}{}", rules(1000)), "f").is_ok());
-    assert_eq!(
-        refused_part(&rules(1001)),
-        "f:2: `groups.rules[]`: more than 1000 rules; write one with a `key` for many groups"
-    );
-}
-
-#[test]
 fn text_of_a_file_cannot_steer_a_terminal() {
     let text = refused_part("\"\\e[2J\\n\\u009b\": 1\n");
     assert!(text.starts_with("f:2: unknown key `\\u{1b}[2J\\n\\u{9b}` at the top level; "), "{text}");
