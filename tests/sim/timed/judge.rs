@@ -105,6 +105,17 @@ impl Seen {
         came.any(|came| !came.wildcard && came.at > *asked)
     }
 
+    /// Whether a resource came with this text on a stream with the wildcard.
+    pub(crate) fn came_by_wildcard(&self, at: usize, name: &str, text: &str) -> bool {
+        let mut came = self.bodies.get(&(at, name.to_owned())).into_iter().flatten();
+        came.any(|came| came.wildcard && came.text == text)
+    }
+
+    /// Whether the origin's word came that it has what it has had since a moment, be it by the name or with the wildcard.
+    pub(crate) fn knows_of(&self, truth: &Truth, at: usize, name: &str, since: Instant, by: Instant) -> bool {
+        self.had_between(truth, (at, name), Views { wildcard: true, name: true }, since, by)
+    }
+
     /// When what last came of a name by this moment was said.
     fn last_came(&self, at: usize, name: &str, by: Instant) -> Option<Instant> {
         let came = self.bodies.get(&(at, name.to_owned())).into_iter().flatten();

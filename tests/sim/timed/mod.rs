@@ -12,6 +12,7 @@ mod queue;
 mod quiet;
 mod reading;
 mod relay;
+mod stores;
 mod trouble;
 mod truth;
 mod wiring;

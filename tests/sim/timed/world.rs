@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use deltafan::cache::Generation;
 use deltafan::proto::DeltaDiscoveryRequest;
 use deltafan::subscription::SessionConfig;
 use rand::rngs::StdRng;
@@ -114,6 +115,8 @@ pub(crate) struct World {
     pub(crate) known_since: Vec<Instant>,
     /// On which streams upstream the wildcard of a type was asked for last.
     pub(crate) wildcards: BTreeMap<(u32, usize), bool>,
+    /// Newest change in each store of each relay, by type, when it was last looked at.
+    pub(crate) looked: BTreeMap<(usize, usize), Generation>,
     /// When each stream upstream was opened.
     pub(crate) opened: BTreeMap<u32, Instant>,
     /// Which attempt to connect each relay is at: an answer to an older one is nobody's.
@@ -172,6 +175,7 @@ impl Scenario for World {
             seen: relays.iter().map(|_| Seen::default()).collect(),
             known_since: vec![now; relays.len()],
             wildcards: BTreeMap::new(),
+            looked: BTreeMap::new(),
             opened: BTreeMap::new(),
             attempts: vec![0; relays.len()],
             relays,
@@ -244,6 +248,7 @@ impl World {
                     busy = true;
                     let out = self.relays[relay].turn(self.now, &mut self.rng, &mut self.net.next);
                     out.into_iter().for_each(|output| self.route(relay, output));
+                    self.check_stores(relay);
                 }
             }
             if busy {

@@ -16,6 +16,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 use super::origin::{Origin, Peer};
+use super::stores::Stores;
 
 /// Time that a message is under way at most: below the settle time.
 const DELAY: Duration = Duration::from_millis(60);
@@ -57,12 +58,14 @@ pub(crate) struct Connection {
     pub(crate) trace: bool,
     /// Attempts to connect that still fail.
     pub(crate) away: u64,
+    stores: Stores,
 }
 
 impl Connection {
     pub(crate) fn new(origin: Origin, rng: StdRng, limits: Limits, settings: Settings, trace: bool) -> Self {
         let (cache, writer) = Cache::new(limits);
-        Self { cache, mux: Mux::new(writer, settings), origin, rng, now: Instant::now(), trace, away: 0 }
+        let (mux, stores) = (Mux::new(writer, settings), Stores::default());
+        Self { cache, mux, origin, rng, now: Instant::now(), trace, away: 0, stores }
     }
 
     pub(crate) fn has(&self, stream: StreamId) -> bool {
@@ -146,8 +149,10 @@ impl Connection {
                 }
                 let message = Bytes::from(response.encode_to_vec());
                 self.mux.on_message(stream, message, now).expect("a response");
+                self.stores.look(&self.cache, &self.origin, now);
             }
         }
+        self.stores.look(&self.cache, &self.origin, self.now);
     }
 
     /// Lets time pass, by everything that is due on the way.

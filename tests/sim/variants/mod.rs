@@ -6,6 +6,7 @@ mod connection;
 mod origin;
 mod poller;
 mod rule;
+mod stores;
 mod world;
 
 use crate::harness;

@@ -34,6 +34,8 @@ pub(crate) type Asked = (String, ClientParameters);
 #[derive(Debug, Default)]
 pub(crate) struct Topic {
     pub(crate) asked: BTreeSet<Asked>,
+    /// When each of these was read.
+    read: BTreeMap<Asked, Instant>,
     /// Versions that were sent, by name and rule.
     told: BTreeMap<(String, &'static str), u64>,
     /// Variants that were sent without having been asked for.
@@ -64,7 +66,7 @@ pub(crate) enum Manner {
 pub(crate) struct Origin {
     pub(crate) truth: [BTreeMap<&'static str, Variants>; TYPES.len()],
     /// Since when there has always been a variant for these parameters.
-    since: HashMap<(usize, &'static str, ClientParameters), u64>,
+    since: HashMap<(usize, &'static str, ClientParameters), (u64, Instant)>,
     pub(crate) clock: u64,
     nonce: u64,
     pub(crate) streams: [Option<Peer>; 2],
@@ -118,15 +120,31 @@ impl Origin {
     /// Since when there has always been something of this name for these parameters.
     pub(crate) fn since(&self, at: usize, name: &str, params: ClientParameters) -> Option<u64> {
         let name = NAMES.into_iter().find(|known| *known == name)?;
-        self.since.get(&(at, name, params)).copied()
+        self.since.get(&(at, name, params)).map(|(clock, _)| *clock)
     }
 
-    fn note_since(&mut self, at: usize, name: &'static str) {
+    /// That moment.
+    pub(crate) fn there_since(
+        &self,
+        at: usize,
+        name: &'static str,
+        params: ClientParameters,
+    ) -> Option<Instant> {
+        self.since.get(&(at, name, params)).map(|(_, moment)| *moment)
+    }
+
+    /// Since when it has known that a name, or `*`, is asked for with these parameters.
+    pub(crate) fn asked_since(&self, at: usize, asked: &Asked) -> Option<Instant> {
+        let topics = self.streams.iter().flatten().filter_map(|peer| peer.topics.get(&at));
+        topics.filter_map(|topic| topic.read.get(asked).copied()).min()
+    }
+
+    fn note_since(&mut self, at: usize, name: &'static str, now: Instant) {
         for params in ClientParameters::all() {
             if self.fitting(at, name, params).next().is_none() {
                 self.since.remove(&(at, name, params));
             } else {
-                self.since.entry((at, name, params)).or_insert(self.clock);
+                self.since.entry((at, name, params)).or_insert((self.clock, now));
             }
         }
     }
@@ -166,7 +184,7 @@ impl Origin {
                 eprintln!("  origin: {} {name} is {new:?}", TYPES[at]);
             }
             self.truth[at].insert(name, new);
-            self.note_since(at, name);
+            self.note_since(at, name, now);
         }
         for stream in 0..2 {
             self.tell(rng, stream, at, now);
@@ -334,8 +352,12 @@ impl Origin {
         let topic = peer.topics.entry(at).or_default();
         for asked in &left {
             assert!(topic.asked.remove(asked), "{asked:?} was not subscribed to");
+            topic.read.remove(asked);
         }
         topic.asked.extend(joined.iter().cloned());
+        for asked in &joined {
+            topic.read.entry(asked.clone()).or_insert(now);
+        }
         let stars = topic.asked.iter().filter(|(name, _)| name == "*").count();
         assert!(stars == 0 || stars == topic.asked.len(), "wildcard and names on one stream");
         let mut words: BTreeMap<String, Word> = BTreeMap::new();

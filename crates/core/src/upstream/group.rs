@@ -208,11 +208,9 @@ impl Group {
         self.topics.values_mut().for_each(Topic::connected);
     }
 
-    /// A stream was opened; on the primary the layout starts anew.
+    /// A stream was opened, on which nothing is asked for yet; on the primary the layout starts anew.
     pub(super) fn opened(&mut self, stream: StreamId, plain: bool) {
         self.open[stream as usize] = true;
-        self.started[stream as usize] = false;
-        self.has_wildcard[stream as usize] = false;
         self.topics.values_mut().for_each(|topic| topic.opened(stream));
         if stream == StreamId::Primary {
             self.plain = plain;

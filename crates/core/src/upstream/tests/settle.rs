@@ -383,3 +383,15 @@ fn an_origin_always_has_something_to_answer_after_a_reconnect() {
     fixture.hear(Primary, &Answer::of(CDS, "1").remove("c1").set("c2", "v1"));
     assert_eq!(fixture.members(CDS), set(&["c2@v1"]));
 }
+
+#[test]
+fn r_relay_05_a_set_that_still_comes_is_not_known_because_a_client_waits_for_proof() {
+    let mut fixture = fixture();
+    fixture.hear(Primary, &Answer::of(CDS, "1").set("c1", "v1"));
+    fixture.pass(50);
+    fixture.ask_for_proof(CDS);
+    assert!(!fixture.snapshot(CDS).wildcard_known(), "the next part may be on its way");
+    fixture.hear(Primary, &Answer::of(CDS, "2").set("c2", "v1"));
+    fixture.pass(1_000);
+    assert!(fixture.snapshot(CDS).wildcard_known());
+}

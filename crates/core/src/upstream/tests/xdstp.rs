@@ -156,3 +156,41 @@ fn r_xt_05_members_that_are_not_sent_again_are_swept() {
     assert_eq!((fixture.seen(EDS, X), fixture.named(EDS, Y)), ("v1".to_owned(), "gone".to_owned()));
     assert_eq!(fixture.mux.counters().unsolicited.get(), 0);
 }
+
+#[test]
+fn r_xt_05_a_glob_whose_members_still_come_is_not_known() {
+    let mut fixture = collecting();
+    fixture.pass(1_000);
+    assert_eq!(fixture.named(EDS, GLOB), "unknown", "a short silence is no end");
+    fixture.hear(Primary, &Answer::of(EDS, "2").set("xdstp://a/t/foo/z?k=v", "v1"));
+    fixture.pass(5_000);
+    assert_eq!(fixture.named(EDS, GLOB), "3 members");
+}
+
+#[test]
+fn r_xt_09_a_body_that_was_not_kept_is_asked_for_once_more_and_only_once() {
+    let mut fixture = Fixture::connected();
+    fixture.client("a", EDS, &["e"]);
+    fixture.requests(Primary);
+    let any = any(&EDS.into(), "e@v1");
+    let unkept = || [field(3, b"e"), field(1, b"v1"), field(2, &any), field(7, &[0x08, 1])].concat();
+    fixture.hear(Primary, &Answer::of(EDS, "1").raw(unkept()));
+    assert_eq!(fixture.seen(EDS, "e"), "v1");
+    fixture.pass(60_000);
+    assert_eq!(fixture.seen(EDS, "e"), "dropped");
+    assert_eq!(fixture.requests(Primary), []);
+    let again = |fixture: &mut Fixture| {
+        fixture.cache.of(&EDS.into()).expect("few types").ask_again([&"e".into()]);
+        fixture.look();
+        fixture.pass(1_000);
+        fixture.requests(Primary)
+    };
+    let requests = again(&mut fixture);
+    assert_eq!(
+        requests.iter().map(|request| &*request.resource_names_subscribe).collect::<Vec<_>>(),
+        [["e"]]
+    );
+    assert_eq!(again(&mut fixture), [], "the answer to another client is on its way");
+    fixture.hear(Primary, &Answer::of(EDS, "2").raw(unkept()));
+    assert_eq!(fixture.seen(EDS, "e"), "v1");
+}
