@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use prost::Message as _;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -247,7 +248,7 @@ impl Client {
             && let Ok(room) = open.outgoing.try_reserve()
         {
             if let Some(request) = self.mux.next_request(stream, now()) {
-                room.send(request);
+                room.send(request.encode_to_vec().into());
             }
         }
     }
